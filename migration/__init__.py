@@ -1,0 +1,4 @@
+"""What state must move between two plans, from whom, in which order, and how (direct state migration, DSM).
+
+`layout`, `tuples` and `schedule` are pure and reach no framework; bytes leave a rank only through the seam `Transport`.
+"""

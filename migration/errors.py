@@ -1,0 +1,15 @@
+"""Migration's branch of the error tree."""
+
+from planner.errors import HeddleError
+
+
+class MigrationError(HeddleError):
+    """State cannot be moved."""
+
+
+class StateLost(MigrationError):
+    """A piece of the state has no holder left; the message names the piece."""
+
+
+class TransferFailed(MigrationError):
+    """A message did not arrive, or did not arrive whole; the old state is untouched."""

@@ -1,0 +1,151 @@
+"""What GPUs there are now, node by node.
+
+Invariant: nodes are sorted by name, names are unique, so equal compositions are equal objects with equal digests.
+Source: Heddle, section 5.1; node sizes and straggler factors are the design's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.errors import InvalidComposition
+
+_GROUP = re.compile(r"^(?P<nodes>\d+)x(?P<gpus>\d+)$")
+_NODE_KEYS = ("name", "type", "gpus", "link_domain", "speed_factor")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Node:
+    """One node, or one GPU type of a node that holds several.
+
+    Attributes:
+        name: unique in its composition.
+        gpu_type: a profiled device type, for example `h100`.
+        gpus: free GPUs, at least 1.
+        link_domain: nodes of one domain reach each other over the same fabric.
+        speed_factor: 1 unless measured; a straggler is a node with 0.8.
+    """
+
+    name: str
+    gpu_type: str
+    gpus: int
+    link_domain: str = "default"
+    speed_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.gpus < 1:
+            raise InvalidComposition(f"node {self.name!r} has {self.gpus} GPUs; give at least 1, or leave the node out")
+        if not self.speed_factor > 0:
+            raise InvalidComposition(f"node {self.name!r} has speed factor {self.speed_factor}; it must be above 0")
+
+    def to_json(self) -> dict[str, Any]:
+        """The node as `Composition.from_json` reads it."""
+        return {
+            "name": self.name,
+            "type": self.gpu_type,
+            "gpus": self.gpus,
+            "link_domain": self.link_domain,
+            "speed_factor": self.speed_factor,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """All nodes that are available now, sorted by name."""
+
+    nodes: tuple[Node, ...]
+
+    def __post_init__(self) -> None:
+        names = [node.name for node in self.nodes]
+        if len(set(names)) != len(names):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            raise InvalidComposition(f"node name {twice[0]!r} appears twice; every node needs a name of its own")
+        object.__setattr__(self, "nodes", tuple(sorted(self.nodes)))
+
+    @property
+    def gpus(self) -> int:
+        """The number of free GPUs."""
+        return sum(node.gpus for node in self.nodes)
+
+    @property
+    def gpu_types(self) -> tuple[str, ...]:
+        """The types present, sorted."""
+        return tuple(sorted({node.gpu_type for node in self.nodes}))
+
+    @property
+    def digest(self) -> str:
+        """12 hex digits that name this composition."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+    def node(self, name: str) -> Node:
+        """The node of that name; KeyError if it is not here."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise KeyError(name)
+
+    def without(self, names: Iterable[str]) -> Composition:
+        """The composition that is left when these nodes go."""
+        gone = set(names)
+        return Composition(tuple(node for node in self.nodes if node.name not in gone))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """A list of nodes, the form of a nodes file."""
+        return [node.to_json() for node in self.nodes]
+
+    @staticmethod
+    def from_json(rows: object) -> Composition:
+        """Read a list of nodes, each with name, type and gpus (and link_domain, speed_factor).
+
+        Raises:
+            InvalidComposition: the first mistake, with the row it is in.
+        """
+        if not isinstance(rows, list):
+            raise InvalidComposition(
+                f"a nodes file holds a list of nodes, found {type(rows).__name__}; write one `- name: ...` per node"
+            )
+        return Composition(tuple(_node(row, index) for index, row in enumerate(rows)))
+
+    @staticmethod
+    def from_text(text: str) -> Composition:
+        """Read `h100=8x4,a100-40=10x4+12x1`: type = nodes x GPUs per node, several sizes joined by `+`.
+
+        Raises:
+            InvalidComposition: the part that does not read so.
+        """
+        nodes: list[Node] = []
+        for part in filter(None, (piece.strip() for piece in text.split(","))):
+            gpu_type, equals, sizes = part.partition("=")
+            counts = [_GROUP.match(size.strip()) for size in sizes.split("+")]
+            if not equals or not gpu_type or not all(counts):
+                raise InvalidComposition(
+                    f"{part!r} is not TYPE=NODESxGPUS; write for example h100=8x4 or a100-40=10x4+12x1"
+                )
+            index = 0
+            for match in counts:
+                assert match is not None
+                for _ in range(int(match["nodes"])):
+                    nodes.append(Node(f"{gpu_type}-{index}", gpu_type, int(match["gpus"])))
+                    index += 1
+        return Composition(tuple(nodes))
+
+
+def _node(row: object, index: int) -> Node:
+    if not isinstance(row, Mapping):
+        raise InvalidComposition(f"node {index + 1} is {row!r}; a node is a mapping with name, type and gpus")
+    unknown = sorted(set(row) - set(_NODE_KEYS))
+    if unknown:
+        raise InvalidComposition(f"node {index + 1} has the unknown key {unknown[0]!r}; allowed are {', '.join(_NODE_KEYS)}")
+    for key, kind in (("name", str), ("type", str), ("gpus", int)):
+        if not isinstance(row.get(key), kind) or isinstance(row.get(key), bool):
+            raise InvalidComposition(f"node {index + 1} has {key} {row.get(key)!r}; it must be a {kind.__name__}")
+    factor = row.get("speed_factor", 1.0)
+    if not isinstance(factor, int | float):
+        raise InvalidComposition(f"node {index + 1} has speed_factor {factor!r}; it must be a number above 0")
+    return Node(row["name"], row["type"], row["gpus"], str(row.get("link_domain", "default")), float(factor))

@@ -1,0 +1,40 @@
+"""The error tree of Heddle; every error a user can cause ends as one sentence, never as a traceback.
+
+    HeddleError
+      PlanningError      InvalidComposition, InvalidWorkload, InvalidPlan, UnprofiledConfiguration, Infeasible
+      MigrationError     (migration/errors.py)
+      WorkerError        (worker/errors.py)
+      OperatorError      (heddle_operator/errors.py)
+
+A message says what was found, what is allowed, and what to do.
+"""
+
+
+class HeddleError(Exception):
+    """Root of the tree.  `str(error)` is one clear sentence for the user."""
+
+    retryable = False
+
+
+class PlanningError(HeddleError):
+    """The planner cannot answer what was asked."""
+
+
+class InvalidComposition(PlanningError):
+    """A composition, or a file that describes one, is wrong."""
+
+
+class InvalidWorkload(PlanningError):
+    """A model or a training setting is wrong or unknown."""
+
+
+class InvalidPlan(PlanningError):
+    """A plan does not tile the model, the batch or the nodes; the message names every fault."""
+
+
+class UnprofiledConfiguration(PlanningError):
+    """The profile lacks a key that was asked for; the message names the key."""
+
+
+class Infeasible(PlanningError):
+    """No plan satisfies the request; the message names the term that binds."""

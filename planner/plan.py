@@ -1,0 +1,242 @@
+"""A plan: several filled templates placed on nodes, as data.
+
+Invariant: a plan that passes `faults` tiles the model, the global batch and its nodes exactly once; everything else in
+Heddle trusts that.  A plan holds all decisions (replicas, micro-batches, placement): nothing is derived again elsewhere.
+Source: Heddle, sections 5.1 and 5.3 (template, fill); JSON keys are those of `heddle plan --output json`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from planner.composition import Composition
+from planner.errors import InvalidPlan
+from planner.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One pipeline step: `layers` blocks on a TP group of `tp` GPUs of one type.
+
+    The embedding joins the first stage of a template, the head its last; neither is counted in `layers`.
+    """
+
+    gpu_type: str
+    tp: int
+    layers: int
+    recompute: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class FilledTemplate:
+    """Ordered stages with their fill.
+
+    Attributes:
+        stages: D stages in pipeline order.
+        micro_batch: b, samples of one micro-batch.
+        micro_batches: M_r of each replica; its length is the number of replicas n.
+    """
+
+    stages: tuple[Stage, ...]
+    micro_batch: int
+    micro_batches: tuple[int, ...]
+
+    @property
+    def replicas(self) -> int:
+        """n, the DP degree of this template."""
+        return len(self.micro_batches)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return sum(stage.tp for stage in self.stages)
+
+    @property
+    def samples(self) -> int:
+        """Samples of the global batch that all replicas of this template train."""
+        return self.micro_batch * sum(self.micro_batches)
+
+    def layer_bounds(self) -> tuple[int, ...]:
+        """D + 1 cuts of the layer list [embedding, block 1..L, head]: stage s holds [cut s, cut s + 1)."""
+        cuts = [0]
+        for stage in self.stages:
+            cuts.append(cuts[-1] + stage.layers)
+        return (0, *(cut + 1 for cut in cuts[1:-1]), cuts[-1] + 2)
+
+    def __str__(self) -> str:
+        shape = " > ".join(f"{s.gpu_type} tp{s.tp} x {s.layers}" for s in self.stages)
+        return f"{self.replicas} x [{shape}] b={self.micro_batch}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PlacedStage:
+    """Where one stage of one replica runs: a node, and the indices of its GPUs in slot order."""
+
+    template: int
+    replica: int
+    stage: int
+    node: str
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Filled templates and the placement of every stage of every replica."""
+
+    templates: tuple[FilledTemplate, ...]
+    placement: tuple[PlacedStage, ...]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the plan uses."""
+        return sum(template.gpus * template.replicas for template in self.templates)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the nodes that the plan uses, sorted."""
+        return tuple(sorted({placed.node for placed in self.placement}))
+
+    @property
+    def tp_degrees(self) -> frozenset[int]:
+        """The TP degrees in use."""
+        return frozenset(stage.tp for template in self.templates for stage in template.stages)
+
+    @cached_property
+    def digest(self) -> str:
+        """16 hex digits that name this plan."""
+        data = {"templates": [_template_json(t) for t in self.templates], "placement": self._placement_json()}
+        text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain data; `Plan.from_json` reads it back to an equal plan."""
+        return {
+            "templates": [_template_json(template) for template in self.templates],
+            "placement": self._placement_json(),
+            "digest": self.digest,
+        }
+
+    def _placement_json(self) -> list[dict[str, Any]]:
+        return [
+            {"template": p.template, "replica": p.replica, "stage": p.stage, "node": p.node, "gpus": list(p.gpus)}
+            for p in self.placement
+        ]
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Plan:
+        """Read a plan; further keys (prices, origin) are ignored.
+
+        Raises:
+            InvalidPlan: a key is missing or has the wrong type, or the stated digest is not the plan's own.
+        """
+        try:
+            plan = Plan(
+                tuple(_read_template(row) for row in data["templates"]),
+                tuple(
+                    PlacedStage(int(r["template"]), int(r["replica"]), int(r["stage"]), str(r["node"]), tuple(map(int, r["gpus"])))
+                    for r in data["placement"]
+                ),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
+            raise InvalidPlan(f"this is not a plan: {what}; `heddle plan --output json` prints one") from None
+        stated = data.get("digest", plan.digest)
+        if stated != plan.digest:
+            raise InvalidPlan(f"the plan says digest {stated} but its content has {plan.digest}; it was changed by hand")
+        return plan
+
+    def __str__(self) -> str:
+        return " | ".join(str(template) for template in self.templates)
+
+
+def _template_json(template: FilledTemplate) -> dict[str, Any]:
+    return {
+        "replicas": template.replicas,
+        "micro_batch": template.micro_batch,
+        "micro_batches": list(template.micro_batches),
+        "stages": [
+            {"gpu_type": s.gpu_type, "tp": s.tp, "layers": s.layers, "recompute": s.recompute} for s in template.stages
+        ],
+    }
+
+
+def _read_template(row: Mapping[str, Any]) -> FilledTemplate:
+    stages = tuple(
+        Stage(str(s["gpu_type"]), int(s["tp"]), int(s["layers"]), str(s.get("recompute", "none"))) for s in row["stages"]
+    )
+    return FilledTemplate(stages, int(row["micro_batch"]), tuple(int(m) for m in row["micro_batches"]))
+
+
+def faults(plan: Plan, workload: Workload, composition: Composition | None = None) -> tuple[str, ...]:
+    """Every way in which the plan does not tile model, batch or nodes; empty for a good plan."""
+    found: list[str] = []
+    if not plan.templates:
+        found.append("the plan has no template")
+    model = workload.model
+    for index, template in enumerate(plan.templates):
+        where = f"template {index}"
+        layers = sum(stage.layers for stage in template.stages)
+        if layers != model.layers:
+            found.append(f"{where} holds {layers} layers, the model has {model.layers}")
+        if any(stage.layers < 1 for stage in template.stages):
+            found.append(f"{where} has a stage without layers")
+        if template.micro_batch < 1 or not template.micro_batches or min(template.micro_batches, default=0) < 1:
+            found.append(f"{where} needs micro-batch, replicas and micro-batches of at least 1")
+        found += [
+            f"{where} stage {s} has TP {stage.tp}, which does not divide the heads, ffn and vocabulary of {model.name}"
+            for s, stage in enumerate(template.stages)
+            if not model.allows_tp(stage.tp)
+        ]
+    samples = sum(template.samples for template in plan.templates)
+    if samples != workload.global_batch:
+        found.append(f"the replicas train {samples} samples a step, the global batch is {workload.global_batch}")
+    return (*found, *_placement_faults(plan, composition))
+
+
+def _placement_faults(plan: Plan, composition: Composition | None) -> list[str]:
+    found: list[str] = []
+    wanted = [
+        (t, r, s)
+        for t, template in enumerate(plan.templates)
+        for r in range(template.replicas)
+        for s in range(len(template.stages))
+    ]
+    if [(p.template, p.replica, p.stage) for p in plan.placement] != wanted:
+        found.append("the placement does not list every (template, replica, stage) once, in order")
+        return found
+    taken: set[tuple[str, int]] = set()
+    nodes = {node.name: node for node in composition.nodes} if composition else {}
+    for placed in plan.placement:
+        stage = plan.templates[placed.template].stages[placed.stage]
+        where = f"template {placed.template} replica {placed.replica} stage {placed.stage}"
+        if len(placed.gpus) != stage.tp:
+            found.append(f"{where} has TP {stage.tp} but is placed on {len(placed.gpus)} GPUs")
+        for gpu in placed.gpus:
+            if (placed.node, gpu) in taken:
+                found.append(f"GPU {gpu} of node {placed.node!r} is given twice")
+            taken.add((placed.node, gpu))
+        if composition is None:
+            continue
+        node = nodes.get(placed.node)
+        if node is None:
+            found.append(f"{where} is placed on node {placed.node!r}, which is not in the composition")
+        elif node.gpu_type != stage.gpu_type or max(placed.gpus, default=0) >= node.gpus:
+            found.append(f"{where} asks {stage.gpu_type} GPUs {placed.gpus} of node {node.name!r}, a {node.gpu_type} x {node.gpus}")
+    return found
+
+
+def check(plan: Plan, workload: Workload, composition: Composition | None = None) -> Plan:
+    """The plan itself if it has no fault.
+
+    Raises:
+        InvalidPlan: with all faults in one sentence.
+    """
+    found = faults(plan, workload, composition)
+    if found:
+        raise InvalidPlan("the plan cannot run: " + "; ".join(found))
+    return plan

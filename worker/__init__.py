@@ -1,0 +1,4 @@
+"""The GPU-pod shell: an agent, a warm fork server and one rank process per GPU that trains, pauses, moves and resumes.
+
+`contract.py` is what the operator may know of it; DeepSpeed is reached only through `deepspeed_engine.py`.
+"""
