@@ -1,10 +1,17 @@
-"""Migration's branch of the error tree."""
+"""Migration's branch of the error tree.
+
+MigrationError <- LayoutMismatch, StateLost, TransferFailed
+"""
 
 from planner.errors import HeddleError
 
 
 class MigrationError(HeddleError):
     """State cannot be moved."""
+
+
+class LayoutMismatch(MigrationError):
+    """The members of an epoch do not sit where its plans say."""
 
 
 class StateLost(MigrationError):

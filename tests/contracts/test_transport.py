@@ -1,0 +1,215 @@
+"""What every `Transport` must do, in memory and over gloo: one suite for both."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch.distributed import HashStore
+
+from migration.errors import TransferFailed
+from migration.torch_transport import GlooTransport
+from tests.fakes.transport import Board
+
+_PREFIXES = (f"change-{count}" for count in itertools.count())
+
+
+def _memory(size):
+    return Board(size, timeout_s=10).transports()
+
+
+def _gloo(size):
+    store, prefix = HashStore(), next(_PREFIXES)
+    with ThreadPoolExecutor(size) as pool:
+        return list(
+            pool.map(lambda rank: GlooTransport.form(store, prefix, rank, size, 10), range(size))
+        )
+
+
+@pytest.fixture(params=[_memory, _gloo], ids=["memory", "gloo"])
+def form(request, monkeypatch):
+    """Form a group of that size; all its ranks are closed after the test."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    formed = []
+
+    def form(size):
+        formed.append(request.param(size))
+        return formed[-1]
+
+    yield form
+    for transport in itertools.chain.from_iterable(formed):
+        transport.close(wait=True)
+
+
+def together(transports, act):
+    """Run `act(transport)` on every rank at once; an error is a result."""
+
+    def guarded(transport):
+        try:
+            return act(transport)
+        except TransferFailed as error:
+            return error
+
+    with ThreadPoolExecutor(len(transports)) as pool:
+        return list(pool.map(guarded, transports))
+
+
+def message(length, seed=0):
+    return torch.arange(seed, seed + length).to(torch.uint8)
+
+
+def test_rank_and_size_are_those_of_the_group(form):
+    assert [(t.rank, t.size) for t in form(3)] == [(0, 3), (1, 3), (2, 3)]
+
+
+def test_messages_of_all_sizes_arrive_between_all_pairs_whole(form):
+    sizes = (1, 40, 4097, 300_000)
+
+    def act(transport):
+        peers = [peer for peer in range(3) if peer != transport.rank]
+        sends = [(peer, message(n, 10 * transport.rank + peer)) for peer in peers for n in sizes]
+        receives = [(peer, torch.zeros(n, dtype=torch.uint8)) for peer in peers for n in sizes]
+        transport.exchange(sends, receives)
+        return all(
+            torch.equal(body, message(body.numel(), 10 * peer + transport.rank))
+            for peer, body in receives
+        )
+
+    assert together(form(3), act) == [True, True, True]
+
+
+def test_messages_of_a_pair_keep_their_order(form):
+    def act(transport):
+        if transport.rank == 0:
+            for start in (0, 16):
+                transport.exchange([(1, message(8, start + k)) for k in range(16)], [])
+            return None
+        got = [(0, torch.zeros(8, dtype=torch.uint8)) for _ in range(32)]
+        transport.exchange([], got[:16])
+        transport.exchange([], got[16:])
+        return [int(body[0]) for _, body in got]
+
+    assert together(form(2), act)[1] == list(range(32))
+
+
+def test_a_send_may_be_overwritten_after_the_call(form):
+    def act(transport):
+        body = message(64, 7)
+        if transport.rank == 0:
+            transport.exchange([(1, body)], [])
+            body.zero_()
+            return None
+        body.zero_()
+        transport.exchange([], [(0, body)])
+        return body
+
+    assert torch.equal(together(form(2), act)[1], message(64, 7))
+
+
+def test_a_rank_without_messages_need_not_wait(form):
+    transports = form(2)
+    transports[0].exchange([], [])
+    assert transports[0].bytes_sent == 0
+
+
+def test_counters_count_the_bytes_of_messages(form):
+    def act(transport):
+        if transport.rank == 0:
+            transport.exchange([(1, message(100)), (2, message(7))], [])
+        else:
+            size = {1: 100, 2: 7}[transport.rank]
+            transport.exchange([], [(0, torch.zeros(size, dtype=torch.uint8))])
+        return transport.bytes_sent, transport.bytes_received
+
+    assert together(form(3), act) == [(107, 0), (0, 100), (0, 7)]
+
+
+@pytest.mark.parametrize(("op", "expected"), [("sum", [3, 6]), ("min", [0, 1]), ("max", [2, 3])])
+def test_a_reduction_reaches_every_rank(form, op, expected):
+    def act(transport):
+        tensor = torch.tensor([transport.rank, transport.rank + 1])
+        transport.all_reduce_(tensor, op)
+        return tensor.tolist()
+
+    assert together(form(3), act) == [expected] * 3
+
+
+def test_reductions_keep_all_63_bits(form):
+    high = (1 << 63) - 1
+
+    def act(transport):
+        tensor = torch.tensor([high - transport.rank, -high + transport.rank])
+        transport.all_reduce_(tensor, "max")
+        return tensor.tolist()
+
+    assert together(form(2), act) == [[high, -high + 1]] * 2
+
+
+def test_a_reduction_is_a_barrier(form):
+    reached = threading.Event()
+
+    def act(transport):
+        if transport.rank == 0:
+            reached.set()
+        transport.all_reduce_(torch.zeros(1), "sum")
+        return reached.is_set()
+
+    assert together(form(3), act) == [True, True, True]
+
+
+@pytest.mark.parametrize("sent", [10, 30], ids=["too short", "too long"])
+def test_a_message_of_another_size_fails_on_both_sides(form, sent):
+    def act(transport):
+        try:
+            if transport.rank == 0:
+                transport.exchange([(1, message(sent))], [])
+            else:
+                transport.exchange([], [(0, torch.zeros(20, dtype=torch.uint8))])
+        except TransferFailed:
+            transport.close()
+            raise
+        return "unnoticed"
+
+    sender, receiver = together(form(2), act)
+    assert isinstance(sender, TransferFailed)
+    assert f"expected 20 bytes from rank 0, which sends {sent}" in str(receiver)
+
+
+@pytest.mark.parametrize("call", ["exchange", "reduce"])
+def test_when_a_rank_closes_all_others_fail_soon(form, call):
+    """Rank 0 waits on rank 1, rank 1 on rank 2, which goes: rank 1 errs and closes, so rank 0 errs."""
+    kept = []
+
+    def act(transport):
+        started = time.monotonic()
+        if transport.rank == 2:
+            transport.close()
+            return 0.0
+        try:
+            if call == "reduce":
+                transport.all_reduce_(torch.zeros(1), "sum")
+            else:
+                transport.exchange([], [(transport.rank + 1, torch.zeros(4, dtype=torch.uint8))])
+        except TransferFailed as error:
+            kept.append(error)  # even if somebody keeps the error, the group goes
+            transport.close()
+            return time.monotonic() - started
+        return None
+
+    seconds = together(form(3), act)
+    assert len(kept) == 2
+    assert max(seconds) < 5
+
+
+def test_a_closed_transport_refuses_further_calls(form):
+    transport = form(2)[0]
+    transport.close()
+    transport.close()
+    with pytest.raises(TransferFailed, match="closed"):
+        transport.exchange([(1, message(4))], [])
+    with pytest.raises(TransferFailed, match="closed"):
+        transport.all_reduce_(torch.zeros(1), "sum")
