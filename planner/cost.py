@@ -1,8 +1,8 @@
 """What an iteration of a placed plan costs: the one evaluator of Heddle.
 
-Replica: (M - 1) * max(t) + sum(t); plan: the slowest replica + max(g) + the optimizer step.  `price`,
-the event simulation and the workers that emulate devices take their seconds from the same functions
-here, so that they can be compared.
+Replica: (M - 1) * max(t) + sum(t); plan: the slowest replica + max(g) + the optimizer step.
+`price`, the event simulation and the workers that emulate devices take their seconds from the same
+functions here, so that they can be compared.
 Source: Heddle, section 5.2; design, "Cost".   Legend: t stage seconds, g gradient synchronisation,
 M micro-batches of a replica, b micro-batch.
 """
@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from planner.composition import Composition
 from planner.errors import InvalidPlan
 from planner.gradient_sync import sync_seconds
 from planner.memory import StageSlot, boundary_bytes, stage_memory, stage_parameters
 from planner.plan import Plan, Stage
-from planner.profile import LinkCost, Profile
+from planner.profile import Kind, LinkCost, Profile
 from planner.ranks import Pipeline, RankMap, Seat
 from planner.workload import Workload
 
@@ -131,14 +132,10 @@ def stage_seconds(
     block = profile.layer_cost("block", stage.gpu_type, stage.tp, micro_batch)
     forward_s = stage.layers * (block.forward_s + block.tp_communication_s / 2)
     backward_s = stage.layers * (block.backward_s + block.tp_communication_s / 2)
-    for here, kind in ((is_first, "embedding"), (is_last, "head")):
+    ends: tuple[tuple[bool, Kind], ...] = ((is_first, "embedding"), (is_last, "head"))
+    for here, kind in ends:
         if here:
-            cost = profile.layer_cost(
-                "embedding" if kind == "embedding" else "head",
-                stage.gpu_type,
-                stage.tp,
-                micro_batch,
-            )
+            cost = profile.layer_cost(kind, stage.gpu_type, stage.tp, micro_batch)
             forward_s += cost.forward_s + cost.tp_communication_s / 2
             backward_s += cost.backward_s + cost.tp_communication_s / 2
     return forward_s, backward_s
@@ -173,10 +170,7 @@ def pipeline_prices(
     template = pipeline.template
     leads = [seats[group[0]] for group in pipeline.ranks]
     message = boundary_bytes(workload, template.micro_batch)
-    edges = [
-        edge_link(profile, left, right).seconds(message)
-        for left, right in zip(leads, leads[1:], strict=False)
-    ]
+    edges = [edge_link(profile, left, right).seconds(message) for left, right in pairwise(leads)]
     depth = len(template.stages)
     prices = []
     for index, (stage, lead) in enumerate(zip(template.stages, leads, strict=True)):

@@ -1,8 +1,9 @@
-"""How long each rank sums gradients with the ranks of the other pipelines that hold the same pieces.
+"""How long each rank sums gradients with the other pipelines' holders of the same pieces.
 
 Every pipeline holds every piece once, so each piece is summed over R = number of pipelines; what
 differs is who holds it.  Layers and slots are merged into as few messages as there are sets of
-holders; this equals a walk over `planner.pieces.holders` (a law test says so) at a tenth of its time.
+holders; this equals a walk over `planner.pieces.holders` (a law test says so) in a tenth of its
+time.
 Source: design, "Cost"; 2 (R-1)/R is the volume of a ring all-reduce.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import pairwise
 
 from planner.profile import LinkCost, Profile
 from planner.ranks import RankMap
@@ -20,14 +22,14 @@ GRADIENT_BYTES = 4  # fp32
 
 
 def sync_messages(model: ModelShape, ranks: RankMap) -> dict[tuple[int, ...], int]:
-    """Bytes of gradients by set of holders: {(lead rank in pipeline 0, in pipeline 1, ...): bytes}."""
+    """Bytes of gradients by holders: {(lead rank in pipeline 0, in pipeline 1, ...): bytes}."""
     slots = math.lcm(*(seat.tp for seat in ranks.seats))
     sizes = [_layer_sizes(model, layer) for layer in range(model.layers + 2)]
     messages: Counter[tuple[int, ...]] = Counter()
     bounds = [pipeline.template.layer_bounds() for pipeline in ranks.pipelines]
     cuts = sorted({cut for bound in bounds for cut in bound})
     stages = [0] * len(bounds)
-    for start, stop in zip(cuts, cuts[1:], strict=False):
+    for start, stop in pairwise(cuts):
         for index, bound in enumerate(bounds):
             while bound[stages[index] + 1] <= start:
                 stages[index] += 1
@@ -52,8 +54,8 @@ def _layer_sizes(model: ModelShape, layer: int) -> tuple[int, int]:
 def sync_seconds(model: ModelShape, ranks: RankMap, profile: Profile) -> tuple[float, ...]:
     """Gradient synchronisation of each rank, in rank order, in seconds.
 
-    A message takes 2 (R-1)/R of its bytes at the rate of the slowest holder, plus the latency.  Ranks
-    of one node that sync with other nodes share its NIC; inside a node they use the node's links.
+    A message takes 2 (R-1)/R of its bytes at the rate of the slowest holder, plus the latency.
+    Ranks of one node that sync with other nodes share its NIC; inside a node they use its links.
     """
     pipelines = len(ranks.pipelines)
     if pipelines == 1:

@@ -1,8 +1,8 @@
 """The modelled profile of the demo's emulated GPU types, as a formula with stated constants.
 
-`demo-fast` and `demo-slow` do not exist.  A rank that emulates one really computes the tiny model on
-a CPU core and then waits until its profiled time has passed.  So the times are large on purpose:
-several times what one core needs, that the waiting, not the core, sets the pace.
+`demo-fast` and `demo-slow` do not exist.  A rank that emulates one really computes the tiny model
+on a CPU core and then waits until its profiled time has passed.  So the times are large on purpose,
+several times what one core needs: the waiting, not the core, sets the pace.
 
 Invariant: `profile_files` is a pure function of the constants below; the files in `profiles/` are
 its output bit for bit.  Source of the formula's form: launch overhead + work / speed + collectives.

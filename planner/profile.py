@@ -1,5 +1,6 @@
-"""What one layer costs: entries keyed by exactly (kind, GPU type, TP degree, micro-batch), and what the links cost.
+"""What one layer costs on which device, and what the links cost.
 
+Entries are keyed by exactly (kind, GPU type, TP degree, micro-batch).
 Invariant: an entry is looked up or missing, never interpolated; what the profile does not hold
 leaves the search space.  Every file says whether its numbers were measured or modelled.
 Source: Heddle, section 5.2 (profile-based cost model).

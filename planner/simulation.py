@@ -1,8 +1,8 @@
 """One iteration played out event by event, as the runtime runs it.
 
-A message keeps both ends busy from the moment both are there, for the link's seconds; everything else
-is a stage's own.  Where backward >= forward this stays at or below the formula of `planner.cost`; what
-the runtime measures is compared with this.
+A message keeps both ends busy from the moment both are there, for the link's seconds; everything
+else is a stage's own.  Where backward >= forward this stays at or below the formula of
+`planner.cost`; what the runtime measures is compared with this.
 Invariant: same seconds as the formula and the emulating workers (`planner.cost.price`).
 """
 
@@ -111,7 +111,7 @@ def simulate_replica(replica: ReplicaPrice) -> list[TimelineEntry]:
         advance(partner, seconds, start_s)
         return True
 
-    while any([run(stage) for stage in range(depth)]):
+    while any(run(stage) for stage in range(depth)):
         pass
     assert all(count == len(order) for count, order in zip(done, orders, strict=True))
     return [entry for stage_entries in entries for entry in stage_entries]
