@@ -181,7 +181,7 @@ def test_a_message_of_another_size_fails_on_both_sides(form, sent):
 
 @pytest.mark.parametrize("call", ["exchange", "reduce"])
 def test_when_a_rank_closes_all_others_fail_soon(form, call):
-    """Rank 0 waits on rank 1, rank 1 on rank 2, which goes: rank 1 errs and closes, so rank 0 errs."""
+    """Rank 0 waits on rank 1, that on rank 2, which goes: rank 1 errs, closes, so rank 0 errs."""
     kept = []
 
     def act(transport):

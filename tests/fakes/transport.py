@@ -1,6 +1,7 @@
 """`Transport` in memory: one thread per rank, one board that all share.
 
-It refuses what gloo refuses: a message of another size, a peer that closed, a peer that stays silent.
+It refuses what gloo refuses: a message of another size, a peer that closed, a peer that stays
+silent.
 """
 
 from __future__ import annotations

@@ -1,0 +1,39 @@
+"""Settings of every test run: where tests may look, how properties are drawn, what was left out.
+
+Nothing here starts a process; a test that needs ranks takes them from a fixture of its own folder.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# One thread per process: four ranks with a pool each on two cores are slower than four without.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # tests on one machine stay on it
+
+# The same examples on every run, so that a red run is red for everybody; no deadline, as the
+# machine may be busy.  `pytest --hypothesis-profile explore` looks further.
+settings.register_profile("heddle", derandomize=True, deadline=None, max_examples=30)
+settings.register_profile("explore", deadline=None, max_examples=1000)
+settings.load_profile("heddle")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say at the end, loudly, what did not run and why."""
+    skipped = terminalreporter.getreports("skipped")
+    deselected = len(terminalreporter.stats.get("deselected", []))
+    if not skipped and not deselected:
+        return
+    terminalreporter.section("NOT RUN", sep="=", yellow=True, bold=True)
+    for report in skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        terminalreporter.line(f"{report.nodeid}: {reason.removeprefix('Skipped: ')}")
+    if deselected:
+        terminalreporter.line(
+            f"{deselected} tests left out by the choice on the command line (-m or -k); "
+            "`make test` runs them all"
+        )

@@ -1,0 +1,136 @@
+"""Random changes of plan: any templates and placement; nodes join, leave with notice or die."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from hypothesis import strategies as st
+
+from migration.layout import StateLayout, held_layout, needed_layout, state_bytes
+from planner.pieces import Piece, common_refinement, piece_shapes
+from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
+from planner.ranks import RankMap
+from planner.tensors import model_tensors
+from planner.workload import ModelShape
+
+MODEL = ModelShape("law", layers=3, hidden=8, heads=4, kv_heads=4, ffn=8, vocab=12)
+NODES = ("n0", "n1", "n2", "n3", "n4")
+GPUS = 4
+
+
+@dataclass(frozen=True)
+class Member:
+    """What migration knows of a member."""
+
+    rank: int | None
+    holds: int | None
+    node: str
+    gpu: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """From the plan of epoch 1 to a new one; nodes in `dead` are lost with their state."""
+
+    old: Plan
+    new: Plan
+    dead: frozenset[str]
+
+    @property
+    def tp_degrees(self) -> frozenset[int]:
+        return common_refinement([self.old, self.new])
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """New ranks in rank order, then those that leave."""
+        old = {(seat.node, seat.gpu) for seat in RankMap.of(self.old).seats}
+        held = {spot for spot in old if spot[0] not in self.dead}
+        new = [(seat.node, seat.gpu) for seat in RankMap.of(self.new).seats]
+        stay = tuple(
+            Member(rank, 1 if spot in held else None, *spot) for rank, spot in enumerate(new)
+        )
+        return stay + tuple(Member(None, 1, *spot) for spot in sorted(held - set(new)))
+
+    @property
+    def held(self) -> StateLayout:
+        return held_layout(MODEL, self.members, {1: self.old}, self.tp_degrees)
+
+    @property
+    def needed(self) -> StateLayout:
+        return needed_layout(MODEL, self.new, self.members, self.tp_degrees)
+
+    @property
+    def node_of(self) -> tuple[str, ...]:
+        return tuple(member.node for member in self.members)
+
+    @property
+    def piece_bytes(self) -> dict[Piece, int]:
+        return state_bytes(MODEL, self.tp_degrees)
+
+    @property
+    def shapes(self) -> dict[Piece, tuple[int, ...]]:
+        return dict(piece_shapes(MODEL, self.tp_degrees))
+
+
+@st.composite
+def plans(draw, nodes=NODES):
+    """A plan of MODEL on some of the nodes, each with four GPUs."""
+    free = {node: list(draw(st.permutations(range(GPUS)))) for node in draw(st.permutations(nodes))}
+    templates, placement = [], []
+    for _ in range(draw(st.integers(1, 2))):
+        depth = draw(st.integers(1, min(MODEL.layers, len(nodes))))
+        inner = st.sets(st.integers(1, MODEL.layers - 1), min_size=depth - 1, max_size=depth - 1)
+        cuts = sorted(draw(inner))
+        layers = [b - a for a, b in zip([0, *cuts], [*cuts, MODEL.layers], strict=True)]
+        stages = tuple(Stage("a", draw(st.sampled_from((1, 2, 4))), count) for count in layers)
+        replicas = 0
+        for _ in range(draw(st.integers(1, 2))):
+            placed = _place(stages, free, len(templates), replicas)
+            if placed is None:
+                break
+            placement += placed
+            replicas += 1
+        if replicas:
+            templates.append(FilledTemplate(stages, 1, (1,) * replicas))
+    return Plan(tuple(templates), tuple(placement))
+
+
+def _place(stages, free, template, replica):
+    """Put every stage on the first node with room; None if one finds none."""
+    taken = {node: list(gpus) for node, gpus in free.items()}
+    placed = []
+    for index, stage in enumerate(stages):
+        node = next((node for node, gpus in taken.items() if len(gpus) >= stage.tp), None)
+        if node is None:
+            return None
+        gpus, taken[node] = taken[node][: stage.tp], taken[node][stage.tp :]
+        placed.append(PlacedStage(template, replica, index, node, tuple(gpus)))
+    free.update(taken)
+    return placed
+
+
+@st.composite
+def changes(draw, losses=False):
+    """Two plans and the nodes that go; without `losses` leaving nodes still hand their state on."""
+    gone = draw(st.sets(st.sampled_from(NODES), max_size=2))
+    old = draw(plans())
+    new = draw(plans(nodes=tuple(node for node in NODES if node not in gone)))
+    return Change(old, new, frozenset(gone) if losses else frozenset())
+
+
+def whole_state(seed=0):
+    """{tensor name: (weight, exp_avg, exp_avg_sq)} of the whole model, any numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        tensor.name: tuple(torch.randn(tensor.shape, generator=generator) for _ in range(3))
+        for tensor in model_tensors(MODEL)
+    }
+
+
+def cut(state, piece):
+    """The parts of a piece as views into the whole tensors; strided where TP cuts columns."""
+    dim = next(tensor.dim for tensor in model_tensors(MODEL) if tensor.name == piece.tensor)
+    if dim is None:
+        return state[piece.tensor]
+    return tuple(p.narrow(dim, piece.start, piece.stop - piece.start) for p in state[piece.tensor])
