@@ -74,6 +74,9 @@ class Member(_Frozen):
     gpu: Annotated[int, Field(ge=0)] = Field(description="of the node's GPUs, as the plan's placement counts them")
     rank: int | None = Field(description="in the new plan; null: it leaves")
     holds: int | None = Field(description="the epoch whose layout it holds, with state; null: it holds nothing")
+    also_holds: int | None = Field(
+        default=None, description="a second layout that it holds as well: it voted and never learnt the outcome"
+    )
 
 
 class Resume(_Frozen):
@@ -141,6 +144,9 @@ class RankReport(_Frozen):
     phase: RankPhase
     rank: int | None = None
     epoch: int | None = Field(default=None, description="whose layout it holds, with state")
+    also_epoch: int | None = Field(
+        default=None, description="a second layout it holds as well: it voted for that epoch and never learnt the outcome"
+    )
     pending_epoch: int | None = Field(default=None, description="the epoch it is ready to switch to")
     step: int = Field(default=0, description="completed steps of the state it holds")
     gradients_step: int | None = Field(

@@ -1,0 +1,69 @@
+"""State is read by piece, whatever cut it came in."""
+
+import pytest
+import torch
+
+from planner.pieces import Piece, held_pieces, seat_pieces
+from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
+from planner.ranks import RankMap
+from planner.tensors import layer_tensors
+from planner.workload import ModelShape
+from worker.held_state import HeldState
+from worker.initial_weights import initial_rows
+
+MODEL = ModelShape("small", layers=2, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=64)
+
+
+def seats(tp: int):  # noqa: ANN201
+    plan = Plan(
+        (FilledTemplate((Stage("demo-fast", tp, 2),), 1, (1,)),), (PlacedStage(0, 0, 0, "a", tuple(range(tp))),)
+    )
+    return RankMap.of(plan).seats
+
+
+def shards(seat):  # noqa: ANN001, ANN201
+    found = {}
+    for layer in seat.layers:
+        for tensor in layer_tensors(MODEL, layer):
+            size = tensor.shape[tensor.dim or 0]
+            weight = initial_rows(1, tensor, seat.slot * size // seat.tp, (seat.slot + 1) * size // seat.tp)
+            found[tensor.name] = (weight, weight + 1, weight + 2)
+    return found
+
+
+@pytest.mark.parametrize("old", [1, 2, 4])
+@pytest.mark.parametrize("new", [1, 2, 4])
+def test_shards_of_any_cut_are_assembled_from_pieces_of_another(old: int, new: int) -> None:
+    cuts = frozenset({old, new})
+    sources = []
+    for seat in seats(old):
+        state = HeldState(MODEL)
+        state.add_shards(seat, shards(seat))
+        sources.append((set(seat_pieces(MODEL, seat, cuts)), state))
+    for seat in seats(new):
+        state = HeldState(MODEL)
+        state.add_pieces(
+            {p: next(s.read(p) for held, s in sources if p in held) for p in seat_pieces(MODEL, seat, cuts)}
+        )
+        for layer in seat.layers:
+            for tensor in layer_tensors(MODEL, layer):
+                for found, wanted in zip(state.shard(tensor, seat, cuts), shards(seat)[tensor.name], strict=True):
+                    assert torch.equal(found, wanted)
+
+
+def test_a_piece_that_is_not_held_is_a_key_error() -> None:
+    with pytest.raises(KeyError):
+        HeldState(MODEL).read(Piece("1.q", 0, 4))
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4])
+def test_initial_weights_do_not_depend_on_the_cut(tp: int) -> None:
+    for layer in range(MODEL.layers + 2):
+        for tensor in layer_tensors(MODEL, layer):
+            if tensor.dim is None:
+                continue
+            size = tensor.shape[tensor.dim]
+            whole = initial_rows(3, tensor, 0, size)
+            cut = [initial_rows(3, tensor, i * size // tp, (i + 1) * size // tp) for i in range(tp)]
+            assert torch.equal(whole, torch.cat(cut, dim=tensor.dim))
+            assert sum(len(held_pieces(tensor, tp, slot, frozenset({tp}))) for slot in range(tp)) == tp

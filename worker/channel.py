@@ -1,0 +1,52 @@
+"""The control channel between an agent and one of its processes: JSON lines over a socket pair.
+
+The child may send from two threads (training, and forming the next epoch's transport group), and looks for messages
+between steps without waiting.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import threading
+from typing import Any
+
+Message = dict[str, Any]
+
+
+class Channel:
+    """The child's end."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(True)
+        self._socket = connection
+        self._lock = threading.Lock()
+        self._buffer = b""
+
+    def send(self, kind: str, **content: Any) -> None:
+        """Send one message; if the agent is gone, so is the reason to live: SystemExit."""
+        data = json.dumps({"type": kind, **content}).encode() + b"\n"
+        try:
+            with self._lock:
+                self._socket.sendall(data)
+        except OSError:
+            raise SystemExit(0) from None
+
+    def receive(self, timeout_s: float | None) -> Message | None:
+        """The next message, or None if none came in time (None waits for ever, 0 only looks).
+
+        Raises:
+            SystemExit: the agent closed the channel.
+        """
+        while b"\n" not in self._buffer:
+            ready, _, _ = select.select([self._socket], [], [], timeout_s)
+            if not ready:
+                return None
+            data = self._socket.recv(1 << 16)
+            if not data:
+                raise SystemExit(0)
+            self._buffer += data
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        message: Message = json.loads(line)
+        return message

@@ -1,0 +1,120 @@
+"""Commands of the worker: the agent of a pod, its fork server, data preparation, and the reference run.
+
+Everything heavy is imported inside a command: the agent starts in a fraction of a second, without torch.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from planner.errors import HeddleError
+
+
+@click.group()
+def worker() -> None:
+    """What runs in a worker pod."""
+
+
+@worker.command()
+@click.option("--job", required=True, help="Name of the job.")
+@click.option("--pod", required=True, help="Name of this pod.")
+@click.option("--node", required=True, help="Name of the node it runs on.")
+@click.option("--gpus", required=True, type=click.IntRange(1), help="GPUs of this pod.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on: the pod's IP.")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port of the contract; 0 takes a free one.")
+@click.option("--token-file", required=True, type=click.Path(exists=True, dir_okay=False), help="The job's bearer token.")
+@click.option("--emulate", is_flag=True, help="Wait until the profiled time of an emulated GPU type has passed.")
+@click.option("--timeout-s", default=10.0, show_default=True, type=float, help="Time-out of groups; only partitions need it.")
+@click.option("--grace-s", default=30.0, show_default=True, type=float, help="From SIGTERM to the end.")
+@click.option("--exit-with-parent", is_flag=True, help="End when standard input closes.")
+@click.option("--rank-entry", default="worker.rank_process:main", hidden=True)
+def agent(
+    job: str,
+    pod: str,
+    node: str,
+    gpus: int,
+    host: str,
+    port: int,
+    token_file: str,
+    emulate: bool,
+    timeout_s: float,
+    grace_s: float,
+    exit_with_parent: bool,
+    rank_entry: str,
+) -> None:
+    """Run the agent of a worker pod; prints one JSON line with its port when it listens."""
+    import asyncio
+
+    from worker.agent import AgentSettings
+    from worker.pod import run_pod
+
+    token = Path(token_file).read_text().strip()
+    settings = AgentSettings(job, pod, node, gpus, host, token, emulate, timeout_s, grace_s, rank_entry)
+    sys.exit(asyncio.run(run_pod(settings, port, exit_with_parent)))
+
+
+@worker.command(hidden=True)
+@click.option("--control-fd", required=True, type=int)
+def forkserver(control_fd: int) -> None:
+    """Run the fork server of a pod; only an agent starts it."""
+    import socket
+
+    from worker.forkserver import die_with_parent, serve
+
+    die_with_parent()
+    serve(socket.socket(fileno=control_fd))
+
+
+@worker.command()
+@click.option("--training", required=True, type=click.Path(exists=True, dir_okay=False), help="A TrainingSpec as JSON.")
+@click.option("--steps", required=True, type=click.IntRange(1))
+@click.option("--output", type=click.Path(dir_okay=False), help="Write the losses here as a JSON list; else print them.")
+def reference(training: str, steps: int, output: str | None) -> None:
+    """Train the same steps in one process of plain torch, as an oracle."""
+    import torch
+
+    from planner.workload import find_model
+    from worker.contract import TrainingSpec
+    from worker.reference_engine import train
+
+    torch.set_num_threads(2)
+    spec = TrainingSpec.model_validate_json(Path(training).read_text())
+    losses, _ = train(spec, find_model(spec.model), steps)
+    text = json.dumps(losses)
+    if output:
+        Path(output).write_text(text)
+    else:
+        click.echo(text)
+
+
+@click.group()
+def data() -> None:
+    """Data sets."""
+
+
+@data.command()
+@click.option("--input", "inputs", multiple=True, required=True, type=click.Path(), help="A text file or a folder; repeatable.")
+@click.option("--output", required=True, type=click.Path(), help="Prefix of the .bin/.idx pair to write.")
+@click.option("--max-bytes", type=click.IntRange(1), help="Stop after this much text.")
+@click.option("--tokenizer", type=click.Path(dir_okay=False), help="A tokenizer.json; bytes are the tokens without it.")
+def prepare(inputs: tuple[str, ...], output: str, max_bytes: int | None, tokenizer: str | None) -> None:
+    """Make a Megatron .bin/.idx pair from text."""
+    from worker.data_prepare import prepare as write
+
+    click.echo(write([Path(i) for i in inputs], Path(output), max_bytes, Path(tokenizer) if tokenizer else None))
+
+
+worker.add_command(data)
+
+
+def main() -> None:
+    """Run a command; an error that a user can cause is one sentence and exit code 2."""
+    try:
+        worker(standalone_mode=True)
+    except HeddleError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(2)

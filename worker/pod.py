@@ -1,0 +1,29 @@
+"""Runs an agent with its HTTP server until the pod ends."""
+
+from __future__ import annotations
+
+import json
+
+from aiohttp import web
+
+from worker.agent import Agent, AgentSettings, terminate_on
+from worker.http import application
+
+
+async def run_pod(settings: AgentSettings, port: int, exit_with_parent: bool) -> int:
+    """Serve the contract on `settings.host`; print `{"port": ...}` when listening; return the exit status."""
+    agent = Agent(settings)
+    runner = web.AppRunner(application(agent), shutdown_timeout=0.2)
+    await runner.setup()
+    site = web.TCPSite(runner, settings.host, port)
+    await site.start()
+    listening = runner.addresses[0][1]
+    print(json.dumps({"port": listening, "host": settings.host}), flush=True)
+    terminate_on(agent, exit_with_parent)
+    await agent.start()
+    try:
+        await agent.stopping.wait()
+    finally:
+        await agent.close()
+        await runner.cleanup()
+    return agent.exit_code

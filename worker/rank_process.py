@@ -1,0 +1,114 @@
+"""The composition root of a rank process: wires DeepSpeed, gloo and the store into a `Rank`."""
+
+from __future__ import annotations
+
+import functools
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from migration.torch_transport import GlooTransport
+from migration.transport import Transport
+from planner.composition import Composition, Node
+from planner.cost import rank_times
+from planner.plan import Plan
+from planner.profile import load_profile
+from planner.ranks import RankMap, Seat
+from planner.tensors import Tensor
+from planner.workload import ModelShape, Workload
+from worker import deepspeed_engine
+from worker.channel import Channel
+from worker.contract import TrainingSpec
+from worker.data import Dataset
+from worker.emulation import EmulatedPace, Pace, RealPace
+from worker.engine import Engine, Parts
+from worker.rank import Rank
+from worker.store import connect
+from worker.world import World, rank_sets
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
+
+class GlooServices:
+    """The services of a rank on CPU: gloo groups, DeepSpeed's engine."""
+
+    def __init__(self, *, emulate: bool, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._emulate = emulate
+
+    def connect_store(self, address: str) -> Store:
+        """See `Services`."""
+        return connect(address, self.timeout_s)
+
+    def form_transport(self, store: Store, prefix: str, rank: int, size: int) -> Transport:
+        """See `Services`."""
+        return GlooTransport.form(store, prefix, rank, size, self.timeout_s)
+
+    def form_world(self, store: Store, epoch: int, rank: int, model: ModelShape, plan: Plan) -> World:
+        """See `Services`."""
+        world = World(store, epoch, rank, plan.gpus, self.timeout_s)
+        deepspeed_engine.adopt_world()
+        world.form_groups(rank_sets(model, plan))
+        return world
+
+    def leave_world(self, world: World) -> None:
+        """See `Services`."""
+        deepspeed_engine.forget_world()
+        world.leave()
+
+    def build_engine(
+        self,
+        model: ModelShape,
+        spec: TrainingSpec,
+        plan: Plan,
+        seat: Seat,
+        world: World,
+        step: int,
+        source: Callable[[Tensor], Parts],
+    ) -> Engine:
+        """See `Services`."""
+        return deepspeed_engine.DeepSpeedEngine(
+            model=model,
+            spec=spec,
+            plan=plan,
+            seat=seat,
+            world=world,
+            dataset=_dataset(spec.data, spec.sequence_length),
+            pace=self._pace(model, spec, plan, seat),
+            step=step,
+            source=source,
+        )
+
+    def on_phase(self, name: str) -> None:
+        """See `Services`; nobody observes."""
+
+    def _pace(self, model: ModelShape, spec: TrainingSpec, plan: Plan, seat: Seat) -> Pace:
+        if not self._emulate:
+            return RealPace()
+        workload = Workload(model, spec.global_batch, spec.sequence_length, spec.precision)
+        times = rank_times(plan, workload, _composition(plan), load_profile(model.name))
+        return EmulatedPace(times[seat.rank])
+
+
+@functools.lru_cache(maxsize=1)
+def _dataset(prefix: str, sequence_length: int) -> Dataset:
+    return Dataset(prefix, sequence_length)
+
+
+def _composition(plan: Plan) -> Composition:
+    """The nodes that the plan uses, as far as it says: emulated devices have no other speed than their type's."""
+    seats = RankMap.of(plan).seats
+    gpus: dict[tuple[str, str], int] = {}
+    for seat in seats:
+        key = (seat.node, seat.gpu_type)
+        gpus[key] = max(gpus.get(key, 0), seat.gpu + 1)
+    return Composition(tuple(Node(name, gpu_type, count) for (name, gpu_type), count in gpus.items()))
+
+
+def main(
+    connection: socket.socket, *, pod: str, slot: int, emulate: bool = False, timeout_s: float = 10.0
+) -> None:
+    """Run one rank until it leaves, is told to exit, or its agent is gone."""
+    deepspeed_engine.check_deepspeed()
+    Rank(Channel(connection), pod, slot, GlooServices(emulate=emulate, timeout_s=timeout_s)).run()

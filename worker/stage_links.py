@@ -1,0 +1,42 @@
+"""Hands activations and gradients between stages of different TP degree; takes the place of DeepSpeed's p2p module.
+
+A stage's output is the same on all ranks of its TP group.  Where TP grows t -> u, rank i feeds u / t ranks; where it shrinks,
+the first rank of each t / u speaks for them.  Gradients take the same way back.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from planner.ranks import Seat
+from worker.emulation import Pace
+
+
+def link_pairs(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """(sending rank, receiving rank) for every rank of the target stage."""
+    return tuple((source[i * len(source) // len(target)], rank) for i, rank in enumerate(target))
+
+
+class StageLinks:
+    """`send`, `recv` and `init_process_groups` as PipelineEngine calls them."""
+
+    def __init__(self, seat: Seat, pace: Pace) -> None:
+        self._seat, self._pace = seat, pace
+
+    def init_process_groups(self, grid: object) -> None:
+        """DeepSpeed forms a group per edge here; ours needs none."""
+
+    def send(self, tensor: torch.Tensor, stage: int, async_op: bool = False) -> None:  # noqa: ARG002 # DeepSpeed's call
+        """Send to a neighbour stage; blocks until the peers receive."""
+        for sender, receiver in link_pairs(self._seat.tp_ranks, self._seat.pipeline.ranks[stage]):
+            if sender == self._seat.rank:
+                dist.send(tensor.contiguous(), receiver)
+        self._pace.link(stage - self._seat.stage)
+
+    def recv(self, tensor: torch.Tensor, stage: int, async_op: bool = False) -> None:  # noqa: ARG002 # DeepSpeed's call
+        """Receive from a neighbour stage into `tensor`."""
+        for sender, receiver in link_pairs(self._seat.pipeline.ranks[stage], self._seat.tp_ranks):
+            if receiver == self._seat.rank:
+                dist.recv(tensor, sender)
+        self._pace.link(stage - self._seat.stage)
