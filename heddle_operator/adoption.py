@@ -1,0 +1,145 @@
+"""When to ask for a plan and when to adopt one: start, join, drain, loss.
+
+Invariant: adoption is one atomic write; what was refused is said, with the gain that was too small.
+Source: design, section 5.
+"""
+
+from __future__ import annotations
+
+from heddle_operator.actions import Action, AdoptPlan, RecordEvent, RequestPlan
+from heddle_operator.api import HeddleJob
+from heddle_operator.decision import Decision, Phase, sooner
+from heddle_operator.eligibility import debounce_left_s, is_reachable, leaving_nodes, usable_nodes
+from heddle_operator.replan import backoff_s, expected_change_s, expected_stall_s, judge
+from heddle_operator.settings import Settings
+from heddle_operator.situation import Situation
+from heddle_operator.snapshot import EpochRecord, Observed, PlanReply
+from planner.composition import Composition
+from planner.plan import Plan
+from worker.contract import Reason
+
+
+def consider_plan(
+    job: HeddleJob, observed: Observed, now: float, where: Situation, settings: Settings
+) -> Decision:
+    """Keep the live plan, or ask for and adopt a better one; without a live plan, start."""
+    live = where.live
+    hosting = (
+        {m.pod for m in live.seal.members if m.rank is not None} if live and live.seal else set()
+    )
+    leaving = leaving_nodes(observed, hosting)
+    composition = usable_nodes(job, observed, live.plan if live else None, now, leaving)
+    reason: Reason = "start"
+    if where.lost:
+        composition, reason = _recovery_composition(composition, observed), "loss"
+    elif live is not None:
+        reason = "drain" if _loses_gpus(live.plan, composition) else "join"
+    phase: Phase = (
+        "Running"
+        if reason in ("join", "drain")
+        else "Recovering"
+        if reason == "loss"
+        else "Pending"
+    )
+    again = debounce_left_s(job, observed, now)
+    if composition.gpus < job.spec.elastic.min_gpus:
+        return Decision(
+            (),
+            phase,
+            f"waiting: {composition.gpus} GPUs are usable, minGPUs is {job.spec.elastic.min_gpus}",
+            again,
+        )
+    if reason == "join" and live is not None and composition == live.composition:
+        return Decision((), phase, "kept: the plan is the one found for these nodes", again)
+    request = RequestPlan(composition, live.plan if live else None)
+    reply = observed.replies.get(request.key)
+    if reply is None:
+        actions = () if request.key in observed.planning else (request,)
+        return Decision(actions, "Planning" if phase != "Running" else phase, str(request), again)
+    if reply.plan is None:
+        event = RecordEvent(f"no-plan-{request.key.composition}", "InsufficientGPUs", reply.problem)
+        return Decision((event,), phase, f"no plan: {reply.problem}", again)
+    return _judge(job, observed, now, composition, reason, live, reply, again, phase, settings)
+
+
+def _judge(
+    job: HeddleJob,
+    observed: Observed,
+    now: float,
+    composition: Composition,
+    reason: Reason,
+    live: EpochRecord | None,
+    reply: PlanReply,
+    again: float | None,
+    phase: Phase,
+    settings: Settings,
+) -> Decision:
+    verdict = judge(
+        reply,
+        live.plan if live else None,
+        reason in ("drain", "loss"),
+        job.spec.elastic,
+        expected_change_s(observed.epochs, settings),
+        expected_stall_s(observed.stalls_s, settings),
+    )
+    assert reply.plan is not None
+    if not verdict.adopts:
+        return Decision(
+            _tell_refusal(live, reply, composition, verdict.reason), phase, verdict.reason, again
+        )
+    wait = _hold_s(job, observed, now, reason, live, settings)
+    if wait > 0:
+        return Decision(
+            (), phase, f"{verdict.reason}; adopted in {wait:.1f} s", sooner(again, wait)
+        )
+    adopt = AdoptPlan(observed.next_epoch, reply.plan, reason, composition)
+    event = RecordEvent(
+        f"adopted-{adopt.epoch}",
+        "PlanSelected",
+        f"epoch {adopt.epoch} ({reason}): {verdict.reason}",
+    )
+    return Decision((adopt, event), "Preparing", verdict.reason, again)
+
+
+def _tell_refusal(
+    live: EpochRecord | None, reply: PlanReply, composition: Composition, reason: str
+) -> tuple[Action, ...]:
+    """One event for each composition in which the live plan was kept although another was found or nodes joined."""
+    if live is None or (reply.plan == live.plan and composition == live.composition):
+        return ()
+    return (RecordEvent(f"kept-{live.epoch}-{composition.digest}", "PlanKept", reason),)
+
+
+def _hold_s(
+    job: HeddleJob,
+    observed: Observed,
+    now: float,
+    reason: Reason,
+    live: EpochRecord | None,
+    settings: Settings,
+) -> float:
+    """How long adoption must still wait: the backoff after aborts, and the cooldown of a change that nothing forces."""
+    last = observed.epochs[-1].closed_s if observed.epochs else None
+    wait = (last or now) + backoff_s(observed.epochs, settings) - now
+    if reason == "join" and live is not None and live.epoch > 1 and live.closed_s is not None:
+        wait = max(wait, live.closed_s + job.spec.elastic.cooldown_seconds - now)
+    return wait
+
+
+def _loses_gpus(plan: Plan, composition: Composition) -> bool:
+    free = {node.name: node.gpus for node in composition.nodes}
+    return any(max(placed.gpus) >= free.get(placed.node, 0) for placed in plan.placement)
+
+
+def _recovery_composition(composition: Composition, observed: Observed) -> Composition:
+    """After a loss, nodes whose agents are warm: waiting for a cold pod would cost seconds; it joins afterwards."""
+    warm = {
+        pod.node
+        for pod in observed.pods
+        if is_reachable(pod, view := observed.agents.get(pod.name))
+        and view
+        and view.report
+        and view.report.ready
+    }
+    kept = composition.without(node.name for node in composition.nodes if node.name not in warm)
+    return kept if kept.nodes else composition

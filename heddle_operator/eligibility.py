@@ -1,0 +1,79 @@
+"""Which nodes a plan may use now: the composition of a job.
+
+Invariant: nodes that the live plan uses never wait for the debounce and are the last to be cut by `maxGPUs`.
+Source: design, section 5; the debounce window is that of Kubernetes' cluster autoscalers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from heddle_operator.api import HeddleJob
+from heddle_operator.snapshot import AgentView, Observed, ObservedNode, ObservedPod
+from planner.composition import Composition, Node
+from planner.plan import Plan
+
+
+def leaving_nodes(observed: Observed, hosting: Iterable[str] = ()) -> frozenset[str]:
+    """Nodes with a notice: on the node, at an agent, or on a pod in `hosting` (those with ranks of the live epoch)."""
+    found = {node.name for node in observed.nodes if node.leaving_at_s is not None}
+    live = set(hosting)
+    for pod in observed.pods:
+        view = observed.agents.get(pod.name)
+        noticed = (
+            view is not None and view.report is not None and view.report.leaving_at_s is not None
+        )
+        if pod.name in live and (pod.deleting or noticed):
+            found.add(pod.node)
+    return frozenset(found)
+
+
+def usable_nodes(
+    job: HeddleJob, observed: Observed, live: Plan | None, now: float, leaving: frozenset[str]
+) -> Composition:
+    """The composition that a plan is asked for."""
+    used = set(live.nodes) if live else set()
+    debounce = job.spec.elastic.join_debounce_seconds
+    allowed = job.spec.elastic.gpu_types.allow
+    nodes = [
+        node
+        for node in observed.nodes
+        if node.name not in leaving
+        and node.gpus > 0
+        and (not allowed or node.gpu_type in allowed)
+        and (node.name in used or node.joined_at_s + debounce <= now)
+    ]
+    return Composition(tuple(_cut(nodes, used, job.spec.elastic.max_gpus)))
+
+
+def debounce_left_s(job: HeddleJob, observed: Observed, now: float) -> float | None:
+    """When the next node has been stable for long enough, in seconds from now; None if none is waiting."""
+    debounce = job.spec.elastic.join_debounce_seconds
+    waits = [
+        node.joined_at_s + debounce - now
+        for node in observed.nodes
+        if node.joined_at_s + debounce > now
+    ]
+    return min(waits) if waits else None
+
+
+def is_reachable(pod: ObservedPod | None, view: AgentView | None) -> bool:
+    """Whether what the agent last said can be taken as the present."""
+    return (
+        pod is not None
+        and pod.phase == "running"
+        and view is not None
+        and view.unreachable_since_s is None
+    )
+
+
+def _cut(nodes: list[ObservedNode], used: set[str], max_gpus: int | None) -> list[Node]:
+    """Whole nodes first come, first served (those in use before others), the last one cut to what `maxGPUs` leaves."""
+    left = max_gpus if max_gpus is not None else sum(node.gpus for node in nodes)
+    kept: list[Node] = []
+    for node in sorted(nodes, key=lambda node: (node.name not in used, node.name)):
+        gpus = min(node.gpus, left)
+        if gpus > 0:
+            kept.append(Node(node.name, node.gpu_type, gpus, node.link_domain, node.speed_factor))
+            left -= gpus
+    return kept

@@ -1,0 +1,25 @@
+"""The operator's branch of the error tree."""
+
+from planner.errors import HeddleError
+
+
+class OperatorError(HeddleError):
+    """The operator cannot do what was asked."""
+
+
+class InvalidJob(OperatorError):
+    """A HeddleJob is wrong; the message names the field, what it holds and what it may hold."""
+
+
+class ClusterConflict(OperatorError):
+    """Another operator was first; look again and decide anew."""
+
+    retryable = True
+
+
+class InvalidScript(OperatorError):
+    """A script of the demo is wrong; the message names the event."""
+
+
+class ProcessFailed(OperatorError):
+    """A process that the operator started ended with an error; the message holds its last words."""

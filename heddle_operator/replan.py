@@ -1,0 +1,91 @@
+"""Whether to move to another plan: the gain must pay for the stall before the next change.
+
+Invariant: a plan that lost GPUs is always left; otherwise the job moves only if gain >= minGainPercent and
+gain x expected time to the next change > measured stall.
+Source: design, section 5, "Whether to move".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+from heddle_operator.api import Elastic
+from heddle_operator.settings import Settings
+from heddle_operator.snapshot import EpochRecord, PlanReply
+from planner.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a plan is adopted, how much it gains, and why."""
+
+    adopts: bool
+    gain_percent: float
+    reason: str
+
+
+def judge(
+    reply: PlanReply,
+    current: Plan | None,
+    is_forced: bool,
+    elastic: Elastic,
+    expected_change_s: float,
+    stall_s: float,
+) -> Verdict:
+    """Judge the planner's answer.
+
+    Args:
+        reply: with a plan.
+        current: the live plan, if there is one.
+        is_forced: the live plan lost GPUs, or will.
+        elastic: supplies `minGainPercent`.
+        expected_change_s: time until the cluster is expected to change again.
+        stall_s: what a change is expected to cost.
+    """
+    assert reply.plan is not None, "an answer without a plan is no matter of judgement"
+    if current is None:
+        return Verdict(True, 0.0, "started: there was no plan")
+    if is_forced:
+        return Verdict(True, 0.0, "moved: the plan loses GPUs")
+    if reply.plan == current or reply.current_samples_s is None:
+        return Verdict(False, 0.0, "kept: the plan is still the best one found")
+    gain = reply.throughput_samples_s / reply.current_samples_s - 1
+    percent = 100 * gain
+    if percent < elastic.min_gain_percent:
+        return Verdict(
+            False,
+            percent,
+            f"kept: {percent:+.1f} % does not pay, it takes {elastic.min_gain_percent:g} %",
+        )
+    if gain * expected_change_s <= stall_s:
+        return Verdict(
+            False,
+            percent,
+            f"kept: {percent:+.1f} % does not pay, {expected_change_s:.0f} s until the next change are too few for a "
+            f"stall of {stall_s:.2f} s",
+        )
+    return Verdict(True, percent, f"moved: {percent:+.1f} % pays")
+
+
+def expected_change_s(epochs: tuple[EpochRecord, ...], settings: Settings) -> float:
+    """Mean distance of the job's changes once it has seen enough of them, else the expectation of the settings."""
+    times = [r.closed_s for r in epochs if r.outcome == "live" and r.closed_s is not None]
+    if len(times) <= settings.changes_known:
+        return settings.expected_change_s
+    return (times[-1] - times[0]) / (len(times) - 1)
+
+
+def expected_stall_s(stalls_s: tuple[float, ...], settings: Settings) -> float:
+    """Median of the measured stalls, else the expectation of the settings."""
+    return median(stalls_s) if stalls_s else settings.expected_stall_s
+
+
+def backoff_s(epochs: tuple[EpochRecord, ...], settings: Settings) -> float:
+    """How long after the newest abort the next epoch may be adopted: at once after one, then 1, 2, 4 ... seconds."""
+    aborted = 0
+    for record in reversed(epochs):
+        if record.outcome != "aborted":
+            break
+        aborted += 1
+    return 0.0 if aborted < 2 else min(settings.backoff_limit_s, 2.0 ** (aborted - 2))

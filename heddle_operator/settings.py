@@ -1,0 +1,36 @@
+"""What an administrator may set of the operator, with the reason of every default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Limits and expectations of the decision loop.
+
+    Attributes:
+        unreachable_grace_s: an agent that does not answer for so long counts as lost, unless its pod ended before.
+        pod_timeout_s: a pod must be ready so long after it was created (image pull, imports).
+        prepare_timeout_s: all members must be prepared so long after the epoch was sealed.
+        halt_timeout_s: ranks of a broken world halt by themselves; longer than the 10 s of torch's time-outs.
+        expected_change_s: time to the next change of the cluster, until the job has seen `changes_known` of its own.
+        changes_known: from so many changes on, their mean distance is used.
+        expected_stall_s: stall of a change, until one was measured.
+        backoff_limit_s: aborted epochs are tried again after 1, 2, 4 ... s, at most this.
+        plan_seed: of the search.
+        plan_evaluations: the search stops after so many plans; None: after the job's `budgetSeconds`.
+        report_wait_s: how long an agent may hold a report back while nothing changes.
+    """
+
+    unreachable_grace_s: float = 2.0
+    pod_timeout_s: float = 600.0
+    prepare_timeout_s: float = 60.0
+    halt_timeout_s: float = 15.0
+    expected_change_s: float = 600.0
+    changes_known: int = 3
+    expected_stall_s: float = 1.0
+    backoff_limit_s: float = 60.0
+    plan_seed: int = 0
+    plan_evaluations: int | None = None
+    report_wait_s: float = 10.0

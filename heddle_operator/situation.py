@@ -1,0 +1,180 @@
+"""Where the job stands, read from what its ranks hold and what is on record.
+
+Three questions: which epoch is live, which one is pending, and which of the live epoch's ranks are lost.
+Invariant: what ranks hold trumps what is on record: a rank that holds the state of epoch e proves that e was voted for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heddle_operator.eligibility import is_reachable
+from heddle_operator.settings import Settings
+from heddle_operator.snapshot import EpochRecord, Observed
+from worker.contract import Member, RankReport, Report
+
+ALIVE = ("training", "switching", "done")
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A reachable rank process that holds state."""
+
+    pod: str
+    node: str
+    rank: RankReport
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Where the job stands.
+
+    Attributes:
+        live: the newest epoch that any rank holds, or that is on record as live; None before the first.
+        pending: an open epoch after the live one.
+        holders: reachable ranks with state, by pod and slot.
+        lost: what happened to ranks of the live epoch that neither train nor can; empty while all is well.
+        doubtful: pods whose agents have not answered for less than the grace.
+        ever_live: some epoch is on record as live.
+    """
+
+    live: EpochRecord | None
+    pending: EpochRecord | None
+    holders: tuple[Holder, ...]
+    lost: tuple[str, ...]
+    doubtful: tuple[str, ...]
+    ever_live: bool
+
+
+def situation(observed: Observed, now: float, settings: Settings) -> Situation:
+    """Read the situation from a snapshot."""
+    holders = _holders(observed)
+    on_record = [
+        r.epoch
+        for r in observed.epochs
+        if r.outcome in ("live", "complete", "failed") and r.closed_s is not None
+    ]
+    lived = [r.epoch for r in observed.epochs if r.outcome == "live"]
+    held = [holder.rank.epoch for holder in holders if holder.rank.epoch is not None]
+    newest = max(on_record + held, default=0)
+    live = observed.record(newest)
+    pending = next((r for r in observed.epochs if r.epoch > newest and r.outcome == "open"), None)
+    return Situation(
+        live,
+        pending,
+        holders,
+        _lost(observed, live, pending, now, settings),
+        tuple(
+            name for name in sorted(observed.agents) if _is_doubtful(observed, name, now, settings)
+        ),
+        bool(lived),
+    )
+
+
+def report_of(observed: Observed, pod: str) -> Report | None:
+    """The report of a pod whose agent answers; None otherwise."""
+    view = observed.agents.get(pod)
+    return view.report if view and is_reachable(observed.pod(pod), view) else None
+
+
+def rank_at(observed: Observed, pod: str, slot: int) -> RankReport | None:
+    """The rank process on a GPU of a pod, as its reachable agent says."""
+    report = report_of(observed, pod)
+    return next((rank for rank in report.ranks if rank.slot == slot), None) if report else None
+
+
+def is_pod_lost(observed: Observed, name: str, now: float, settings: Settings) -> bool:
+    """Whether a pod is gone, ended, or has not answered for longer than the grace."""
+    pod = observed.pod(name)
+    if pod is None or pod.phase == "failed":
+        return True
+    view = observed.agents.get(name)
+    since = view.unreachable_since_s if view else None
+    return since is not None and now - since >= settings.unreachable_grace_s
+
+
+def has_switch_begun(observed: Observed, epoch: int) -> bool:
+    """Whether any agent was told to switch to the epoch."""
+    return any(
+        view.report is not None and view.report.epoch == epoch and view.report.phase == "switch"
+        for view in observed.agents.values()
+    )
+
+
+def _is_doubtful(observed: Observed, name: str, now: float, settings: Settings) -> bool:
+    view = observed.agents[name]
+    return view.unreachable_since_s is not None and not is_pod_lost(observed, name, now, settings)
+
+
+def _holders(observed: Observed) -> tuple[Holder, ...]:
+    found = []
+    for pod in observed.pods:
+        report = report_of(observed, pod.name)
+        for rank in sorted(report.ranks, key=lambda rank: rank.slot) if report else ():
+            if rank.epoch is not None and rank.phase != "left":
+                found.append(Holder(pod.name, pod.node, rank))
+    return tuple(found)
+
+
+def _lost(
+    observed: Observed,
+    live: EpochRecord | None,
+    pending: EpochRecord | None,
+    now: float,
+    settings: Settings,
+) -> tuple[str, ...]:
+    if live is None or live.seal is None:
+        return ()
+    leavers: frozenset[tuple[str, int]] = frozenset()
+    if pending and pending.seal and has_switch_begun(observed, pending.epoch):
+        leavers = frozenset((m.pod, m.slot) for m in pending.seal.members if m.rank is None)
+    found = []
+    for member in live.seal.members:
+        if member.rank is None:
+            continue
+        excused = (member.pod, member.slot) in leavers
+        what = _what_happened(observed, member, live, excused, now, settings)
+        if what:
+            found.append(f"rank {member.rank} on {member.node} {what}")
+    return tuple(found)
+
+
+def _what_happened(
+    observed: Observed,
+    member: Member,
+    live: EpochRecord,
+    excused: bool,
+    now: float,
+    settings: Settings,
+) -> str:
+    """What happened to a rank of the live epoch; "" if nothing.
+
+    A leaver is excused from ending properly.  An agent that does not answer proves nothing: while
+    its ranks live the others train on, and when they die the others halt.
+    """
+    pod = observed.pod(member.pod)
+    if pod is None or pod.phase == "failed":
+        return "went with its pod"
+    report = report_of(observed, member.pod)
+    if report is None:
+        return ""
+    rank = rank_at(observed, member.pod, member.slot)
+    if rank is None:
+        code = next((e.code for e in reversed(report.exits) if e.slot == member.slot), None)
+        return (
+            ""
+            if excused and code == 0
+            else f"ended with {code}"
+            if code is not None
+            else "is missing"
+        )
+    if rank.phase == "halted":
+        return f"halted: {rank.error}" if rank.error else "halted"
+    if excused or (rank.phase in ALIVE and rank.epoch is not None):
+        return ""
+    # Others may hold the epoch already while this one still takes the last steps of its switch.
+    return (
+        ""
+        if live.outcome == "open" and rank.phase in ("switching", "prepared", "starting")
+        else f"is {rank.phase}"
+    )

@@ -1,0 +1,171 @@
+"""One frozen picture of a job and its cluster: everything that `decide` may know.
+
+Invariant: an operator that starts anew sees the same picture; nothing that matters lives in its memory.  Epoch records are
+the adopted ConfigMaps: created once, sealed once, closed once.
+Source: design, section 5; Observed, Action, Decision are Kubernetes controllers' level-triggered loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from planner.composition import Composition
+from planner.plan import Plan
+from worker.contract import Member, Reason, Report, Resume
+
+PodPhase = Literal["pending", "running", "failed"]
+Outcome = Literal["open", "live", "aborted", "complete", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedNode:
+    """A node that can host worker pods of the job.
+
+    Attributes:
+        gpus: free for the job, its own pods' GPUs included.
+        joined_at_s: when it became usable.
+        leaving_at_s: it got a notice and will be gone then; None: it stays.
+    """
+
+    name: str
+    gpu_type: str
+    gpus: int
+    joined_at_s: float = 0.0
+    leaving_at_s: float | None = None
+    link_domain: str = "default"
+    speed_factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedPod:
+    """A worker pod of the job.
+
+    Attributes:
+        ordinal: counts the job's pods of one node; their GPUs are the node's, in that order.
+        address: host:port of its agent, once that listens.
+        deleting: it got its notice.
+    """
+
+    name: str
+    node: str
+    ordinal: int
+    gpus: int
+    phase: PodPhase
+    address: str | None = None
+    deleting: bool = False
+    created_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """How an epoch is formed, written once before the first prepare, so that every later directive is the same.
+
+    Attributes:
+        members: old and new ranks, as the directive lists them.
+        store: where they meet.
+        resume: where survivors of a loss go on.
+        known_exits: (pod, pid) of rank processes that had ended before; a new one is a failure of this epoch.
+    """
+
+    members: tuple[Member, ...]
+    store: str
+    resume: Resume | None
+    sealed_s: float
+    known_exits: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecord:
+    """One adopted plan.
+
+    Attributes:
+        composition: that the plan was searched for.
+        outcome: open until its ranks train (live) or it is given up (aborted); complete and failed end the job.
+        closed_s: when the outcome was written.
+        message: why it was given up.
+    """
+
+    epoch: int
+    plan: Plan
+    reason: Reason
+    composition: Composition
+    adopted_s: float
+    seal: Seal | None = None
+    outcome: Outcome = "open"
+    closed_s: float | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """What is known of one pod's agent.
+
+    Attributes:
+        report: the newest one; it may be older than the failure that `unreachable_since_s` tells of.
+        changed_s: when its version last grew, by the operator's clock.
+    """
+
+    pod: str
+    report: Report | None
+    unreachable_since_s: float | None = None
+    changed_s: float = 0.0
+
+
+class PlanKey(NamedTuple):
+    """What a plan was asked for: digests of the composition and of the current plan ("" at the start)."""
+
+    composition: str
+    current: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReply:
+    """The planner's answer.
+
+    Attributes:
+        plan: the best plan found; None if none is feasible.
+        current_samples_s: throughput of the current plan on the same composition; None where it no longer fits.
+        problem: why there is no plan.
+    """
+
+    plan: Plan | None
+    throughput_samples_s: float = 0.0
+    iteration_s: float = 0.0
+    simulation_s: float = 0.0
+    current_samples_s: float | None = None
+    holders_min: int = 0
+    search_s: float = 0.0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything `decide` may know, sorted by name or number.
+
+    Attributes:
+        replies: plans that were answered; `planning` are those still searched for.
+        stalls_s: measured stalls of this job, oldest first.
+    """
+
+    nodes: tuple[ObservedNode, ...] = ()
+    pods: tuple[ObservedPod, ...] = ()
+    epochs: tuple[EpochRecord, ...] = ()
+    agents: Mapping[str, AgentView] = field(default_factory=dict)
+    replies: Mapping[PlanKey, PlanReply] = field(default_factory=dict)
+    planning: frozenset[PlanKey] = frozenset()
+    stalls_s: tuple[float, ...] = ()
+
+    @property
+    def next_epoch(self) -> int:
+        """Epoch numbers only grow; an aborted one is never used again."""
+        return self.epochs[-1].epoch + 1 if self.epochs else 1
+
+    def record(self, epoch: int) -> EpochRecord | None:
+        """The record of an epoch."""
+        return next((record for record in self.epochs if record.epoch == epoch), None)
+
+    def pod(self, name: str) -> ObservedPod | None:
+        """The pod of that name."""
+        return next((pod for pod in self.pods if pod.name == name), None)

@@ -1,0 +1,144 @@
+"""The decision loop under anything: nodes join, leave and die, ranks, agents and stores are killed, reports are late."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from heddle_operator.decide import decide
+from tests.fakes.cluster import FakeOperator, a_cluster, a_job
+
+NODES = ("a", "b", "c", "d")
+PICK = st.integers(0, 7)
+
+
+class Loop(RuleBasedStateMachine):
+    """The fake cluster itself checks: one live epoch, no GPU twice, no faulty directive, no piece without a holder."""
+
+    @initialize(
+        as_pipeline=st.booleans(), nodes=st.integers(1, 3), cooldown=st.sampled_from((0, 1))
+    )
+    def begin(self, as_pipeline, nodes, cooldown):
+        job = a_job(cooldownSeconds=cooldown)
+        self.cluster = a_cluster(job, *NODES[:nodes], as_pipeline=as_pipeline)
+        self.operator = FakeOperator(job, self.cluster)
+
+    def _pick(self, things, index):
+        return sorted(things)[index % len(things)]
+
+    @rule(passes=st.integers(1, 12))
+    def time_passes(self, passes):
+        for _ in range(passes):
+            self.operator.look()
+            self.cluster.tick()
+
+    @rule(answers=st.booleans())
+    def only_the_cluster_moves(self, answers):
+        self.cluster.tick(answers_plans=answers)
+
+    @rule()
+    def deciding_twice_equals_once(self):
+        first = decide(self.operator.job, self.cluster.snapshot(), self.cluster.now)
+        assert decide(self.operator.job, self.cluster.snapshot(), self.cluster.now) == first
+        self.operator.look()
+        before = self.cluster.snapshot(), tuple(self.cluster.created)
+        for action in first.actions:
+            try:
+                self.cluster.do(action)
+            except Exception as error:
+                assert type(error).__name__ == "ClusterConflict"
+        assert (self.cluster.snapshot(), tuple(self.cluster.created)) == before
+
+    @rule(index=PICK)
+    def a_node_joins(self, index):
+        name = NODES[index % len(NODES)]
+        if name not in self.cluster.nodes and len(self.cluster.nodes) < len(NODES):
+            self.cluster.add_node(name)
+
+    @precondition(lambda self: len(self.cluster.nodes) > 1)
+    @rule(index=PICK)
+    def a_node_is_drained(self, index):
+        self.cluster.drain(self._pick(self.cluster.nodes, index))
+
+    @precondition(lambda self: self.cluster.nodes)
+    @rule(index=PICK, applied=st.integers(0, 3), torn=st.booleans())
+    def a_node_dies(self, index, applied, torn):
+        if torn:
+            self.cluster.tear_step(applied)
+        self.cluster.kill_node(self._pick(self.cluster.nodes, index))
+
+    @precondition(lambda self: self.cluster.agents)
+    @rule(index=PICK)
+    def an_agent_dies(self, index):
+        self.cluster.kill_pod(self._pick(self.cluster.agents, index))
+
+    @precondition(lambda self: self.cluster.agents)
+    @rule(index=PICK)
+    def a_store_restarts(self, index):
+        self.cluster.restart_store(self._pick(self.cluster.agents, index))
+
+    @precondition(lambda self: any(agent.ranks for agent in self.cluster.agents.values()))
+    @rule(index=PICK)
+    def a_rank_dies(self, index):
+        pods = [name for name, agent in self.cluster.agents.items() if agent.ranks]
+        pod = self._pick(pods, index)
+        self.cluster.kill_rank(pod, min(self.cluster.agents[pod].ranks))
+
+    @rule(flips=st.integers(0, 4))
+    def a_switch_breaks_in_the_middle(self, flips):
+        self.cluster.break_switch(flips)
+
+    @precondition(lambda self: self.cluster.agents)
+    @rule(index=PICK)
+    def a_report_is_late(self, index):
+        self.cluster.snapshot()
+        self.cluster.frozen.add(self._pick(self.cluster.agents, index))
+
+    @rule()
+    def reports_arrive(self):
+        self.cluster.frozen.clear()
+
+    @precondition(lambda self: self.cluster.agents)
+    @rule(index=PICK)
+    def an_agent_does_not_answer(self, index):
+        self.cluster.unreachable.setdefault(
+            self._pick(self.cluster.agents, index), self.cluster.now
+        )
+
+    @rule()
+    def agents_answer_again(self):
+        self.cluster.unreachable.clear()
+
+    @invariant()
+    def nothing_forbidden_happened(self):
+        if hasattr(self, "cluster"):
+            self.cluster.check()
+
+    def teardown(self):
+        if not hasattr(self, "cluster"):
+            return
+        self.cluster.frozen.clear()
+        self.cluster.unreachable.clear()
+        if not any(node.leaving_at_s is None for node in self.cluster.nodes.values()):
+            self.cluster.kill_node("d")
+            self.cluster.add_node("d")
+        decision = self.operator.settle(400)
+        assert decision.phase in ("Running", "Failed", "Complete")
+        if decision.phase == "Running":
+            holders = self.cluster.holders()
+            assert {rank.phase for _, rank in holders} == {"training"}
+            assert len({rank.epoch for _, rank in holders}) == 1
+        else:
+            assert "StateLost" in decision.reason or "survivors" in decision.reason or (
+                "holder" in decision.reason or decision.phase == "Complete"
+            )
+
+
+TestLoop = Loop.TestCase
+TestLoop.settings = settings(
+    max_examples=20,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
