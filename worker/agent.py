@@ -135,7 +135,7 @@ class Agent:
 
     # -- processes ------------------------------------------------------------------------------------------------------
 
-    def _fork(self, slot: int | None, entry: str, **arguments: Any) -> None:
+    def _fork(self, slot: int | None, entry: str, arguments: dict[str, Any]) -> None:
         self._spawn(self._fork_and_listen(slot, entry, arguments))
 
     async def _fork_and_listen(self, slot: int | None, entry: str, arguments: dict[str, Any]) -> None:
@@ -172,7 +172,7 @@ class Agent:
         message = json.loads(data)
         if "warm" in message:
             self.warm = True
-            self._fork(None, STORE_ENTRY, host=self.settings.host)
+            self._fork(None, STORE_ENTRY, {"host": self.settings.host})
             self._fork_missing_ranks()
         elif "forked" in message:
             self._processes[message["forked"]].pid = message["pid"]
@@ -193,7 +193,7 @@ class Agent:
         if process.slot is None:
             self.store_address = None
             if self.warm and not self.stopping.is_set():
-                self._fork(None, STORE_ENTRY, host=self.settings.host)
+                self._fork(None, STORE_ENTRY, {"host": self.settings.host})
             return
         at_s = time.monotonic()
         error = process.error or (process.report.error if process.report else None)
@@ -253,19 +253,13 @@ class Agent:
         directive = self.directive
         if directive is None or directive.phase == "abort" or not self.warm:
             return
-        live = self._live_ranks()
+        live, settings = self._live_ranks(), self.settings
         for member in directive.members:
-            mine = member.pod == self.settings.pod and member.rank is not None and member.holds is None
+            mine = member.pod == settings.pod and member.rank is not None and member.holds is None
             if mine and member.slot not in live and (directive.epoch, member.slot) not in self._forked:
                 self._forked.add((directive.epoch, member.slot))
-                self._fork(
-                    member.slot,
-                    self.settings.rank_entry,
-                    pod=self.settings.pod,
-                    slot=member.slot,
-                    emulate=self.settings.emulate,
-                    timeout_s=self.settings.timeout_s,
-                )
+                arguments = {"pod": settings.pod, "slot": member.slot, "emulate": settings.emulate}
+                self._fork(member.slot, settings.rank_entry, {**arguments, "timeout_s": settings.timeout_s})
 
     # -- the report -----------------------------------------------------------------------------------------------------
 
