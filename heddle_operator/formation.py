@@ -188,8 +188,8 @@ def _gather(
         resume = resume_of([holder.rank for holder in holders])
         problem = "" if resume else "the survivors stand at steps that cannot be joined"
         problem = lost_piece(job.workload.model, holders, observed) or problem
-        if problem:
-            return Decision((CloseEpoch(record.epoch, "failed", problem),), "Failed", problem)
+        if problem:  # what follows from it is the business of recovery
+            return Decision((CloseEpoch(record.epoch, "aborted", problem),), "Recovering", problem)
     store = choose_store(members, observed)
     if store is None:
         return Decision((), "Preparing", "waiting for a store", 1.0)

@@ -63,7 +63,7 @@ def situation(observed: Observed, now: float, settings: Settings) -> Situation:
         live,
         pending,
         holders,
-        _lost(observed, live, pending, now, settings),
+        _lost(observed, live, pending),
         tuple(
             name for name in sorted(observed.agents) if _is_doubtful(observed, name, now, settings)
         ),
@@ -110,18 +110,17 @@ def _holders(observed: Observed) -> tuple[Holder, ...]:
     found = []
     for pod in observed.pods:
         report = report_of(observed, pod.name)
-        for rank in sorted(report.ranks, key=lambda rank: rank.slot) if report else ():
-            if rank.epoch is not None and rank.phase != "left":
-                found.append(Holder(pod.name, pod.node, rank))
+        ranks = sorted(report.ranks, key=lambda rank: rank.slot) if report else []
+        found += [
+            Holder(pod.name, pod.node, rank)
+            for rank in ranks
+            if rank.epoch is not None and rank.phase != "left"
+        ]
     return tuple(found)
 
 
 def _lost(
-    observed: Observed,
-    live: EpochRecord | None,
-    pending: EpochRecord | None,
-    now: float,
-    settings: Settings,
+    observed: Observed, live: EpochRecord | None, pending: EpochRecord | None
 ) -> tuple[str, ...]:
     if live is None or live.seal is None:
         return ()
@@ -133,20 +132,13 @@ def _lost(
         if member.rank is None:
             continue
         excused = (member.pod, member.slot) in leavers
-        what = _what_happened(observed, member, live, excused, now, settings)
+        what = _what_happened(observed, member, live, excused)
         if what:
             found.append(f"rank {member.rank} on {member.node} {what}")
     return tuple(found)
 
 
-def _what_happened(
-    observed: Observed,
-    member: Member,
-    live: EpochRecord,
-    excused: bool,
-    now: float,
-    settings: Settings,
-) -> str:
+def _what_happened(observed: Observed, member: Member, live: EpochRecord, excused: bool) -> str:
     """What happened to a rank of the live epoch; "" if nothing.
 
     A leaver is excused from ending properly.  An agent that does not answer proves nothing: while

@@ -533,7 +533,8 @@ class FakeOperator:
         """Pass and tick until nothing is left to do and no time-out is near."""
         quiet = 0
         for _ in range(passes):
-            quiet = 0 if self.look().actions else quiet + 1
+            busy = [a for a in self.look().actions if not isinstance(a, RecordEvent)]
+            quiet = 0 if busy else quiet + 1
             if quiet >= 4 and self.decision.phase in ("Running", "Complete", "Failed"):
                 return self.decision
             self.cluster.tick()

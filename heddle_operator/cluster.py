@@ -1,0 +1,28 @@
+"""The seam between the decision loop and whatever runs pods: Kubernetes, processes of one machine, or a fake."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from heddle_operator.actions import AdoptPlan, CloseEpoch, CreatePod, DeletePod, SealEpoch
+from heddle_operator.snapshot import Observed
+
+ClusterAction = AdoptPlan | SealEpoch | CloseEpoch | CreatePod | DeletePod
+
+
+class Cluster(Protocol):
+    """Nodes, pods and epoch records of one job.
+
+    Invariant: every action is named, so that applying it twice equals applying it once.  An
+    implementation sets the `Wake` it was given whenever what it would answer has changed.
+    """
+
+    async def observe(self) -> Observed:
+        """Nodes, pods and epoch records as they are now; the rest of the picture is left empty."""
+
+    async def apply(self, action: ClusterAction) -> None:
+        """Do one thing.
+
+        Raises:
+            ClusterConflict: the record was written otherwise before; look again.
+        """

@@ -1,0 +1,104 @@
+"""Observe, decide, apply: the loop around the pure core.
+
+It sleeps until something changes or the decision wants to look again; it holds no state of its own.
+Source: Kubernetes' controllers.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from heddle_operator.actions import Action, RecordEvent, RequestPlan, SendDirective
+from heddle_operator.agents import Agents
+from heddle_operator.api import HeddleJob
+from heddle_operator.cluster import Cluster
+from heddle_operator.decide import decide
+from heddle_operator.decision import Decision
+from heddle_operator.errors import ClusterConflict
+from heddle_operator.planning import Planning
+from heddle_operator.settings import Settings
+from heddle_operator.snapshot import Observed
+from heddle_operator.wake import Wake
+
+LOG = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """The loop of one job."""
+
+    def __init__(
+        self,
+        job: HeddleJob,
+        cluster: Cluster,
+        agents: Agents,
+        planning: Planning,
+        wake: Wake,
+        settings: Settings,
+        on_event: Callable[[RecordEvent], None] = lambda _: None,
+        stalls_s: Callable[[], tuple[float, ...]] = tuple,
+    ) -> None:
+        self.job = job
+        self._cluster = cluster
+        self._agents = agents
+        self._planning = planning
+        self._wake = wake
+        self._settings = settings
+        self._on_event = on_event
+        self._stalls_s = stalls_s
+        self._told: set[str] = set()
+        self._last = ("", "")
+
+    async def observe(self) -> Observed:
+        """The whole picture: the cluster's part, the agents' and the planner's."""
+        seen = await self._cluster.observe()
+        self._agents.follow(seen.pods)
+        return replace(
+            seen,
+            agents=dict(self._agents.views),
+            replies=dict(self._planning.replies),
+            planning=self._planning.in_flight,
+            stalls_s=self._stalls_s(),
+        )
+
+    async def look(self) -> Decision:
+        """One pass."""
+        decision = decide(self.job, await self.observe(), time.monotonic(), self._settings)
+        said = (decision.phase, decision.reason)
+        if said != self._last:
+            LOG.info("job=%s phase=%s reason=%s", self.job.name, *said)
+            self._last = said
+        for action in decision.actions:
+            await self._apply(action)
+        return decision
+
+    async def run(self) -> Decision:
+        """Pass after pass until the job has ended and its pods are gone."""
+        while True:
+            decision = await self.look()
+            if (
+                decision.phase in ("Complete", "Failed")
+                and not (await self._cluster.observe()).pods
+            ):
+                return decision
+            await self._wake.wait(decision.look_again_s)
+
+    async def _apply(self, action: Action) -> None:
+        match action:
+            case SendDirective():
+                self._agents.send(action.pod, action.directive)
+            case RequestPlan():
+                self._planning.request(action)
+            case RecordEvent():
+                if action.key not in self._told:
+                    self._told.add(action.key)
+                    LOG.info("job=%s %s", self.job.name, action)
+                    self._on_event(action)
+            case _:
+                try:
+                    await self._cluster.apply(action)
+                except ClusterConflict as error:
+                    LOG.info("job=%s %s", self.job.name, error)
+                self._wake.set()
