@@ -1,0 +1,130 @@
+"""The house keeps its own rules: sizes, names, words, imports, and nothing of one machine in it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("planner", "migration", "worker", "heddle_operator")
+FOLDERS = (*PACKAGES, "tests", "docs", "manifests", "charts", "profiles", ".ci")
+MAX_LINES = 400
+BANNED_NAMES = re.compile(r"(^|_)(utils?|helpers?|common|misc|managers?)(_|$)")
+OF_ONE_MACHINE = re.compile(
+    r"/(?:work|root|home|Users)/\w+|pypi\.org|pythonhosted|--(?:extra-)?index-url|--find-links"
+)
+
+SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+PYTHON = sorted([*SOURCES, *(ROOT / "tests").rglob("*.py")])
+TEXTS = sorted(
+    path
+    for path in [*ROOT.iterdir(), *(p for name in FOLDERS for p in (ROOT / name).rglob("*"))]
+    if path.is_file() and path.suffix not in {".pyc", ".png", ".safetensors"}
+)
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def public_classes() -> dict[str, str]:
+    """{class: its file} of all packages."""
+    return {
+        node.name: name(path)
+        for path in SOURCES
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    }
+
+
+def test_no_file_is_longer_than_400_lines():
+    lengths = {name(path): len(path.read_text().splitlines()) for path in PYTHON}
+    assert not {path: length for path, length in lengths.items() if length > MAX_LINES}
+
+
+def test_the_first_line_of_a_module_is_its_purpose():
+    firsts = {name(path): path.read_text().partition("\n")[0] for path in PYTHON}
+    silent = {p for p, first in firsts.items() if first[:3] != '"""' or len(first.split()) < 3}
+    assert not {path for path in silent if (ROOT / path).stat().st_size}
+
+
+def test_names_say_what_a_module_or_class_is():
+    assert not [name(path) for path in SOURCES if BANNED_NAMES.search(path.stem)]
+    assert not [c for c in public_classes() if c.endswith(("Manager", "Helper", "Utils"))]
+
+
+def test_unit_tests_mirror_the_sources():
+    unit = ROOT / "tests" / "unit"
+    tests = [path.relative_to(unit) for path in unit.rglob("test_*.py")]
+    twins = {str(test): test.with_name(test.name.removeprefix("test_")) for test in tests}
+    assert twins
+    assert not {test: twin for test, twin in twins.items() if not (ROOT / twin).exists()}
+
+
+def test_every_public_class_is_in_the_glossary():
+    words = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "glossary.md").read_text()))
+    missing = {c: path for c, path in public_classes().items() if c not in words}
+    assert not missing, "add a row to docs/glossary.md for each of these"
+
+
+def test_the_glossary_names_no_class_that_is_gone():
+    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    assert rows
+    assert not set(rows) - set(public_classes())
+
+
+def test_no_file_holds_a_path_of_one_machine_or_an_index_address():
+    found = {
+        name(path): match.group()
+        for path in TEXTS
+        if path != Path(__file__)
+        for match in OF_ONE_MACHINE.finditer(path.read_text())
+    }
+    assert not found
+
+
+def test_the_lock_pins_every_package_by_hash():
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    pins = [line for line in lines if re.match(r"^[a-z0-9]", line)]
+    assert pins
+    assert all("==" in pin and pin.endswith("\\") for pin in pins)
+
+
+def test_the_lock_holds_every_dependency_of_the_project():
+    project = (ROOT / "pyproject.toml").read_text()
+    lock = (ROOT / "requirements.lock").read_text()
+    locked = set(re.findall(r"^([a-z0-9.-]+)==", lock, re.MULTILINE))
+    block = re.findall(r"^(?:dependencies|dev) = \[(.*?)^\]", project, re.MULTILINE | re.DOTALL)
+    asked = {a.lower() for part in block for a in re.findall(r'^\s+"([\w-]+)', part, re.MULTILINE)}
+    assert len(block) == 2
+    assert not asked - locked, "run `uv pip compile` as CONTRIBUTING.md says"
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+def test_make_commands_in_the_documents_are_targets(document):
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make ([a-z-]+)", (ROOT / document).read_text(), re.MULTILINE))
+    assert named
+    assert not named - targets
+
+
+def test_ci_runs_nothing_that_the_makefile_does_not_have():
+    commands = [
+        line
+        for line in (ROOT / ".ci" / "run").read_text().splitlines()
+        if line and not line.startswith(("#", "set ", "cd "))
+    ]
+    assert commands == ["make check", "make test"]
+
+
+def test_import_contracts_hold():
+    done = subprocess.run(
+        [Path(sys.executable).parent / "lint-imports"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
