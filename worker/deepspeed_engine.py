@@ -142,7 +142,7 @@ class _Pipeline(PipelineEngine):  # type: ignore[misc] # DeepSpeed is untyped
 
     def _own_loss(self) -> float:
         loss: torch.Tensor = self._scale_loss_by_gas(self.total_loss)
-        return float(loss) if self.is_last_stage() else 0.0
+        return loss.item() if self.is_last_stage() else 0.0
 
     def clip_fp32_gradients(self) -> None:
         self.owner.clip()

@@ -36,6 +36,12 @@ ENVIRONMENT = {
     "LOCAL_RANK": "0",
     "MASTER_ADDR": "127.0.0.1",  # read by DeepSpeed, never used: the world has formed before
 }
+FIRST_USE = (  # what a rank would import in its first stall: our own part, and what DeepSpeed imports when it builds an engine
+    "worker.rank_process",
+    "worker.store",
+    "deepspeed.module_inject.auto_ep_config",
+    "deepspeed.module_inject.auto_ep_layer",
+)
 
 
 def die_with_parent() -> None:
@@ -56,8 +62,8 @@ def warm() -> None:
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.utils.logger.setLevel("ERROR")
     torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])  # the first optimizer imports the compiler stack
-    importlib.import_module("worker.rank_process")
-    importlib.import_module("worker.store")
+    for name in FIRST_USE:
+        importlib.import_module(name)
 
 
 def serve(control: socket.socket) -> None:

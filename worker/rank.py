@@ -7,6 +7,7 @@ each says in the norm's all-reduce which epoch it is ready for, and when all say
 from __future__ import annotations
 
 import os
+import sys
 import time
 import traceback
 from typing import Any
@@ -203,9 +204,11 @@ class Rank:
 
     def _halt(self, error: BaseException) -> None:
         """Leave the broken world at once, so that whoever waits for this rank errs too, and keep the state."""
-        traceback.print_exc()
-        traceback.clear_frames(error.__traceback__)  # a frame would keep a group, and so its connections, alive
         self._error = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        if "gloo" not in self._error:  # a peer that went away is news, not a fault of this process
+            traceback.print_exc()
+        print(f"halted at step {self._engine.progress.step if self._engine else '-'}: {self._error}", file=sys.stderr)
+        traceback.clear_frames(error.__traceback__)  # a frame would keep a group, and so its connections, alive
         self._leave_world()
         self._forget_preparation()
         if self._engine is not None:

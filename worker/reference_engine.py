@@ -96,4 +96,4 @@ def _step(
     for group in adam.param_groups:
         group["lr"] = learning_rate(spec.learning_rate, spec.warmup_steps, step)
     adam.step()
-    return float(loss)
+    return loss.item()
