@@ -1,0 +1,353 @@
+"""Fill templates: layers per stage, micro-batch, and each replica's share of the global batch.
+
+Layers: for each bottleneck the cheapest split within the memory caps, kept as a Pareto set of
+(bottleneck, sum), because the true M decides between them.  Micro-batch: every profiled size is
+kept and chosen in the context of the whole plan.  Batch: shared to the exact sample, so that all
+replicas finish as early as the slowest must.
+Invariants: the layers of a filling sum to L, each at least 1; shares sum to B exactly.
+Source: Heddle, section 5.3.   Legend: b micro-batch, M micro-batches, tau bottleneck seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+
+from planner.composition import Composition
+from planner.memory import StageSlot, boundary_bytes, layers_that_fit
+from planner.profile import Kind, Profile
+from planner.workload import Workload
+
+Option = tuple[str, int]  # GPU type, TP degree
+Structure = tuple[Option, ...]  # the stages of a template, before any fill
+Counts = tuple[tuple[Structure, int], ...]  # templates with their number of replicas
+
+_TOLERANCE_S = 1e-12
+_TRIES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A replica as far as its share of the batch depends on it.
+
+    Attributes:
+        micro_batch: b.
+        bottleneck_s: tau, the slowest stage.
+        sum_s: all stages.
+        most: the largest M that its memory allows.
+    """
+
+    micro_batch: int
+    bottleneck_s: float
+    sum_s: float
+    most: int
+
+    def seconds(self, micro_batches: int) -> float:
+        """(M - 1) tau + sum."""
+        return (micro_batches - 1) * self.bottleneck_s + self.sum_s
+
+    def within(self, limit_s: float) -> int:
+        """The most micro-batches that it finishes in that time."""
+        if limit_s < self.sum_s - _TOLERANCE_S:
+            return 0
+        count = 1 + math.floor((limit_s - self.sum_s + _TOLERANCE_S) / self.bottleneck_s)
+        return min(self.most, count)
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """One way to fill a template: layers of each stage and what a replica then does.
+
+    Its seconds assume that stages are on one node wherever they could be: no placement beats them.
+    """
+
+    layers: tuple[int, ...]
+    lane: Lane
+
+
+def pareto_splits(
+    block_s: Sequence[float], other_s: Sequence[float], caps: Sequence[int], num_layers: int
+) -> list[tuple[tuple[int, ...], float, float]]:
+    """(layers, bottleneck, sum) of every split that no other beats in both bottleneck and sum.
+
+    Args:
+        block_s: seconds of one block on each stage.
+        other_s: what each stage takes besides (embedding, head, messages).
+        caps: most blocks that each stage can hold.
+        num_layers: L.
+    """
+    order = sorted(range(len(block_s)), key=lambda stage: (block_s[stage], stage))
+    found: list[tuple[tuple[int, ...], float, float]] = []
+    limit_s = math.inf
+    while True:
+        upper = list(caps)
+        if limit_s < math.inf:
+            room = [limit_s - _TOLERANCE_S - other for other in other_s]
+            upper = [
+                min(cap, math.ceil(r / a) - 1)
+                for cap, r, a in zip(caps, room, block_s, strict=True)
+            ]
+        layers = _cheapest(order, upper, num_layers)
+        if layers is None:
+            break
+        times = [
+            other + a * count for other, a, count in zip(other_s, block_s, layers, strict=True)
+        ]
+        limit_s, sum_s = max(times), sum(times)
+        while found and found[-1][2] >= sum_s - _TOLERANCE_S:
+            found.pop()
+        found.append((layers, limit_s, sum_s))
+    return found
+
+
+def _cheapest(
+    order: Sequence[int], upper: Sequence[int], num_layers: int
+) -> tuple[int, ...] | None:
+    """One block everywhere, the rest where a block is cheapest; None if they do not fit."""
+    left = num_layers - len(order)
+    if left < 0 or min(upper) < 1 or sum(upper) < num_layers:
+        return None
+    layers = [1] * len(order)
+    for stage in order:
+        more = min(left, upper[stage] - 1)
+        layers[stage] += more
+        left -= more
+    return tuple(layers)
+
+
+def share(global_batch: int, lanes: Sequence[Lane]) -> tuple[int, ...] | None:
+    """M of each replica, such that all samples are trained and the last replica ends earliest.
+
+    Returns:
+        At least 1 each, with sum of M b = B exactly; None if there is no such share.
+    """
+    if not lanes or any(lane.most < 1 for lane in lanes):
+        return None
+    ends = sorted(
+        {
+            lane.seconds(count)
+            for lane in set(lanes)
+            for count in range(1, min(lane.most, global_batch // lane.micro_batch) + 1)
+        }
+    )
+    start = bisect_left(ends, max(lane.sum_s for lane in lanes) - _TOLERANCE_S)
+    low, high = start, len(ends)
+    while low < high:
+        middle = (low + high) // 2
+        if _samples_by_size(global_batch, lanes, ends[middle]) is None:
+            low = middle + 1
+        else:
+            high = middle
+    if low == len(ends):
+        return None
+    return _balanced(global_batch, lanes, ends[low])
+
+
+def _samples_by_size(
+    global_batch: int, lanes: Sequence[Lane], limit_s: float
+) -> dict[int, int] | None:
+    """{b: micro-batches of that size in all} that sum to B within the limit; None if impossible.
+
+    Greedy from the largest size: exact where sizes divide each other, as powers of two do.
+    """
+    least: defaultdict[int, int] = defaultdict(int)
+    most: defaultdict[int, int] = defaultdict(int)
+    for lane in lanes:
+        count = lane.within(limit_s)
+        if count < 1:
+            return None
+        least[lane.micro_batch] += 1
+        most[lane.micro_batch] += count
+    left = global_batch - sum(size * count for size, count in least.items())
+    chosen: dict[int, int] = {}
+    for size in sorted(least, reverse=True):
+        more = min(most[size] - least[size], max(left, 0) // size)
+        chosen[size] = least[size] + more
+        left -= more * size
+    return chosen if left == 0 else None
+
+
+def _balanced(global_batch: int, lanes: Sequence[Lane], limit_s: float) -> tuple[int, ...]:
+    """Spread the micro-batches of each size: those that would end last give theirs up first."""
+    wanted = _samples_by_size(global_batch, lanes, limit_s)
+    assert wanted is not None
+    counts = [lane.within(limit_s) for lane in lanes]
+    for size, total in wanted.items():
+        members = [index for index, lane in enumerate(lanes) if lane.micro_batch == size]
+        excess = sum(counts[index] for index in members) - total
+        for _ in range(excess):
+            last = max(
+                (index for index in members if counts[index] > 1),
+                key=lambda index: (lanes[index].seconds(counts[index]), index),
+            )
+            counts[last] -= 1
+    return tuple(counts)
+
+
+class FillTable:
+    """All fillings of the structures that a search meets, computed once each.
+
+    It belongs to one search: costs of stages, fillings and their best samples by time are kept.
+    """
+
+    def __init__(self, workload: Workload, composition: Composition, profile: Profile) -> None:
+        """Prepare for one workload on one composition."""
+        self._workload = workload
+        self._profile = profile
+        self._largest: dict[str, int] = {}
+        self._speed: dict[str, float] = {}
+        for node in composition.nodes:
+            kind = node.gpu_type
+            self._largest[kind] = max(self._largest.get(kind, 0), node.gpus)
+            self._speed[kind] = max(self._speed.get(kind, 0.0), node.speed_factor)
+        self._seconds: dict[tuple[Kind, str, int, int], float] = {}
+        self._caps: dict[tuple[object, ...], int] = {}
+        self._fillings: dict[Structure, tuple[Filling, ...]] = {}
+        self._frontiers: dict[Structure, tuple[list[float], list[int]]] = {}
+
+    def fillings(self, structure: Structure) -> tuple[Filling, ...]:
+        """Every filling worth keeping; empty if the structure cannot hold the model."""
+        if structure not in self._fillings:
+            self._fillings[structure] = tuple(self._fill(structure))
+        return self._fillings[structure]
+
+    def _fill(self, structure: Structure) -> Iterator[Filling]:
+        depth, batch = len(structure), self._workload.global_batch
+        sizes = set.intersection(*(set(self._profile.micro_batches(kind)) for kind, _ in structure))
+        for b in sorted(size for size in sizes if size <= batch):
+            block_s, other_s = self._stage_seconds(structure, b)
+            kept: list[Filling] = []
+            known: set[tuple[int, ...]] = set()
+            for most in (batch // b, *range(min(depth, batch // b + 1) - 1, 0, -1)):
+                caps = tuple(self._cap(structure, b, most, index) for index in range(depth))
+                if caps in known:
+                    continue
+                known.add(caps)
+                for layers, tau, total in pareto_splits(
+                    block_s, other_s, caps, self._workload.model.layers
+                ):
+                    beaten = any(
+                        f.lane.bottleneck_s <= tau + _TOLERANCE_S
+                        and f.lane.sum_s <= total + _TOLERANCE_S
+                        for f in kept
+                    )
+                    if not beaten:
+                        kept.append(Filling(layers, Lane(b, tau, total, most)))
+            yield from kept
+
+    def _stage_seconds(self, structure: Structure, b: int) -> tuple[list[float], list[float]]:
+        """(seconds of one block, of all else) of each stage, on the best placement there can be."""
+        block_s = [self._layer_s("block", kind, tp, b) for kind, tp in structure]
+        other_s = [0.0] * len(structure)
+        other_s[0] += self._layer_s("embedding", *structure[0], b)
+        other_s[-1] += self._layer_s("head", *structure[-1], b)
+        message = boundary_bytes(self._workload, b)
+        for left, (one, other) in enumerate(pairwise(structure)):
+            together = one[0] == other[0] and one[1] + other[1] <= self._largest[one[0]]
+            link = self._profile.inside_node(one[0]) if together else self._profile.between_nodes()
+            both_ways_s = 2 * link.seconds(message)
+            other_s[left] += both_ways_s
+            other_s[left + 1] += both_ways_s
+        return block_s, other_s
+
+    def _layer_s(self, kind: Kind, gpu_type: str, tp: int, b: int) -> float:
+        key = (kind, gpu_type, tp, b)
+        if key not in self._seconds:
+            cost = self._profile.layer_cost(kind, gpu_type, tp, b)
+            seconds = cost.forward_s + cost.backward_s + cost.tp_communication_s
+            self._seconds[key] = seconds / self._speed[gpu_type]
+        return self._seconds[key]
+
+    def _cap(self, structure: Structure, b: int, micro_batches: int, index: int) -> int:
+        gpu_type, tp = structure[index]
+        slot = StageSlot(gpu_type, tp, b, micro_batches, len(structure), index)
+        key = (gpu_type, tp, b, slot.in_flight, slot.is_first, slot.is_last)
+        if key not in self._caps:
+            self._caps[key] = layers_that_fit(self._workload, self._profile, slot)
+        return self._caps[key]
+
+    def frontier(self, structure: Structure) -> tuple[list[float], list[int]]:
+        """(times ascending, most samples that one replica trains by then)."""
+        if structure not in self._frontiers:
+            ends: list[tuple[float, int]] = []
+            for filling in self.fillings(structure):
+                lane = filling.lane
+                ends += [
+                    (lane.seconds(count), count * lane.micro_batch)
+                    for count in range(1, lane.most + 1)
+                ]
+            times: list[float] = []
+            samples: list[int] = []
+            for end_s, count in sorted(ends, key=lambda end: (end[0], -end[1])):
+                if not samples or count > samples[-1]:
+                    times.append(end_s)
+                    samples.append(count)
+            self._frontiers[structure] = (times, samples)
+        return self._frontiers[structure]
+
+    def samples_within(self, structure: Structure, limit_s: float) -> int:
+        """The most samples that one replica trains in that time."""
+        times, samples = self.frontier(structure)
+        index = bisect_right(times, limit_s + _TOLERANCE_S)
+        return samples[index - 1] if index else 0
+
+    def least_seconds(self, counts: Counts) -> float:
+        """A time that no fill of these templates beats; infinite if one of them has no filling."""
+        fronts = [(self.frontier(structure), n) for structure, n in counts]
+        if any(not times for (times, _), _ in fronts):
+            return math.inf
+        floor_s = max(times[0] for (times, _), _ in fronts)
+        if (
+            sum(n * self.samples_within(s, floor_s) for s, n in counts)
+            >= self._workload.global_batch
+        ):
+            return floor_s
+        best_s = math.inf
+        for (times, _), _ in fronts:
+            low, high = 0, len(times)
+            while low < high:
+                middle = (low + high) // 2
+                reached = sum(n * self.samples_within(s, times[middle]) for s, n in counts)
+                if reached >= self._workload.global_batch:
+                    high = middle
+                else:
+                    low = middle + 1
+            if low < len(times):
+                best_s = min(best_s, max(times[low], floor_s))
+        return best_s
+
+    def choose(self, counts: Counts) -> tuple[Filling, ...] | None:
+        """A filling for each template, such that the replicas share the batch and end earliest."""
+        limit_s = self.least_seconds(counts)
+        if limit_s == math.inf:
+            return None
+        ends = sorted(
+            {
+                end_s
+                for structure, _ in counts
+                for filling in self.fillings(structure)
+                for end_s in map(filling.lane.seconds, range(1, filling.lane.most + 1))
+                if end_s >= limit_s - _TOLERANCE_S
+            }
+        )
+        for end_s in ends[:_TRIES]:
+            options = [self._by_size(structure, end_s) for structure, _ in counts]
+            for chosen in product(*options):
+                lanes = [f.lane for f, (_, n) in zip(chosen, counts, strict=True) for _ in range(n)]
+                if _samples_by_size(self._workload.global_batch, lanes, end_s) is not None:
+                    return chosen
+        return None
+
+    def _by_size(self, structure: Structure, limit_s: float) -> list[Filling]:
+        """For each micro-batch the filling that trains most by then, larger micro-batches first."""
+        best: dict[int, Filling] = {}
+        for filling in self.fillings(structure):
+            b = filling.lane.micro_batch
+            count = filling.lane.within(limit_s)
+            if count and (b not in best or count > best[b].lane.within(limit_s)):
+                best[b] = filling
+        return [best[b] for b in sorted(best, reverse=True)]

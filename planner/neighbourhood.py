@@ -1,0 +1,111 @@
+"""The templates that a search starts from, and the steps it takes from one plan to the next.
+
+A plan is, before its fill, a bag of structures with replica counts (`Counts`).  The order of the
+stages of a structure is free, replica counts are free, and GPUs may stay idle.
+Source: research on local search over whole plans; Heddle, section 5.1 (template).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from random import Random
+
+from planner.composition import Composition
+from planner.fill import Counts, Option, Structure
+from planner.placement import can_pack
+from planner.profile import Profile
+from planner.workload import ModelShape
+
+MIXED_DEPTH = 3  # up to here every sequence of options is a start; deeper ones come by steps
+
+
+def options(composition: Composition, model: ModelShape, profile: Profile) -> tuple[Option, ...]:
+    """Every (GPU type, TP degree) that is profiled, cuts the model evenly, and fits on a node."""
+    largest: dict[str, int] = {}
+    for node in composition.nodes:
+        largest[node.gpu_type] = max(largest.get(node.gpu_type, 0), node.gpus)
+    return tuple(
+        (gpu_type, tp)
+        for gpu_type in sorted(largest)
+        for tp in profile.tp_degrees(gpu_type)
+        if tp <= largest[gpu_type] and model.allows_tp(tp)
+    )
+
+
+def structures(
+    choices: Sequence[Option], deepest: int, composition: Composition
+) -> Iterator[Structure]:
+    """Templates to start from, shallow ones first: all mixed ones up to depth 3, and even ones."""
+    for depth in range(1, deepest + 1):
+        mixed = product(choices, repeat=depth) if depth <= MIXED_DEPTH else ()
+        even = ((choice,) * depth for choice in choices) if depth > MIXED_DEPTH else ()
+        for structure in (*mixed, *even):
+            if packs(((structure, 1),), composition):
+                yield structure
+
+
+def packs(counts: Counts, composition: Composition) -> bool:
+    """Whether all replicas find room."""
+    groups: Counter[Option] = Counter()
+    for structure, replicas in counts:
+        for option in structure:
+            groups[option] += replicas
+    return can_pack(groups, composition)
+
+
+def canonical(rows: Iterable[tuple[Structure, int]]) -> Counts:
+    """The one form of a bag of structures: merged, without zeros, sorted."""
+    merged: Counter[Structure] = Counter()
+    for structure, replicas in rows:
+        merged[structure] += replicas
+    return tuple(sorted((s, n) for s, n in merged.items() if n > 0))
+
+
+def neighbour(
+    counts: Counts,
+    choices: Sequence[Option],
+    pool: Sequence[Structure],
+    deepest: int,
+    random: Random,
+) -> Counts:
+    """A plan one step away; it may not pack."""
+    rows = list(counts)
+    index = random.randrange(len(rows))
+    structure, replicas = rows[index]
+    step = random.randrange(6)
+    if step == 0:
+        rows[index] = (structure, replicas + 1)
+    elif step == 1:
+        rows[index] = (structure, replicas - 1)
+    elif step == 2:
+        rows.append((random.choice(pool), 1))
+    elif step == 3:  # one replica takes another structure
+        rows[index] = (structure, replicas - 1)
+        rows.append((changed(structure, choices, deepest, random), 1))
+    elif step == 4:  # all replicas take another structure
+        rows[index] = (changed(structure, choices, deepest, random), replicas)
+    else:  # another template takes the place of one replica
+        rows[index] = (structure, replicas - 1)
+        rows.append((random.choice(pool), 1))
+    return canonical(rows)
+
+
+def changed(
+    structure: Structure, choices: Sequence[Option], deepest: int, random: Random
+) -> Structure:
+    """The structure with one stage replaced, added, removed, or swapped with its neighbour."""
+    stages = list(structure)
+    index = random.randrange(len(stages))
+    step = random.randrange(4)
+    if step == 0:
+        stages[index] = random.choice(choices)
+    elif step == 1 and len(stages) < deepest:
+        stages.insert(index, random.choice(choices))
+    elif step == 2 and len(stages) > 1:
+        del stages[index]
+    elif len(stages) > 1:
+        other = (index + 1) % len(stages)
+        stages[index], stages[other] = stages[other], stages[index]
+    return tuple(stages)

@@ -1,0 +1,251 @@
+"""Put the TP groups of a plan on nodes.
+
+Invariants: a TP group never crosses a node; no GPU is given twice; equal inputs, equal placements.
+Rules, in order: a replica stays on one node where it can; where the state must live on several
+nodes, its copies go to different ones; with a current plan, pieces stay where they are; a node that
+fits exactly is taken before a larger one is carved; faster nodes first; ties go by name.
+Source: Heddle, section 5.3 (packing).  Any GPUs of a node form a TP group, so only counts matter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from planner.composition import Composition, Node
+from planner.movement import shared_numel
+from planner.plan import FilledTemplate, PlacedStage, Plan
+from planner.ranks import Pipeline, RankMap, Seat
+from planner.workload import ModelShape
+
+Slot = tuple[int, int, int]  # template, replica, stage
+
+
+def can_pack(groups: Mapping[tuple[str, int], int], composition: Composition) -> bool:
+    """Whether that many TP groups fit on the nodes.
+
+    Exact where the degrees divide each other: what larger groups take counts against smaller ones.
+
+    Args:
+        groups: number of groups by (GPU type, TP degree).
+        composition: the nodes.
+    """
+    for gpu_type in {kind for kind, _ in groups}:
+        sizes = [node.gpus for node in composition.nodes if node.gpu_type == gpu_type]
+        degrees = sorted((tp for kind, tp in groups if kind == gpu_type), reverse=True)
+        taken = 0
+        for tp in degrees:
+            taken += groups[gpu_type, tp] * tp
+            if taken > sum(size // tp * tp for size in sizes):
+                return False
+    return True
+
+
+@dataclass(slots=True)
+class _Nodes:
+    """What is left of each node while a placement grows."""
+
+    free: dict[str, int]
+    by_type: dict[str, list[Node]]
+    layers: dict[str, Counter[int]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(composition: Composition) -> _Nodes:
+        by_type: dict[str, list[Node]] = {}
+        for node in composition.nodes:
+            by_type.setdefault(node.gpu_type, []).append(node)
+        return _Nodes({node.name: node.gpus for node in composition.nodes}, by_type)
+
+    def take(self, node: str, gpus: int, layers: Iterable[int]) -> None:
+        self.free[node] -= gpus
+        self.layers.setdefault(node, Counter()).update(layers)
+
+    def copies(self, node: str, layers: range) -> int:
+        """How many copies of these layers the node holds already."""
+        held = self.layers.get(node)
+        return max((held[layer] for layer in layers), default=0) if held else 0
+
+    def with_room(self, gpu_type: str, gpus: int) -> list[Node]:
+        return [n for n in self.by_type.get(gpu_type, ()) if self.free[n.name] >= gpus]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The current plan's seats, by node."""
+
+    model: ModelShape
+    seats: dict[str, list[Seat]]
+
+    def kept(self, node: str, layers: range, tp: int, gpus: int) -> int:
+        """About how many layer shares of a stage (or replica) the node holds already."""
+        held = 0.0
+        for seat in self.seats.get(node, ()):
+            both = min(layers.stop, seat.layers.stop) - max(layers.start, seat.layers.start)
+            held += max(0, both) / max(seat.tp, tp)
+        return round(min(held, float(len(layers))) * 1000 * min(1, gpus))
+
+
+def place(
+    model: ModelShape,
+    templates: Sequence[FilledTemplate],
+    composition: Composition,
+    min_holders: int = 1,
+    current: Plan | None = None,
+) -> tuple[PlacedStage, ...] | None:
+    """Give every stage of every replica a node and GPUs, in plan order; None if they do not fit.
+
+    Args:
+        model: whose layers the stages hold.
+        templates: filled; every replica is placed.
+        composition: the nodes.
+        min_holders: above 1, copies of the same layers go to different nodes where they can.
+        current: the plan that runs now, if any; its nodes may be gone.
+    """
+    held = None
+    if current is not None:
+        by_node: dict[str, list[Seat]] = {}
+        for seat in RankMap.of(current).seats:
+            by_node.setdefault(seat.node, []).append(seat)
+        held = _Held(model, by_node)
+    chosen = _by_replica(templates, composition, min_holders, held)
+    if chosen is None:
+        chosen = _largest_first(templates, composition)
+    if chosen is None:
+        return None
+    return _with_gpus(model, templates, composition, chosen, held)
+
+
+def _replicas(templates: Sequence[FilledTemplate]) -> list[tuple[int, int]]:
+    """(template, replica), those that are hardest to place first."""
+    pairs = [(t, r) for t, template in enumerate(templates) for r in range(template.replicas)]
+    hardest = [(-max(s.tp for s in t.stages), -t.gpus) for t in templates]
+    return sorted(pairs, key=lambda pair: (*hardest[pair[0]], *pair))
+
+
+def _by_replica(
+    templates: Sequence[FilledTemplate],
+    composition: Composition,
+    min_holders: int,
+    held: _Held | None,
+) -> dict[Slot, str] | None:
+    """A node for every stage, replica by replica."""
+    nodes = _Nodes.of(composition)
+    chosen: dict[Slot, str] = {}
+
+    def best(room: list[Node], gpus: int, layers: range, tp: int, previous: str | None) -> str:
+        def rank(node: Node) -> tuple[object, ...]:
+            free = nodes.free[node.name]
+            return (
+                nodes.copies(node.name, layers) if min_holders > 1 else 0,
+                node.name != previous,
+                -held.kept(node.name, layers, tp, gpus) if held else 0,
+                free != gpus,
+                free,
+                -node.speed_factor,
+                node.name,
+            )
+
+        return min(room, key=rank).name
+
+    for t, r in _replicas(templates):
+        template = templates[t]
+        cuts = template.layer_bounds()
+        types = {stage.gpu_type for stage in template.stages}
+        whole = nodes.with_room(next(iter(types)), template.gpus) if len(types) == 1 else []
+        if whole:
+            layers = range(cuts[0], cuts[-1])
+            node = best(whole, template.gpus, layers, template.stages[0].tp, None)
+            nodes.take(node, template.gpus, layers)
+            chosen.update({(t, r, s): node for s in range(len(template.stages))})
+            continue
+        previous: str | None = None
+        for s, stage in enumerate(template.stages):
+            room = nodes.with_room(stage.gpu_type, stage.tp)
+            if not room:
+                return None
+            layers = range(cuts[s], cuts[s + 1])
+            previous = best(room, stage.tp, layers, stage.tp, previous)
+            nodes.take(previous, stage.tp, layers)
+            chosen[t, r, s] = previous
+    return chosen
+
+
+def _largest_first(
+    templates: Sequence[FilledTemplate], composition: Composition
+) -> dict[Slot, str] | None:
+    """A node for every stage, largest TP groups first: fits whenever anything does."""
+    nodes = _Nodes.of(composition)
+    slots = [
+        (-stage.tp, t, r, s)
+        for t, template in enumerate(templates)
+        for r in range(template.replicas)
+        for s, stage in enumerate(template.stages)
+    ]
+    chosen: dict[Slot, str] = {}
+    for minus_tp, t, r, s in sorted(slots):
+        room = nodes.with_room(templates[t].stages[s].gpu_type, -minus_tp)
+        if not room:
+            return None
+        mates = {chosen.get((t, r, other)) for other in (s - 1, s + 1)}
+        node = min(room, key=lambda n: (n.name not in mates, nodes.free[n.name], n.name)).name
+        nodes.take(node, -minus_tp, ())
+        chosen[t, r, s] = node
+    return chosen
+
+
+def _with_gpus(
+    model: ModelShape,
+    templates: Sequence[FilledTemplate],
+    composition: Composition,
+    chosen: Mapping[Slot, str],
+    held: _Held | None,
+) -> tuple[PlacedStage, ...]:
+    """Give each rank a GPU of its node: the one that holds most of what it needs, else the next."""
+    slots = sorted(chosen)
+    free = {node.name: list(range(node.gpus)) for node in composition.nodes}
+    given: dict[tuple[Slot, int], int] = {}
+    if held is not None:
+        wishes = []
+        for slot in slots:
+            for seat in _seats_of(templates, slot, chosen[slot]):
+                for old in held.seats.get(chosen[slot], ()):
+                    if old.gpu in free[chosen[slot]]:
+                        shared = shared_numel(model, seat, old)
+                        wishes.append((-shared, slot, seat.slot, old.gpu))
+        for minus_shared, slot, index, gpu in sorted(wishes):
+            if minus_shared and (slot, index) not in given and gpu in free[chosen[slot]]:
+                given[slot, index] = gpu
+                free[chosen[slot]].remove(gpu)
+    placed = []
+    for slot in slots:
+        t, r, s = slot
+        gpus = tuple(
+            given[slot, index] if (slot, index) in given else free[chosen[slot]].pop(0)
+            for index in range(templates[t].stages[s].tp)
+        )
+        placed.append(PlacedStage(t, r, s, chosen[slot], gpus))
+    return tuple(placed)
+
+
+def _seats_of(templates: Sequence[FilledTemplate], slot: Slot, node: str) -> list[Seat]:
+    """The seats of one stage, as far as what they hold depends on it."""
+    t, r, s = slot
+    template = templates[t]
+    ranks = tuple(tuple(range(stage.tp)) for stage in template.stages)
+    pipeline = Pipeline(t, r, template, ranks, 0)
+    return [Seat(index, pipeline, s, index, node, 0) for index in range(template.stages[s].tp)]
+
+
+def holders_by_layer(plan: Plan) -> int:
+    """The smallest number of nodes that any piece lives on.
+
+    A TP group never crosses a node, so every piece of a layer lives on the same nodes: equal to
+    `planner.pieces.holders_min`, without the table.
+    """
+    nodes: dict[int, set[str]] = {}
+    for placed in plan.placement:
+        cuts = plan.templates[placed.template].layer_bounds()
+        for layer in range(cuts[placed.stage], cuts[placed.stage + 1]):
+            nodes.setdefault(layer, set()).add(placed.node)
+    return min(len(names) for names in nodes.values())
