@@ -37,6 +37,10 @@ class Participant(Protocol):
         """The epoch whose layout it holds, with state; None: it holds nothing."""
 
     @property
+    def also_holds(self) -> int | None:
+        """The epoch of a second layout that it holds as well; None: there is none."""
+
+    @property
     def node(self) -> str:
         """Name of its node."""
 
@@ -50,7 +54,7 @@ class StateLayout:
     """Transport rank -> the pieces that it holds, or needs.
 
     Attributes:
-        pieces: one row per member, each in canonical order.
+        pieces: one row per member, each in canonical order (a second layout after the first).
     """
 
     pieces: tuple[tuple[Piece, ...], ...]
@@ -91,22 +95,34 @@ def held_layout(
     seats = {epoch: _seats(plan) for epoch, plan in layouts.items()}
     rows: list[tuple[Piece, ...]] = []
     for index, member in enumerate(members):
-        if member.holds is None:
-            rows.append(())
-            continue
-        if member.holds not in seats:
-            raise LayoutMismatch(
-                f"member {index} holds the state of epoch {member.holds}, whose plan is not given; "
-                f"the plans given are of epochs {_listed(sorted(seats))}"
-            )
-        seat = seats[member.holds].get((member.node, member.gpu))
-        if seat is None:
-            raise LayoutMismatch(
-                f"member {index} holds the state of epoch {member.holds}, but that plan "
-                f"has no seat on GPU {member.gpu} of node {member.node!r}"
-            )
-        rows.append(seat_pieces(model, seat, tp_degrees))
+        found: dict[Piece, None] = {}
+        for epoch in (member.holds, member.also_holds):
+            if epoch is not None:
+                seat = _held_seat(index, member, epoch, seats)
+                found.update(dict.fromkeys(seat_pieces(model, seat, tp_degrees)))
+        rows.append(tuple(found))
     return StateLayout(tuple(rows))
+
+
+def _held_seat(
+    index: int,
+    member: Participant,
+    epoch: int,
+    seats: Mapping[int, Mapping[tuple[str, int], Seat]],
+) -> Seat:
+    """Where a member sits in the plan of an epoch whose state it holds."""
+    if epoch not in seats:
+        raise LayoutMismatch(
+            f"member {index} holds the state of epoch {epoch}, whose plan is not given; "
+            f"the plans given are of epochs {_listed(sorted(seats))}"
+        )
+    seat = seats[epoch].get((member.node, member.gpu))
+    if seat is None:
+        raise LayoutMismatch(
+            f"member {index} holds the state of epoch {epoch}, but that plan "
+            f"has no seat on GPU {member.gpu} of node {member.node!r}"
+        )
+    return seat
 
 
 def needed_layout(

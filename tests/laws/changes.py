@@ -27,6 +27,7 @@ class Member:
     holds: int | None
     node: str
     gpu: int
+    also_holds: int | None = None
 
 
 @dataclass(frozen=True)

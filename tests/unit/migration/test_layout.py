@@ -26,6 +26,15 @@ def test_a_member_holds_the_pieces_of_the_seat_on_its_gpu():
     assert not {Piece("1.q", 0, 32)} & set(held[0])
 
 
+def test_a_member_that_voted_and_never_learnt_the_outcome_holds_both_layouts():
+    """GPU 0 has the last rows under TP2 and the whole under TP1."""
+    member = Member(0, 3, "n0", 0, also_holds=4)
+    held = held_layout(MODEL, (member,), {3: TP2, 4: TP1}, CUTS)
+    alone = held_layout(MODEL, (Member(0, 4, "n0", 0),), {4: TP1}, CUTS)
+    assert set(held[0]) >= set(alone[0])
+    assert len(set(held[0])) == len(held[0])
+
+
 def test_a_member_that_holds_nothing_has_an_empty_row():
     held = held_layout(MODEL, (Member(0, None, "n0", 0), Member(1, 3, "n0", 1)), {3: TP2}, CUTS)
     assert held[0] == ()
