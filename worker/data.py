@@ -5,7 +5,7 @@ Which sample is trained where is a pure function of (seed, global sample id), wi
 * B + place in the global batch: a rank reads its own run of it, and there is no cursor to move when
 the plan changes.
 Source: Megatron-Core's `indexed_dataset.py` (the format, version 1); the order is keyed like
-    Oobleck's sampler.
+Oobleck's sampler.
 Legend: B global batch, S sequence length, b micro-batch.
 """
 
