@@ -36,7 +36,7 @@ COMBINE_SHARE = 0.7  # up to here; the rest is local search
 PER_DEMAND = 3  # templates kept for combining, of those that need the same GPUs
 ELITES = 6  # plans that the local search starts from
 FINALISTS = 32  # plans that are placed again to move fewer bytes
-STALE = 600  # steps without a new plan after which the local search ends
+STALE = 200  # steps in a row that price no new plan, after which the local search ends
 
 
 @dataclass(frozen=True, slots=True)
