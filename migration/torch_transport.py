@@ -139,8 +139,11 @@ class GlooTransport:
         return self._group
 
     def _lost_peer(self, error: RuntimeError) -> str:
-        """What to say, and no frame kept: one that refers to the group would keep peers waiting."""
-        error.__traceback__ = None
+        """What to say, raised only after the `except`.
+
+        Else an error that somebody keeps would keep its cause, that its frames, these the group,
+        and the group the peers waiting.
+        """
         line = str(error).partition("\n")[0]
         return f"rank {self.rank} lost a peer: {line.partition('] ')[2] or line}"
 

@@ -39,6 +39,12 @@ def test_equal_holders_take_turns():
     assert senders(moves) == [(A, 0, 2), (B, 1, 2), (C, 0, 2)]
 
 
+def test_equal_holders_on_the_node_of_the_receiver_take_turns():
+    held = layout([A, B, C], [A, B, C], [])
+    moves = difference(held, layout([], [], [A, B, C]), {A: 5, B: 5, C: 5}, "xxx")
+    assert senders(moves) == [(A, 0, 2), (B, 1, 2), (C, 0, 2)]
+
+
 def test_ranks_of_one_node_share_its_network_card():
     """Ranks 0 and 1 share node x; after rank 0 sent, node y is less loaded than rank 1's."""
     held = layout([A, B], [A, B], [A, B], [])
