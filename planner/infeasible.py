@@ -5,8 +5,9 @@ Invariant: one sentence, with what was found, what is allowed, and what to do.
 
 from __future__ import annotations
 
+from planner.fill import Option
 from planner.memory import StageSlot, stage_memory
-from planner.neighbourhood import options
+from planner.neighbourhood import options, packs
 from planner.profile import Profile
 from planner.request import PlanRequest
 
@@ -35,22 +36,33 @@ def why_infeasible(request: PlanRequest, profile: Profile) -> str:
     return _memory(request, profile, choices, smallest)
 
 
-def _memory(
-    request: PlanRequest, profile: Profile, choices: list[tuple[str, int]], micro_batch: int
-) -> str:
-    """The least memory that the model needs when every GPU takes part, against what there is."""
-    composition, workload = request.composition, request.workload
-    room = sum(profile.gpu_type(n.gpu_type).usable_bytes * n.gpus for n in composition.nodes)
-    gpu_type, tp = max(choices, key=lambda choice: (choice[1], choice[0]))
-    depth = min(request.deepest, max(1, composition.gpus // tp))
-    needed = 0
-    for index in range(depth):
-        slot = StageSlot(gpu_type, tp, micro_batch, 1, depth, index)
-        layers = -(-workload.model.layers // depth)
-        needed += tp * stage_memory(workload, profile, slot, layers).peak_bytes
-    short = max(0, needed - room)
+def _memory(request: PlanRequest, profile: Profile, choices: list[Option], micro_batch: int) -> str:
+    """The even template that comes nearest to fitting, and what its fullest GPU lacks."""
+    workload = request.workload
+    nearest: tuple[int, int, Option, int] | None = None
+    for choice in choices:
+        gpu_type, tp = choice
+        usable = profile.gpu_type(gpu_type).usable_bytes
+        for depth in range(1, request.deepest + 1):
+            if not packs((((choice,) * depth, 1),), request.composition):
+                break
+            layers = -(-workload.model.layers // depth)
+            peak = max(
+                stage_memory(
+                    workload,
+                    profile,
+                    StageSlot(gpu_type, tp, micro_batch, 1, depth, index),
+                    layers,
+                ).peak_bytes
+                for index in range(depth)
+            )
+            if nearest is None or peak - usable < nearest[0]:
+                nearest = (peak - usable, peak, choice, depth)
+    assert nearest is not None
+    short, peak, (gpu_type, tp), depth = nearest
     return (
-        f"memory binds: {workload.model.name} at micro-batch {micro_batch} needs about "
-        f"{needed:,} bytes over {depth} stage(s) of TP {tp}, the {composition.gpus} GPU(s) offer "
-        f"{room:,} ({short:,} short in all, or on the fullest GPU); add GPUs or larger ones"
+        f"memory binds: with {depth} stage(s) of TP {tp} on {gpu_type}, the most that this "
+        f"composition and D_max {request.deepest} allow, {workload.model.name} needs "
+        f"{peak:,} bytes on a GPU at micro-batch {micro_batch}, {peak - short:,} are usable "
+        f"({short:,} short); add GPUs, or larger ones"
     )

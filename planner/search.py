@@ -95,10 +95,11 @@ class _Search:
     # ------------------------------------------------------------------ budget and comparison
 
     def _over(self, evaluations: float) -> bool:
+        if self._best is None:  # an answer first, however small the budget
+            return False
         budget_s = self._request.budget_s
-        if budget_s is not None and time.perf_counter() - self._started_s >= budget_s:
-            return self._best is not None
-        return self._evaluations >= evaluations
+        late = budget_s is not None and time.perf_counter() - self._started_s >= budget_s
+        return late or self._evaluations >= evaluations
 
     def _record(self, name: str) -> None:
         samples = self._best.price.throughput_samples_s if self._best else 0.0
