@@ -1,6 +1,7 @@
 """What GPUs there are now, node by node.
 
-Invariant: nodes are sorted by name, names are unique, so equal compositions are equal objects with equal digests.
+Invariant: nodes are sorted by name, names are unique, so equal compositions are equal objects with
+equal digests.
 Source: Heddle, section 5.1; node sizes and straggler factors are the design's.
 """
 
@@ -39,9 +40,13 @@ class Node:
 
     def __post_init__(self) -> None:
         if self.gpus < 1:
-            raise InvalidComposition(f"node {self.name!r} has {self.gpus} GPUs; give at least 1, or leave the node out")
+            raise InvalidComposition(
+                f"node {self.name!r} has {self.gpus} GPUs; give at least 1, or leave the node out"
+            )
         if not self.speed_factor > 0:
-            raise InvalidComposition(f"node {self.name!r} has speed factor {self.speed_factor}; it must be above 0")
+            raise InvalidComposition(
+                f"node {self.name!r} has speed factor {self.speed_factor}; it must be above 0"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """The node as `Composition.from_json` reads it."""
@@ -64,7 +69,9 @@ class Composition:
         names = [node.name for node in self.nodes]
         if len(set(names)) != len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
-            raise InvalidComposition(f"node name {twice[0]!r} appears twice; every node needs a name of its own")
+            raise InvalidComposition(
+                f"node name {twice[0]!r} appears twice; every node needs a name of its own"
+            )
         object.__setattr__(self, "nodes", tuple(sorted(self.nodes)))
 
     @property
@@ -108,13 +115,16 @@ class Composition:
         """
         if not isinstance(rows, list):
             raise InvalidComposition(
-                f"a nodes file holds a list of nodes, found {type(rows).__name__}; write one `- name: ...` per node"
+                f"a nodes file holds a list of nodes, found {type(rows).__name__}; write one `- "
+                f"name: ...` per node"
             )
         return Composition(tuple(_node(row, index) for index, row in enumerate(rows)))
 
     @staticmethod
     def from_text(text: str) -> Composition:
-        """Read `h100=8x4,a100-40=10x4+12x1`: type = nodes x GPUs per node, several sizes joined by `+`.
+        """Read `h100=8x4,a100-40=10x4+12x1`.
+
+        Type = nodes x GPUs per node, several sizes joined by `+`.
 
         Raises:
             InvalidComposition: the part that does not read so.
@@ -125,7 +135,8 @@ class Composition:
             counts = [_GROUP.match(size.strip()) for size in sizes.split("+")]
             if not equals or not gpu_type or not all(counts):
                 raise InvalidComposition(
-                    f"{part!r} is not TYPE=NODESxGPUS; write for example h100=8x4 or a100-40=10x4+12x1"
+                    f"{part!r} is not TYPE=NODESxGPUS; write for example h100=8x4 or "
+                    f"a100-40=10x4+12x1"
                 )
             index = 0
             for match in counts:
@@ -138,14 +149,25 @@ class Composition:
 
 def _node(row: object, index: int) -> Node:
     if not isinstance(row, Mapping):
-        raise InvalidComposition(f"node {index + 1} is {row!r}; a node is a mapping with name, type and gpus")
+        raise InvalidComposition(
+            f"node {index + 1} is {row!r}; a node is a mapping with name, type and gpus"
+        )
     unknown = sorted(set(row) - set(_NODE_KEYS))
     if unknown:
-        raise InvalidComposition(f"node {index + 1} has the unknown key {unknown[0]!r}; allowed are {', '.join(_NODE_KEYS)}")
+        raise InvalidComposition(
+            f"node {index + 1} has the unknown key {unknown[0]!r}; allowed are "
+            f"{', '.join(_NODE_KEYS)}"
+        )
     for key, kind in (("name", str), ("type", str), ("gpus", int)):
         if not isinstance(row.get(key), kind) or isinstance(row.get(key), bool):
-            raise InvalidComposition(f"node {index + 1} has {key} {row.get(key)!r}; it must be a {kind.__name__}")
+            raise InvalidComposition(
+                f"node {index + 1} has {key} {row.get(key)!r}; it must be a {kind.__name__}"
+            )
     factor = row.get("speed_factor", 1.0)
     if not isinstance(factor, int | float):
-        raise InvalidComposition(f"node {index + 1} has speed_factor {factor!r}; it must be a number above 0")
-    return Node(row["name"], row["type"], row["gpus"], str(row.get("link_domain", "default")), float(factor))
+        raise InvalidComposition(
+            f"node {index + 1} has speed_factor {factor!r}; it must be a number above 0"
+        )
+    return Node(
+        row["name"], row["type"], row["gpus"], str(row.get("link_domain", "default")), float(factor)
+    )

@@ -1,7 +1,10 @@
-"""The error tree of Heddle; every error a user can cause ends as one sentence, never as a traceback.
+"""The error tree of Heddle.
+
+Every error a user can cause ends as one sentence, never as a traceback.
 
     HeddleError
-      PlanningError      InvalidComposition, InvalidWorkload, InvalidPlan, UnprofiledConfiguration, Infeasible
+      PlanningError      InvalidComposition, InvalidWorkload, InvalidPlan, UnprofiledConfiguration,
+      Infeasible
       MigrationError     (migration/errors.py)
       WorkerError        (worker/errors.py)
       OperatorError      (heddle_operator/errors.py)

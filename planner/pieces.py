@@ -1,8 +1,8 @@
 """The piece table: which rank holds which slice of which tensor under a placed plan.
 
-Every sharded tensor is cut at the common refinement of all TP degrees in question, so that a piece is the same numbers
-under every plan and only its holders change.  One table serves the gradient sum, the gradient norm, synchronisation
-prices, the count of holders and migration alike.
+Every sharded tensor is cut at the common refinement of all TP degrees in question, so that a piece
+is the same numbers under every plan and only its holders change.  One table serves the gradient
+sum, the gradient norm, synchronisation prices, the count of holders and migration alike.
 Source: Heddle, section 5.6 (DSM); the common refinement is Hetu's and Megatron-Core's idea.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from planner.plan import Plan
@@ -19,7 +20,10 @@ from planner.workload import ModelShape
 
 
 class Piece(NamedTuple):
-    """Rows `[start, stop)` of a tensor along its shard dimension; the whole (0, 1) of a replicated tensor."""
+    """Rows `[start, stop)` of a tensor along its shard dimension.
+
+    The whole (0, 1) of a replicated tensor.
+    """
 
     tensor: str
     start: int
@@ -37,11 +41,16 @@ def tensor_pieces(tensor: Tensor, tp_degrees: frozenset[int]) -> tuple[Piece, ..
     if tensor.dim is None:
         return (Piece(tensor.name, 0, 1),)
     cuts = cut_points(tensor.shape[tensor.dim], tp_degrees)
-    return tuple(Piece(tensor.name, start, stop) for start, stop in zip(cuts, cuts[1:], strict=False))
+    return tuple(Piece(tensor.name, start, stop) for start, stop in pairwise(cuts))
 
 
-def held_pieces(tensor: Tensor, tp: int, slot: int, tp_degrees: frozenset[int]) -> tuple[Piece, ...]:
-    """The pieces that slot `slot` of a TP group holds: a consecutive run, so that its shard is their concatenation."""
+def held_pieces(
+    tensor: Tensor, tp: int, slot: int, tp_degrees: frozenset[int]
+) -> tuple[Piece, ...]:
+    """The pieces that slot `slot` of a TP group holds.
+
+    A consecutive run, so that its shard is their concatenation.
+    """
     pieces = tensor_pieces(tensor, tp_degrees)
     if tensor.dim is None:
         return pieces
@@ -85,11 +94,15 @@ def piece_numels(model: ModelShape, tp_degrees: frozenset[int]) -> Mapping[Piece
     return counts
 
 
-def holders(model: ModelShape, plan: Plan, tp_degrees: frozenset[int] | None = None) -> dict[Piece, tuple[tuple[int, ...], ...]]:
-    """The piece table: {piece: (its ranks in pipeline 0, its ranks in pipeline 1, ...)} in canonical order.
+def holders(
+    model: ModelShape, plan: Plan, tp_degrees: frozenset[int] | None = None
+) -> dict[Piece, tuple[tuple[int, ...], ...]]:
+    """The piece table: {piece.
 
-    A sharded piece has one rank in each pipeline, a replicated one the whole TP group of its stage, whose first rank,
-    the *lead*, speaks for the pipeline.
+    (its ranks in pipeline 0, its ranks in pipeline 1, ...)} in canonical order.
+
+    A sharded piece has one rank in each pipeline, a replicated one the whole TP group of its stage,
+    whose first rank, the *lead*, speaks for the pipeline.
 
     Args:
         model: whose tensors are cut.

@@ -1,8 +1,10 @@
 """A plan: several filled templates placed on nodes, as data.
 
-Invariant: a plan that passes `faults` tiles the model, the global batch and its nodes exactly once; everything else in
-Heddle trusts that.  A plan holds all decisions (replicas, micro-batches, placement): nothing is derived again elsewhere.
-Source: Heddle, sections 5.1 and 5.3 (template, fill); JSON keys are those of `heddle plan --output json`.
+Invariant: a plan that passes `faults` tiles the model, the global batch and its nodes exactly once;
+everything else in Heddle trusts that.  A plan holds all decisions (replicas, micro-batches,
+placement): nothing is derived again elsewhere.
+Source: Heddle, sections 5.1 and 5.3 (template, fill); JSON keys are those of `heddle plan --output
+json`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from planner.workload import Workload
 class Stage:
     """One pipeline step: `layers` blocks on a TP group of `tp` GPUs of one type.
 
-    The embedding joins the first stage of a template, the head its last; neither is counted in `layers`.
+    The embedding joins the first stage of a template, the head its last; neither is counted in
+    `layers`.
     """
 
     gpu_type: str
@@ -62,7 +65,10 @@ class FilledTemplate:
         return self.micro_batch * sum(self.micro_batches)
 
     def layer_bounds(self) -> tuple[int, ...]:
-        """D + 1 cuts of the layer list [embedding, block 1..L, head]: stage s holds [cut s, cut s + 1)."""
+        """D + 1 cuts of the layer list [embedding, block 1..L, head].
+
+        Stage s holds [cut s, cut s + 1).
+        """
         cuts = [0]
         for stage in self.stages:
             cuts.append(cuts[-1] + stage.layers)
@@ -109,7 +115,10 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """16 hex digits that name this plan."""
-        data = {"templates": [_template_json(t) for t in self.templates], "placement": self._placement_json()}
+        data = {
+            "templates": [_template_json(t) for t in self.templates],
+            "placement": self._placement_json(),
+        }
         text = json.dumps(data, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -123,7 +132,13 @@ class Plan:
 
     def _placement_json(self) -> list[dict[str, Any]]:
         return [
-            {"template": p.template, "replica": p.replica, "stage": p.stage, "node": p.node, "gpus": list(p.gpus)}
+            {
+                "template": p.template,
+                "replica": p.replica,
+                "stage": p.stage,
+                "node": p.node,
+                "gpus": list(p.gpus),
+            }
             for p in self.placement
         ]
 
@@ -132,22 +147,34 @@ class Plan:
         """Read a plan; further keys (prices, origin) are ignored.
 
         Raises:
-            InvalidPlan: a key is missing or has the wrong type, or the stated digest is not the plan's own.
+            InvalidPlan: a key is missing or has the wrong type, or the stated digest is not the
+                plan's own.
         """
         try:
             plan = Plan(
                 tuple(_read_template(row) for row in data["templates"]),
                 tuple(
-                    PlacedStage(int(r["template"]), int(r["replica"]), int(r["stage"]), str(r["node"]), tuple(map(int, r["gpus"])))
+                    PlacedStage(
+                        int(r["template"]),
+                        int(r["replica"]),
+                        int(r["stage"]),
+                        str(r["node"]),
+                        tuple(map(int, r["gpus"])),
+                    )
                     for r in data["placement"]
                 ),
             )
         except (KeyError, TypeError, ValueError) as error:
             what = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
-            raise InvalidPlan(f"this is not a plan: {what}; `heddle plan --output json` prints one") from None
+            raise InvalidPlan(
+                f"this is not a plan: {what}; `heddle plan --output json` prints one"
+            ) from None
         stated = data.get("digest", plan.digest)
         if stated != plan.digest:
-            raise InvalidPlan(f"the plan says digest {stated} but its content has {plan.digest}; it was changed by hand")
+            raise InvalidPlan(
+                f"the plan says digest {stated} but its content has {plan.digest}; it was "
+                f"changed by hand"
+            )
         return plan
 
     def __str__(self) -> str:
@@ -160,19 +187,25 @@ def _template_json(template: FilledTemplate) -> dict[str, Any]:
         "micro_batch": template.micro_batch,
         "micro_batches": list(template.micro_batches),
         "stages": [
-            {"gpu_type": s.gpu_type, "tp": s.tp, "layers": s.layers, "recompute": s.recompute} for s in template.stages
+            {"gpu_type": s.gpu_type, "tp": s.tp, "layers": s.layers, "recompute": s.recompute}
+            for s in template.stages
         ],
     }
 
 
 def _read_template(row: Mapping[str, Any]) -> FilledTemplate:
     stages = tuple(
-        Stage(str(s["gpu_type"]), int(s["tp"]), int(s["layers"]), str(s.get("recompute", "none"))) for s in row["stages"]
+        Stage(str(s["gpu_type"]), int(s["tp"]), int(s["layers"]), str(s.get("recompute", "none")))
+        for s in row["stages"]
     )
-    return FilledTemplate(stages, int(row["micro_batch"]), tuple(int(m) for m in row["micro_batches"]))
+    return FilledTemplate(
+        stages, int(row["micro_batch"]), tuple(int(m) for m in row["micro_batches"])
+    )
 
 
-def faults(plan: Plan, workload: Workload, composition: Composition | None = None) -> tuple[str, ...]:
+def faults(
+    plan: Plan, workload: Workload, composition: Composition | None = None
+) -> tuple[str, ...]:
     """Every way in which the plan does not tile model, batch or nodes; empty for a good plan."""
     found: list[str] = []
     if not plan.templates:
@@ -185,16 +218,24 @@ def faults(plan: Plan, workload: Workload, composition: Composition | None = Non
             found.append(f"{where} holds {layers} layers, the model has {model.layers}")
         if any(stage.layers < 1 for stage in template.stages):
             found.append(f"{where} has a stage without layers")
-        if template.micro_batch < 1 or not template.micro_batches or min(template.micro_batches, default=0) < 1:
+        if (
+            template.micro_batch < 1
+            or not template.micro_batches
+            or min(template.micro_batches, default=0) < 1
+        ):
             found.append(f"{where} needs micro-batch, replicas and micro-batches of at least 1")
         found += [
-            f"{where} stage {s} has TP {stage.tp}, which does not divide the heads, ffn and vocabulary of {model.name}"
+            f"{where} stage {s} has TP {stage.tp}, which does not divide the heads, ffn and "
+            f"vocabulary of {model.name}"
             for s, stage in enumerate(template.stages)
             if not model.allows_tp(stage.tp)
         ]
     samples = sum(template.samples for template in plan.templates)
     if samples != workload.global_batch:
-        found.append(f"the replicas train {samples} samples a step, the global batch is {workload.global_batch}")
+        found.append(
+            f"the replicas train {samples} samples a step, the global batch is "
+            f"{workload.global_batch}"
+        )
     return (*found, *_placement_faults(plan, composition))
 
 
@@ -224,9 +265,14 @@ def _placement_faults(plan: Plan, composition: Composition | None) -> list[str]:
             continue
         node = nodes.get(placed.node)
         if node is None:
-            found.append(f"{where} is placed on node {placed.node!r}, which is not in the composition")
+            found.append(
+                f"{where} is placed on node {placed.node!r}, which is not in the composition"
+            )
         elif node.gpu_type != stage.gpu_type or max(placed.gpus, default=0) >= node.gpus:
-            found.append(f"{where} asks {stage.gpu_type} GPUs {placed.gpus} of node {node.name!r}, a {node.gpu_type} x {node.gpus}")
+            found.append(
+                f"{where} asks {stage.gpu_type} GPUs {placed.gpus} of node {node.name!r}, a "
+                f"{node.gpu_type} x {node.gpus}"
+            )
     return found
 
 

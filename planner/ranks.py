@@ -1,7 +1,8 @@
 """Who each rank is under a placed plan.
 
-Ranks count through templates, replicas, stages and slots in plan order, so that a TP group is a run of consecutive
-ranks.  A rank is an index into one epoch's plan; a process is known by its GPU for life.
+Ranks count through templates, replicas, stages and slots in plan order, so that a TP group is a run
+of consecutive ranks.  A rank is an index into one epoch's plan; a process is known by its GPU for
+life.
 """
 
 from __future__ import annotations
@@ -101,5 +102,7 @@ class RankMap:
                 for stage_index, group in enumerate(ranks):
                     for slot, rank in enumerate(group):
                         spot = where[stage_index]
-                        seats.append(Seat(rank, pipeline, stage_index, slot, spot.node, spot.gpus[slot]))
+                        seats.append(
+                            Seat(rank, pipeline, stage_index, slot, spot.node, spot.gpus[slot])
+                        )
         return RankMap(tuple(pipelines), tuple(seats))

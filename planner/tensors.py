@@ -1,7 +1,7 @@
-"""The named tensors of a model, layer by layer, and along which dimension tensor parallelism cuts each.
+"""The named tensors of a model, layer by layer, and the dimension that tensor parallelism cuts.
 
-q, k, v and gate, up are tensors of their own: a fused tensor would make a TP slice a strange set of rows, and initial
-weights would depend on the plan.
+q, k, v and gate, up are tensors of their own: a fused tensor would make a TP slice a strange set of
+rows, and initial weights would depend on the plan.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def layer_tensors(model: ModelShape, layer: int) -> tuple[Tensor, ...]:
 @cache
 def model_tensors(model: ModelShape) -> tuple[Tensor, ...]:
     """All tensors of a model in canonical order."""
-    return tuple(tensor for layer in range(model.layers + 2) for tensor in layer_tensors(model, layer))
+    return tuple(
+        tensor for layer in range(model.layers + 2) for tensor in layer_tensors(model, layer)
+    )
 
 
 def shard_numel(tensor: Tensor, tp: int) -> int:

@@ -1,4 +1,4 @@
-"""What is trained: the model's shape and the settings that the cost and the memory of a plan depend on.
+"""What is trained: the model's shape, and the settings that a plan's cost and memory depend on.
 
 Legend: L blocks; layer index 0 is the embedding, 1..L the blocks, L + 1 the head.
 Source: Heddle, section 5.1 (Workload).
@@ -17,7 +17,9 @@ Recompute = Literal["none"]
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """A LLaMA-like decoder: RMS norm, rotary positions, grouped-query attention, SwiGLU, untied head.
+    """A LLaMA-like decoder.
+
+    RMS norm, rotary positions, grouped-query attention, SwiGLU, untied head.
 
     Attributes:
         name: as users write it in `spec.model.name`.
@@ -39,10 +41,13 @@ class ModelShape:
 
     def __post_init__(self) -> None:
         if min(self.layers, self.hidden, self.heads, self.kv_heads, self.ffn, self.vocab) < 1:
-            raise InvalidWorkload(f"model {self.name!r} has a size below 1; every size must be positive")
+            raise InvalidWorkload(
+                f"model {self.name!r} has a size below 1; every size must be positive"
+            )
         if self.hidden % self.heads or self.heads % self.kv_heads:
             raise InvalidWorkload(
-                f"model {self.name!r} has hidden {self.hidden}, heads {self.heads}, kv_heads {self.kv_heads}; "
+                f"model {self.name!r} has hidden {self.hidden}, heads {self.heads}, kv_heads "
+                f"{self.kv_heads}; "
                 "heads must divide hidden and kv_heads must divide heads"
             )
 
@@ -53,7 +58,9 @@ class ModelShape:
 
     def allows_tp(self, tp: int) -> bool:
         """Whether TP degree `tp` cuts every sharded tensor of this model evenly."""
-        return tp >= 1 and not any(size % tp for size in (self.kv_heads, self.heads, self.ffn, self.vocab))
+        return tp >= 1 and not any(
+            size % tp for size in (self.kv_heads, self.heads, self.ffn, self.vocab)
+        )
 
 
 MODELS: dict[str, ModelShape] = {
@@ -71,7 +78,9 @@ def find_model(name: str) -> ModelShape:
         InvalidWorkload: there is none; the message lists those there are.
     """
     if name not in MODELS:
-        raise InvalidWorkload(f"model {name!r} is unknown; the models are {', '.join(sorted(MODELS))}")
+        raise InvalidWorkload(
+            f"model {name!r} is unknown; the models are {', '.join(sorted(MODELS))}"
+        )
     return MODELS[name]
 
 
@@ -96,7 +105,8 @@ class Workload:
     def __post_init__(self) -> None:
         if self.global_batch < 1 or self.sequence_length < 1:
             raise InvalidWorkload(
-                f"global batch {self.global_batch} and sequence length {self.sequence_length} must both be at least 1"
+                f"global batch {self.global_batch} and sequence length {self.sequence_length} "
+                f"must both be at least 1"
             )
         if self.precision != "fp32":
             raise InvalidWorkload(f"precision {self.precision!r} is not supported; use fp32")

@@ -1,4 +1,7 @@
-"""The GPU-pod shell: an agent, a warm fork server and one rank process per GPU that trains, pauses, moves and resumes.
+"""The GPU-pod shell: an agent, a warm fork server and one rank process per GPU.
 
-`contract.py` is what the operator may know of it; DeepSpeed is reached only through `deepspeed_engine.py`.
+A rank trains, pauses at a step boundary, moves state and resumes.
+
+`contract.py` is what the operator may know of it; DeepSpeed is reached only through
+`deepspeed_engine.py`.
 """

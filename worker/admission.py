@@ -1,6 +1,7 @@
 """Whether an agent accepts a directive: the rules behind its 4xx answers.
 
-An epoch only grows, and one epoch has one plan; a phase only goes forward (prepare, switch) or ends in abort.
+An epoch only grows, and one epoch has one plan; a phase only goes forward (prepare, switch) or ends
+in abort.
 """
 
 from __future__ import annotations
@@ -44,28 +45,41 @@ def read_directive(body: object) -> Directive | Refused:
 def _faults(directive: Directive) -> Refused | None:
     spec = directive.training
     try:
-        workload = Workload(find_model(spec.model), spec.global_batch, spec.sequence_length, spec.precision)
+        workload = Workload(
+            find_model(spec.model), spec.global_batch, spec.sequence_length, spec.precision
+        )
         plan = check(Plan.from_json(directive.plan), workload)
         for layout in directive.layouts.values():
             check(Plan.from_json(layout), workload)
     except PlanningError as error:
         return Refused(400, str(error))
     if plan.digest != directive.plan_digest:
-        return Refused(400, f"plan_digest is {directive.plan_digest}, the plan's own is {plan.digest}")
+        return Refused(
+            400, f"plan_digest is {directive.plan_digest}, the plan's own is {plan.digest}"
+        )
     seats = RankMap.of(plan).seats
     ranks = [member.rank for member in directive.members if member.rank is not None]
     if ranks != list(range(len(seats))):
-        return Refused(400, f"members list ranks {ranks}, the plan has ranks 0 to {len(seats) - 1}, each once and in order")
+        return Refused(
+            400,
+            f"members list ranks {ranks}, the plan has ranks 0 to {len(seats) - 1}, each once "
+            f"and in order",
+        )
     for seat, member in zip(seats, directive.members, strict=False):
         if (seat.node, seat.gpu) != (member.node, member.gpu):
             return Refused(
                 400,
-                f"rank {seat.rank} is placed on GPU {seat.gpu} of {seat.node!r}, its member is GPU {member.gpu} of "
+                f"rank {seat.rank} is placed on GPU {seat.gpu} of {seat.node!r}, its member is "
+                f"GPU {member.gpu} of "
                 f"{member.node!r}",
             )
-    missing = {member.holds for member in directive.members if member.holds is not None} - set(directive.layouts)
+    missing = {member.holds for member in directive.members if member.holds is not None} - set(
+        directive.layouts
+    )
     if missing:
-        return Refused(400, f"members hold layouts of epochs {sorted(missing)}, which `layouts` lacks")
+        return Refused(
+            400, f"members hold layouts of epochs {sorted(missing)}, which `layouts` lacks"
+        )
     return None
 
 
@@ -76,10 +90,16 @@ def admit(current: Directive | None, directive: Directive, job: str) -> Refused 
     if current is None or directive.epoch > current.epoch:
         return None
     if directive.epoch < current.epoch:
-        return Refused(409, f"epoch {directive.epoch} is older than epoch {current.epoch}, which this agent follows")
+        return Refused(
+            409,
+            f"epoch {directive.epoch} is older than epoch {current.epoch}, which this agent "
+            f"follows",
+        )
     if directive.plan_digest != current.plan_digest:
         return Refused(
-            409, f"epoch {current.epoch} has plan {current.plan_digest}, not {directive.plan_digest}; adopt a new epoch"
+            409,
+            f"epoch {current.epoch} has plan {current.plan_digest}, not "
+            f"{directive.plan_digest}; adopt a new epoch",
         )
     if current.phase == "abort" and directive.phase != "abort":
         return Refused(409, f"epoch {current.epoch} was aborted; adopt a new epoch")
@@ -87,7 +107,10 @@ def admit(current: Directive | None, directive: Directive, job: str) -> Refused 
 
 
 def advances(current: Directive | None, directive: Directive) -> bool:
-    """Whether an admitted directive says something new; an older phase of the same epoch does not."""
+    """Whether an admitted directive says something new.
+
+    An older phase of the same epoch does not.
+    """
     if current is None or directive.epoch > current.epoch:
         return True
     return _ORDER[directive.phase] >= _ORDER[current.phase] and directive != current

@@ -1,7 +1,10 @@
-"""The agent of a worker pod (PID 1): supervises the pod's processes and answers the contract over HTTP; it calls nobody.
+"""The agent of a worker pod (PID 1).
 
-It owns a fork server, through that a store process and one rank process per GPU, and no state of the training: everything
-it says comes from its processes or from the newest directive.  When its fork server dies the pod is lost, and it exits.
+Supervises the pod's processes and answers the contract over HTTP; it calls nobody.
+
+It owns a fork server, through that a store process and one rank process per GPU, and no state of
+the training: everything it says comes from its processes or from the newest directive.  When its
+fork server dies the pod is lost, and it exits.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import asyncio
 import collections
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
@@ -22,6 +26,7 @@ from worker.admission import Refused, admit, advances, read_directive
 from worker.contract import Directive, RankExit, RankReport, Report, StepRecord, SwitchRecord
 from worker.forkserver import ENVIRONMENT, MESSAGE_BYTES
 
+_log = logging.getLogger(__name__)
 RANK_ENTRY = "worker.rank_process:main"
 STORE_ENTRY = "worker.store:main"
 STEPS_KEPT = 4096
@@ -58,7 +63,10 @@ class _Process:
 
 @dataclass(slots=True)
 class Agent:
-    """State of the pod, as the report shows it.  One instance per process; all methods run on its event loop."""
+    """State of the pod, as the report shows it.  One instance per process.
+
+    All methods run on its event loop.
+    """
 
     settings: AgentSettings
     started_s: float = field(default_factory=time.monotonic)
@@ -72,15 +80,23 @@ class Agent:
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _processes: dict[int, _Process] = field(default_factory=dict)  # by fork key
     _next_key: int = 0
-    _forked: set[tuple[int, int]] = field(default_factory=set)  # (epoch, slot): once is enough, a crash loop helps nobody
+    _forked: set[tuple[int, int]] = field(
+        default_factory=set
+    )  # (epoch, slot): once is enough, a crash loop helps nobody
     _control: socket.socket | None = None
     _fork_server: asyncio.subprocess.Process | None = None
-    _exits: collections.deque[RankExit] = field(default_factory=lambda: collections.deque(maxlen=EXITS_KEPT))
-    _steps: collections.deque[StepRecord] = field(default_factory=lambda: collections.deque(maxlen=STEPS_KEPT))
-    _switches: collections.deque[SwitchRecord] = field(default_factory=lambda: collections.deque(maxlen=STEPS_KEPT))
+    _exits: collections.deque[RankExit] = field(
+        default_factory=lambda: collections.deque(maxlen=EXITS_KEPT)
+    )
+    _steps: collections.deque[StepRecord] = field(
+        default_factory=lambda: collections.deque(maxlen=STEPS_KEPT)
+    )
+    _switches: collections.deque[SwitchRecord] = field(
+        default_factory=lambda: collections.deque(maxlen=STEPS_KEPT)
+    )
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
-    # -- life -----------------------------------------------------------------------------------------------------------
+    # -- life
 
     async def start(self) -> None:
         """Start the fork server; everything else follows from its messages."""
@@ -102,7 +118,7 @@ class Agent:
         assert self._fork_server is not None
         code = await self._fork_server.wait()
         if not self.stopping.is_set():
-            print(f"fork server ended with {code}; the pod is lost", file=sys.stderr, flush=True)
+            _log.error("the fork server ended with %d; the pod is lost", code)
             self.stop(1)
 
     def stop(self, code: int = 0) -> None:
@@ -120,10 +136,15 @@ class Agent:
             task.cancel()
 
     def notice(self) -> None:
-        """SIGTERM: train on until released or shortly before the grace ends; end at once if no rank is left."""
+        """SIGTERM: train on until released or shortly before the grace ends.
+
+        End at once if no rank is left.
+        """
         if self._live_ranks():
             self.leaving_at_s = time.monotonic() + self.settings.grace_s
-            asyncio.get_running_loop().call_later(max(0.0, self.settings.grace_s - RELEASE_BEFORE_S), self.stop)
+            asyncio.get_running_loop().call_later(
+                max(0.0, self.settings.grace_s - RELEASE_BEFORE_S), self.stop
+            )
             self.changed()
         else:
             self.stop()
@@ -133,12 +154,14 @@ class Agent:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # -- processes ------------------------------------------------------------------------------------------------------
+    # -- processes
 
     def _fork(self, slot: int | None, entry: str, arguments: dict[str, Any]) -> None:
         self._spawn(self._fork_and_listen(slot, entry, arguments))
 
-    async def _fork_and_listen(self, slot: int | None, entry: str, arguments: dict[str, Any]) -> None:
+    async def _fork_and_listen(
+        self, slot: int | None, entry: str, arguments: dict[str, Any]
+    ) -> None:
         ours, theirs = socket.socketpair()
         reader, writer = await asyncio.open_connection(sock=ours)
         key = self._next_key
@@ -150,13 +173,13 @@ class Agent:
         try:
             socket.send_fds(self._control, [request], [theirs.fileno()])
         except OSError as error:
-            print(f"cannot reach the fork server: {error}", file=sys.stderr, flush=True)
+            _log.error("cannot reach the fork server: %s", error)
             del self._processes[key]
             return
         finally:
             theirs.close()
         while line := await reader.readline():
-            self._hear(key, process, json.loads(line))
+            self._hear(process, json.loads(line))
 
     def _hear_fork_server(self) -> None:
         assert self._control is not None
@@ -178,7 +201,7 @@ class Agent:
             self._processes[message["forked"]].pid = message["pid"]
             self._tell(self._processes[message["forked"]])
         elif "refused" in message:
-            print(message["error"], file=sys.stderr, flush=True)
+            _log.error("%s", message["error"])
             self._processes.pop(message["refused"], None)
         elif "exited" in message:
             self._bury(message["exited"], message["code"])
@@ -202,7 +225,7 @@ class Agent:
         if self.leaving_at_s is not None and not self._live_ranks():
             self.stop()
 
-    def _hear(self, key: int, process: _Process, message: dict[str, Any]) -> None:
+    def _hear(self, process: _Process, message: dict[str, Any]) -> None:
         kind = message["type"]
         if kind == "step":
             record = StepRecord.model_validate(message["record"])
@@ -224,7 +247,7 @@ class Agent:
     def _live_ranks(self) -> set[int]:
         return {process.slot for process in self._processes.values() if process.slot is not None}
 
-    # -- directives -----------------------------------------------------------------------------------------------------
+    # -- directives
 
     def accept(self, body: object) -> Refused | None:
         """Follow a directive, or say why not; the running epoch is untouched by a refused one."""
@@ -256,15 +279,24 @@ class Agent:
         live, settings = self._live_ranks(), self.settings
         for member in directive.members:
             mine = member.pod == settings.pod and member.rank is not None and member.holds is None
-            if mine and member.slot not in live and (directive.epoch, member.slot) not in self._forked:
+            if (
+                mine
+                and member.slot not in live
+                and (directive.epoch, member.slot) not in self._forked
+            ):
                 self._forked.add((directive.epoch, member.slot))
                 arguments = {"pod": settings.pod, "slot": member.slot, "emulate": settings.emulate}
-                self._fork(member.slot, settings.rank_entry, {**arguments, "timeout_s": settings.timeout_s})
+                self._fork(
+                    member.slot, settings.rank_entry, {**arguments, "timeout_s": settings.timeout_s}
+                )
 
-    # -- the report -----------------------------------------------------------------------------------------------------
+    # -- the report
 
     def changed(self) -> None:
-        """Something other than a further step happened: whoever waits for a newer report gets it."""
+        """Something other than a further step happened.
+
+        Whoever waits for a newer report gets it.
+        """
         self.version += 1
         self._spawn(self._notify())
 

@@ -1,7 +1,7 @@
 """The control channel between an agent and one of its processes: JSON lines over a socket pair.
 
-The child may send from two threads (training, and forming the next epoch's transport group), and looks for messages
-between steps without waiting.
+The child may send from two threads (training, and forming the next epoch's transport group), and
+looks for messages between steps without waiting.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""Commands of the worker: the agent of a pod, its fork server, data preparation, and the reference run.
+"""Commands of the worker.
 
-Everything heavy is imported inside a command: the agent starts in a fraction of a second, without torch.
+The agent of a pod, its fork server, data preparation, and the reference run.
+
+Everything heavy is imported inside a command: the agent starts in a fraction of a second, without
+torch.
 """
 
 from __future__ import annotations
@@ -24,12 +27,36 @@ def worker() -> None:
 @click.option("--pod", required=True, help="Name of this pod.")
 @click.option("--node", required=True, help="Name of the node it runs on.")
 @click.option("--gpus", required=True, type=click.IntRange(1), help="GPUs of this pod.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on: the pod's IP.")
-@click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port of the contract; 0 takes a free one.")
-@click.option("--token-file", required=True, type=click.Path(exists=True, dir_okay=False), help="The job's bearer token.")
-@click.option("--emulate", is_flag=True, help="Wait until the profiled time of an emulated GPU type has passed.")
-@click.option("--timeout-s", default=10.0, show_default=True, type=float, help="Time-out of groups; only partitions need it.")
-@click.option("--grace-s", default=30.0, show_default=True, type=float, help="From SIGTERM to the end.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on: the pod's IP."
+)
+@click.option(
+    "--port",
+    default=0,
+    type=click.IntRange(0, 65535),
+    help="Port of the contract; 0 takes a free one.",
+)
+@click.option(
+    "--token-file",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="The job's bearer token.",
+)
+@click.option(
+    "--emulate",
+    is_flag=True,
+    help="Wait until the profiled time of an emulated GPU type has passed.",
+)
+@click.option(
+    "--timeout-s",
+    default=10.0,
+    show_default=True,
+    type=float,
+    help="Time-out of groups; only partitions need it.",
+)
+@click.option(
+    "--grace-s", default=30.0, show_default=True, type=float, help="From SIGTERM to the end."
+)
 @click.option("--exit-with-parent", is_flag=True, help="End when standard input closes.")
 @click.option("--rank-entry", default="worker.rank_process:main", hidden=True)
 def agent(
@@ -53,7 +80,9 @@ def agent(
     from worker.pod import run_pod
 
     token = Path(token_file).read_text().strip()
-    settings = AgentSettings(job, pod, node, gpus, host, token, emulate, timeout_s, grace_s, rank_entry)
+    settings = AgentSettings(
+        job, pod, node, gpus, host, token, emulate, timeout_s, grace_s, rank_entry
+    )
     sys.exit(asyncio.run(run_pod(settings, port, exit_with_parent)))
 
 
@@ -70,9 +99,18 @@ def forkserver(control_fd: int) -> None:
 
 
 @worker.command()
-@click.option("--training", required=True, type=click.Path(exists=True, dir_okay=False), help="A TrainingSpec as JSON.")
+@click.option(
+    "--training",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="A TrainingSpec as JSON.",
+)
 @click.option("--steps", required=True, type=click.IntRange(1))
-@click.option("--output", type=click.Path(dir_okay=False), help="Write the losses here as a JSON list; else print them.")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False),
+    help="Write the losses here as a JSON list; else print them.",
+)
 def reference(training: str, steps: int, output: str | None) -> None:
     """Train the same steps in one process of plain torch, as an oracle."""
     import torch
@@ -97,15 +135,37 @@ def data() -> None:
 
 
 @data.command()
-@click.option("--input", "inputs", multiple=True, required=True, type=click.Path(), help="A text file or a folder; repeatable.")
-@click.option("--output", required=True, type=click.Path(), help="Prefix of the .bin/.idx pair to write.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    required=True,
+    type=click.Path(),
+    help="A text file or a folder; repeatable.",
+)
+@click.option(
+    "--output", required=True, type=click.Path(), help="Prefix of the .bin/.idx pair to write."
+)
 @click.option("--max-bytes", type=click.IntRange(1), help="Stop after this much text.")
-@click.option("--tokenizer", type=click.Path(dir_okay=False), help="A tokenizer.json; bytes are the tokens without it.")
-def prepare(inputs: tuple[str, ...], output: str, max_bytes: int | None, tokenizer: str | None) -> None:
+@click.option(
+    "--tokenizer",
+    type=click.Path(dir_okay=False),
+    help="A tokenizer.json; bytes are the tokens without it.",
+)
+def prepare(
+    inputs: tuple[str, ...], output: str, max_bytes: int | None, tokenizer: str | None
+) -> None:
     """Make a Megatron .bin/.idx pair from text."""
     from worker.data_prepare import prepare as write
 
-    click.echo(write([Path(i) for i in inputs], Path(output), max_bytes, Path(tokenizer) if tokenizer else None))
+    click.echo(
+        write(
+            [Path(i) for i in inputs],
+            Path(output),
+            max_bytes,
+            Path(tokenizer) if tokenizer else None,
+        )
+    )
 
 
 worker.add_command(data)

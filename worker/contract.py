@@ -1,25 +1,37 @@
-"""What operator and worker agree on: HTTP + JSON between the operator and the agent of each worker pod.
+"""What operator and worker agree on.
 
-    PUT /v1/directive   a `Directive`: be this, at this epoch.  Idempotent.  401 wrong token, 400 not a directive or a plan
-                        that does not tile the model, 409 an older epoch, or the same epoch with another plan digest.
-    GET /v1/report      a `Report`: I am this.  `?after=VERSION&wait_s=S` answers when the report's version passes VERSION,
+HTTP + JSON between the operator and the agent of each worker pod.
+
+    PUT /v1/directive   a `Directive`: be this, at this epoch.  Idempotent.  401 wrong token, 400
+    not a directive or a plan
+                        that does not tile the model, 409 an older epoch, or the same epoch with
+                        another plan digest.
+    GET /v1/report      a `Report`: I am this.  `?after=VERSION&wait_s=S` answers when the report's
+    version passes VERSION,
                         or after S seconds; `&steps_from=K` leaves step records before step K out.
     GET /metrics        Prometheus text.
     GET /healthz        200 while the agent's loop runs.
 
-The operator calls, agents call nobody.  One rank process per GPU; its name for life is (pod, slot), its rank belongs to an
-epoch.  `step` always counts *completed* optimizer steps, so it is also the index of the next step to train.
+The operator calls, agents call nobody.  One rank process per GPU; its name for life is (pod, slot),
+its rank belongs to an epoch.  `step` always counts *completed* optimizer steps, so it is also the
+index of the next step to train.
 
 The life of an epoch e (source: design, "Epochs"; torchft's quorum and commit vote are the model):
 
-    prepare  every member (old and new) gets the directive with phase `prepare`; new ranks are forked and wait warm, all form
-             the transport group in the background *while the old epoch trains*; each rank then reports `pending_epoch = e`.
-    switch   the directive again, phase `switch`.  The ranks agree on the step boundary themselves (a slot in the norm's
-             all-reduce), move state, verify, vote, form the new world and train on: `epoch = e`, phase `training`.
-             Members without a rank in the new plan end with phase `left`.
-    abort    the directive again, phase `abort`: before the vote the old epoch goes on untouched (`pending_epoch` is null).
-    recover  after a loss the survivors stand `halted`, each with what it holds (`epoch`, `step`, `gradients_step`,
-             `norm_step`, ...); `resume_of` says where they can go on, the new epoch's directive carries it in `resume`.
+    prepare  every member (old and new) gets the directive with phase `prepare`; new ranks are
+    forked and wait warm, all form
+             the transport group in the background *while the old epoch trains*; each rank then
+             reports `pending_epoch = e`.
+    switch   the directive again, phase `switch`.  The ranks agree on the step boundary themselves
+    (a slot in the norm's
+             all-reduce), move state, verify, vote, form the new world and train on: `epoch = e`,
+             phase `training`. Members without a rank in the new plan end with phase `left`.
+    abort    the directive again, phase `abort`: before the vote the old epoch goes on untouched
+    (`pending_epoch` is null).
+    recover  after a loss the survivors stand `halted`, each with what it holds (`epoch`, `step`,
+    `gradients_step`,
+             `norm_step`, ...); `resume_of` says where they can go on, the new epoch's directive
+             carries it in `resume`.
 """
 
 from __future__ import annotations
@@ -40,7 +52,14 @@ RankPhase = Literal[
     "left",  # not part of the new plan; about to exit
     "done",  # all steps trained
 ]
-LAPS = ("drain", "transfer", "verify", "vote", "form", "build")  # parts of a switch that ranks measure, in order
+LAPS = (
+    "drain",
+    "transfer",
+    "verify",
+    "vote",
+    "form",
+    "build",
+)  # parts of a switch that ranks measure, in order
 
 
 class _Frozen(BaseModel):
@@ -66,16 +85,24 @@ class TrainingSpec(_Frozen):
 
 
 class Member(_Frozen):
-    """One rank process in an epoch's union of old and new ranks.  Its index in `Directive.members` is its transport rank."""
+    """One rank process in an epoch's union of old and new ranks.
+
+    Its index in `Directive.members` is its transport rank.
+    """
 
     pod: str
     slot: Annotated[int, Field(ge=0)] = Field(description="of the pod's GPUs")
     node: str
-    gpu: Annotated[int, Field(ge=0)] = Field(description="of the node's GPUs, as the plan's placement counts them")
+    gpu: Annotated[int, Field(ge=0)] = Field(
+        description="of the node's GPUs, as the plan's placement counts them"
+    )
     rank: int | None = Field(description="in the new plan; null: it leaves")
-    holds: int | None = Field(description="the epoch whose layout it holds, with state; null: it holds nothing")
+    holds: int | None = Field(
+        description="the epoch whose layout it holds, with state; null: it holds nothing"
+    )
     also_holds: int | None = Field(
-        default=None, description="a second layout that it holds as well: it voted and never learnt the outcome"
+        default=None,
+        description="a second layout that it holds as well: it voted and never learnt the outcome",
     )
 
 
@@ -85,7 +112,10 @@ class Resume(_Frozen):
     step: int = Field(description="completed steps to go on from")
     gradient_norm: float | None = Field(
         default=None,
-        description="if given, survivors that hold reduced gradients of step `step - 1` apply them with this norm first",
+        description=(
+            "if given, survivors that hold reduced gradients of step `step - 1` apply them with "
+            "this norm first"
+        ),
     )
 
 
@@ -101,8 +131,14 @@ class Directive(_Frozen):
     layouts: dict[int, dict[str, Any]] = Field(
         default_factory=dict, description="the plan of every epoch that a member `holds`"
     )
-    members: tuple[Member, ...] = Field(description="new ranks first in rank order, then those that leave")
-    store: str = Field(description="host:port of the store that the epoch meets at; on an agent that survives into it")
+    members: tuple[Member, ...] = Field(
+        description="new ranks first in rank order, then those that leave"
+    )
+    store: str = Field(
+        description=(
+            "host:port of the store that the epoch meets at; on an agent that survives into it"
+        )
+    )
     training: TrainingSpec
     resume: Resume | None = None
 
@@ -125,12 +161,16 @@ class SwitchRecord(_Frozen):
     slot: int
     pid: int
     step: int = Field(description="completed steps at which the switch happened")
-    stopped_s: float | None = Field(description="end of the last old step, or when the loss was noticed; null for a joiner")
+    stopped_s: float | None = Field(
+        description="end of the last old step, or when the loss was noticed; null for a joiner"
+    )
     laps: dict[str, float] = Field(description="when each part of LAPS ended")
     first_step_s: float | None = Field(default=None, description="when the first new step started")
     bytes_sent: int = 0
     bytes_received: int = 0
-    bytes_needed: int = Field(default=0, description="bytes of the new layout that the rank did not hold before")
+    bytes_needed: int = Field(
+        default=0, description="bytes of the new layout that the rank did not hold before"
+    )
     state_digest_before: str | None = None
     state_digest_after: str | None = None
 
@@ -145,17 +185,27 @@ class RankReport(_Frozen):
     rank: int | None = None
     epoch: int | None = Field(default=None, description="whose layout it holds, with state")
     also_epoch: int | None = Field(
-        default=None, description="a second layout it holds as well: it voted for that epoch and never learnt the outcome"
+        default=None,
+        description=(
+            "a second layout it holds as well: it voted for that epoch and never learnt the outcome"
+        ),
     )
-    pending_epoch: int | None = Field(default=None, description="the epoch it is ready to switch to")
+    pending_epoch: int | None = Field(
+        default=None, description="the epoch it is ready to switch to"
+    )
     step: int = Field(default=0, description="completed steps of the state it holds")
     gradients_step: int | None = Field(
-        default=None, description="halted: index of the step whose reduced gradients it holds, not yet applied"
+        default=None,
+        description="halted: index of the step whose reduced gradients it holds, not yet applied",
     )
-    norm_step: int | None = Field(default=None, description="index of the newest step whose norm it knows")
+    norm_step: int | None = Field(
+        default=None, description="index of the newest step whose norm it knows"
+    )
     gradient_norm: float | None = Field(default=None, description="of step `norm_step`")
     error: str | None = None
-    overruns: int = Field(default=0, description="emulated stages that took over 5 % longer than their profile")
+    overruns: int = Field(
+        default=0, description="emulated stages that took over 5 % longer than their profile"
+    )
 
 
 class RankExit(_Frozen):
@@ -179,9 +229,13 @@ class Report(_Frozen):
     agent_started_s: float
     fork_server_pid: int | None = None
     store_pid: int | None = None
-    store: str | None = Field(default=None, description="host:port of this pod's store; null while it starts")
+    store: str | None = Field(
+        default=None, description="host:port of this pod's store; null while it starts"
+    )
     ready: bool = Field(description="the fork server is warm and the store is up")
-    leaving_at_s: float | None = Field(default=None, description="it got a notice: it will be gone then")
+    leaving_at_s: float | None = Field(
+        default=None, description="it got a notice: it will be gone then"
+    )
     epoch: int | None = Field(default=None, description="of the newest directive it accepted")
     phase: DirectivePhase | None = Field(default=None, description="of that directive")
     plan_digest: str | None = None
@@ -198,17 +252,20 @@ class Refusal(_Frozen):
 
 
 def resume_of(survivors: list[RankReport]) -> Resume | None:
-    """Where halted survivors can go on: the newest step that all of them can reach, or None if they cannot agree.
+    """Where halted survivors can go on.
 
-    Once any rank passed the plan-wide norm, every rank had all its gradients in, so all roll forward: those that have not
-    applied the step do so with the norm that the others know.  Otherwise all are at the same step and the unfinished one is
-    trained again.
+    The newest step that all of them can reach, or None if they cannot agree.
+
+    Once any rank passed the plan-wide norm, every rank had all its gradients in, so all roll
+    forward: those that have not applied the step do so with the norm that the others know.
+    Otherwise all are at the same step and the unfinished one is trained again.
     """
     if not survivors:
         return None
     newest = max(rank.step for rank in survivors)
     if all(rank.step == newest for rank in survivors):
-        index = newest  # nobody applied step `newest`; it counts if somebody knows its norm and all hold its gradients
+        # Nobody applied step `newest`; it counts if its norm is known and all hold its gradients.
+        index = newest
         norms = {rank.gradient_norm for rank in survivors if rank.norm_step == index}
         if norms and all(rank.gradients_step == index for rank in survivors):
             return Resume(step=newest + 1, gradient_norm=norms.pop())

@@ -1,11 +1,13 @@
 """The seam with DeepSpeed: everything that is patched, subclassed or overridden, in one module.
 
-DeepSpeed keeps what it does well: 1F1B schedule, pipeline buffers, forward and backward of micro-batches, optimizer step.
-Replaced: where layers are cut, who talks to whom, how gradients and losses of different pipelines add up.
+DeepSpeed keeps what it does well: 1F1B schedule, pipeline buffers, forward and backward of
+micro-batches, optimizer step.
+Replaced: where layers are cut, who talks to whom, how gradients and losses of different pipelines
+add up.
 
 Every override, and what breaks without it:
-    PipelineParallelGrid (symbol)      hard-coded regular grid; wants pipe x data x model == world size
-    PipelineModule._partition_layers   a cut of its own per template
+    PipelineParallelGrid (symbol)      hard-coded regular grid; wants pipe x data x model == world
+    size PipelineModule._partition_layers   a cut of its own per template
     pipe.engine.p2p (symbol)           one peer a stage otherwise
     deepspeed.PipelineEngine (symbol)  `initialize` looks the class up there
     _exec_reduce_grads                 averages over ranks instead of weighting by samples
@@ -13,8 +15,9 @@ Every override, and what breaks without it:
     clip_fp32_gradients                counts only the pipeline's first rank
     _aggregate_total_loss              averages over replicas of one template
     _exec_forward_pass, _exec_backward_pass, _exec_optimizer_step   the pace of emulated devices
-    _INSTRUCTION_MAP                   holds functions, so that without it no `_exec_` override is ever called, silently
-    pipe_partitioned, grad_partitioned = false   would slice activations by the *local* TP degree
+    _INSTRUCTION_MAP                   holds functions, so that without it no `_exec_` override is
+    ever called, silently pipe_partitioned, grad_partitioned = false   would slice activations by
+    the *local* TP degree
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ from worker.grid import Grid, Topology
 from worker.learning_rate import learning_rate
 from worker.model import TensorParallel, layer_class, vocabulary_loss
 from worker.stage_links import StageLinks
-from worker.world import World, rank_sets
+from worker.world import World
 
 TESTED_VERSIONS = ("0.19.8",)
 SEAMS: dict[Any, tuple[str, ...]] = {
@@ -77,14 +80,18 @@ SEAMS: dict[Any, tuple[str, ...]] = {
 
 
 def check_deepspeed() -> None:
-    """Refuse a DeepSpeed whose seams were not tried: a name that vanished would make an override dead code, silently.
+    """Refuse a DeepSpeed whose seams were not tried.
+
+    A name that vanished would make an override dead code, silently.
 
     Raises:
         EngineFailed: another version, or a name is missing.
     """
     version = deepspeed.__version__.split("+")[0]
     if version not in TESTED_VERSIONS:
-        raise EngineFailed(f"DeepSpeed {version} was not tried with Heddle; install {' or '.join(TESTED_VERSIONS)}")
+        raise EngineFailed(
+            f"DeepSpeed {version} was not tried with Heddle; install {' or '.join(TESTED_VERSIONS)}"
+        )
     missing = [
         f"{getattr(owner, '__name__', owner)}.{name}"
         for owner, names in SEAMS.items()
@@ -93,6 +100,17 @@ def check_deepspeed() -> None:
     ]
     if missing:
         raise EngineFailed(f"DeepSpeed {version} lacks {', '.join(missing)}")
+
+
+def warm_up() -> None:
+    """Do what torch and DeepSpeed do at their first use, once, in the fork server, threadless."""
+    torch.set_num_threads(1)
+    # DeepSpeed would compile a shared-memory op at its first use: minutes, and a compiler.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.utils.logger.setLevel("ERROR")
+    torch.optim.Adam(
+        [torch.nn.Parameter(torch.zeros(1))]
+    )  # the first one imports the compiler stack
 
 
 def adopt_world() -> None:
@@ -112,8 +130,10 @@ class _Module(PipelineModule):  # type: ignore[misc] # DeepSpeed is untyped
     """A PipelineModule cut where its own template says."""
 
     def __init__(self, seat: Seat, grid: Grid, **rest: Any) -> None:
-        self.__dict__["seat"] = seat  # before nn.Module.__init__: _partition_layers runs inside the constructor
-        with mock.patch.object(pipe_module, "PipelineParallelGrid", lambda **_: grid):
+        self.__dict__["seat"] = (
+            seat  # before nn.Module.__init__: _partition_layers runs inside the constructor
+        )
+        with mock.patch.object(pipe_module, "PipelineParallelGrid", return_value=grid):
             super().__init__(topology=Topology(seat), **rest)
 
     def _partition_layers(self, method: object = None) -> None:  # noqa: ARG002 # DeepSpeed's call
@@ -135,7 +155,10 @@ class _Pipeline(PipelineEngine):  # type: ignore[misc] # DeepSpeed is untyped
         self.owner.pace.backward()
 
     def _exec_reduce_tied_grads(self) -> None:
-        """Tied weights would be one canonical tensor with two holders: the piece sum covers them."""
+        """Tied weights would be one canonical tensor with two holders.
+
+        The piece sum covers them.
+        """
 
     def _exec_reduce_grads(self) -> None:
         self.owner.reduce(self._own_loss())
@@ -180,7 +203,10 @@ class DeepSpeedEngine:
         step: int,
         source: Callable[[Tensor], Parts],
     ) -> None:
-        """Build the engine; `source` gives this rank's shard of a tensor: (weight,) at the start, else with moments."""
+        """Build the engine; `source` gives this rank's shard of a tensor.
+
+        (weight,) at the start, else with moments.
+        """
         self._model, self._spec, self._seat, self._world = model, spec, seat, world
         self._cuts = plan.tp_degrees
         self._dataset = dataset
@@ -200,12 +226,19 @@ class DeepSpeedEngine:
         parts = {t.name: source(t) for layer in seat.layers for t in layer_tensors(model, layer)}
         pipe_engine.p2p = StageLinks(seat, self.pace)
         specs = [
-            LayerSpec(layer_class(model, i), model, i, tp, lambda t: parts[t.name][0]) for i in range(model.layers + 2)
+            LayerSpec(layer_class(model, i), model, i, tp, lambda t: parts[t.name][0])
+            for i in range(model.layers + 2)
         ]
-        with contextlib.redirect_stdout(io.StringIO()):  # rank 0 prints a regular grid's idea of the world
+        with contextlib.redirect_stdout(
+            io.StringIO()
+        ):  # rank 0 prints a regular grid's idea of the world
             module = _Module(seat, Grid(seat, world), layers=specs, loss_fn=vocabulary_loss(tp))
         optimizer = torch.optim.Adam(
-            module.parameters(), lr=spec.learning_rate, betas=spec.betas, eps=spec.epsilon, foreach=True
+            module.parameters(),
+            lr=spec.learning_rate,
+            betas=spec.betas,
+            eps=spec.epsilon,
+            foreach=True,
         )
         settings = {
             "train_batch_size": seat.pipeline.samples,
@@ -214,7 +247,9 @@ class DeepSpeedEngine:
             "steps_per_print": None,
             "pipeline": {"pipe_partitioned": False, "grad_partitioned": False},
         }
-        module.world_group = None  # a second world that nothing of ours uses; it would outlive the first
+        module.world_group = (
+            None  # a second world that nothing of ours uses; it would outlive the first
+        )
         with mock.patch.object(deepspeed, "PipelineEngine", _Pipeline):
             pipeline, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=settings)
         pipeline.owner = self
@@ -250,10 +285,13 @@ class DeepSpeedEngine:
         return self.result
 
     def reduce(self, own_loss: float) -> None:
-        """Sum gradients over all holders, then meet the whole plan once: norm, loss, and agreement on a switch.
+        """Sum gradients over all holders, then meet the whole plan once.
 
-        The slots behind the squares are: the loss, the ready epoch and its square, and each rank's arrival.  All ranks are
-        ready for the same epoch e exactly when size x sum of squares == (sum)^2 and the sum is not 0.
+        Norm, loss, and agreement on a switch.
+
+        The slots behind the squares are: the loss, the ready epoch and its square, and each rank's
+        arrival.  All ranks are ready for the same epoch e exactly when size x sum of squares ==
+        (sum)^2 and the sum is not 0.
         """
         step = self.progress.step
         arrival = self.pace.arrival()
@@ -300,13 +338,13 @@ class DeepSpeedEngine:
         state = self._pipeline.optimizer.state
         found: dict[str, Parts] = {}
         for name, parameter in self._named.items():
-            moments = state.get(parameter) or {}
-            empty = torch.zeros_like(parameter.data) if not moments else None
-            found[name] = (
-                parameter.data,
-                moments.get("exp_avg", empty),
-                moments.get("exp_avg_sq", empty),
-            )
+            weight, moments = parameter.data, state.get(parameter)
+            if not moments:
+                moments = {
+                    "exp_avg": torch.zeros_like(weight),
+                    "exp_avg_sq": torch.zeros_like(weight),
+                }
+            found[name] = (weight, moments["exp_avg"], moments["exp_avg_sq"])
         return found
 
     def overruns(self) -> int:
@@ -316,8 +354,9 @@ class DeepSpeedEngine:
     def release(self) -> None:
         """Free the engine, which `destroy` and dropping the last reference do not.
 
-        It is a knot of cycles, and on a last stage one runs through the autograd graph of the last micro-batch (kept in
-        pipe_buffers, with hooks of the engine in it), where the garbage collector cannot follow.
+        It is a knot of cycles, and on a last stage one runs through the autograd graph of the last
+        micro-batch (kept in pipe_buffers, with hooks of the engine in it), where the garbage
+        collector cannot follow.
         """
         pipeline = self._pipeline
         with contextlib.suppress(Exception):  # a broken engine must still be freed

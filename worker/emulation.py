@@ -1,8 +1,9 @@
 """Emulated devices: a rank computes really and then waits until its profiled time has passed.
 
-The rank keeps a due time, when the emulated device would be done; real work that is faster is hidden, so Python and gloo
-overheads do not add up.  This validates the runtime and the schedule against the simulation, not the profile: a result
-made this way is called emulated.
+The rank keeps a due time, when the emulated device would be done; real work that is faster is
+hidden, so Python and gloo
+overheads do not add up.  This validates the runtime and the schedule against the simulation, not
+the profile: a result made this way is called emulated.
 Source: design, "Emulated devices".
 """
 
@@ -88,7 +89,10 @@ class EmulatedPace:
         self._work(self._times.backward_s)
 
     def link(self, direction: int) -> None:
-        """Wait until the message would have passed; nothing outside a step (the engine's own start-up messages)."""
+        """Wait until the message would have passed.
+
+        Nothing outside a step (the engine's own start-up messages).
+        """
         if self._in_step:
             self._due = max(self._due, time.monotonic())
             self._wait(self._times.to_next_s if direction > 0 else self._times.to_previous_s)

@@ -8,7 +8,9 @@ from typing import Protocol
 
 import torch
 
-Parts = tuple[torch.Tensor, ...]  # weight, exp_avg, exp_avg_sq: everything of a tensor that must survive a plan change
+Parts = tuple[
+    torch.Tensor, ...
+]  # weight, exp_avg, exp_avg_sq: everything of a tensor that must survive a plan change
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Engine(Protocol):
         """
 
     def apply(self, gradient_norm: float) -> None:
-        """Apply the reduced gradients of `progress.gradients_step` with a norm learnt from another rank."""
+        """Apply the reduced gradients that are held, with a norm learnt from another rank."""
 
     def shards(self) -> Mapping[str, Parts]:
         """{tensor name: this rank's shard of weight and moments}, the live tensors."""

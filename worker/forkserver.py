@@ -1,12 +1,13 @@
 """Import torch and DeepSpeed once, fork every rank from the warm parent.
 
-A rank that joins then costs a fork (milliseconds) instead of an import (seconds).  The price is a rule: this process stays
-single-threaded, because a fork copies only the calling thread: one multi-threaded torch operation here, and every child
-hangs at its first parallel region.  So threads are counted before each fork.
+A rank that joins then costs a fork (milliseconds) instead of an import (seconds).  The price is a
+rule: this process stays single-threaded, because a fork copies only the calling thread: one
+multi-threaded torch operation here, and every child hangs at its first parallel region.  So threads
+are counted before each fork.
 
-The agent asks over a SOCK_SEQPACKET pair: `{"fork": key, "entry": "module:function", "arguments": {...}}` with one file
-descriptor, the child's channel; answers are `{"forked": key, "pid": P}`, `{"exited": P, "code": C}`, `{"warm": true}` and
-`{"refused": key, "error": ...}`.
+The agent asks over a SOCK_SEQPACKET pair: `{"fork": key, "entry": "module:function", "arguments":
+{...}}` with one file descriptor, the child's channel; answers are `{"forked": key, "pid": P}`,
+`{"exited": P, "code": C}`, `{"warm": true}` and `{"refused": key, "error": ...}`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ ENVIRONMENT = {
     "LOCAL_RANK": "0",
     "MASTER_ADDR": "127.0.0.1",  # read by DeepSpeed, never used: the world has formed before
 }
-FIRST_USE = (  # what a rank would import in its first stall: our own part, and what DeepSpeed imports when it builds an engine
+# What a rank would import in its first stall: our part, and what DeepSpeed imports on building.
+FIRST_USE = (
+    "worker.deepspeed_engine",
     "worker.rank_process",
     "worker.store",
     "deepspeed.module_inject.auto_ep_config",
@@ -53,17 +56,9 @@ def die_with_parent() -> None:
 
 
 def warm() -> None:
-    """Import what a rank needs, and what torch and DeepSpeed would import at their first use."""
-    import deepspeed
-    import torch
-
-    torch.set_num_threads(1)
-    # DeepSpeed would compile a shared-memory op at the first use of its CPU backend: minutes, and a compiler
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    deepspeed.utils.logger.setLevel("ERROR")
-    torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])  # the first optimizer imports the compiler stack
-    for name in FIRST_USE:
-        importlib.import_module(name)
+    """Import what a rank needs, without starting a thread."""
+    modules = [importlib.import_module(name) for name in FIRST_USE]
+    modules[0].warm_up()
 
 
 def serve(control: socket.socket) -> None:
@@ -76,11 +71,11 @@ def serve(control: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     _answer(control, warm=True)
     while True:
-        ready, _, _ = select.select([control, wake], [], [])
+        ready, _, _ = select.select([control.fileno(), wake], [], [])
         if wake in ready:
             os.read(wake, 4096)
             _reap(control)
-        if control in ready:
+        if control.fileno() in ready:
             data, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 1)
             if not data:
                 return
@@ -106,7 +101,11 @@ def _reap(control: socket.socket) -> None:
 def _fork(control: socket.socket, request: dict[str, Any], channel: socket.socket) -> None:
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads != 1:
-        _answer(control, refused=request["fork"], error=f"the fork server has {threads} threads, its children would hang")
+        _answer(
+            control,
+            refused=request["fork"],
+            error=f"the fork server has {threads} threads, its children would hang",
+        )
         channel.close()
         return
     pid = os.fork()

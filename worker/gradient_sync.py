@@ -1,8 +1,8 @@
 """Gradient sum, gradient norm and clipping across unequal pipelines, driven by the piece table.
 
-Stages of different templates hold different layers in different cuts, so "the data-parallel group of this stage" does not
-exist.  Each piece has its own set of holders; pieces with the same set share one flat bucket, so a step costs as many
-collectives as there are distinct rank sets.
+Stages of different templates hold different layers in different cuts, so "the data-parallel group
+of this stage" does not exist.  Each piece has its own set of holders; pieces with the same set
+share one flat bucket, so a step costs as many collectives as there are distinct rank sets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,12 @@ class GradientSync:
     """
 
     def __init__(
-        self, model: ModelShape, plan: Plan, seat: Seat, world: World, gradients: Callable[[], dict[Piece, torch.Tensor]]
+        self,
+        model: ModelShape,
+        plan: Plan,
+        seat: Seat,
+        world: World,
+        gradients: Callable[[], dict[Piece, torch.Tensor]],
     ) -> None:
         """`gradients` gives a view of this rank's gradient for each piece that it holds."""
         self._world, self._gradients, self._tp_ranks = world, gradients, seat.tp_ranks
@@ -40,7 +45,9 @@ class GradientSync:
             ranks = leads(owners)
             if seat.rank in ranks and len(ranks) > 1:
                 self._buckets.setdefault(ranks, []).append(piece)
-        self._replicated = [piece for piece, owners in table.items() if seat.tp > 1 and seat.tp_ranks in owners]
+        self._replicated = [
+            piece for piece, owners in table.items() if seat.tp > 1 and seat.tp_ranks in owners
+        ]
         self._owned = [
             (slot, piece)
             for slot, (piece, owners) in enumerate(table.items())
@@ -48,7 +55,7 @@ class GradientSync:
         ]
 
     def sum_(self, weight: float) -> None:
-        """Gradient <- sum over pipelines of weight x gradient, bitwise equal on all holders of a piece.
+        """Gradient <- sum over pipelines of weight x gradient, with equal bits on all holders.
 
         Never an average over ranks: two templates may train different shares of the batch.
         """
@@ -56,10 +63,18 @@ class GradientSync:
         for gradient in gradients.values():
             gradient.mul_(weight)
         pending = []
-        for ranks in sorted(self._buckets):  # one order everywhere, or groups that overlap would deadlock
+        for ranks in sorted(
+            self._buckets
+        ):  # one order everywhere, or groups that overlap would deadlock
             targets = [gradients[piece] for piece in self._buckets[ranks]]
             flat = torch.cat([target.reshape(-1) for target in targets])
-            pending.append((dist.all_reduce(flat, group=self._world.groups[ranks], async_op=True), flat, targets))
+            pending.append(
+                (
+                    dist.all_reduce(flat, group=self._world.groups[ranks], async_op=True),
+                    flat,
+                    targets,
+                )
+            )
         for work, flat, targets in pending:
             work.wait()
             _unflatten(flat, targets)
@@ -72,8 +87,9 @@ class GradientSync:
     def squares(self) -> torch.Tensor:
         """Sum of squares of each piece that this rank owns, fp64 [num_pieces], zero elsewhere.
 
-        Each piece is counted once, by one owner, and the slots are added in canonical order: every rank gets the same bits.
-        A norm per pipeline would differ in its last bit, and clipping by it makes replicas drift apart.
+        Each piece is counted once, by one owner, and the slots are added in canonical order: every
+        rank gets the same bits. A norm per pipeline would differ in its last bit, and clipping by
+        it makes replicas drift apart.
         """
         gradients, squares = self._gradients(), torch.zeros(self.num_pieces, dtype=torch.float64)
         for slot, piece in self._owned:
@@ -88,5 +104,7 @@ class GradientSync:
 
 
 def _unflatten(flat: torch.Tensor, targets: list[torch.Tensor]) -> None:
-    for target, part in zip(targets, flat.split([target.numel() for target in targets]), strict=True):
+    for target, part in zip(
+        targets, torch.split(flat, [target.numel() for target in targets]), strict=True
+    ):
         target.copy_(part.view_as(target))

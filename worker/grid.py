@@ -1,9 +1,10 @@
 """What DeepSpeed asks about the arrangement of ranks, answered for an irregular plan.
 
-DeepSpeed's own grid wants pipe x data x model == world size and one coordinate system for all ranks.  No such thing exists
-here, but DeepSpeed only ever asks from one rank's point of view: how many stages has *my* pipeline, which is mine.  Inside
-DeepSpeed every replica is alone (data parallel degree 1): replicas of a template may run different numbers of
-micro-batches, and the reduction over the holders of each piece is ours (`gradient_sync`).
+DeepSpeed's own grid wants pipe x data x model == world size and one coordinate system for all
+ranks.  No such thing exists here, but DeepSpeed only ever asks from one rank's point of view: how
+many stages has *my* pipeline, which is mine.  Inside DeepSpeed every replica is alone (data
+parallel degree 1): replicas of a template may run different numbers of micro-batches, and the
+reduction over the holders of each piece is ours (`gradient_sync`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from worker.world import World
 
 
 class Topology:
-    """The two questions that PipelineModule asks of a process topology; both are about this rank's own pipeline."""
+    """The two questions that PipelineModule asks of a process topology.
+
+    Both are about this rank's own pipeline.
+    """
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
@@ -33,10 +37,12 @@ class Topology:
 
 
 class Grid:
-    """Stands in for PipelineParallelGrid, and so for the `mpu` of the engine: exactly what training reads.
+    """Stands in for PipelineParallelGrid, and so for the `mpu` of the engine.
 
-    DeepSpeed also probes with hasattr (`initialize_sequence_parallel`, `get_sequence_parallel_world_size`, ...): those must
-    stay absent.
+    Exactly what training reads.
+
+    DeepSpeed also probes with hasattr (`initialize_sequence_parallel`,
+    `get_sequence_parallel_world_size`, ...): those must stay absent.
     """
 
     data_parallel_size = 1
@@ -64,7 +70,10 @@ class Grid:
         return 1
 
     def get_model_parallel_group(self) -> Any:
-        """DeepSpeed counts parameters over it, for a log line; a group of this rank saves forming one a pipeline."""
+        """DeepSpeed counts parameters over it, for a log line.
+
+        A group of this rank saves forming one a pipeline.
+        """
         return self._alone
 
     def get_model_parallel_world_size(self) -> int:

@@ -1,7 +1,8 @@
 """The state that one rank holds, readable by piece, whatever cut it came in.
 
-A rank holds the shards of its engine; in a move it also holds the pieces that have arrived, and after a failure possibly
-both.  Everything is an interval of rows of a tensor, so a piece is read by finding an interval that contains it.
+A rank holds the shards of its engine; in a move it also holds the pieces that have arrived, and
+after a failure possibly both.  Everything is an interval of rows of a tensor, so a piece is read by
+finding an interval that contains it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class HeldState:
                 if tensor.dim is not None:
                     size = tensor.shape[tensor.dim]
                     start, stop = seat.slot * size // seat.tp, (seat.slot + 1) * size // seat.tp
-                self._intervals.setdefault(tensor.name, []).append((start, stop, shards[tensor.name]))
+                self._intervals.setdefault(tensor.name, []).append(
+                    (start, stop, shards[tensor.name])
+                )
 
     def add_pieces(self, pieces: Mapping[Piece, Parts]) -> None:
         """Add pieces that have arrived."""
@@ -56,7 +59,7 @@ class HeldState:
         raise KeyError(piece)
 
     def shard(self, tensor: Tensor, seat: Seat, tp_degrees: frozenset[int]) -> Parts:
-        """This seat's shard of a tensor as fresh contiguous tensors, assembled from pieces of the refinement."""
+        """This seat's shard of a tensor, assembled from pieces: fresh contiguous tensors."""
         found = [self.read(piece) for piece in held_pieces(tensor, seat.tp, seat.slot, tp_degrees)]
         return tuple(torch.cat(parts, dim=tensor.dim or 0) for parts in zip(*found, strict=True))
 
@@ -69,4 +72,6 @@ def all_pieces(model: ModelShape, tp_degrees: frozenset[int]) -> tuple[Piece, ..
     """Every piece of the model in canonical order."""
     from planner.pieces import tensor_pieces
 
-    return tuple(piece for tensor in model_tensors(model) for piece in tensor_pieces(tensor, tp_degrees))
+    return tuple(
+        piece for tensor in model_tensors(model) for piece in tensor_pieces(tensor, tp_degrees)
+    )

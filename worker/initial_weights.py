@@ -1,7 +1,8 @@
 """Initial weights as a pure function of (seed, tensor name, rows), never of rank or plan.
 
-Every tensor is generated in fixed blocks along the dimension that TP cuts, each block from a hash of its name, so that a
-rank generates only the blocks that it holds, and any cut of the same tensor has the same numbers.
+Every tensor is generated in fixed blocks along the dimension that TP cuts, each block from a hash
+of its name, so that a rank generates only the blocks that it holds, and any cut of the same tensor
+has the same numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ STANDARD_DEVIATION = 0.02  # of all matrices, as GPT-2's published initialisatio
 
 
 def initial_rows(seed: int, tensor: Tensor, start: int, stop: int) -> torch.Tensor:
-    """Rows [start, stop) of a tensor along its shard dimension (its whole if it is replicated), fp32."""
+    """Rows [start, stop) of a tensor along its shard dimension, fp32; a replicated one whole."""
     if len(tensor.shape) == 1:
         return torch.ones(tensor.shape)
     dim = tensor.dim or 0

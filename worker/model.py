@@ -1,8 +1,8 @@
 """A LLaMA-like decoder, layer by layer, with explicit tensor-parallel groups.
 
-Four rules keep it exact under any plan: a layer is told its TP group instead of asking a global; sharded weights are plain
-tensors; two autograd functions do all TP communication; what is not sharded (norms, activations between layers) is
-computed identically by every rank of the group.
+Four rules keep it exact under any plan: a layer is told its TP group instead of asking a global;
+sharded weights are plain tensors; two autograd functions do all TP communication; what is not
+sharded (norms, activations between layers) is computed identically by every rank of the group.
 
 Legend: b micro-batch, S sequence, h hidden, V vocabulary, t TP degree.
 Source: Megatron-LM's column and row parallel layers, as described in its paper.
@@ -29,8 +29,9 @@ ShardSource = Callable[[Tensor], torch.Tensor]  # a rank's shard of a tensor: ge
 class TensorParallel(NamedTuple):
     """One rank's place in the TP group of its stage.
 
-    The group is looked up in the world's own table, never kept: a world that breaks clears the table, and a reference left
-    in a layer or in an autograd graph would keep its connections open and its peers waiting.
+    The group is looked up in the world's own table, never kept: a world that breaks clears the
+    table, and a reference left in a layer or in an autograd graph would keep its connections open
+    and its peers waiting.
     """
 
     size: int = 1
@@ -47,7 +48,10 @@ class TensorParallel(NamedTuple):
 
 
 class _Copy(torch.autograd.Function):
-    """Into a column-parallel region: identity forward, sum of the partial input gradients backward."""
+    """Into a column-parallel region.
+
+    Identity forward, sum of the partial input gradients backward.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
@@ -55,7 +59,7 @@ class _Copy(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override] # torch types it as Any
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         grad = grad.clone()
         dist.all_reduce(grad, group=ctx.tp.group)
         return grad, None
@@ -65,20 +69,22 @@ class _Reduce(torch.autograd.Function):
     """Out of a row-parallel region: sum of the partial outputs forward, identity backward."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
+    def forward(_ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
         x = x.clone()
         dist.all_reduce(x, group=tp.group)
         return x
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override] # torch types it as Any
+    def backward(_ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         return grad, None
 
 
 class Layer(nn.Module):
     """Owns the canonical tensors of one layer; `source` says where their numbers come from."""
 
-    def __init__(self, model: ModelShape, index: int, tp: TensorParallel, source: ShardSource) -> None:
+    def __init__(
+        self, model: ModelShape, index: int, tp: TensorParallel, source: ShardSource
+    ) -> None:
         super().__init__()
         self.model, self.tp = model, tp
         for tensor in layer_tensors(model, index):
@@ -98,7 +104,10 @@ class Layer(nn.Module):
 
 
 class Embedding(Layer):
-    """Vocabulary-parallel: each rank looks up the rows that it holds, the others give zero, the sum is exact."""
+    """Vocabulary-parallel.
+
+    Each rank looks up the rows that it holds, the others give zero, the sum is exact.
+    """
 
     weight: torch.Tensor  # [V / t, h]
 
@@ -137,7 +146,11 @@ class Block(Layer):
             for weight in (self.q, self.k, self.v)
         )
         out = functional.scaled_dot_product_attention(
-            rotate(q), rotate(k), v, is_causal=True, enable_gqa=self.model.heads != self.model.kv_heads
+            rotate(q),
+            rotate(k),
+            v,
+            is_causal=True,
+            enable_gqa=self.model.heads != self.model.kv_heads,
         )
         return functional.linear(out.transpose(1, 2).reshape(b, s, -1), self.o)
 
@@ -162,7 +175,10 @@ def rotate(x: torch.Tensor) -> torch.Tensor:
 
 
 def vocabulary_loss(tp: TensorParallel) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Mean cross entropy over vocabulary-parallel logits: a maximum, a sum of exponentials and the target's logit."""
+    """Mean cross entropy over vocabulary-parallel logits.
+
+    A maximum, a sum of exponentials and the target's logit.
+    """
 
     def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         if tp.size == 1:
@@ -172,7 +188,10 @@ def vocabulary_loss(tp: TensorParallel) -> Callable[[torch.Tensor, torch.Tensor]
         logits = logits - top.unsqueeze(-1)
         local = labels - tp.slot * logits.shape[-1]
         inside = (local >= 0) & (local < logits.shape[-1])
-        picked = logits.gather(-1, local.clamp(0, logits.shape[-1] - 1).unsqueeze(-1)).squeeze(-1) * inside
+        picked = (
+            logits.gather(-1, local.clamp(0, logits.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
+            * inside
+        )
         total, target = _apply(_Reduce, torch.stack([logits.exp().sum(-1), picked]), tp)
         return (total.log() - target).mean()
 
@@ -184,6 +203,9 @@ def layer_class(model: ModelShape, index: int) -> type[Layer]:
     return Embedding if index == 0 else Head if index == model.layers + 1 else Block
 
 
-def _apply(function: type[torch.autograd.Function], x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
-    result: torch.Tensor = function.apply(x, tp)  # type: ignore[no-untyped-call] # torch leaves `apply` untyped
+def _apply(
+    function: type[torch.autograd.Function], x: torch.Tensor, tp: TensorParallel
+) -> torch.Tensor:
+    result = function.apply(x, tp)
+    assert isinstance(result, torch.Tensor)
     return result

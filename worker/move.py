@@ -1,6 +1,7 @@
 """What one change of epoch asks of one rank, worked out from the directive alone.
 
-Pure: every rank computes the same from the same directive, so senders, receivers and sizes agree without negotiation.
+Pure: every rank computes the same from the same directive, so senders, receivers and sizes agree
+without negotiation.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Move:
 
     @property
     def waits_for_boundary(self) -> bool:
-        """Whether an old world is training, so that the step of the switch is known only at a boundary."""
+        """Whether an old world trains, so that only a boundary tells the step of the switch."""
         return self.moves_state and self.directive.resume is None
 
     def new_ranks(self) -> int:

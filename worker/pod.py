@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 from aiohttp import web
 
@@ -11,14 +12,18 @@ from worker.http import application
 
 
 async def run_pod(settings: AgentSettings, port: int, exit_with_parent: bool) -> int:
-    """Serve the contract on `settings.host`; print `{"port": ...}` when listening; return the exit status."""
+    """Serve the contract on `settings.host`; print `{"port": ...}` when listening.
+
+    Return the exit status.
+    """
     agent = Agent(settings)
     runner = web.AppRunner(application(agent), shutdown_timeout=0.2)
     await runner.setup()
     site = web.TCPSite(runner, settings.host, port)
     await site.start()
     listening = runner.addresses[0][1]
-    print(json.dumps({"port": listening, "host": settings.host}), flush=True)
+    sys.stdout.write(json.dumps({"port": listening, "host": settings.host}) + "\n")
+    sys.stdout.flush()
     terminate_on(agent, exit_with_parent)
     await agent.start()
     try:

@@ -1,13 +1,13 @@
 """Getting ready for the next epoch in the background, while the old one trains.
 
-A thread plans the move, connects to the epoch's store and forms the transport group of old and new members.  Nothing of the
-running world is touched; if it fails, only the preparation is lost.
+A thread plans the move, connects to the epoch's store and forms the transport group of old and new
+members.  Nothing of the running world is touched; if it fails, only the preparation is lost.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
-import traceback
 from typing import TYPE_CHECKING
 
 from migration.transport import Transport
@@ -17,7 +17,9 @@ from worker.move import Move, plan_move
 from worker.services import Services
 
 if TYPE_CHECKING:
-    from torch.distributed import Store
+    from torch._C._distributed_c10d import Store
+
+_log = logging.getLogger(__name__)
 
 
 class Preparation:
@@ -29,14 +31,18 @@ class Preparation:
         error: why it failed, one line.
     """
 
-    def __init__(self, model: ModelShape, directive: Directive, pod: str, slot: int, services: Services) -> None:
+    def __init__(
+        self, model: ModelShape, directive: Directive, pod: str, slot: int, services: Services
+    ) -> None:
         self.directive = directive
         self.error: str | None = None
         self._lock = threading.Lock()
         self._dropped = False
         self._result: tuple[Move, Store, Transport] | None = None
         work = (model, pod, slot, services)
-        self._thread = threading.Thread(target=self._prepare, args=work, name="prepare-epoch", daemon=True)
+        self._thread = threading.Thread(
+            target=self._prepare, args=work, name="prepare-epoch", daemon=True
+        )
         self._thread.start()
 
     @property
@@ -72,10 +78,17 @@ class Preparation:
                 raise LookupError(f"rank ({pod}, {slot}) is no member of epoch {epoch}")
             store = services.connect_store(self.directive.store)
             size = len(self.directive.members)
-            transport = services.form_transport(store, f"epoch{epoch}/transport", move.transport_rank, size)
-        except Exception as error:  # whatever it was, the old epoch goes on and the operator is told
-            traceback.print_exc()
-            self.error = f"cannot prepare epoch {epoch}: {str(error).splitlines()[0] if str(error) else error!r}"
+            transport = services.form_transport(
+                store, f"epoch{epoch}/transport", move.transport_rank, size
+            )
+        except (
+            Exception
+        ) as error:  # whatever it was, the old epoch goes on and the operator is told
+            _log.warning("epoch %d could not be prepared", epoch, exc_info=error)
+            self.error = (
+                f"cannot prepare epoch {epoch}: "
+                f"{str(error).splitlines()[0] if str(error) else error!r}"
+            )
             return
         with self._lock:
             if not self._dropped:

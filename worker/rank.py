@@ -1,13 +1,16 @@
-"""One rank process: waits warm, trains, pauses at a boundary, moves, resumes; halts with its state when its world breaks.
+"""One rank process: waits warm, trains, pauses at a boundary, moves, resumes.
 
-It hears directives from its agent between steps, never within one.  The step of a switch is agreed by the ranks themselves:
-each says in the norm's all-reduce which epoch it is ready for, and when all say the same, all stop at that boundary.
+Halts with its state when its world breaks.
+
+It hears directives from its agent between steps, never within one.  The step of a switch is agreed
+by the ranks themselves: each says in the norm's all-reduce which epoch it is ready for, and when
+all say the same, all stop at that boundary.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-import sys
 import time
 import traceback
 from typing import Any
@@ -22,12 +25,12 @@ from worker.errors import EngineFailed
 from worker.final_weights import write_weights
 from worker.held_state import HeldState
 from worker.initial_weights import initial_rows
-from worker.move import Move
 from worker.preparation import Preparation
 from worker.services import Services
 from worker.switch import Switch, Undecided
 from worker.world import World
 
+_log = logging.getLogger(__name__)
 POLL_S = 0.003  # while a preparation or a boundary is awaited
 
 
@@ -54,7 +57,8 @@ class Rank:
         self._record: SwitchRecord | None = None
         self._stopped_s: float | None = None
 
-    # -- what the agent hears -------------------------------------------------------------------------------------------
+    # -- what the agent hears
+    # -------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
         progress = self._engine.progress if self._engine else self._progress
@@ -80,7 +84,7 @@ class Rank:
         self._phase = phase
         self._report()
 
-    # -- the loop -------------------------------------------------------------------------------------------------------
+    # -- the loop
 
     def run(self) -> None:
         """Serve until the rank leaves or its agent is gone (SystemExit)."""
@@ -114,7 +118,10 @@ class Rank:
 
     def _prepare(self, directive: Directive) -> None:
         current = self._preparation
-        if current is not None and (current.epoch, current.directive.store) == (directive.epoch, directive.store):
+        if current is not None and (current.epoch, current.directive.store) == (
+            directive.epoch,
+            directive.store,
+        ):
             return
         if current is not None:
             current.drop()
@@ -123,15 +130,23 @@ class Rank:
         self._announced = None
         if directive.resume is not None and self._phase == "halted":
             self._catch_up(directive.resume.step, directive.resume.gradient_norm)
-        self._preparation = Preparation(self._model(), directive, self._pod, self._slot, self._services)
+        self._preparation = Preparation(
+            self._model(), directive, self._pod, self._slot, self._services
+        )
 
     def _catch_up(self, step: int, gradient_norm: float | None) -> None:
-        """Apply the last step if the others passed it: once a norm is known anywhere, all gradients are in."""
+        """Apply the last step if the others passed it.
+
+        Once a norm is known anywhere, all gradients are in.
+        """
         progress = self._engine.progress if self._engine else self._progress
         if progress.step == step - 1 and gradient_norm is not None and self._engine is not None:
             self._engine.apply(gradient_norm)
         elif progress.step != step and (self._engine or self._held):
-            self._error = f"the recovery asks for step {step}, this rank is at {progress.step} and cannot reach it"
+            self._error = (
+                f"the recovery asks for step {step}, this rank is at "
+                f"{progress.step} and cannot reach it"
+            )
 
     def _notice_preparation(self) -> None:
         preparation = self._preparation
@@ -161,7 +176,7 @@ class Rank:
         self._announced = None
         self._switch_epoch = None
 
-    # -- training -------------------------------------------------------------------------------------------------------
+    # -- training
 
     def _train(self) -> None:
         engine, spec = self._engine, self._spec
@@ -203,16 +218,18 @@ class Rank:
         self._become("done")
 
     def _halt(self, error: BaseException) -> None:
-        """Leave the broken world at once, so that whoever waits for this rank errs too, and keep the state."""
+        """Leave the broken world at once, so that whoever waits here errs too; keep the state."""
         self._error = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         if "gloo" not in self._error:  # a peer that went away is news, not a fault of this process
-            traceback.print_exc()
-        print(f"halted at step {self._engine.progress.step if self._engine else '-'}: {self._error}", file=sys.stderr)
-        traceback.clear_frames(error.__traceback__)  # a frame would keep a group, and so its connections, alive
-        self._leave_world()
-        self._forget_preparation()
+            _log.error("the world of epoch %s broke", self._epoch, exc_info=error)
         if self._engine is not None:
             self._progress = self._engine.progress
+        _log.warning("halted at step %d: %s", self._progress.step, self._error)
+        traceback.clear_frames(
+            error.__traceback__
+        )  # a frame would keep a group, and so its connections, alive
+        self._leave_world()
+        self._forget_preparation()
         self._stopped_s = time.monotonic()
         self._become("halted")
 
@@ -221,12 +238,20 @@ class Rank:
             self._services.leave_world(self._world)
             self._world = None
 
-    # -- changing the epoch ---------------------------------------------------------------------------------------------
+    # -- changing the epoch
+    # ---------------------------------------------------------------------------------------------
 
     def _switch_if_told(self) -> None:
-        """Switch where no boundary is agreed by training: a joiner, the start of a job, a recovery."""
+        """Switch where no boundary is agreed by training.
+
+        A joiner, the start of a job, a recovery.
+        """
         preparation = self._preparation
-        if preparation is None or self._announced is None or self._switch_epoch != preparation.epoch:
+        if (
+            preparation is None
+            or self._announced is None
+            or self._switch_epoch != preparation.epoch
+        ):
             return
         result = preparation.result
         if result is None:
@@ -259,14 +284,17 @@ class Rank:
                 store.set(f"epoch{move.directive.epoch}/boundary", str(step))
             outcome = switch.run(held, lambda: self._told_to_abort(move.directive.epoch))
         except Undecided as error:
-            self._held, self._also_epoch = held, move.directive.epoch if self._epoch is not None else None
+            self._held, self._also_epoch = (
+                held,
+                move.directive.epoch if self._epoch is not None else None,
+            )
             if self._epoch is None:
                 self._epoch, self._progress = move.directive.epoch, Progress(step=step)
             self._seat = self._seat or move.seat
             self._halt(error)
             return
         except Exception as error:  # not voted: the old epoch stands
-            traceback.print_exc()
+            _log.warning("the change failed before its vote", exc_info=error)
             self._error = f"epoch {move.directive.epoch} was not reached: {error}"
             outcome = "abort"
         if outcome == "abort":
@@ -305,19 +333,25 @@ class Rank:
         """The outcome is commit: from here on the state belongs to the new epoch."""
         move, services = switch.move, self._services
         epoch = move.directive.epoch
-        stopped_s, old_engine = self._stopped_s if self._engine or self._held else None, self._engine
+        stopped_s, old_engine = (
+            self._stopped_s if self._engine or self._held else None,
+            self._engine,
+        )
         transport.close()
         self._forget_preparation()
         self._engine, self._held, self._progress = None, held, Progress(step=switch.step)
         self._epoch, self._also_epoch, self._seat, self._error = epoch, None, move.seat, None
         if move.seat is None:
             self._leave(switch, stopped_s)
+            raise SystemExit(0)
         try:
             services.on_phase("form")
             self._leave_world()
             if old_engine is not None:
                 old_engine.release()  # `held` keeps its tensors until the new engine has them
-            self._world = services.form_world(switch.store, epoch, move.seat.rank, self._model(), move.plan)
+            self._world = services.form_world(
+                switch.store, epoch, move.seat.rank, self._model(), move.plan
+            )
             switch.lap("form")
             services.on_phase("build")
             self._engine = self._build(switch, held, move.seat)
@@ -325,7 +359,9 @@ class Rank:
             after.add_shards(move.seat, self._engine.shards())
             digest = switch.verify_after(self._world, after)
             switch.lap("build")
-        except Exception as error:  # the outcome stands: the new layout is held, a new epoch must be formed
+        except (
+            Exception
+        ) as error:  # the outcome stands: the new layout is held, a new epoch must be formed
             self._engine = None
             self._halt(error)
             return
@@ -342,7 +378,14 @@ class Rank:
             if switch.move.moves_state:
                 return held.shard(tensor, seat, switch.move.tp_degrees)
             size = tensor.shape[tensor.dim or 0]
-            return (initial_rows(spec.seed, tensor, seat.slot * size // seat.tp, (seat.slot + 1) * size // seat.tp),)
+            return (
+                initial_rows(
+                    spec.seed,
+                    tensor,
+                    seat.slot * size // seat.tp,
+                    (seat.slot + 1) * size // seat.tp,
+                ),
+            )
 
         return self._services.build_engine(
             self._model(), spec, switch.move.plan, seat, self._world, switch.step, source
@@ -353,9 +396,10 @@ class Rank:
         self._channel.send("switch", record=record.model_dump())
         self._leave_world()
         self._become("left")
-        raise SystemExit(0)
 
-    def _switch_record(self, switch: Switch, stopped_s: float | None, digest: str | None) -> SwitchRecord:
+    def _switch_record(
+        self, switch: Switch, stopped_s: float | None, digest: str | None
+    ) -> SwitchRecord:
         return SwitchRecord(
             epoch=switch.move.directive.epoch,
             slot=self._slot,

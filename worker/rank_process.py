@@ -27,7 +27,7 @@ from worker.store import connect
 from worker.world import World, rank_sets
 
 if TYPE_CHECKING:
-    from torch.distributed import Store
+    from torch._C._distributed_c10d import Store
 
 
 class GlooServices:
@@ -45,7 +45,9 @@ class GlooServices:
         """See `Services`."""
         return GlooTransport.form(store, prefix, rank, size, self.timeout_s)
 
-    def form_world(self, store: Store, epoch: int, rank: int, model: ModelShape, plan: Plan) -> World:
+    def form_world(
+        self, store: Store, epoch: int, rank: int, model: ModelShape, plan: Plan
+    ) -> World:
         """See `Services`."""
         world = World(store, epoch, rank, plan.gpus, self.timeout_s)
         deepspeed_engine.adopt_world()
@@ -97,17 +99,27 @@ def _dataset(prefix: str, sequence_length: int) -> Dataset:
 
 
 def _composition(plan: Plan) -> Composition:
-    """The nodes that the plan uses, as far as it says: emulated devices have no other speed than their type's."""
+    """The nodes that the plan uses, as far as it says.
+
+    Emulated devices have no other speed than their type's.
+    """
     seats = RankMap.of(plan).seats
     gpus: dict[tuple[str, str], int] = {}
     for seat in seats:
         key = (seat.node, seat.gpu_type)
         gpus[key] = max(gpus.get(key, 0), seat.gpu + 1)
-    return Composition(tuple(Node(name, gpu_type, count) for (name, gpu_type), count in gpus.items()))
+    return Composition(
+        tuple(Node(name, gpu_type, count) for (name, gpu_type), count in gpus.items())
+    )
 
 
 def main(
-    connection: socket.socket, *, pod: str, slot: int, emulate: bool = False, timeout_s: float = 10.0
+    connection: socket.socket,
+    *,
+    pod: str,
+    slot: int,
+    emulate: bool = False,
+    timeout_s: float = 10.0,
 ) -> None:
     """Run one rank until it leaves, is told to exit, or its agent is gone."""
     deepspeed_engine.check_deepspeed()

@@ -1,7 +1,8 @@
 """The oracle: the same training in one process of plain torch.
 
-It shares the data order, the initial weights and the learning rate with the engine, and nothing else: its model, loss, norm,
-clipping and step are written apart, without groups, pieces or DeepSpeed, so that an error there cannot hide here.
+It shares the data order, the initial weights and the learning rate with the engine, and nothing
+else: its model, loss, norm, clipping and step are written apart, without groups, pieces or
+DeepSpeed, so that an error there cannot hide here.
 Source: the LLaMA architecture as published (RMS norm, rotary positions, SwiGLU).
 
 Legend: B global batch, S sequence, h hidden, V vocabulary.
@@ -33,7 +34,11 @@ def forward(model: ModelShape, w: Weights, tokens: torch.Tensor) -> torch.Tensor
         h = _rms(x, w[f"{layer}.norm1"])
         heads = []
         for name, count in (("q", model.heads), ("k", model.kv_heads), ("v", model.kv_heads)):
-            heads.append((h @ w[f"{layer}.{name}"].T).view(batch, length, count, model.head_dim).transpose(1, 2))
+            heads.append(
+                (h @ w[f"{layer}.{name}"].T)
+                .view(batch, length, count, model.head_dim)
+                .transpose(1, 2)
+            )
         q, k, v = _positions(heads[0]), _positions(heads[1]), heads[2]
         k, v = (t.repeat_interleave(model.heads // model.kv_heads, dim=1) for t in (k, v))
         attention = softmax(q @ k.transpose(-1, -2) * model.head_dim**-0.5 + mask, dim=-1) @ v
@@ -58,15 +63,25 @@ def _positions(x: torch.Tensor) -> torch.Tensor:
 
 
 def train(
-    spec: TrainingSpec, model: ModelShape, steps: int, progress: Callable[[int, float], None] | None = None
+    spec: TrainingSpec,
+    model: ModelShape,
+    steps: int,
+    progress: Callable[[int, float], None] | None = None,
 ) -> tuple[list[float], Weights]:
-    """Losses of the first `steps` steps and the final weights; `progress(step, loss)` is called after each."""
+    """Losses of the first `steps` steps and the final weights.
+
+    `progress(step, loss)` is called after each.
+    """
     dataset = Dataset(spec.data, spec.sequence_length)
     weights = {
-        tensor.name: initial_rows(spec.seed, tensor, 0, tensor.shape[tensor.dim or 0]).requires_grad_()
+        tensor.name: initial_rows(
+            spec.seed, tensor, 0, tensor.shape[tensor.dim or 0]
+        ).requires_grad_()
         for tensor in model_tensors(model)
     }
-    adam = torch.optim.Adam(list(weights.values()), lr=spec.learning_rate, betas=spec.betas, eps=spec.epsilon)
+    adam = torch.optim.Adam(
+        list(weights.values()), lr=spec.learning_rate, betas=spec.betas, eps=spec.epsilon
+    )
     losses = []
     for step in range(steps):
         loss = _step(spec, model, weights, adam, _batch(spec, dataset, step), step)
@@ -76,7 +91,9 @@ def train(
     return losses, {name: weight.detach() for name, weight in weights.items()}
 
 
-def _batch(spec: TrainingSpec, dataset: Dataset, step: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _batch(
+    spec: TrainingSpec, dataset: Dataset, step: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     return micro_batches(dataset, spec.seed, step, spec.global_batch, 0, 1, spec.global_batch)
 
 

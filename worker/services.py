@@ -18,7 +18,7 @@ from worker.engine import Engine, Parts
 from worker.world import World
 
 if TYPE_CHECKING:
-    from torch.distributed import Store
+    from torch._C._distributed_c10d import Store
 
 
 class Services(Protocol):
@@ -32,7 +32,9 @@ class Services(Protocol):
     def form_transport(self, store: Store, prefix: str, rank: int, size: int) -> Transport:
         """Meet the other members of a change; called in a thread while the old world trains."""
 
-    def form_world(self, store: Store, epoch: int, rank: int, model: ModelShape, plan: Plan) -> World:
+    def form_world(
+        self, store: Store, epoch: int, rank: int, model: ModelShape, plan: Plan
+    ) -> World:
         """Form the world of an epoch, which becomes the default group, and its groups."""
 
     def leave_world(self, world: World) -> None:

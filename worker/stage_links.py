@@ -1,7 +1,10 @@
-"""Hands activations and gradients between stages of different TP degree; takes the place of DeepSpeed's p2p module.
+"""Hands activations and gradients between stages of different TP degree.
 
-A stage's output is the same on all ranks of its TP group.  Where TP grows t -> u, rank i feeds u / t ranks; where it shrinks,
-the first rank of each t / u speaks for them.  Gradients take the same way back.
+Takes the place of DeepSpeed's p2p module.
+
+A stage's output is the same on all ranks of its TP group.  Where TP grows t -> u, rank i feeds u /
+t ranks; where it shrinks, the first rank of each t / u speaks for them.  Gradients take the same
+way back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One rank's change of epoch, as a transaction: transfer, verify, vote, and only then flip.
 
-Until the outcome is `commit` nothing of the old epoch is touched, so it can go on at the same step.  Each part ends with a
-lap by the monotonic clock; the parts together are the stall.
+Until the outcome is `commit` nothing of the old epoch is touched, so it can go on at the same step.
+ Each part ends with a lap by the monotonic clock; the parts together are the stall.
 Source: Heddle, section 5.6; design, "Transactional" and "Epochs".
 """
 
@@ -27,13 +27,16 @@ from worker.vote import Outcome, Vote
 from worker.world import World
 
 if TYPE_CHECKING:
-    from torch.distributed import Store
+    from torch._C._distributed_c10d import Store
 
 VOTE_POLL_S = 0.002
 
 
 class Undecided(Exception):
-    """The store was lost after this rank had voted: old and new layout are both valid, somebody else must decide."""
+    """The store was lost after this rank had voted.
+
+    Old and new layout are both valid, somebody else must decide.
+    """
 
 
 @dataclass(slots=True)
@@ -75,7 +78,9 @@ class Switch:
         vote = Vote(self.store, self.move.directive.epoch, len(self.move.directive.members))
         try:
             self._transfer(held)
-        except Exception:  # without this rank's vote there is no commit, whether the store hears of it or not
+        except (
+            Exception
+        ):  # without this rank's vote there is no commit, whether the store hears of it or not
             self.transport.close()
             with contextlib.suppress(RuntimeError):
                 vote.abort()
@@ -97,7 +102,9 @@ class Switch:
         self.services.on_phase("drain")
         low, high = bounds(self.transport, [self.step], [self.step])
         if low != high:
-            raise TransferFailed(f"ranks stand at steps {low[0]} to {high[0]}; they must stop at one boundary")
+            raise TransferFailed(
+                f"ranks stand at steps {low[0]} to {high[0]}; they must stop at one boundary"
+            )
         self.lap("drain")
         self.services.on_phase("transfer")
         if self.move.moves_state:
@@ -108,11 +115,16 @@ class Switch:
         self.lap("transfer")
         self.services.on_phase("verify")
         if self.move.moves_state:
-            self.digest = agree(self.transport, all_pieces(self.model, self.move.tp_degrees), self._digests(held))
+            self.digest = agree(
+                self.transport, all_pieces(self.model, self.move.tp_degrees), self._digests(held)
+            )
         self.lap("verify")
 
     def _digests(self, held: HeldState) -> dict[Piece, int]:
-        """Of everything that this rank holds before and after: so every copy is compared with every other."""
+        """Of everything that this rank holds before and after.
+
+        So every copy is compared with every other.
+        """
         mine = piece_digests(self.move.held[self.move.transport_rank], held.read)
         mine.update(piece_digests(self.received, self.received.__getitem__))
         return mine
@@ -136,7 +148,9 @@ class Switch:
         mine = piece_digests(self.move.pieces_after(), held.read)
         digest = agree(world, all_pieces(self.model, self.move.tp_degrees), mine)  # type: ignore[arg-type] # a World reduces too
         if self.digest is not None and digest != self.digest:
-            raise TransferFailed(f"the state has digest {digest} after the change, {self.digest} before it")
+            raise TransferFailed(
+                f"the state has digest {digest} after the change, {self.digest} before it"
+            )
         return digest
 
     def lap(self, name: str) -> None:

@@ -1,7 +1,8 @@
 """The vote of one change: the first outcome written to the epoch's store is the outcome.
 
-A rank that has verified its new state adds its vote; whoever adds the last one writes `commit`, a rank that failed or was told
-to abort writes `abort`, and only the first of these writes counts.  So no two ranks ever see different outcomes.
+A rank that has verified its new state adds its vote; whoever adds the last one writes `commit`, a
+rank that failed or was told to abort writes `abort`, and only the first of these writes counts.  So
+no two ranks ever see different outcomes.
 Source: docs/decisions/0003; torchft's commit vote is the model.
 """
 
@@ -10,13 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from torch.distributed import Store
+    from torch._C._distributed_c10d import Store
 
 Outcome = Literal["commit", "abort"]
 
 
 class Vote:
-    """The vote of one epoch among `size` ranks.  Every method raises torch's DistError if the store is gone."""
+    """The vote of one epoch among `size` ranks.
+
+    Every method raises torch's DistError if the store is gone.
+    """
 
     def __init__(self, store: Store, epoch: int, size: int) -> None:
         self._store, self._size = store, size

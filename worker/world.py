@@ -1,8 +1,12 @@
-"""The world of one epoch: torch's default group over exactly the ranks of its plan, and the groups inside it.
+"""The world of one epoch.
 
-DeepSpeed's collectives need world == ranks of the plan, so every epoch forms its own world under a store prefix that is
-never used twice.  Dropping a world is what tells the peers that something is wrong: a rank that gets an error leaves at
-once, its sockets close, and the error cascades to every rank that waits for it.
+Torch's default group over exactly the ranks of its plan, and the groups inside it.
+
+DeepSpeed's collectives need world == ranks of the plan, so every epoch forms its own world under a
+store prefix that is
+never used twice.  Dropping a world is what tells the peers that something is wrong: a rank that
+gets an error leaves at once, its sockets close, and the error cascades to every rank that waits for
+it.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
 
 from planner.pieces import holders
 from planner.plan import Plan
@@ -28,7 +33,10 @@ def leads(owners: tuple[Ranks, ...]) -> Ranks:
 
 
 def rank_sets(model: ModelShape, plan: Plan) -> tuple[Ranks, ...]:
-    """Every set of at least two ranks that communicates within the epoch, sorted; the world itself is not listed."""
+    """Every set of at least two ranks that communicates within the epoch, sorted.
+
+    The world itself is not listed.
+    """
     found = {leads(owners) for owners in holders(model, plan).values()}
     found |= {group for pipeline in RankMap.of(plan).pipelines for group in pipeline.ranks}
     return tuple(sorted(ranks for ranks in found if len(ranks) > 1))
@@ -47,9 +55,9 @@ class World:
 
     device = torch.device("cpu")
 
-    def __init__(self, store: dist.Store, epoch: int, rank: int, size: int, timeout_s: float) -> None:
+    def __init__(self, store: Store, epoch: int, rank: int, size: int, timeout_s: float) -> None:
         timeout = datetime.timedelta(seconds=timeout_s)
-        prefix = dist.PrefixStore(f"epoch{epoch}/world", store)
+        prefix = PrefixStore(f"epoch{epoch}/world", store)
         dist.init_process_group("gloo", store=prefix, rank=rank, world_size=size, timeout=timeout)
         self.rank, self.size = rank, size
         self.groups: dict[Ranks, Any] = {}
@@ -62,17 +70,23 @@ class World:
             if self.rank in ranks:
                 self.groups[ranks] = group
         self.alone = (
-            dist.group.WORLD if self.size == 1 else dist.new_group([self.rank], use_local_synchronization=True)
+            dist.group.WORLD
+            if self.size == 1
+            else dist.new_group([self.rank], use_local_synchronization=True)
         )
 
     def all_reduce_(self, tensor: torch.Tensor, op: str) -> None:
         """Reduce a tensor in place over all ranks; op is sum, min or max."""
-        dist.all_reduce(tensor, op={"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}[op])
+        dist.all_reduce(
+            tensor,
+            op={"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}[op],
+        )
 
     def leave(self, wait: bool = False) -> None:
         """Forget all groups and close their connections.
 
-        Freeing a gloo group takes about 12 ms for each of its peers, so unless `wait` a thread drops the last reference.
+        Freeing a gloo group takes about 12 ms for each of its peers, so unless `wait` a thread
+        drops the last reference.
         """
         last: list[Any] = [*self.groups.values(), self.alone, dist.group.WORLD]
         self.groups.clear()

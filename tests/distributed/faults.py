@@ -1,6 +1,7 @@
 """Rank entries with one fault each: the real process with one service wrapped.
 
-An agent is told the entry (`--rank-entry`), so the fault sits where a real one would: in a rank, not in its environment.
+An agent is told the entry (`--rank-entry`), so the fault sits where a real one would: in a rank,
+not in its environment.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ class WrongWeight(GlooServices):
 class Pausing(GlooServices):
     """Stops at a part of a change that the test names, until the test lets it go.
 
-    `HEDDLE_TEST_PAUSE` is a folder.  A file `<part>` in it asks every rank to stop there; each writes `<part>.<pid>` when it
-    has, and goes on when `<part>` is gone.
+    `HEDDLE_TEST_PAUSE` is a folder.  A file `<part>` in it asks every rank to stop there; each
+    writes `<part>.<pid>` when it has, and goes on when `<part>` is gone.
     """
 
     def on_phase(self, name: str) -> None:
@@ -97,7 +98,9 @@ class Pausing(GlooServices):
 
 
 def _main(services: type[GlooServices]) -> Callable[..., None]:
-    def main(connection: socket.socket, *, pod: str, slot: int, emulate: bool, timeout_s: float) -> None:
+    def main(
+        connection: socket.socket, *, pod: str, slot: int, emulate: bool, timeout_s: float
+    ) -> None:
         Rank(Channel(connection), pod, slot, services(emulate=emulate, timeout_s=timeout_s)).run()
 
     return main

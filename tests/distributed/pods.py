@@ -1,4 +1,5 @@
-"""Real agents as processes, driven by hand-written directives: the operator's part, reduced to what a test says."""
+"""Real agents as processes, driven by hand-written directives: the operator's part, reduced to what
+a test says."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ class Pod:
     url: str
     known: dict[str, object] = field(default_factory=dict)
 
-    def request(self, method: str, path: str, body: bytes | None = None, token: str = TOKEN) -> tuple[int, dict]:
+    def request(
+        self, method: str, path: str, body: bytes | None = None, token: str = TOKEN
+    ) -> tuple[int, dict]:
         request = urllib.request.Request(self.url + path, body, method=method)
         request.add_header("Authorization", f"Bearer {token}")
         try:
@@ -57,30 +60,64 @@ class Pod:
             if claim(report):
                 return report
             version = report.version
-        raise AssertionError(f"{self.name} never got there; last report: {report.model_dump_json(exclude={'steps'})}")
+        raise AssertionError(
+            f"{self.name} never got there; last report: {report.model_dump_json(exclude={'steps'})}"
+        )
 
 
 class Pods:
     """Agents by name; `close` kills all of them and what they started."""
 
-    def __init__(self, folder: Path, emulate: bool = False, rank_entry: str | None = None, environment: dict | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        emulate: bool = False,
+        rank_entry: str | None = None,
+        environment: dict | None = None,
+    ):
         self.folder, self.emulate, self.rank_entry = folder, emulate, rank_entry
-        self.environment = {**os.environ, **(environment or {}), "PYTHONPATH": str(Path(__file__).parents[2])}
+        self.environment = {
+            **os.environ,
+            **(environment or {}),
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+        }
         self.pods: dict[str, Pod] = {}
         (folder / "token").write_text(TOKEN)
 
     def start(self, *names: str, gpus: int = 4) -> None:
         """Start agents and wait until all are ready."""
         for name in names:
-            command = [sys.executable, "-m", "worker", "agent", "--job", JOB, "--pod", f"{JOB}-{name}-0", "--node", name]
-            command += ["--gpus", str(gpus), "--token-file", str(self.folder / "token"), "--exit-with-parent"]
+            command = [
+                sys.executable,
+                "-m",
+                "worker",
+                "agent",
+                "--job",
+                JOB,
+                "--pod",
+                f"{JOB}-{name}-0",
+                "--node",
+                name,
+            ]
+            command += [
+                "--gpus",
+                str(gpus),
+                "--token-file",
+                str(self.folder / "token"),
+                "--exit-with-parent",
+            ]
             command += ["--emulate"] if self.emulate else []
             command += ["--rank-entry", self.rank_entry] if self.rank_entry else []
             log = (self.folder / f"{name}.log").open("ab")
             process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=self.environment,
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=self.environment,
                 start_new_session=True,
-            )  # fmt: skip
+            )
             assert process.stdout is not None
             line = process.stdout.readline()
             assert line, (self.folder / f"{name}.log").read_text()
@@ -98,8 +135,11 @@ class Pods:
         for name in list(self.pods):
             self.kill(name)
 
-    def members(self, plan: Plan, holds: dict[tuple[str, int], int] | None = None) -> tuple[Member, ...]:
-        """Members of a change to `plan`; `holds` says which (node, gpu) hold the layout of which epoch."""
+    def members(
+        self, plan: Plan, holds: dict[tuple[str, int], int] | None = None
+    ) -> tuple[Member, ...]:
+        """Members of a change to `plan`; `holds` says which (node, gpu) hold the layout of which
+        epoch."""
         held = dict(holds or {})
         found = [
             Member(pod=f"{JOB}-{s.node}-0", slot=s.gpu, node=s.node, gpu=s.gpu, rank=s.rank,
@@ -107,20 +147,39 @@ class Pods:
             for s in RankMap.of(plan).seats
         ]  # fmt: skip
         for (node, gpu), epoch in sorted(held.items()):
-            found.append(Member(pod=f"{JOB}-{node}-0", slot=gpu, node=node, gpu=gpu, rank=None, holds=epoch))
+            found.append(
+                Member(pod=f"{JOB}-{node}-0", slot=gpu, node=node, gpu=gpu, rank=None, holds=epoch)
+            )
         return tuple(found)
 
     def directive(
-        self, epoch: int, plan: Plan, spec: TrainingSpec, store: str, *, reason: str = "join", phase: str = "prepare",
-        holds: dict[tuple[str, int], int] | None = None, layouts: dict[int, Plan] | None = None, resume: Resume | None = None,
-    ) -> Directive:  # fmt: skip
+        self,
+        epoch: int,
+        plan: Plan,
+        spec: TrainingSpec,
+        store: str,
+        *,
+        reason: str = "join",
+        phase: str = "prepare",
+        holds: dict[tuple[str, int], int] | None = None,
+        layouts: dict[int, Plan] | None = None,
+        resume: Resume | None = None,
+    ) -> Directive:
         address = self.pods[store].report().store
         assert address
         return Directive(
-            job=JOB, epoch=epoch, phase=phase, reason=reason, plan=plan.to_json(), plan_digest=plan.digest,
-            layouts={e: p.to_json() for e, p in (layouts or {}).items()}, members=self.members(plan, holds),
-            store=address, training=spec, resume=resume,
-        )  # fmt: skip
+            job=JOB,
+            epoch=epoch,
+            phase=phase,
+            reason=reason,
+            plan=plan.to_json(),
+            plan_digest=plan.digest,
+            layouts={e: p.to_json() for e, p in (layouts or {}).items()},
+            members=self.members(plan, holds),
+            store=address,
+            training=spec,
+            resume=resume,
+        )
 
     def send(self, directive: Directive, names: Iterable[str] | None = None) -> None:
         for name in names if names is not None else {m.node for m in directive.members}:
@@ -134,7 +193,9 @@ class Pods:
     def change(self, directive: Directive) -> None:
         """Prepare, wait for all, switch, wait until the new epoch trains."""
         self.send(directive)
-        self.wait_members(directive, lambda rank: rank.pending_epoch == directive.epoch, lambda member: True)
+        self.wait_members(
+            directive, lambda rank: rank.pending_epoch == directive.epoch, lambda member: True
+        )
         self.send(directive.model_copy(update={"phase": "switch"}))
         self.wait_members(
             directive,
@@ -143,19 +204,28 @@ class Pods:
         )
 
     def wait_members(
-        self, directive: Directive, claim: Callable[[RankReport], bool], which: Callable[[Member], bool]
+        self,
+        directive: Directive,
+        claim: Callable[[RankReport], bool],
+        which: Callable[[Member], bool],
     ) -> None:
         for node in sorted({m.node for m in directive.members}):
             slots = {m.slot for m in directive.members if m.node == node and which(m)}
             if slots and node in self.pods:
                 self.pods[node].wait(
-                    lambda report, slots=slots: slots <= {rank.slot for rank in report.ranks if claim(rank)}
+                    lambda report, slots=slots: (
+                        slots <= {rank.slot for rank in report.ranks if claim(rank)}
+                    )
                 )
 
 
-def template(text: str, micro_batch: int, *micro_batches: int, gpu_type: str = "demo-fast") -> FilledTemplate:
+def template(
+    text: str, micro_batch: int, *micro_batches: int, gpu_type: str = "demo-fast"
+) -> FilledTemplate:
     """`2x4+1x2`: a stage of TP 2 with 4 blocks, then a stage of TP 1 with 2 blocks."""
-    stages = tuple(Stage(gpu_type, int(p.split("x")[0]), int(p.split("x")[1])) for p in text.split("+"))
+    stages = tuple(
+        Stage(gpu_type, int(p.split("x")[0]), int(p.split("x")[1])) for p in text.split("+")
+    )
     return FilledTemplate(stages, micro_batch, micro_batches)
 
 

@@ -1,4 +1,5 @@
-"""What is wrong with state or gradients turns a run red; what is wrong before the vote leaves the old epoch untouched."""
+"""What is wrong with state or gradients turns a run red; what is wrong before the vote leaves the
+old epoch untouched."""
 
 from __future__ import annotations
 
@@ -29,9 +30,14 @@ def pods(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pods]:
 
 def spec(corpus: Path, steps: int) -> TrainingSpec:
     return TrainingSpec(
-        model="tiny-llama", data=str(corpus), global_batch=8, sequence_length=32, steps=steps, learning_rate=3e-4,
+        model="tiny-llama",
+        data=str(corpus),
+        global_batch=8,
+        sequence_length=32,
+        steps=steps,
+        learning_rate=3e-4,
         warmup_steps=0,
-    )  # fmt: skip
+    )
 
 
 def difference(pods: Pods, training: TrainingSpec) -> float:
@@ -46,7 +52,9 @@ def change(pods: Pods, training: TrainingSpec) -> Directive:
     """Train OLD, prepare NEW, and say switch."""
     pods.change(pods.directive(1, OLD, training, "a", reason="start"))
     pods.pods["a"].wait(lambda report: any(rank.step >= 3 for rank in report.ranks))
-    directive = pods.directive(2, NEW, training, "a", holds=dict.fromkeys(GPUS, 1), layouts={1: OLD})
+    directive = pods.directive(
+        2, NEW, training, "a", holds=dict.fromkeys(GPUS, 1), layouts={1: OLD}
+    )
     pods.send(directive)
     pods.pods["a"].wait(lambda report: all(rank.pending_epoch == 2 for rank in report.ranks))
     pods.send(directive.model_copy(update={"phase": "switch"}))
@@ -54,7 +62,9 @@ def change(pods: Pods, training: TrainingSpec) -> Directive:
 
 
 @pytest.mark.parametrize("pods", ["flip_in_flight"], indirect=True)
-def test_a_bit_flipped_in_flight_is_refused_and_the_old_epoch_goes_on(pods: Pods, corpus: Path) -> None:
+def test_a_bit_flipped_in_flight_is_refused_and_the_old_epoch_goes_on(
+    pods: Pods, corpus: Path
+) -> None:
     training = spec(corpus, 40)
     change(pods, training)
     report = pods.pods["a"].wait(lambda report: all(rank.phase == "done" for rank in report.ranks))
@@ -64,15 +74,24 @@ def test_a_bit_flipped_in_flight_is_refused_and_the_old_epoch_goes_on(pods: Pods
 
 
 @pytest.mark.parametrize("pods", ["flip_after_vote"], indirect=True)
-def test_a_bit_of_a_moved_moment_flipped_after_the_vote_halts_the_job(pods: Pods, corpus: Path) -> None:
+def test_a_bit_of_a_moved_moment_flipped_after_the_vote_halts_the_job(
+    pods: Pods, corpus: Path
+) -> None:
     change(pods, spec(corpus, 200))
-    report = pods.pods["a"].wait(lambda report: any(rank.phase == "halted" for rank in report.ranks))
-    assert any("do not hold the same bytes" in (r.error or "") or "digest" in (r.error or "") for r in report.ranks)
+    report = pods.pods["a"].wait(
+        lambda report: any(rank.phase == "halted" for rank in report.ranks)
+    )
+    assert any(
+        "do not hold the same bytes" in (r.error or "") or "digest" in (r.error or "")
+        for r in report.ranks
+    )
     assert not any(step.epoch == 2 for step in report.steps)
 
 
 @pytest.mark.parametrize("pods", ["wrong_weight"], indirect=True)
-def test_a_replica_with_the_wrong_weight_leaves_the_reference_curve(pods: Pods, corpus: Path) -> None:
+def test_a_replica_with_the_wrong_weight_leaves_the_reference_curve(
+    pods: Pods, corpus: Path
+) -> None:
     training = spec(corpus, 10)
     pods.change(pods.directive(1, OLD, training, "a", reason="start"))
     pods.pods["a"].wait(lambda report: all(rank.phase == "done" for rank in report.ranks))

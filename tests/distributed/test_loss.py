@@ -1,4 +1,5 @@
-"""A node, a rank or a store is killed without notice: survivors roll forward, and the curve goes on as if nothing happened."""
+"""A node, a rank or a store is killed without notice: survivors roll forward, and the curve goes on
+as if nothing happened."""
 
 from __future__ import annotations
 
@@ -16,10 +17,12 @@ from tests.distributed.pods import Pods, place, template
 from worker.contract import Resume, TrainingSpec, resume_of
 
 pytestmark = pytest.mark.slow
-TWO = place((template("2x6", 2, 2), template("1x3+1x3", 1, 4)), [("a", 0), ("a", 1), ("b", 0), ("b", 1)])
+TWO = place(
+    (template("2x6", 2, 2), template("1x3+1x3", 1, 4)), [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+)
 LEFT = place((template("1x2+1x4", 2, 4),), [("a", 0), ("a", 1)])
 TOLERANCE = 1e-5
-HALT_S = 0.5  # from the kill to the last survivor's report; closed connections cascade within 0.2 s on an idle machine
+HALT_S = 0.5  # from the kill to the last report; closed connections cascade within 0.2 s
 
 
 def gpus(plan: Plan) -> list[tuple[str, int]]:
@@ -29,9 +32,14 @@ def gpus(plan: Plan) -> list[tuple[str, int]]:
 @pytest.fixture
 def spec(corpus: Path) -> TrainingSpec:
     return TrainingSpec(
-        model="tiny-llama", data=str(corpus), global_batch=8, sequence_length=32, steps=30, learning_rate=3e-4,
+        model="tiny-llama",
+        data=str(corpus),
+        global_batch=8,
+        sequence_length=32,
+        steps=30,
+        learning_rate=3e-4,
         warmup_steps=0,
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
@@ -47,12 +55,16 @@ def pods(tmp_path: Path, spec: TrainingSpec) -> Iterator[Pods]:
         found.close()
 
 
-def survivors_halt(pods: Pods, nodes: tuple[str, ...], killed_s: float, gone: set[tuple[str, int]]) -> Resume:
+def survivors_halt(
+    pods: Pods, nodes: tuple[str, ...], killed_s: float, gone: set[tuple[str, int]]
+) -> Resume:
     ranks = []
     for node in nodes:
         slots = {gpu for name, gpu in gpus(TWO) if name == node and (name, gpu) not in gone}
         report = pods.pods[node].wait(
-            lambda report, slots=slots: slots <= {rank.slot for rank in report.ranks if rank.phase == "halted"}
+            lambda report, slots=slots: (
+                slots <= {rank.slot for rank in report.ranks if rank.phase == "halted"}
+            )
         )
         ranks += [rank for rank in report.ranks if rank.phase == "halted"]
     assert time.monotonic() - killed_s < HALT_S + 0.1 * len(nodes)
@@ -70,7 +82,9 @@ def curve_is_exact(pods: Pods, spec: TrainingSpec) -> None:
     assert max(abs(found[step] - loss) for step, loss in enumerate(expected)) <= TOLERANCE
 
 
-def test_survivors_of_a_killed_node_that_hosts_the_store_roll_forward(pods: Pods, spec: TrainingSpec) -> None:
+def test_survivors_of_a_killed_node_that_hosts_the_store_roll_forward(
+    pods: Pods, spec: TrainingSpec
+) -> None:
     killed_s = time.monotonic()
     pods.kill("b")
     resume = survivors_halt(pods, ("a",), killed_s, set())
@@ -84,17 +98,23 @@ def test_survivors_of_a_killed_node_that_hosts_the_store_roll_forward(pods: Pods
 
 
 @pytest.mark.parametrize("victim", [("a", 0), ("b", 1)], ids=["tp-lead", "last-stage"])
-def test_a_killed_rank_is_replaced_on_its_warm_pod(pods: Pods, spec: TrainingSpec, victim: tuple[str, int]) -> None:
+def test_a_killed_rank_is_replaced_on_its_warm_pod(
+    pods: Pods, spec: TrainingSpec, victim: tuple[str, int]
+) -> None:
     os.kill(pods.ranks(victim[0])[victim[1]].pid, signal.SIGKILL)
     resume = survivors_halt(pods, ("a", "b"), time.monotonic(), {victim})
     holds = {gpu: 1 for gpu in gpus(TWO) if gpu != victim}
-    directive = pods.directive(2, TWO, spec, "a", reason="loss", holds=holds, layouts={1: TWO}, resume=resume)
+    directive = pods.directive(
+        2, TWO, spec, "a", reason="loss", holds=holds, layouts={1: TWO}, resume=resume
+    )
     pods.change(directive)
     pods.pods["a"].wait(lambda report: all(rank.phase == "done" for rank in report.ranks))
     curve_is_exact(pods, spec)
 
 
-def test_a_killed_store_does_not_touch_the_running_world_and_comes_back(pods: Pods, spec: TrainingSpec) -> None:
+def test_a_killed_store_does_not_touch_the_running_world_and_comes_back(
+    pods: Pods, spec: TrainingSpec
+) -> None:
     before = pods.pods["b"].report()
     assert before.store_pid is not None
     os.kill(before.store_pid, signal.SIGKILL)
@@ -114,8 +134,12 @@ def test_a_killed_fork_server_ends_the_pod(pods: Pods) -> None:
     pods.pods["a"].wait(lambda report: all(rank.phase == "halted" for rank in report.ranks))
 
 
-def test_an_aborted_preparation_leaves_the_old_epoch_running(pods: Pods, spec: TrainingSpec) -> None:
-    directive = pods.directive(2, LEFT, spec, "a", reason="drain", holds=dict.fromkeys(gpus(TWO), 1), layouts={1: TWO})
+def test_an_aborted_preparation_leaves_the_old_epoch_running(
+    pods: Pods, spec: TrainingSpec
+) -> None:
+    directive = pods.directive(
+        2, LEFT, spec, "a", reason="drain", holds=dict.fromkeys(gpus(TWO), 1), layouts={1: TWO}
+    )
     pods.send(directive, ["a"])  # b never hears of it
     pods.send(directive.model_copy(update={"phase": "abort"}), ["a"])
     report = pods.pods["a"].wait(lambda report: all(rank.phase == "done" for rank in report.ranks))

@@ -6,7 +6,13 @@ from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
 from worker.admission import Refused, admit, advances, read_directive
 from worker.contract import Directive
 
-TRAINING = {"model": "tiny-llama", "data": "text", "global_batch": 4, "sequence_length": 32, "steps": 10}
+TRAINING = {
+    "model": "tiny-llama",
+    "data": "text",
+    "global_batch": 4,
+    "sequence_length": 32,
+    "steps": 10,
+}
 
 
 def plan(node: str = "a") -> Plan:
@@ -16,12 +22,21 @@ def plan(node: str = "a") -> Plan:
 
 def body(**changes: object) -> dict:
     members = [
-        {"pod": "tiny-a-0", "slot": slot, "node": "a", "gpu": slot, "rank": slot, "holds": None} for slot in (0, 1)
+        {"pod": "tiny-a-0", "slot": slot, "node": "a", "gpu": slot, "rank": slot, "holds": None}
+        for slot in (0, 1)
     ]
     return {
-        "job": "tiny", "epoch": 2, "phase": "prepare", "reason": "start", "plan": plan().to_json(),
-        "plan_digest": plan().digest, "members": members, "store": "127.0.0.1:1", "training": TRAINING, **changes,
-    }  # fmt: skip
+        "job": "tiny",
+        "epoch": 2,
+        "phase": "prepare",
+        "reason": "start",
+        "plan": plan().to_json(),
+        "plan_digest": plan().digest,
+        "members": members,
+        "store": "127.0.0.1:1",
+        "training": TRAINING,
+        **changes,
+    }
 
 
 def directive(**changes: object) -> Directive:
@@ -39,14 +54,22 @@ def test_a_good_directive_is_read() -> None:
     [
         pytest.param([], "a directive is a JSON object, found list", id="not-an-object"),
         pytest.param({}, "job: Field required", id="empty"),
-        pytest.param(body(surprise=1), "surprise: Extra inputs are not permitted", id="unknown-key"),
+        pytest.param(
+            body(surprise=1), "surprise: Extra inputs are not permitted", id="unknown-key"
+        ),
         pytest.param(body(plan={"templates": []}), "this is not a plan", id="not-a-plan"),
         pytest.param(body(plan_digest="0" * 16), "the plan's own is", id="wrong-digest"),
         pytest.param(body(members=[]), "the plan has ranks 0 to 1", id="no-members"),
         pytest.param(
-            body(training={**TRAINING, "global_batch": 5}), "train 4 samples a step, the global batch is 5", id="does-not-tile"
+            body(training={**TRAINING, "global_batch": 5}),
+            "train 4 samples a step, the global batch is 5",
+            id="does-not-tile",
         ),
-        pytest.param(body(training={**TRAINING, "model": "gpt-9"}), "model 'gpt-9' is unknown", id="unknown-model"),
+        pytest.param(
+            body(training={**TRAINING, "model": "gpt-9"}),
+            "model 'gpt-9' is unknown",
+            id="unknown-model",
+        ),
         pytest.param(
             body(plan=plan("b").to_json(), plan_digest=plan("b").digest),
             "placed on GPU 0 of 'b', its member is GPU 0 of 'a'",
@@ -80,7 +103,9 @@ def test_what_is_wrong_with_a_body_is_said_in_one_sentence(content: object, sent
         pytest.param({}, {"job": "other"}, 409, id="other-job"),
     ],
 )
-def test_an_epoch_only_grows_and_keeps_its_plan(current: dict | None, changes: dict, status: int | None) -> None:
+def test_an_epoch_only_grows_and_keeps_its_plan(
+    current: dict | None, changes: dict, status: int | None
+) -> None:
     following = None if current is None else directive().model_copy(update=current)
     found = admit(following, directive(**changes), "tiny")
     assert (found.status if found else None) == status

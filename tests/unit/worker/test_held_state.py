@@ -14,19 +14,22 @@ from worker.initial_weights import initial_rows
 MODEL = ModelShape("small", layers=2, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=64)
 
 
-def seats(tp: int):  # noqa: ANN201
+def seats(tp: int):
     plan = Plan(
-        (FilledTemplate((Stage("demo-fast", tp, 2),), 1, (1,)),), (PlacedStage(0, 0, 0, "a", tuple(range(tp))),)
+        (FilledTemplate((Stage("demo-fast", tp, 2),), 1, (1,)),),
+        (PlacedStage(0, 0, 0, "a", tuple(range(tp))),),
     )
     return RankMap.of(plan).seats
 
 
-def shards(seat):  # noqa: ANN001, ANN201
+def shards(seat):
     found = {}
     for layer in seat.layers:
         for tensor in layer_tensors(MODEL, layer):
             size = tensor.shape[tensor.dim or 0]
-            weight = initial_rows(1, tensor, seat.slot * size // seat.tp, (seat.slot + 1) * size // seat.tp)
+            weight = initial_rows(
+                1, tensor, seat.slot * size // seat.tp, (seat.slot + 1) * size // seat.tp
+            )
             found[tensor.name] = (weight, weight + 1, weight + 2)
     return found
 
@@ -43,11 +46,16 @@ def test_shards_of_any_cut_are_assembled_from_pieces_of_another(old: int, new: i
     for seat in seats(new):
         state = HeldState(MODEL)
         state.add_pieces(
-            {p: next(s.read(p) for held, s in sources if p in held) for p in seat_pieces(MODEL, seat, cuts)}
+            {
+                p: next(s.read(p) for held, s in sources if p in held)
+                for p in seat_pieces(MODEL, seat, cuts)
+            }
         )
         for layer in seat.layers:
             for tensor in layer_tensors(MODEL, layer):
-                for found, wanted in zip(state.shard(tensor, seat, cuts), shards(seat)[tensor.name], strict=True):
+                for found, wanted in zip(
+                    state.shard(tensor, seat, cuts), shards(seat)[tensor.name], strict=True
+                ):
                     assert torch.equal(found, wanted)
 
 
@@ -66,4 +74,6 @@ def test_initial_weights_do_not_depend_on_the_cut(tp: int) -> None:
             whole = initial_rows(3, tensor, 0, size)
             cut = [initial_rows(3, tensor, i * size // tp, (i + 1) * size // tp) for i in range(tp)]
             assert torch.equal(whole, torch.cat(cut, dim=tensor.dim))
-            assert sum(len(held_pieces(tensor, tp, slot, frozenset({tp}))) for slot in range(tp)) == tp
+            assert (
+                sum(len(held_pieces(tensor, tp, slot, frozenset({tp}))) for slot in range(tp)) == tp
+            )
