@@ -193,7 +193,8 @@ def vocabulary_loss(tp: TensorParallel) -> Callable[[torch.Tensor, torch.Tensor]
             * inside
         )
         total, target = _apply(_Reduce, torch.stack([logits.exp().sum(-1), picked]), tp)
-        return (total.log() - target).mean()
+        mean: torch.Tensor = (total.log() - target).mean()
+        return mean
 
     return loss
 

@@ -1,0 +1,125 @@
+"""Small things that many tests need: compositions in one line, plans in one line, random plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from hypothesis import strategies as st
+
+from planner.composition import Composition, Node
+from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
+from planner.placement import can_pack, place
+from planner.profile import Profile, load_profile
+from planner.workload import Workload, find_model
+
+MODEL = find_model("tiny-llama")
+TYPES = {"fast": "demo-fast", "slow": "demo-slow"}
+
+
+@cache
+def demo_profile() -> Profile:
+    """The profile of the emulated GPU types."""
+    return load_profile("tiny-llama")
+
+
+def workload(global_batch: int = 32) -> Workload:
+    """Tiny LLaMA at the profiled sequence length."""
+    return Workload(MODEL, global_batch, 128)
+
+
+def nodes(text: str) -> Composition:
+    """`fast-0:2 slow-0:1` is a node of two demo-fast and a node of one demo-slow GPU."""
+    rows = [part.split(":") for part in text.split()]
+    return Composition(
+        tuple(Node(name, TYPES[name.split("-")[0]], int(gpus)) for name, gpus in rows)
+    )
+
+
+def template(
+    text: str, micro_batch: int = 1, micro_batches: Sequence[int] = (1,), gpu_type: str = "demo-fast"
+) -> FilledTemplate:
+    """`2x4 1x2` is a stage of TP 2 with four layers, then one of TP 1 with two."""
+    stages = []
+    for part in text.split():
+        tp, layers = map(int, part.split("x"))
+        stages.append(Stage(gpu_type, tp, layers))
+    return FilledTemplate(tuple(stages), micro_batch, tuple(micro_batches))
+
+
+def placed(*templates: FilledTemplate, composition: Composition) -> Plan:
+    """The templates as the planner places them."""
+    where = place(MODEL, templates, composition)
+    assert where is not None, "the templates do not fit on the nodes"
+    return Plan(tuple(templates), where)
+
+
+def on_one_node(*templates: FilledTemplate, node: str = "fast-0") -> Plan:
+    """The templates on consecutive GPUs of one node, in plan order."""
+    where, gpu = [], 0
+    for t, filled in enumerate(templates):
+        for r in range(filled.replicas):
+            for s, stage in enumerate(filled.stages):
+                where.append(PlacedStage(t, r, s, node, tuple(range(gpu, gpu + stage.tp))))
+                gpu += stage.tp
+    return Plan(tuple(templates), tuple(where))
+
+
+@st.composite
+def compositions(draw: st.DrawFn, most_nodes: int = 4, most_gpus: int = 4) -> Composition:
+    """One to four nodes of one to four GPUs, mostly demo-fast."""
+    kinds = draw(
+        st.lists(
+            st.tuples(st.sampled_from(["fast", "fast", "slow"]), st.integers(1, most_gpus)),
+            min_size=1,
+            max_size=most_nodes,
+        )
+    )
+    return Composition(
+        tuple(Node(f"n{i}", TYPES[kind], gpus) for i, (kind, gpus) in enumerate(kinds))
+    )
+
+
+@st.composite
+def splits(draw: st.DrawFn, depth: int, layers: int = MODEL.layers) -> tuple[int, ...]:
+    """Positive counts, one per stage, that sum to the model's layers."""
+    cuts = draw(
+        st.lists(st.integers(1, layers - 1), min_size=depth - 1, max_size=depth - 1, unique=True)
+    )
+    edges = [0, *sorted(cuts), layers]
+    return tuple(b - a for a, b in zip(edges, edges[1:], strict=False))
+
+
+@st.composite
+def filled_templates(draw: st.DrawFn, composition: Composition) -> FilledTemplate:
+    """A template whose one replica packs onto the composition, with one to three replicas."""
+    largest: dict[str, int] = {}
+    for node in composition.nodes:
+        largest[node.gpu_type] = max(largest.get(node.gpu_type, 0), node.gpus)
+    options = [(kind, tp) for kind, most in largest.items() for tp in (1, 2, 4) if tp <= most]
+    chosen = draw(st.lists(st.sampled_from(sorted(options)), min_size=1, max_size=4))
+    while not can_pack({o: chosen.count(o) for o in chosen}, composition):
+        chosen.pop()
+    layers = draw(splits(len(chosen)))
+    stages = tuple(Stage(*option, count) for option, count in zip(chosen, layers, strict=True))
+    counts = draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
+    return FilledTemplate(stages, draw(st.sampled_from([1, 2, 4])), tuple(counts))
+
+
+@st.composite
+def plans_on(draw: st.DrawFn, composition: Composition) -> Plan:
+    """A placed plan of one to three templates; `workload_of` says what it trains."""
+    wanted = draw(st.lists(filled_templates(composition), min_size=1, max_size=3))
+    kept: list[FilledTemplate] = []
+    for row in wanted:
+        for replicas in range(row.replicas, 0, -1):
+            smaller = FilledTemplate(row.stages, row.micro_batch, row.micro_batches[:replicas])
+            if place(MODEL, (*kept, smaller), composition) is not None:
+                kept.append(smaller)
+                break
+    return placed(*kept, composition=composition)
+
+
+def workload_of(plan: Plan) -> Workload:
+    """The workload whose global batch is exactly what the plan trains."""
+    return workload(sum(row.samples for row in plan.templates))
