@@ -24,7 +24,9 @@ PYTHON = sorted([*SOURCES, *(ROOT / "tests").rglob("*.py")])
 TEXTS = sorted(
     path
     for path in [*ROOT.iterdir(), *(p for name in FOLDERS for p in (ROOT / name).rglob("*"))]
-    if path.is_file() and path.suffix not in {".pyc", ".png", ".safetensors"}
+    if path.is_file()
+    and path.name != ".git"
+    and path.suffix not in {".pyc", ".png", ".safetensors"}
 )
 
 
