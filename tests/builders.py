@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 
 from hypothesis import strategies as st
 
 from planner.composition import Composition, Node
-from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.placement import can_pack, place
+from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.profile import Profile, load_profile
 from planner.workload import Workload, find_model
 
@@ -37,7 +38,10 @@ def nodes(text: str) -> Composition:
 
 
 def template(
-    text: str, micro_batch: int = 1, micro_batches: Sequence[int] = (1,), gpu_type: str = "demo-fast"
+    text: str,
+    micro_batch: int = 1,
+    micro_batches: Sequence[int] = (1,),
+    gpu_type: str = "demo-fast",
 ) -> FilledTemplate:
     """`2x4 1x2` is a stage of TP 2 with four layers, then one of TP 1 with two."""
     stages = []
@@ -87,7 +91,7 @@ def splits(draw: st.DrawFn, depth: int, layers: int = MODEL.layers) -> tuple[int
         st.lists(st.integers(1, layers - 1), min_size=depth - 1, max_size=depth - 1, unique=True)
     )
     edges = [0, *sorted(cuts), layers]
-    return tuple(b - a for a, b in zip(edges, edges[1:], strict=False))
+    return tuple(b - a for a, b in pairwise(edges))
 
 
 @st.composite

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,7 +58,7 @@ def test_no_stage_does_two_things_at_once_and_none_idles_less_than_its_work(repl
     timeline = simulate_replica(replica)
     for stage, priced in enumerate(replica.stages):
         mine = [entry for entry in timeline if entry.stage == stage]
-        assert all(a.end_s <= b.start_s * ROUNDING for a, b in zip(mine, mine[1:], strict=False))
+        assert all(a.end_s <= b.start_s * ROUNDING for a, b in pairwise(mine))
         worked = sum(entry.end_s - entry.start_s for entry in mine)
         assert abs(worked - replica.micro_batches * priced.time_s) < 1e-6
         assert worked <= max(entry.end_s for entry in timeline) * ROUNDING
@@ -66,9 +68,7 @@ def test_no_stage_does_two_things_at_once_and_none_idles_less_than_its_work(repl
 def test_balanced_stages_simulate_within_8_percent_of_the_formula(depth, more, forward, ratio):
     edge = forward / 40
     stages = tuple(
-        StagePrice(
-            forward, forward * ratio, edge if s else 0.0, edge if s < depth - 1 else 0.0, 0
-        )
+        StagePrice(forward, forward * ratio, edge if s else 0.0, edge if s < depth - 1 else 0.0, 0)
         for s in range(depth)
     )
     replica = ReplicaPrice(0, 0, depth + more, stages)

@@ -1,0 +1,192 @@
+"""Search: sound, deterministic, never worse than what runs, right where all plans can be tried."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations_with_replacement, permutations, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.composition import Composition, Node
+from planner.cost import price
+from planner.errors import Infeasible
+from planner.memory import StageSlot, fits
+from planner.pieces import holders_min
+from planner.placement import can_pack
+from planner.plan import FilledTemplate, PlacedStage, Plan, Stage, faults
+from planner.search import PlanRequest, search
+from tests.builders import MODEL, compositions, demo_profile, nodes, workload
+
+FEW = 300  # evaluations: these laws hold for any budget
+
+
+def ask(composition: Composition, **wishes):
+    """The answer, or None where no plan fits."""
+    wishes = {"budget_evaluations": FEW, **wishes}
+    batch = wishes.pop("batch", 32)
+    try:
+        return search(PlanRequest(workload(batch), composition, **wishes), demo_profile())
+    except Infeasible:
+        return None
+
+
+@settings(max_examples=15)
+@given(compositions(most_nodes=3, most_gpus=3), st.integers(1, 40), st.integers(1, 2))
+def test_an_answer_can_run_and_its_price_is_the_price(composition, batch, min_holders):
+    answer = ask(composition, batch=batch, min_holders=min_holders)
+    if answer is None:
+        return
+    assert faults(answer.plan, workload(batch), composition) == ()
+    assert answer.price == price(answer.plan, workload(batch), composition, demo_profile())
+    assert answer.holders_min == holders_min(MODEL, answer.plan)
+    for replica in answer.price.replicas:
+        for stage, priced in zip(
+            answer.plan.templates[replica.template].stages, replica.stages, strict=True
+        ):
+            usable = demo_profile().gpu_type(stage.gpu_type).usable_bytes
+            assert priced.peak_memory_bytes <= usable
+    assert sum(count for _, count in answer.idle) == composition.gpus - answer.plan.gpus
+
+
+@settings(max_examples=10)
+@given(compositions(most_nodes=3, most_gpus=3), st.integers(0, 3))
+def test_equal_requests_get_equal_plans(composition, seed):
+    one, other = ask(composition, seed=seed), ask(composition, seed=seed)
+    assert (one is None) == (other is None)
+    assert one is None or one.plan.digest == other.plan.digest
+
+
+@settings(max_examples=15)
+@given(
+    compositions(most_nodes=2, most_gpus=3),
+    st.sampled_from(["demo-fast", "demo-slow"]),
+    st.integers(1, 3),
+)
+def test_throughput_never_falls_when_the_cluster_grows(composition, gpu_type, gpus):
+    before = ask(composition)
+    if before is None:
+        return
+    grown = Composition((*composition.nodes, Node("new", gpu_type, gpus)))
+    for evaluations in (1, FEW):  # even where the search hardly looks
+        after = ask(grown, current=before.plan, budget_evaluations=evaluations)
+        assert after.price.iteration_s <= before.price.iteration_s * (1 + 1e-12)
+
+
+@settings(max_examples=10)
+@given(compositions(most_nodes=3, most_gpus=3), st.randoms(use_true_random=False))
+def test_node_names_do_not_change_the_throughput(composition, random):
+    names = [node.name for node in composition.nodes]
+    random.shuffle(names)
+    renamed = Composition(
+        tuple(
+            Node(name, node.gpu_type, node.gpus)
+            for name, node in zip(names, composition.nodes, strict=True)
+        )
+    )
+    one, other = ask(composition, min_holders=2), ask(renamed, min_holders=2)
+    assert (one is None) == (other is None)
+    if one is not None:
+        assert one.throughput_samples_s == pytest.approx(other.throughput_samples_s, rel=1e-9)
+
+
+def every_template(composition: Composition):
+    """Each (stages, b) that holds the model, whatever M."""
+    options = sorted({(n.gpu_type, tp) for n in composition.nodes for tp in (1, 2, 4)})
+    for depth in range(1, composition.gpus + 1):
+        for chosen in product(options, repeat=depth):
+            if not can_pack(Counter(chosen), composition):
+                continue
+            for layers in product(range(1, MODEL.layers + 1), repeat=depth):
+                if sum(layers) == MODEL.layers:
+                    stages = tuple(Stage(*o, n) for o, n in zip(chosen, layers, strict=True))
+                    yield from ((stages, b) for b in (1, 2, 4, 8, 16))
+
+
+def every_plan(composition: Composition, batch: int):
+    """Every plan of at most two pipelines, with every share and every placement by node."""
+    single = [row for row in every_template(composition) if held(*row, 1)]
+    for pipelines in (1, 2):
+        for chosen in combinations_with_replacement(single, pipelines):
+            groups = Counter((s.gpu_type, s.tp) for stages, _ in chosen for s in stages)
+            if not can_pack(groups, composition):
+                continue
+            for counts in product(range(1, batch + 1), repeat=pipelines):
+                if sum(m * b for m, (_, b) in zip(counts, chosen, strict=True)) != batch:
+                    continue
+                if all(held(stages, b, m) for (stages, b), m in zip(chosen, counts, strict=True)):
+                    templates = tuple(
+                        FilledTemplate(stages, b, (m,))
+                        for (stages, b), m in zip(chosen, counts, strict=True)
+                    )
+                    yield from every_placement(templates, composition)
+
+
+def held(stages, b: int, m: int) -> bool:
+    return all(
+        fits(
+            workload(),
+            demo_profile(),
+            StageSlot(stage.gpu_type, stage.tp, b, m, len(stages), index),
+            stage.layers,
+        )
+        for index, stage in enumerate(stages)
+    )
+
+
+def every_placement(templates, composition: Composition):
+    slots = [(t, 0, s) for t, row in enumerate(templates) for s in range(len(row.stages))]
+    for chosen in product(composition.nodes, repeat=len(slots)):
+        free = {node.name: list(range(node.gpus)) for node in composition.nodes}
+        where = []
+        for (t, r, s), node in zip(slots, chosen, strict=True):
+            stage = templates[t].stages[s]
+            gpus = tuple(free[node.name][: stage.tp])
+            if node.gpu_type != stage.gpu_type or len(gpus) < stage.tp:
+                break
+            del free[node.name][: stage.tp]
+            where.append(PlacedStage(t, r, s, node.name, gpus))
+        else:
+            yield Plan(templates, tuple(where))
+
+
+@pytest.mark.parametrize(
+    ("text", "batch"),
+    [
+        ("fast-0:2", 8),
+        ("fast-0:3", 8),
+        ("fast-0:1 fast-1:1", 6),
+        ("fast-0:1 slow-0:2", 8),
+        ("fast-0:2 slow-0:1", 5),
+        ("fast-0:2 fast-1:2", 4),
+    ],
+)
+@pytest.mark.parametrize("min_holders", [1, 2])
+def test_tiny_compositions_agree_with_brute_force(text, batch, min_holders):
+    composition = nodes(text)
+    best = min(
+        (-min(holders_min(MODEL, plan), min_holders), iteration_s)
+        for plan in every_plan(composition, batch)
+        for iteration_s in [price(plan, workload(batch), composition, demo_profile()).iteration_s]
+    )
+    answer = ask(composition, batch=batch, min_holders=min_holders, budget_evaluations=2000)
+    found = (-min(answer.holders_min, min_holders), answer.price.iteration_s)
+    assert found == (best[0], pytest.approx(best[1], rel=1e-9))
+
+
+def test_stage_order_is_searched():
+    """The slow GPU could stand first or last: the answer is the better of both."""
+    composition = nodes("fast-0:1 slow-0:1")
+    answer = ask(composition)
+    stages = answer.plan.templates[0].stages
+    assert len(stages) == 2
+    for order in permutations(stages):
+        row = FilledTemplate(
+            order, answer.plan.templates[0].micro_batch, answer.plan.templates[0].micro_batches
+        )
+        for plan in every_placement((row,), composition):
+            priced = price(plan, workload(), composition, demo_profile())
+            assert priced.iteration_s >= answer.price.iteration_s - 1e-12 or not all(
+                held(order, row.micro_batch, m) for m in row.micro_batches
+            )
