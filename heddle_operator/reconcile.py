@@ -37,7 +37,7 @@ class Reconciler:
         planning: Planning,
         wake: Wake,
         settings: Settings,
-        on_event: Callable[[RecordEvent], None] = lambda _: None,
+        on_decision: Callable[[Decision, Observed, float], None] = lambda *_: None,
         stalls_s: Callable[[], tuple[float, ...]] = tuple,
     ) -> None:
         self.job = job
@@ -46,7 +46,7 @@ class Reconciler:
         self._planning = planning
         self._wake = wake
         self._settings = settings
-        self._on_event = on_event
+        self._on_decision = on_decision
         self._stalls_s = stalls_s
         self._told: set[str] = set()
         self._last = ("", "")
@@ -65,7 +65,9 @@ class Reconciler:
 
     async def look(self) -> Decision:
         """One pass."""
-        decision = decide(self.job, await self.observe(), time.monotonic(), self._settings)
+        observed, now = await self.observe(), time.monotonic()
+        decision = decide(self.job, observed, now, self._settings)
+        self._on_decision(decision, observed, now)
         said = (decision.phase, decision.reason)
         if said != self._last:
             LOG.info("job=%s phase=%s reason=%s", self.job.name, *said)
@@ -95,7 +97,6 @@ class Reconciler:
                 if action.key not in self._told:
                     self._told.add(action.key)
                     LOG.info("job=%s %s", self.job.name, action)
-                    self._on_event(action)
             case _:
                 try:
                     await self._cluster.apply(action)

@@ -1,0 +1,53 @@
+"""The demo's job: the tiny model on real text, with settings under which losses can be compared.
+
+Source: design, section 4 (which settings keep two regroupings of the same sums within 1e-5).
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+
+from heddle_operator.api import HeddleJob, load_job
+
+TEXT_BYTES = 2_000_000  # of the standard library's sources
+STEPS = 220
+GLOBAL_BATCH = 32
+SEQUENCE_LENGTH = 128
+
+
+def demo_job(steps: int, seed: int) -> HeddleJob:
+    """A job that follows the cluster at once and keeps every piece of its state on two nodes."""
+    return load_job(
+        {
+            "apiVersion": "heddle.dev/v1alpha1",
+            "kind": "HeddleJob",
+            "metadata": {"name": "demo"},
+            "spec": {
+                "model": {"name": "tiny-llama"},
+                "data": {"builtin": "text"},
+                "training": {
+                    "globalBatch": GLOBAL_BATCH,
+                    "sequenceLength": SEQUENCE_LENGTH,
+                    "seed": seed,
+                    "learningRate": 1e-3,
+                    "warmupSteps": 50,
+                    "epsilon": 1e-6,
+                    "betas": [0.9, 0.95],
+                    "gradientClip": 1.0,
+                },
+                "steps": steps,
+                "elastic": {
+                    "minHolders": 2,
+                    "minGainPercent": 5,
+                    "joinDebounceSeconds": 0.2,
+                    "cooldownSeconds": 0,
+                },
+            },
+        }
+    )
+
+
+def text_folder() -> Path:
+    """The sources of Python's standard library: text that every machine with Python has."""
+    return Path(sysconfig.get_paths()["stdlib"])

@@ -1,0 +1,147 @@
+"""The result of a demo as plain data: what ran, what it cost, and whether it was exact.
+
+Invariant: every number was measured in this run or is named as predicted; nothing is assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heddle_operator.api import HeddleJob
+from heddle_operator.demo.recorder import Recorder
+from heddle_operator.snapshot import EpochRecord
+from planner.cost import price
+from planner.pieces import holders_min
+from planner.plan import Plan
+from planner.profile import Profile
+from planner.simulation import simulate_price
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What only the run itself knows.
+
+    Attributes:
+        restart_s: from spawning the first pods to the first step: what a cold restart costs.
+        reference_losses: of the same steps in one process of plain torch.
+        orphan_processes: of this run that were left after its end, counted from outside.
+        engine: what trained.
+        seed: of the search and the training.
+        evaluations: limit of the search.
+    """
+
+    restart_s: float | None
+    reference_losses: Sequence[float]
+    orphan_processes: int
+    engine: str
+    seed: int
+    evaluations: int
+
+
+def build_result(
+    job: HeddleJob, recorder: Recorder, profile: Profile, facts: RunFacts
+) -> dict[str, Any]:
+    """The JSON object of `heddle demo --output json`."""
+    losses = recorder.losses()
+    differences = [abs(a - b) for a, b in zip(losses, facts.reference_losses, strict=False)]
+    lived = [record for record in recorder.epochs if recorder.steps_of(record.epoch)]
+    return {
+        "job": job.name,
+        "phase": recorder.phase,
+        "reason": recorder.reason,
+        "seed": facts.seed,
+        "budget_evaluations": facts.evaluations,
+        "epochs": [
+            _epoch(job, recorder, profile, facts, lived[i - 1] if i else None, record)
+            for i, record in enumerate(lived)
+        ],
+        "refusals": [
+            {
+                "composition": refused.composition.to_json(),
+                "gain_percent": refused.gain_percent,
+                "reason": refused.reason,
+            }
+            for refused in recorder.refusals.values()
+        ],
+        "processes": [
+            {"epoch": epoch, "ranks": [ranks[rank] for rank in sorted(ranks)]}
+            for epoch, ranks in sorted(recorder.processes.items())
+        ],
+        "losses": list(losses),
+        "reference_losses": list(facts.reference_losses),
+        "max_loss_difference": max(differences, default=None),
+        "checkpoint_reads": _other_reads(recorder, lived),
+        "orphan_processes": facts.orphan_processes,
+        "overruns": recorder.overruns,
+        "engine": facts.engine,
+        "emulated": True,
+        "profile_origin": profile.origin,
+    }
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """A plan as the result shows it, its placement and digest included."""
+    return plan.to_json()
+
+
+def _epoch(
+    job: HeddleJob,
+    recorder: Recorder,
+    profile: Profile,
+    facts: RunFacts,
+    before: EpochRecord | None,
+    record: EpochRecord,
+) -> dict[str, Any]:
+    steps = recorder.steps_of(record.epoch)
+    workload = job.workload
+    priced = price(record.plan, workload, record.composition, profile)
+    return {
+        "epoch": record.epoch,
+        "reason": record.reason,
+        "plan": plan_json(record.plan),
+        "composition": record.composition.to_json(),
+        "gpus": record.plan.gpus,
+        "holders_min": holders_min(workload.model, record.plan),
+        "first_step": steps[0].step,
+        "last_step": steps[-1].step,
+        "step_s": recorder.step_s(record.epoch),
+        "predicted_step_s": simulate_price(priced).step_s,
+        "formula_step_s": priced.iteration_s,
+        "reconfiguration": _reconfiguration(recorder, facts, before, record) if before else None,
+    }
+
+
+def _reconfiguration(
+    recorder: Recorder, facts: RunFacts, before: EpochRecord, record: EpochRecord
+) -> dict[str, Any]:
+    switches = tuple(recorder.switches.get(record.epoch, {}).values())
+    stall = recorder.stall(record.epoch)
+    resumed = max((switch.step for switch in switches), default=0)
+    trained = max((step.step + 1 for step in recorder.steps_of(before.epoch)), default=0)
+    return {
+        "stall_s": stall.stall_s if stall else None,
+        "parts": dict(stall.parts) if stall else None,
+        "restart_s": facts.restart_s,
+        "bytes_moved": sum(switch.bytes_received for switch in switches),
+        "bytes_minimum": sum(switch.bytes_needed for switch in switches),
+        "steps_lost": max(0, trained - resumed),
+        "state_digest_before": _agreed({s.state_digest_before for s in switches}),
+        "state_digest_after": _agreed({s.state_digest_after for s in switches}),
+    }
+
+
+def _agreed(digests: set[str | None]) -> str | None:
+    """The digest that all ranks which know one agree on; None if they do not."""
+    known = digests - {None}
+    return known.pop() if len(known) == 1 else None
+
+
+def _other_reads(recorder: Recorder, lived: Sequence[EpochRecord]) -> int:
+    """Ranks that got fewer bytes from peers than they lacked, so that some came from elsewhere."""
+    return sum(
+        switch.bytes_received < switch.bytes_needed
+        for record in lived[1:]
+        for switch in recorder.switches.get(record.epoch, {}).values()
+    )

@@ -1,0 +1,243 @@
+"""One demo run: prepare the data, start the loop over the local cluster, feed it the story, sum up.
+
+Invariant: whatever ends the run (the last step, an error, Ctrl-C), no process of it is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from heddle_operator.agents import Agents
+from heddle_operator.api import HeddleJob
+from heddle_operator.decision import Decision
+from heddle_operator.demo.job import TEXT_BYTES, demo_job, text_folder
+from heddle_operator.demo.recorder import Recorder
+from heddle_operator.demo.result import RunFacts, build_result
+from heddle_operator.demo.story import Event
+from heddle_operator.errors import ProcessFailed
+from heddle_operator.local.cluster import LocalCluster
+from heddle_operator.local.processes import RUN_MARK, kill_processes, processes_with
+from heddle_operator.planner_process import SearchSettings
+from heddle_operator.planning import Planning
+from heddle_operator.reconcile import Reconciler
+from heddle_operator.settings import Settings
+from heddle_operator.snapshot import Observed
+from heddle_operator.wake import Wake
+from planner.composition import Composition
+from planner.profile import Profile, load_profile
+from worker.contract import Report
+
+EVALUATIONS = 600  # of the search: about 0.1 s, and the same plan on every machine
+REPORT_WAIT_S = 0.1  # how fresh steps are on the screen
+PATIENCE_S = 120.0  # without a step the run is given up
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """What a user chose."""
+
+    nodes: Composition
+    story: tuple[Event, ...]
+    steps: int
+    seed: int
+    evaluations: int = EVALUATIONS
+
+
+class DemoRun:
+    """Wires the loop to the local cluster for one run.
+
+    Args:
+        options: what to run.
+        directory: for data, logs and the token; the caller removes it.
+        say: told once in words what is going on.
+    """
+
+    def __init__(self, options: DemoOptions, directory: Path, say: Callable[[str], None]) -> None:
+        self.options = options
+        self.recorder = Recorder()
+        self.run_id = secrets.token_hex(8)
+        self.job: HeddleJob = demo_job(options.steps, options.seed)
+        self.profile: Profile = load_profile(self.job.spec.model.name)
+        self.reference_losses: tuple[float, ...] = ()
+        self._directory = directory
+        self._say = say
+        self._wake = Wake()
+        self._environment = {**os.environ, RUN_MARK: self.run_id}
+        token = secrets.token_hex(16)
+        token_file = directory / "token"
+        token_file.write_text(token)
+        token_file.chmod(0o600)
+        self.cluster = LocalCluster(self.job.name, self.run_id, directory, token_file, self._wake)
+        self._agents = Agents(token, self._wake, REPORT_WAIT_S, self._take_report)
+        workload = self.job.workload
+        self._planning = Planning(
+            SearchSettings(
+                workload.model.name,
+                workload.global_batch,
+                workload.sequence_length,
+                options.seed,
+                self.job.spec.elastic.min_holders,
+                options.evaluations,
+            ),
+            self._wake,
+            {RUN_MARK: self.run_id},
+        )
+        self._left = list(options.story)
+        self._stepped_s = time.monotonic()
+
+    async def train(self) -> None:
+        """Run the story until the job has ended.
+
+        Raises:
+            ProcessFailed: the data could not be made, or no step was trained for too long.
+        """
+        self._say("making a dataset from the sources of Python's standard library")
+        await self._planning.start()
+        self.job = self.job.with_data(await self._prepare_data())
+        reconciler = Reconciler(
+            self.job,
+            self.cluster,
+            self._agents,
+            self._planning,
+            self._wake,
+            Settings(plan_seed=self.options.seed, report_wait_s=REPORT_WAIT_S),
+            self._take_decision,
+            self.recorder.stalls_s,
+        )
+        for node in self.options.nodes.nodes:
+            self.cluster.join(node, since_s=0.0)
+        self._stepped_s = time.monotonic()
+        loop = asyncio.create_task(reconciler.run(), name="reconcile")
+        try:
+            while not loop.done():
+                await asyncio.wait({loop}, timeout=1.0)
+                if not loop.done() and time.monotonic() - self._stepped_s > PATIENCE_S:
+                    raise ProcessFailed(
+                        f"no step was trained for {PATIENCE_S:.0f} s ({self.recorder.reason}); "
+                        f"the last words of the pods: {self._last_words()}"
+                    )
+            decision = loop.result()
+        finally:
+            loop.cancel()
+            await asyncio.gather(loop, return_exceptions=True)
+        if decision.phase == "Failed":
+            raise ProcessFailed(f"the job failed: {decision.reason}")
+
+    async def compare(self) -> None:
+        """Train the same steps in one process of plain torch."""
+        self._say("training the same steps in one process of plain torch, to compare")
+        training = self._directory / "training.json"
+        losses = self._directory / "reference.json"
+        training.write_text(self.job.training.model_dump_json())
+        await self._call(
+            *("reference", "--training", str(training)),
+            *("--steps", str(self.options.steps), "--output", str(losses)),
+        )
+        self.reference_losses = tuple(json.loads(losses.read_text()))
+
+    async def close(self) -> None:
+        """End every process of the run."""
+        await self._agents.close()
+        await self._planning.close()
+        await self.cluster.close()
+
+    def result(self) -> dict[str, Any]:
+        """The run as plain data; call it after `close`."""
+        left = processes_with(**{RUN_MARK: self.run_id})
+        kill_processes(left)
+        facts = RunFacts(
+            self.restart_s,
+            self.reference_losses,
+            len(left),
+            f"deepspeed {version('deepspeed')} PipelineEngine, torch {version('torch')}, gloo",
+            self.options.seed,
+            self.options.evaluations,
+        )
+        return build_result(self.job, self.recorder, self.profile, facts)
+
+    @property
+    def restart_s(self) -> float | None:
+        """From spawning the first pods to the first step: what a cold restart of the job costs."""
+        started = [s.first_step_s for s in self.recorder.switches.get(1, {}).values()]
+        first_s = max((s for s in started if s is not None), default=None)
+        begin_s = self.cluster.first_pod_s
+        return first_s - begin_s if first_s is not None and begin_s is not None else None
+
+    def apply_event(self, event: Event) -> None:
+        """Let one thing happen to the cluster."""
+        present = event.name in self.cluster.nodes
+        if event.verb == "join" and event.node is not None and not present:
+            self._say(f"step {self.recorder.step}: node {event.name} joins")
+            self.cluster.join(event.node)
+        elif event.verb == "drain" and present:
+            self._say(f"step {self.recorder.step}: node {event.name} gets a notice (drain)")
+            self.cluster.drain(event.name)
+        elif event.verb == "kill" and present:
+            self._say(f"step {self.recorder.step}: node {event.name} is killed without notice")
+            self.recorder.kills_s.append(self.cluster.kill(event.name))
+
+    def _take_report(self, report: Report) -> None:
+        before = self.recorder.step
+        self.recorder.take_report(report)
+        step = self.recorder.step
+        if step > before:
+            self._stepped_s = time.monotonic()
+        while self._left and self._left[0].at_step <= step and step:
+            self.apply_event(self._left.pop(0))
+
+    def _take_decision(self, decision: Decision, observed: Observed, now: float) -> None:
+        if decision.reason != self.recorder.reason:
+            self._say(f"step {self.recorder.step}: {decision.phase}: {decision.reason}")
+        self.recorder.take_decision(decision, observed, now)
+
+    async def _prepare_data(self) -> str:
+        prefix = self._directory / "text"
+        await self._call(
+            *("data", "prepare", "--input", str(text_folder())),
+            *("--output", str(prefix), "--max-bytes", str(TEXT_BYTES)),
+        )
+        return str(prefix)
+
+    async def _call(self, *arguments: str) -> None:
+        """Run a worker command to its end.
+
+        Raises:
+            ProcessFailed: with its last words.
+        """
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "worker", *arguments),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env=self._environment,
+            start_new_session=True,
+        )
+        try:
+            _, said = await process.communicate()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+        if process.returncode:
+            words = said.decode(errors="replace").strip().splitlines()
+            raise ProcessFailed(
+                f"`worker {' '.join(arguments[:2])}` failed: {words[-1] if words else 'no words'}"
+            )
+
+    def _last_words(self) -> str:
+        lines = []
+        for log in sorted(self._directory.glob("*.log")):
+            words = log.read_text(errors="replace").strip().splitlines()
+            if words:
+                lines.append(f"{log.stem}: {words[-1]}")
+        return "; ".join(lines) or "none"

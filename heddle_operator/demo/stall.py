@@ -1,0 +1,81 @@
+"""The stall of a reconfiguration, part by part, from what all ranks recorded.
+
+Invariant: a part ends when the last rank has ended it, and starts where the part before ended; so
+the parts sum to the stall by construction.  All times are of one monotonic clock.
+Source: design, section 4 (the names and what they span).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from worker.contract import LAPS, SwitchRecord
+
+PARTS = ("detect", "agree", "plan", "prepare", *LAPS)
+
+
+@dataclass(frozen=True, slots=True)
+class LossTimes:
+    """What the operator and the harness saw of a loss, by the monotonic clock.
+
+    Attributes:
+        lost_s: the kill, where the harness knows it; else the first report of it.
+        halted_s: all survivors had halted.
+        agreed_s: what they hold was known, and a plan asked for.
+        adopted_s: the plan was adopted.
+        prepared_s: all members were prepared.
+    """
+
+    lost_s: float
+    halted_s: float
+    agreed_s: float
+    adopted_s: float
+    prepared_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """How long no step was trained, and why.
+
+    Attributes:
+        stall_s: from the end of the last old step to the start of the first new one.
+        parts: seconds by `<part>_s`, in order.
+    """
+
+    stall_s: float
+    parts: Mapping[str, float]
+
+
+def measure_stall(records: Sequence[SwitchRecord], loss: LossTimes | None = None) -> Stall | None:
+    """The stall of one epoch's switch.
+
+    Args:
+        records: of all ranks that took part.
+        loss: given if ranks were lost; otherwise detection, planning and preparation ran beside
+            the training and cost nothing.
+
+    Returns:
+        None while no new rank has started its first step, or if nothing had trained before.
+    """
+    started = [r.first_step_s for r in records if r.first_step_s is not None]
+    stopped = [r.stopped_s for r in records if r.stopped_s is not None]
+    if not started or not stopped:
+        return None
+    if loss is None:
+        begin_s = max(stopped)
+        ends = [begin_s] * 4
+    else:
+        begin_s = loss.lost_s
+        ends = [loss.halted_s, loss.agreed_s, loss.adopted_s, loss.prepared_s]
+    for name in LAPS[:-1]:
+        laps = [record.laps[name] for record in records if name in record.laps]
+        ends.append(max(laps, default=begin_s))
+    end_s = max(started)
+    ends.append(end_s)
+    parts, before_s = {}, begin_s
+    for name, ended_s in zip(PARTS, ends, strict=True):
+        now_s = min(max(before_s, ended_s), end_s)
+        parts[f"{name}_s"] = now_s - before_s
+        before_s = now_s
+    return Stall(end_s - begin_s, parts)

@@ -1,0 +1,122 @@
+"""What happens to the cluster during a demo: nodes join, are drained, are killed, each at a step.
+
+Source: the format is our own; a node is written as in a nodes file (`planner.composition`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import yaml
+
+from heddle_operator.errors import InvalidScript
+from planner.composition import Composition, Node
+from planner.errors import InvalidComposition
+
+Verb = Literal["join", "drain", "kill"]
+VERBS: tuple[Verb, ...] = ("join", "drain", "kill")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happens once the job has completed `at_step` steps."""
+
+    at_step: int
+    verb: Verb
+    name: str
+    node: Node | None = None
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.name}"
+
+
+NODES = Composition((Node("fast-1", "demo-fast", 1), Node("fast-2", "demo-fast", 1)))
+STORY = (
+    Event(40, "join", "fast-3", Node("fast-3", "demo-fast", 3)),
+    Event(80, "join", "slow-1", Node("slow-1", "demo-slow", 1)),
+    Event(110, "drain", "fast-1"),
+    Event(165, "kill", "fast-2"),
+)
+
+
+def load_nodes(path: Path) -> Composition:
+    """Read a nodes file.
+
+    Raises:
+        InvalidScript: it cannot be read or is not YAML.
+        InvalidComposition: it is not a list of nodes.
+    """
+    try:
+        return Composition.from_json(_read(path, "nodes"))
+    except InvalidComposition as error:
+        raise InvalidComposition(f"nodes file {path}: {error}") from None
+
+
+def load_story(path: Path, nodes: Composition) -> tuple[Event, ...]:
+    """Read a script: a list of `{at_step: 40, join: {name, type, gpus}}`, `{..., drain: NAME}` or `{..., kill: NAME}`.
+
+    Raises:
+        InvalidScript: the first mistake, with the event it is in.
+    """
+    rows = _read(path, "script")
+    if not isinstance(rows, list):
+        raise InvalidScript(
+            f"script {path} holds {type(rows).__name__}; it must be a list of events"
+        )
+    events = tuple(_event(row, f"script {path}, event {i}") for i, row in enumerate(rows, 1))
+    check_story(events, nodes, str(path))
+    return tuple(sorted(events, key=lambda event: event.at_step))
+
+
+def check_story(events: tuple[Event, ...], nodes: Composition, name: str) -> None:
+    """Refuse a story in which a node joins twice, or leaves without being there.
+
+    Raises:
+        InvalidScript: names the event.
+    """
+    present = {node.name for node in nodes.nodes}
+    for event in sorted(events, key=lambda event: event.at_step):
+        if (event.name in present) == (event.verb == "join"):
+            what = "is there already" if event.verb == "join" else "is not there"
+            raise InvalidScript(
+                f"script {name}, step {event.at_step}: cannot {event}, as {event.name!r} {what}; "
+                f"there are {', '.join(sorted(present)) or 'no nodes'}"
+            )
+        present ^= {event.name}
+
+
+def _read(path: Path, what: str) -> object:
+    try:
+        data: object = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise InvalidScript(f"{what} file {path} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidScript(
+            f"{what} file {path} is not YAML: {' '.join(str(error).split())}"
+        ) from None
+    return data
+
+
+def _event(row: object, where: str) -> Event:
+    if not isinstance(row, Mapping):
+        raise InvalidScript(f"{where} is {row!r}; write for example {{at_step: 40, drain: NODE}}")
+    verbs = [verb for verb in VERBS if verb in row]
+    unknown = sorted(str(key) for key in set(row) - {"at_step", *VERBS})
+    if unknown or len(verbs) != 1:
+        found = f"the unknown key {unknown[0]!r}" if unknown else f"{len(verbs)} things to do"
+        raise InvalidScript(f"{where} has {found}; it takes at_step and one of {', '.join(VERBS)}")
+    step, verb = row.get("at_step"), verbs[0]
+    if not isinstance(step, int) or isinstance(step, bool) or step < 0:
+        raise InvalidScript(f"{where} has at_step {step!r}; it must be a number of completed steps")
+    if verb != "join":
+        if not isinstance(row[verb], str):
+            raise InvalidScript(f"{where} has {verb} {row[verb]!r}; it must be the name of a node")
+        return Event(step, verb, row[verb])
+    try:
+        node = Composition.from_json([row["join"]]).nodes[0]
+    except InvalidComposition as error:
+        raise InvalidScript(f"{where}: {error}") from None
+    return Event(step, "join", node.name, node)
