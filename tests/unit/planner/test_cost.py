@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from planner.composition import Composition
+from planner.cost import ReplicaPrice, StagePrice, price, rank_times, stage_seconds
+from planner.errors import InvalidPlan, UnprofiledConfiguration
+from planner.plan import PlacedStage, Plan, Stage
+from tests.builders import demo_profile, nodes, on_one_node, placed, template, workload
+
+
+def test_a_replica_takes_m_minus_1_bottlenecks_and_each_stage_once():
+    stages = (StagePrice(1.0, 2.0, 0.0, 0.5, 0), StagePrice(2.0, 4.0, 0.5, 0.0, 0))
+    assert [stage.time_s for stage in stages] == [4.0, 7.0]
+    assert ReplicaPrice(0, 0, 3, stages).pipeline_s == 2 * 7.0 + 11.0
+
+
+def test_a_stage_is_its_layers_with_tp_communication_and_its_ends():
+    block = demo_profile().layer_cost("block", "demo-fast", 2, 4)
+    head = demo_profile().layer_cost("head", "demo-fast", 2, 4)
+    forward_s, backward_s = stage_seconds(
+        demo_profile(), Stage("demo-fast", 2, 3), 4, is_first=False, is_last=True
+    )
+    expected_s = (
+        3 * (block.forward_s + block.backward_s + block.tp_communication_s)
+        + head.forward_s
+        + head.backward_s
+        + head.tp_communication_s
+    )
+    assert forward_s + backward_s == pytest.approx(expected_s)
+    assert backward_s > forward_s
+
+
+def test_iteration_is_slowest_replica_plus_sync_plus_optimizer():
+    plan = on_one_node(template("1x3 1x3", 2, (3, 2)), template("2x6", 2, (1,)))
+    priced = price(plan, workload(12), nodes("fast-0:6"), demo_profile())
+    slowest = max(replica.pipeline_s for replica in priced.replicas)
+    assert priced.iteration_s == slowest + priced.sync_s + priced.optimizer_s
+    assert priced.throughput_samples_s == 12 / priced.iteration_s
+    assert 0 < priced.bubble < 1
+
+
+def test_stages_on_one_node_talk_over_its_link_others_over_the_network():
+    row = template("1x3 1x3", 2, (4,))
+    inside = placed(row, composition=nodes("fast-0:2"))
+    between = Plan((row,), (PlacedStage(0, 0, 0, "a", (0,)), PlacedStage(0, 0, 1, "b", (0,))))
+    message = 2 * 128 * 64 * 4
+    for plan, composition, link in (
+        (inside, nodes("fast-0:2"), demo_profile().inside_node("demo-fast")),
+        (between, _named(nodes("fast-0:1 fast-1:1"), "a", "b"), demo_profile().between_nodes()),
+    ):
+        first, last = price(plan, workload(8), composition, demo_profile()).replicas[0].stages
+        assert first.to_next_s == last.to_previous_s == link.seconds(message)
+        assert (first.to_previous_s, last.to_next_s) == (0.0, 0.0)
+        assert first.p2p_s == 2 * link.seconds(message)
+
+
+def _named(composition: Composition, *names: str) -> Composition:
+    return Composition(
+        tuple(replace(n, name=name) for n, name in zip(composition.nodes, names, strict=True))
+    )
+
+
+def test_a_straggler_computes_slower_but_its_links_do_not():
+    row = template("1x3 1x3", 2, (4,))
+    whole = nodes("fast-0:2")
+    slow = Composition((replace(whole.nodes[0], speed_factor=0.5),))
+    plan = placed(row, composition=whole)
+    fast_times = rank_times(plan, workload(8), whole, demo_profile())
+    slow_times = rank_times(plan, workload(8), slow, demo_profile())
+    for fast, straggling in zip(fast_times, slow_times, strict=True):
+        assert straggling.forward_s == 2 * fast.forward_s
+        assert straggling.to_next_s == fast.to_next_s
+
+
+def test_rank_times_come_in_rank_order_with_the_whole_tp_group():
+    plan = on_one_node(template("2x4 1x2", 2, (4,)))
+    times = rank_times(plan, workload(8), nodes("fast-0:3"), demo_profile())
+    assert len(times) == 3
+    assert times[0] == times[1] != times[2]
+    assert times[0].to_previous_s == times[2].to_next_s == 0.0
+
+
+def test_wrong_composition_or_unprofiled_key_is_one_sentence():
+    plan = on_one_node(template("1x3 1x3", 2, (4,)))
+    with pytest.raises(InvalidPlan, match="'fast-0', which is not in the composition"):
+        price(plan, workload(8), nodes("fast-1:2"), demo_profile())
+    odd = on_one_node(template("1x3 1x3", 3, (4,)))
+    with pytest.raises(UnprofiledConfiguration, match="micro-batch 3"):
+        price(odd, workload(12), nodes("fast-0:2"), demo_profile())

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+
+from planner.memory import (
+    StageSlot,
+    boundary_bytes,
+    fits,
+    layers_that_fit,
+    stage_memory,
+    stage_parameters,
+)
+from planner.tensors import model_tensors
+from tests.builders import MODEL, demo_profile, workload
+
+PARAMETERS = sum(tensor.numel for tensor in model_tensors(MODEL))
+
+
+def slot(**changes) -> StageSlot:
+    fields = {
+        "gpu_type": "demo-fast",
+        "tp": 1,
+        "micro_batch": 2,
+        "micro_batches": 8,
+        "depth": 1,
+        "index": 0,
+    }
+    return StageSlot(**{**fields, **changes})
+
+
+def test_a_whole_replica_holds_every_parameter_with_its_gradient_and_moments():
+    memory = stage_memory(workload(), demo_profile(), slot(), MODEL.layers)
+    assert (memory.weights, memory.gradients, memory.optimizer) == (
+        4 * PARAMETERS,
+        4 * PARAMETERS,
+        8 * PARAMETERS,
+    )
+    assert memory.communication == 4 * PARAMETERS
+    assert memory.boundary == boundary_bytes(workload(), 2) == 2 * 128 * 64 * 4
+    assert memory.logits == 2 * 2 * 128 * 256 * 4
+    assert memory.peak_bytes == sum(
+        (
+            memory.weights,
+            memory.gradients,
+            memory.optimizer,
+            memory.activations,
+            memory.boundary,
+            memory.logits,
+            memory.communication,
+        )
+    )
+
+
+def test_stages_of_a_template_share_the_parameters_out():
+    held = [
+        stage_parameters(workload(), 1, 2, is_first=index == 0, is_last=index == 2)
+        for index in range(3)
+    ]
+    assert sum(held) == PARAMETERS
+
+
+@pytest.mark.parametrize(
+    ("micro_batches", "depth", "index", "in_flight"),
+    [(8, 4, 0, 4), (8, 4, 3, 1), (2, 4, 0, 2), (2, 4, 3, 1), (1, 4, 0, 1)],
+)
+def test_stage_j_from_the_end_keeps_min_of_m_and_j(micro_batches, depth, index, in_flight):
+    one = slot(micro_batches=1, depth=4, index=index)
+    many = slot(micro_batches=micro_batches, depth=depth, index=index)
+    assert many.in_flight == in_flight
+    kept = stage_memory(workload(), demo_profile(), one, 2).activations
+    assert stage_memory(workload(), demo_profile(), many, 2).activations == in_flight * kept
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+@pytest.mark.parametrize("tp", [1, 2])
+def test_the_cap_on_layers_is_the_largest_that_fits(depth, tp):
+    here = slot(depth=depth, tp=tp, micro_batch=4)
+    cap = layers_that_fit(workload(), demo_profile(), here)
+    assert cap == sum(
+        fits(workload(), demo_profile(), here, layers) for layers in range(1, MODEL.layers + 1)
+    )

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from random import Random
+
+from planner.neighbourhood import canonical, changed, neighbour, options, packs, structures
+from tests.builders import MODEL, demo_profile, nodes
+
+TP1, TP2 = ("demo-fast", 1), ("demo-fast", 2)
+
+
+def test_options_are_profiled_divide_the_model_and_fit_on_a_node():
+    found = options(nodes("fast-0:3 slow-0:1"), MODEL, demo_profile())
+    assert found == (TP1, TP2, ("demo-slow", 1))
+
+
+def test_starts_are_shallow_first_and_pack():
+    found = list(structures((TP1, TP2), 6, nodes("fast-0:4")))
+    assert found[:2] == [(TP1,), (TP2,)]
+    assert (TP1,) * 4 in found
+    assert (TP2,) * 3 not in found
+    assert all(packs(((structure, 1),), nodes("fast-0:4")) for structure in found)
+
+
+def test_a_bag_has_one_form():
+    assert canonical([((TP2,), 1), ((TP1,), 2), ((TP2,), 1), ((TP1, TP2), 0)]) == (
+        ((TP1,), 2),
+        ((TP2,), 2),
+    )
+
+
+def test_steps_reach_every_depth_and_respect_the_deepest():
+    random, structure = Random(1), (TP1,)
+    depths = set()
+    for _ in range(200):
+        structure = changed(structure, (TP1, TP2), 3, random)
+        depths.add(len(structure))
+    assert depths == {1, 2, 3}
+
+
+def test_equal_seeds_take_equal_steps():
+    counts = (((TP1, TP1), 2),)
+    one, other = Random(7), Random(7)
+    for _ in range(50):
+        assert neighbour(counts, (TP1, TP2), [(TP2,)], 4, one) == neighbour(
+            counts, (TP1, TP2), [(TP2,)], 4, other
+        )

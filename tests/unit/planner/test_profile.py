@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from planner.errors import UnprofiledConfiguration
+from planner.modelled_profile import write_profile
+from planner.profile import LinkCost, load_profile
+from planner.workload import Workload
+from tests.builders import MODEL, demo_profile, workload
+
+
+def test_an_entry_is_found_by_its_exact_key_only():
+    cost = demo_profile().layer_cost("block", "demo-fast", 2, 8)
+    assert cost.forward_s > 0
+    assert cost.tp_communication_s > 0
+    with pytest.raises(UnprofiledConfiguration, match=r"TP 2 and micro-batch 3.*1, 2, 4, 8, 16"):
+        demo_profile().layer_cost("block", "demo-fast", 2, 3)
+    with pytest.raises(UnprofiledConfiguration, match=r"'h100' has no profile.*demo-fast"):
+        demo_profile().layer_cost("block", "h100", 1, 1)
+
+
+def test_a_link_takes_its_latency_and_its_bytes():
+    assert LinkCost(0.5, 100.0).seconds(50) == 1.0
+
+
+def test_the_demo_profile_says_that_it_is_modelled():
+    assert demo_profile().origin == "modelled"
+    assert "no such GPU exists" in demo_profile().provenance
+
+
+def test_a_profile_speaks_of_its_model_length_and_precision_only():
+    demo_profile().require(workload())
+    with pytest.raises(UnprofiledConfiguration, match="128 in fp32, asked was tiny-llama with 64"):
+        demo_profile().require(Workload(MODEL, 32, 64))
+
+
+def test_the_digest_follows_every_number(tmp_path):
+    write_profile(tmp_path)
+    assert load_profile("tiny-llama", tmp_path).digest == demo_profile().digest
+    path = tmp_path / "tiny-llama" / "links.json"
+    links = json.loads(path.read_text())
+    links["between_nodes"]["latency_s"] *= 2
+    path.write_text(json.dumps(links))
+    assert load_profile("tiny-llama", tmp_path).digest != demo_profile().digest
+
+
+def test_one_modelled_file_makes_the_whole_profile_modelled(tmp_path):
+    write_profile(tmp_path)
+    for path in (tmp_path / "tiny-llama").glob("*.json"):
+        data = json.loads(path.read_text())
+        data["origin"] = "measured" if path.stem != "demo-slow" else "modelled"
+        path.write_text(json.dumps(data))
+    assert load_profile("tiny-llama", tmp_path).origin == "modelled"
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "must hold one JSON object"),
+        ("{}", "the key 'model' is missing"),
+        ('{"model": "other", "sequence_length": 1, "precision": "fp32"}', "disagree"),
+    ],
+)
+def test_a_broken_file_is_one_sentence(tmp_path, content, sentence):
+    write_profile(tmp_path)
+    (tmp_path / "tiny-llama" / "demo-fast.json").write_text(content)
+    with pytest.raises(UnprofiledConfiguration, match=sentence):
+        load_profile("tiny-llama", tmp_path)
+
+
+def test_a_model_without_profile_is_one_sentence(tmp_path):
+    with pytest.raises(UnprofiledConfiguration, match="no profile of model 'tiny-llama'"):
+        load_profile("tiny-llama", tmp_path)

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from planner.composition import Composition, Node
+from planner.errors import UnprofiledConfiguration
+from planner.request import PlanRequest
+from planner.search import NEAR, search
+from planner.workload import Workload
+from tests.builders import MODEL, demo_profile, nodes, placed, template, workload
+
+TEN = "fast-0:2 fast-1:3 fast-2:2 slow-0:1 slow-1:2"
+
+
+def ask(text: str, **wishes):
+    return search(PlanRequest(workload(), nodes(text), **wishes), demo_profile())
+
+
+def test_the_search_says_how_it_came_to_its_plan():
+    answer = ask(TEN)
+    stages = answer.stages_of_search
+    assert [stage.name for stage in stages] == ["enumerate", "combine", "local search"]
+    rates = [stage.throughput_samples_s for stage in stages]
+    assert rates == sorted(rates)
+    assert rates[-1] == answer.throughput_samples_s
+    assert stages[-1].evaluations <= PlanRequest(workload(), nodes(TEN)).budget_evaluations
+
+
+def test_a_budget_of_one_still_answers():
+    answer = ask(TEN, budget_evaluations=1)
+    assert answer.throughput_samples_s > 0
+    assert ask(TEN, budget_s=0.0).throughput_samples_s > 0
+
+
+def test_limits_on_depth_and_templates_hold():
+    assert all(len(t.stages) == 1 for t in ask(TEN, d_max=1).plan.templates)
+    assert len(ask(TEN, max_templates=1).plan.templates) == 1
+
+
+def test_of_equally_fast_plans_the_one_that_moves_fewest_bytes_is_taken():
+    first = ask("fast-0:2 fast-1:2")
+    again = ask("fast-0:2 fast-1:2 fast-2:2 fast-3:2", current=first.plan)
+    assert again.throughput_samples_s > first.throughput_samples_s
+    assert first.plan.nodes == ("fast-0", "fast-1")
+    back = ask("fast-1:2 fast-3:2", current=again.plan)
+    fresh = ask("fast-1:2 fast-3:2")
+    assert back.price.iteration_s <= fresh.price.iteration_s * NEAR
+    assert back.bytes_to_move <= fresh.plan.gpus * 12 * 10**6
+
+
+def test_a_plan_that_is_best_already_is_kept_as_it_is():
+    first = ask("fast-0:2 fast-1:3")
+    again = ask("fast-0:2 fast-1:3", current=first.plan)
+    assert again.plan == first.plan
+    assert again.bytes_to_move == 0
+
+
+def test_a_current_plan_that_the_composition_lost_is_no_candidate():
+    gone = placed(template("1x3 1x3", 2, (16,)), composition=nodes("fast-9:2"))
+    answer = ask("fast-0:2", current=gone)
+    assert answer.plan.nodes == ("fast-0",)
+    assert answer.bytes_to_move > 0
+
+
+def test_more_holders_are_asked_in_vain_on_one_node():
+    answer = ask("fast-0:4", min_holders=2)
+    assert answer.holders_min == 1
+    assert "the composition has 1 node(s)" in answer.notes[0]
+
+
+def test_holders_come_before_throughput():
+    free, held = ask("fast-0:4 slow-0:2"), ask("fast-0:4 slow-0:2", min_holders=2)
+    assert held.holders_min == 2
+    assert held.throughput_samples_s <= free.throughput_samples_s
+
+
+def test_nodes_of_an_unprofiled_type_stay_idle_and_the_answer_says_so():
+    composition = Composition((*nodes("fast-0:2").nodes, Node("new", "h999", 4)))
+    answer = search(PlanRequest(workload(), composition), demo_profile())
+    assert answer.idle == (("new", 4),)
+    assert "'h999' has no profile" in answer.notes[0]
+
+
+def test_a_straggler_gets_a_smaller_share():
+    fast = nodes("fast-0:2").nodes[0]
+    composition = Composition((fast, Node("tired", "demo-fast", 2, speed_factor=0.5)))
+    answer = search(PlanRequest(workload(), composition, min_holders=2), demo_profile())
+    samples = {fast.name: 0, "tired": 0}
+    for stage in answer.plan.placement:
+        if stage.stage == 0:
+            row = answer.plan.templates[stage.template]
+            samples[stage.node] += row.micro_batch * row.micro_batches[stage.replica]
+    assert 0 < samples["tired"] < samples["fast-0"]
+
+
+def test_a_workload_that_the_profile_does_not_hold_is_refused():
+    with pytest.raises(UnprofiledConfiguration, match="match exactly only"):
+        search(PlanRequest(Workload(MODEL, 32, 64), nodes("fast-0:2")), demo_profile())
+
+
+def test_planning_imports_no_framework():
+    code = (
+        "import sys, planner.cli; "
+        "print(sorted({'torch', 'deepspeed', 'kopf', 'kubernetes', 'numba'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
