@@ -295,6 +295,16 @@ class FillTable:
         index = bisect_right(times, limit_s + _TOLERANCE_S)
         return samples[index - 1] if index else 0
 
+    def reaches(self, counts: Counts, limit_s: float) -> bool:
+        """Whether these templates could train the batch in that time, at their most optimistic."""
+        reached = 0
+        for structure, replicas in counts:
+            samples = self.samples_within(structure, limit_s)
+            if not samples:
+                return False
+            reached += replicas * samples
+        return reached >= self._workload.global_batch
+
     def least_seconds(self, counts: Counts) -> float:
         """A time that no fill of these templates beats; infinite if one of them has no filling."""
         fronts = [(self.frontier(structure), n) for structure, n in counts]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from planner.fill import Option
 from planner.memory import StageSlot, stage_memory
 from planner.neighbourhood import options, packs
+from planner.placement import room_of
 from planner.profile import Profile
 from planner.request import PlanRequest
 
@@ -39,12 +40,13 @@ def why_infeasible(request: PlanRequest, profile: Profile) -> str:
 def _memory(request: PlanRequest, profile: Profile, choices: list[Option], micro_batch: int) -> str:
     """The even template that comes nearest to fitting, and what its fullest GPU lacks."""
     workload = request.workload
+    room = room_of(request.composition)
     nearest: tuple[int, int, Option, int] | None = None
     for choice in choices:
         gpu_type, tp = choice
         usable = profile.gpu_type(gpu_type).usable_bytes
         for depth in range(1, request.deepest + 1):
-            if not packs((((choice,) * depth, 1),), request.composition):
+            if not packs((((choice,) * depth, 1),), room):
                 break
             layers = -(-workload.model.layers // depth)
             peak = max(

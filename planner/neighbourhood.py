@@ -14,7 +14,7 @@ from random import Random
 
 from planner.composition import Composition
 from planner.fill import Counts, Option, Structure
-from planner.placement import can_pack
+from planner.placement import Room, can_pack
 from planner.profile import Profile
 from planner.workload import ModelShape
 
@@ -34,25 +34,23 @@ def options(composition: Composition, model: ModelShape, profile: Profile) -> tu
     )
 
 
-def structures(
-    choices: Sequence[Option], deepest: int, composition: Composition
-) -> Iterator[Structure]:
+def structures(choices: Sequence[Option], deepest: int, room: Room) -> Iterator[Structure]:
     """Templates to start from, shallow ones first: all mixed ones up to depth 3, and even ones."""
     for depth in range(1, deepest + 1):
         mixed = product(choices, repeat=depth) if depth <= MIXED_DEPTH else ()
         even = ((choice,) * depth for choice in choices) if depth > MIXED_DEPTH else ()
         for structure in (*mixed, *even):
-            if packs(((structure, 1),), composition):
+            if packs(((structure, 1),), room):
                 yield structure
 
 
-def packs(counts: Counts, composition: Composition) -> bool:
+def packs(counts: Counts, room: Room) -> bool:
     """Whether all replicas find room."""
-    groups: Counter[Option] = Counter()
+    groups: dict[Option, int] = {}
     for structure, replicas in counts:
         for option in structure:
-            groups[option] += replicas
-    return can_pack(groups, composition)
+            groups[option] = groups.get(option, 0) + replicas
+    return can_pack(groups, room)
 
 
 def canonical(rows: Iterable[tuple[Structure, int]]) -> Counts:

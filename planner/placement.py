@@ -20,26 +20,41 @@ from planner.ranks import Pipeline, RankMap, Seat
 from planner.workload import ModelShape
 
 Slot = tuple[int, int, int]  # template, replica, stage
+Room = Mapping[tuple[str, int], int]
 
 
-def can_pack(groups: Mapping[tuple[str, int], int], composition: Composition) -> bool:
+def room_of(composition: Composition) -> Room:
+    """How many GPUs TP groups of each degree could take: {(GPU type, TP degree): GPUs}."""
+    room: Counter[tuple[str, int]] = Counter()
+    largest: dict[str, int] = {}
+    for node in composition.nodes:
+        largest[node.gpu_type] = max(largest.get(node.gpu_type, 0), node.gpus)
+    for node in composition.nodes:
+        for tp in range(1, largest[node.gpu_type] + 1):
+            room[node.gpu_type, tp] += node.gpus // tp * tp
+    return room
+
+
+def can_pack(groups: Mapping[tuple[str, int], int], room: Room) -> bool:
     """Whether that many TP groups fit on the nodes.
 
     Exact where the degrees divide each other: what larger groups take counts against smaller ones.
 
     Args:
         groups: number of groups by (GPU type, TP degree).
-        composition: the nodes.
+        room: of the nodes.
     """
-    for gpu_type in {kind for kind, _ in groups}:
-        sizes = [node.gpus for node in composition.nodes if node.gpu_type == gpu_type]
-        degrees = sorted((tp for kind, tp in groups if kind == gpu_type), reverse=True)
-        taken = 0
-        for tp in degrees:
-            taken += groups[gpu_type, tp] * tp
-            if taken > sum(size // tp * tp for size in sizes):
-                return False
+    taken: dict[str, int] = {}
+    for option in sorted(groups, key=_degree, reverse=True):
+        gpu_type, tp = option
+        taken[gpu_type] = taken.get(gpu_type, 0) + groups[option] * tp
+        if taken[gpu_type] > room.get(option, 0):
+            return False
     return True
+
+
+def _degree(option: tuple[str, int]) -> int:
+    return option[1]
 
 
 @dataclass(slots=True)

@@ -10,7 +10,6 @@ Source: design, section 2 (anytime planner), without policy, bound and column ge
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from planner.fill import Counts, Filling, FillTable, Lane, Structure, share
 from planner.infeasible import why_infeasible
 from planner.movement import bytes_to_move
 from planner.neighbourhood import canonical, neighbour, options, packs, structures
-from planner.placement import holders_by_layer, place
+from planner.placement import holders_by_layer, place, room_of
 from planner.plan import FilledTemplate, Plan, Stage, faults
 from planner.profile import Profile
 from planner.request import PlanAnswer, PlanRequest, SearchStage
@@ -72,6 +71,8 @@ class _Search:
         self._composition = replace(request.composition, nodes=known)
         self._table = FillTable(request.workload, self._composition, profile)
         self._choices = options(self._composition, request.workload.model, profile)
+        self._room = room_of(self._composition)
+        self._least_s = self._least_optimizer_s()
         self._seen: set[Counts] = set()
         self._found: list[_Candidate] = []
         self._best: _Candidate | None = None
@@ -111,17 +112,22 @@ class _Search:
     def _rank_of(self, candidate: _Candidate) -> tuple[int, float]:
         return self._rank(candidate.holders, candidate.price.iteration_s)
 
+    def _least_optimizer_s(self) -> float:
+        """An optimizer step that no rank of any plan beats."""
+        nodes = self._composition.nodes
+        steps = (self._profile.optimizer_s(n.gpu_type, 0) / n.speed_factor for n in nodes)
+        return min(steps, default=0.0)
+
     def _hopeless(self, counts: Counts) -> bool:
         """Whether even the most optimistic price of these templates loses by half a per cent."""
-        least_s = self._table.least_seconds(counts)
-        if least_s == math.inf:
-            return True
         if self._best is None:
             return False
         replicas = sum(n for _, n in counts)
         holders, best_s = self._rank_of(self._best)
-        reach = self._rank(min(replicas, len(self._composition.nodes)), least_s)
-        return reach > (holders, best_s * NEAR)
+        reach, _ = self._rank(min(replicas, len(self._composition.nodes)), 0.0)
+        if reach < holders:  # it may live on more nodes, whatever it costs
+            return False
+        return reach > holders or not self._table.reaches(counts, best_s * NEAR - self._least_s)
 
     # ------------------------------------------------------------------ one plan
 
@@ -130,7 +136,7 @@ class _Search:
         if not counts or counts in self._seen:
             return None
         self._seen.add(counts)
-        if len(counts) > self._request.max_templates or not packs(counts, self._composition):
+        if len(counts) > self._request.max_templates or not packs(counts, self._room):
             return None
         self._evaluations += 1
         if self._hopeless(counts):
@@ -199,9 +205,9 @@ class _Search:
     def _enumerate(self) -> list[Structure]:
         """Every start template alone, with every number of replicas; returns those that work."""
         limit = ENUMERATE_SHARE * self._request.budget_evaluations
-        composition, batch = self._composition, self._request.workload.global_batch
+        batch = self._request.workload.global_batch
         pool = []
-        for structure in structures(self._choices, self._request.deepest, composition):
+        for structure in structures(self._choices, self._request.deepest, self._room):
             if self._over(limit):
                 break
             if not self._table.fillings(structure):
@@ -209,7 +215,7 @@ class _Search:
             pool.append(structure)
             for replicas in range(1, batch + 1):
                 counts = ((structure, replicas),)
-                if self._over(limit) or not packs(counts, composition):
+                if self._over(limit) or not packs(counts, self._room):
                     break
                 self._try(counts)
         return pool
@@ -242,7 +248,7 @@ class _Search:
             return
         for index in range(first, len(kept)):
             most = 0
-            while packs((*chosen, (kept[index], most + 1)), self._composition):
+            while packs((*chosen, (kept[index], most + 1)), self._room):
                 most += 1
             for replicas in range(most, 0, -1):
                 bag = (*chosen, (kept[index], replicas))

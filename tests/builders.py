@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from planner.composition import Composition, Node
-from planner.placement import can_pack, place
+from planner.placement import can_pack, place, room_of
 from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.profile import Profile, load_profile
 from planner.workload import Workload, find_model
@@ -102,7 +102,7 @@ def filled_templates(draw: st.DrawFn, composition: Composition) -> FilledTemplat
         largest[node.gpu_type] = max(largest.get(node.gpu_type, 0), node.gpus)
     options = [(kind, tp) for kind, most in largest.items() for tp in (1, 2, 4) if tp <= most]
     chosen = draw(st.lists(st.sampled_from(sorted(options)), min_size=1, max_size=4))
-    while not can_pack({o: chosen.count(o) for o in chosen}, composition):
+    while not can_pack({o: chosen.count(o) for o in chosen}, room_of(composition)):
         chosen.pop()
     layers = draw(splits(len(chosen)))
     stages = tuple(Stage(*option, count) for option, count in zip(chosen, layers, strict=True))

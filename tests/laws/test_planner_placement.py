@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from planner.movement import bytes_to_move, missing_bytes
 from planner.pieces import holders, holders_min, piece_numels, seat_pieces
-from planner.placement import can_pack, holders_by_layer, place
+from planner.placement import can_pack, holders_by_layer, place, room_of
 from planner.plan import Plan, faults
 from planner.ranks import RankMap
 from tests.builders import MODEL, compositions, filled_templates, plans_on, workload_of
@@ -36,7 +36,7 @@ def test_templates_are_placed_exactly_when_their_groups_pack(case):
     )
     for min_holders in (1, 2):
         where = place(MODEL, templates, composition, min_holders)
-        assert (where is not None) == can_pack(groups, composition)
+        assert (where is not None) == can_pack(groups, room_of(composition))
 
 
 @given(

@@ -14,7 +14,7 @@ from planner.cost import price
 from planner.errors import Infeasible
 from planner.memory import StageSlot, fits
 from planner.pieces import holders_min
-from planner.placement import can_pack
+from planner.placement import can_pack, room_of
 from planner.plan import FilledTemplate, PlacedStage, Plan, Stage, faults
 from planner.search import PlanRequest, search
 from tests.builders import MODEL, compositions, demo_profile, nodes, workload
@@ -96,7 +96,7 @@ def every_template(composition: Composition):
     options = sorted({(n.gpu_type, tp) for n in composition.nodes for tp in (1, 2, 4)})
     for depth in range(1, composition.gpus + 1):
         for chosen in product(options, repeat=depth):
-            if not can_pack(Counter(chosen), composition):
+            if not can_pack(Counter(chosen), room_of(composition)):
                 continue
             for layers in product(range(1, MODEL.layers + 1), repeat=depth):
                 if sum(layers) == MODEL.layers:
@@ -110,7 +110,7 @@ def every_plan(composition: Composition, batch: int):
     for pipelines in (1, 2):
         for chosen in combinations_with_replacement(single, pipelines):
             groups = Counter((s.gpu_type, s.tp) for stages, _ in chosen for s in stages)
-            if not can_pack(groups, composition):
+            if not can_pack(groups, room_of(composition)):
                 continue
             for counts in product(range(1, batch + 1), repeat=pipelines):
                 if sum(m * b for m, (_, b) in zip(counts, chosen, strict=True)) != batch:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from random import Random
 
 from planner.neighbourhood import canonical, changed, neighbour, options, packs, structures
+from planner.placement import room_of
 from tests.builders import MODEL, demo_profile, nodes
 
 TP1, TP2 = ("demo-fast", 1), ("demo-fast", 2)
@@ -14,11 +15,11 @@ def test_options_are_profiled_divide_the_model_and_fit_on_a_node():
 
 
 def test_starts_are_shallow_first_and_pack():
-    found = list(structures((TP1, TP2), 6, nodes("fast-0:4")))
+    found = list(structures((TP1, TP2), 6, room_of(nodes("fast-0:4"))))
     assert found[:2] == [(TP1,), (TP2,)]
     assert (TP1,) * 4 in found
     assert (TP2,) * 3 not in found
-    assert all(packs(((structure, 1),), nodes("fast-0:4")) for structure in found)
+    assert all(packs(((structure, 1),), room_of(nodes("fast-0:4"))) for structure in found)
 
 
 def test_a_bag_has_one_form():

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
-from planner.placement import can_pack, holders_by_layer, place
+from planner.placement import can_pack, holders_by_layer, place, room_of
 from planner.plan import Plan
 from tests.builders import MODEL, nodes, placed, template
+
+
+def room(text: str):
+    return room_of(nodes(text))
 
 
 def where(*templates, text: str, **wishes) -> list[str]:
@@ -50,9 +54,9 @@ def test_what_greedy_choice_would_block_is_packed_largest_first():
 
 def test_tp_groups_do_not_cross_nodes():
     assert place(MODEL, (template("2x6"),), nodes("fast-0:1 fast-1:1")) is None
-    assert not can_pack({("demo-fast", 2): 1}, nodes("fast-0:1 fast-1:1"))
-    assert can_pack({("demo-fast", 2): 1, ("demo-fast", 1): 1}, nodes("fast-0:3"))
-    assert not can_pack({("demo-fast", 2): 2}, nodes("fast-0:3 fast-1:1"))
+    assert not can_pack({("demo-fast", 2): 1}, room("fast-0:1 fast-1:1"))
+    assert can_pack({("demo-fast", 2): 1, ("demo-fast", 1): 1}, room("fast-0:3"))
+    assert not can_pack({("demo-fast", 2): 2}, room("fast-0:3 fast-1:1"))
 
 
 def test_holders_are_counted_by_node():
