@@ -7,6 +7,7 @@ import pytest
 
 from planner.composition import Composition, Node
 from planner.errors import UnprofiledConfiguration
+from planner.movement import bytes_to_move
 from planner.request import PlanRequest
 from planner.search import NEAR, search
 from planner.workload import Workload
@@ -41,14 +42,19 @@ def test_limits_on_depth_and_templates_hold():
 
 
 def test_of_equally_fast_plans_the_one_that_moves_fewest_bytes_is_taken():
-    first = ask("fast-0:2 fast-1:2")
-    again = ask("fast-0:2 fast-1:2 fast-2:2 fast-3:2", current=first.plan)
-    assert again.throughput_samples_s > first.throughput_samples_s
-    assert first.plan.nodes == ("fast-0", "fast-1")
-    back = ask("fast-1:2 fast-3:2", current=again.plan)
-    fresh = ask("fast-1:2 fast-3:2")
-    assert back.price.iteration_s <= fresh.price.iteration_s * NEAR
-    assert back.bytes_to_move <= fresh.plan.gpus * 12 * 10**6
+    before = ask("fast-0:2 fast-1:3 fast-2:2 slow-0:1").plan
+    rest = "fast-1:3 fast-2:2 slow-0:1"
+    fresh, kept = ask(rest), ask(rest, current=before)
+    assert kept.price.iteration_s <= fresh.price.iteration_s * NEAR
+    assert 0 < kept.bytes_to_move < bytes_to_move(MODEL, before, fresh.plan)
+
+
+def test_a_gain_below_half_a_per_cent_moves_nothing():
+    before = ask("fast-1:2 fast-2:2").plan
+    grown = "fast-0:1 fast-1:2 fast-2:2"
+    fresh, kept = ask(grown), ask(grown, current=before)
+    assert fresh.price.iteration_s < kept.price.iteration_s < fresh.price.iteration_s * NEAR
+    assert (kept.plan, kept.bytes_to_move) == (before, 0)
 
 
 def test_a_plan_that_is_best_already_is_kept_as_it_is():
