@@ -4,7 +4,8 @@ Think of a clock: stage s runs the forward pass of micro-batch m at tick 2m + s 
 pass at tick 2m + 2D - 1 - s.  At each tick it first deals with its neighbours: before a forward
 tick it gives the last gradient back, then takes an activation; before a backward tick it takes a
 gradient, then gives the last activation on.  Neighbours do the opposite at the same tick, so every
-send meets its receive and nobody waits in a circle.  Only the order is used: no stage waits for the clock.
+send meets its receive and nobody waits in a circle.  Only the order is used: no stage waits for
+the clock.
 Source: PipeDream-Flush; the order is that of DeepSpeed's `TrainSchedule`, which a test compares.
 """
 

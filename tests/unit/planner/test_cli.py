@@ -1,3 +1,5 @@
+"""The commands plan and price: they explain themselves, agree with each other, refuse in a sentence."""
+
 from __future__ import annotations
 
 import json

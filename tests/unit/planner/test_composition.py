@@ -1,3 +1,5 @@
+"""Compositions: read from text and files, equal whatever the order, wrong ones refused."""
+
 from __future__ import annotations
 
 import pytest

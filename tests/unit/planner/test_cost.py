@@ -1,3 +1,5 @@
+"""The formula: each term on its own, then the whole."""
+
 from __future__ import annotations
 
 from dataclasses import replace

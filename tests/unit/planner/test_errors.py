@@ -1,3 +1,5 @@
+"""The planner's branch of the error tree."""
+
 from __future__ import annotations
 
 import pytest

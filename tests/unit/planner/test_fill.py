@@ -1,3 +1,5 @@
+"""Fill: splits, shares, and the table of fillings of a search."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""Gradient synchronisation: who sums what with whom, and how long it takes."""
+
 from __future__ import annotations
 
 import pytest

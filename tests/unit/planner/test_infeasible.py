@@ -1,3 +1,5 @@
+"""Requests without an answer: the term that binds is named, with the amount."""
+
 from __future__ import annotations
 
 import pytest

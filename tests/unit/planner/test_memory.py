@@ -1,3 +1,5 @@
+"""Memory of a stage: what is counted, and how many layers fit."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""The emulated GPU types: files are the formula's output, and the formula is sane."""
+
 from __future__ import annotations
 
 from itertools import pairwise

@@ -1,3 +1,5 @@
+"""Bytes to move: only what a GPU did not hold before."""
+
 from __future__ import annotations
 
 from planner.movement import bytes_to_move, held_numel, missing_bytes

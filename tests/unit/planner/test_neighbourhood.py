@@ -1,3 +1,5 @@
+"""Starts and steps of the local search."""
+
 from __future__ import annotations
 
 from random import Random

@@ -1,3 +1,5 @@
+"""The piece table: tiles every tensor, counts holders."""
+
 from __future__ import annotations
 
 from hypothesis import given

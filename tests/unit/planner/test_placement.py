@@ -1,3 +1,5 @@
+"""Placement: each rule on its own."""
+
 from __future__ import annotations
 
 from planner.placement import can_pack, holders_by_layer, place, room_of

@@ -1,3 +1,5 @@
+"""Plans: JSON both ways, and every fault named."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Profiles: exact keys, provenance, broken files."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Ranks: every seat once, TP groups in a row."""
+
 from __future__ import annotations
 
 from hypothesis import given

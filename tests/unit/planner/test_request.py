@@ -1,3 +1,5 @@
+"""Requests and answers as data."""
+
 from __future__ import annotations
 
 import json

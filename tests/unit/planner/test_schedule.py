@@ -1,3 +1,5 @@
+"""The 1F1B order against DeepSpeed's own."""
+
 from __future__ import annotations
 
 import pytest

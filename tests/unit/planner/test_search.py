@@ -1,3 +1,5 @@
+"""The search as its user sees it: wishes granted, limits kept, the way told."""
+
 from __future__ import annotations
 
 import subprocess

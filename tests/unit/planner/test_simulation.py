@@ -1,3 +1,5 @@
+"""The event simulation on cases that can be done by hand."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Plans and prices as text."""
+
 from __future__ import annotations
 
 from planner.cost import price

@@ -1,3 +1,5 @@
+"""Tensors of a model and how TP cuts them."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Workloads: known models, possible settings."""
+
 from __future__ import annotations
 
 import json
