@@ -31,7 +31,16 @@ from worker.switch import Switch, Undecided
 from worker.world import World
 
 _log = logging.getLogger(__name__)
+LOST_PEER = "lost a peer"
 POLL_S = 0.003  # while a preparation or a boundary is awaited
+
+
+def _in_one_line(error: BaseException) -> str:
+    """What happened, without gloo's source path and advice."""
+    text = str(error).splitlines()[0] if str(error) else ""
+    if isinstance(error, RuntimeError) and "/gloo/" in text:
+        return f"{LOST_PEER}: {text.partition('] ')[2].partition('. ')[0]}"
+    return f"{type(error).__name__}: {text}"
 
 
 class Rank:
@@ -219,8 +228,10 @@ class Rank:
 
     def _halt(self, error: BaseException) -> None:
         """Leave the broken world at once, so that whoever waits here errs too; keep the state."""
-        self._error = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        if "gloo" not in self._error:  # a peer that went away is news, not a fault of this process
+        self._error = _in_one_line(error)
+        if not self._error.startswith(
+            LOST_PEER
+        ):  # a peer that went away is news, not a fault of this process
             _log.error("the world of epoch %s broke", self._epoch, exc_info=error)
         if self._engine is not None:
             self._progress = self._engine.progress

@@ -1,7 +1,8 @@
 """Nodes, pods and epoch records on one machine: a pod is an agent process with all that it starts.
 
 Invariant: no process outlives `close`, and none outlives this process: agents end when the pipe to
-their parent closes.  A killed node is dead like a machine without power: nothing of it says goodbye.
+their parent closes.  A killed node is dead like a machine without power: nothing of it says
+goodbye.
 """
 
 from __future__ import annotations
@@ -216,6 +217,7 @@ class LocalCluster:
             return
         if pod.seen.phase == "failed" or pod.process is None:
             del self._pods[name]
+            self._forget_empty_nodes()
             return
         pod.seen = replace(pod.seen, deleting=True)
         _signal(pod.process, signal.SIGTERM)
