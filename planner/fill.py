@@ -204,6 +204,11 @@ class FillTable:
             kind = node.gpu_type
             self._largest[kind] = max(self._largest.get(kind, 0), node.gpus)
             self._speed[kind] = max(self._speed.get(kind, 0.0), node.speed_factor)
+        self._sizes = {
+            (kind, tp): set(profile.micro_batches(kind))
+            for kind in self._largest
+            for tp in profile.tp_degrees(kind)
+        }
         self._seconds: dict[tuple[Kind, str, int, int], float] = {}
         self._caps: dict[tuple[object, ...], int] = {}
         self._fillings: dict[Structure, tuple[Filling, ...]] = {}
@@ -217,7 +222,8 @@ class FillTable:
 
     def _fill(self, structure: Structure) -> Iterator[Filling]:
         depth, batch = len(structure), self._workload.global_batch
-        sizes = set.intersection(*(set(self._profile.micro_batches(kind)) for kind, _ in structure))
+        # none where a running plan is older than the profile
+        sizes = set.intersection(*(self._sizes.get(option, set()) for option in structure))
         for b in sorted(size for size in sizes if size <= batch):
             block_s, other_s = self._stage_seconds(structure, b)
             kept: list[Filling] = []

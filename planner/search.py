@@ -4,7 +4,8 @@ Enumerate every template of small depth, combine templates to whole plans, impro
 Then, with a current plan, take among plans within half a per cent the one that moves fewest bytes.
 Candidates are compared by (nodes that hold every piece, up to the number asked; iteration seconds).
 Invariants: the same request and seed give the same plan unless seconds cut the search short; the
-answer is never worse than the current plan while that still fits.
+answer is never slower than the current plan while that still fits (unless it puts every piece on
+more of the nodes that were asked for).
 Source: design, section 2 (anytime planner), without policy, bound and column generation.
 """
 
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from planner.cost import Price, price
-from planner.errors import Infeasible
+from planner.errors import Infeasible, UnprofiledConfiguration
 from planner.fill import Counts, Filling, FillTable, Lane, Structure, share
 from planner.infeasible import why_infeasible
 from planner.movement import bytes_to_move
@@ -181,11 +182,14 @@ class _Search:
         return _Candidate(counts, plan, priced, holders_by_layer(plan), fillings)
 
     def _current(self) -> _Candidate | None:
-        """The current plan as a candidate, if it still fits the composition."""
+        """The current plan as a candidate, if it still fits the composition and is profiled."""
         plan, workload = self._request.current, self._request.workload
         if plan is None or faults(plan, workload, self._composition):
             return None
-        priced = price(plan, workload, self._composition, self._profile)
+        try:
+            priced = price(plan, workload, self._composition, self._profile)
+        except UnprofiledConfiguration:
+            return None
         usable = all(
             stage.peak_memory_bytes <= self._profile.gpu_type(kind.gpu_type).usable_bytes
             for replica in priced.replicas

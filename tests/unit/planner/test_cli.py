@@ -1,4 +1,4 @@
-"""The commands plan and price: they explain themselves, agree with each other, refuse in a sentence."""
+"""The commands plan and price: they explain themselves, agree, and refuse in one sentence."""
 
 from __future__ import annotations
 

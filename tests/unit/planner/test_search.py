@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -71,6 +73,38 @@ def test_a_current_plan_that_the_composition_lost_is_no_candidate():
     answer = ask("fast-0:2", current=gone)
     assert answer.plan.nodes == ("fast-0",)
     assert answer.bytes_to_move > 0
+
+
+def test_a_current_plan_that_is_not_profiled_is_no_candidate():
+    odd = placed(template("1x3 1x3", 1, (32,)), composition=nodes("fast-0:2"))
+    few = replace(
+        demo_profile(),
+        layers={k: v for k, v in demo_profile().layers.items() if k[2:] == (2, 4)},
+    )
+    answer = search(PlanRequest(workload(), nodes("fast-0:2"), odd), few)
+    assert answer.plan.tp_degrees == {2}
+
+
+def test_the_hash_seed_of_the_process_changes_no_plan():
+    code = (
+        "from planner.composition import Composition; from planner.profile import load_profile; "
+        "from planner.request import PlanRequest; from planner.search import search; "
+        "from planner.workload import Workload, find_model; "
+        "c = Composition.from_text('demo-fast=1x2+1x3,demo-slow=1x1'); "
+        "r = PlanRequest(Workload(find_model('tiny-llama'), 32, 128), c, min_holders=2); "
+        "print(search(r, load_profile('tiny-llama')).plan.digest)"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(digests) == 1
 
 
 def test_more_holders_are_asked_in_vain_on_one_node():
