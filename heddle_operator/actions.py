@@ -1,4 +1,7 @@
-"""What may be done: each action is one intended effect, named so that applying it twice equals applying it once."""
+"""What may be done: each action is one intended effect.
+
+Invariant: effects are named, so that applying an action twice equals applying it once.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ class RequestPlan:
 
 @dataclass(frozen=True, slots=True)
 class AdoptPlan:
-    """Create the record of an epoch: the one atomic write.  A record that exists means that another operator won."""
+    """Create the record of an epoch: the one atomic write.
+
+    A record that exists means that another operator won.
+    """
 
     epoch: int
     plan: Plan

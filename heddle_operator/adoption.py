@@ -104,7 +104,7 @@ def _judge(
 def _tell_refusal(
     live: EpochRecord | None, reply: PlanReply, composition: Composition, reason: str
 ) -> tuple[Action, ...]:
-    """One event for each composition in which the live plan was kept although another was found or nodes joined."""
+    """One event for each composition in which the live plan was kept all the same."""
     if live is None or (reply.plan == live.plan and composition == live.composition):
         return ()
     return (RecordEvent(f"kept-{live.epoch}-{composition.digest}", "PlanKept", reason),)
@@ -118,7 +118,7 @@ def _hold_s(
     live: EpochRecord | None,
     settings: Settings,
 ) -> float:
-    """How long adoption must still wait: the backoff after aborts, and the cooldown of a change that nothing forces."""
+    """How long adoption must still wait: backoff after aborts, cooldown where nothing forces it."""
     last = observed.epochs[-1].closed_s if observed.epochs else None
     wait = (last or now) + backoff_s(observed.epochs, settings) - now
     if reason == "join" and live is not None and live.epoch > 1 and live.closed_s is not None:
@@ -132,7 +132,7 @@ def _loses_gpus(plan: Plan, composition: Composition) -> bool:
 
 
 def _recovery_composition(composition: Composition, observed: Observed) -> Composition:
-    """After a loss, nodes whose agents are warm: waiting for a cold pod would cost seconds; it joins afterwards."""
+    """After a loss, nodes whose agents are warm; cold pods cost seconds and join later."""
     warm = {
         pod.node
         for pod in observed.pods

@@ -1,7 +1,8 @@
-"""The resource `HeddleJob` (heddle.dev/v1alpha1), typed: what a user may write, and every mistake as one sentence.
+"""The resource `HeddleJob` (heddle.dev/v1alpha1), typed; every mistake is one sentence.
 
-Invariant: a job that `load_job` returns can be run as far as the job alone tells; what needs a profile is checked by
-`check_gpu_types`.  Fields that this version cannot honour are refused, never ignored.
+Invariant: a job that `load_job` returns can be run as far as the job alone tells; what needs a
+profile is checked by `check_gpu_types`.  Fields that this version cannot honour are refused, never
+ignored.
 Source: design, section 5 (the naming truth of the resource).
 """
 
@@ -121,7 +122,8 @@ class Elastic(_Section):
     def _limits(self) -> Elastic:
         if self.max_gpus is not None and self.min_gpus > self.max_gpus:
             raise ValueError(
-                f"minGPUs {self.min_gpus} is above maxGPUs {self.max_gpus}; lower one or raise the other"
+                f"minGPUs {self.min_gpus} is above maxGPUs {self.max_gpus}; "
+                "lower one or raise the other"
             )
         return self
 
@@ -169,7 +171,7 @@ class HeddleJob(_Section):
 
     @property
     def training(self) -> TrainingSpec:
-        """What every directive carries; `data` is `builtin:NAME` until `with_data` gave it a prefix."""
+        """What every directive carries; `data` is `builtin:NAME` until `with_data` was called."""
         spec, training = self.spec, self.spec.training
         return TrainingSpec(
             model=spec.model.name,
@@ -185,11 +187,12 @@ class HeddleJob(_Section):
         return self.model_copy(update={"spec": spec})
 
 
-# What pydantic cannot say well: fields that are part of the resource and that this version does not honour yet.
+# What pydantic cannot say well: fields that are part of the resource and that this version does not
+# honour yet.
 _NOT_YET = {
     "spec.model.configRef": "models from a ConfigMap are not supported yet; use spec.model.name",
     "spec.model.layers": "layers of your own are not supported yet; use spec.model.name",
-    "spec.data.tokenizer": "tokenizers are not supported yet; prepare the dataset with `heddle data prepare`",
+    "spec.data.tokenizer": "tokenizers are not supported yet; use `heddle data prepare`",
     "spec.training.precision": "only fp32 is supported yet",
     "spec.planner.zero": "only ZeRO stage 0 is supported yet",
     "spec.planner.recompute": "only recompute none is supported yet",
@@ -222,7 +225,8 @@ def load_job(source: str | Path | Mapping[str, Any]) -> HeddleJob:
             ) from None
     if not isinstance(data, Mapping):
         raise InvalidJob(
-            f"{where} holds {type(data).__name__}; a HeddleJob is a mapping with apiVersion, kind, metadata, spec"
+            f"{where} holds {type(data).__name__}; a HeddleJob is a mapping with apiVersion, kind, "
+            "metadata, spec"
         )
     try:
         job = HeddleJob.model_validate(data)
@@ -244,8 +248,8 @@ def check_gpu_types(job: HeddleJob, profiled: tuple[str, ...]) -> None:
     for gpu_type in job.spec.elastic.gpu_types.allow:
         if gpu_type not in profiled:
             raise InvalidJob(
-                f"{job.name}: spec.elastic.gpuTypes.allow holds {gpu_type!r}, for which {job.spec.model.name} has no "
-                f"profile; profiled are {', '.join(profiled)}"
+                f"{job.name}: spec.elastic.gpuTypes.allow holds {gpu_type!r}, for which "
+                f"{job.spec.model.name} has no profile; profiled are {', '.join(profiled)}"
             )
 
 

@@ -1,4 +1,4 @@
-"""The seam between the decision loop and whatever runs pods: Kubernetes, processes of one machine, or a fake."""
+"""The seam between the decision loop and what runs pods: Kubernetes, processes, or a fake."""
 
 from __future__ import annotations
 

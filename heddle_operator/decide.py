@@ -1,7 +1,8 @@
 """The pure core: what to do for a job, given one picture of its cluster.
 
-Total (an answer for every Observed), deterministic, level-triggered: it remembers nothing, so an operator that starts anew
-goes on where the last one stopped, and a missed event costs time, never correctness.
+Total (an answer for every Observed), deterministic, level-triggered: it remembers nothing, so an
+operator that starts anew goes on where the last one stopped, and a missed event costs time, never
+correctness.
 Source: design, section 5; Kubernetes' controllers.
 """
 
@@ -83,7 +84,7 @@ def _next_step(
 def _finish_switch(
     job: HeddleJob, live: EpochRecord, phases: set[str], observed: Observed, settings: Settings
 ) -> Decision:
-    """Some ranks hold the new epoch: the vote has passed, so wait until all do, then write that it is live."""
+    """Some ranks hold the new epoch, so the vote has passed: once all do, write that it is live."""
     if phases <= {"training", "done"}:
         return Decision((CloseEpoch(live.epoch, "live"),), "Running", f"epoch {live.epoch} is live")
     directive = directive_of(job, live, "switch", observed)
@@ -98,7 +99,7 @@ def _finish_switch(
 
 
 def _phases(live: EpochRecord, observed: Observed) -> set[str]:
-    """Phases of the live epoch's ranks; "elsewhere" for one that does not hold the epoch yet or does not answer."""
+    """Phases of the live epoch's ranks; "elsewhere" for one that does not hold the epoch."""
     found: set[str] = set()
     for member in live.seal.members if live.seal else ():
         if member.rank is not None:

@@ -19,7 +19,8 @@ class Decision:
     Attributes:
         phase: of the job, for people.
         reason: why, in words.
-        look_again_s: decide again after so long even if nothing changes; None: only a change matters.
+        look_again_s: decide again after so long even if nothing changes; None: only a change
+            matters.
     """
 
     actions: tuple[Action, ...]

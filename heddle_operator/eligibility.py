@@ -1,7 +1,8 @@
 """Which nodes a plan may use now: the composition of a job.
 
-Invariant: nodes that the live plan uses never wait for the debounce and are the last to be cut by `maxGPUs`.
-Source: design, section 5; the debounce window is that of Kubernetes' cluster autoscalers.
+Invariant: nodes that the live plan uses never wait for the debounce and are the last to be cut by
+`maxGPUs`. Source: design, section 5; the debounce window is that of Kubernetes' cluster
+autoscalers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from planner.plan import Plan
 
 
 def leaving_nodes(observed: Observed, hosting: Iterable[str] = ()) -> frozenset[str]:
-    """Nodes with a notice: on the node, at an agent, or on a pod in `hosting` (those with ranks of the live epoch)."""
+    """Nodes with a notice of their own, or with a pod in `hosting` that got one."""
     found = {node.name for node in observed.nodes if node.leaving_at_s is not None}
     live = set(hosting)
     for pod in observed.pods:
@@ -47,7 +48,7 @@ def usable_nodes(
 
 
 def debounce_left_s(job: HeddleJob, observed: Observed, now: float) -> float | None:
-    """When the next node has been stable for long enough, in seconds from now; None if none is waiting."""
+    """Seconds until the next node has been stable for long enough; None if none is waiting."""
     debounce = job.spec.elastic.join_debounce_seconds
     waits = [
         node.joined_at_s + debounce - now
@@ -68,7 +69,7 @@ def is_reachable(pod: ObservedPod | None, view: AgentView | None) -> bool:
 
 
 def _cut(nodes: list[ObservedNode], used: set[str], max_gpus: int | None) -> list[Node]:
-    """Whole nodes first come, first served (those in use before others), the last one cut to what `maxGPUs` leaves."""
+    """Whole nodes, those in use first, and the last one cut to what `maxGPUs` leaves."""
     left = max_gpus if max_gpus is not None else sum(node.gpus for node in nodes)
     kept: list[Node] = []
     for node in sorted(nodes, key=lambda node: (node.name not in used, node.name)):

@@ -1,7 +1,8 @@
-"""From an adopted plan to a live epoch: pods, seal, prepare, switch; and the abort when a member fails on the way.
+"""From an adopted plan to a live epoch: pods, seal, prepare, switch, and abort on a failure.
 
-Until ranks hold the new epoch the old one trains on untouched, so every failure here ends in `aborted` and a new number.
-Source: design, section 4 "Epochs"; torchft's quorum and commit vote are the model.
+Until ranks hold the new epoch the old one trains on untouched, so every failure here ends in
+`aborted` and a new number. Source: design, section 4 "Epochs"; torchft's quorum and commit vote are
+the model.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ def _member_fault(
 
 
 def _stores(seal: Seal, observed: Observed) -> set[str | None]:
-    """Stores of the members; an agent that does not answer just now is given the benefit of the doubt."""
+    """Stores of the members; one that does not answer just now has the benefit of the doubt."""
     found: set[str | None] = set()
     for pod in {member.pod for member in seal.members}:
         report = report_of(observed, pod)

@@ -15,7 +15,8 @@ from planner.workload import ModelShape
 def lost_piece(model: ModelShape, holders: tuple[Holder, ...], observed: Observed) -> str:
     """Which piece of the state no holder has, in words; "" if the state is whole.
 
-    Holders may hold layouts of different epochs: at the step where they halted, both are the same numbers.
+    Holders may hold layouts of different epochs: at the step where they halted, both are the same
+    numbers.
     """
     held = [
         (record, holder)

@@ -1,7 +1,7 @@
-"""Who takes part in an epoch: pods for a plan's nodes, members in transport order, the store, the directives.
+"""Who takes part in an epoch: pods, members in transport order, the store, the directives.
 
-Invariant: members list the new ranks in rank order, then the old ones that leave, by pod and slot; the same record always
-gives the same directives.
+Invariant: members list the new ranks in rank order, then the old ones that leave, by pod and slot;
+the same record always gives the same directives.
 Source: worker/contract.py.
 """
 
@@ -27,7 +27,8 @@ def pods_of_node(observed: Observed, node: str) -> tuple[ObservedPod, ...]:
 def missing_pods(job: HeddleJob, record: EpochRecord, observed: Observed) -> tuple[CreatePod, ...]:
     """The pods that the plan still needs.
 
-    A pod takes all free GPUs of its node, so that slot i is GPU i; where a node grew since, a further pod takes the rest.
+    A pod takes all free GPUs of its node, so that slot i is GPU i; where a node grew since, a
+    further pod takes the rest.
     """
     free = {node.name: node.gpus for node in record.composition.nodes}
     wanted = []
@@ -106,7 +107,7 @@ def _first_gpu(observed: Observed, holder: Holder) -> int:
 
 
 def choose_store(members: tuple[Member, ...], observed: Observed) -> str | None:
-    """The store of an agent that survives into the epoch: one that holds state and stays, if there is one; ties by name."""
+    """The store of an agent in the epoch: one that stays and holds state, if any; ties by name."""
     leaving = leaving_nodes(observed, {member.pod for member in members})
     candidates = sorted(
         (m.node in leaving, m.holds is None, m.pod) for m in members if m.rank is not None

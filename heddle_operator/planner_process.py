@@ -1,4 +1,4 @@
-"""The planner as a process of its own: a line of JSON in, a line of JSON out, until its input closes.
+"""The planner as a process: a line of JSON in, a line of JSON out, until its input closes.
 
 A search never holds the decision loop, and a planner that crashes takes nothing with it.  It starts
 warm (profile read, numba's cache loaded) and never imports torch.

@@ -1,7 +1,7 @@
 """Plans are searched beside the loop: a question is an action, its answer part of a later Observed.
 
-Source: design, section 5 ("Planning runs in a process pool"); one process, as answers are needed one
-after the other.
+Source: design, section 5 ("Planning runs in a process pool"); one process, as answers are needed
+one after the other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LINE_BYTES = 1 << 24  # longest answer
 
 
 class Planning:
-    """One planner process and the answers it gave; a crashed one is started again by the next question."""
+    """One planner process and its answers; the next question starts a crashed one again."""
 
     def __init__(
         self, settings: SearchSettings, wake: Wake, environment: Mapping[str, str] | None = None

@@ -1,4 +1,4 @@
-"""The epoch records of one job in memory, with the atomicity that ConfigMaps give: created once, sealed once, closed once.
+"""The epoch records of one job in memory: created once, sealed once, closed once, as ConfigMaps.
 
 Invariant: a write that contradicts what is there raises `ClusterConflict` and changes nothing.
 Source: design, section 5, "Adoption is one atomic write".
@@ -37,7 +37,8 @@ class EpochRecords:
         """Apply one write and answer the record.
 
         Raises:
-            ClusterConflict: the record exists (adopt), is sealed (seal) or is closed otherwise (close).
+            ClusterConflict: the record exists (adopt), is sealed (seal) or is closed otherwise
+            (close).
         """
         match action:
             case AdoptPlan():

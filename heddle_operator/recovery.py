@@ -70,7 +70,7 @@ def recover(
 
 
 def _start_over(live: EpochRecord, where: Situation, problem: str) -> Decision:
-    """No step was ever committed: the seed gives the same state again, so begin anew with fresh pods."""
+    """No step was committed and the seed gives the same state again: begin anew with fresh pods."""
     actions: list[Action] = [
         DeletePod(pod, "the start failed")
         for pod in sorted({holder.pod for holder in where.holders})

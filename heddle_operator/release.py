@@ -1,4 +1,4 @@
-"""Which pods go: failed ones at once, those on leaving nodes once their state has moved, idle ones after the cooldown.
+"""Which pods go: failed ones, those on leaving nodes once state has moved, idle ones later.
 
 Invariant: no pod that hosts a rank of the live or the pending epoch is ever deleted here.
 """
@@ -30,7 +30,7 @@ def all_pods(observed: Observed, why: str) -> tuple[DeletePod, ...]:
 def release_pods(
     job: HeddleJob, live: EpochRecord, where: Situation, observed: Observed, now: float
 ) -> tuple[tuple[DeletePod, ...], float | None]:
-    """Pods without a rank in the live epoch that are due, and when the next one will be, in seconds from now."""
+    """Pods without a rank in the live epoch that are due, and seconds until the next one is."""
     hosting = {m.pod for m in live.seal.members if m.rank is not None} if live.seal else set()
     holding = {holder.pod for holder in where.holders}
     leaving = leaving_nodes(observed, hosting)

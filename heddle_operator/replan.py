@@ -1,7 +1,7 @@
 """Whether to move to another plan: the gain must pay for the stall before the next change.
 
-Invariant: a plan that lost GPUs is always left; otherwise the job moves only if gain >= minGainPercent and
-gain x expected time to the next change > measured stall.
+Invariant: a plan that lost GPUs is always left; otherwise the job moves only if gain >=
+minGainPercent and gain x expected time to the next change > measured stall.
 Source: design, section 5, "Whether to move".
 """
 
@@ -62,14 +62,14 @@ def judge(
         return Verdict(
             False,
             percent,
-            f"kept: {percent:+.1f} % does not pay, {expected_change_s:.0f} s until the next change are too few for a "
-            f"stall of {stall_s:.2f} s",
+            f"kept: {percent:+.1f} % does not pay, {expected_change_s:.0f} s until the next change "
+            f"are too few for a stall of {stall_s:.2f} s",
         )
     return Verdict(True, percent, f"moved: {percent:+.1f} % pays")
 
 
 def expected_change_s(epochs: tuple[EpochRecord, ...], settings: Settings) -> float:
-    """Mean distance of the job's changes once it has seen enough of them, else the expectation of the settings."""
+    """Mean distance of the job's own changes once there are enough, else the setting."""
     times = [r.closed_s for r in epochs if r.outcome == "live" and r.closed_s is not None]
     if len(times) <= settings.changes_known:
         return settings.expected_change_s
@@ -82,7 +82,7 @@ def expected_stall_s(stalls_s: tuple[float, ...], settings: Settings) -> float:
 
 
 def backoff_s(epochs: tuple[EpochRecord, ...], settings: Settings) -> float:
-    """How long after the newest abort the next epoch may be adopted: at once after one, then 1, 2, 4 ... seconds."""
+    """Pause after the newest abort: none after one in a row, then 1, 2, 4 ... seconds."""
     aborted = 0
     for record in reversed(epochs):
         if record.outcome != "aborted":

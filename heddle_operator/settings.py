@@ -10,16 +10,20 @@ class Settings:
     """Limits and expectations of the decision loop.
 
     Attributes:
-        unreachable_grace_s: an agent that does not answer for so long counts as lost, unless its pod ended before.
+        unreachable_grace_s: an agent that does not answer for so long counts as lost, unless its
+            pod ended before.
         pod_timeout_s: a pod must be ready so long after it was created (image pull, imports).
         prepare_timeout_s: all members must be prepared so long after the epoch was sealed.
-        halt_timeout_s: ranks of a broken world halt by themselves; longer than the 10 s of torch's time-outs.
-        expected_change_s: time to the next change of the cluster, until the job has seen `changes_known` of its own.
+        halt_timeout_s: ranks of a broken world halt by themselves; longer than the 10 s of torch's
+            time-outs.
+        expected_change_s: time to the next change of the cluster, until the job has seen
+            `changes_known` of its own.
         changes_known: from so many changes on, their mean distance is used.
         expected_stall_s: stall of a change, until one was measured.
         backoff_limit_s: aborted epochs are tried again after 1, 2, 4 ... s, at most this.
         plan_seed: of the search.
-        plan_evaluations: the search stops after so many plans; None: after the job's `budgetSeconds`.
+        plan_evaluations: the search stops after so many plans; None: after the job's
+            `budgetSeconds`.
         report_wait_s: how long an agent may hold a report back while nothing changes.
     """
 

@@ -1,7 +1,9 @@
 """Where the job stands, read from what its ranks hold and what is on record.
 
-Three questions: which epoch is live, which one is pending, and which of the live epoch's ranks are lost.
-Invariant: what ranks hold trumps what is on record: a rank that holds the state of epoch e proves that e was voted for.
+Three questions: which epoch is live, which one is pending, and which of the live epoch's ranks are
+lost. Invariant: what ranks hold trumps what is on record: a rank that holds the state of epoch e
+proves
+that e was voted for.
 """
 
 from __future__ import annotations
@@ -30,10 +32,12 @@ class Situation:
     """Where the job stands.
 
     Attributes:
-        live: the newest epoch that any rank holds, or that is on record as live; None before the first.
+        live: the newest epoch that any rank holds, or that is on record as live; None before the
+            first.
         pending: an open epoch after the live one.
         holders: reachable ranks with state, by pod and slot.
-        lost: what happened to ranks of the live epoch that neither train nor can; empty while all is well.
+        lost: what happened to ranks of the live epoch that neither train nor can; empty while all
+            is well.
         doubtful: pods whose agents have not answered for less than the grace.
         ever_live: some epoch is on record as live.
     """

@@ -1,8 +1,9 @@
 """One frozen picture of a job and its cluster: everything that `decide` may know.
 
-Invariant: an operator that starts anew sees the same picture; nothing that matters lives in its memory.  Epoch records are
-the adopted ConfigMaps: created once, sealed once, closed once.
-Source: design, section 5; Observed, Action, Decision are Kubernetes controllers' level-triggered loop.
+Invariant: an operator that starts anew sees the same picture; nothing that matters lives in its
+memory.  Epoch records are the adopted ConfigMaps: created once, sealed once, closed once.
+Source: design, section 5; Observed, Action, Decision are Kubernetes controllers' level-triggered
+loop.
 """
 
 from __future__ import annotations
@@ -60,13 +61,14 @@ class ObservedPod:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """How an epoch is formed, written once before the first prepare, so that every later directive is the same.
+    """How an epoch is formed, written once before the first prepare: directives never differ.
 
     Attributes:
         members: old and new ranks, as the directive lists them.
         store: where they meet.
         resume: where survivors of a loss go on.
-        known_exits: (pod, pid) of rank processes that had ended before; a new one is a failure of this epoch.
+        known_exits: (pod, pid) of rank processes that had ended before; a new one is a failure of
+            this epoch.
     """
 
     members: tuple[Member, ...]
@@ -82,7 +84,8 @@ class EpochRecord:
 
     Attributes:
         composition: that the plan was searched for.
-        outcome: open until its ranks train (live) or it is given up (aborted); complete and failed end the job.
+        outcome: open until its ranks train (live) or it is given up (aborted); complete and failed
+            end the job.
         closed_s: when the outcome was written.
         message: why it was given up.
     """
@@ -103,7 +106,8 @@ class AgentView:
     """What is known of one pod's agent.
 
     Attributes:
-        report: the newest one; it may be older than the failure that `unreachable_since_s` tells of.
+        report: the newest one; it may be older than the failure that `unreachable_since_s` tells
+            of.
         changed_s: when its version last grew, by the operator's clock.
     """
 
@@ -114,7 +118,7 @@ class AgentView:
 
 
 class PlanKey(NamedTuple):
-    """What a plan was asked for: digests of the composition and of the current plan ("" at the start)."""
+    """What a plan was asked for: digests of composition and current plan ("" at the start)."""
 
     composition: str
     current: str
@@ -126,7 +130,8 @@ class PlanReply:
 
     Attributes:
         plan: the best plan found; None if none is feasible.
-        current_samples_s: throughput of the current plan on the same composition; None where it no longer fits.
+        current_samples_s: throughput of the current plan on the same composition; None where it no
+            longer fits.
         problem: why there is no plan.
     """
 

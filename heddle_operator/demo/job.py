@@ -10,8 +10,9 @@ from pathlib import Path
 
 from heddle_operator.api import HeddleJob, load_job
 
+MODEL = "tiny-llama"
 TEXT_BYTES = 2_000_000  # of the standard library's sources
-STEPS = 220
+STEPS = 205
 GLOBAL_BATCH = 32
 SEQUENCE_LENGTH = 128
 
@@ -24,7 +25,7 @@ def demo_job(steps: int, seed: int) -> HeddleJob:
             "kind": "HeddleJob",
             "metadata": {"name": "demo"},
             "spec": {
-                "model": {"name": "tiny-llama"},
+                "model": {"name": MODEL},
                 "data": {"builtin": "text"},
                 "training": {
                     "globalBatch": GLOBAL_BATCH,

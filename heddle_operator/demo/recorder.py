@@ -5,6 +5,7 @@ Invariant: append-only; what a report tells twice is kept once.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -169,8 +170,8 @@ class Recorder:
 
 
 def median_step_s(steps: Sequence[StepRecord]) -> float | None:
-    """Median of the times from one step's start to the next one's; None with fewer than two steps."""
-    pairs = zip(steps, steps[1:], strict=False)
+    """Median time from one step's start to the next one's; None with fewer than two steps."""
+    pairs = itertools.pairwise(steps)
     times = [b.start_s - a.start_s for a, b in pairs if b.step == a.step + 1]
     return median(times) if times else None
 

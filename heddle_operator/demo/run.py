@@ -21,11 +21,11 @@ from typing import Any
 from heddle_operator.agents import Agents
 from heddle_operator.api import HeddleJob
 from heddle_operator.decision import Decision
-from heddle_operator.demo.job import TEXT_BYTES, demo_job, text_folder
+from heddle_operator.demo.job import MODEL, TEXT_BYTES, demo_job, text_folder
 from heddle_operator.demo.recorder import Recorder
 from heddle_operator.demo.result import RunFacts, build_result
 from heddle_operator.demo.story import Event
-from heddle_operator.errors import ProcessFailed
+from heddle_operator.errors import InvalidScript, ProcessFailed
 from heddle_operator.local.cluster import LocalCluster
 from heddle_operator.local.processes import RUN_MARK, kill_processes, processes_with
 from heddle_operator.planner_process import SearchSettings
@@ -54,6 +54,22 @@ class DemoOptions:
     evaluations: int = EVALUATIONS
 
 
+def check_nodes(nodes: Composition, story: tuple[Event, ...]) -> None:
+    """Refuse nodes of a GPU type for which the demo's model has no profile.
+
+    Raises:
+        InvalidScript: names the node and the profiled types.
+    """
+    profiled = tuple(sorted(load_profile(MODEL).types))
+    joined = tuple(event.node for event in story if event.node is not None)
+    for node in (*nodes.nodes, *joined):
+        if node.gpu_type not in profiled:
+            raise InvalidScript(
+                f"node {node.name!r} is of GPU type {node.gpu_type!r}, for which {MODEL} has no "
+                f"profile; profiled are {', '.join(profiled)}"
+            )
+
+
 class DemoRun:
     """Wires the loop to the local cluster for one run.
 
@@ -70,6 +86,7 @@ class DemoRun:
         self.job: HeddleJob = demo_job(options.steps, options.seed)
         self.profile: Profile = load_profile(self.job.spec.model.name)
         self.reference_losses: tuple[float, ...] = ()
+        self.has_quit = False
         self._directory = directory
         self._say = say
         self._wake = Wake()
@@ -136,13 +153,15 @@ class DemoRun:
 
     async def compare(self) -> None:
         """Train the same steps in one process of plain torch."""
+        if not self.recorder.step:
+            return
         self._say("training the same steps in one process of plain torch, to compare")
         training = self._directory / "training.json"
         losses = self._directory / "reference.json"
         training.write_text(self.job.training.model_dump_json())
         await self._call(
             *("reference", "--training", str(training)),
-            *("--steps", str(self.options.steps), "--output", str(losses)),
+            *("--steps", str(self.recorder.step), "--output", str(losses)),
         )
         self.reference_losses = tuple(json.loads(losses.read_text()))
 

@@ -34,11 +34,11 @@ class Event:
 
 
 NODES = Composition((Node("fast-1", "demo-fast", 1), Node("fast-2", "demo-fast", 1)))
-STORY = (
-    Event(40, "join", "fast-3", Node("fast-3", "demo-fast", 3)),
-    Event(80, "join", "slow-1", Node("slow-1", "demo-slow", 1)),
-    Event(110, "drain", "fast-1"),
-    Event(165, "kill", "fast-2"),
+STORY: tuple[Event, ...] = (
+    Event(20, "join", "fast-3", Node("fast-3", "demo-fast", 3)),
+    Event(55, "join", "slow-1", Node("slow-1", "demo-slow", 1)),
+    Event(80, "drain", "fast-1"),
+    Event(135, "kill", "fast-2"),
 )
 
 
@@ -56,7 +56,7 @@ def load_nodes(path: Path) -> Composition:
 
 
 def load_story(path: Path, nodes: Composition) -> tuple[Event, ...]:
-    """Read a script: a list of `{at_step: 40, join: {name, type, gpus}}`, `{..., drain: NAME}` or `{..., kill: NAME}`.
+    """Read a script: a list of `{at_step: 40, join: {name, type, gpus}}`, drain or kill: NAME.
 
     Raises:
         InvalidScript: the first mistake, with the event it is in.

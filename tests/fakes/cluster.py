@@ -1,7 +1,9 @@
-"""A cluster in memory: nodes, pods, epoch records, a planner, and agents that follow worker/contract.py.
+"""A cluster in memory, with a planner and agents that follow worker/contract.py.
 
-It refuses what the real thing refuses (admission is the worker's own), and it checks what must never happen: two live
-epochs, two ranks on one GPU, a directive that lies about what a rank holds, a piece that nobody holds.
+It refuses what the real thing refuses (admission is the worker's own), and it checks what must
+never happen: two live epochs, two ranks on one GPU, a directive that lies about what a rank holds,
+a piece that nobody
+holds.
 """
 
 from __future__ import annotations
@@ -157,7 +159,7 @@ class FakeCluster:
             self._break_worlds(agent.ranks.values())
 
     def tear_step(self, applied: int) -> None:
-        """Leave a step half done: the first `applied` ranks applied it, the others hold its gradients."""
+        """Leave a step half done: `applied` ranks applied it, the others hold its gradients."""
         for index, (agent, rank) in enumerate(self.holders()):
             if rank.phase != "training" or rank.error is not None:
                 continue
@@ -167,7 +169,7 @@ class FakeCluster:
                 agent.change(rank.slot, gradients_step=rank.step)
 
     def break_switch(self, flips: int) -> bool:
-        """Kill a member while the others flip, of which only the first `flips` learn that the vote passed."""
+        """Kill a member while the others flip; only `flips` learn that the vote passed."""
         directive = self._ready_to_switch()
         if directive is None:
             return False
@@ -298,13 +300,11 @@ class FakeCluster:
             if member.pod != pod:
                 continue
             rank = agent.ranks.get(member.slot)
-            held = rank.epoch if rank is not None else None
-            if directive.phase == "prepare":
-                if held == member.holds and held is None and rank is None:
-                    self._pids += 1
-                    agent.ranks[member.slot] = RankReport(
-                        slot=member.slot, pid=self._pids, started_s=self.now, phase="starting"
-                    )
+            if directive.phase == "prepare" and member.holds is None and rank is None:
+                self._pids += 1
+                agent.ranks[member.slot] = RankReport(
+                    slot=member.slot, pid=self._pids, started_s=self.now, phase="starting"
+                )
 
     def _forget_pending(self, agent: FakeAgent) -> None:
         for slot, rank in list(agent.ranks.items()):
@@ -366,7 +366,7 @@ class FakeCluster:
                     agent.change(slot, phase="halted", pending_epoch=None)
 
     def _break_worlds(self, dead: object) -> None:
-        """The world of a dead rank is broken for all its ranks; the rest of the transport group is not."""
+        """The world of a dead rank is broken for all its ranks."""
         epochs = {r.epoch for r in dead if r.epoch is not None and r.phase == "training"}  # type: ignore[attr-defined]
         for agent, rank in self.holders():
             if rank.epoch in epochs and rank.phase == "training":

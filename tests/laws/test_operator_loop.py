@@ -1,12 +1,15 @@
-"""The decision loop under anything: nodes join, leave and die, ranks, agents and stores are killed, reports are late."""
+"""The decision loop under anything: nodes, agents, ranks and stores die, reports are late."""
 
 from __future__ import annotations
+
+import contextlib
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from heddle_operator.decide import decide
+from heddle_operator.errors import ClusterConflict
 from tests.fakes.cluster import FakeOperator, a_cluster, a_job
 
 NODES = ("a", "b", "c", "d")
@@ -14,7 +17,7 @@ PICK = st.integers(0, 7)
 
 
 class Loop(RuleBasedStateMachine):
-    """The fake cluster itself checks: one live epoch, no GPU twice, no faulty directive, no piece without a holder."""
+    """The fake checks: one live epoch, no GPU twice, no faulty directive, no piece unheld."""
 
     @initialize(
         as_pipeline=st.booleans(), nodes=st.integers(1, 3), cooldown=st.sampled_from((0, 1))
@@ -44,10 +47,8 @@ class Loop(RuleBasedStateMachine):
         self.operator.look()
         before = self.cluster.snapshot(), tuple(self.cluster.created)
         for action in first.actions:
-            try:
+            with contextlib.suppress(ClusterConflict):
                 self.cluster.do(action)
-            except Exception as error:
-                assert type(error).__name__ == "ClusterConflict"
         assert (self.cluster.snapshot(), tuple(self.cluster.created)) == before
 
     @rule(index=PICK)

@@ -1,0 +1,137 @@
+"""`heddle demo`: the whole system on one machine, no GPU and no cluster needed.
+
+The first line is printed before anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from heddle_operator.demo.run import DemoOptions, DemoRun
+
+NARROW = 80  # columns below which the live view does not fit
+
+
+@click.command()
+@click.option("--headless", is_flag=True, help="Print lines instead of the live view.")
+@click.option(
+    "--output",
+    type=click.Choice(("text", "json")),
+    default="text",
+    help="json: the last line is one JSON object.",
+)
+@click.option("--interactive", is_flag=True, help="Add, drain and kill nodes with keys.")
+@click.option(
+    "--nodes", type=click.Path(path_type=Path), help="YAML list of nodes: name, type, gpus."
+)
+@click.option(
+    "--script",
+    type=click.Path(path_type=Path),
+    help="YAML list of events: at_step and join, drain or kill.",
+)
+@click.option(
+    "--picture", type=click.Path(path_type=Path), help="Write an SVG of plans, throughput and loss."
+)
+@click.option("--steps", type=click.IntRange(1), help="Steps to train.")
+@click.option(
+    "--seed",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Of the weights, the data order and the search.",
+)
+def demo(
+    headless: bool,
+    output: str,
+    interactive: bool,
+    nodes: Path | None,
+    script: Path | None,
+    picture: Path | None,
+    steps: int | None,
+    seed: int,
+) -> None:
+    """Watch a training job move while nodes join, are drained and die.
+
+    A small language model trains on emulated GPUs; its state moves from rank to rank, and nothing
+    restarts.  Takes two to three minutes.
+    """
+    click.echo(
+        "heddle demo: emulated GPUs, a real training job; Ctrl-C ends it and all its processes.",
+        err=output == "json",
+    )
+    sys.stdout.flush()
+    if interactive and not sys.stdin.isatty():
+        raise click.UsageError("--interactive reads keys, and standard input is no terminal")
+    options = _options(nodes, script, steps, seed, interactive)
+    is_live = not (headless or output == "json") and _fits_live()
+    if picture is not None and not picture.parent.is_dir():
+        raise click.UsageError(f"--picture {picture}: the folder {picture.parent} does not exist")
+    result, run = _run(options, is_live, interactive, output == "json")
+    _finish(result, run, output, picture)
+
+
+def _options(
+    nodes: Path | None, script: Path | None, steps: int | None, seed: int, interactive: bool
+) -> DemoOptions:
+    from heddle_operator.demo.job import STEPS
+    from heddle_operator.demo.run import DemoOptions, check_nodes
+    from heddle_operator.demo.story import NODES, STORY, check_story, load_nodes, load_story
+
+    composition = load_nodes(nodes) if nodes else NODES
+    story = STORY if nodes is None and not interactive else ()
+    if script:
+        story = load_story(script, composition)
+    check_story(story, composition, str(script or "of the demo"))
+    check_nodes(composition, story)
+    return DemoOptions(composition, story, steps or (10 * STEPS if interactive else STEPS), seed)
+
+
+def _fits_live() -> bool:
+    wide = shutil.get_terminal_size((0, 0)).columns >= NARROW
+    return sys.stdout.isatty() and wide and "NO_COLOR" not in os.environ
+
+
+def _run(
+    options: DemoOptions, is_live: bool, interactive: bool, is_quiet: bool
+) -> tuple[dict[str, Any], DemoRun]:
+    import asyncio
+    import tempfile
+
+    from heddle_operator.demo.show import show
+
+    with tempfile.TemporaryDirectory(prefix="heddle-demo-") as folder:
+        run = asyncio.run(show(options, Path(folder), is_live, interactive, is_quiet))
+        return run.result(), run
+
+
+def _finish(result: dict[str, Any], run: DemoRun, output: str, picture: Path | None) -> None:
+    from heddle_operator.demo.telling import TRY_NEXT, stall_line, summary
+
+    if picture is not None:
+        from heddle_operator.demo.picture import draw
+
+        draw(result, run.recorder, picture)
+    if output == "json":
+        click.echo(json.dumps(result))
+        return
+    for epoch in result["epochs"]:
+        change = epoch["reconfiguration"]
+        if change and change["parts"]:
+            name = f"epoch {epoch['epoch']} ({epoch['reason']})"
+            click.echo(stall_line(name, change["stall_s"], change["parts"], change["restart_s"]))
+    click.echo()
+    for sentence in summary(result):
+        click.echo(sentence)
+    if picture is not None:
+        click.echo(f"The picture is {picture}.")
+    click.echo("\nTry next:")
+    for line in TRY_NEXT:
+        click.echo(f"  {line}")

@@ -1,0 +1,49 @@
+"""Keys of the interactive demo: a add, d drain, k kill, q quit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import termios
+import tty
+from collections.abc import Callable, Iterator
+
+from heddle_operator.demo.story import Event
+from heddle_operator.snapshot import ObservedNode
+from planner.composition import Node
+
+LEGEND = "a add a node   d drain one   k kill one   q quit"
+ADDED = (("demo-fast", 1), ("demo-fast", 2), ("demo-slow", 1))
+
+
+def event_for(key: str, step: int, nodes: dict[str, ObservedNode], added: int) -> Event | None:
+    """What a key does to the cluster; None if it does nothing.
+
+    Drain takes the first node that stays, kill the last: the two ends of the grid.
+    """
+    staying = [name for name in sorted(nodes) if nodes[name].leaving_at_s is None]
+    if key == "a":
+        gpu_type, gpus = ADDED[added % len(ADDED)]
+        node = Node(f"{gpu_type.removeprefix('demo-')}-new-{added + 1}", gpu_type, gpus)
+        return Event(step, "join", node.name, node)
+    if key == "d" and len(staying) > 1:
+        return Event(step, "drain", staying[0])
+    if key == "k" and len(staying) > 1:
+        return Event(step, "kill", staying[-1])
+    return None
+
+
+@contextlib.contextmanager
+def keys(on_key: Callable[[str], None]) -> Iterator[None]:
+    """Call `on_key` for each key that is pressed, without waiting for Enter."""
+    number = sys.stdin.fileno()
+    before = termios.tcgetattr(number)
+    loop = asyncio.get_running_loop()
+    tty.setcbreak(number)
+    loop.add_reader(number, lambda: on_key(sys.stdin.read(1)))
+    try:
+        yield
+    finally:
+        loop.remove_reader(number)
+        termios.tcsetattr(number, termios.TCSADRAIN, before)

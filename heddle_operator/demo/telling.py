@@ -1,0 +1,65 @@
+"""What a run says in words: a line for each reconfiguration, and the last words.
+
+Pure: from a result (the JSON object of the demo) to lines of text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+TRY_NEXT = (
+    "heddle demo --interactive                      add, drain and kill nodes yourself",
+    "heddle demo --headless --output json           every number of this run",
+    "heddle plan --help                             plans for GPUs that you do not have",
+)
+TOLERANCE = 1e-5
+
+
+def stall_line(
+    reason: str, stall_s: float, parts: Mapping[str, float], restart_s: float | None
+) -> str:
+    """One reconfiguration: its stall by part, beside what a restart costs."""
+    shown = " + ".join(
+        f"{name.removesuffix('_s')} {1000 * value:.0f}"
+        for name, value in parts.items()
+        if value >= 5e-4
+    )
+    line = f"{reason}: stall {1000 * stall_s:.0f} ms = {shown}"
+    if restart_s is None:
+        return line
+    return f"{line}; a cold restart costs {restart_s:.1f} s and the steps since the last checkpoint"
+
+
+def summary(result: Mapping[str, Any]) -> tuple[str, ...]:
+    """What happened, in three sentences."""
+    changes = [epoch for epoch in result["epochs"] if epoch["reconfiguration"]]
+    stalls = [e["reconfiguration"]["stall_s"] for e in changes if e["reconfiguration"]["stall_s"]]
+    pids = _survivors(result)
+    losses, difference = result["losses"], result["max_loss_difference"]
+    moved = (
+        f"The job trained {len(losses)} steps through {len(changes)} reconfigurations "
+        f"({', '.join(e['reason'] for e in changes) or 'none'}) and refused "
+        f"{len(result['refusals'])}; {pids} rank processes lived through one or more of them."
+    )
+    restart = result["epochs"][1]["reconfiguration"]["restart_s"] if changes else None
+    worst = f"The longest stall was {max(stalls):.2f} s" if stalls else "Nothing stalled"
+    cost = f", where a cold restart takes {restart:.1f} s" if restart else ""
+    if difference is None or not losses:
+        exact = "The losses were not compared."
+    else:
+        held = "as if nothing had happened" if difference <= TOLERANCE else "which is TOO MUCH"
+        exact = (
+            f"The loss fell from {losses[0]:.2f} to {losses[-1]:.2f} and differs from "
+            f"one process of plain torch by at most {difference:.1e}, {held}."
+        )
+    return (moved, f"{worst}{cost}, and no byte came from a checkpoint.", exact)
+
+
+def _survivors(result: Mapping[str, Any]) -> int:
+    seen: dict[tuple[int, float], int] = {}
+    for epoch in result["processes"]:
+        for rank in epoch["ranks"]:
+            key = (rank["pid"], rank["started_s"])
+            seen[key] = seen.get(key, 0) + 1
+    return sum(count > 1 for count in seen.values())

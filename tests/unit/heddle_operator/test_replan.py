@@ -1,0 +1,64 @@
+"""Whether to move to another plan, as a table."""
+
+from __future__ import annotations
+
+import pytest
+
+from heddle_operator.api import Elastic
+from heddle_operator.replan import backoff_s, expected_change_s, expected_stall_s, judge
+from heddle_operator.settings import Settings
+from heddle_operator.snapshot import EpochRecord, PlanReply
+from planner.composition import Composition, Node
+from tests.fakes.cluster import a_job, fake_plan
+
+ONE = Composition((Node("a", "demo-fast", 1),))
+TWO = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 1)))
+OLD = fake_plan(ONE, a_job().workload)
+NEW = fake_plan(TWO, a_job().workload)
+
+
+def verdict(gain, is_forced=False, current=OLD, plan=NEW, fits=True, change_s=600.0, stall_s=1.0):
+    reply = PlanReply(plan, 100.0 * (1 + gain), current_samples_s=100.0 if fits else None)
+    return judge(reply, current, is_forced, Elastic(), change_s, stall_s)
+
+
+@pytest.mark.parametrize(
+    ("case", "adopts", "words"),
+    [
+        ({"gain": 0.0, "current": None}, True, "started"),
+        ({"gain": -0.5, "is_forced": True, "fits": False}, True, "moved: the plan loses GPUs"),
+        ({"gain": 0.0, "plan": OLD}, False, "still the best"),
+        ({"gain": 0.008}, False, "kept: +0.8 % does not pay, it takes 2 %"),
+        ({"gain": 0.5}, True, "moved: +50.0 % pays"),
+        ({"gain": 0.05, "change_s": 10.0}, False, "10 s until the next change are too few"),
+        ({"gain": 0.05, "change_s": 30.0}, True, "moved"),
+        ({"gain": 0.05, "stall_s": 60.0}, False, "a stall of 60.00 s"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_a_plan_is_adopted_only_if_it_is_forced_or_pays(case, adopts, words):
+    found = verdict(**case)
+    assert found.adopts is adopts
+    assert words in found.reason
+
+
+def record(epoch, outcome, closed_s):
+    return EpochRecord(epoch, OLD, "join", ONE, 0.0, outcome=outcome, closed_s=closed_s)
+
+
+def test_the_expected_change_is_the_jobs_own_once_it_has_seen_three():
+    few = tuple(record(i + 1, "live", 10.0 * i) for i in range(3))
+    assert expected_change_s(few, Settings()) == 600.0
+    assert expected_change_s((*few, record(4, "live", 60.0)), Settings()) == pytest.approx(20.0)
+
+
+def test_the_expected_stall_is_the_median_of_the_measured():
+    assert expected_stall_s((), Settings()) == 1.0
+    assert expected_stall_s((0.1, 0.2, 9.0), Settings()) == 0.2
+
+
+def test_aborts_in_a_row_back_off_and_a_live_epoch_ends_the_row():
+    aborted = tuple(record(i + 1, "aborted", 0.0) for i in range(9))
+    pauses = [backoff_s(aborted[:count], Settings()) for count in range(10)]
+    assert pauses == [0, 0, 1, 2, 4, 8, 16, 32, 60, 60]
+    assert backoff_s((*aborted, record(10, "live", 0.0)), Settings()) == 0
