@@ -132,6 +132,8 @@ def _member_fault(
     rank = rank_at(observed, member.pod, member.slot)
     if rank is not None:
         started = report.epoch == record.epoch
+        if rank.failed_epoch == record.epoch:
+            return f"the {what} could not prepare: {rank.error}"
         if rank.phase == "halted" and (
             record.reason != "loss" or (switching and rank.pending_epoch is None)
         ):

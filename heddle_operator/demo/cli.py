@@ -108,7 +108,10 @@ def _run(
     from heddle_operator.demo.show import show
 
     with tempfile.TemporaryDirectory(prefix="heddle-demo-") as folder:
-        run = asyncio.run(show(options, Path(folder), is_live, interactive, is_quiet))
+        try:
+            run = asyncio.run(show(options, Path(folder), is_live, interactive, is_quiet))
+        except asyncio.CancelledError:  # SIGTERM: everything has been closed
+            sys.exit(143)
         return run.result(), run
 
 

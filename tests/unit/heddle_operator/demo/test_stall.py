@@ -1,0 +1,60 @@
+"""The parts of a stall sum to it, whatever the ranks recorded."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heddle_operator.demo.stall import PARTS, LossTimes, measure_stall
+from worker.contract import LAPS, SwitchRecord
+
+
+def switch(slot, stopped_s, first_step_s, *ends_s):
+    laps = dict(zip(LAPS, ends_s, strict=False))
+    return SwitchRecord(
+        epoch=2, slot=slot, pid=slot, step=9, laps=laps,
+        stopped_s=stopped_s, first_step_s=first_step_s,
+    )  # fmt: skip
+
+
+STAYS = switch(0, 10.0, 10.5, 10.1, 10.2, 10.25, 10.3, 10.4, 10.5)
+JOINS = switch(1, None, 10.6, 10.0, 10.22, 10.26, 10.3, 10.35, 10.55)
+LEAVES = switch(2, 10.05, None, 10.1, 10.15, 10.2, 10.3)
+
+
+def test_a_part_ends_when_the_last_rank_ends_it():
+    stall = measure_stall([STAYS, JOINS, LEAVES])
+    assert stall.stall_s == pytest.approx(0.55)
+    assert list(stall.parts) == [f"{name}_s" for name in PARTS]
+    expected = [0, 0, 0, 0, 0.05, 0.12, 0.04, 0.04, 0.1, 0.2]
+    assert list(stall.parts.values()) == pytest.approx(expected)
+
+
+def test_a_loss_counts_from_the_kill():
+    loss = LossTimes(lost_s=9.0, halted_s=9.2, agreed_s=9.2, adopted_s=9.3, prepared_s=9.9)
+    stall = measure_stall([STAYS, JOINS], loss)
+    assert stall.stall_s == pytest.approx(1.6)
+    names = ("detect_s", "agree_s", "plan_s", "prepare_s", "drain_s")
+    assert [stall.parts[name] for name in names] == pytest.approx([0.2, 0.0, 0.1, 0.6, 0.2])
+
+
+@pytest.mark.parametrize("records", [[], [LEAVES], [JOINS]], ids=["none", "unfinished", "start"])
+def test_there_is_no_stall_before_the_first_new_step_or_without_an_old_one(records):
+    assert measure_stall(records) is None
+
+
+times = st.floats(0, 100, allow_nan=False)
+
+
+@given(
+    records=st.lists(st.tuples(times, times, st.lists(times, max_size=6)), min_size=1, max_size=5),
+    loss=st.none() | st.tuples(times, times, times, times, times),
+)
+def test_parts_sum_to_the_stall_even_if_clocks_lie(records, loss):
+    switches = [switch(i, min(a, b), max(a, b), *ends) for i, (a, b, ends) in enumerate(records)]
+    begin_s = min(s.stopped_s for s in switches)
+    seen = LossTimes(*(min(begin_s, time) for time in loss)) if loss else None
+    stall = measure_stall(switches, seen)
+    assert sum(stall.parts.values()) == pytest.approx(stall.stall_s)
+    assert all(part >= 0 for part in stall.parts.values())

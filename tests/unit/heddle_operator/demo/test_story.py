@@ -1,0 +1,74 @@
+"""Scripts and nodes files are read whole, or refused in one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from heddle_operator.demo.run import check_nodes
+from heddle_operator.demo.story import NODES, STORY, check_story, load_nodes, load_story
+from heddle_operator.errors import InvalidScript
+from planner.composition import Composition
+from planner.errors import InvalidComposition
+
+
+def script(tmp_path, text):
+    path = tmp_path / "script.yaml"
+    path.write_text(text)
+    return load_story(path, NODES)
+
+
+def test_the_demos_own_story_holds_together():
+    check_story(STORY, NODES, "of the demo")
+    check_nodes(NODES, STORY)
+
+
+def test_events_are_sorted_by_step(tmp_path):
+    events = script(
+        tmp_path,
+        "- {at_step: 9, kill: new}\n- {at_step: 3, join: {name: new, type: demo-fast, gpus: 2}}\n",
+    )
+    assert [(event.at_step, str(event)) for event in events] == [(3, "join new"), (9, "kill new")]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("at_step: 3", "holds dict; it must be a list of events"),
+        ("- 3", "event 1 is 3"),
+        ("- {at_step: 3}", "event 1 has 0 things to do"),
+        ("- {at_step: 3, drain: fast-1, kill: fast-1}", "has 2 things to do"),
+        ("- {at_step: 3, reboot: fast-1}", "the unknown key 'reboot'"),
+        ("- {at_step: soon, drain: fast-1}", "at_step 'soon'; it must be a number"),
+        ("- {at_step: -1, drain: fast-1}", "at_step -1"),
+        ("- {drain: fast-1}", "at_step None"),
+        ("- {at_step: 3, drain: 7}", "drain 7; it must be the name of a node"),
+        ("- {at_step: 3, drain: nobody}", "'nobody' is not there; there are fast-1, fast-2"),
+        ("- {at_step: 3, join: {name: fast-1, type: demo-fast, gpus: 1}}", "is there already"),
+        ("- {at_step: 3, join: {name: new, type: demo-fast, gpus: 0}}", "has 0 GPUs"),
+        ("- {at_step: 3, join: {name: new, kind: demo-fast}}", "unknown key 'kind'"),
+        ("- {at_step: 3", "is not YAML"),
+    ],
+)
+def test_a_mistake_in_a_script_is_one_sentence(tmp_path, text, sentence):
+    with pytest.raises(InvalidScript) as error:
+        script(tmp_path, text)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_script_that_is_not_there_is_one_sentence(tmp_path):
+    with pytest.raises(InvalidScript, match="cannot be read: No such file"):
+        load_story(tmp_path / "none.yaml", NODES)
+
+
+def test_a_mistake_in_a_nodes_file_names_file_and_node(tmp_path):
+    path = tmp_path / "nodes.yaml"
+    path.write_text("- {name: a, type: demo-fast, gpus: many}")
+    with pytest.raises(InvalidComposition, match=r"nodes\.yaml: node 1 has gpus 'many'"):
+        load_nodes(path)
+
+
+def test_a_node_without_profile_is_refused():
+    nodes = Composition.from_json([{"name": "a", "type": "h100", "gpus": 1}])
+    with pytest.raises(InvalidScript, match=r"'h100'.*no profile; profiled are demo-fast"):
+        check_nodes(nodes, ())

@@ -1,0 +1,41 @@
+"""The last words tell what the result holds."""
+
+from __future__ import annotations
+
+from heddle_operator.demo.telling import stall_line, summary
+
+CHANGE = {"stall_s": 0.1, "restart_s": 7.0, "parts": {}}
+RESULT = {
+    "epochs": [
+        {"reason": "start", "reconfiguration": None},
+        {"reason": "join", "reconfiguration": CHANGE},
+    ],
+    "refusals": [{}],
+    "processes": [
+        {"epoch": 1, "ranks": [{"pid": 5, "started_s": 1.0}]},
+        {"epoch": 2, "ranks": [{"pid": 5, "started_s": 1.0}, {"pid": 6, "started_s": 2.0}]},
+    ],
+    "losses": [5.5, 3.2],
+    "max_loss_difference": 2e-6,
+}  # fmt: skip
+
+
+def test_what_happened_is_three_sentences():
+    moved, cost, exact = summary(RESULT)
+    assert "2 steps through 1 reconfigurations (join) and refused 1; 1 rank processes" in moved
+    assert "0.10 s, where a cold restart takes 7.0 s" in cost
+    assert "from 5.50 to 3.20" in exact
+    assert "2.0e-06, as if nothing had happened" in exact
+
+
+def test_a_loss_that_parts_from_the_reference_is_said_loudly():
+    assert "TOO MUCH" in summary({**RESULT, "max_loss_difference": 0.1})[2]
+
+
+def test_a_run_that_was_not_compared_does_not_claim_it():
+    assert summary({**RESULT, "max_loss_difference": None})[2] == "The losses were not compared."
+
+
+def test_a_stall_line_leaves_out_parts_that_cost_nothing():
+    line = stall_line("join", 0.1, {"detect_s": 0.0, "transfer_s": 0.1}, 7.0)
+    assert line.startswith("join: stall 100 ms = transfer 100; a cold restart costs 7.0 s")
