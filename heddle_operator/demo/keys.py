@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
 import termios
 import tty
@@ -41,9 +42,14 @@ def keys(on_key: Callable[[str], None]) -> Iterator[None]:
     before = termios.tcgetattr(number)
     loop = asyncio.get_running_loop()
     tty.setcbreak(number)
-    loop.add_reader(number, lambda: on_key(sys.stdin.read(1)))
+    loop.add_reader(number, _pass_on, number, on_key)
     try:
         yield
     finally:
         loop.remove_reader(number)
         termios.tcsetattr(number, termios.TCSADRAIN, before)
+
+
+def _pass_on(number: int, on_key: Callable[[str], None]) -> None:
+    for key in os.read(number, 64).decode(errors="ignore"):
+        on_key(key)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from heddle_operator.demo.run import check_nodes
@@ -9,6 +11,8 @@ from heddle_operator.demo.story import NODES, STORY, check_story, load_nodes, lo
 from heddle_operator.errors import InvalidScript
 from planner.composition import Composition
 from planner.errors import InvalidComposition
+
+EXAMPLES = Path(__file__).parents[4] / "manifests" / "examples" / "demo"
 
 
 def script(tmp_path, text):
@@ -72,3 +76,10 @@ def test_a_node_without_profile_is_refused():
     nodes = Composition.from_json([{"name": "a", "type": "h100", "gpus": 1}])
     with pytest.raises(InvalidScript, match=r"'h100'.*no profile; profiled are demo-fast"):
         check_nodes(nodes, ())
+
+
+def test_the_example_files_hold_together():
+    nodes = load_nodes(EXAMPLES / "nodes.yaml")
+    events = load_story(EXAMPLES / "script.yaml", nodes)
+    check_nodes(nodes, events)
+    assert [str(event) for event in events] == ["join third", "kill left", "join slow"]
