@@ -193,6 +193,9 @@ class RankReport(_Frozen):
     pending_epoch: int | None = Field(
         default=None, description="the epoch it is ready to switch to"
     )
+    failed_epoch: int | None = Field(
+        default=None, description="the newest epoch that it could not prepare; `error` says why"
+    )
     step: int = Field(default=0, description="completed steps of the state it holds")
     gradients_step: int | None = Field(
         default=None,

@@ -13,20 +13,21 @@ import logging
 import os
 import time
 import traceback
-from typing import Any
 
+from migration.transport import Transport
 from planner.ranks import Seat
 from planner.tensors import Tensor
 from planner.workload import ModelShape, find_model
 from worker.channel import Channel, Message
 from worker.contract import Directive, RankPhase, RankReport, StepRecord, SwitchRecord, TrainingSpec
-from worker.engine import Engine, Parts, Progress
+from worker.engine import Engine, Parts
 from worker.errors import EngineFailed
 from worker.final_weights import write_weights
 from worker.held_state import HeldState
 from worker.initial_weights import initial_rows
 from worker.preparation import Preparation
 from worker.services import Services
+from worker.standing import Standing
 from worker.switch import Switch, Undecided
 from worker.world import World
 
@@ -50,15 +51,11 @@ class Rank:
         self._channel, self._pod, self._slot, self._services = channel, pod, slot, services
         self._started_s = time.monotonic()
         self._phase: RankPhase = "starting"
-        self._epoch: int | None = None
-        self._also_epoch: int | None = None
-        self._seat: Seat | None = None
-        self._engine: Engine | None = None
+        self._standing = Standing()
         self._world: World | None = None
-        self._held: HeldState | None = None  # while no engine holds it
-        self._progress = Progress()
         self._preparation: Preparation | None = None
         self._announced: int | None = None
+        self._failed_epoch: int | None = None
         self._switch_epoch: int | None = None
         self._abort_epoch = 0
         self._spec: TrainingSpec | None = None
@@ -70,22 +67,23 @@ class Rank:
     # -------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
-        progress = self._engine.progress if self._engine else self._progress
+        standing, progress = self._standing, self._standing.progress
         report = RankReport(
             slot=self._slot,
             pid=os.getpid(),
             started_s=self._started_s,
             phase=self._phase,
-            rank=self._seat.rank if self._seat else None,
-            epoch=self._epoch,
-            also_epoch=self._also_epoch,
+            rank=standing.seat.rank if standing.seat else None,
+            epoch=standing.epoch,
+            also_epoch=standing.also_epoch,
             pending_epoch=self._announced,
+            failed_epoch=self._failed_epoch,
             step=progress.step,
             gradients_step=progress.gradients_step,
             norm_step=progress.norm[0] if progress.norm else None,
             gradient_norm=progress.norm[2] if progress.norm else None,
             error=self._error,
-            overruns=self._engine.overruns() if self._engine else 0,
+            overruns=standing.engine.overruns() if standing.engine else 0,
         )
         self._channel.send("report", rank=report.model_dump())
 
@@ -120,7 +118,7 @@ class Rank:
         directive = Directive.model_validate(message["directive"])
         if directive.phase == "abort":
             self._abort(directive.epoch)
-        elif directive.epoch > max(self._epoch or 0, self._abort_epoch):
+        elif directive.epoch > max(self._standing.epoch or 0, self._abort_epoch):
             self._prepare(directive)
             if directive.phase == "switch":
                 self._switch_epoch = directive.epoch
@@ -138,31 +136,18 @@ class Rank:
         self._error = None
         self._announced = None
         if directive.resume is not None and self._phase == "halted":
-            self._catch_up(directive.resume.step, directive.resume.gradient_norm)
+            resume = directive.resume
+            self._error = self._standing.catch_up(resume.step, resume.gradient_norm)
         self._preparation = Preparation(
             self._model(), directive, self._pod, self._slot, self._services
         )
-
-    def _catch_up(self, step: int, gradient_norm: float | None) -> None:
-        """Apply the last step if the others passed it.
-
-        Once a norm is known anywhere, all gradients are in.
-        """
-        progress = self._engine.progress if self._engine else self._progress
-        if progress.step == step - 1 and gradient_norm is not None and self._engine is not None:
-            self._engine.apply(gradient_norm)
-        elif progress.step != step and (self._engine or self._held):
-            self._error = (
-                f"the recovery asks for step {step}, this rank is at "
-                f"{progress.step} and cannot reach it"
-            )
 
     def _notice_preparation(self) -> None:
         preparation = self._preparation
         if preparation is None or preparation.running:
             return
         if preparation.error is not None:
-            self._error = preparation.error
+            self._error, self._failed_epoch = preparation.error, preparation.epoch
             self._preparation = None
             self._switch_epoch = None
             self._report()
@@ -174,7 +159,7 @@ class Rank:
         self._abort_epoch = max(self._abort_epoch, epoch)
         if self._preparation is not None and self._preparation.epoch == epoch:
             self._forget_preparation()
-            if self._engine is None and self._held is None:
+            if not self._standing.holds_state:
                 raise SystemExit(0)  # a joiner of an epoch that never came holds nothing
             self._report()
 
@@ -188,7 +173,7 @@ class Rank:
     # -- training
 
     def _train(self) -> None:
-        engine, spec = self._engine, self._spec
+        engine, spec = self._standing.engine, self._spec
         assert engine is not None
         assert spec is not None
         if engine.progress.step >= spec.steps:
@@ -206,9 +191,9 @@ class Rank:
             self._halt(error)
             return
         self._stopped_s = time.monotonic()
-        assert self._epoch is not None
+        assert self._standing.epoch is not None
         step = StepRecord(
-            epoch=self._epoch,
+            epoch=self._standing.epoch,
             step=engine.progress.step - 1,
             loss=result.loss,
             gradient_norm=result.gradient_norm,
@@ -220,9 +205,10 @@ class Rank:
             self._switch(engine.progress.step)
 
     def _finish(self, engine: Engine, spec: TrainingSpec) -> None:
-        assert self._seat is not None
+        seat = self._standing.seat
+        assert seat is not None
         if spec.output is not None:
-            write_weights(spec.output, self._model(), self._seat, engine.shards())
+            write_weights(spec.output, self._model(), seat, engine.shards())
         self._forget_preparation()
         self._become("done")
 
@@ -232,10 +218,8 @@ class Rank:
         if not self._error.startswith(
             LOST_PEER
         ):  # a peer that went away is news, not a fault of this process
-            _log.error("the world of epoch %s broke", self._epoch, exc_info=error)
-        if self._engine is not None:
-            self._progress = self._engine.progress
-        _log.warning("halted at step %d: %s", self._progress.step, self._error)
+            _log.error("the world of epoch %s broke", self._standing.epoch, exc_info=error)
+        _log.warning("halted at step %d: %s", self._standing.progress.step, self._error)
         traceback.clear_frames(
             error.__traceback__
         )  # a frame would keep a group, and so its connections, alive
@@ -289,19 +273,13 @@ class Rank:
         old_phase = self._phase
         self._become("switching")
         switch = Switch(self._model(), move, store, transport, self._services, step)
-        held = self._holdings()
+        held = self._standing.holdings(self._model())
         try:
-            if move.waits_for_boundary and self._engine is not None:
+            if move.waits_for_boundary and self._standing.engine is not None:
                 store.set(f"epoch{move.directive.epoch}/boundary", str(step))
             outcome = switch.run(held, lambda: self._told_to_abort(move.directive.epoch))
         except Undecided as error:
-            self._held, self._also_epoch = (
-                held,
-                move.directive.epoch if self._epoch is not None else None,
-            )
-            if self._epoch is None:
-                self._epoch, self._progress = move.directive.epoch, Progress(step=step)
-            self._seat = self._seat or move.seat
+            self._standing.hold_both(switch, held)
             self._halt(error)
             return
         except Exception as error:  # not voted: the old epoch stands
@@ -313,11 +291,11 @@ class Rank:
             return
         self._flip(switch, held, transport)
 
-    def _return(self, phase: RankPhase, transport: Any) -> None:
+    def _return(self, phase: RankPhase, transport: Transport) -> None:
         """Go on with the old epoch, untouched."""
         transport.close()
         self._forget_preparation()
-        if self._engine is None and self._held is None:
+        if not self._standing.holds_state:
             self._become("left")
             raise SystemExit(0)
         self._become(phase)
@@ -332,58 +310,49 @@ class Rank:
                 self._obey(message)
         return False
 
-    def _holdings(self) -> HeldState:
-        if self._held is not None:
-            return self._held
-        held = HeldState(self._model())
-        if self._engine is not None and self._seat is not None:
-            held.add_shards(self._seat, self._engine.shards())
-        return held
-
-    def _flip(self, switch: Switch, held: HeldState, transport: Any) -> None:
+    def _flip(self, switch: Switch, held: HeldState, transport: Transport) -> None:
         """The outcome is commit: from here on the state belongs to the new epoch."""
-        move, services = switch.move, self._services
-        epoch = move.directive.epoch
-        stopped_s, old_engine = (
-            self._stopped_s if self._engine or self._held else None,
-            self._engine,
-        )
+        standing = self._standing
+        stopped_s = self._stopped_s if standing.holds_state else None
         transport.close()
         self._forget_preparation()
-        self._engine, self._held, self._progress = None, held, Progress(step=switch.step)
-        self._epoch, self._also_epoch, self._seat, self._error = epoch, None, move.seat, None
-        if move.seat is None:
+        old_engine = standing.commit(switch, held)
+        self._error = None
+        if standing.seat is None:
             self._leave(switch, stopped_s)
             raise SystemExit(0)
         try:
-            services.on_phase("form")
-            self._leave_world()
-            if old_engine is not None:
-                old_engine.release()  # `held` keeps its tensors until the new engine has them
-            self._world = services.form_world(
-                switch.store, epoch, move.seat.rank, self._model(), move.plan
-            )
-            switch.lap("form")
-            services.on_phase("build")
-            self._engine = self._build(switch, held, move.seat)
-            after = HeldState(self._model())
-            after.add_shards(move.seat, self._engine.shards())
-            digest = switch.verify_after(self._world, after)
-            switch.lap("build")
-        except (
-            Exception
-        ) as error:  # the outcome stands: the new layout is held, a new epoch must be formed
-            self._engine = None
+            digest = self._form(switch, held, standing.seat, old_engine)
+        except Exception as error:  # the outcome stands: the state is held, an epoch must be formed
+            standing.engine = None
             self._halt(error)
             return
-        self._held = None
+        standing.loose = None
         self._record = self._switch_record(switch, stopped_s, digest)
         self._become("training")
 
-    def _build(self, switch: Switch, held: HeldState, seat: Seat) -> Engine:
+    def _form(self, switch: Switch, held: HeldState, seat: Seat, old_engine: Engine | None) -> str:
+        """Leave the old world, form the new one and its engine; the digest of the state in it."""
+        services, epoch = self._services, switch.move.directive.epoch
+        services.on_phase("form")
+        self._leave_world()
+        if old_engine is not None:
+            old_engine.release()  # `held` keeps its tensors until the new engine has them
+        world = services.form_world(switch.store, epoch, seat.rank, self._model(), switch.move.plan)
+        self._world = world
+        switch.lap("form")
+        services.on_phase("build")
+        engine = self._build(switch, held, seat, world)
+        self._standing.engine = engine
+        after = HeldState(self._model())
+        after.add_shards(seat, engine.shards())
+        digest = switch.verify_after(world, after)
+        switch.lap("build")
+        return digest
+
+    def _build(self, switch: Switch, held: HeldState, seat: Seat, world: World) -> Engine:
         spec = self._spec
         assert spec is not None
-        assert self._world is not None
 
         def source(tensor: Tensor) -> Parts:
             if switch.move.moves_state:
@@ -399,7 +368,7 @@ class Rank:
             )
 
         return self._services.build_engine(
-            self._model(), spec, switch.move.plan, seat, self._world, switch.step, source
+            self._model(), spec, switch.move.plan, seat, world, switch.step, source
         )
 
     def _leave(self, switch: Switch, stopped_s: float | None) -> None:

@@ -76,7 +76,7 @@ class GlooServices:
             plan=plan,
             seat=seat,
             world=world,
-            dataset=_dataset(spec.data, spec.sequence_length),
+            dataset=_dataset(spec.data, spec.sequence_length, model.vocab),
             pace=self._pace(model, spec, plan, seat),
             step=step,
             source=source,
@@ -94,8 +94,8 @@ class GlooServices:
 
 
 @functools.lru_cache(maxsize=1)
-def _dataset(prefix: str, sequence_length: int) -> Dataset:
-    return Dataset(prefix, sequence_length)
+def _dataset(prefix: str, sequence_length: int, vocab: int) -> Dataset:
+    return Dataset(prefix, sequence_length, vocab)
 
 
 def _composition(plan: Plan) -> Composition:

@@ -72,7 +72,7 @@ def train(
 
     `progress(step, loss)` is called after each.
     """
-    dataset = Dataset(spec.data, spec.sequence_length)
+    dataset = Dataset(spec.data, spec.sequence_length, model.vocab)
     weights = {
         tensor.name: initial_rows(
             spec.seed, tensor, 0, tensor.shape[tensor.dim or 0]
