@@ -119,7 +119,7 @@ def reference(training: str, steps: int, output: str | None) -> None:
     from worker.contract import TrainingSpec
     from worker.reference_engine import train
 
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)  # the tensors are small: a second thread only spins, on a busy core
     spec = TrainingSpec.model_validate_json(Path(training).read_text())
     losses, _ = train(spec, find_model(spec.model), steps)
     text = json.dumps(losses)
