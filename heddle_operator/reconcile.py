@@ -50,6 +50,7 @@ class Reconciler:
         self._stalls_s = stalls_s
         self._told: set[str] = set()
         self._last = ("", "")
+        self._recovering_since_s: float | None = None
 
     async def observe(self) -> Observed:
         """The whole picture: the cluster's part, the agents' and the planner's."""
@@ -61,6 +62,7 @@ class Reconciler:
             replies=dict(self._planning.replies),
             planning=self._planning.in_flight,
             stalls_s=self._stalls_s(),
+            recovering_since_s=self._recovering_since_s,
         )
 
     async def look(self) -> Decision:
@@ -68,6 +70,10 @@ class Reconciler:
         observed, now = await self.observe(), time.monotonic()
         decision = decide(self.job, observed, now, self._settings)
         self._on_decision(decision, observed, now)
+        if decision.phase != "Recovering":
+            self._recovering_since_s = None
+        elif self._recovering_since_s is None:
+            self._recovering_since_s = time.monotonic()
         said = (decision.phase, decision.reason)
         if said != self._last:
             LOG.info("job=%s phase=%s reason=%s", self.job.name, *said)

@@ -18,6 +18,7 @@ from heddle_operator.snapshot import EpochRecord, Observed
 from worker.contract import resume_of
 
 STILL = ("halted", "done")
+STEPS_TO_HALT = 3  # of the longest step known: one may just have begun, and it may be a slow one
 
 
 def recover(
@@ -31,8 +32,8 @@ def recover(
     """The next step after ranks of the live epoch were lost."""
     moving = [holder for holder in where.holders if holder.rank.phase not in STILL]
     if moving:
-        changed = max((observed.agents[h.pod].changed_s for h in where.holders), default=now)
-        left = changed + settings.halt_timeout_s - now
+        since_s = now if observed.recovering_since_s is None else observed.recovering_since_s
+        left = since_s + _halt_s(observed, settings) - now
         if left > 0:
             names = ", ".join(sorted({holder.pod for holder in moving}))
             return Decision((), "Recovering", f"{where.lost[0]}; waiting until {names} halt", left)
@@ -67,6 +68,13 @@ def recover(
     event = RecordEvent(f"lost-{live.epoch}", "WorkerLost", "; ".join(where.lost))
     planned = consider_plan(job, observed, now, where, settings)
     return Decision((event, *planned.actions), planned.phase, planned.reason, planned.look_again_s)
+
+
+def _halt_s(observed: Observed, settings: Settings) -> float:
+    """How long ranks may take to notice: one that computes hears of a loss only when it talks."""
+    reports = [view.report for view in observed.agents.values() if view.report is not None]
+    steps_s = [step.end_s - step.start_s for report in reports for step in report.steps]
+    return max([settings.halt_timeout_s, *(STEPS_TO_HALT * step_s for step_s in steps_s)])
 
 
 def _start_over(live: EpochRecord, where: Situation, problem: str) -> Decision:

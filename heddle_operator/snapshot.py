@@ -152,6 +152,8 @@ class Observed:
     Attributes:
         replies: plans that were answered; `planning` are those still searched for.
         stalls_s: measured stalls of this job, oldest first.
+        recovering_since_s: since when this operator has seen the job recover from a loss; one that
+            starts anew counts from its own first look.
     """
 
     nodes: tuple[ObservedNode, ...] = ()
@@ -161,6 +163,7 @@ class Observed:
     replies: Mapping[PlanKey, PlanReply] = field(default_factory=dict)
     planning: frozenset[PlanKey] = frozenset()
     stalls_s: tuple[float, ...] = ()
+    recovering_since_s: float | None = None
 
     @property
     def next_epoch(self) -> int:

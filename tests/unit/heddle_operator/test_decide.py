@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from heddle_operator.actions import AdoptPlan, CreatePod, DeletePod, RequestPlan, SendDirective
@@ -103,6 +105,22 @@ def test_a_killed_node_costs_no_step_that_was_applied():
     directive = cluster.agents["tiny-b-0"].directive
     assert directive.resume.step == survivor.step
     assert directive.layouts.keys() == {1}
+
+
+def test_a_rank_that_has_not_heard_of_a_loss_yet_is_not_stuck_until_the_time_to_halt_is_over():
+    operator, cluster = running("a", "b")
+    before = cluster.snapshot()
+    cluster.kill_node("a")
+    after = cluster.snapshot()
+    still_training = {name: view for name, view in before.agents.items() if name in after.agents}
+    observed = replace(after, agents=still_training)
+    now = cluster.now + 1000  # no report has changed for long: the survivor trained in peace
+    first = decide(operator.job, observed, now)
+    assert (first.actions, first.phase) == ((), "Recovering")
+    later = decide(operator.job, replace(observed, recovering_since_s=now), now + 14)
+    assert not later.actions
+    last = decide(operator.job, replace(observed, recovering_since_s=now), now + 16)
+    assert [action.name for action in last.actions] == ["tiny-b-0"]
 
 
 def test_a_rank_that_died_is_replaced_on_its_gpu():
