@@ -1,8 +1,9 @@
-"""Every kind of process is killed in every part of a change: the job goes on, and its curve is exact.
+"""Every kind of process is killed in every part of a change: the job goes on, exactly.
 
-One job under the real decision loop, with real pods on this machine.  A node joins or is drained; all ranks stop at the part
-in question; a process is killed there; the ranks go on.  Whatever the outcome of that change, the job must train on, and
-after all kills the whole curve must be that of one plain process.
+One job under the real decision loop, with real pods on this machine.  A node joins or is drained;
+all ranks stop at the part in question; a process is killed there; the ranks go on.  Whatever the
+outcome of that change, the job must train on, and after all kills the whole curve must be that of
+one plain process.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 LOG = logging.getLogger(__name__)
 PARTS = ("prepare", "drain", "transfer", "verify", "vote", "form", "build")
 KINDS = ("rank", "agent", "fork_server", "store")
-STEADY_S = 60.0
+STEADY_S = 180.0  # a pod that was killed imports torch again, on a machine that others use too
 TOLERANCE = 1e-5
 
 
@@ -50,11 +51,16 @@ def job(data: Path) -> dict[str, object]:
         "spec": {
             "model": {"name": "tiny-llama"},
             "data": {"path": str(data)},
-            # A low rate: hundreds of steps must stay comparable, and a lost or doubled step still shows.
-            "training": {"globalBatch": 16, "sequenceLength": 128, "learningRate": 5e-5, "warmupSteps": 0},
+            # A low rate: hundreds of steps stay comparable, and a lost or doubled step still shows.
+            "training": {
+                "globalBatch": 16, "sequenceLength": 128, "learningRate": 5e-5, "warmupSteps": 0,
+            },
             "steps": 100_000,
             "elastic": {
-                "minHolders": 2, "minGainPercent": 0.1, "joinDebounceSeconds": 0, "cooldownSeconds": 0,
+                "minHolders": 2,
+                "minGainPercent": 0.1,
+                "joinDebounceSeconds": 0,
+                "cooldownSeconds": 0,
             },
         },
     }  # fmt: skip
@@ -109,7 +115,7 @@ class Run:
         )
 
     async def steady(self) -> Observed:
-        """Training on the plan for exactly the nodes that are there, and two steps further than now."""
+        """Training on the plan for just the nodes that are there, two steps further than now."""
         start = max(self.steps, default=0)
 
         def claim(observed: Observed, decision: Decision) -> bool:
@@ -137,7 +143,10 @@ async def running(folder: Path, data: Path) -> AsyncIterator[Run]:
 
 
 def victim(observed: Observed, kind: str, turn: int) -> int:
-    """The pid of a process of this kind on the pod whose turn it is; the store is the one that the change meets at."""
+    """The pid of a process of this kind, on the pod whose turn it is.
+
+    The store is the one that the change meets at.
+    """
     views = [observed.agents[name] for name in sorted(observed.agents)]
     reports = [view.report for view in views if view.report is not None and view.report.ranks]
     record = observed.epochs[-1]
