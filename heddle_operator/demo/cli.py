@@ -91,7 +91,8 @@ def _options(
         story = load_story(script, composition)
     check_story(story, composition, str(script or "of the demo"))
     check_nodes(composition, story)
-    return DemoOptions(composition, story, steps or (10 * STEPS if interactive else STEPS), seed)
+    wanted = steps or (10 * STEPS if interactive else STEPS)
+    return DemoOptions(composition, story, wanted, seed, is_patient=script is None)
 
 
 def _fits_live() -> bool:

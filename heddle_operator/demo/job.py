@@ -31,7 +31,7 @@ def demo_job(steps: int, seed: int) -> HeddleJob:
                     "globalBatch": GLOBAL_BATCH,
                     "sequenceLength": SEQUENCE_LENGTH,
                     "seed": seed,
-                    "learningRate": 1e-3,
+                    "learningRate": 3e-4,
                     "warmupSteps": 50,
                     "epsilon": 1e-6,
                     "betas": [0.9, 0.95],

@@ -45,13 +45,19 @@ PATIENCE_S = 120.0  # without a step the run is given up
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What a user chose."""
+    """What a user chose.
+
+    Attributes:
+        is_patient: an event waits until the one before has been dealt with; a user's own script
+            does not, so that it can kill a node in the middle of a change.
+    """
 
     nodes: Composition
     story: tuple[Event, ...]
     steps: int
     seed: int
     evaluations: int = EVALUATIONS
+    is_patient: bool = False
 
 
 def check_nodes(nodes: Composition, story: tuple[Event, ...]) -> None:
@@ -213,7 +219,16 @@ class DemoRun:
         if step > before:
             self._stepped_s = time.monotonic()
         while self._left and self._left[0].at_step <= step and step:
+            if self.options.is_patient and not self._is_settled():
+                break
             self.apply_event(self._left.pop(0))
+
+    def _is_settled(self) -> bool:
+        """Whether the loop is at rest: the newest epoch trains and no node is being left."""
+        leaving = any(node.leaving_at_s is not None for node in self.cluster.nodes.values())
+        newest = self.recorder.epochs[-1] if self.recorder.epochs else None
+        is_live = newest is not None and newest.outcome == "live"
+        return is_live and not leaving and self.recorder.reason.startswith("kept")
 
     def _take_decision(self, decision: Decision, observed: Observed, now: float) -> None:
         if decision.reason != self.recorder.reason:
