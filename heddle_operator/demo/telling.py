@@ -53,7 +53,9 @@ def summary(result: Mapping[str, Any]) -> tuple[str, ...]:
             f"The loss fell from {losses[0]:.2f} to {losses[-1]:.2f} and differs from "
             f"one process of plain torch by at most {difference:.1e}, {held}."
         )
-    return (moved, f"{worst}{cost}, and no byte came from a checkpoint.", exact)
+    reads = result["checkpoint_reads"]
+    source = "no byte" if not reads else f"the state of {reads} ranks"
+    return (moved, f"{worst}{cost}, and {source} came from a checkpoint.", exact)
 
 
 def _survivors(result: Mapping[str, Any]) -> int:

@@ -17,6 +17,7 @@ RESULT = {
     ],
     "losses": [5.5, 3.2],
     "max_loss_difference": 2e-6,
+    "checkpoint_reads": 0,
 }  # fmt: skip
 
 
