@@ -260,8 +260,10 @@ class DemoRun:
         try:
             _, said = await process.communicate()
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.communicate()  # its pipes must not outlive the loop
         if process.returncode:
             words = said.decode(errors="replace").strip().splitlines()
             raise ProcessFailed(
