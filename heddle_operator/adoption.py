@@ -6,10 +6,13 @@ Source: design, section 5.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from heddle_operator.actions import Action, AdoptPlan, RecordEvent, RequestPlan
 from heddle_operator.api import HeddleJob
 from heddle_operator.decision import Decision, Phase, sooner
 from heddle_operator.eligibility import debounce_left_s, is_reachable, leaving_nodes, usable_nodes
+from heddle_operator.modes import follow_choice, recommend
 from heddle_operator.replan import backoff_s, expected_change_s, expected_stall_s, judge
 from heddle_operator.settings import Settings
 from heddle_operator.situation import Situation
@@ -17,6 +20,8 @@ from heddle_operator.snapshot import EpochRecord, Observed, PlanReply
 from planner.composition import Composition
 from planner.plan import Plan
 from worker.contract import Reason
+
+NODES_TOLD = 3  # unusable nodes that a sentence names
 
 
 def consider_plan(
@@ -43,12 +48,11 @@ def consider_plan(
     )
     again = debounce_left_s(job, observed, now)
     if composition.gpus < job.spec.elastic.min_gpus:
-        return Decision(
-            (),
-            phase,
-            f"waiting: {composition.gpus} GPUs are usable, minGPUs is {job.spec.elastic.min_gpus}",
-            again,
-        )
+        return Decision((), phase, _too_few(job, observed, composition), again)
+    if job.spec.elastic.mode == "Manual" and reason in ("start", "join"):
+        followed = follow_choice(job, observed, composition, reason, live)
+        if followed is not None:
+            return replace(followed, look_again_s=sooner(followed.look_again_s, again))
     if reason == "join" and live is not None and composition == live.composition:
         return Decision((), phase, "kept: the plan is the one found for these nodes", again)
     request = RequestPlan(composition, live.plan if live else None)
@@ -87,6 +91,8 @@ def _judge(
         return Decision(
             _tell_refusal(live, reply, composition, verdict.reason), phase, verdict.reason, again
         )
+    if job.spec.elastic.mode == "Recommend" and reason == "join":
+        return recommend(reply, composition, verdict.reason, again)
     wait = _hold_s(job, observed, now, reason, live, settings)
     if wait > 0:
         return Decision(
@@ -99,6 +105,18 @@ def _judge(
         f"epoch {adopt.epoch} ({reason}): {verdict.reason}",
     )
     return Decision((adopt, event), "Preparing", verdict.reason, again)
+
+
+def _too_few(job: HeddleJob, observed: Observed, composition: Composition) -> str:
+    """That there are too few GPUs, with what keeps the others from being used."""
+    sentence = (
+        f"waiting: {composition.gpus} GPUs are usable, minGPUs is {job.spec.elastic.min_gpus}"
+    )
+    unusable = [f"{node} {why}" for node, why in observed.unusable]
+    if not unusable:
+        return sentence
+    more = f" and {len(unusable) - NODES_TOLD} more" if len(unusable) > NODES_TOLD else ""
+    return f"{sentence} ({'; '.join(unusable[:NODES_TOLD])}{more})"
 
 
 def _tell_refusal(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
@@ -25,6 +25,8 @@ from worker.contract import TrainingSpec
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[float, Field(ge=0)]
+MAX_NAME = 42  # leaves 21 of a host name's 63 characters for node and ordinal
+Mode = Literal["Auto", "Recommend", "Manual"]
 
 
 class _Section(BaseModel):
@@ -42,9 +44,20 @@ class Metadata(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?$")]
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
     namespace: str = "default"
     uid: str = ""
+    generation: int = 0
+
+    @field_validator("name")
+    @classmethod
+    def _leaves_room(cls, name: str) -> str:
+        if len(name) > MAX_NAME:
+            raise ValueError(
+                f"{name!r} has {len(name)} characters; at most {MAX_NAME} are allowed, because the "
+                "names of pods and ConfigMaps are made from it"
+            )
+        return name
 
 
 class Model(_Section):
@@ -106,9 +119,14 @@ class GpuTypes(_Section):
 
 
 class Elastic(_Section):
-    """How the job follows the cluster."""
+    """How the job follows the cluster.
 
-    mode: Literal["Auto"] = "Auto"
+    Attributes:
+        mode: Auto moves where it pays.  Recommend plans and says, Manual follows `planRef`; both
+            move by themselves only when GPUs are lost or about to be.
+    """
+
+    mode: Mode = "Auto"
     min_gpus: Count = Field(default=1, alias="minGPUs")
     max_gpus: Count | None = Field(default=None, alias="maxGPUs")
     gpu_types: GpuTypes = GpuTypes()
@@ -116,7 +134,7 @@ class Elastic(_Section):
     min_gain_percent: NotNegative = 2.0
     join_debounce_seconds: NotNegative = 5.0
     cooldown_seconds: NotNegative = 30.0
-    leave_on_cordon: Literal[False] = False
+    leave_on_cordon: bool = False
 
     @model_validator(mode="after")
     def _limits(self) -> Elastic:
@@ -144,7 +162,7 @@ class JobSpec(_Section):
     output: Output | None = None
     planner: PlannerSpec = PlannerSpec()
     elastic: Elastic = Elastic()
-    plan_ref: None = None
+    plan_ref: str | None = None
     worker: WorkerTemplate = WorkerTemplate()
     suspend: Literal[False] = False
 
@@ -156,6 +174,14 @@ class HeddleJob(_Section):
     kind: Literal["HeddleJob"]
     metadata: Metadata
     spec: JobSpec
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_status(cls, data: object) -> object:
+        """The status is the operator's own writing, never its input."""
+        if isinstance(data, Mapping):
+            return {key: value for key, value in data.items() if key != "status"}
+        return data
 
     @property
     def name(self) -> str:
@@ -198,9 +224,6 @@ _NOT_YET = {
     "spec.planner.recompute": "only recompute none is supported yet",
     "spec.planner.method": "only method auto is supported yet",
     "spec.planner.objective": "only objective throughput is supported yet",
-    "spec.elastic.mode": "only mode Auto is supported yet",
-    "spec.elastic.leaveOnCordon": "leaving on cordon is not supported yet; drain the node instead",
-    "spec.planRef": "plans of your own are not supported yet; leave it null",
     "spec.suspend": "suspending is not supported yet; delete the job instead",
 }
 

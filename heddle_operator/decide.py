@@ -15,7 +15,7 @@ from heddle_operator.decision import Decision, sooner
 from heddle_operator.formation import abort_stale, form_epoch
 from heddle_operator.membership import directive_of
 from heddle_operator.recovery import recover
-from heddle_operator.release import all_pods, failed_pods, release_pods
+from heddle_operator.release import all_pods, failed_pods, release_pods, stuck_pods
 from heddle_operator.settings import Settings
 from heddle_operator.situation import Situation, rank_at, report_of, situation
 from heddle_operator.snapshot import EpochRecord, Observed
@@ -45,7 +45,11 @@ def decide(
         )
     where = situation(observed, now, settings)
     decision = _next_step(job, observed, now, where, settings)
-    tidy: tuple[Action, ...] = (*failed_pods(observed), *abort_stale(job, observed, where))
+    tidy: tuple[Action, ...] = (
+        *failed_pods(observed),
+        *stuck_pods(observed),
+        *abort_stale(job, observed, where),
+    )
     doubt = settings.unreachable_grace_s if where.doubtful else None
     return Decision(
         (*tidy, *decision.actions),

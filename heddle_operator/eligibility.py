@@ -24,7 +24,7 @@ def leaving_nodes(observed: Observed, hosting: Iterable[str] = ()) -> frozenset[
         noticed = (
             view is not None and view.report is not None and view.report.leaving_at_s is not None
         )
-        if pod.name in live and (pod.deleting or noticed):
+        if pod.name in live and (pod.deleting or pod.notice or noticed):
             found.add(pod.node)
     return frozenset(found)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from heddle_operator.actions import Action, CloseEpoch, SealEpoch, SendDirective
 from heddle_operator.api import HeddleJob
-from heddle_operator.decision import Decision
+from heddle_operator.decision import Decision, sooner
 from heddle_operator.eligibility import leaving_nodes
 from heddle_operator.holdings import lost_piece
 from heddle_operator.membership import (
     choose_store,
     directive_of,
+    gpus_needed,
     members_of,
     missing_pods,
     pods_of_node,
@@ -102,6 +103,9 @@ def _gathering_fault(
     for node in record.plan.nodes:
         if node in leaving:
             return f"node {node} is leaving"
+        fault = _start_fault(record, observed, node, now, settings)
+        if fault:
+            return fault
         for pod in pods_of_node(observed, node):
             if pod.created_s >= record.adopted_s and is_pod_lost(observed, pod.name, now, settings):
                 return f"pod {pod.name} failed"
@@ -110,6 +114,36 @@ def _gathering_fault(
                 report and report.ready
             ):
                 return f"pod {pod.name} is not ready after {settings.pod_timeout_s:g} s"
+    return ""
+
+
+def _start_fault(
+    record: EpochRecord, observed: Observed, node: str, now: float, settings: Settings
+) -> str:
+    """What keeps a node's pods from starting, once it has been waited for long enough."""
+    free = next(seen.gpus for seen in observed.nodes if seen.name == node)
+    pods = pods_of_node(observed, node)
+    starting = [pod for pod in pods if pod.phase == "pending"]
+    needed = gpus_needed(record.plan, node)
+    if free < needed and (starting or sum(pod.gpus for pod in pods) < needed):
+        return f"node {node} has {free} free GPUs now, the plan needs {needed}"
+    trouble = start_trouble(record, observed, node)
+    since = max([record.adopted_s, *(pod.created_s for pod in starting)])
+    return trouble if now - since > settings.pod_problem_s else ""
+
+
+def start_trouble(record: EpochRecord, observed: Observed, node: str = "") -> str:
+    """What keeps pods of an epoch (or of one node of it) from starting, in words; "" if nothing."""
+    nodes = {node} if node else set(record.plan.nodes)
+    for pod in observed.pods:
+        view = observed.agents.get(pod.name)
+        problem = pod.problem or (view.problem if view else "")
+        if pod.node in nodes and problem:
+            return f"pod {pod.name}: {problem}"
+    names = {pod.name for pod in observed.pods}
+    for refused in observed.refusals:
+        if refused.name not in names:
+            return f"pod {refused.name} is refused: {refused.message}"
     return ""
 
 
@@ -170,19 +204,26 @@ def _gather(
 ) -> Decision:
     """Create the pods, wait until their agents are ready, seal."""
     created = missing_pods(job, record, observed)
+    trouble = start_trouble(record, observed)
     if created:
+        refused = {r.name: r.at_s + settings.refusal_pause_s - now for r in observed.refusals}
+        waits = [refused[pod.name] for pod in created if refused.get(pod.name, 0.0) > 0]
         return Decision(
-            created,
+            tuple(pod for pod in created if refused.get(pod.name, 0.0) <= 0),
             "Preparing",
-            f"epoch {record.epoch} needs {len(created)} more pods",
-            settings.pod_timeout_s,
+            trouble or f"epoch {record.epoch} needs {len(created)} more pods",
+            sooner(settings.pod_timeout_s, *waits),
         )
     holders = where.holders
+    absent = _absent_holders(record, where)
+    if absent:
+        return Decision((), "Preparing", f"waiting for {absent}", settings.unreachable_grace_s)
     members = members_of(record.plan, observed, holders)
     waiting = sorted({m.pod for m in members or () if not _is_ready(observed, m.pod)})
     if members is None or waiting or where.doubtful:
         names = ", ".join(waiting or where.doubtful) or "pods"
-        return Decision((), "Preparing", f"waiting for {names}", settings.unreachable_grace_s)
+        reason = trouble or f"waiting for {names}"
+        return Decision((), "Preparing", reason, settings.unreachable_grace_s)
     stale = [pod.name for pod in observed.pods if _follows_aborted(observed, pod.name)]
     if stale:
         return Decision((), "Preparing", f"waiting for {stale[0]} to give up an aborted epoch", 1.0)
@@ -204,6 +245,17 @@ def _gather(
         (SealEpoch(record.epoch, seal),),
         "Preparing",
         f"epoch {record.epoch} is complete: all pods are ready",
+    )
+
+
+def _absent_holders(record: EpochRecord, where: Situation) -> str:
+    """A pod whose ranks train but cannot be asked: a change without them would lose their state."""
+    if record.reason in ("start", "loss") or where.live is None or where.live.seal is None:
+        return ""
+    present = {(holder.pod, holder.rank.slot) for holder in where.holders}
+    members = where.live.seal.members
+    return next(
+        (m.pod for m in members if m.rank is not None and (m.pod, m.slot) not in present), ""
     )
 
 

@@ -7,6 +7,8 @@ Source: worker/contract.py.
 
 from __future__ import annotations
 
+import hashlib
+
 from heddle_operator.actions import CreatePod
 from heddle_operator.api import HeddleJob
 from heddle_operator.eligibility import leaving_nodes
@@ -16,12 +18,29 @@ from planner.plan import Plan
 from planner.ranks import RankMap
 from worker.contract import Directive, DirectivePhase, Member, RankReport
 
+MAX_HOST_NAME = 63  # a longer name of a pod is not its host name any more
+
 
 def pods_of_node(observed: Observed, node: str) -> tuple[ObservedPod, ...]:
     """The job's pods of a node in GPU order."""
     return tuple(
         sorted((pod for pod in observed.pods if pod.node == node), key=lambda pod: pod.ordinal)
     )
+
+
+def pod_name(job: str, node: str, ordinal: int) -> str:
+    """The name of a pod: the same for the same place, and never longer than a host name may be."""
+    name = f"{job}-{node}-{ordinal}"
+    if len(name) <= MAX_HOST_NAME:
+        return name
+    digest = hashlib.blake2b(node.encode(), digest_size=4).hexdigest()
+    room = MAX_HOST_NAME - len(f"{job}--{digest}-{ordinal}")
+    return f"{job}-{node[: max(0, room)].strip('-.')}-{digest}-{ordinal}".replace("--", "-")
+
+
+def gpus_needed(plan: Plan, node: str) -> int:
+    """How many GPUs of a node, counted from 0, the plan reaches into."""
+    return 1 + max(gpu for placed in plan.placement if placed.node == node for gpu in placed.gpus)
 
 
 def missing_pods(job: HeddleJob, record: EpochRecord, observed: Observed) -> tuple[CreatePod, ...]:
@@ -34,15 +53,16 @@ def missing_pods(job: HeddleJob, record: EpochRecord, observed: Observed) -> tup
     wanted = []
     for node in record.plan.nodes:
         pods = pods_of_node(observed, node)
-        needed = 1 + max(
-            gpu for placed in record.plan.placement if placed.node == node for gpu in placed.gpus
-        )
+        needed = gpus_needed(record.plan, node)
         covered = sum(pod.gpus for pod in pods)
         if covered < needed:
             ordinal = pods[-1].ordinal + 1 if pods else 0
             wanted.append(
                 CreatePod(
-                    f"{job.name}-{node}-{ordinal}", node, ordinal, max(free[node], needed) - covered
+                    pod_name(job.name, node, ordinal),
+                    node,
+                    ordinal,
+                    max(free[node], needed) - covered,
                 )
             )
     return tuple(wanted)

@@ -1,4 +1,4 @@
-"""Which pods go: failed ones, those on leaving nodes once state has moved, idle ones later.
+"""Which pods go: failed and stuck ones, those on leaving nodes once state has moved, idle ones.
 
 Invariant: no pod that hosts a rank of the live or the pending epoch is ever deleted here.
 """
@@ -22,6 +22,18 @@ def failed_pods(observed: Observed) -> tuple[DeletePod, ...]:
     )
 
 
+def stuck_pods(observed: Observed) -> tuple[DeletePod, ...]:
+    """Pods that cannot start and that no open epoch waits for: they only hold a place in queues."""
+    wanted = {
+        node for record in observed.epochs if record.outcome == "open" for node in record.plan.nodes
+    }
+    return tuple(
+        DeletePod(pod.name, f"it cannot start: {pod.problem}")
+        for pod in observed.pods
+        if pod.phase == "pending" and pod.problem and not pod.deleting and pod.node not in wanted
+    )
+
+
 def all_pods(observed: Observed, why: str) -> tuple[DeletePod, ...]:
     """Every pod, at the end of the job."""
     return tuple(DeletePod(pod.name, why) for pod in observed.pods if not pod.deleting)
@@ -40,7 +52,8 @@ def release_pods(
         report = report_of(observed, pod.name)
         if pod.name in hosting or pod.name in holding or pod.deleting or pod.phase == "failed":
             continue
-        noticed = pod.node in leaving or (report is not None and report.leaving_at_s is not None)
+        told = report is not None and report.leaving_at_s is not None
+        noticed = pod.node in leaving or told or bool(pod.notice)
         since = max(live.closed_s or now, pod.created_s)
         wait = since + job.spec.elastic.cooldown_seconds - now
         if noticed or wait <= 0:

@@ -13,6 +13,9 @@ class Settings:
         unreachable_grace_s: an agent that does not answer for so long counts as lost, unless its
             pod ended before.
         pod_timeout_s: a pod must be ready so long after it was created (image pull, imports).
+        pod_problem_s: a pod that cannot start (its image is not there, it fits nowhere, a quota is
+            exceeded) is waited for so long; the old plan trains on meanwhile.
+        refusal_pause_s: a pod that the cluster refused to create is tried again after so long.
         prepare_timeout_s: all members must be prepared so long after the epoch was sealed.
         halt_timeout_s: ranks of a broken world halt by themselves; longer than the 10 s of torch's
             time-outs.
@@ -29,6 +32,8 @@ class Settings:
 
     unreachable_grace_s: float = 2.0
     pod_timeout_s: float = 600.0
+    pod_problem_s: float = 60.0
+    refusal_pause_s: float = 5.0
     prepare_timeout_s: float = 60.0
     halt_timeout_s: float = 15.0
     expected_change_s: float = 600.0

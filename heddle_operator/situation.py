@@ -67,7 +67,7 @@ def situation(observed: Observed, now: float, settings: Settings) -> Situation:
         live,
         pending,
         holders,
-        _lost(observed, live, pending),
+        _lost(observed, live, pending) or _vanished(observed, live, now, settings),
         tuple(
             name for name in sorted(observed.agents) if _is_doubtful(observed, name, now, settings)
         ),
@@ -139,6 +139,27 @@ def _lost(
         what = _what_happened(observed, member, live, excused)
         if what:
             found.append(f"rank {member.rank} on {member.node} {what}")
+    return tuple(found)
+
+
+def _vanished(
+    observed: Observed, live: EpochRecord | None, now: float, settings: Settings
+) -> tuple[str, ...]:
+    """What happened if nobody is left who could tell: all ranks are silent, their nodes not ready.
+
+    While any rank answers, it is the ranks that tell of a loss: they halt when a peer dies.
+    """
+    members = [m for m in live.seal.members if m.rank is not None] if live and live.seal else []
+    ready = {node.name for node in observed.nodes if node.is_ready}
+    found = []
+    for member in members:
+        view = observed.agents.get(member.pod)
+        silent = view is None or view.report is None or view.unreachable_since_s is not None
+        if not silent or member.node in ready:
+            return ()
+        if not is_pod_lost(observed, member.pod, now, settings):
+            return ()
+        found.append(f"rank {member.rank} on {member.node} went with its node")
     return tuple(found)
 
 

@@ -28,6 +28,7 @@ class ObservedNode:
         gpus: free for the job, its own pods' GPUs included.
         joined_at_s: when it became usable.
         leaving_at_s: it got a notice and will be gone then; None: it stays.
+        is_ready: its kubelet answers; ranks on a node that is not ready may be gone unsaid.
     """
 
     name: str
@@ -37,6 +38,7 @@ class ObservedNode:
     leaving_at_s: float | None = None
     link_domain: str = "default"
     speed_factor: float = 1.0
+    is_ready: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class ObservedPod:
         ordinal: counts the job's pods of one node; their GPUs are the node's, in that order.
         address: host:port of its agent, once that listens.
         deleting: it got its notice.
+        notice: why its GPUs must be left, in words (one is sick); "" while they need not.
+        problem: why it does not start, in words (an image that is not there); "" while it may.
     """
 
     name: str
@@ -57,6 +61,8 @@ class ObservedPod:
     address: str | None = None
     deleting: bool = False
     created_s: float = 0.0
+    notice: str = ""
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +115,42 @@ class AgentView:
         report: the newest one; it may be older than the failure that `unreachable_since_s` tells
             of.
         changed_s: when its version last grew, by the operator's clock.
+        problem: why it cannot be understood, in words (it is of another version); "" if it can.
     """
 
     pod: str
     report: Report | None
     unreachable_since_s: float | None = None
     changed_s: float = 0.0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPod:
+    """The cluster refused to create a pod.
+
+    Attributes:
+        message: its own words (a quota is exceeded).
+        at_s: when it was last tried.
+    """
+
+    name: str
+    message: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenPlan:
+    """What the ConfigMap that `planRef` names holds.
+
+    Attributes:
+        plan: None if it holds none.
+        problem: why there is none, in words.
+    """
+
+    name: str
+    plan: Plan | None
+    problem: str = ""
 
 
 class PlanKey(NamedTuple):
@@ -154,6 +190,9 @@ class Observed:
         stalls_s: measured stalls of this job, oldest first.
         recovering_since_s: since when this operator has seen the job recover from a loss; one that
             starts anew counts from its own first look.
+        unusable: nodes with GPUs that the job cannot use, and why, for people.
+        refusals: pods that the cluster refused to create.
+        chosen: the plan that `planRef` names; None where the job names none.
     """
 
     nodes: tuple[ObservedNode, ...] = ()
@@ -164,6 +203,9 @@ class Observed:
     planning: frozenset[PlanKey] = frozenset()
     stalls_s: tuple[float, ...] = ()
     recovering_since_s: float | None = None
+    unusable: tuple[tuple[str, str], ...] = ()
+    refusals: tuple[RefusedPod, ...] = ()
+    chosen: ChosenPlan | None = None
 
     @property
     def next_epoch(self) -> int:

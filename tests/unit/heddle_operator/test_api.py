@@ -54,8 +54,9 @@ def test_training_settings_default_as_in_the_workers_contract():
         ("spec.training.precision", "bf16", "only fp32 is supported yet (found 'bf16')"),
         ("spec.training.epochs", 3, "spec.training.epochs: a HeddleJob has no such field"),
         ("spec.planner.zero", 1, "only ZeRO stage 0 is supported yet (found 1)"),
-        ("spec.elastic.mode", "Manual", "only mode Auto is supported yet (found 'Manual')"),
-        ("spec.planRef", "mine", "plans of your own are not supported yet"),
+        ("spec.elastic.mode", "Never", "'Auto', 'Recommend' or 'Manual' (found 'Never')"),
+        ("spec.planRef", 7, "spec.planRef: "),
+        ("metadata.name", "a" * 43, "has 43 characters; at most 42 are allowed"),
         ("spec.suspend", True, "suspending is not supported yet"),
         ("spec.data", {"builtin": "text", "path": "x"}, "exactly one of `builtin` and `path`"),
         ("spec.data.tokenizer", "t", "tokenizers are not supported yet"),
@@ -95,3 +96,12 @@ def test_a_gpu_type_without_profile_is_refused():
     check_gpu_types(job, ("h100",))
     with pytest.raises(InvalidJob, match=r"'h100'.*no profile; profiled are demo-fast"):
         check_gpu_types(job, ("demo-fast",))
+
+
+@pytest.mark.parametrize("mode", ["Auto", "Recommend", "Manual"])
+def test_every_mode_is_read(mode):
+    assert load_job(changed("spec.elastic.mode", mode)).spec.elastic.mode == mode
+
+
+def test_the_status_of_an_object_from_the_cluster_is_no_input():
+    assert load_job({**JOB, "status": {"phase": "Running"}}) == load_job(JOB)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from heddle_operator.membership import members_of, missing_pods, seats_on_pods
+import re
+
+import pytest
+
+from heddle_operator.membership import members_of, missing_pods, pod_name, seats_on_pods
 from heddle_operator.situation import Holder
 from heddle_operator.snapshot import EpochRecord, Observed, ObservedPod
 from planner.composition import Composition, Node
@@ -52,3 +56,19 @@ def test_holders_without_a_seat_come_last_and_keep_both_their_layouts():
     assert [m.rank for m in members] == [0, 1, 2, None]
     assert [m.holds for m in members] == [None, None, 3, 3]
     assert members[-1].also_holds == 4
+
+
+@pytest.mark.parametrize(
+    "node",
+    ["a", "ip-10-0-128-200.eu-central-1.compute.internal", "n" * 253, "x" * 20 + ".-" * 30],
+    ids=["short", "of a cloud", "longest", "with dots where it is cut"],
+)
+def test_the_name_of_a_pod_is_a_host_name_whatever_its_node_is_called(node):
+    names = {pod_name("j" * 42, node, ordinal) for ordinal in (0, 1, 11)}
+    assert len(names) == 3
+    assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name) for name in names)
+    assert all(len(name) <= 63 for name in names)
+
+
+def test_nodes_whose_names_are_cut_alike_have_pods_of_different_names():
+    assert pod_name("j" * 42, "n" * 60 + "a", 0) != pod_name("j" * 42, "n" * 60 + "b", 0)
