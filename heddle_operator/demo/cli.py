@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,7 @@ NARROW = 80  # columns below which the live view does not fit
     show_default=True,
     help="Of the weights, the data order and the search.",
 )
+@click.option("--rank-entry", hidden=True, help="module:function of a rank process, for tests.")
 def demo(
     headless: bool,
     output: str,
@@ -57,11 +59,13 @@ def demo(
     picture: Path | None,
     steps: int | None,
     seed: int,
+    rank_entry: str | None,
 ) -> None:
     """Watch a training job move while nodes join, are drained and die.
 
     A small language model trains on emulated GPUs; its state moves from rank to rank, and nothing
-    restarts.  Takes two to three minutes.
+    restarts.  Takes two to three minutes.  Ends with status 1 if the losses leave the curve of one
+    plain process.
     """
     click.echo(
         "heddle demo: emulated GPUs, a real training job; Ctrl-C ends it and all its processes.",
@@ -70,12 +74,18 @@ def demo(
     sys.stdout.flush()
     if interactive and not sys.stdin.isatty():
         raise click.UsageError("--interactive reads keys, and standard input is no terminal")
+    from heddle_operator.demo.telling import is_exact
+
     options = _options(nodes, script, steps, seed, interactive)
+    if rank_entry is not None:
+        options = replace(options, rank_entry=rank_entry)
     is_live = not (headless or output == "json") and _fits_live()
     if picture is not None and not picture.parent.is_dir():
         raise click.UsageError(f"--picture {picture}: the folder {picture.parent} does not exist")
     result, run = _run(options, is_live, interactive, output == "json")
     _finish(result, run, output, picture)
+    if not is_exact(result) and not run.has_quit:
+        sys.exit(1)
 
 
 def _options(

@@ -50,6 +50,7 @@ class DemoOptions:
     Attributes:
         is_patient: an event waits until the one before has been dealt with; a user's own script
             does not, so that it can kill a node in the middle of a change.
+        rank_entry: `module:function` of a rank process; None: the real one.
     """
 
     nodes: Composition
@@ -58,6 +59,7 @@ class DemoOptions:
     seed: int
     evaluations: int = EVALUATIONS
     is_patient: bool = False
+    rank_entry: str | None = None
 
 
 def check_nodes(nodes: Composition, story: tuple[Event, ...]) -> None:
@@ -101,7 +103,16 @@ class DemoRun:
         token_file = directory / "token"
         token_file.write_text(token)
         token_file.chmod(0o600)
-        self.cluster = LocalCluster(self.job.name, self.run_id, directory, token_file, self._wake)
+        command = (sys.executable, "-m", "worker", "agent")
+        entry = ("--rank-entry", options.rank_entry) if options.rank_entry else ()
+        self.cluster = LocalCluster(
+            self.job.name,
+            self.run_id,
+            directory,
+            token_file,
+            self._wake,
+            agent_command=(*command, *entry),
+        )
         self._agents = Agents(token, self._wake, REPORT_WAIT_S, self._take_report)
         workload = self.job.workload
         self._planning = Planning(

@@ -58,6 +58,13 @@ def summary(result: Mapping[str, Any]) -> tuple[str, ...]:
     return (moved, f"{worst}{cost}, and {source} came from a checkpoint.", exact)
 
 
+def is_exact(result: Mapping[str, Any]) -> bool:
+    """Whether every step was compared, and none left the curve of one plain process."""
+    difference = result["max_loss_difference"]
+    compared = len(result["losses"]) == len(result["reference_losses"])
+    return compared and difference is not None and difference <= TOLERANCE
+
+
 def _survivors(result: Mapping[str, Any]) -> int:
     seen: dict[tuple[int, float], int] = {}
     for epoch in result["processes"]:
