@@ -1,9 +1,9 @@
 """Emulated devices: a rank computes really and then waits until its profiled time has passed.
 
-The rank keeps a due time, when the emulated device would be done; real work that is faster is
-hidden, so Python and gloo
-overheads do not add up.  This validates the runtime and the schedule against the simulation, not
-the profile: a result made this way is called emulated.
+The rank keeps a due time, when the emulated device would be done; devices that meet tell each other
+theirs.  Real work that is faster is hidden, so Python and gloo overheads do not add up.  This
+validates the runtime and the schedule against the simulation, not the profile: a result made this
+way is called emulated.
 Source: design, "Emulated devices".
 """
 
@@ -14,6 +14,7 @@ from typing import Protocol
 
 from planner.cost import RankTimes
 
+HIDDEN_S = 0.02  # work between two steps, reports and data, that the device's clock does not see
 OVERRUN = 1.05  # a stage that takes this much longer than its profile is counted
 
 
@@ -31,8 +32,11 @@ class Pace(Protocol):
     def backward(self) -> None:
         """One micro-batch went backward."""
 
-    def link(self, direction: int) -> None:
-        """A message passed the edge to the previous (-1) or the next (+1) stage."""
+    def due(self) -> float | None:
+        """When the emulated device will be free; None on a real one, and outside a step."""
+
+    def link(self, direction: int, met_at: float) -> None:
+        """A message passes to the previous (-1) or the next (+1) stage, from `met_at` on."""
 
     def arrival(self) -> float:
         """When this rank has all its gradients, by the emulated device."""
@@ -55,7 +59,10 @@ class RealPace:
     def backward(self) -> None:
         """Nothing to do."""
 
-    def link(self, direction: int) -> None:
+    def due(self) -> None:
+        """A real device has no clock of its own."""
+
+    def link(self, direction: int, met_at: float) -> None:
         """Nothing to do."""
 
     def arrival(self) -> float:
@@ -76,8 +83,9 @@ class EmulatedPace:
         self.overruns = 0
 
     def begin(self) -> None:
-        """Start the device's clock at the step's beginning."""
-        self._due = max(self._due, time.monotonic()) if self._in_step else time.monotonic()
+        """Start a step where the last one ended; what a busy machine lost is not made up for."""
+        now = time.monotonic()
+        self._due = self._due if now - self._due < HIDDEN_S else now
         self._in_step = True
 
     def forward(self) -> None:
@@ -88,14 +96,14 @@ class EmulatedPace:
         """Wait until the backward pass would be done."""
         self._work(self._times.backward_s)
 
-    def link(self, direction: int) -> None:
-        """Wait until the message would have passed.
+    def due(self) -> float | None:
+        """The device's clock; None outside a step, where the engine sends its start-up messages."""
+        return self._due if self._in_step else None
 
-        Nothing outside a step (the engine's own start-up messages).
-        """
-        if self._in_step:
-            self._due = max(self._due, time.monotonic())
-            self._wait(self._times.to_next_s if direction > 0 else self._times.to_previous_s)
+    def link(self, direction: int, met_at: float) -> None:
+        """Wait until the message would have passed, counted from when both devices were free."""
+        self._due = met_at
+        self._wait(self._times.to_next_s if direction > 0 else self._times.to_previous_s)
 
     def arrival(self) -> float:
         """The due time after the last backward pass."""

@@ -17,7 +17,7 @@ async def run_pod(settings: AgentSettings, port: int, exit_with_parent: bool) ->
     Return the exit status.
     """
     agent = Agent(settings)
-    runner = web.AppRunner(application(agent), shutdown_timeout=0.2)
+    runner = web.AppRunner(application(agent), shutdown_timeout=0.2, access_log=None)
     await runner.setup()
     site = web.TCPSite(runner, settings.host, port)
     await site.start()

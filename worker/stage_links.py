@@ -32,14 +32,35 @@ class StageLinks:
 
     def send(self, tensor: torch.Tensor, stage: int, async_op: bool = False) -> None:  # noqa: ARG002 # DeepSpeed's call
         """Send to a neighbour stage; blocks until the peers receive."""
-        for sender, receiver in link_pairs(self._seat.tp_ranks, self._seat.pipeline.ranks[stage]):
-            if sender == self._seat.rank:
-                dist.send(tensor.contiguous(), receiver)
-        self._pace.link(stage - self._seat.stage)
+        peers = self._peers(self._seat.tp_ranks, self._seat.pipeline.ranks[stage])
+        for peer in peers:
+            dist.send(tensor.contiguous(), peer)
+        self._pass(peers, stage)
 
     def recv(self, tensor: torch.Tensor, stage: int, async_op: bool = False) -> None:  # noqa: ARG002 # DeepSpeed's call
         """Receive from a neighbour stage into `tensor`."""
-        for sender, receiver in link_pairs(self._seat.pipeline.ranks[stage], self._seat.tp_ranks):
-            if receiver == self._seat.rank:
-                dist.recv(tensor, sender)
-        self._pace.link(stage - self._seat.stage)
+        peers = self._peers(self._seat.pipeline.ranks[stage], self._seat.tp_ranks)
+        for peer in peers:
+            dist.recv(tensor, peer)
+        self._pass(peers, stage)
+
+    def _peers(self, source: tuple[int, ...], target: tuple[int, ...]) -> list[int]:
+        """The other ends of this rank's messages from stage to stage."""
+        pairs = link_pairs(source, target)
+        me = self._seat.rank
+        return [other for pair in pairs if me in pair for other in pair if other != me]
+
+    def _pass(self, peers: list[int], stage: int) -> None:
+        """Let an emulated device wait until both ends are there and the message has passed."""
+        due = self._pace.due()
+        if due is None:
+            return
+        mine = torch.tensor([due], dtype=torch.float64)
+        for peer in peers:
+            theirs = torch.zeros_like(mine)
+            sent = dist.isend(mine, peer)
+            dist.recv(theirs, peer)
+            if sent is not None:
+                sent.wait()
+            due = max(due, theirs.item())
+        self._pace.link(stage - self._seat.stage, due)
