@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.heddle-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup format check test test-fast bench demo
+.PHONY: help setup format check test test-fast bench demo kube-assets cluster cluster-down
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Create .venv and install the locked dependencies (VENV=PATH: elsewhere)
 
@@ -60,3 +60,12 @@ bench: $(STAMP) ## Measure the stall of join, drain and loss; writes to docs/res
 
 demo: $(STAMP) ## Train a small model while nodes join and leave; no GPU, no cluster
 	@$(BIN)/heddle demo
+
+kube-assets: $(STAMP) ## Build the binaries of a real Kubernetes into the user's cache, once
+	@$(BIN)/python -m tests.cluster assets
+
+cluster: kube-assets ## Start a real Kubernetes with emulated GPUs; needs root
+	@$(BIN)/python -m tests.cluster up
+
+cluster-down: $(STAMP) ## End what `make cluster` started; nothing of it is left
+	@$(BIN)/python -m tests.cluster down

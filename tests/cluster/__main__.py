@@ -1,0 +1,159 @@
+"""The command line of the harness: `python -m tests.cluster`.
+
+Invariant: an error that a user can cause ends in one sentence on stderr and exit code 2.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from planner.errors import HeddleError
+from tests.cluster.assets import KUBERNETES_VERSION, Assets
+from tests.cluster.build import build_assets
+from tests.cluster.cluster import Cluster
+from tests.cluster.configuration import NodeSpec
+from tests.cluster.record import Record
+
+ROOT = Path(__file__).parents[2]
+NODES = ("n1:4:demo-fast", "n2:4:demo-fast", "n3:4:demo-slow")
+FAULTS: dict[str, tuple[Callable[[Cluster, str], None], str]] = {
+    "power-off": (Cluster.power_off, "Fail the power of a node."),
+    "cut": (Cluster.cut, "Cut the cable of a node; its pods go on."),
+    "cut-api": (Cluster.cut_api, "Cut a node off the API server only."),
+    "cut-peers": (Cluster.cut_peers, "Cut a node off the other nodes only."),
+    "restart-kubelet": (Cluster.restart_kubelet, "Kill and start a node's kubelet."),
+    "heal": (Cluster.heal, "Undo every cut of a node; switch its power on."),
+}
+
+at = click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    default=ROOT / ".cache" / "cluster",
+    help="Where the cluster keeps everything; by default .cache/cluster of the repository.",
+)
+
+
+class NodeType(click.ParamType[NodeSpec]):
+    """A node as one writes it on the command line."""
+
+    name = "NAME:GPUS:TYPE"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> NodeSpec:
+        """Read it; says what is wrong with it and what would be right."""
+        if isinstance(value, NodeSpec):
+            return value
+        name, _, rest = str(value).partition(":")
+        gpus, _, gpu_type = rest.partition(":")
+        if not (name and gpus.isdigit() and gpu_type):
+            self.fail(f"{value} is not NAME:GPUS:TYPE, such as n1:4:demo-fast", param, ctx)
+        return NodeSpec(name, int(gpus), gpu_type)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cluster() -> None:
+    """A real Kubernetes with emulated GPUs on this machine, in namespaces of its own."""
+
+
+@cluster.command()
+def assets() -> None:
+    """Build the binaries of Kubernetes, once."""
+    found = Assets.of(os.environ)
+    build_assets(found, say=click.echo)
+    click.echo(f"The binaries of Kubernetes are in {found.root}.")
+
+
+@cluster.command()
+@at
+@click.option(
+    "--node",
+    "nodes",
+    multiple=True,
+    default=NODES,
+    type=NodeType(),
+    help=f"A node; may be repeated. By default {' '.join(NODES)}.",
+)
+def up(folder: Path, nodes: tuple[NodeSpec, ...]) -> None:
+    """Start a cluster that stays until it is told to end."""
+    started = time.monotonic()
+    made = Cluster.start(nodes, folder, tied=False)
+    took_s = time.monotonic() - started
+    binaries = ":".join(str(made.assets.path(name).parent) for name in ("kubectl", "helm"))
+    command = f"{sys.executable} -m tests.cluster"
+    click.echo(
+        f"Kubernetes {KUBERNETES_VERSION} with {len(nodes)} nodes of emulated GPUs is up, "
+        f"{took_s:.1f} s. Use it:\n"
+        f"  export KUBECONFIG={made.kubeconfig} PATH={binaries}:$PATH\n"
+        "  kubectl get nodes --label-columns nvidia.com/gpu.product\n"
+        "Let things happen to it:\n"
+        f"  {command} add n4:2:demo-slow\n"
+        f"  {command} {'|'.join(FAULTS)} n2\n"
+        f"  {command} sick-gpu n1 0\n"
+        "End it, leaving nothing behind: make cluster-down"
+    )
+
+
+@cluster.command()
+@at
+def down(folder: Path) -> None:
+    """End the cluster; nothing of it is left."""
+    if not Record.exists(folder):
+        click.echo(f"No cluster runs in {folder}.")
+        return
+    Cluster.open(folder).close()
+    click.echo("The cluster has ended; nothing of it is left.")
+
+
+@cluster.command()
+@at
+@click.argument("node", type=NodeType())
+def add(folder: Path, node: NodeSpec) -> None:
+    """Let NODE join, and wait until its GPUs can be had."""
+    Cluster.open(folder).add_node(node.name, node.gpus, node.gpu_type)
+
+
+@cluster.command("sick-gpu")
+@at
+@click.argument("node")
+@click.argument("index", type=int)
+def sick_gpu(folder: Path, node: str, index: int) -> None:
+    """Let the GPU with this index fall sick."""
+    Cluster.open(folder).sick_gpu(node, index)
+
+
+def _fault(name: str, act: Callable[[Cluster, str], None], text: str) -> None:
+    @cluster.command(name, help=text)
+    @at
+    @click.argument("node")
+    def command(folder: Path, node: str) -> None:
+        act(Cluster.open(folder), node)
+
+
+for _name, (_act, _help) in FAULTS.items():
+    _fault(_name, _act, _help)
+
+
+def main() -> None:
+    """Run the command; never a traceback for what a user did."""
+    try:
+        status = cluster(standalone_mode=False)
+    except HeddleError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(2)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(130)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+if __name__ == "__main__":
+    main()
