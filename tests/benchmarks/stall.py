@@ -20,18 +20,17 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+STEPS = 80
 GOALS_S = {"join": 0.3, "drain": 0.3, "loss": 1.5}
 
 
 def run_demo() -> dict[str, Any]:
     """One run of the demo; its last line is the result."""
-    command = [
-        str(Path(sys.executable).parent / "heddle"),
-        "demo",
-        "--headless",
-        "--output",
-        "json",
-    ]
+    heddle = str(Path(sys.executable).parent / "heddle")
+    here = Path(__file__).parent
+    command = [heddle, "demo", "--headless", "--output", "json", "--steps", str(STEPS)]
+    command += ["--nodes", str(here / "stall_nodes.yaml")]
+    command += ["--script", str(here / "stall_script.yaml")]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
     )

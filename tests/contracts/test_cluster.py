@@ -14,7 +14,9 @@ from heddle_operator.local.cluster import LocalCluster
 from heddle_operator.local.processes import RUN_MARK, processes_with
 from heddle_operator.wake import Wake
 from planner.composition import Composition, Node
-from tests.fakes.cluster import FakeCluster, a_job, fake_plan
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.operator import a_job
+from tests.fakes.planner import fake_plan
 
 JOB = a_job()
 NODES = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 2)))

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def test_survivors_keep_pid_and_start_time(result: Result) -> None:
         {(rank["pid"], rank["started_s"]) for rank in entry["ranks"]}
         for entry in result["processes"]
     ]
-    for before, after in zip(by_epoch, by_epoch[1:], strict=False):
+    for before, after in pairwise(by_epoch):
         assert before & after
 
 

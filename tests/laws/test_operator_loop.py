@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from heddle_operator.decide import decide
 from heddle_operator.errors import ClusterConflict
-from tests.fakes.cluster import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job
 
 NODES = ("a", "b", "c", "d")
 PICK = st.integers(0, 7)

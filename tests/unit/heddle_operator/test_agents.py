@@ -10,7 +10,8 @@ from heddle_operator.agents import Agents
 from heddle_operator.snapshot import ObservedPod
 from heddle_operator.wake import Wake
 from planner.composition import Composition, Node
-from tests.fakes.cluster import a_job, fake_plan
+from tests.fakes.operator import a_job
+from tests.fakes.planner import fake_plan
 from worker.contract import Directive, Refusal, Report
 
 TOKEN = "secret"

@@ -9,7 +9,7 @@ import pytest
 from heddle_operator.actions import AdoptPlan, CreatePod, DeletePod, RequestPlan, SendDirective
 from heddle_operator.decide import decide
 from heddle_operator.snapshot import Observed
-from tests.fakes.cluster import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job
 
 
 def running(*nodes, as_pipeline=False, **elastic):

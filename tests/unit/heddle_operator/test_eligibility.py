@@ -5,7 +5,8 @@ from __future__ import annotations
 from heddle_operator.eligibility import debounce_left_s, leaving_nodes, usable_nodes
 from heddle_operator.snapshot import Observed, ObservedNode, ObservedPod
 from planner.composition import Composition, Node
-from tests.fakes.cluster import a_job, fake_plan
+from tests.fakes.operator import a_job
+from tests.fakes.planner import fake_plan
 
 LIVE = fake_plan(Composition((Node("z", "demo-fast", 1),)), a_job().workload)
 

@@ -10,7 +10,7 @@ from heddle_operator.actions import CloseEpoch, CreatePod, DeletePod
 from heddle_operator.decide import decide
 from heddle_operator.settings import Settings
 from heddle_operator.snapshot import RefusedPod
-from tests.fakes.cluster import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job
 
 LIMITS = Settings()
 

@@ -7,7 +7,8 @@ from heddle_operator.membership import members_of
 from heddle_operator.situation import Holder
 from heddle_operator.snapshot import EpochRecord, Observed, ObservedPod, Seal
 from planner.composition import Composition, Node
-from tests.fakes.cluster import MODEL, a_job, fake_plan
+from tests.fakes.operator import a_job
+from tests.fakes.planner import MODEL, fake_plan
 from worker.contract import RankReport
 
 PODS = tuple(ObservedPod(f"tiny-{n}-0", n, 0, 1, "running") for n in "ab")

@@ -10,7 +10,8 @@ from heddle_operator.membership import members_of, missing_pods, pod_name, seats
 from heddle_operator.situation import Holder
 from heddle_operator.snapshot import EpochRecord, Observed, ObservedPod
 from planner.composition import Composition, Node
-from tests.fakes.cluster import a_job, fake_plan
+from tests.fakes.operator import a_job
+from tests.fakes.planner import fake_plan
 from worker.contract import RankReport
 
 NODES = Composition((Node("a", "demo-fast", 2), Node("b", "demo-fast", 1)))

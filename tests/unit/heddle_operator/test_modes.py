@@ -10,7 +10,8 @@ from heddle_operator.actions import AdoptPlan, RecordEvent
 from heddle_operator.decide import decide
 from heddle_operator.snapshot import ChosenPlan
 from planner.composition import Composition, Node
-from tests.fakes.cluster import FakeOperator, a_cluster, a_job, fake_plan
+from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.planner import fake_plan
 
 AB = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 1)))
 

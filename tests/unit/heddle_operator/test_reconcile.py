@@ -7,7 +7,7 @@ import asyncio
 from heddle_operator.actions import AdoptPlan
 from heddle_operator.reconcile import Reconciler
 from heddle_operator.settings import Settings
-from tests.fakes.cluster import a_cluster, a_job
+from tests.fakes.operator import a_cluster, a_job
 
 
 class Effects:

@@ -9,7 +9,8 @@ from heddle_operator.errors import ClusterConflict
 from heddle_operator.records import EpochRecords
 from heddle_operator.snapshot import Seal
 from planner.composition import Composition, Node
-from tests.fakes.cluster import a_job, fake_plan
+from tests.fakes.operator import a_job
+from tests.fakes.planner import fake_plan
 
 NODES = Composition((Node("a", "demo-fast", 1),))
 ADOPT = AdoptPlan(1, fake_plan(NODES, a_job().workload), "start", NODES)

@@ -9,7 +9,8 @@ from heddle_operator.replan import backoff_s, expected_change_s, expected_stall_
 from heddle_operator.settings import Settings
 from heddle_operator.snapshot import EpochRecord, PlanReply
 from planner.composition import Composition, Node
-from tests.fakes.cluster import a_job, fake_plan
+from tests.fakes.operator import a_job
+from tests.fakes.planner import fake_plan
 
 ONE = Composition((Node("a", "demo-fast", 1),))
 TWO = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 1)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heddle_operator.settings import Settings
 from heddle_operator.situation import situation
-from tests.fakes.cluster import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job
 
 
 def running(*nodes):

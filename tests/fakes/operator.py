@@ -1,0 +1,83 @@
+"""The operator over the fake cluster, pass by pass, and the objects that its tests start from."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from heddle_operator.actions import (
+    RecordEvent,
+)
+from heddle_operator.api import HeddleJob, load_job
+from heddle_operator.decide import DEFAULTS, decide
+from heddle_operator.decision import Decision
+from heddle_operator.errors import ClusterConflict
+from heddle_operator.settings import Settings
+from tests.fakes.cluster import FakeCluster
+
+
+class FakeOperator:
+    """The loop without effects: observe, decide, apply."""
+
+    def __init__(self, job: HeddleJob, cluster: FakeCluster, settings: Settings = DEFAULTS) -> None:
+        self.job = job
+        self.cluster = cluster
+        self.settings = settings
+        self.decision = Decision((), "Pending", "")
+
+    def look(self) -> Decision:
+        """One pass; a lost race is forgotten, as the next pass sees it."""
+        cluster = self.cluster
+        self.decision = decide(self.job, cluster.snapshot(), cluster.now, self.settings)
+        for action in self.decision.actions:
+            with contextlib.suppress(ClusterConflict):
+                cluster.do(action)
+        return self.decision
+
+    def run(self, until: Callable[[Decision], bool], passes: int = 60) -> Decision:
+        """Pass and tick until the decision is as wanted."""
+        for _ in range(passes):
+            if until(self.look()):
+                return self.decision
+            self.cluster.tick()
+        raise AssertionError(
+            f"after {passes} passes: {self.decision.phase}, {self.decision.reason}"
+        )
+
+    def settle(self, passes: int = 60) -> Decision:
+        """Pass and tick until nothing is left to do and no time-out is near."""
+        quiet = 0
+        for _ in range(passes):
+            busy = [a for a in self.look().actions if not isinstance(a, RecordEvent)]
+            quiet = 0 if busy else quiet + 1
+            if quiet >= 4 and self.decision.phase in ("Running", "Complete", "Failed"):
+                return self.decision
+            self.cluster.tick()
+        raise AssertionError(f"not settled: {self.decision.phase}, {self.decision.reason}")
+
+
+def a_job(**elastic: object) -> HeddleJob:
+    """A job on the tiny model that follows the cluster at once, unless told otherwise."""
+    wishes = {"joinDebounceSeconds": 0, "cooldownSeconds": 0, **elastic}
+    return load_job(
+        {
+            "apiVersion": "heddle.dev/v1alpha1",
+            "kind": "HeddleJob",
+            "metadata": {"name": "tiny"},
+            "spec": {
+                "model": {"name": "tiny-llama"},
+                "data": {"builtin": "text"},
+                "training": {"globalBatch": 32, "sequenceLength": 128},
+                "steps": 1000,
+                "elastic": wishes,
+            },
+        }
+    )
+
+
+def a_cluster(job: HeddleJob, *nodes: str, as_pipeline: bool = False) -> FakeCluster:
+    """A cluster with nodes of one GPU each."""
+    cluster = FakeCluster(job.name, job.workload, as_pipeline)
+    for node in nodes:
+        cluster.add_node(node)
+    return cluster

@@ -1,0 +1,31 @@
+"""A planner that needs no profile: one replica a GPU, or one pipeline through all."""
+
+from __future__ import annotations
+
+from planner.composition import Composition
+from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
+from planner.workload import MODELS, Workload
+
+SPEEDS = {"demo-fast": 2.0, "demo-slow": 0.01}
+MODEL = MODELS["tiny-llama"]
+
+
+def fake_plan(composition: Composition, workload: Workload, as_pipeline: bool = False) -> Plan:
+    """One replica on each GPU, or one pipeline through as many GPUs as there are layers."""
+    places = [(n, gpu) for n in composition.nodes for gpu in range(n.gpus)]
+    if as_pipeline:
+        places = places[: workload.model.layers]
+        share, more = divmod(workload.model.layers, len(places))
+        stages = tuple(Stage(n.gpu_type, 1, share + (s < more)) for s, (n, _) in enumerate(places))
+        placement = [PlacedStage(0, 0, s, n.name, (gpu,)) for s, (n, gpu) in enumerate(places)]
+        return Plan((FilledTemplate(stages, 1, (workload.global_batch,)),), tuple(placement))
+    places = places[: workload.global_batch]
+    share, more = divmod(workload.global_batch, len(places))
+    templates = tuple(
+        FilledTemplate((Stage(n.gpu_type, 1, workload.model.layers),), 1, (share + (t < more),))
+        for t, (n, _) in enumerate(places)
+    )
+    return Plan(
+        templates,
+        tuple(PlacedStage(t, 0, 0, n.name, (gpu,)) for t, (n, gpu) in enumerate(places)),
+    )
