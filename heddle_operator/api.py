@@ -25,6 +25,7 @@ from worker.contract import TrainingSpec
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[float, Field(ge=0)]
+API_VERSION = "heddle.dev/v1alpha1"
 MAX_NAME = 42  # leaves 21 of a host name's 63 characters for node and ordinal
 Mode = Literal["Auto", "Recommend", "Manual"]
 

@@ -18,6 +18,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "demo": ("heddle_operator.demo.cli:demo", "Watch a job move while nodes join, leave and die."),
     "plan": ("planner.cli:plan", "Search the best plan for a set of GPUs."),
     "price": ("planner.cli:price", "Price a plan: seconds, memory, bubble."),
+    "operator": ("heddle_operator.operator_cli:operator", "What runs in a cluster once."),
+    "status": ("heddle_operator.status_cli:status", "Show the jobs of a cluster."),
+    "logs": ("heddle_operator.status_cli:logs", "Show the logs of a job's ranks."),
     "data": ("worker.cli:data", "Make datasets."),
     "worker": ("worker.cli:worker", "What runs in a worker pod."),
 }

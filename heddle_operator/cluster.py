@@ -25,4 +25,5 @@ class Cluster(Protocol):
 
         Raises:
             ClusterConflict: the record was written otherwise before; look again.
+            ClusterUnavailable: it was not done, and may be done later.
         """

@@ -17,6 +17,12 @@ class ClusterConflict(OperatorError):
     retryable = True
 
 
+class ClusterUnavailable(OperatorError):
+    """The cluster did not do what was asked, and may do it later; the old plan trains on."""
+
+    retryable = True
+
+
 class InvalidScript(OperatorError):
     """A script of the demo is wrong; the message names the event."""
 

@@ -108,7 +108,7 @@ def _gathering_fault(
             return fault
         for pod in pods_of_node(observed, node):
             if pod.created_s >= record.adopted_s and is_pod_lost(observed, pod.name, now, settings):
-                return f"pod {pod.name} failed"
+                return f"pod {pod.name} failed" + (f": {pod.problem}" if pod.problem else "")
             report = report_of(observed, pod.name)
             if now - max(pod.created_s, record.adopted_s) > settings.pod_timeout_s and not (
                 report and report.ready

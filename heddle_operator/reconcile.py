@@ -16,14 +16,15 @@ from heddle_operator.agents import Agents
 from heddle_operator.api import HeddleJob
 from heddle_operator.cluster import Cluster
 from heddle_operator.decide import decide
-from heddle_operator.decision import Decision
-from heddle_operator.errors import ClusterConflict
+from heddle_operator.decision import Decision, sooner
+from heddle_operator.errors import ClusterConflict, ClusterUnavailable
 from heddle_operator.planning import Planning
 from heddle_operator.settings import Settings
 from heddle_operator.snapshot import Observed
 from heddle_operator.wake import Wake
 
 LOG = logging.getLogger(__name__)
+RETRY_S = 1.0  # what could not be done is tried again after so long
 
 
 class Reconciler:
@@ -39,6 +40,7 @@ class Reconciler:
         settings: Settings,
         on_decision: Callable[[Decision, Observed, float], None] = lambda *_: None,
         stalls_s: Callable[[], tuple[float, ...]] = tuple,
+        on_event: Callable[[RecordEvent], None] = lambda _: None,
     ) -> None:
         self.job = job
         self._cluster = cluster
@@ -48,6 +50,7 @@ class Reconciler:
         self._settings = settings
         self._on_decision = on_decision
         self._stalls_s = stalls_s
+        self._on_event = on_event
         self._told: set[str] = set()
         self._last = ("", "")
         self._recovering_since_s: float | None = None
@@ -78,8 +81,9 @@ class Reconciler:
         if said != self._last:
             LOG.info("job=%s phase=%s reason=%s", self.job.name, *said)
             self._last = said
-        for action in decision.actions:
-            await self._apply(action)
+        done = [await self._apply(action) for action in decision.actions]
+        if not all(done):
+            return replace(decision, look_again_s=sooner(decision.look_again_s, RETRY_S))
         return decision
 
     async def run(self) -> Decision:
@@ -93,7 +97,8 @@ class Reconciler:
                 return decision
             await self._wake.wait(decision.look_again_s)
 
-    async def _apply(self, action: Action) -> None:
+    async def _apply(self, action: Action) -> bool:
+        """Do one thing; False if it could not be done now."""
         match action:
             case SendDirective():
                 self._agents.send(action.pod, action.directive)
@@ -103,9 +108,14 @@ class Reconciler:
                 if action.key not in self._told:
                     self._told.add(action.key)
                     LOG.info("job=%s %s", self.job.name, action)
+                    self._on_event(action)
             case _:
                 try:
                     await self._cluster.apply(action)
                 except ClusterConflict as error:
                     LOG.info("job=%s %s", self.job.name, error)
+                except ClusterUnavailable as error:
+                    LOG.warning("job=%s not done: %s: %s", self.job.name, action, error)
+                    return False
                 self._wake.set()
+        return True

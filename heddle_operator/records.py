@@ -6,6 +6,7 @@ Source: design, section 5, "Adoption is one atomic write".
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from heddle_operator.actions import AdoptPlan, CloseEpoch, SealEpoch
@@ -49,31 +50,13 @@ class EpochRecords:
                 return self._close(action, now)
 
     def _adopt(self, action: AdoptPlan, now: float) -> EpochRecord:
-        newest = max(self._records, default=0)
-        if action.epoch <= newest:
-            raise ClusterConflict(
-                f"epoch {action.epoch} was adopted already; the newest is {newest}"
-            )
-        record = EpochRecord(action.epoch, action.plan, action.reason, action.composition, now)
-        return self._put(record)
+        return self._put(adopted(self.all, action, now))
 
     def _seal(self, action: SealEpoch) -> EpochRecord:
-        record = self._get(action.epoch)
-        if record.seal is not None or record.outcome != "open":
-            raise ClusterConflict(f"epoch {action.epoch} was sealed or closed already")
-        return self._put(replace(record, seal=action.seal))
+        return self._put(sealed(self._get(action.epoch), action))
 
     def _close(self, action: CloseEpoch, now: float) -> EpochRecord:
-        record = self._get(action.epoch)
-        if record.outcome == action.outcome:
-            return record
-        if action.outcome not in _NEXT[record.outcome]:
-            raise ClusterConflict(
-                f"epoch {action.epoch} is {record.outcome}; it cannot become {action.outcome}"
-            )
-        return self._put(
-            replace(record, outcome=action.outcome, closed_s=now, message=action.message)
-        )
+        return self._put(closed(self._get(action.epoch), action, now))
 
     def _get(self, epoch: int) -> EpochRecord:
         if epoch not in self._records:
@@ -83,3 +66,41 @@ class EpochRecords:
     def _put(self, record: EpochRecord) -> EpochRecord:
         self._records[record.epoch] = record
         return record
+
+
+def adopted(records: Iterable[EpochRecord], action: AdoptPlan, now: float) -> EpochRecord:
+    """The record of a new epoch.
+
+    Raises:
+        ClusterConflict: its number is not above all others.
+    """
+    newest = max((record.epoch for record in records), default=0)
+    if action.epoch <= newest:
+        raise ClusterConflict(f"epoch {action.epoch} was adopted already; the newest is {newest}")
+    return EpochRecord(action.epoch, action.plan, action.reason, action.composition, now)
+
+
+def sealed(record: EpochRecord, action: SealEpoch) -> EpochRecord:
+    """The record with its seal.
+
+    Raises:
+        ClusterConflict: it is sealed or closed.
+    """
+    if record.seal is not None or record.outcome != "open":
+        raise ClusterConflict(f"epoch {action.epoch} was sealed or closed already")
+    return replace(record, seal=action.seal)
+
+
+def closed(record: EpochRecord, action: CloseEpoch, now: float) -> EpochRecord:
+    """The record with its outcome; the same one if it has that outcome already.
+
+    Raises:
+        ClusterConflict: it has another outcome that cannot become this one.
+    """
+    if record.outcome == action.outcome:
+        return record
+    if action.outcome not in _NEXT[record.outcome]:
+        raise ClusterConflict(
+            f"epoch {action.epoch} is {record.outcome}; it cannot become {action.outcome}"
+        )
+    return replace(record, outcome=action.outcome, closed_s=now, message=action.message)

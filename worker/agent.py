@@ -138,9 +138,9 @@ class Agent:
     def notice(self) -> None:
         """SIGTERM: train on until released or shortly before the grace ends.
 
-        End at once if no rank is left.
+        End at once if no rank has anything left to train.
         """
-        if self._live_ranks():
+        if self._unfinished_ranks():
             self.leaving_at_s = time.monotonic() + self.settings.grace_s
             asyncio.get_running_loop().call_later(
                 max(0.0, self.settings.grace_s - RELEASE_BEFORE_S), self.stop
@@ -222,8 +222,7 @@ class Agent:
         error = process.error or (process.report.error if process.report else None)
         self._exits.append(RankExit(slot=process.slot, pid=pid, code=code, at_s=at_s, error=error))
         self._fork_missing_ranks()
-        if self.leaving_at_s is not None and not self._live_ranks():
-            self.stop()
+        self._end_if_finished()
 
     def _hear(self, process: _Process, message: dict[str, Any]) -> None:
         kind = message["type"]
@@ -236,6 +235,7 @@ class Agent:
             return
         if kind == "report":
             process.report = RankReport.model_validate(message["rank"])
+            self._end_if_finished()
         elif kind == "switch":
             self._switches.append(SwitchRecord.model_validate(message["record"]))
         elif kind == "store":
@@ -246,6 +246,17 @@ class Agent:
 
     def _live_ranks(self) -> set[int]:
         return {process.slot for process in self._processes.values() if process.slot is not None}
+
+    def _unfinished_ranks(self) -> set[int]:
+        """Ranks that somebody may still need: all but those that trained the last step."""
+        finished = {
+            p.slot for p in self._processes.values() if p.report and p.report.phase == "done"
+        }
+        return self._live_ranks() - finished
+
+    def _end_if_finished(self) -> None:
+        if self.leaving_at_s is not None and not self._unfinished_ranks():
+            self.stop()
 
     # -- directives
 

@@ -139,9 +139,13 @@ def data() -> None:
     "--input",
     "inputs",
     multiple=True,
-    required=True,
     type=click.Path(),
     help="A text file or a folder; repeatable.",
+)
+@click.option(
+    "--builtin",
+    type=click.Choice(("text",)),
+    help="A text that is always there: the sources of Python's standard library.",
 )
 @click.option(
     "--output", required=True, type=click.Path(), help="Prefix of the .bin/.idx pair to write."
@@ -153,10 +157,21 @@ def data() -> None:
     help="A tokenizer.json; bytes are the tokens without it.",
 )
 def prepare(
-    inputs: tuple[str, ...], output: str, max_bytes: int | None, tokenizer: str | None
+    inputs: tuple[str, ...],
+    builtin: str | None,
+    output: str,
+    max_bytes: int | None,
+    tokenizer: str | None,
 ) -> None:
     """Make a Megatron .bin/.idx pair from text."""
+    import sysconfig
+
     from worker.data_prepare import prepare as write
+
+    if bool(inputs) == (builtin is not None):
+        raise click.UsageError("give either --input or --builtin")
+    if builtin is not None:
+        inputs = (sysconfig.get_paths()["stdlib"],)
 
     click.echo(
         write(

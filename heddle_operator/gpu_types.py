@@ -1,0 +1,76 @@
+"""Which type of GPU a node has: one name for what vendors and clouds call differently.
+
+Invariant: a name never loses what a plan depends on (memory, form factor): `a100` alone is no type.
+Source: NVIDIA GPU feature discovery's labels, the labels of clouds, and SkyPilot's canonical names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+TYPE_KEY = "heddle.dev/gpu-type"  # label or annotation of a node; it trumps all others
+_PRODUCT = "nvidia.com/gpu.product"
+_LABELS = (
+    _PRODUCT,
+    "amd.com/gpu.product-name",
+    "cloud.google.com/gke-accelerator",
+    "karpenter.k8s.aws/instance-gpu-name",
+    "eks.amazonaws.com/instance-gpu-name",
+    "k8s.amazonaws.com/accelerator",
+    "karpenter.azure.com/sku-gpu-name",
+    "gpu.nvidia.com/model",
+    "gpu.nvidia.com/class",
+    "nebius.com/gpu-name",
+    "skypilot.co/accelerator",
+)
+_MEMORY_LABELS = ("nvidia.com/gpu.memory", "karpenter.k8s.aws/instance-gpu-memory")  # MiB
+# Sliced GPUs are no devices to plan for: their speed depends on who else runs on them.
+_SLICED = re.compile(r"-SHARED$|-MIG-", re.IGNORECASE)
+_WORDS = re.compile(r"[^a-z0-9]+")
+_NOISE = {
+    *("nvidia", "tesla", "amd", "instinct", "geforce", "generation", "server", "edition"),
+    *("hbm2", "hbm2e", "hbm3", "hbm3e"),
+}  # fmt: skip
+_GB = re.compile(r"^(\d+)gb$")
+# Models that were sold with more than one memory size: MiB up to which it is the smaller one.
+_SIZES = {"a100": ((48_000, "40"), (96_000, "80")), "v100": ((20_000, "16"), (40_000, "32"))}
+# Models with one size, whose size some names repeat.
+_ONE_SIZE = {"h100": "80", "h200": "141", "b200": "180", "l40s": "48", "t4": "16", "l4": "24"}
+
+
+def gpu_type_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> tuple[str, str]:
+    """The GPU type of a node, or why it has none.
+
+    Returns:
+        (type, ""), or ("", why not in words).
+    """
+    chosen = annotations.get(TYPE_KEY) or labels.get(TYPE_KEY)
+    if chosen:
+        return chosen, ""
+    found = next((labels[key] for key in _LABELS if labels.get(key)), "")
+    if not found:
+        return "", f"has no label that tells its GPU type; set {TYPE_KEY}"
+    if _SLICED.search(found):
+        return "", f"has sliced GPUs ({found}), which are no devices to plan for"
+    memory = next((labels[key] for key in _MEMORY_LABELS if labels.get(key)), "")
+    return canonical(found, int(memory) if memory.isdigit() else None), ""
+
+
+def canonical(product: str, memory_mib: int | None = None) -> str:
+    """`NVIDIA-A100-SXM4-80GB`, `nvidia-a100-80gb` and `a100` with 81920 MiB are all `a100-80`."""
+    words = [word for word in _WORDS.split(product.lower()) if word and word not in _NOISE]
+    sizes = [match[1] for word in words if (match := _GB.match(word))]
+    words = [word for word in words if not _GB.match(word) and not word.startswith("sxm")]
+    if not words:
+        return product.lower()
+    model = words[0]
+    size = sizes[0] if sizes else ""
+    if model in _SIZES and not size:
+        size = next(
+            (name for most, name in _SIZES[model] if memory_mib is not None and memory_mib <= most),
+            _SIZES[model][0][1] if product.lower().startswith("nvidia-tesla") else "",
+        )
+    if size == _ONE_SIZE.get(model):
+        size = ""
+    return "-".join([model, *([size] if size else []), *words[1:]])

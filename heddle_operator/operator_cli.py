@@ -1,0 +1,95 @@
+"""`heddle operator run`: the operator of a cluster.
+
+Everything heavy is imported inside the command, so that `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+IMAGE = "heddle:latest"
+
+
+@click.group()
+def operator() -> None:
+    """What runs in a cluster once."""
+
+
+@operator.command("run")
+@click.option("--namespace", "namespaces", multiple=True, help="Look at this one only; repeatable.")
+@click.option("--port", default=8080, show_default=True, help="Of probes and metrics.")
+@click.option("--worker-image", default=IMAGE, show_default=True, envvar="HEDDLE_WORKER_IMAGE")
+@click.option(
+    "--worker-template",
+    type=click.Path(path_type=Path),
+    help="YAML pod template that is merged into all worker pods.",
+)
+@click.option("--lease-namespace", default="default", show_default=True, envvar="POD_NAMESPACE")
+@click.option("--lease-name", default="heddle-operator", show_default=True)
+@click.option(
+    "--lease-seconds",
+    default=15,
+    show_default=True,
+    type=click.IntRange(2),
+    help="A dead operator is followed after so long.",
+)
+@click.option("--log-format", type=click.Choice(("text", "json")), default="text")
+@click.option(
+    "--log-level", type=click.Choice(("debug", "info", "warning", "error")), default="info"
+)
+def run(
+    namespaces: tuple[str, ...],
+    port: int,
+    worker_image: str,
+    worker_template: Path | None,
+    lease_namespace: str,
+    lease_name: str,
+    lease_seconds: int,
+    log_format: str,
+    log_level: str,
+) -> None:
+    """Follow the HeddleJobs of a cluster until stopped.
+
+    Talks to the cluster of KUBECONFIG, or of the pod that it runs in.
+    """
+    import asyncio
+    import os
+    import socket
+
+    from heddle_operator.lease import LeaseSettings
+    from heddle_operator.logs import configure_logs
+    from heddle_operator.operator_run import OperatorOptions, run_operator
+    from heddle_operator.rendering import WorkerDefaults
+    from heddle_operator.settings import Settings
+
+    configure_logs(log_format, log_level)
+    identity = f"{socket.gethostname()}_{os.getpid()}"
+    options = OperatorOptions(
+        namespaces,
+        port,
+        LeaseSettings(lease_namespace, lease_name, identity, lease_seconds),
+        WorkerDefaults(worker_image, _read_template(worker_template)),
+        Settings(),
+    )
+    sys.exit(asyncio.run(run_operator(options)))
+
+
+def _read_template(path: Path | None) -> dict[str, Any]:
+    import yaml
+
+    from heddle_operator.errors import InvalidJob
+
+    if path is None:
+        return {}
+    try:
+        template = yaml.safe_load(path.read_text()) or {}
+    except (OSError, yaml.YAMLError) as error:
+        words = " ".join(str(error).split())
+        raise InvalidJob(f"worker template {path} cannot be read: {words}") from None
+    if not isinstance(template, dict):
+        raise InvalidJob(f"worker template {path} must hold a mapping with metadata and spec")
+    return template
