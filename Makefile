@@ -35,7 +35,8 @@ $(STAMP): requirements.lock pyproject.toml
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	    --require-hashes -r $(VENV)/uv.lock; \
 	fi
-	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements.lock
+	@$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode --require-hashes \
+	  -r requirements.lock
 	@$(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
