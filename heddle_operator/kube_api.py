@@ -154,8 +154,11 @@ class KubeApi:
         return data
 
 
-async def connect(context: str | None = None) -> KubeApi:
+async def connect(kubeconfig: Path | None = None) -> KubeApi:
     """A connection as kubectl would make it, or that of the pod that this runs in.
+
+    Args:
+        kubeconfig: where it is; by default where kubectl looks.
 
     Raises:
         OperatorError: there is neither a kubeconfig nor a service account.
@@ -163,10 +166,11 @@ async def connect(context: str | None = None) -> KubeApi:
     configuration = Configuration()
     configuration.connection_pool_maxsize = CONNECTIONS
     try:
-        if is_in_cluster() and context is None:
+        if is_in_cluster() and kubeconfig is None:
             config.load_incluster_config(client_configuration=configuration)
         else:
-            await config.load_kube_config(context=context, client_configuration=configuration)
+            file = str(kubeconfig) if kubeconfig else None
+            await config.load_kube_config(config_file=file, client_configuration=configuration)
     except (config.ConfigException, OSError) as error:
         raise OperatorError(
             f"no cluster to talk to: {error}; set KUBECONFIG, or run inside a cluster"

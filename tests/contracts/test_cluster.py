@@ -1,4 +1,4 @@
-"""What every `Cluster` must do: one suite for the fake and for processes on this machine."""
+"""What every `Cluster` must do: one suite for the fake, for processes, and for Kubernetes."""
 
 from __future__ import annotations
 
@@ -8,20 +8,30 @@ import sys
 
 import pytest
 
-from heddle_operator.actions import AdoptPlan, CloseEpoch, CreatePod, DeletePod
+from heddle_operator.actions import AdoptPlan, CloseEpoch, CreatePod, DeletePod, SealEpoch
 from heddle_operator.errors import ClusterConflict
 from heddle_operator.local.cluster import LocalCluster
 from heddle_operator.local.processes import RUN_MARK, processes_with
+from heddle_operator.snapshot import Seal
 from heddle_operator.wake import Wake
 from planner.composition import Composition, Node
 from tests.fakes.cluster import FakeCluster
+from tests.fakes.kubernetes import a_kubernetes
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
+from worker.contract import Member, Resume
 
 JOB = a_job()
 NODES = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 2)))
 ADOPT = AdoptPlan(1, fake_plan(NODES, JOB.workload), "start", NODES)
 POD = CreatePod("tiny-b-0", "b", 0, 2)
+SEAL = Seal(
+    (Member(pod="tiny-b-0", slot=1, node="b", gpu=1, rank=0, holds=None),),
+    "10.0.0.1:5",
+    Resume(step=3, gradient_norm=0.5),
+    0.0,
+    (("tiny-b-0", 12),),
+)
 # An agent that only listens: what pods do is the worker's contract, not the cluster's.
 AGENT = (
     sys.executable,
@@ -53,34 +63,42 @@ async def local(tmp_path):
         assert processes_with(**{RUN_MARK: "contract"}) == ()
 
 
-@pytest.fixture(params=[fake, local], ids=["fake", "local"])
+@pytest.fixture(
+    params=["fake", "local", pytest.param("kubernetes", marks=pytest.mark.slow)],
+)
 def make(request, tmp_path):
-    return lambda: request.param(tmp_path)
+    if request.param == "kubernetes":
+        plane = request.getfixturevalue("control_plane")
+        return lambda: a_kubernetes(plane, JOB, NODES)
+    return lambda: {"fake": fake, "local": local}[request.param](tmp_path)
 
 
 async def until(cluster, wait, advance, is_so):
     """Wait for changes until the cluster is so."""
-    for _ in range(50):
+    for _ in range(200):
         advance()
         observed = await cluster.observe()
         if is_so(observed):
             return observed
         await wait(5.0)
-    raise AssertionError(f"never so: {observed.pods}")
+    raise AssertionError(f"never so: {observed.nodes}, {observed.pods}")
 
 
 def run(make, test):
     async def main():
         async with make() as (cluster, wait, advance):
-            await asyncio.wait_for(test(cluster, wait, advance), 20)
+            await asyncio.wait_for(test(cluster, wait, advance), 60)
 
     asyncio.run(main())
 
 
 def test_nodes_are_seen_sorted_by_name(make):
     async def test(cluster, wait, advance):
-        observed = await cluster.observe()
-        assert [(node.name, node.gpus) for node in observed.nodes] == [("a", 1), ("b", 2)]
+        free = [("a", 1), ("b", 2)]
+        seen = await until(
+            cluster, wait, advance, lambda o: [(n.name, n.gpus) for n in o.nodes] == free
+        )
+        assert [node.gpu_type for node in seen.nodes] == ["demo-fast", "demo-fast"]
 
     run(make, test)
 
@@ -93,6 +111,33 @@ def test_adoption_is_atomic(make):
         await cluster.apply(CloseEpoch(1, "aborted", "because"))
         (record,) = (await cluster.observe()).epochs
         assert (record.outcome, record.message, record.plan) == ("aborted", "because", ADOPT.plan)
+
+    run(make, test)
+
+
+def test_an_epoch_is_sealed_once_and_ends_once(make):
+    async def test(cluster, wait, advance):
+        await cluster.apply(ADOPT)
+        await cluster.apply(SealEpoch(1, SEAL))
+        with pytest.raises(ClusterConflict):
+            await cluster.apply(SealEpoch(1, SEAL))
+        await cluster.apply(CloseEpoch(1, "live"))
+        await cluster.apply(CloseEpoch(1, "live"))
+        with pytest.raises(ClusterConflict):
+            await cluster.apply(CloseEpoch(1, "aborted"))
+        (record,) = (await cluster.observe()).epochs
+        assert (record.outcome, record.composition) == ("live", NODES)
+        assert (record.seal.members, record.seal.store) == (SEAL.members, SEAL.store)
+        assert (record.seal.resume, record.seal.known_exits) == (SEAL.resume, SEAL.known_exits)
+
+    run(make, test)
+
+
+def test_an_epoch_that_is_not_on_record_can_neither_be_sealed_nor_closed(make):
+    async def test(cluster, wait, advance):
+        for action in (SealEpoch(7, SEAL), CloseEpoch(7, "live")):
+            with pytest.raises(ClusterConflict):
+                await cluster.apply(action)
 
     run(make, test)
 

@@ -1,0 +1,103 @@
+"""The Kubernetes adapter as the contract suite drives it: a real API server, stubbed kubelets."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from heddle_operator.actions import DeletePod
+from heddle_operator.api import HeddleJob
+from heddle_operator.cluster import ClusterAction
+from heddle_operator.kube_api import connect
+from heddle_operator.kube_cluster import KubeCluster
+from heddle_operator.mirror import Mirror
+from heddle_operator.rendering import WorkerDefaults
+from heddle_operator.resync import resync
+from heddle_operator.snapshot import Observed
+from heddle_operator.wake import Wake
+from planner.composition import Composition
+from tests.cluster.cluster import Cluster
+from tests.fakes.kubelet import Kubelets
+
+JOBS = "/apis/heddle.dev/v1alpha1"
+WAIT_S = 0.05
+NOW = ("--force", "--grace-period=0")
+
+
+class KubernetesUnderTest:
+    """The adapter, fed by whole lists instead of watches."""
+
+    def __init__(
+        self, kube: KubeCluster, mirror: Mirror, kubelets: Kubelets, plane: Cluster, api: Any
+    ) -> None:
+        self.kube = kube
+        self.api = api
+        self._mirror = mirror
+        self._kubelets = kubelets
+        self._plane = plane
+
+    async def observe(self) -> Observed:
+        await self._kubelets.work()
+        await resync(self.api, self._mirror)
+        return await self.kube.observe()
+
+    async def apply(self, action: ClusterAction) -> None:
+        if isinstance(action, DeletePod):
+            await resync(self.api, self._mirror)
+        await self.kube.apply(action)
+
+    def drain(self, node: str) -> None:
+        self._plane.kubectl("annotate", "node", node, "heddle.dev/draining=test")
+
+    def kill_node(self, node: str) -> None:
+        namespace = self.kube.job.metadata.namespace
+        self._plane.kubectl("delete", "node", node)
+        self._plane.kubectl("delete", "pods", "--all", *NOW, "--namespace", namespace)
+
+
+@contextlib.asynccontextmanager
+async def a_kubernetes(
+    plane: Cluster, job: HeddleJob, nodes: Composition
+) -> AsyncIterator[
+    tuple[KubernetesUnderTest, Callable[[float | None], Awaitable[bool]], Callable[[], None]]
+]:
+    """The adapter for a job of its own in a namespace of its own, on nodes of its own."""
+    namespace = f"test-{secrets.token_hex(4)}"
+    async with await connect(kubeconfig=plane.kubeconfig) as api:
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        await api.create("/api/v1/namespaces", body)
+        spec = job.model_dump(by_alias=True, mode="json", exclude_none=True)["spec"]
+        made = await api.create(
+            f"{JOBS}/namespaces/{namespace}/heddlejobs",
+            {
+                "apiVersion": "heddle.dev/v1alpha1",
+                "kind": "HeddleJob",
+                "metadata": {"name": job.name},
+                "spec": spec,
+            },
+        )
+        kubelets, wake = Kubelets(api, namespace), Wake()
+        for node in nodes.nodes:
+            await kubelets.join(node)
+        mine = job.metadata.model_copy(
+            update={"namespace": namespace, "uid": made["metadata"]["uid"]}
+        )
+        mirror = Mirror()
+        kube = KubeCluster(
+            job.model_copy(update={"metadata": mine}), api, mirror,
+            WorkerDefaults("localhost/none", {}), tuple(nodes.gpu_types), wake,
+        )  # fmt: skip
+        plane.kubectl("wait", "--for=create", "serviceaccount/default", "--namespace", namespace)
+
+        async def wait(_: float | None) -> bool:
+            return await wake.wait(WAIT_S)
+
+        try:
+            yield KubernetesUnderTest(kube, mirror, kubelets, plane, api), wait, lambda: None
+        finally:
+            plane.kubectl("delete", "pods", "--all", *NOW, "--namespace", namespace)
+            await api.delete(f"/api/v1/namespaces/{namespace}")
+            for node in nodes.nodes:
+                await api.delete(f"/api/v1/nodes/{node.name}")
