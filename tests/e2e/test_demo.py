@@ -19,6 +19,7 @@ from worker.contract import LAPS
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 HEDDLE = str(Path(sys.executable).parent / "heddle")
 PARTS = [f"{name}_s" for name in ("detect", "agree", "plan", "prepare", *LAPS)]
+OVERRUNS = 50  # of some 30,000 passes
 Result = dict[str, Any]
 
 
@@ -99,6 +100,11 @@ def test_survivors_keep_pid_and_start_time(result: Result) -> None:
 
 
 def test_steps_take_as_long_as_the_simulation_says(result: Result) -> None:
+    if result["overruns"] > OVERRUNS:
+        pytest.skip(
+            f"the machine was busy: {result['overruns']} emulated stages took over 5 % longer than "
+            "their profile, so step times say nothing; run it again on a quiet machine"
+        )
     for epoch in result["epochs"]:
         assert epoch["step_s"] == pytest.approx(epoch["predicted_step_s"], rel=0.10), epoch["epoch"]
 
