@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 from tests.cluster.certificates import Identity
+from tests.cluster.configuration import GPU_RESOURCE
 from tests.cluster.errors import ClusterFailed
 
 Json: TypeAlias = dict[str, Any]
@@ -32,6 +33,11 @@ def condition(resource: Json, kind: str) -> str:
     """The status of a condition: "True", "False", "Unknown", or "" where there is none."""
     found = resource.get("status", {}).get("conditions", ())
     return next((str(c["status"]) for c in found if c["type"] == kind), "")
+
+
+def gpus(node: Json) -> int:
+    """How many GPUs of a node can be had: its allocatable, 0 while it names none."""
+    return int(node.get("status", {}).get("allocatable", {}).get(GPU_RESOURCE, 0))
 
 
 @dataclass(frozen=True, slots=True)

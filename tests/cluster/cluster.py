@@ -4,8 +4,8 @@ Real are kube-apiserver, etcd, controller-manager, scheduler, kubelets, containe
 the GPUs are emulated.  All of it runs in namespaces of its own, with no way out and one way in: a
 port of this host's loopback for kubectl, Helm and tests.
 
-Invariant: `close` leaves nothing behind, and so does the death of the program that started it.
-Everything that has to be known for that is in the folder, so another program can `open` it.
+Invariant: `close` leaves nothing behind; where a tied cluster's program dies, so does every process
+of it.  What has to be known is in the folder, so that another program can `open` it.
 Source: envtest (a control plane without nodes), kind (nodes as containers), kubenet (routes).
 """
 
@@ -15,7 +15,6 @@ import os
 import secrets
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,13 +22,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
-from tests.cluster.api import NODES, Api, Json, condition, pods
+from tests.cluster.api import NODES, Api, Json, pods
 from tests.cluster.assets import Assets, require
 from tests.cluster.cgroups import ControlGroup
 from tests.cluster.configuration import (
     API_ADDRESS,
     API_PORT,
-    GPU_RESOURCE,
     MAX_NODES,
     NodeSpec,
     Wiring,
@@ -38,6 +36,7 @@ from tests.cluster.control_plane import READY_WITHIN_S, ControlPlane
 from tests.cluster.errors import ClusterFailed
 from tests.cluster.node import Node
 from tests.cluster.processes import Machine, last_lines
+from tests.cluster.programs import Programs
 from tests.cluster.record import Record
 
 HERE = Path(__file__).parent
@@ -52,6 +51,7 @@ class Cluster:
         self.assets = assets
         self._record = record
         self._group = ControlGroup(record.name)
+        self._programs = Programs(folder, assets)
         self._nodes: dict[str, Node] = {}
 
     @classmethod
@@ -67,7 +67,7 @@ class Cluster:
         Args:
             folder: its disk, empty or absent; by default a temporary one.  `close` removes it.
             assets: where the binaries are; by default what the environment says.
-            tied: the cluster dies with this program, or rather with the calling thread.
+            tied: its processes die with this program, or rather with the calling thread.
 
         Raises:
             AssetMissing: no cluster can start here; what is missing, and what provides it.
@@ -130,7 +130,7 @@ class Cluster:
     @property
     def kubeconfig(self) -> Path:
         """A kubeconfig file for programs on this host."""
-        return self.folder / "kubeconfig"
+        return self._programs.kubeconfig
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -144,8 +144,7 @@ class Cluster:
     @property
     def environment(self) -> dict[str, str]:
         """Variables for programs on this host, so that they touch nothing of the user's own."""
-        home = str(self.folder / "home")
-        return {**os.environ, "KUBECONFIG": str(self.kubeconfig), "HOME": home}
+        return self._programs.environment
 
     @property
     def api(self) -> Api:
@@ -159,18 +158,18 @@ class Cluster:
         Raises:
             ClusterFailed: it fails and `check` is set; the message has its own.
         """
-        return self._call("kubectl", arguments, stdin, check)
+        return self._programs.run("kubectl", arguments, stdin, check)
 
     def helm(self, *arguments: str, stdin: str = "", check: bool = True) -> str:
         """Run Helm and return what it prints; raises as `kubectl` does."""
-        return self._call("helm", arguments, stdin, check)
+        return self._programs.run("helm", arguments, stdin, check)
 
     def forward(self, address: str, port: int) -> int:
         """Forward a new port of this host's loopback to an address inside, and return it."""
-        name = f"forward-{address}-{port}"
         listener = socket.create_server(("127.0.0.1", 0))
         with listener:
             found: int = listener.getsockname()[1]
+            name = f"forward-{found}"
             python = [sys.executable, "-I", "-S", str(HERE / "forward.py")]
             command = [*python, str(listener.fileno()), address, str(port)]
             self._record.processes[name] = self._machine.serve(
@@ -289,11 +288,7 @@ class Cluster:
         awaited = [self._node(name) for name in names or self._nodes if self._node(name).is_on]
 
         def ready(seen: Mapping[str, Json]) -> bool:
-            return all(
-                condition(found := seen.get(node.name, {}), "Ready") == "True"
-                and gpus(found) == node.spec.gpus - len(node.sick_gpus())
-                for node in awaited
-            )
+            return all(node.name in seen and node.is_shown_by(seen[node.name]) for node in awaited)
 
         try:
             self.api.wait(NODES, ready, timeout_s, "nodes that are Ready with their GPUs")
@@ -310,7 +305,7 @@ class Cluster:
         return ControlPlane(self.folder, self._machine, self.assets, self._record.processes)
 
     def _start(self, nodes: Sequence[NodeSpec], tied: bool) -> None:
-        (self.folder / "home").mkdir()
+        self._record.write(self.folder)
         environment = {"FOLDER": str(self.folder), "API_ADDRESS": API_ADDRESS}
         log = self.folder / "machine.log"
         machine = Machine.start(HERE / "machine.sh", environment, log, tied)
@@ -378,22 +373,3 @@ class Cluster:
         found = self.api.get(f"{pods(namespace)}/{pod}")
         node = self._node(found["spec"]["nodeName"])
         node.group.freeze_pod(found["metadata"]["uid"], frozen)
-
-    def _call(self, binary: str, arguments: Sequence[str], stdin: str, check: bool) -> str:
-        done = subprocess.run(
-            [self.assets.path(binary), *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            env=self.environment,
-        )
-        if check and done.returncode:
-            said = (done.stderr or done.stdout).strip()
-            raise ClusterFailed(f"{binary} {' '.join(arguments)}: {said}")
-        return done.stdout
-
-
-def gpus(node: Json) -> int:
-    """How many GPUs of a node can be had: its allocatable, 0 while it names none."""
-    return int(node.get("status", {}).get("allocatable", {}).get(GPU_RESOURCE, 0))

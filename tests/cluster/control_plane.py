@@ -136,6 +136,9 @@ class ControlPlane:
             f"--cluster-signing-key-file={self.authority.key}",
             "--use-service-account-credentials",
             "--leader-elect=false",
+            # It fetches a credential for each controller as it starts: 5 s at the usual rate.
+            "--kube-api-qps=500",
+            "--kube-api-burst=500",
             "--node-monitor-period=1s",
             f"--node-monitor-grace-period={NOT_READY_AFTER_S}s",
         ]

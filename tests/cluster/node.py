@@ -15,6 +15,7 @@ from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.cluster.api import Json, condition, gpus
 from tests.cluster.assets import Assets
 from tests.cluster.certificates import Authority
 from tests.cluster.cgroups import ControlGroup
@@ -136,10 +137,13 @@ class Node:
         self.processes[f"{self.name}/kubelet"].kill()
 
     def load_image(self, archive: Path) -> None:
-        """Import an image archive; it stays over a power failure."""
-        self._own_machine().run(
-            self.assets.path("ctr"), "--namespace=k8s.io", "images", "import", archive
-        )
+        """Import an image archive, unless this disk has it from before a power failure."""
+        imported = self.folder / "imported" / archive.name
+        if not imported.exists():
+            ctr = (self.assets.path("ctr"), "--namespace=k8s.io", "images", "import", archive)
+            self._own_machine().run(*ctr)
+            imported.parent.mkdir(exist_ok=True)
+            imported.touch()
 
     def cut(self) -> None:
         """Lose every packet in both directions, without a sign of it at either end."""
@@ -181,6 +185,15 @@ class Node:
         """Indices of the GPUs reported unhealthy."""
         listed = (self.folder / "sick-gpus").read_text().split()
         return tuple(int(gpu.rpartition("-")[2]) for gpu in listed)
+
+    def is_shown_by(self, resource: Json) -> bool:
+        """Whether the API's Node is this one since its last boot, Ready with its healthy GPUs."""
+        boot_id = (self.folder / "proc" / "kernel.random.boot_id").read_text().strip()
+        return (
+            condition(resource, "Ready") == "True"
+            and resource["status"]["nodeInfo"]["bootID"] == boot_id
+            and gpus(resource) == self.spec.gpus - len(self.sick_gpus())
+        )
 
     def _own_machine(self) -> Machine:
         if not self.is_on:

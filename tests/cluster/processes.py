@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.cluster.errors import ClusterFailed
 
 DIES_WITHIN_S = 10.0
-_COMMAND_S = 60.0
+_COMMAND_S = 300.0  # the import of a large image
 _UNSHARED = ("--pid", "--fork", "--kill-child=KILL", "--mount-proc")
 _STATE, _START_TIME = 0, 19  # fields of /proc/PID/stat after the command's name
 
@@ -119,9 +119,12 @@ def _launch(
             launcher.wait()
             raise ClusterFailed(f"{command[0]} ended at once: {last_lines(log)} ({log})")
     pid = launcher.pid
-    for _ in range(depth):
-        pid = _only_child(pid)
-    return Process.of(pid, launcher)
+    try:
+        for _ in range(depth):
+            pid = _only_child(pid)
+        return Process.of(pid, launcher)
+    except (OSError, ClusterFailed) as error:
+        raise ClusterFailed(f"{command[-1]} ended at once: {last_lines(log)} ({log})") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +161,20 @@ class Machine:
         Raises:
             ClusterFailed: it fails; the message has its own.
         """
-        done = subprocess.run(
-            [*self._enter("mount", "net", "pid"), *(str(part) for part in command)],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_COMMAND_S,
-        )
+        text = " ".join(map(str, command))
+        try:
+            done = subprocess.run(
+                [*self._enter("mount", "net", "pid"), *(str(part) for part in command)],
+                input=stdin,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_COMMAND_S,
+            )
+        except subprocess.TimeoutExpired:
+            raise ClusterFailed(f"{text}: no end after {_COMMAND_S:g} s") from None
         if done.returncode:
-            raise ClusterFailed(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
+            raise ClusterFailed(f"{text}: {done.stderr.strip()}")
         return done.stdout
 
     def spawn(

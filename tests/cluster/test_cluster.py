@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.api import NODES, Json, condition, pods
+from tests.cluster.api import NODES, Json, condition, gpus, pods
 from tests.cluster.assets import KUBERNETES_VERSION, Assets
 from tests.cluster.cgroups import trees
-from tests.cluster.cluster import Cluster, gpus
+from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import GPU_RESOURCE, NodeSpec
 from tests.cluster.errors import ClusterFailed
 from tests.cluster.host_mounts import host_mounts
@@ -146,11 +146,9 @@ def test_gpus_beyond_what_there_is_stay_pending_until_some_are_freed(cluster):
 def test_pods_reach_each_other_and_the_api_server_and_nothing_else(cluster):
     two_talking_pods(cluster)
     assert execute(cluster, "a", CALL_API) == f"v{KUBERNETES_VERSION}"
-    # TEST-NET-1 stands for the rest of the world; the name server, for names in it.
+    # TEST-NET-1 stands for the rest of the world.
     with pytest.raises(ClusterFailed, match=r"unreachable|No route"):
         execute(cluster, "a", FETCH, "http://192.0.2.1/")
-    routes = cluster._machine.run("ip", "route", "show", "default")
-    assert not routes
 
 
 def test_a_node_whose_power_fails_is_not_ready_and_comes_back_with_its_pods_failed(cluster):
@@ -164,6 +162,8 @@ def test_a_node_whose_power_fails_is_not_ready_and_comes_back_with_its_pods_fail
     after = cluster.api.get(f"{NODES}/n1")["status"]["nodeInfo"]["bootID"]
     assert after != before
     wait_for_pod(cluster, "victim", lambda p: p["status"]["phase"] == "Failed", "victim Failed")
+    run_pod(cluster, "next", node="n1", gpus=4)
+    wait_for_pod(cluster, "next", is_ready, "a pod on the node that is back")
 
 
 def test_peers_of_a_node_whose_power_fails_get_silence_and_no_reset(cluster):
@@ -246,8 +246,8 @@ def test_pods_outlive_the_api_server(cluster):
     run_pod(cluster, "a")
     before = wait_for_pod(cluster, "a", is_ready, "pod a Ready")
     cluster.stop_api_server()
-    with pytest.raises(ClusterFailed):
-        cluster.kubectl("get", "nodes")
+    with pytest.raises(OSError, match=r"."):
+        cluster.api.get(NODES)
     cluster.start_api_server()
     cluster.wait_for_nodes()
     after = cluster.api.get(f"{pods()}/a")
