@@ -8,7 +8,7 @@ Source: design, section 5; Kubernetes' controllers.
 
 from __future__ import annotations
 
-from heddle_operator.actions import Action, CloseEpoch, SendDirective
+from heddle_operator.actions import Action, AdoptPlan, CloseEpoch, SendDirective
 from heddle_operator.adoption import consider_plan
 from heddle_operator.api import HeddleJob
 from heddle_operator.decision import Decision, sooner
@@ -76,6 +76,8 @@ def _next_step(
     if where.live.outcome != "live":
         return _finish_switch(job, where.live, phases, observed, settings)
     planned = consider_plan(job, observed, now, where, settings)
+    if any(isinstance(action, AdoptPlan) for action in planned.actions):
+        return planned  # the new plan may want the pods that the live one leaves idle
     released, wait = release_pods(job, where.live, where, observed, now)
     return Decision(
         (*planned.actions, *released),

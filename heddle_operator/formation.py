@@ -224,7 +224,7 @@ def _gather(
         names = ", ".join(waiting or where.doubtful) or "pods"
         reason = trouble or f"waiting for {names}"
         return Decision((), "Preparing", reason, settings.unreachable_grace_s)
-    stale = [pod.name for pod in observed.pods if _follows_aborted(observed, pod.name)]
+    stale = [pod.name for pod in observed.pods if _follows_aborted(observed, pod.name, where)]
     if stale:
         return Decision((), "Preparing", f"waiting for {stale[0]} to give up an aborted epoch", 1.0)
     resume: Resume | None = None
@@ -311,12 +311,14 @@ def _is_ready(observed: Observed, pod: str) -> bool:
     return report is not None and report.ready and held is not None and not held.deleting
 
 
-def _follows_aborted(observed: Observed, pod: str) -> bool:
+def _follows_aborted(observed: Observed, pod: str, where: Situation) -> bool:
+    """Whether an agent must give up an epoch first; what ranks hold all the same is live."""
     report = report_of(observed, pod)
     record = observed.record(report.epoch) if report and report.epoch is not None else None
     return (
         record is not None
         and report is not None
+        and record != where.live
         and record.outcome == "aborted"
         and report.phase not in (None, "abort")
     )

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+from dataclasses import replace
 from typing import Any
 
 import kopf
@@ -60,9 +61,11 @@ class Handlers:
 
     async def login(self, **kwargs: Any) -> kopf.ConnectionInfo | None:
         """As the service account of the pod, or as kubectl would."""
-        if is_in_cluster():
-            return kopf.login_with_service_account(**kwargs)
-        return kopf.login_with_kubeconfig(**kwargs)
+        if not is_in_cluster():
+            return kopf.login_with_kubeconfig(**kwargs)
+        info = kopf.login_with_service_account(**kwargs)
+        # By address as every other request, so that an operator works without the cluster's DNS.
+        return replace(info, server=self._api.server) if info is not None else None
 
     async def startup(self, settings: kopf.OperatorSettings, **_: Any) -> None:
         """Fill the mirror before any job is followed."""

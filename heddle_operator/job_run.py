@@ -93,7 +93,7 @@ class JobRun:
         agents = Agents(token, self.wake, self._around.settings.report_wait_s)
         planning = Planning(_search_settings(job, self._around.settings), self.wake)
         cluster = KubeCluster(
-            with_data_folder(job),
+            job,
             self._around.api,
             self._around.mirror,
             self._around.defaults,

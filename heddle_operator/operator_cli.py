@@ -25,8 +25,10 @@ def operator() -> None:
 @click.option("--worker-image", default=IMAGE, show_default=True, envvar="HEDDLE_WORKER_IMAGE")
 @click.option(
     "--worker-template",
+    "worker_templates",
+    multiple=True,
     type=click.Path(path_type=Path),
-    help="YAML pod template that is merged into all worker pods.",
+    help="YAML pod template that is merged into all worker pods; a later one trumps an earlier.",
 )
 @click.option("--lease-namespace", default="default", show_default=True, envvar="POD_NAMESPACE")
 @click.option("--lease-name", default="heddle-operator", show_default=True)
@@ -45,7 +47,7 @@ def run(
     namespaces: tuple[str, ...],
     port: int,
     worker_image: str,
-    worker_template: Path | None,
+    worker_templates: tuple[Path, ...],
     lease_namespace: str,
     lease_name: str,
     lease_seconds: int,
@@ -59,10 +61,12 @@ def run(
     import asyncio
     import os
     import socket
+    from functools import reduce
 
     from heddle_operator.lease import LeaseSettings
     from heddle_operator.logs import configure_logs
     from heddle_operator.operator_run import OperatorOptions, run_operator
+    from heddle_operator.pod_template import merge
     from heddle_operator.rendering import WorkerDefaults
     from heddle_operator.settings import Settings
 
@@ -72,19 +76,17 @@ def run(
         namespaces,
         port,
         LeaseSettings(lease_namespace, lease_name, identity, lease_seconds),
-        WorkerDefaults(worker_image, _read_template(worker_template)),
+        WorkerDefaults(worker_image, reduce(merge, map(_read_template, worker_templates), {})),
         Settings(),
     )
     sys.exit(asyncio.run(run_operator(options)))
 
 
-def _read_template(path: Path | None) -> dict[str, Any]:
+def _read_template(path: Path) -> dict[str, Any]:
     import yaml
 
     from heddle_operator.errors import InvalidJob
 
-    if path is None:
-        return {}
     try:
         template = yaml.safe_load(path.read_text()) or {}
     except (OSError, yaml.YAMLError) as error:

@@ -69,7 +69,9 @@ def situation(observed: Observed, now: float, settings: Settings) -> Situation:
         holders,
         _lost(observed, live, pending) or _vanished(observed, live, now, settings),
         tuple(
-            name for name in sorted(observed.agents) if _is_doubtful(observed, name, now, settings)
+            name
+            for name in sorted(observed.agents)
+            if _is_doubtful(observed, name, live, now, settings)
         ),
         bool(lived),
     )
@@ -88,13 +90,19 @@ def rank_at(observed: Observed, pod: str, slot: int) -> RankReport | None:
 
 
 def is_pod_lost(observed: Observed, name: str, now: float, settings: Settings) -> bool:
-    """Whether a pod is gone, ended, or has not answered for longer than the grace."""
+    """Whether a pod is gone, ended, or has not answered for longer than the grace.
+
+    An agent that never answered may still be starting: its container runs before it listens.
+    """
     pod = observed.pod(name)
     if pod is None or pod.phase == "failed":
         return True
     view = observed.agents.get(name)
-    since = view.unreachable_since_s if view else None
-    return since is not None and now - since >= settings.unreachable_grace_s
+    if view is None or view.unreachable_since_s is None:
+        return False
+    if view.report is None and now - pod.created_s < settings.pod_timeout_s:
+        return False
+    return now - view.unreachable_since_s >= settings.unreachable_grace_s
 
 
 def has_switch_begun(observed: Observed, epoch: int) -> bool:
@@ -105,9 +113,18 @@ def has_switch_begun(observed: Observed, epoch: int) -> bool:
     )
 
 
-def _is_doubtful(observed: Observed, name: str, now: float, settings: Settings) -> bool:
+def _is_doubtful(
+    observed: Observed, name: str, live: EpochRecord | None, now: float, settings: Settings
+) -> bool:
+    """Whether an agent may yet answer, and matters: a pod that only starts holds no state."""
     view = observed.agents[name]
-    return view.unreachable_since_s is not None and not is_pod_lost(observed, name, now, settings)
+    if view.unreachable_since_s is None or is_pod_lost(observed, name, now, settings):
+        return False
+    hosts = (
+        live is not None and live.seal is not None and name in {m.pod for m in live.seal.members}
+    )
+    silent_s = now - view.unreachable_since_s
+    return view.report is not None or (hosts and silent_s < settings.unreachable_grace_s)
 
 
 def _holders(observed: Observed) -> tuple[Holder, ...]:
