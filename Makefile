@@ -8,7 +8,7 @@ STAMP := $(VENV)/.heddle-setup
 .PHONY: help setup format check test test-fast test-e2e bench demo kube-assets cluster cluster-down generate
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Create .venv and install the locked dependencies (VENV=PATH: elsewhere)
 
