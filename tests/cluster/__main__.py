@@ -147,6 +147,9 @@ def main() -> None:
     except HeddleError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(2)
+    except OSError as error:  # a folder that cannot be made, a disk that is full
+        click.echo(f"Error: {error.strerror or error}: {error.filename}", err=True)
+        sys.exit(2)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

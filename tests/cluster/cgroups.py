@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.cluster.errors import ClusterFailed
 
 ROOT = Path("/sys/fs/cgroup")
+_LIMITS = frozenset({"cpu", "cpuset", "hugetlb", "io", "memory", "pids"})  # the kubelet's
 _EMPTY_WITHIN_S = 10.0
 _LOOK_AGAIN_S = 0.02
 
@@ -101,7 +102,7 @@ def _let_hold_limits(folder: Path) -> None:
         for group in (folder.parent, folder):
             controllers = (group / "cgroup.controllers").read_text().split()
             enabled = (group / "cgroup.subtree_control").read_text().split()
-            for name in set(controllers) - set(enabled):
+            for name in sorted(_LIMITS.intersection(controllers).difference(enabled)):
                 (group / "cgroup.subtree_control").write_text(f"+{name}")
     elif (folder / "cpuset.cpus").exists():  # version 1 starts with no CPU at all
         for name in ("cpuset.cpus", "cpuset.mems"):

@@ -15,6 +15,7 @@ faults cut it.
 from __future__ import annotations
 
 import json
+import re
 import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from typing import Any
 import yaml
 
 from tests.cluster.certificates import Authority, Identity, encoded
+from tests.cluster.errors import ClusterFailed
 from tests.cluster.images import BASE_IMAGE
 
 API_ADDRESS, API_PORT = "10.0.0.1", 443
@@ -37,6 +39,8 @@ GPU_PRODUCT_LABEL = "nvidia.com/gpu.product"
 # a lost node that much longer.
 NOT_READY_AFTER_S = 8
 _STATUS_EVERY_S = 2
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_LABEL = re.compile(r"[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,24 @@ class NodeSpec:
     gpus: int = 4
     gpu_type: str = "demo-fast"
     labels: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what the API server would refuse, two minutes later.
+
+        Raises:
+            ClusterFailed: the name, the type or the count cannot be one.
+        """
+        if not _NAME.fullmatch(self.name):
+            raise ClusterFailed(
+                f"a node cannot be called {self.name!r}; use lower-case letters, digits and dashes"
+            )
+        if not _LABEL.fullmatch(self.gpu_type):
+            raise ClusterFailed(
+                f"{self.gpu_type!r} cannot be a GPU type, which is the value of a label; use up to "
+                "63 letters, digits, dashes, dots and underscores"
+            )
+        if self.gpus < 0:
+            raise ClusterFailed(f"a node cannot have {self.gpus} GPUs; use 0 or more")
 
 
 @dataclass(frozen=True, slots=True)

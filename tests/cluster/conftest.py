@@ -1,4 +1,4 @@
-"""One cluster for all tests of a session, started when the first of them asks for it."""
+"""One cluster for all tests of a module, started when the first of them asks for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def assets() -> Assets:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared_cluster(assets: Assets) -> Iterator[Cluster]:
     """Two nodes of four GPUs each, of two types."""
     nodes = (NodeSpec("n1", 4, "demo-fast"), NodeSpec("n2", 4, "demo-slow"))

@@ -64,6 +64,21 @@ def test_pods_get_the_addresses_of_their_node():
     assert network["plugins"][0]["ipam"]["ranges"] == [[{"subnet": "10.124.7.0/24"}]]
 
 
+@pytest.mark.parametrize(
+    ("node", "complaint"),
+    [
+        (("Node_1", 1), "cannot be called 'Node_1'"),
+        (("", 1), "cannot be called ''"),
+        (("n" * 64, 1), "cannot be called"),
+        (("n1", 1, "a type"), "cannot be a GPU type"),
+        (("n1", -1), "-1 GPUs"),
+    ],
+)
+def test_a_node_that_no_kubelet_could_register_is_refused_at_once(node, complaint):
+    with pytest.raises(ClusterFailed, match=complaint):
+        NodeSpec(*node)
+
+
 def test_a_node_that_names_no_gpu_has_none():
     assert gpus({}) == 0
     assert gpus({"status": {"allocatable": {"nvidia.com/gpu": "3"}}}) == 3
