@@ -51,7 +51,7 @@ class KubeCluster:
         mirror: fed from outside, by watches or by lists.
         defaults: what an administrator gives all worker pods.
         gpu_types: those with a profile for the job's model.
-        wake: set on every change made here; who feeds the mirror sets it for all others.
+        wake: set on what the mirror does not hold; who feeds the mirror sets it for all else.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class KubeCluster:
         self._has_looked = False
         self._refusals: dict[str, RefusedPod] = {}
         self._records: dict[tuple[str, str], EpochRecord] = {}
+        self._deleted: set[str] = set()  # uids; deleting again would only ask the server again
         self._chosen: tuple[float, ChosenPlan | None] = (0.0, None)
 
     async def observe(self) -> Observed:
@@ -84,6 +85,9 @@ class KubeCluster:
         views = self._views(held, now)
         pods = self._pods(held)
         names = {pod.name for pod in pods}
+        self._deleted &= {
+            body["metadata"]["uid"] for body in self._mirror.own("Pod", self.job.metadata.uid)
+        }
         self._refusals = {n: r for n, r in self._refusals.items() if n not in names}
         return Observed(
             nodes=tuple(view.seen for view in views if view.seen is not None),
@@ -113,7 +117,6 @@ class KubeCluster:
                     await self._write(action)
         except ApiRefused as error:
             raise ClusterUnavailable(str(error)) from None
-        self._wake.set()
 
     def _views(self, held: HeldNodes, now: float) -> tuple[NodeView, ...]:
         spec = pod_spec_of(self.job, self._defaults)
@@ -190,6 +193,7 @@ class KubeCluster:
             LOG.warning("job=%s pod %s is refused: %s", self.job.name, action.name, error)
             refused = RefusedPod(action.name, str(error), time.monotonic())
             self._refusals[action.name] = refused
+            self._wake.set()
         else:
             self._refusals.pop(action.name, None)
             self._mirror.put("Pod", made)
@@ -205,10 +209,12 @@ class KubeCluster:
 
     async def _delete(self, action: DeletePod) -> None:
         for body in self._mirror.own("Pod", self.job.metadata.uid):
-            if body["metadata"]["name"] == action.name:
+            uid = body["metadata"]["uid"]
+            if body["metadata"]["name"] == action.name and uid not in self._deleted:
                 LOG.info("job=%s delete pod %s: %s", self.job.name, action.name, action.why)
-                path, uid = f"{self._path('pods')}/{action.name}", body["metadata"]["uid"]
+                path = f"{self._path('pods')}/{action.name}"
                 await self._api.delete(path, DELETE_GRACE_S, uid)
+                self._deleted.add(uid)
                 await self._look_after_deletion(path, uid)
 
     async def _look_after_deletion(self, path: str, uid: str) -> None:

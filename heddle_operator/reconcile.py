@@ -114,8 +114,8 @@ class Reconciler:
                     await self._cluster.apply(action)
                 except ClusterConflict as error:
                     LOG.info("job=%s %s", self.job.name, error)
+                    return False
                 except ClusterUnavailable as error:
                     LOG.warning("job=%s not done: %s: %s", self.job.name, action, error)
                     return False
-                self._wake.set()
         return True

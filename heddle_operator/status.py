@@ -72,7 +72,9 @@ def status_of(
         now_text: the time, as Kubernetes writes it.
     """
     live = live_record(observed)
-    progress = _progress(job, observed)
+    progress = (
+        _progress(job, observed) or before.get("progress") or {"step": 0, "steps": job.spec.steps}
+    )
     status: Status = {
         "observedGeneration": job.metadata.generation,
         "phase": decision.phase,
@@ -218,6 +220,8 @@ def _degraded(job: HeddleJob, observed: Observed, holders: HolderCount | None, t
 
 def _progress(job: HeddleJob, observed: Observed) -> dict[str, Any]:
     reports = [view.report for view in observed.agents.values() if view.report]
+    if not any(report.ranks for report in reports):
+        return {}  # nobody is there to ask: what was known before still holds
     step = max((rank.step for report in reports for rank in report.ranks), default=0)
     steps = [record for report in reports for record in report.steps]
     found: dict[str, Any] = {"step": step, "steps": job.spec.steps}

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from heddle_operator.reconfiguration import PARTS
+
 COLUMNS = ("NAMESPACE", "NAME", "PHASE", "EPOCH", "GPUS", "STEP", "PLAN")
 
 
@@ -54,7 +56,7 @@ def page(job: Mapping[str, Any]) -> list[str]:
     if last:
         parts = " + ".join(
             f"{name.removesuffix('_s')} {part * 1e3:.0f}"
-            for name, part in last["parts"].items()
+            for name, part in sorted(last["parts"].items(), key=_place)
             if part >= 5e-4
         )
         lines.append(
@@ -68,6 +70,12 @@ def page(job: Mapping[str, Any]) -> list[str]:
             f"    {condition['type']} {condition['status']} ({condition['reason']}){message}"
         )
     return lines
+
+
+def _place(part: tuple[str, float]) -> int:
+    """In the order in which parts happen; the API server sorts them by name."""
+    known = [f"{name}_s" for name in PARTS]
+    return known.index(part[0]) if part[0] in known else len(known)
 
 
 def _row(job: Mapping[str, Any]) -> tuple[str, ...]:

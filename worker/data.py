@@ -14,12 +14,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from worker.errors import InvalidDataset
+
+if TYPE_CHECKING:
+    import torch
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -131,6 +134,8 @@ def micro_batches(
     Yields:
         (tokens, labels), int64 tensors [b, S] each.
     """
+    import torch  # not above: a pod makes its dataset before it needs torch, which takes seconds
+
     first = step * global_batch + first_sample
     for index in range(num_micro_batches):
         ids = range(first + index * micro_batch, first + (index + 1) * micro_batch)
