@@ -56,23 +56,31 @@ class World:
     device = torch.device("cpu")
 
     def __init__(self, store: Store, epoch: int, rank: int, size: int, timeout_s: float) -> None:
-        timeout = datetime.timedelta(seconds=timeout_s)
+        self._timeout = datetime.timedelta(seconds=timeout_s)
         prefix = PrefixStore(f"epoch{epoch}/world", store)
-        dist.init_process_group("gloo", store=prefix, rank=rank, world_size=size, timeout=timeout)
+        dist.init_process_group(
+            "gloo", store=prefix, rank=rank, world_size=size, timeout=self._timeout
+        )
         self.rank, self.size = rank, size
         self.groups: dict[Ranks, Any] = {}
         self.alone: Any = None
 
     def form_groups(self, sets: tuple[Ranks, ...]) -> None:
         """Form all groups; a collective of the world, in the one order that the plan gives."""
+        # A group does not inherit the world's time-out: it would wait half an hour for a peer
+        # that lost its power, because nobody is left to close the connection.
         for ranks in sets:
-            group = dist.group.WORLD if len(ranks) == self.size else dist.new_group(list(ranks))
+            group = (
+                dist.group.WORLD
+                if len(ranks) == self.size
+                else dist.new_group(list(ranks), timeout=self._timeout)
+            )
             if self.rank in ranks:
                 self.groups[ranks] = group
         self.alone = (
             dist.group.WORLD
             if self.size == 1
-            else dist.new_group([self.rank], use_local_synchronization=True)
+            else dist.new_group([self.rank], timeout=self._timeout, use_local_synchronization=True)
         )
 
     def all_reduce_(self, tensor: torch.Tensor, op: str) -> None:
