@@ -6,18 +6,20 @@ Replaced: where layers are cut, who talks to whom, how gradients and losses of d
 add up.
 
 Every override, and what breaks without it:
-    PipelineParallelGrid (symbol)      hard-coded regular grid; wants pipe x data x model == world
-    size PipelineModule._partition_layers   a cut of its own per template
-    pipe.engine.p2p (symbol)           one peer a stage otherwise
-    deepspeed.PipelineEngine (symbol)  `initialize` looks the class up there
-    _exec_reduce_grads                 averages over ranks instead of weighting by samples
-    _exec_reduce_tied_grads            does nothing without TiedLayerSpec; ours says so
-    clip_fp32_gradients                counts only the pipeline's first rank
-    _aggregate_total_loss              averages over replicas of one template
-    _exec_forward_pass, _exec_backward_pass, _exec_optimizer_step   the pace of emulated devices
-    _INSTRUCTION_MAP                   holds functions, so that without it no `_exec_` override is
-    ever called, silently pipe_partitioned, grad_partitioned = false   would slice activations by
-    the *local* TP degree
+    PipelineParallelGrid (symbol)     a regular grid is hard-coded, pipe x data x model == world
+    PipelineModule._partition_layers  a template could not be cut as its plan says
+    pipe.module.dist.new_group        a second world; its forming waits 30 minutes for a dead peer
+    pipe.engine.p2p (symbol)          one peer a stage, so no change of TP degree along a pipeline
+    deepspeed.PipelineEngine (symbol) `initialize` looks the class up there
+    _exec_reduce_grads                averages over ranks instead of weighting by samples
+    _exec_reduce_tied_grads           does nothing without TiedLayerSpec; ours says so
+    clip_fp32_gradients               counts only the pipeline's first rank
+    _aggregate_total_loss             averages over replicas of one template
+    _exec_forward_pass, _exec_backward_pass, _exec_optimizer_step
+                                      the pace of emulated devices
+    _INSTRUCTION_MAP                  holds functions: no `_exec_` override would ever be called
+    pipe_partitioned, grad_partitioned = false
+                                      would slice activations by the *local* TP degree
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ SEAMS: dict[Any, tuple[str, ...]] = {
     schedule: ("ReduceGrads", "ReduceTiedGrads", "ForwardPass", "BackwardPass", "OptimizerStep"),
     pipe_engine: ("p2p",),
     pipe_engine.p2p: ("send", "recv", "init_process_groups"),
-    pipe_module: ("PipelineParallelGrid",),
+    pipe_module: ("PipelineParallelGrid", "dist"),
+    pipe_module.dist: ("new_group",),
     deepspeed: ("PipelineEngine",),
     deepspeed.comm.comm: ("cdb",),
 }
@@ -133,7 +136,10 @@ class _Module(PipelineModule):  # type: ignore[misc] # DeepSpeed is untyped
         self.__dict__["seat"] = (
             seat  # before nn.Module.__init__: _partition_layers runs inside the constructor
         )
-        with mock.patch.object(pipe_module, "PipelineParallelGrid", return_value=grid):
+        with (
+            mock.patch.object(pipe_module, "PipelineParallelGrid", return_value=grid),
+            mock.patch.object(pipe_module.dist, "new_group", return_value=None),
+        ):
             super().__init__(topology=Topology(seat), **rest)
 
     def _partition_layers(self, method: object = None) -> None:  # noqa: ARG002 # DeepSpeed's call
@@ -247,9 +253,6 @@ class DeepSpeedEngine:
             "steps_per_print": None,
             "pipeline": {"pipe_partitioned": False, "grad_partitioned": False},
         }
-        module.world_group = (
-            None  # a second world that nothing of ours uses; it would outlive the first
-        )
         with mock.patch.object(deepspeed, "PipelineEngine", _Pipeline):
             pipeline, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=settings)
         pipeline.owner = self

@@ -2,14 +2,13 @@
 
 One job under the real decision loop, with real pods on this machine.  A node joins or is drained;
 all ranks stop at the part in question; a process is killed there; the ranks go on.  Whatever the
-outcome of that change, the job must train on, and after all kills the whole curve must be that of
+outcome of that change, the job must train on, and after four kills the whole curve must be that of
 one plain process.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import os
 import signal
@@ -35,7 +34,7 @@ from planner.composition import Node
 from planner.workload import find_model
 from worker.contract import Report, StepRecord
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 LOG = logging.getLogger(__name__)
 PARTS = ("prepare", "drain", "transfer", "verify", "vote", "form", "build")
 KINDS = ("rank", "agent", "fork_server", "store")
@@ -179,25 +178,26 @@ async def kill_in(run: Run, part: str, kind: str, turn: int) -> None:
         mark.unlink()
 
 
-async def campaign(folder: Path, data: Path) -> dict[int, StepRecord]:
+async def campaign(folder: Path, data: Path, part: str) -> dict[int, StepRecord]:
     async with running(folder, data) as run:
         await run.steady()
-        for turn, (part, kind) in enumerate(itertools.product(PARTS, KINDS)):
+        for turn, kind in enumerate(KINDS):
             LOG.info("killing a %s in %s, at step %d", kind, part, max(run.steps))
             await kill_in(run, part, kind, turn)
             await run.steady()
         return run.steps
 
 
+@pytest.mark.parametrize("part", PARTS)
 def test_the_job_survives_every_kind_of_kill_in_every_part_of_a_change(
-    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+    part: str, tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from worker.contract import TrainingSpec
     from worker.reference_engine import train
 
     monkeypatch.setenv("HEDDLE_TEST_PAUSE", str(tmp_path / "gates"))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    steps = asyncio.run(campaign(tmp_path, corpus))
+    steps = asyncio.run(campaign(tmp_path, corpus, part))
     assert sorted(steps) == list(range(len(steps))), "every step was trained and reported"
     spec: TrainingSpec = load_job(job(corpus)).training
     expected, _ = train(spec, find_model(spec.model), len(steps))
