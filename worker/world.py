@@ -67,8 +67,8 @@ class World:
 
     def form_groups(self, sets: tuple[Ranks, ...]) -> None:
         """Form all groups; a collective of the world, in the one order that the plan gives."""
-        # A group does not inherit the world's time-out: it would wait half an hour for a peer
-        # that lost its power, because nobody is left to close the connection.
+        # A group does not inherit the time-out of its world: without one it would wait half an hour
+        # for a peer that lost its power, because nobody is left to close the connection.
         for ranks in sets:
             group = (
                 dist.group.WORLD
