@@ -178,8 +178,9 @@ class Agent:
             return
         finally:
             theirs.close()
-        while line := await reader.readline():
-            self._hear(process, json.loads(line))
+        with contextlib.suppress(ConnectionError):  # it was killed with words of ours unread
+            while line := await reader.readline():
+                self._hear(process, json.loads(line))
 
     def _hear_fork_server(self) -> None:
         assert self._control is not None

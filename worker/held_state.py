@@ -44,19 +44,41 @@ class HeldState:
             self._intervals.setdefault(piece.tensor, []).append((piece.start, piece.stop, parts))
 
     def read(self, piece: Piece) -> Parts:
-        """The parts of a piece, as views.
+        """The parts of a piece: views where one interval has it all, else joined from several.
+
+        A rank whose engine never came up holds old shards and the pieces that arrived beside them;
+        the next refinement may cut across both.
 
         Raises:
-            KeyError: the piece is not held.
+            KeyError: some row of the piece is not held.
         """
         tensor = _tensor(self.model, piece.tensor)
-        for start, stop, parts in self._intervals.get(piece.tensor, ()):
-            if start <= piece.start and piece.stop <= stop:
-                if tensor.dim is None:
-                    return parts
-                dim, first, rows = tensor.dim, piece.start - start, piece.stop - piece.start
-                return tuple(part.narrow(dim, first, rows) for part in parts)
-        raise KeyError(piece)
+        if tensor.dim is None:
+            for _, _, parts in self._intervals.get(piece.tensor, ()):
+                return parts
+            raise KeyError(piece)
+        found: list[Parts] = []
+        row = piece.start
+        while row < piece.stop:
+            start, stop, parts = self._longest_from(piece, row)
+            rows = min(stop, piece.stop) - row
+            found.append(tuple(part.narrow(tensor.dim, row - start, rows) for part in parts))
+            row += rows
+        if len(found) == 1:
+            return found[0]
+        dim = tensor.dim
+        return tuple(torch.cat(parts, dim=dim) for parts in zip(*found, strict=True))
+
+    def _longest_from(self, piece: Piece, row: int) -> tuple[int, int, Parts]:
+        """The interval that holds this row and reaches furthest."""
+        holding = [
+            interval
+            for interval in self._intervals.get(piece.tensor, ())
+            if interval[0] <= row < interval[1]
+        ]
+        if not holding:
+            raise KeyError(piece)
+        return max(holding, key=lambda interval: interval[1])
 
     def shard(self, tensor: Tensor, seat: Seat, tp_degrees: frozenset[int]) -> Parts:
         """This seat's shard of a tensor, assembled from pieces: fresh contiguous tensors."""

@@ -59,6 +59,29 @@ def test_shards_of_any_cut_are_assembled_from_pieces_of_another(old: int, new: i
                     assert torch.equal(found, wanted)
 
 
+def test_a_piece_is_joined_from_an_old_shard_and_what_arrived_beside_it() -> None:
+    """The engine of a TP 1 seat never came up: half of each tensor is its old shard, half came."""
+    (whole,) = seats(1)
+    old, other = seats(2)
+    state = HeldState(MODEL)
+    state.add_shards(old, shards(old))
+    elsewhere = HeldState(MODEL)
+    elsewhere.add_shards(other, shards(other))
+    cuts = frozenset({1, 2})
+    state.add_pieces({p: elsewhere.read(p) for p in seat_pieces(MODEL, other, cuts)})
+    for piece in seat_pieces(MODEL, whole, frozenset({1})):
+        wanted = shards(whole)[piece.tensor]
+        assert all(torch.equal(a, b) for a, b in zip(state.read(piece), wanted, strict=True))
+
+
+def test_a_piece_of_which_rows_are_missing_is_a_key_error() -> None:
+    state = HeldState(MODEL)
+    first, _ = seats(2)
+    state.add_shards(first, shards(first))
+    with pytest.raises(KeyError):
+        state.read(Piece("1.q", 0, 16))
+
+
 def test_a_piece_that_is_not_held_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         HeldState(MODEL).read(Piece("1.q", 0, 4))
