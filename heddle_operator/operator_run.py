@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from dataclasses import dataclass
 
 import kopf
@@ -43,13 +44,14 @@ class OperatorOptions:
 async def run_operator(options: OperatorOptions) -> int:
     """Run until a signal comes (0) or the lease is lost (1)."""
     metrics = OperatorMetrics()
-    runner = web.AppRunner(health_application(metrics), shutdown_timeout=0.2)
+    runner = web.AppRunner(health_application(metrics), shutdown_timeout=0.2, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, port=options.port).start()
     try:
         async with await connect() as api:
             lease = Lease(api, options.lease)
-            await lease.acquire()
+            if not await _acquire(lease):
+                return 0
             metrics.is_leader.set(1)
             mirror = Mirror(lambda uid: jobs.wake(uid))
             jobs = Jobs(Surroundings(api, mirror, options.defaults, options.settings, metrics))
@@ -58,6 +60,22 @@ async def run_operator(options: OperatorOptions) -> int:
             return await _until_end(registry, options, lease)
     finally:
         await runner.cleanup()
+
+
+async def _acquire(lease: Lease) -> bool:
+    """Wait for the lease; False if a signal came first (process 1 of a pod has no default one)."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    acquiring = asyncio.create_task(lease.acquire(), name="acquire")
+    stopping = asyncio.create_task(stop.wait(), name="signal")
+    await asyncio.wait({acquiring, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not acquiring.done():
+        acquiring.cancel()
+        return False
+    await acquiring
+    return True
 
 
 async def _until_end(
