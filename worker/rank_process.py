@@ -50,8 +50,12 @@ class GlooServices:
     ) -> World:
         """See `Services`."""
         world = World(store, epoch, rank, plan.gpus, self.timeout_s)
-        deepspeed_engine.adopt_world()
-        world.form_groups(rank_sets(model, plan))
+        try:
+            deepspeed_engine.adopt_world()
+            world.form_groups(rank_sets(model, plan))
+        except BaseException:  # a world that is half formed would stand in the way of the next one
+            self.leave_world(world)
+            raise
         return world
 
     def leave_world(self, world: World) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed import distributed_c10d
 
 from planner.pieces import holders
 from planner.plan import Plan
@@ -57,6 +58,8 @@ class World:
 
     def __init__(self, store: Store, epoch: int, rank: int, size: int, timeout_s: float) -> None:
         self._timeout = datetime.timedelta(seconds=timeout_s)
+        # Torch numbers groups, and a world that failed to form has counted: names must agree again.
+        distributed_c10d._world.group_count = 0
         prefix = PrefixStore(f"epoch{epoch}/world", store)
         dist.init_process_group(
             "gloo", store=prefix, rank=rank, world_size=size, timeout=self._timeout
