@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.heddle-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup format check test test-fast test-e2e bench demo kube-assets cluster cluster-down generate
+.PHONY: help setup format check test test-fast test-kills test-e2e bench demo kube-assets cluster cluster-down generate
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,8 +51,12 @@ check: $(STAMP) ## Lint, formatting, types, import contracts
 	@$(BIN)/lint-imports
 
 test: $(STAMP) ## Run every test that needs no Kubernetes, the demo end to end among them
-	@$(BIN)/pytest --ignore=tests/cluster
+	@$(BIN)/pytest --ignore=tests/cluster --ignore=tests/distributed/test_kills.py
 	@echo "Not run here: tests/cluster, on a real Kubernetes; run make test-e2e (needs root)."
+	@echo "Not run here: every kind of kill in every part of a change, 10 minutes; make test-kills."
+
+test-kills: $(STAMP) ## Kill every kind of process in every part of a change; 10 minutes
+	@$(BIN)/pytest tests/distributed/test_kills.py
 
 test-e2e: kube-assets ## Run the tests on a real Kubernetes with emulated GPUs; needs root
 	@$(BIN)/pytest tests/cluster
