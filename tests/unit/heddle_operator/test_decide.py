@@ -117,9 +117,9 @@ def test_a_rank_that_has_not_heard_of_a_loss_yet_is_not_stuck_until_the_time_to_
     now = cluster.now + 1000  # no report has changed for long: the survivor trained in peace
     first = decide(operator.job, observed, now)
     assert (first.actions, first.phase) == ((), "Recovering")
-    later = decide(operator.job, replace(observed, recovering_since_s=now), now + 14)
+    later = decide(operator.job, replace(observed, recovering_since_s=now), now + 44)
     assert not later.actions
-    last = decide(operator.job, replace(observed, recovering_since_s=now), now + 16)
+    last = decide(operator.job, replace(observed, recovering_since_s=now), now + 46)
     assert [action.name for action in last.actions] == ["tiny-b-0"]
 
 
