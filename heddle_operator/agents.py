@@ -23,6 +23,7 @@ from worker.contract import Directive, Refusal, Report
 LOG = logging.getLogger(__name__)
 RETRY_S = (0.05, 1.0)  # first and longest pause after an agent did not answer
 RESEND_S = 1.0  # a directive that was refused or got lost is sent again after so long
+_SAME_IMAGE = "give workers and operator the same image"
 ANSWER_S = 5.0  # an agent's loop answers within milliseconds; longer means that it hangs
 
 
@@ -124,9 +125,13 @@ class Agents:
 
     def _mark_unreachable(self, name: str, error: Exception) -> None:
         view = self.views.get(name) or AgentView(name, None, None, time.monotonic())
-        if view.unreachable_since_s is None:
-            LOG.info("agent of %s does not answer: %s", name, error or type(error).__name__)
-            self.views[name] = replace(view, unreachable_since_s=time.monotonic())
+        problem = _misunderstanding(error)
+        if view.unreachable_since_s is None or view.problem != problem:
+            what = problem or f"does not answer: {error or type(error).__name__}"
+            LOG.info("agent of %s %s", name, what)
+            since_s = view.unreachable_since_s
+            since_s = time.monotonic() if since_s is None else since_s
+            self.views[name] = replace(view, unreachable_since_s=since_s, problem=problem)
             self._wake.set()
 
     async def _put(self, pod: str, address: str, directive: Directive) -> None:
@@ -140,6 +145,19 @@ class Agents:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             LOG.info("directive to %s got lost: %s", pod, error or type(error).__name__)
             return
+
+
+def _misunderstanding(error: Exception) -> str:
+    """What is wrong with an agent that answers, but not as this operator understands it."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "report"
+        return f"its agent is of another version: {where}: {first['msg']}; {_SAME_IMAGE}"
+    if isinstance(error, aiohttp.ClientResponseError) and error.status in (401, 403):
+        return f"its agent answers HTTP {error.status}: it was started with another token"
+    if isinstance(error, aiohttp.ClientResponseError):
+        return f"its agent answers HTTP {error.status} to GET /v1/report; {_SAME_IMAGE}"
+    return ""
 
 
 async def _why(answer: aiohttp.ClientResponse) -> str:

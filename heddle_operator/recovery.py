@@ -1,19 +1,21 @@
 """After a loss: wait until the survivors have halted, see what they hold, plan for what is left.
 
-Invariant: no epoch is adopted while a rank of the broken world may still change its state.
+Invariants: no epoch is adopted while a rank of the broken world may still change its state; no pod
+is deleted that holds a piece which no halted rank holds.
 Source: design, section 4 "Recover", "Blocked survivors".
 """
 
 from __future__ import annotations
 
-from heddle_operator.actions import Action, CloseEpoch, DeletePod, RecordEvent
+from heddle_operator.actions import Action, CloseEpoch, DeletePod, RecordEvent, SendDirective
 from heddle_operator.adoption import consider_plan
 from heddle_operator.api import HeddleJob
 from heddle_operator.decision import Decision
 from heddle_operator.eligibility import is_reachable
 from heddle_operator.holdings import lost_piece
+from heddle_operator.membership import directive_of
 from heddle_operator.settings import Settings
-from heddle_operator.situation import Situation
+from heddle_operator.situation import Holder, Situation, report_of
 from heddle_operator.snapshot import EpochRecord, Observed
 from worker.contract import resume_of
 
@@ -32,18 +34,7 @@ def recover(
     """The next step after ranks of the live epoch were lost."""
     moving = [holder for holder in where.holders if holder.rank.phase not in STILL]
     if moving:
-        since_s = now if observed.recovering_since_s is None else observed.recovering_since_s
-        left = since_s + _halt_s(observed, settings) - now
-        if left > 0:
-            names = ", ".join(sorted({holder.pod for holder in moving}))
-            return Decision((), "Recovering", f"{where.lost[0]}; waiting until {names} halt", left)
-        stuck = sorted({holder.pod for holder in moving})
-        return Decision(
-            tuple(DeletePod(pod, "its ranks did not halt") for pod in stuck),
-            "Recovering",
-            f"{stuck[0]} is stuck",
-            1.0,
-        )
+        return _await_halt(job, live, moving, observed, now, where, settings)
     if where.doubtful:
         return Decision(
             (), "Recovering", f"waiting for {where.doubtful[0]}", settings.unreachable_grace_s
@@ -68,6 +59,47 @@ def recover(
     event = RecordEvent(f"lost-{live.epoch}", "WorkerLost", "; ".join(where.lost))
     planned = consider_plan(job, observed, now, where, settings)
     return Decision((event, *planned.actions), planned.phase, planned.reason, planned.look_again_s)
+
+
+def _await_halt(
+    job: HeddleJob,
+    live: EpochRecord,
+    moving: list[Holder],
+    observed: Observed,
+    now: float,
+    where: Situation,
+    settings: Settings,
+) -> Decision:
+    """Let every rank halt; only one that nobody needs may be taken for stuck and deleted."""
+    given_up = _give_up(job, live, observed)
+    names = sorted({holder.pod for holder in moving})
+    since_s = now if observed.recovering_since_s is None else observed.recovering_since_s
+    left = since_s + _halt_s(observed, settings) - now
+    if left > 0:
+        reason = f"{where.lost[0]}; waiting until {', '.join(names)} halt"
+        return Decision(given_up, "Recovering", reason, left)
+    others = tuple(holder for holder in where.holders if holder.pod not in names)
+    needed = lost_piece(job.workload.model, others, observed)
+    if needed or resume_of([holder.rank for holder in others]) is None:
+        needed = needed or "the others stand at steps that cannot be joined"
+        reason = f"{', '.join(names)} did not halt and is kept: without it, {needed}"
+        event = RecordEvent(f"stuck-{live.epoch}", "RankStuck", reason)
+        return Decision((event, *given_up), "Recovering", reason)
+    deleted = tuple(DeletePod(pod, "its ranks did not halt") for pod in names)
+    return Decision(deleted, "Recovering", f"{names[0]} is stuck", 1.0)
+
+
+def _give_up(job: HeddleJob, live: EpochRecord, observed: Observed) -> tuple[SendDirective, ...]:
+    """Tell ranks that still wait to form the broken world to stop waiting for the lost one."""
+    if live.outcome != "open" or live.seal is None:
+        return ()
+    directive = directive_of(job, live, "abort", observed)
+    reports = [report_of(observed, pod) for pod in sorted({m.pod for m in live.seal.members})]
+    return tuple(
+        SendDirective(report.pod, directive)
+        for report in reports
+        if report is not None and report.epoch == live.epoch and report.phase == "switch"
+    )
 
 
 def _halt_s(observed: Observed, settings: Settings) -> float:

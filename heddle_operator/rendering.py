@@ -31,7 +31,9 @@ GRACE_S = 60  # from the notice to the end of a pod; the agent trains on until 5
 TOLERATION_S = 10  # a node may be not ready for so long before its pods get their notice
 TOKEN_FOLDER, DATA_FOLDER = "/var/run/heddle", "/var/lib/heddle/data"
 TEXT_BYTES = 2_000_000  # of the built-in text
-_WARNINGS = ("InsufficientGPUs", "StateLost", "WorkerLost", "PlanRefused", "InvalidSpec")
+_WARNINGS = frozenset(
+    {"InsufficientGPUs", "StateLost", "WorkerLost", "RankStuck", "PlanRefused", "InvalidSpec"}
+)
 
 
 @dataclass(frozen=True, slots=True)

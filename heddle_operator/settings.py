@@ -17,8 +17,8 @@ class Settings:
             exceeded) is waited for so long; the old plan trains on meanwhile.
         refusal_pause_s: a pod that the cluster refused to create is tried again after so long.
         prepare_timeout_s: all members must be prepared so long after the epoch was sealed.
-        halt_timeout_s: ranks of a broken world halt by themselves; longer than the several 10-s
-            time-outs of torch that one may wait out in a row while it forms a world.
+        halt_timeout_s: ranks of a broken world halt by themselves; longer than the two
+            10-s time-outs that one may wait out in a row, for the vote and to form a world.
         expected_change_s: time to the next change of the cluster, until the job has seen
             `changes_known` of its own.
         changes_known: from so many changes on, their mean distance is used.
@@ -35,7 +35,7 @@ class Settings:
     pod_problem_s: float = 60.0
     refusal_pause_s: float = 5.0
     prepare_timeout_s: float = 60.0
-    halt_timeout_s: float = 45.0
+    halt_timeout_s: float = 25.0
     expected_change_s: float = 600.0
     changes_known: int = 3
     expected_stall_s: float = 1.0

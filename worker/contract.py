@@ -19,19 +19,18 @@ index of the next step to train.
 The life of an epoch e (source: design, "Epochs"; torchft's quorum and commit vote are the model):
 
     prepare  every member (old and new) gets the directive with phase `prepare`; new ranks are
-    forked and wait warm, all form
-             the transport group in the background *while the old epoch trains*; each rank then
-             reports `pending_epoch = e`.
+             forked and wait warm, all form the transport group in the background *while the old
+             epoch trains*; each rank then reports `pending_epoch = e`.
     switch   the directive again, phase `switch`.  The ranks agree on the step boundary themselves
-    (a slot in the norm's
-             all-reduce), move state, verify, vote, form the new world and train on: `epoch = e`,
-             phase `training`. Members without a rank in the new plan end with phase `left`.
+             (a slot in the norm's all-reduce), move state, verify, vote, form the new world and
+             train on: `epoch = e`, phase `training`.  Members without a rank in the new plan end
+             with phase `left`.
     abort    the directive again, phase `abort`: before the vote the old epoch goes on untouched
-    (`pending_epoch` is null).
+             (`pending_epoch` is null); after it a rank that still waits for its peers to form the
+             world gives that up and stands `halted`.
     recover  after a loss the survivors stand `halted`, each with what it holds (`epoch`, `step`,
-    `gradients_step`,
-             `norm_step`, ...); `resume_of` says where they can go on, the new epoch's directive
-             carries it in `resume`.
+             `gradients_step`, `norm_step`, ...); `resume_of` says where they can go on, the new
+             epoch's directive carries it in `resume`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The worker's branch of the error tree.
 
-WorkerError <- EngineFailed, EpochSuperseded, InvalidDataset
+WorkerError <- EngineFailed, InvalidDataset, MeetingFailed
 """
 
 from planner.errors import HeddleError
@@ -14,9 +14,9 @@ class EngineFailed(WorkerError):
     """A training step did not finish; the message says what broke."""
 
 
-class EpochSuperseded(WorkerError):
-    """A newer epoch has taken over; this one's ranks stop."""
-
-
 class InvalidDataset(WorkerError):
     """A dataset is missing, damaged, too small, or does not fit the model."""
+
+
+class MeetingFailed(WorkerError):
+    """The ranks of an epoch were not all there, so its world was not formed."""

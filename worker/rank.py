@@ -215,9 +215,7 @@ class Rank:
     def _halt(self, error: BaseException) -> None:
         """Leave the broken world at once, so that whoever waits here errs too; keep the state."""
         self._error = _in_one_line(error)
-        if not self._error.startswith(
-            LOST_PEER
-        ):  # a peer that went away is news, not a fault of this process
+        if not self._error.startswith(LOST_PEER):  # a peer that went is no fault of this process
             _log.error("the world of epoch %s broke", self._standing.epoch, exc_info=error)
         _log.warning("halted at step %d: %s", self._standing.progress.step, self._error)
         traceback.clear_frames(
@@ -304,11 +302,11 @@ class Rank:
         message = self._channel.receive(0)
         if message is not None and message["type"] == "directive":
             directive = message["directive"]
-            if directive["phase"] == "abort" and directive["epoch"] == epoch:
-                return True
-            if directive["epoch"] > epoch:
+            if directive["phase"] == "abort":
+                self._abort_epoch = max(self._abort_epoch, directive["epoch"])
+            elif directive["epoch"] > epoch:
                 self._obey(message)
-        return False
+        return self._abort_epoch >= epoch
 
     def _flip(self, switch: Switch, held: HeldState, transport: Transport) -> None:
         """The outcome is commit: from here on the state belongs to the new epoch."""
@@ -338,6 +336,7 @@ class Rank:
         self._leave_world()
         if old_engine is not None:
             old_engine.release()  # `held` keeps its tensors until the new engine has them
+        switch.meet(lambda: self._told_to_abort(epoch))
         world = services.form_world(switch.store, epoch, seat.rank, self._model(), switch.move.plan)
         self._world = world
         switch.lap("form")

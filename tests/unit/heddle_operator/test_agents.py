@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from aiohttp import web
 
 from heddle_operator.agents import Agents
@@ -25,6 +26,7 @@ class Server:
         self.changed = asyncio.Event()
         self.directives = []
         self.refuses = False
+        self.says = None  # instead of a report: status and text
         app = web.Application()
         app.add_routes([web.get("/v1/report", self.report), web.put("/v1/directive", self.put)])
         self.runner = web.AppRunner(app, shutdown_timeout=0.01)
@@ -40,6 +42,8 @@ class Server:
 
     async def report(self, request):
         assert request.headers["Authorization"] == f"Bearer {TOKEN}"
+        if self.says:
+            return web.Response(status=self.says[0], text=self.says[1])
         if int(request.query["after"]) >= self.version:
             self.changed.clear()
             await asyncio.wait_for(self.changed.wait(), 5)
@@ -147,3 +151,24 @@ def test_a_refusal_is_said_and_the_view_goes_on(caplog):
         await until(wake, lambda: agents.views["p"].report.version == 2)
 
     run(test)
+
+
+@pytest.mark.parametrize(
+    ("says", "sentence"),
+    [
+        ((404, "not found"), "its agent answers HTTP 404 to GET /v1/report; give workers and"),
+        ((401, "who?"), "its agent answers HTTP 401: it was started with another token"),
+        ((200, '{"job": "tiny"}'), "its agent is of another version: pod: Field required; give"),
+    ],
+)
+def test_an_agent_that_is_not_understood_is_a_problem_in_words(says, sentence):
+    async def story(agents, wake, server, address):
+        server.says = says
+        agents.follow([pod(address)])
+        await until(wake, lambda: "p" in agents.views)
+        assert agents.views["p"].problem.startswith(sentence)
+        server.says = None
+        await until(wake, lambda: agents.views["p"].report is not None)
+        assert agents.views["p"].problem == ""
+
+    run(story)

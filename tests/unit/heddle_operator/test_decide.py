@@ -107,20 +107,45 @@ def test_a_killed_node_costs_no_step_that_was_applied():
     assert directive.layouts.keys() == {1}
 
 
-def test_a_rank_that_has_not_heard_of_a_loss_yet_is_not_stuck_until_the_time_to_halt_is_over():
-    operator, cluster = running("a", "b")
+def after_a_loss(*nodes, halted=(), **change):
+    """What is seen when node a dies and only the ranks on some nodes have halted."""
+    operator, cluster = running(*nodes)
     before = cluster.snapshot()
     cluster.kill_node("a")
+    cluster.tick()
     after = cluster.snapshot()
-    still_training = {name: view for name, view in before.agents.items() if name in after.agents}
-    observed = replace(after, agents=still_training)
-    now = cluster.now + 1000  # no report has changed for long: the survivor trained in peace
-    first = decide(operator.job, observed, now)
+    agents = dict(after.agents)
+    for name in set(agents) - {f"tiny-{node}-0" for node in halted}:
+        view = before.agents[name]
+        ranks = tuple(rank.model_copy(update=change) for rank in view.report.ranks)
+        agents[name] = replace(view, report=view.report.model_copy(update={"ranks": ranks}))
+    now = cluster.now + 1000  # no report has changed for long: the survivors trained in peace
+    return operator.job, replace(after, agents=agents), now
+
+
+def test_a_rank_that_has_not_heard_of_a_loss_yet_is_not_stuck_until_the_time_to_halt_is_over():
+    job, observed, now = after_a_loss("a", "b", "c", halted=("b",))
+    first = decide(job, observed, now)
     assert (first.actions, first.phase) == ((), "Recovering")
-    later = decide(operator.job, replace(observed, recovering_since_s=now), now + 44)
+    later = decide(job, replace(observed, recovering_since_s=now), now + 24)
     assert not later.actions
-    last = decide(operator.job, replace(observed, recovering_since_s=now), now + 46)
-    assert [action.name for action in last.actions] == ["tiny-b-0"]
+    last = decide(job, replace(observed, recovering_since_s=now), now + 26)
+    assert [action.name for action in last.actions] == ["tiny-c-0"]
+
+
+def test_a_stuck_rank_that_alone_holds_a_piece_is_never_deleted():
+    job, observed, now = after_a_loss("a", "b")
+    last = decide(job, replace(observed, recovering_since_s=now), now + 3600)
+    assert [type(action).__name__ for action in last.actions] == ["RecordEvent"]
+    assert last.reason == ("tiny-b-0 did not halt and is kept: without it, no rank holds any state")
+
+
+def test_ranks_that_wait_to_form_a_world_with_a_dead_one_are_told_to_give_up():
+    job, observed, now = after_a_loss("a", "b", phase="switching")
+    forming = replace(observed.epochs[-1], outcome="open")
+    decision = decide(job, replace(observed, epochs=(forming,)), now)
+    (told,) = decision.actions
+    assert (told.pod, told.directive.phase, told.directive.epoch) == ("tiny-b-0", "abort", 1)
 
 
 def test_a_rank_that_died_is_replaced_on_its_gpu():
