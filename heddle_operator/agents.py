@@ -62,13 +62,20 @@ class Agents:
 
     def send(self, pod: str, directive: Directive) -> None:
         """Send a directive in the background, unless this very one was sent just now."""
-        key = (pod, directive.epoch, directive.phase)
-        now = time.monotonic()
+        body = directive.model_dump_json().encode()
+        self._send((pod, directive.epoch, directive.phase), "directive", body)
+
+    def end(self, pod: str) -> None:
+        """Tell an agent in the background that the job has ended, unless it was told just now."""
+        self._send((pod, 0, "end"), "end", b"{}")
+
+    def _send(self, key: tuple[str, int, str], resource: str, body: bytes) -> None:
+        pod, now = key[0], time.monotonic()
         if pod not in self._watchers or now < self._sent.get(key, 0.0):
             return
         self._sent[key] = now + RESEND_S
-        address = self._watchers[pod][0]
-        task = asyncio.create_task(self._put(pod, address, directive), name=f"directive to {pod}")
+        url = f"http://{self._watchers[pod][0]}/v1/{resource}"
+        task = asyncio.create_task(self._put(pod, url, body), name=f"{resource} to {pod}")
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
@@ -134,16 +141,14 @@ class Agents:
             self.views[name] = replace(view, unreachable_since_s=since_s, problem=problem)
             self._wake.set()
 
-    async def _put(self, pod: str, address: str, directive: Directive) -> None:
-        url = f"http://{address}/v1/directive"
-        body = directive.model_dump_json().encode()
+    async def _put(self, pod: str, url: str, body: bytes) -> None:
         headers = {"Content-Type": "application/json"}
         try:
             async with self._client().put(url, data=body, headers=headers) as answer:
                 if answer.status >= 400:
-                    LOG.warning("%s refused epoch %d: %s", pod, directive.epoch, await _why(answer))
+                    LOG.warning("%s refused PUT %s: %s", pod, url, await _why(answer))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            LOG.info("directive to %s got lost: %s", pod, error or type(error).__name__)
+            LOG.info("PUT %s of %s got lost: %s", url, pod, error or type(error).__name__)
             return
 
 

@@ -21,7 +21,7 @@ from planner.workload import ModelShape, find_model
 from worker.channel import Channel, Message
 from worker.contract import Directive, RankPhase, RankReport, StepRecord, SwitchRecord, TrainingSpec
 from worker.engine import Engine, Parts
-from worker.errors import EngineFailed
+from worker.errors import EngineFailed, MeetingFailed
 from worker.final_weights import write_weights
 from worker.held_state import HeldState
 from worker.initial_weights import initial_rows
@@ -41,6 +41,8 @@ def _in_one_line(error: BaseException) -> str:
     text = str(error).splitlines()[0] if str(error) else ""
     if isinstance(error, RuntimeError) and "/gloo/" in text:
         return f"{LOST_PEER}: {text.partition('] ')[2].partition('. ')[0]}"
+    if isinstance(error, MeetingFailed):
+        return f"{LOST_PEER}: {text}"
     return f"{type(error).__name__}: {text}"
 
 
@@ -64,7 +66,6 @@ class Rank:
         self._stopped_s: float | None = None
 
     # -- what the agent hears
-    # -------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
         standing, progress = self._standing, self._standing.progress
@@ -232,7 +233,6 @@ class Rank:
             self._world = None
 
     # -- changing the epoch
-    # ---------------------------------------------------------------------------------------------
 
     def _switch_if_told(self) -> None:
         """Switch where no boundary is agreed by training.
@@ -336,8 +336,8 @@ class Rank:
         self._leave_world()
         if old_engine is not None:
             old_engine.release()  # `held` keeps its tensors until the new engine has them
-        switch.meet(lambda: self._told_to_abort(epoch))
-        world = services.form_world(switch.store, epoch, seat.rank, self._model(), switch.move.plan)
+        plan, given_up = switch.move.plan, lambda: self._told_to_abort(epoch)
+        world = services.form_world(switch.store, epoch, seat.rank, self._model(), plan, given_up)
         self._world = world
         switch.lap("form")
         services.on_phase("build")

@@ -22,6 +22,7 @@ from worker.contract import TrainingSpec
 from worker.data import Dataset
 from worker.emulation import EmulatedPace, Pace, RealPace
 from worker.engine import Engine, Parts
+from worker.patient_store import PatientStore
 from worker.rank import Rank
 from worker.store import connect
 from worker.world import World, rank_sets
@@ -46,10 +47,17 @@ class GlooServices:
         return GlooTransport.form(store, prefix, rank, size, self.timeout_s)
 
     def form_world(
-        self, store: Store, epoch: int, rank: int, model: ModelShape, plan: Plan
+        self,
+        store: Store,
+        epoch: int,
+        rank: int,
+        model: ModelShape,
+        plan: Plan,
+        given_up: Callable[[], bool],
     ) -> World:
         """See `Services`."""
-        world = World(store, epoch, rank, plan.gpus, self.timeout_s)
+        patient = PatientStore(store, given_up, self.timeout_s)
+        world = World(patient, epoch, rank, plan.gpus, self.timeout_s)
         try:
             deepspeed_engine.adopt_world()
             world.form_groups(rank_sets(model, plan))

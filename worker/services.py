@@ -33,9 +33,18 @@ class Services(Protocol):
         """Meet the other members of a change; called in a thread while the old world trains."""
 
     def form_world(
-        self, store: Store, epoch: int, rank: int, model: ModelShape, plan: Plan
+        self,
+        store: Store,
+        epoch: int,
+        rank: int,
+        model: ModelShape,
+        plan: Plan,
+        given_up: Callable[[], bool],
     ) -> World:
-        """Form the world of an epoch, which becomes the default group, and its groups."""
+        """Form the world of an epoch, which becomes the default group, and its groups.
+
+        `given_up` is asked while it waits for its peers.
+        """
 
     def leave_world(self, world: World) -> None:
         """Leave it and drop everything that keeps its connections open."""

@@ -21,7 +21,6 @@ from planner.pieces import Piece, piece_shapes
 from planner.workload import ModelShape
 from worker.engine import Parts
 from worker.held_state import HeldState, all_pieces
-from worker.meeting import meet
 from worker.move import Move
 from worker.services import Services
 from worker.vote import Outcome, Vote
@@ -139,11 +138,6 @@ class Switch:
             if told_to_abort() or time.monotonic() > deadline:
                 vote.abort()
             time.sleep(VOTE_POLL_S)
-
-    def meet(self, told_to_abort: Callable[[], bool]) -> None:
-        """Wait for the other ranks of the new world; see `worker.meeting`."""
-        epoch, size = self.move.directive.epoch, self.move.new_ranks()
-        meet(self.store, epoch, size, told_to_abort, self.services.timeout_s)
 
     def verify_after(self, world: World, held: HeldState) -> str:
         """The digest of the state as the new engines hold it; a collective of the new world.

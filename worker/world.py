@@ -58,6 +58,7 @@ class World:
 
     def __init__(self, store: Store, epoch: int, rank: int, size: int, timeout_s: float) -> None:
         self._timeout = datetime.timedelta(seconds=timeout_s)
+        self._store = store  # torch does not keep one that is written in Python
         # Torch numbers groups, and a world that failed to form has counted: names must agree again.
         distributed_c10d._world.group_count = 0
         prefix = PrefixStore(f"epoch{epoch}/world", store)

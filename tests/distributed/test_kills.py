@@ -166,6 +166,8 @@ def victim(observed: Observed, kind: str, turn: int) -> int:
 async def kill_in(run: Run, part: str, kind: str, turn: int) -> None:
     """Change the nodes, stop all ranks at a part, kill, and go on."""
     gate = run.gates / part
+    for mark in run.gates.iterdir():  # of a rank that passed just as the last gate was opened
+        mark.unlink()
     gate.touch()
     if "z" in run.cluster.nodes:
         run.cluster.drain("z")
@@ -174,8 +176,6 @@ async def kill_in(run: Run, part: str, kind: str, turn: int) -> None:
     observed = await run.until(lambda *_: any(run.gates.glob(f"{part}.*")), f"the part {part}")
     os.kill(victim(observed, kind, turn), signal.SIGKILL)
     gate.unlink()
-    for mark in run.gates.iterdir():
-        mark.unlink()
 
 
 async def campaign(folder: Path, data: Path, part: str) -> dict[int, StepRecord]:
