@@ -10,6 +10,7 @@ Legend: B global batch, S sequence, h hidden, V vocabulary.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import torch
@@ -62,16 +63,8 @@ def _positions(x: torch.Tensor) -> torch.Tensor:
     return torch.cat([pairs.real, pairs.imag], dim=-1)
 
 
-def train(
-    spec: TrainingSpec,
-    model: ModelShape,
-    steps: int,
-    progress: Callable[[int, float], None] | None = None,
-) -> tuple[list[float], Weights]:
-    """Losses of the first `steps` steps and the final weights.
-
-    `progress(step, loss)` is called after each.
-    """
+def training(spec: TrainingSpec, model: ModelShape) -> Iterator[tuple[float, Weights]]:
+    """Train for ever: after each step its loss, and the weights, which the next step changes."""
     dataset = Dataset(spec.data, spec.sequence_length, model.vocab)
     weights = {
         tensor.name: initial_rows(
@@ -82,13 +75,29 @@ def train(
     adam = torch.optim.Adam(
         list(weights.values()), lr=spec.learning_rate, betas=spec.betas, eps=spec.epsilon
     )
-    losses = []
-    for step in range(steps):
-        loss = _step(spec, model, weights, adam, _batch(spec, dataset, step), step)
+    shown = {name: weight.detach() for name, weight in weights.items()}
+    for step in itertools.count():
+        yield _step(spec, model, weights, adam, _batch(spec, dataset, step), step), shown
+
+
+def train(
+    spec: TrainingSpec,
+    model: ModelShape,
+    steps: int,
+    progress: Callable[[int, float], None] | None = None,
+) -> tuple[list[float], Weights]:
+    """Losses of the first `steps` steps, of which there is at least one, and the final weights.
+
+    `progress(step, loss)` is called after each.
+    """
+    losses: list[float] = []
+    weights: Weights = {}
+    for step, (loss, held) in enumerate(itertools.islice(training(spec, model), steps)):
         losses.append(loss)
+        weights = held
         if progress:
             progress(step, loss)
-    return losses, {name: weight.detach() for name, weight in weights.items()}
+    return losses, weights
 
 
 def _batch(
