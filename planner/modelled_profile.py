@@ -68,8 +68,8 @@ TYPES = (
     ),
     EmulatedType(
         GpuType("demo-slow", 7_000_000, 500_000, 0.012, 2.0e-8),
-        launch_s=0.01275,
-        sample_s=0.00867,
+        launch_s=0.01325,
+        sample_s=0.00901,
         inside_node=LinkCost(0.0015, 250.0e6),
     ),
 )

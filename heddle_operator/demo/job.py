@@ -40,7 +40,6 @@ def demo_job(steps: int, seed: int) -> HeddleJob:
                 "steps": steps,
                 "elastic": {
                     "minHolders": 2,
-                    "minGainPercent": 5,
                     "joinDebounceSeconds": 0.2,
                     "cooldownSeconds": 0,
                 },
