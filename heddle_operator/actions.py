@@ -99,6 +99,26 @@ class DeletePod:
 
 
 @dataclass(frozen=True, slots=True)
+class EndPod:
+    """Tell the agent of a pod that the job has ended; the ended pod stays, with its log."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"end pod {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class PruneEpoch:
+    """Delete the record of an epoch that nothing needs any more; one that is gone is fine."""
+
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"delete the record of epoch {self.epoch}"
+
+
+@dataclass(frozen=True, slots=True)
 class SendDirective:
     """PUT a directive to the agent of a pod."""
 
@@ -128,6 +148,8 @@ Action = (
     | CloseEpoch
     | CreatePod
     | DeletePod
+    | EndPod
+    | PruneEpoch
     | SendDirective
     | RecordEvent
 )

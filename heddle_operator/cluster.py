@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from heddle_operator.actions import AdoptPlan, CloseEpoch, CreatePod, DeletePod, SealEpoch
+from heddle_operator.actions import (
+    AdoptPlan,
+    CloseEpoch,
+    CreatePod,
+    DeletePod,
+    PruneEpoch,
+    SealEpoch,
+)
 from heddle_operator.snapshot import Observed
 
-ClusterAction = AdoptPlan | SealEpoch | CloseEpoch | CreatePod | DeletePod
+ClusterAction = AdoptPlan | SealEpoch | CloseEpoch | PruneEpoch | CreatePod | DeletePod
 
 
 class Cluster(Protocol):
@@ -21,9 +28,10 @@ class Cluster(Protocol):
         """Nodes, pods and epoch records as they are now; the rest of the picture is left empty."""
 
     async def apply(self, action: ClusterAction) -> None:
-        """Do one thing.
+        """Do one thing; several that do not depend on each other may be done at once.
 
         Raises:
-            ClusterConflict: the record was written otherwise before; look again.
+            ClusterConflict: the record was written otherwise before, or it is the newest and its
+                number would be used again; look again.
             ClusterUnavailable: it was not done, and may be done later.
         """

@@ -14,8 +14,9 @@ from heddle_operator.api import HeddleJob
 from heddle_operator.decision import Decision, sooner
 from heddle_operator.formation import abort_stale, form_epoch
 from heddle_operator.membership import directive_of
+from heddle_operator.pruning import prune_epochs
 from heddle_operator.recovery import recover
-from heddle_operator.release import all_pods, failed_pods, release_pods, stuck_pods
+from heddle_operator.release import end_pods, failed_pods, release_pods, stuck_pods
 from heddle_operator.settings import Settings
 from heddle_operator.situation import Situation, rank_at, report_of, situation
 from heddle_operator.snapshot import EpochRecord, Observed
@@ -40,15 +41,15 @@ def decide(
     if ended is not None:
         complete = ended.outcome == "complete"
         reason = "all steps are trained" if complete else ended.message
-        return Decision(
-            all_pods(observed, "the job has ended"), "Complete" if complete else "Failed", reason
-        )
+        ends, again = end_pods(observed, ended, now, settings)
+        return Decision(ends, "Complete" if complete else "Failed", reason, again)
     where = situation(observed, now, settings)
     decision = _next_step(job, observed, now, where, settings)
     tidy: tuple[Action, ...] = (
-        *failed_pods(observed),
+        *failed_pods(observed, where),
         *stuck_pods(observed),
         *abort_stale(job, observed, where),
+        *prune_epochs(observed, where, settings),
     )
     doubt = settings.unreachable_grace_s if where.doubtful else None
     return Decision(

@@ -13,7 +13,14 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from heddle_operator.actions import AdoptPlan, CloseEpoch, CreatePod, DeletePod, SealEpoch
+from heddle_operator.actions import (
+    AdoptPlan,
+    CloseEpoch,
+    CreatePod,
+    DeletePod,
+    PruneEpoch,
+    SealEpoch,
+)
 from heddle_operator.api import HeddleJob
 from heddle_operator.choice import read_choice
 from heddle_operator.cluster import ClusterAction
@@ -31,7 +38,7 @@ from heddle_operator.gpu_nodes import (
 from heddle_operator.kube_api import ApiRefused, KubeApi
 from heddle_operator.mirror import Mirror
 from heddle_operator.pod_view import view_pod
-from heddle_operator.records import adopted, closed, sealed
+from heddle_operator.records import adopted, check_prunable, closed, sealed
 from heddle_operator.rendering import NODE_NOTE, WorkerDefaults, pod_body, pod_spec_of
 from heddle_operator.snapshot import ChosenPlan, EpochRecord, Observed, ObservedPod, RefusedPod
 from heddle_operator.wake import Wake
@@ -115,6 +122,8 @@ class KubeCluster:
                     await self._adopt(action)
                 case SealEpoch() | CloseEpoch():
                     await self._write(action)
+                case PruneEpoch():
+                    await self._prune(action)
         except ApiRefused as error:
             raise ClusterUnavailable(str(error)) from None
 
@@ -274,6 +283,15 @@ class KubeCluster:
                 self._mirror.put("ConfigMap", await self._api.get(path))
             raise ClusterConflict(f"epoch {action.epoch} was written by another operator") from None
         self._mirror.put("ConfigMap", made)
+
+    async def _prune(self, action: PruneEpoch) -> None:
+        bodies = {record.epoch: body for record, body in self._epochs()}
+        check_prunable(bodies, action)
+        if action.epoch in bodies:
+            uid = bodies[action.epoch]["metadata"]["uid"]
+            path = f"{self._path('configmaps')}/{epoch_name(self.job, action.epoch)}"
+            await self._api.delete(path, uid=uid)
+            self._mirror.drop(uid)
 
     def _path(self, plural: str) -> str:
         return f"/api/v1/namespaces/{self.job.metadata.namespace}/{plural}"

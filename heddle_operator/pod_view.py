@@ -1,6 +1,6 @@
 """From a Pod object to the pod as the decision loop sees it.
 
-Invariant: a pod that ended is "failed" whatever its exit code, and so is one whose node is dead and
+Invariant: a pod that ended is "ended" whatever its exit code, and so is one whose node is dead and
 whose time is up: nobody is left who could say that it ended.
 Source: Kubernetes' pod life cycle.
 """
@@ -43,7 +43,7 @@ def view_pod(
     deleting = metadata.get("deletionTimestamp")
     phase = _phase(status)
     if deleting and not is_node_ready and now_wall_s > wall_s(deleting) + OVERDUE_S:
-        phase = "failed"
+        phase = "ended"
     created = notes.get(CREATED_NOTE)
     created_wall_s = float(created) if created else wall_s(metadata["creationTimestamp"])
     return ObservedPod(
@@ -63,7 +63,7 @@ def view_pod(
 def _phase(status: Mapping[str, Any]) -> PodPhase:
     found = status.get("phase", "Pending")
     if found in ("Succeeded", "Failed"):
-        return "failed"
+        return "ended"
     return "running" if found == "Running" else "pending"
 
 
@@ -86,7 +86,7 @@ def _problem(status: Mapping[str, Any], phase: PodPhase) -> str:
         *(status.get("initContainerStatuses") or ()),
         *(status.get("containerStatuses") or ()),
     ]
-    if phase == "failed":
+    if phase == "ended":
         return _last_words(status, containers)
     if phase == "running":
         return ""

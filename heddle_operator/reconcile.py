@@ -6,12 +6,13 @@ Source: Kubernetes' controllers.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from heddle_operator.actions import Action, RecordEvent, RequestPlan, SendDirective
+from heddle_operator.actions import Action, EndPod, RecordEvent, RequestPlan, SendDirective
 from heddle_operator.agents import Agents
 from heddle_operator.api import HeddleJob
 from heddle_operator.cluster import Cluster
@@ -22,6 +23,7 @@ from heddle_operator.planning import Planning
 from heddle_operator.settings import Settings
 from heddle_operator.snapshot import Observed
 from heddle_operator.wake import Wake
+from heddle_operator.waves import waves
 
 LOG = logging.getLogger(__name__)
 RETRY_S = 1.0  # what could not be done is tried again after so long
@@ -81,20 +83,21 @@ class Reconciler:
         if said != self._last:
             LOG.info("job=%s phase=%s reason=%s", self.job.name, *said)
             self._last = said
-        done = [await self._apply(action) for action in decision.actions]
+        done: list[bool] = []
+        for wave in waves(decision.actions):
+            done += await asyncio.gather(*map(self._apply, wave))
         if not all(done):
             return replace(decision, look_again_s=sooner(decision.look_again_s, RETRY_S))
         return decision
 
     async def run(self) -> Decision:
-        """Pass after pass until the job has ended and its pods are gone."""
+        """Pass after pass until the job and all its pods have ended."""
         while True:
             decision = await self.look()
-            if (
-                decision.phase in ("Complete", "Failed")
-                and not (await self._cluster.observe()).pods
-            ):
-                return decision
+            if decision.phase in ("Complete", "Failed"):
+                pods = (await self._cluster.observe()).pods
+                if all(pod.phase == "ended" for pod in pods):
+                    return decision
             await self._wake.wait(decision.look_again_s)
 
     async def _apply(self, action: Action) -> bool:
@@ -102,6 +105,8 @@ class Reconciler:
         match action:
             case SendDirective():
                 self._agents.send(action.pod, action.directive)
+            case EndPod():
+                self._agents.end(action.name)
             case RequestPlan():
                 self._planning.request(action)
             case RecordEvent():

@@ -1,4 +1,4 @@
-"""The epoch records of one job in memory: created once, sealed once, closed once, as ConfigMaps.
+"""The epoch records of one job in memory: as the ConfigMaps: created, sealed, closed, pruned.
 
 Invariant: a write that contradicts what is there raises `ClusterConflict` and changes nothing.
 Source: design, section 5, "Adoption is one atomic write".
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from heddle_operator.actions import AdoptPlan, CloseEpoch, SealEpoch
+from heddle_operator.actions import AdoptPlan, CloseEpoch, PruneEpoch, SealEpoch
 from heddle_operator.errors import ClusterConflict
 from heddle_operator.snapshot import EpochRecord
 
@@ -49,6 +49,15 @@ class EpochRecords:
             case CloseEpoch():
                 return self._close(action, now)
 
+    def prune(self, action: PruneEpoch) -> None:
+        """Forget a record.
+
+        Raises:
+            ClusterConflict: it is the newest.
+        """
+        check_prunable(self._records, action)
+        self._records.pop(action.epoch, None)
+
     def _adopt(self, action: AdoptPlan, now: float) -> EpochRecord:
         return self._put(adopted(self.all, action, now))
 
@@ -78,6 +87,16 @@ def adopted(records: Iterable[EpochRecord], action: AdoptPlan, now: float) -> Ep
     if action.epoch <= newest:
         raise ClusterConflict(f"epoch {action.epoch} was adopted already; the newest is {newest}")
     return EpochRecord(action.epoch, action.plan, action.reason, action.composition, now)
+
+
+def check_prunable(epochs: Iterable[int], action: PruneEpoch) -> None:
+    """Numbers only grow because the newest record stays.
+
+    Raises:
+        ClusterConflict: it is the newest record that is to go.
+    """
+    if action.epoch == max(epochs, default=0):
+        raise ClusterConflict(f"epoch {action.epoch} is the newest; its number would be used again")
 
 
 def sealed(record: EpochRecord, action: SealEpoch) -> EpochRecord:

@@ -1,24 +1,33 @@
 """Which pods go: failed and stuck ones, those on leaving nodes once state has moved, idle ones.
 
+At the end of the job its pods end too, but stay, as those of a Kubernetes Job do: their logs can be
+read until the job is deleted.
+
 Invariant: no pod that hosts a rank of the live or the pending epoch is ever deleted here.
 """
 
 from __future__ import annotations
 
-from heddle_operator.actions import DeletePod
+from heddle_operator.actions import DeletePod, EndPod
 from heddle_operator.api import HeddleJob
 from heddle_operator.decision import sooner
 from heddle_operator.eligibility import leaving_nodes
+from heddle_operator.settings import Settings
 from heddle_operator.situation import Situation, report_of
 from heddle_operator.snapshot import EpochRecord, Observed
 
 
-def failed_pods(observed: Observed) -> tuple[DeletePod, ...]:
-    """Pods that ended by themselves; their names are needed again."""
+def failed_pods(observed: Observed, where: Situation) -> tuple[DeletePod, ...]:
+    """Pods that ended by themselves; their names are needed again.
+
+    After a loss they stay until it is clear that the job goes on: if not, their logs tell why.
+    """
+    if where.lost and where.pending is None:
+        return ()
     return tuple(
         DeletePod(pod.name, "it failed")
         for pod in observed.pods
-        if pod.phase == "failed" and not pod.deleting
+        if pod.phase == "ended" and not pod.deleting
     )
 
 
@@ -34,9 +43,24 @@ def stuck_pods(observed: Observed) -> tuple[DeletePod, ...]:
     )
 
 
-def all_pods(observed: Observed, why: str) -> tuple[DeletePod, ...]:
-    """Every pod, at the end of the job."""
-    return tuple(DeletePod(pod.name, why) for pod in observed.pods if not pod.deleting)
+def end_pods(
+    observed: Observed, ended: EpochRecord, now: float, settings: Settings
+) -> tuple[tuple[EndPod | DeletePod, ...], float | None]:
+    """How every pod ends when the job has, and seconds until the next look.
+
+    A pod that never started has nothing to tell, and one that does not end in time holds GPUs.
+    """
+    found: list[EndPod | DeletePod] = []
+    left = (ended.closed_s or now) + settings.end_timeout_s - now
+    live = [pod for pod in observed.pods if pod.phase != "ended" and not pod.deleting]
+    for pod in live:
+        if pod.phase == "pending":
+            found.append(DeletePod(pod.name, "the job has ended"))
+        elif left <= 0:
+            found.append(DeletePod(pod.name, "the job has ended, and it did not"))
+        elif report_of(observed, pod.name) is not None:
+            found.append(EndPod(pod.name))
+    return tuple(found), sooner(left if live and left > 0 else None)
 
 
 def release_pods(
@@ -50,7 +74,7 @@ def release_pods(
     waits: list[float] = []
     for pod in observed.pods:
         report = report_of(observed, pod.name)
-        if pod.name in hosting or pod.name in holding or pod.deleting or pod.phase == "failed":
+        if pod.name in hosting or pod.name in holding or pod.deleting or pod.phase == "ended":
             continue
         told = report is not None and report.leaving_at_s is not None
         noticed = pod.node in leaving or told or bool(pod.notice)

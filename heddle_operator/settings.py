@@ -19,6 +19,8 @@ class Settings:
         prepare_timeout_s: all members must be prepared so long after the epoch was sealed.
         halt_timeout_s: ranks of a broken world halt by themselves; longer than the two
             10-s time-outs that one may wait out in a row, for the vote and to form a world.
+        end_timeout_s: pods must end so long after the job has, or they are deleted.
+        epochs_kept: newest epoch records that stay although nothing needs them any more.
         expected_change_s: time to the next change of the cluster, until the job has seen
             `changes_known` of its own.
         changes_known: from so many changes on, their mean distance is used.
@@ -36,6 +38,8 @@ class Settings:
     refusal_pause_s: float = 5.0
     prepare_timeout_s: float = 60.0
     halt_timeout_s: float = 25.0
+    end_timeout_s: float = 60.0
+    epochs_kept: int = 20
     expected_change_s: float = 600.0
     changes_known: int = 3
     expected_stall_s: float = 1.0

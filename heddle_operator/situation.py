@@ -95,7 +95,7 @@ def is_pod_lost(observed: Observed, name: str, now: float, settings: Settings) -
     An agent that never answered may still be starting: its container runs before it listens.
     """
     pod = observed.pod(name)
-    if pod is None or pod.phase == "failed":
+    if pod is None or pod.phase == "ended":
         return True
     view = observed.agents.get(name)
     if view is None or view.unreachable_since_s is None:
@@ -187,7 +187,7 @@ def _what_happened(observed: Observed, member: Member, live: EpochRecord, excuse
     its ranks live the others train on, and when they die the others halt.
     """
     pod = observed.pod(member.pod)
-    if pod is None or pod.phase == "failed":
+    if pod is None or pod.phase == "ended":
         return "went with its pod"
     report = report_of(observed, member.pod)
     if report is None:

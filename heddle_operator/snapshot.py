@@ -16,7 +16,7 @@ from planner.composition import Composition
 from planner.plan import Plan
 from worker.contract import Member, Reason, Report, Resume
 
-PodPhase = Literal["pending", "running", "failed"]
+PodPhase = Literal["pending", "running", "ended"]
 Outcome = Literal["open", "live", "aborted", "complete", "failed"]
 
 

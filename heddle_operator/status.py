@@ -84,7 +84,7 @@ def status_of(
         ),
         "progress": progress,
         "usableGPUs": sum(n.gpus for n in observed.nodes if n.leaving_at_s is None),
-        "grantedGPUs": sum(pod.gpus for pod in observed.pods if pod.phase != "failed"),
+        "grantedGPUs": sum(pod.gpus for pod in observed.pods if pod.phase != "ended"),
     }
     if live is not None:
         status |= {

@@ -126,6 +126,10 @@ class Agent:
         self.exit_code = code
         self.stopping.set()
 
+    def end(self) -> None:
+        """The job has ended: end the pod, well if no rank of it has anything left to train."""
+        self.stop(1 if self._unfinished_ranks() else 0)
+
     async def close(self) -> None:
         """Kill what is left, and wait until it is gone."""
         if self._fork_server is not None:

@@ -10,6 +10,8 @@ HTTP + JSON between the operator and the agent of each worker pod.
     version passes VERSION,
                         or after S seconds; `&steps_from=K` leaves step records before step K out.
     GET /metrics        Prometheus text.
+    PUT /v1/end         the job has ended: the pod ends too, with 0 if no rank of it has anything
+                        left to train, else with 1.  Idempotent.  401 wrong token.
     GET /healthz        200 while the agent's loop runs.
 
 The operator calls, agents call nobody.  One rank process per GPU; its name for life is (pod, slot),

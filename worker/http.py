@@ -43,6 +43,10 @@ class _Routes:
             return _refusal(refused.status, refused.sentence)
         return web.json_response({"accepted": True})
 
+    async def put_end(self, _: web.Request) -> web.Response:
+        self._agent.end()
+        return web.json_response({"accepted": True})
+
     async def get_report(self, request: web.Request) -> web.Response:
         try:
             after = int(request.query.get("after", 0))
@@ -70,6 +74,7 @@ def application(agent: Agent) -> web.Application:
     app.add_routes(
         [
             web.put("/v1/directive", routes.put_directive),
+            web.put("/v1/end", routes.put_end),
             web.get("/v1/report", routes.get_report),
             web.get("/metrics", routes.get_metrics),
             web.get("/healthz", routes.get_healthz),

@@ -18,7 +18,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heddle_operator.actions import AdoptPlan, CloseEpoch, CreatePod, DeletePod, SealEpoch
+from heddle_operator.actions import (
+    AdoptPlan,
+    CloseEpoch,
+    CreatePod,
+    DeletePod,
+    PruneEpoch,
+    SealEpoch,
+)
 from heddle_operator.cluster import ClusterAction
 from heddle_operator.local.processes import POD_MARK, RUN_MARK, kill_processes, processes_with
 from heddle_operator.records import EpochRecords
@@ -136,6 +143,8 @@ class LocalCluster:
                 await self._delete(action.name)
             case AdoptPlan() | SealEpoch() | CloseEpoch():
                 self._records.write(action, time.monotonic())
+            case PruneEpoch():
+                self._records.prune(action)
         self._wake.set()
 
     async def close(self) -> None:
@@ -207,7 +216,7 @@ class LocalCluster:
             if pod.seen.deleting:
                 del self._pods[name]
             else:
-                pod.seen = replace(pod.seen, phase="failed", address=None)
+                pod.seen = replace(pod.seen, phase="ended", address=None)
         self._forget_empty_nodes()
         self._wake.set()
 
@@ -215,7 +224,7 @@ class LocalCluster:
         pod = self._pods.get(name)
         if pod is None or pod.seen.deleting:
             return
-        if pod.seen.phase == "failed" or pod.process is None:
+        if pod.seen.phase == "ended" or pod.process is None:
             del self._pods[name]
             self._forget_empty_nodes()
             return

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import sys
 
 import pytest
 
-from heddle_operator.actions import AdoptPlan, CloseEpoch, CreatePod, DeletePod, SealEpoch
+from heddle_operator.actions import (
+    AdoptPlan,
+    CloseEpoch,
+    CreatePod,
+    DeletePod,
+    PruneEpoch,
+    SealEpoch,
+)
 from heddle_operator.errors import ClusterConflict
 from heddle_operator.local.cluster import LocalCluster
 from heddle_operator.local.processes import RUN_MARK, processes_with
@@ -24,7 +32,7 @@ from worker.contract import Member, Resume
 JOB = a_job()
 NODES = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 2)))
 ADOPT = AdoptPlan(1, fake_plan(NODES, JOB.workload), "start", NODES)
-POD = CreatePod("tiny-b-0", "b", 0, 2)
+POD, OTHER = CreatePod("tiny-b-0", "b", 0, 2), CreatePod("tiny-a-0", "a", 0, 1)
 SEAL = Seal(
     (Member(pod="tiny-b-0", slot=1, node="b", gpu=1, rank=0, holds=None),),
     "10.0.0.1:5",
@@ -138,6 +146,34 @@ def test_an_epoch_that_is_not_on_record_can_neither_be_sealed_nor_closed(make):
         for action in (SealEpoch(7, SEAL), CloseEpoch(7, "live")):
             with pytest.raises(ClusterConflict):
                 await cluster.apply(action)
+
+    run(make, test)
+
+
+def test_a_pruned_epoch_is_gone_and_its_number_never_comes_again(make):
+    async def test(cluster, wait, advance):
+        for epoch in (1, 2, 3):
+            await cluster.apply(dataclasses.replace(ADOPT, epoch=epoch))
+        await asyncio.gather(*(cluster.apply(PruneEpoch(epoch)) for epoch in (1, 2)))
+        await cluster.apply(PruneEpoch(1))
+        assert [record.epoch for record in (await cluster.observe()).epochs] == [3]
+        with pytest.raises(ClusterConflict):
+            await cluster.apply(PruneEpoch(3))
+        for epoch in (1, 2, 3):
+            with pytest.raises(ClusterConflict):
+                await cluster.apply(dataclasses.replace(ADOPT, epoch=epoch))
+        assert (await cluster.observe()).next_epoch == 4
+
+    run(make, test)
+
+
+def test_pods_may_be_created_at_once(make):
+    async def test(cluster, wait, advance):
+        await asyncio.gather(cluster.apply(POD), cluster.apply(OTHER), cluster.apply(POD))
+        observed = await until(
+            cluster, wait, advance, lambda o: [p.phase for p in o.pods] == ["running"] * 2
+        )
+        assert [pod.name for pod in observed.pods] == ["tiny-a-0", "tiny-b-0"]
 
     run(make, test)
 

@@ -17,6 +17,8 @@ from heddle_operator.actions import (
     CloseEpoch,
     CreatePod,
     DeletePod,
+    EndPod,
+    PruneEpoch,
     RecordEvent,
     RequestPlan,
     SealEpoch,
@@ -56,6 +58,7 @@ class FakeCluster(FakeWorlds):
         self.events: dict[str, RecordEvent] = {}
         self.created: list[str] = []
         self.refusals: list[Refused] = []
+        self.pruned: set[int] = set()
         self.unreachable: dict[str, float] = {}
         self.frozen: set[str] = set()
         self._pids = 100
@@ -81,7 +84,7 @@ class FakeCluster(FakeWorlds):
     def kill_pod(self, name: str) -> None:
         agent = self.agents.pop(name, None)
         if agent is not None:
-            self.pods[name] = replace(self.pods[name], phase="failed")
+            self.pods[name] = replace(self.pods[name], phase="ended")
             self._break_worlds(agent.ranks.values())
 
     def tear_step(self, applied: int) -> None:
@@ -171,6 +174,10 @@ class FakeCluster(FakeWorlds):
                 self._create(action)
             case DeletePod():
                 self._delete(action.name)
+            case EndPod():
+                self._end(action.name)
+            case PruneEpoch():
+                self._prune(action)
             case RequestPlan() if action.key not in self.replies:
                 self.asked[action.key] = action
             case RecordEvent():
@@ -202,6 +209,21 @@ class FakeCluster(FakeWorlds):
             assert not training, f"{name} is deleted while its ranks train"
             self.kill_pod(name)
         self.pods.pop(name, None)
+
+    def _end(self, name: str) -> None:
+        agent = self.agents.get(name)
+        if agent is not None:
+            phases = {rank.phase for rank in agent.ranks.values()}
+            assert phases <= {"done", "halted", "left"}, f"{name} is ended while its ranks train"
+            self.kill_pod(name)
+
+    def _prune(self, action: PruneEpoch) -> None:
+        held = [(rank.epoch, rank.also_epoch) for _, rank in self.holders()]
+        assert not any(action.epoch in epochs for epochs in held), (
+            f"the layout of epoch {action.epoch} is still held"
+        )
+        self.records.prune(action)
+        self.pruned.add(action.epoch)
 
     def _put(self, pod: str, directive: Directive) -> None:
         agent = self.agents.get(pod)
@@ -252,3 +274,4 @@ class FakeCluster(FakeWorlds):
             )
         numbers = [record.epoch for record in self.records.all]
         assert numbers == sorted(set(numbers)), "an epoch number is used twice"
+        assert not self.pruned & set(numbers), "the number of a pruned epoch is used again"

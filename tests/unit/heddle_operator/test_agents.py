@@ -25,10 +25,12 @@ class Server:
         self.version = 1
         self.changed = asyncio.Event()
         self.directives = []
+        self.ends = 0
         self.refuses = False
         self.says = None  # instead of a report: status and text
         app = web.Application()
         app.add_routes([web.get("/v1/report", self.report), web.put("/v1/directive", self.put)])
+        app.add_routes([web.put("/v1/end", self.end)])
         self.runner = web.AppRunner(app, shutdown_timeout=0.01)
 
     async def start(self):
@@ -52,6 +54,11 @@ class Server:
             ready=True,
         )  # fmt: skip
         return web.Response(text=report.model_dump_json())
+
+    async def end(self, request):
+        self.ends += 1
+        self.change()
+        return web.json_response({"accepted": True})
 
     async def put(self, request):
         self.directives.append(Directive.model_validate_json(await request.read()))
@@ -172,3 +179,16 @@ def test_an_agent_that_is_not_understood_is_a_problem_in_words(says, sentence):
         assert agents.views["p"].problem == ""
 
     run(story)
+
+
+def test_an_agent_is_told_once_that_the_job_has_ended():
+    async def test(agents, wake, server, address):
+        agents.end("p")  # nobody is there yet
+        agents.follow([pod(address)])
+        await until(wake, lambda: "p" in agents.views)
+        for _ in range(3):
+            agents.end("p")
+        await until(wake, lambda: server.ends)
+        assert (server.ends, server.directives) == (1, [])
+
+    run(test)

@@ -163,7 +163,7 @@ def test_the_last_holder_of_a_piece_is_missed_by_name():
     decision = operator.settle()
     assert decision.phase == "Failed"
     assert decision.reason.startswith("StateLost: the last holder of 4.")
-    assert not cluster.pods
+    assert {pod.phase for pod in cluster.pods.values()} == {"ended"}
 
 
 def test_a_joiner_that_dies_aborts_its_epoch_and_the_old_one_trains_on():
@@ -231,12 +231,12 @@ def test_an_agent_that_does_not_answer_is_no_loss_while_the_others_train():
     assert len(reasons(cluster)) == 1
 
 
-def test_a_job_whose_steps_are_done_is_complete_and_leaves_no_pod():
+def test_a_job_whose_steps_are_done_is_complete_and_its_pods_end_but_stay():
     operator, cluster = running("a")
     for agent, rank in cluster.holders():
         agent.change(rank.slot, phase="done")
     assert operator.settle().phase == "Complete"
-    assert not cluster.pods
+    assert [pod.phase for pod in cluster.pods.values()] == ["ended"]
 
 
 def test_max_gpus_cuts_the_composition():

@@ -40,7 +40,7 @@ def test_an_address_of_version_6_is_bracketed():
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_ended_has_failed(phase):
-    assert (view(a_pod(phase)).phase, view(a_pod(phase)).address) == ("failed", None)
+    assert (view(a_pod(phase)).phase, view(a_pod(phase)).address) == ("ended", None)
 
 
 def waiting(reason, message=None):
@@ -84,6 +84,6 @@ def test_a_terminating_pod_runs_on_while_its_node_lives():
 
 
 def test_a_terminating_pod_of_a_dead_node_is_given_up_after_its_grace():
-    assert view(a_pod(metadata={"deletionTimestamp": DUE}), ready=False).phase == "failed"
+    assert view(a_pod(metadata={"deletionTimestamp": DUE}), ready=False).phase == "ended"
     later = "1970-01-12T13:47:00Z"
     assert view(a_pod(metadata={"deletionTimestamp": later}), ready=False).phase == "running"

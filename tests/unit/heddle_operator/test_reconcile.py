@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
-from heddle_operator.actions import AdoptPlan
+from heddle_operator.actions import AdoptPlan, CreatePod, EndPod
+from heddle_operator.errors import ClusterUnavailable
 from heddle_operator.reconcile import Reconciler
 from heddle_operator.settings import Settings
 from tests.fakes.operator import a_cluster, a_job
@@ -34,6 +36,9 @@ class Effects:
         if agent is not None:
             self.cluster._put(pod, directive)
 
+    def end(self, pod):
+        self.cluster.do(EndPod(pod))
+
     def request(self, action):
         self.cluster.do(action)
 
@@ -56,6 +61,7 @@ def a_loop(steps=40, **hooks):
     job = a_job()
     spec = job.spec.model_copy(update={"steps": steps})
     cluster = a_cluster(job, "a", "b")
+    cluster.now = time.monotonic()
     effects = Effects(cluster)
     return cluster, Reconciler(
         job.model_copy(update={"spec": spec}),
@@ -68,11 +74,14 @@ def a_loop(steps=40, **hooks):
     )
 
 
-def test_a_job_runs_to_its_end_and_leaves_no_pod():
+def test_a_job_runs_to_its_end_and_leaves_ended_pods():
     decisions = []
     cluster, loop = a_loop(on_decision=lambda decision, observed, now: decisions.append(decision))
     assert asyncio.run(asyncio.wait_for(loop.run(), 20)).phase == "Complete"
-    assert cluster.pods == {}
+    assert {name: pod.phase for name, pod in cluster.pods.items()} == {
+        "tiny-a-0": "ended",
+        "tiny-b-0": "ended",
+    }
     phases = [decision.phase for decision in decisions]
     assert [p for i, p in enumerate(phases) if p not in phases[:i]] == [
         "Planning",
@@ -97,3 +106,37 @@ def test_a_lost_race_is_no_error():
             cluster.tick()
 
     assert asyncio.run(race()) == (0, 1)
+
+
+def test_pods_of_one_epoch_are_created_at_once():
+    """Each creation waits until the other one has begun: one after the other would never end."""
+    cluster, loop = a_loop()
+    begun, both = [], asyncio.Event()
+
+    async def apply(action):
+        if isinstance(action, CreatePod):
+            begun.append(action.name)
+            if len(begun) == 2:
+                both.set()
+            await both.wait()
+        cluster.do(action)
+
+    cluster.apply = apply
+    assert asyncio.run(asyncio.wait_for(loop.run(), 20)).phase == "Complete"
+    assert begun == ["tiny-a-0", "tiny-b-0"]
+
+
+def test_what_could_not_be_done_is_tried_again_and_hinders_nothing_else():
+    cluster, loop = a_loop()
+    refusals = ["tiny-a-0", "tiny-a-0"]
+
+    async def apply(action):
+        if isinstance(action, CreatePod) and action.name in refusals:
+            refusals.remove(action.name)
+            raise ClusterUnavailable("the API server does not answer")
+        cluster.do(action)
+
+    cluster.apply = apply
+    assert asyncio.run(asyncio.wait_for(loop.run(), 20)).phase == "Complete"
+    assert refusals == []
+    assert cluster.created[0] == "tiny-b-0"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from heddle_operator.actions import AdoptPlan, CloseEpoch, SealEpoch
+from heddle_operator.actions import AdoptPlan, CloseEpoch, PruneEpoch, SealEpoch
 from heddle_operator.errors import ClusterConflict
 from heddle_operator.records import EpochRecords
 from heddle_operator.snapshot import Seal
@@ -58,3 +60,14 @@ def test_closing_again_alike_keeps_the_first_time():
     found = records(ADOPT, CloseEpoch(1, "live"))
     found.write(CloseEpoch(1, "live"), 9.0)
     assert found.all[0].closed_s == 1.0
+
+
+def test_the_newest_record_cannot_be_pruned_so_that_its_number_never_comes_again():
+    found = records(ADOPT, CloseEpoch(1, "aborted"), dataclasses.replace(ADOPT, epoch=2))
+    with pytest.raises(ClusterConflict, match="epoch 2 is the newest"):
+        found.prune(PruneEpoch(2))
+    found.prune(PruneEpoch(1))
+    found.prune(PruneEpoch(1))
+    assert [record.epoch for record in found.all] == [2]
+    with pytest.raises(ClusterConflict, match="the newest is 2"):
+        found.write(ADOPT, 1.0)
