@@ -51,11 +51,10 @@ check: $(STAMP) ## Lint, formatting, types, import contracts
 	@$(BIN)/lint-imports
 
 test: $(STAMP) ## Run every test that needs no Kubernetes, the demo end to end among them
-	@$(BIN)/pytest --ignore=tests/cluster --ignore=tests/distributed/test_kills.py
+	@$(BIN)/pytest --ignore=tests/cluster
 	@echo "Not run here: tests/cluster, on a real Kubernetes; run make test-e2e (needs root)."
-	@echo "Not run here: every kind of kill in every part of a change, 10 minutes; make test-kills."
 
-test-kills: $(STAMP) ## Kill every kind of process in every part of a change; 10 minutes
+test-kills: $(STAMP) ## Kill every kind of process in every part of a change; 7 minutes
 	@$(BIN)/pytest tests/distributed/test_kills.py
 
 test-e2e: kube-assets ## Run the tests on a real Kubernetes with emulated GPUs; needs root
