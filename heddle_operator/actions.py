@@ -6,6 +6,7 @@ Invariant: effects are named, so that applying an action twice equals applying i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from heddle_operator.snapshot import Outcome, PlanKey, Seal
 from planner.composition import Composition
@@ -129,12 +130,32 @@ class SendDirective:
         return f"{self.directive.phase} epoch {self.directive.epoch} at {self.pod}"
 
 
+EventReason = Literal[
+    "Complete",
+    "DrainBlocked",
+    "Failed",
+    "InsufficientGPUs",
+    "InvalidSpec",
+    "NodeLeaving",
+    "PlanKept",
+    "PlanRecommended",
+    "PlanRefused",
+    "PlanSelected",
+    "PodsCannotStart",
+    "RankStuck",
+    "ReconfigurationAborted",
+    "ReconfigurationSucceeded",
+    "StateLost",
+    "WorkerLost",
+]
+
+
 @dataclass(frozen=True, slots=True)
 class RecordEvent:
-    """Tell the user, once for each key."""
+    """Tell the user, once for each key; what each reason means is in docs/kubernetes.md."""
 
     key: str
-    reason: str
+    reason: EventReason
     message: str
 
     def __str__(self) -> str:

@@ -6,12 +6,18 @@ Source: design, section 5.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from heddle_operator.actions import Action, AdoptPlan, RecordEvent, RequestPlan
 from heddle_operator.api import HeddleJob
 from heddle_operator.decision import Decision, Phase, sooner
-from heddle_operator.eligibility import debounce_left_s, is_reachable, leaving_nodes, usable_nodes
+from heddle_operator.eligibility import (
+    debounce_left_s,
+    is_reachable,
+    leaving_reasons,
+    usable_nodes,
+)
 from heddle_operator.modes import follow_choice, recommend
 from heddle_operator.replan import backoff_s, expected_change_s, expected_stall_s, judge
 from heddle_operator.settings import Settings
@@ -32,8 +38,8 @@ def consider_plan(
     hosting = (
         {m.pod for m in live.seal.members if m.rank is not None} if live and live.seal else set()
     )
-    leaving = leaving_nodes(observed, hosting)
-    composition = usable_nodes(job, observed, live.plan if live else None, now, leaving)
+    leaving = leaving_reasons(observed, hosting)
+    composition = usable_nodes(job, observed, live.plan if live else None, now, frozenset(leaving))
     reason: Reason = "start"
     if where.lost:
         composition, reason = _recovery_composition(composition, observed), "loss"
@@ -63,7 +69,12 @@ def consider_plan(
     if reply.plan is None:
         event = RecordEvent(f"no-plan-{request.key.composition}", "InsufficientGPUs", reply.problem)
         return Decision((event,), phase, f"no plan: {reply.problem}", again)
-    return _judge(job, observed, now, composition, reason, live, reply, again, phase, settings)
+    forced = ""
+    if live is not None and reason in ("drain", "loss"):
+        forced = _why_moved(live.plan, leaving, where)
+    return _judge(
+        job, observed, now, composition, reason, live, reply, again, phase, settings, forced
+    )
 
 
 def _judge(
@@ -77,11 +88,12 @@ def _judge(
     again: float | None,
     phase: Phase,
     settings: Settings,
+    forced: str,
 ) -> Decision:
     verdict = judge(
         reply,
         live.plan if live else None,
-        reason in ("drain", "loss"),
+        forced,
         job.spec.elastic,
         expected_change_s(observed.epochs, settings),
         expected_stall_s(observed.stalls_s, settings),
@@ -105,6 +117,14 @@ def _judge(
         f"epoch {adopt.epoch} ({reason}): {verdict.reason}",
     )
     return Decision((adopt, event), "Preparing", verdict.reason, again)
+
+
+def _why_moved(plan: Plan, leaving: Mapping[str, str], where: Situation) -> str:
+    """What forces the job off GPUs of its plan, in words."""
+    if where.lost:
+        return where.lost[0]
+    going = [f"node {node} {leaving[node]}" for node in plan.nodes if node in leaving]
+    return "; ".join(going) or "the plan loses GPUs"
 
 
 def _too_few(job: HeddleJob, observed: Observed, composition: Composition) -> str:

@@ -12,6 +12,7 @@ from heddle_operator.actions import Action, AdoptPlan, CloseEpoch, SendDirective
 from heddle_operator.adoption import consider_plan
 from heddle_operator.api import HeddleJob
 from heddle_operator.decision import Decision, sooner
+from heddle_operator.evictions import ask_ahead
 from heddle_operator.formation import abort_stale, form_epoch
 from heddle_operator.membership import directive_of
 from heddle_operator.pruning import prune_epochs
@@ -50,6 +51,7 @@ def decide(
         *stuck_pods(observed),
         *abort_stale(job, observed, where),
         *prune_epochs(observed, where, settings),
+        *ask_ahead(job, observed, now, where),
     )
     doubt = settings.unreachable_grace_s if where.doubtful else None
     return Decision(

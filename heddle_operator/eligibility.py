@@ -17,7 +17,17 @@ from planner.plan import Plan
 
 def leaving_nodes(observed: Observed, hosting: Iterable[str] = ()) -> frozenset[str]:
     """Nodes with a notice of their own, or with a pod in `hosting` that got one."""
-    found = {node.name for node in observed.nodes if node.leaving_at_s is not None}
+    return frozenset(leaving_reasons(observed, hosting))
+
+
+def leaving_reasons(observed: Observed, hosting: Iterable[str] = ()) -> dict[str, str]:
+    """Nodes with a notice of their own, or with a pod in `hosting` that got one, and what it is."""
+    said = dict(observed.unusable)
+    found = {
+        node.name: said.get(node.name, "got a notice")
+        for node in observed.nodes
+        if node.leaving_at_s is not None
+    }
     live = set(hosting)
     for pod in observed.pods:
         view = observed.agents.get(pod.name)
@@ -25,8 +35,9 @@ def leaving_nodes(observed: Observed, hosting: Iterable[str] = ()) -> frozenset[
             view is not None and view.report is not None and view.report.leaving_at_s is not None
         )
         if pod.name in live and (pod.deleting or pod.notice or noticed):
-            found.add(pod.node)
-    return frozenset(found)
+            why = f"pod {pod.name} must go"
+            found.setdefault(pod.node, f"{why}: {pod.notice}" if pod.notice else why)
+    return found
 
 
 def usable_nodes(

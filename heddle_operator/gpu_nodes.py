@@ -94,6 +94,7 @@ def view_node(
         now if notice else None,
         next((labels[key] for key in LINK_DOMAINS if labels.get(key)), "default"),
         is_ready=is_ready(node),
+        is_cordoned=bool(node.get("spec", {}).get("unschedulable")),
     )
     return NodeView(name, seen, refusal)
 

@@ -90,6 +90,15 @@ class JobObjects:
             await self._api.create(self._budgets, body)
         self._protected = live
 
+    async def unprotect(self) -> None:
+        """Remove the disruption budget: the job has ended.
+
+        Raises:
+            ApiRefused: it cannot be deleted.
+        """
+        await self._api.delete(f"{self._budgets}/{budget_name(self._job)}")
+        self._protected = None
+
     async def let_go(self, pod: str, is_evictable: bool) -> None:
         """Take a pod out of the disruption budget, or back into it.
 
@@ -136,10 +145,14 @@ class JobObjects:
 
 def is_protected(pod: Mapping[str, Any]) -> bool:
     """Whether the disruption budget counts the pod."""
-    metadata = pod["metadata"]
+    let_go = EVICTABLE_LABEL in (pod["metadata"].get("labels") or {})
+    return is_live(pod) and not let_go
+
+
+def is_live(pod: Mapping[str, Any]) -> bool:
+    """Whether the pod has neither ended nor got its notice."""
     ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-    let_go = EVICTABLE_LABEL in (metadata.get("labels") or {})
-    return not ended and not let_go and not metadata.get("deletionTimestamp")
+    return not ended and not pod["metadata"].get("deletionTimestamp")
 
 
 def now_micro() -> str:

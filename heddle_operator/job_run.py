@@ -16,29 +16,24 @@ from typing import Any
 from heddle_operator.actions import RecordEvent
 from heddle_operator.agents import Agents
 from heddle_operator.api import API_VERSION, HeddleJob, Metadata, check_gpu_types, load_job
+from heddle_operator.conditions import HolderCount, live_record
 from heddle_operator.decision import Decision, sooner
 from heddle_operator.events import events_of
-from heddle_operator.evictions import evictable_pods
-from heddle_operator.job_objects import JobObjects, now_text
+from heddle_operator.evictions import Drain, drain_of
+from heddle_operator.job_objects import JobObjects, is_live, now_text
 from heddle_operator.kube_api import ApiRefused, KubeApi
 from heddle_operator.kube_cluster import KubeCluster
 from heddle_operator.metrics import OperatorMetrics
 from heddle_operator.mirror import Mirror
 from heddle_operator.planner_process import SearchSettings
 from heddle_operator.planning import Planning
-from heddle_operator.reconcile import Reconciler
+from heddle_operator.reconcile import Reconciler, has_ended
 from heddle_operator.reconfiguration import reconfigurations
 from heddle_operator.rendering import EVICTABLE_LABEL, WorkerDefaults, with_data_folder
 from heddle_operator.settings import Settings
+from heddle_operator.situation import situation
 from heddle_operator.snapshot import Observed
-from heddle_operator.status import (
-    HolderCount,
-    Status,
-    count_holders,
-    live_record,
-    refused_status,
-    status_of,
-)
+from heddle_operator.status import Status, count_holders, refused_status, status_of
 from heddle_operator.status_pace import StatusPace
 from heddle_operator.wake import Wake
 from planner.errors import HeddleError
@@ -122,31 +117,35 @@ class JobRun:
         while True:
             decision = await reconciler.look()
             observed = self._seen[1] if self._seen else Observed()
-            for event in events_of(observed, decision):
+            drain = self._drain(job, observed)
+            for event in events_of(observed, decision, drain):
                 if event.key not in told:
                     told.add(event.key)
                     self._tell(objects, event)
             again = decision.look_again_s
-            ended = decision.phase in ("Complete", "Failed")
             try:
-                await self._protect(job, objects, observed)
-                again = sooner(again, await self._write(job, objects, decision, observed, ended))
+                await self._protect(job, objects, drain)
+                wait_s = await self._write(job, objects, decision, observed, drain)
+                again = sooner(again, wait_s)
+                if has_ended(decision, observed):
+                    await objects.unprotect()
+                    return
             except ApiRefused as error:
                 LOG.warning("job=%s %s", job.name, error)
                 again = sooner(again, RETRY_S)
-            else:
-                if ended and not self._around.mirror.own("Pod", job.metadata.uid):
-                    return
             await self.wake.wait(again)
 
-    async def _protect(self, job: HeddleJob, objects: JobObjects, observed: Observed) -> None:
+    def _drain(self, job: HeddleJob, observed: Observed) -> Drain:
+        now, settings = time.monotonic(), self._around.settings
+        return drain_of(job, observed, now, situation(observed, now, settings))
+
+    async def _protect(self, job: HeddleJob, objects: JobObjects, drain: Drain) -> None:
         pods = self._around.mirror.own("Pod", job.metadata.uid)
-        wanted = evictable_pods(job, observed, self._around.mirror.nodes)
         for pod in pods:
             name = pod["metadata"]["name"]
             is_let_go = EVICTABLE_LABEL in (pod["metadata"].get("labels") or {})
-            if is_let_go != (name in wanted):
-                await objects.let_go(name, name in wanted)
+            if is_let_go != (name in drain.evictable) and is_live(pod):
+                await objects.let_go(name, name in drain.evictable)
         await objects.protect(pods)
 
     async def _write(
@@ -155,12 +154,12 @@ class JobRun:
         objects: JobObjects,
         decision: Decision,
         observed: Observed,
-        ended: bool,
+        drain: Drain,
     ) -> float | None:
         """Write the status if it is due; seconds until it may be written next."""
-        status = status_of(
-            job, observed, decision, self._count_holders(job, observed), self._status, now_text()
-        )
+        ended = decision.phase in ("Complete", "Failed")
+        holders = self._count_holders(job, observed)
+        status = status_of(job, observed, decision, holders, drain, self._status, now_text())
         self._around.metrics.take(job.metadata.namespace, job.name, status, decision)
         wait_s = self._pace.wait_s(status, time.monotonic())
         if wait_s > 0 and not ended:

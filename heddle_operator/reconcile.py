@@ -94,10 +94,8 @@ class Reconciler:
         """Pass after pass until the job and all its pods have ended."""
         while True:
             decision = await self.look()
-            if decision.phase in ("Complete", "Failed"):
-                pods = (await self._cluster.observe()).pods
-                if all(pod.phase == "ended" for pod in pods):
-                    return decision
+            if has_ended(decision, await self._cluster.observe()):
+                return decision
             await self._wake.wait(decision.look_again_s)
 
     async def _apply(self, action: Action) -> bool:
@@ -124,3 +122,9 @@ class Reconciler:
                     LOG.warning("job=%s not done: %s: %s", self.job.name, action, error)
                     return False
         return True
+
+
+def has_ended(decision: Decision, observed: Observed) -> bool:
+    """Whether the job and all its pods have ended, and that is on record."""
+    ended = decision.phase in ("Complete", "Failed") and not decision.actions
+    return ended and all(pod.phase == "ended" for pod in observed.pods)

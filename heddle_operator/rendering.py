@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heddle_operator.actions import CreatePod, RecordEvent
+from heddle_operator.actions import CreatePod, EventReason, RecordEvent
 from heddle_operator.api import HeddleJob
 from heddle_operator.gpu_claims import GPU
 from heddle_operator.node_fit import GPU_TAINT
@@ -31,8 +31,19 @@ GRACE_S = 60  # from the notice to the end of a pod; the agent trains on until 5
 TOLERATION_S = 10  # a node may be not ready for so long before its pods get their notice
 TOKEN_FOLDER, DATA_FOLDER = "/var/run/heddle", "/var/lib/heddle/data"
 TEXT_BYTES = 2_000_000  # of the built-in text
-_WARNINGS = frozenset(
-    {"InsufficientGPUs", "StateLost", "WorkerLost", "RankStuck", "PlanRefused", "InvalidSpec"}
+_WARNINGS: frozenset[EventReason] = frozenset(
+    {
+        "DrainBlocked",
+        "Failed",
+        "InsufficientGPUs",
+        "InvalidSpec",
+        "PlanRefused",
+        "PodsCannotStart",
+        "RankStuck",
+        "ReconfigurationAborted",
+        "StateLost",
+        "WorkerLost",
+    }
 )
 
 

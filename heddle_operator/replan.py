@@ -28,7 +28,7 @@ class Verdict:
 def judge(
     reply: PlanReply,
     current: Plan | None,
-    is_forced: bool,
+    forced: str,
     elastic: Elastic,
     expected_change_s: float,
     stall_s: float,
@@ -38,7 +38,7 @@ def judge(
     Args:
         reply: with a plan.
         current: the live plan, if there is one.
-        is_forced: the live plan lost GPUs, or will.
+        forced: why the live plan lost GPUs, or will; "" if it did not.
         elastic: supplies `minGainPercent`.
         expected_change_s: time until the cluster is expected to change again.
         stall_s: what a change is expected to cost.
@@ -46,8 +46,8 @@ def judge(
     assert reply.plan is not None, "an answer without a plan is no matter of judgement"
     if current is None:
         return Verdict(True, 0.0, "started: there was no plan")
-    if is_forced:
-        return Verdict(True, 0.0, "moved: the plan loses GPUs")
+    if forced:
+        return Verdict(True, 0.0, f"moved: {forced}")
     if reply.plan == current or reply.current_samples_s is None:
         return Verdict(False, 0.0, "kept: the plan is still the best one found")
     gain = reply.throughput_samples_s / reply.current_samples_s - 1

@@ -188,7 +188,8 @@ def _what_happened(observed: Observed, member: Member, live: EpochRecord, excuse
     """
     pod = observed.pod(member.pod)
     if pod is None or pod.phase == "ended":
-        return "went with its pod"
+        words = f" ({pod.problem})" if pod is not None and pod.problem else ""
+        return f"went with its pod{words}"
     report = report_of(observed, member.pod)
     if report is None:
         return ""

@@ -28,6 +28,7 @@ class ObservedNode:
         gpus: free for the job, its own pods' GPUs included.
         joined_at_s: when it became usable.
         leaving_at_s: it got a notice and will be gone then; None: it stays.
+        is_cordoned: it takes no new pods; somebody may be about to drain it.
         is_ready: its kubelet answers; ranks on a node that is not ready may be gone unsaid.
     """
 
@@ -39,6 +40,7 @@ class ObservedNode:
     link_domain: str = "default"
     speed_factor: float = 1.0
     is_ready: bool = True
+    is_cordoned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

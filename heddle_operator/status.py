@@ -8,43 +8,26 @@ Source: Kubernetes' API conventions (conditions, observedGeneration).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from heddle_operator.api import HeddleJob
+from heddle_operator.conditions import (
+    Condition,
+    HolderCount,
+    conditions_of,
+    live_record,
+    summary_of,
+    with_times,
+)
 from heddle_operator.decision import Decision
-from heddle_operator.formation import start_trouble
+from heddle_operator.evictions import Drain
 from heddle_operator.reconfiguration import reconfigurations
 from heddle_operator.snapshot import EpochRecord, Observed
 from planner.pieces import nodes_of_pieces
 from planner.plan import Plan
 from planner.workload import ModelShape
 
-MOVING = ("Preparing", "Switching", "Recovering")
 Status = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class HolderCount:
-    """How safe the state of a plan is.
-
-    Attributes:
-        min_nodes: the smallest number of nodes that any piece lives on.
-        single: pieces that live on one node only.
-    """
-
-    min_nodes: int
-    single: int
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One condition of a HeddleJob; `reason` is one word, `message` a sentence."""
-
-    kind: str
-    holds: bool
-    reason: str
-    message: str
 
 
 def count_holders(model: ModelShape, plan: Plan) -> HolderCount:
@@ -58,6 +41,7 @@ def status_of(
     observed: Observed,
     decision: Decision,
     holders: HolderCount | None,
+    drain: Drain,
     before: Mapping[str, Any],
     now_text: str,
 ) -> Status:
@@ -68,6 +52,7 @@ def status_of(
         observed: the picture that was decided on.
         decision: what was decided.
         holders: of the live plan.
+        drain: what a drain of its nodes may do now.
         before: the status that is there now.
         now_text: the time, as Kubernetes writes it.
     """
@@ -80,7 +65,10 @@ def status_of(
         "phase": decision.phase,
         "message": decision.reason,
         "conditions": with_times(
-            _conditions(job, observed, decision, live, holders), before, job, now_text
+            conditions_of(job, observed, decision, holders, drain),
+            before,
+            job.metadata.generation,
+            now_text,
         ),
         "progress": progress,
         "usableGPUs": sum(n.gpus for n in observed.nodes if n.leaving_at_s is None),
@@ -115,107 +103,13 @@ def refused_status(
 ) -> Status:
     """The status of a job that cannot be run as it is written."""
     conditions = (Condition("Accepted", False, "InvalidSpec", sentence),)
-    stated = _with_times(conditions, before, job_generation, now_text)
+    stated = with_times(conditions, before, job_generation, now_text)
     return {
         "observedGeneration": job_generation,
         "phase": "Invalid",
         "message": sentence,
         "conditions": stated,
     }
-
-
-def live_record(observed: Observed) -> EpochRecord | None:
-    """The newest epoch that trains, or that ended the job."""
-    lived = [r for r in observed.epochs if r.outcome in ("live", "complete", "failed")]
-    return lived[-1] if lived else None
-
-
-def with_times(
-    conditions: tuple[Condition, ...], before: Mapping[str, Any], job: HeddleJob, now_text: str
-) -> list[dict[str, Any]]:
-    """Conditions as Kubernetes lists them, each with the time at which it last changed."""
-    return _with_times(conditions, before, job.metadata.generation, now_text)
-
-
-def _with_times(
-    conditions: tuple[Condition, ...], before: Mapping[str, Any], generation: int, now_text: str
-) -> list[dict[str, Any]]:
-    held = {c["type"]: c for c in before.get("conditions") or ()}
-    rows = []
-    for condition in conditions:
-        status = "True" if condition.holds else "False"
-        old = held.get(condition.kind, {})
-        since = old.get("lastTransitionTime") if old.get("status") == status else None
-        rows.append(
-            {
-                "type": condition.kind,
-                "status": status,
-                "reason": condition.reason,
-                "message": condition.message,
-                "observedGeneration": generation,
-                "lastTransitionTime": since or now_text,
-            }
-        )
-    return rows
-
-
-def _conditions(
-    job: HeddleJob,
-    observed: Observed,
-    decision: Decision,
-    live: EpochRecord | None,
-    holders: HolderCount | None,
-) -> tuple[Condition, ...]:
-    phase, reason = decision.phase, decision.reason
-    pending = next((r for r in reversed(observed.epochs) if r.outcome == "open"), None)
-    trouble = start_trouble(pending, observed) if pending else ""
-    ended = phase in ("Complete", "Failed")
-    trains = not ended and any(
-        rank.phase == "training"
-        for view in observed.agents.values()
-        if view.report and view.unreachable_since_s is None
-        for rank in view.report.ranks
-    )
-    planned = live or pending
-    degraded = _degraded(job, observed, holders, trouble) if not ended else ""
-    return (
-        Condition("Accepted", True, "Valid", "the job can be run"),
-        Condition(
-            "Planned",
-            planned is not None,
-            "PlanAdopted" if planned else "NoPlan",
-            _summary(planned) if planned else reason,
-        ),
-        Condition("Running", trains, "Training" if trains else phase, reason),
-        Condition(
-            "Reconfiguring",
-            phase in MOVING,
-            "PodsCannotStart" if trouble else phase if phase in MOVING else "Settled",
-            reason,
-        ),
-        Condition("Degraded", bool(degraded), "Degraded" if degraded else "Healthy", degraded),
-        Condition("Complete", phase == "Complete", phase, reason if phase == "Complete" else ""),
-        Condition("Failed", phase == "Failed", phase, reason if phase == "Failed" else ""),
-    )
-
-
-def _degraded(job: HeddleJob, observed: Observed, holders: HolderCount | None, trouble: str) -> str:
-    """What makes the job less safe or slower than it could be, in a sentence; "" if nothing."""
-    if trouble:
-        return trouble
-    for view in observed.agents.values():
-        if view.problem:
-            return f"pod {view.pod}: {view.problem}"
-        if view.unreachable_since_s is not None:
-            return f"the agent of pod {view.pod} does not answer"
-    wanted = job.spec.elastic.min_holders
-    if holders is not None and holders.min_nodes < wanted:
-        return (
-            f"{holders.single or 'some'} pieces of the state live on fewer than {wanted} nodes: "
-            f"minHolders is {wanted}, {holders.min_nodes} is reached"
-        )
-    sick = next((pod for pod in observed.pods if pod.notice), None)
-    return f"pod {sick.name} must be left: {sick.notice}" if sick else ""
 
 
 def _progress(job: HeddleJob, observed: Observed) -> dict[str, Any]:
@@ -235,7 +129,7 @@ def _plan(live: EpochRecord, observed: Observed) -> dict[str, Any]:
     reply = next((r for r in observed.replies.values() if r.plan == live.plan), None)
     found: dict[str, Any] = {
         "digest": live.plan.digest,
-        "summary": _summary(live),
+        "summary": summary_of(live),
         "reason": live.reason,
         "templates": len(live.plan.templates),
         "pipelines": sum(template.replicas for template in live.plan.templates),
@@ -243,7 +137,3 @@ def _plan(live: EpochRecord, observed: Observed) -> dict[str, Any]:
     if reply is not None:
         found["predictedSamplesPerSecond"] = round(reply.throughput_samples_s, 3)
     return found
-
-
-def _summary(record: EpochRecord) -> str:
-    return ", ".join(map(str, record.plan.templates))

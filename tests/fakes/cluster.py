@@ -74,6 +74,10 @@ class FakeCluster(FakeWorlds):
         self.nodes[name] = replace(self.nodes[name], leaving_at_s=self.now + 30)
         self._changed.set()
 
+    def cordon(self, name: str, is_cordoned: bool = True) -> None:
+        self.nodes[name] = replace(self.nodes[name], is_cordoned=is_cordoned)
+        self._changed.set()
+
     def kill_node(self, name: str) -> None:
         self.nodes.pop(name, None)
         for pod in [pod.name for pod in self.pods.values() if pod.node == name]:

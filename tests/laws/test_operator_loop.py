@@ -74,6 +74,11 @@ class Loop(RuleBasedStateMachine):
         self.cluster.drain(self._pick(self.cluster.nodes, index))
 
     @precondition(lambda self: self.cluster.nodes)
+    @rule(index=PICK, is_cordoned=st.booleans())
+    def a_node_is_cordoned_or_not_any_more(self, index, is_cordoned):
+        self.cluster.cordon(self._pick(self.cluster.nodes, index), is_cordoned)
+
+    @precondition(lambda self: self.cluster.nodes)
     @rule(index=PICK, applied=st.integers(0, 3), torn=st.booleans())
     def a_node_dies(self, index, applied, torn):
         if torn:

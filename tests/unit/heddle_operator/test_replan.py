@@ -18,16 +18,16 @@ OLD = fake_plan(ONE, a_job().workload)
 NEW = fake_plan(TWO, a_job().workload)
 
 
-def verdict(gain, is_forced=False, current=OLD, plan=NEW, fits=True, change_s=600.0, stall_s=1.0):
+def verdict(gain, forced="", current=OLD, plan=NEW, fits=True, change_s=600.0, stall_s=1.0):
     reply = PlanReply(plan, 100.0 * (1 + gain), current_samples_s=100.0 if fits else None)
-    return judge(reply, current, is_forced, Elastic(), change_s, stall_s)
+    return judge(reply, current, forced, Elastic(), change_s, stall_s)
 
 
 @pytest.mark.parametrize(
     ("case", "adopts", "words"),
     [
         ({"gain": 0.0, "current": None}, True, "started"),
-        ({"gain": -0.5, "is_forced": True, "fits": False}, True, "moved: the plan loses GPUs"),
+        ({"gain": -0.5, "forced": "a left", "fits": False}, True, "moved: a left"),
         ({"gain": 0.0, "plan": OLD}, False, "still the best"),
         ({"gain": 0.008}, False, "kept: +0.8 % does not pay, it takes 2 %"),
         ({"gain": 0.5}, True, "moved: +50.0 % pays"),
