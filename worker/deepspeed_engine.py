@@ -41,21 +41,17 @@ from deepspeed.runtime.pipe import schedule
 from deepspeed.runtime.pipe.engine import PipelineEngine
 
 from planner.pieces import Piece, held_pieces
-from planner.plan import Plan
 from planner.ranks import Seat
 from planner.tensors import Tensor, layer_tensors
-from planner.workload import ModelShape
-from worker.contract import TrainingSpec
 from worker.data import Dataset, micro_batches
 from worker.emulation import Pace
-from worker.engine import Parts, Progress, StepResult
+from worker.engine import Parts, Progress, StageBuild, StepResult
 from worker.errors import EngineFailed
 from worker.gradient_sync import GradientSync
 from worker.grid import Grid, Topology
 from worker.learning_rate import learning_rate
 from worker.model import TensorParallel, layer_class, vocabulary_loss
 from worker.stage_links import StageLinks
-from worker.world import World
 
 TESTED_VERSIONS = ("0.19.8",)
 SEAMS: dict[Any, tuple[str, ...]] = {
@@ -196,35 +192,21 @@ class _Pipeline(PipelineEngine):  # type: ignore[misc] # DeepSpeed is untyped
 class DeepSpeedEngine:
     """One rank's stage of one plan on DeepSpeed; see `worker.engine.Engine`."""
 
-    def __init__(
-        self,
-        *,
-        model: ModelShape,
-        spec: TrainingSpec,
-        plan: Plan,
-        seat: Seat,
-        world: World,
-        dataset: Dataset,
-        pace: Pace,
-        step: int,
-        source: Callable[[Tensor], Parts],
-    ) -> None:
-        """Build the engine; `source` gives this rank's shard of a tensor.
-
-        (weight,) at the start, else with moments.
-        """
-        self._model, self._spec, self._seat, self._world = model, spec, seat, world
-        self._cuts = plan.tp_degrees
+    def __init__(self, build: StageBuild, dataset: Dataset, pace: Pace) -> None:
+        """Build the engine."""
+        seat, spec, world = build.seat, build.spec, build.world
+        self._model, self._spec, self._seat, self._world = build.model, spec, seat, world
+        self._cuts = build.plan.tp_degrees
         self._dataset = dataset
         self.pace = pace
-        self.progress = Progress(step=step)
+        self.progress = Progress(step=build.step)
         self.result = StepResult(0.0, 0.0, None)
         self._ready_epoch: int | None = None
         self._pending_norm = self._last_arrival = 0.0
         self._weight = seat.pipeline.samples / spec.global_batch
-        self._pipeline = self._build(source)
+        self._pipeline = self._build(build.source)
         self._named: dict[str, torch.nn.Parameter] = dict(self._pipeline.module.named_parameters())
-        self._sync = GradientSync(model, plan, seat, world, self._gradients)
+        self._sync = GradientSync(build.model, build.plan, seat, world, self._gradients)
 
     def _build(self, source: Callable[[Tensor], Parts]) -> _Pipeline:
         world, seat, model, spec = self._world, self._seat, self._model, self._spec

@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
-Parts = tuple[
-    torch.Tensor, ...
-]  # weight, exp_avg, exp_avg_sq: everything of a tensor that must survive a plan change
+from planner.plan import Plan
+from planner.ranks import Seat
+from planner.tensors import Tensor
+from planner.workload import ModelShape
+from worker.contract import TrainingSpec
+from worker.world import World
+
+# weight, exp_avg, exp_avg_sq: everything of a tensor that must survive a plan change
+Parts = tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StageBuild:
+    """What the engine of one rank is built from.
+
+    Attributes:
+        seat: of the rank in the plan.
+        world: that the ranks of the plan have formed.
+        step: completed steps of the state.
+        source: gives this rank's shard of a tensor: (weight,) at the start, else with moments.
+    """
+
+    model: ModelShape
+    spec: TrainingSpec
+    plan: Plan
+    seat: Seat
+    world: World
+    step: int
+    source: Callable[[Tensor], Parts]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from planner.tensors import Tensor
 from planner.workload import ModelShape, find_model
 from worker.channel import Channel, Message
 from worker.contract import Directive, RankPhase, RankReport, StepRecord, SwitchRecord, TrainingSpec
-from worker.engine import Engine, Parts
+from worker.engine import Engine, Parts, StageBuild
 from worker.errors import EngineFailed, MeetingFailed
 from worker.final_weights import write_weights
 from worker.held_state import HeldState
@@ -366,8 +366,9 @@ class Rank:
                 ),
             )
 
+        model, plan = self._model(), switch.move.plan
         return self._services.build_engine(
-            self._model(), spec, switch.move.plan, seat, world, switch.step, source
+            StageBuild(model, spec, plan, seat, world, switch.step, source)
         )
 
     def _leave(self, switch: Switch, stopped_s: float | None) -> None:

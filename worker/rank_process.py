@@ -13,15 +13,13 @@ from planner.composition import Composition, Node
 from planner.cost import rank_times
 from planner.plan import Plan
 from planner.profile import load_profile
-from planner.ranks import RankMap, Seat
-from planner.tensors import Tensor
+from planner.ranks import RankMap
 from planner.workload import ModelShape, Workload
 from worker import deepspeed_engine
 from worker.channel import Channel
-from worker.contract import TrainingSpec
 from worker.data import Dataset
 from worker.emulation import EmulatedPace, Pace, RealPace
-from worker.engine import Engine, Parts
+from worker.engine import Engine, StageBuild
 from worker.patient_store import PatientStore
 from worker.rank import Rank
 from worker.store import connect
@@ -71,38 +69,23 @@ class GlooServices:
         deepspeed_engine.forget_world()
         world.leave()
 
-    def build_engine(
-        self,
-        model: ModelShape,
-        spec: TrainingSpec,
-        plan: Plan,
-        seat: Seat,
-        world: World,
-        step: int,
-        source: Callable[[Tensor], Parts],
-    ) -> Engine:
+    def build_engine(self, build: StageBuild) -> Engine:
         """See `Services`."""
-        return deepspeed_engine.DeepSpeedEngine(
-            model=model,
-            spec=spec,
-            plan=plan,
-            seat=seat,
-            world=world,
-            dataset=_dataset(spec.data, spec.sequence_length, model.vocab),
-            pace=self._pace(model, spec, plan, seat),
-            step=step,
-            source=source,
-        )
+        spec = build.spec
+        dataset = _dataset(spec.data, spec.sequence_length, build.model.vocab)
+        return deepspeed_engine.DeepSpeedEngine(build, dataset, self._pace(build))
 
     def on_phase(self, name: str) -> None:
         """See `Services`; nobody observes."""
 
-    def _pace(self, model: ModelShape, spec: TrainingSpec, plan: Plan, seat: Seat) -> Pace:
+    def _pace(self, build: StageBuild) -> Pace:
         if not self._emulate:
             return RealPace()
+        spec, model = build.spec, build.model
         workload = Workload(model, spec.global_batch, spec.sequence_length, spec.precision)
-        times = rank_times(plan, workload, _composition(plan), load_profile(model.name))
-        return EmulatedPace(times[seat.rank])
+        composition = _composition(build.plan)
+        times = rank_times(build.plan, workload, composition, load_profile(model.name))
+        return EmulatedPace(times[build.seat.rank])
 
 
 @functools.lru_cache(maxsize=1)

@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from migration.transport import Transport
 from planner.plan import Plan
-from planner.ranks import Seat
-from planner.tensors import Tensor
 from planner.workload import ModelShape
-from worker.contract import TrainingSpec
-from worker.engine import Engine, Parts
+from worker.engine import Engine, StageBuild
 from worker.world import World
 
 if TYPE_CHECKING:
@@ -49,17 +46,8 @@ class Services(Protocol):
     def leave_world(self, world: World) -> None:
         """Leave it and drop everything that keeps its connections open."""
 
-    def build_engine(
-        self,
-        model: ModelShape,
-        spec: TrainingSpec,
-        plan: Plan,
-        seat: Seat,
-        world: World,
-        step: int,
-        source: Callable[[Tensor], Parts],
-    ) -> Engine:
-        """An engine for this seat; `source` gives its shard of a tensor."""
+    def build_engine(self, build: StageBuild) -> Engine:
+        """An engine for one rank."""
 
     def on_phase(self, name: str) -> None:
         """A part of a switch begins; for observers only."""

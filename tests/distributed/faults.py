@@ -11,6 +11,7 @@ import socket
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from migration.transport import Transport
 from planner.tensors import Tensor
 from worker.channel import Channel
 from worker.deepspeed_engine import DeepSpeedEngine
-from worker.engine import Engine, Parts
+from worker.engine import Engine, Parts, StageBuild
 from worker.rank import Rank
 from worker.rank_process import GlooServices
 
@@ -57,27 +58,26 @@ class FlipInFlight(GlooServices):
 class FlipAfterVote(GlooServices):
     """One bit of one moved moment changes after all have verified and voted."""
 
-    def build_engine(self, model: Any, spec: Any, plan: Any, seat: Any, world: Any, step: int,
-                     source: Callable[[Tensor], Parts]) -> Engine:  # fmt: skip
+    def build_engine(self, build: StageBuild) -> Engine:
         flipped: list[str] = []
 
         def damaged(tensor: Tensor) -> Parts:
-            parts = source(tensor)
-            if len(parts) > 1 and seat.rank == 0 and not flipped:
+            parts = build.source(tensor)
+            if len(parts) > 1 and build.seat.rank == 0 and not flipped:
                 _flip(parts[1])
                 flipped.append(tensor.name)
             return parts
 
-        return super().build_engine(model, spec, plan, seat, world, step, damaged)
+        return super().build_engine(replace(build, source=damaged))
 
 
 class WrongWeight(GlooServices):
     """The first replica counts 1 % too much."""
 
-    def build_engine(self, *arguments: Any) -> Engine:
-        engine = super().build_engine(*arguments)
+    def build_engine(self, build: StageBuild) -> Engine:
+        engine = super().build_engine(build)
         assert isinstance(engine, DeepSpeedEngine)
-        if arguments[3].pipeline.template_index == 0:
+        if build.seat.pipeline.template_index == 0:
             engine._weight *= 1.01
         return engine
 
@@ -103,8 +103,8 @@ class CountingOldTensors(GlooServices):
 
     _seen: list[list[weakref.ref[torch.Tensor]]]
 
-    def build_engine(self, *arguments: Any) -> Engine:
-        engine = super().build_engine(*arguments)
+    def build_engine(self, build: StageBuild) -> Engine:
+        engine = super().build_engine(build)
         if not hasattr(self, "_seen"):
             self._seen = []
         if len(self._seen) > 1:
