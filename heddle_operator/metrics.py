@@ -6,11 +6,12 @@ Invariant: few labels; a job that is gone leaves no series behind.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from heddle_operator.actions import AdoptPlan, CloseEpoch, RecordEvent
+from heddle_operator.actions import Action, AdoptPlan, CloseEpoch, RecordEvent
 from heddle_operator.decision import Decision
 
 JOB = ("namespace", "job")
@@ -53,7 +54,7 @@ class OperatorMetrics:
         self.is_leader = Gauge(
             "heddle_operator_is_leader", "1 while this operator decides", registry=self.registry
         )
-        self._seen: dict[tuple[str, str], tuple[str, int]] = {}
+        self._seen: dict[tuple[str, str], _Seen] = {}
 
     def take(self, namespace: str, job: str, status: Mapping[str, Any], decision: Decision) -> None:
         """Take over a job's status and what was decided."""
@@ -61,34 +62,55 @@ class OperatorMetrics:
         for key, gauge in self._gauges.items():
             if isinstance(flat.get(key), int | float):
                 gauge.labels(namespace, job).set(flat[key])
-        before, stalled = self._seen.get((namespace, job), ("", 0))
-        if before and before != decision.phase:
-            self._phase.remove(namespace, job, before)
+        seen = self._seen.setdefault((namespace, job), _Seen())
+        if seen.phase and seen.phase != decision.phase:
+            self._phase.remove(namespace, job, seen.phase)
+        seen.phase = decision.phase
         self._phase.labels(namespace, job, decision.phase).set(1)
-        for action in decision.actions:
-            match action:
-                case AdoptPlan():
-                    self._decisions.labels(namespace, job, action.reason).inc()
-                case CloseEpoch(outcome="aborted"):
-                    self._decisions.labels(namespace, job, "aborted").inc()
-                case RecordEvent(reason="PlanKept"):
-                    self._decisions.labels(namespace, job, "kept").inc()
-                case _:
-                    pass
+        for key, reason in filter(None, map(_counted, decision.actions)):
+            if key not in seen.counted:
+                seen.counted[key] = reason
+                self._decisions.labels(namespace, job, reason).inc()
         last = status.get("lastReconfiguration")
-        if last and last["epoch"] > stalled:
+        if last and last["epoch"] > seen.stalled_epoch:
             self._stall.labels(namespace, job).observe(last["stallSeconds"])
-            stalled = last["epoch"]
-        self._seen[namespace, job] = (decision.phase, stalled)
+            seen.stalled_epoch = last["epoch"]
 
     def forget(self, namespace: str, job: str) -> None:
         """The job is gone."""
-        phase, _ = self._seen.pop((namespace, job), ("", 0))
-        if phase:
-            self._phase.remove(namespace, job, phase)
-        for gauge in self._gauges.values():
-            gauge.remove(namespace, job)
+        seen = self._seen.pop((namespace, job), None)
+        if seen is None:
+            return
+        self._phase.remove(namespace, job, seen.phase)
+        for reason in set(seen.counted.values()):
+            self._decisions.remove(namespace, job, reason)
+        for series in (*self._gauges.values(), self._stall):
+            series.remove(namespace, job)
 
     def text(self) -> bytes:
         """All series, as Prometheus reads them."""
         return generate_latest(self.registry)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was told of a job; `counted` holds the reason of each decision by its key."""
+
+    phase: str = ""
+    stalled_epoch: int = 0
+    counted: dict[str, str] = field(default_factory=dict)
+
+
+def _counted(action: Action) -> tuple[str, str] | None:
+    """Key and reason of a decision about a plan; what is decided again is the same decision."""
+    match action:
+        case AdoptPlan():
+            return f"adopted-{action.epoch}", action.reason
+        case CloseEpoch(outcome="aborted"):
+            return f"aborted-{action.epoch}", "aborted"
+        case RecordEvent(reason="PlanKept"):
+            return action.key, "kept"
+        case RecordEvent(reason="PlanRecommended"):
+            return action.key, "recommended"
+        case _:
+            return None

@@ -1,0 +1,321 @@
+"""A Kubernetes API server in memory: objects by path, over HTTP, with the refusals that matter.
+
+It knows no kinds and starts nothing: pods run when a test says so.  What it must do as the real one
+is in tests/contracts/test_api_server.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import json
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+Body = dict[str, Any]
+SUBRESOURCES = ("status", "log")
+RESOURCES = {
+    "v1": ("pods Pod", "nodes Node", "configmaps ConfigMap", "secrets Secret", "events Event"),
+    "heddle.dev/v1alpha1": ("heddlejobs HeddleJob",),
+}
+
+
+class FakeApiServer:
+    """All objects of a cluster, by path."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Body] = {}
+        self.logs: dict[tuple[str, str], str] = {}  # of (pod, container)
+        self.requests: list[tuple[str, str]] = []
+        self.refuses: dict[str, tuple[int, str]] = {}  # "METHOD path-suffix": status, message
+        self._versions = itertools.count(1)
+        self._changed = asyncio.Condition()
+        self._history: list[tuple[int, str, str, Body]] = []  # version, path, type, object
+        self._runner: web.AppRunner | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        """Listen, on the port it had before if it was stopped."""
+        app = web.Application(client_max_size=1 << 26)
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.01, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Be gone; the objects stay."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    def kubeconfig(self, folder: Path, namespace: str = "") -> Path:
+        """A kubeconfig for it."""
+        context: Body = {"cluster": "fake", "user": "fake"}
+        if namespace:
+            context["namespace"] = namespace
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "fake",
+            "clusters": [{"name": "fake", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
+            "users": [{"name": "fake", "user": {"token": "none"}}],
+            "contexts": [{"name": "fake", "context": context}],
+        }
+        path = folder / "kubeconfig"
+        path.write_text(json.dumps(config))
+        return path
+
+    # What tests do to it.
+
+    async def put(self, path: str, body: Body) -> Body:
+        """Create or replace an object, as somebody else would."""
+        held = self.objects.get(path)
+        metadata = {
+            "name": path.rsplit("/", 1)[1],
+            "uid": str(uuid.uuid4()),
+            **(held["metadata"] if held else {"creationTimestamp": _now()}),
+            **body.get("metadata", {}),
+        }
+        if "/namespaces/" in path:
+            metadata.setdefault("namespace", path.split("/namespaces/")[1].split("/")[0])
+        return await self._store(path, {**body, "metadata": metadata})
+
+    async def remove(self, path: str) -> None:
+        """An object is gone."""
+        body = self.objects.pop(path)
+        await self._tell(path, "DELETED", body)
+
+    async def until(self, is_so: Any) -> Any:
+        """Wait until a predicate over this server answers something true."""
+        async with asyncio.timeout(20), self._changed:
+            while not (found := is_so(self)):
+                await self._changed.wait()
+            return found
+
+    def of(self, plural: str) -> dict[str, Body]:
+        """All objects of a kind, by name."""
+        return {
+            path.rsplit("/", 1)[1]: body
+            for path, body in self.objects.items()
+            if path.split("/")[-2] == plural
+        }
+
+    # HTTP.
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        path = "/" + request.match_info["path"]
+        self.requests.append((request.method, path))
+        for what, (status, message) in self.refuses.items():
+            method, _, suffix = what.partition(" ")
+            if method == request.method and path.endswith(suffix):
+                return _status(status, message)
+        known = _discovery(path)
+        if known is not None:
+            return web.json_response(known)
+        handle = getattr(self, f"_{request.method.lower()}")
+        answer: web.StreamResponse = await handle(request, path)
+        return answer
+
+    async def _get(self, request: web.Request, path: str) -> web.StreamResponse:
+        if path.endswith("/log"):
+            container = request.query.get("container", "worker")
+            text = self.logs.get((path.split("/")[-2], container))
+            if text is None:
+                return _status(400, f'container "{container}" is waiting to start')
+            return web.Response(text=text)
+        if path in self.objects:
+            return web.json_response(self.objects[path])
+        if not _is_collection(path):
+            return _status(404, f'{path.split("/")[-2]} "{path.rsplit("/", 1)[1]}" not found')
+        if request.query.get("watch") == "true":
+            return await self._watch(request, path)
+        rows = [body for _, body in self._listed(path, request.query.get("labelSelector", ""))]
+        first = int(request.query.get("continue") or 0)
+        limit = int(request.query.get("limit") or len(rows) or 1)
+        page = rows[first : first + limit]
+        more = str(first + limit) if first + limit < len(rows) else ""
+        metadata = {"resourceVersion": str(self._newest()), "continue": more}
+        return web.json_response({"kind": "List", "items": page, "metadata": metadata})
+
+    async def _post(self, request: web.Request, path: str) -> web.StreamResponse:
+        body = await request.json()
+        where = f"{path}/{body['metadata']['name']}"
+        if where in self.objects:
+            return _status(409, f'{path.rsplit("/", 1)[1]} "{body["metadata"]["name"]}" exists')
+        data = body.pop("stringData", None)
+        if data is not None:
+            coded = {k: base64.b64encode(v.encode()).decode() for k, v in data.items()}
+            body["data"] = {**body.get("data", {}), **coded}
+        if path.endswith("/pods"):
+            body.setdefault("status", {"phase": "Pending"})
+        return web.json_response(await self.put(where, body), status=201)
+
+    async def _put(self, request: web.Request, path: str) -> web.StreamResponse:
+        body = await request.json()
+        if path not in self.objects:
+            return _status(404, f"{path} not found")
+        wanted = body["metadata"].get("resourceVersion")
+        if wanted and wanted != self.objects[path]["metadata"]["resourceVersion"]:
+            return _status(409, "the object has been modified; please apply your changes")
+        return web.json_response(await self.put(path, body))
+
+    async def _patch(self, request: web.Request, path: str) -> web.StreamResponse:
+        body = await request.json()
+        if path.endswith("/status"):
+            path, body = path.removesuffix("/status"), {"status": body["status"]}
+        if path not in self.objects:
+            return _status(404, f"{path} not found")
+        return web.json_response(await self._store(path, _merged(self.objects[path], body)))
+
+    async def _delete(self, request: web.Request, path: str) -> web.StreamResponse:
+        options = json.loads(await request.text() or "{}")
+        if path not in self.objects:
+            return _status(404, f"{path} not found")
+        held = self.objects[path]
+        uid = (options.get("preconditions") or {}).get("uid")
+        if uid and uid != held["metadata"]["uid"]:
+            return _status(409, f"the UID in the precondition ({uid}) does not match")
+        runs = held.get("spec", {}).get("nodeName") and path.split("/")[-2] == "pods"
+        if runs and options.get("gracePeriodSeconds") != 0:
+            leaving = {**held["metadata"], "deletionTimestamp": _now()}
+            return web.json_response(await self._store(path, {**held, "metadata": leaving}))
+        await self.remove(path)
+        return web.json_response(held)
+
+    async def _watch(self, request: web.Request, path: str) -> web.StreamResponse:
+        stream = web.StreamResponse()
+        await stream.prepare(request)
+        selector = request.query.get("labelSelector", "")
+        seen = int(request.query.get("resourceVersion") or self._newest())
+        with contextlib.suppress(ConnectionError):
+            while True:
+                newest = self._newest()
+                for version, where, kind, body in list(self._history):
+                    if version > seen and _is_in(where, path) and _selected(body, selector):
+                        line = json.dumps({"type": kind, "object": body})
+                        await stream.write(line.encode() + b"\n")
+                seen = newest
+                async with self._changed:
+                    while self._newest() == seen:
+                        await self._changed.wait()
+        return stream
+
+    # Objects.
+
+    async def _store(self, path: str, body: Body) -> Body:
+        held = self.objects.get(path)
+        kept = {**body, "metadata": {**body["metadata"]}}
+        kept["metadata"].pop("resourceVersion", None)
+        before = {**held, "metadata": {**held["metadata"]}} if held else {}
+        before.get("metadata", {}).pop("resourceVersion", None)
+        if held is not None and before == kept:
+            return held  # what changes nothing is no new version
+        kept["metadata"]["resourceVersion"] = str(next(self._versions))
+        if held is None or held.get("spec") != kept.get("spec"):
+            kept["metadata"]["generation"] = int(kept["metadata"].get("generation", 0)) + 1
+        self.objects[path] = kept
+        await self._tell(path, "MODIFIED" if held else "ADDED", kept)
+        return kept
+
+    async def _tell(self, path: str, kind: str, body: Body) -> None:
+        version = int(body["metadata"]["resourceVersion"])
+        if kind == "DELETED":
+            version = next(self._versions)
+            metadata = {**body["metadata"], "resourceVersion": str(version)}
+            body = {**body, "metadata": metadata}
+        self._history.append((version, path, kind, body))
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _newest(self) -> int:
+        return self._history[-1][0] if self._history else 0
+
+    def _listed(self, path: str, selector: str) -> Iterator[tuple[str, Body]]:
+        for where, body in sorted(self.objects.items()):
+            if _is_in(where, path) and _selected(body, selector):
+                yield where, body
+
+
+@contextlib.asynccontextmanager
+async def an_api_server() -> AsyncIterator[FakeApiServer]:
+    """One that listens."""
+    server = FakeApiServer()
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+def _is_collection(path: str) -> bool:
+    parts = path.strip("/").split("/")
+    parts = parts[2:] if parts[0] == "api" else parts[3:]
+    parts = parts[2:] if parts[0] == "namespaces" and len(parts) > 2 else parts
+    return len(parts) == 1
+
+
+def _is_in(where: str, collection: str) -> bool:
+    """Whether an object is of a collection, of one namespace or of all."""
+    folder = where.rsplit("/", 1)[0]
+    if folder == collection:
+        return True
+    parts = folder.split("/namespaces/")
+    return len(parts) == 2 and f"{parts[0]}/{parts[1].split('/')[1]}" == collection
+
+
+def _selected(body: Body, selector: str) -> bool:
+    labels = body["metadata"].get("labels") or {}
+    for term in filter(None, selector.split(",")):
+        key, _, value = term.partition("=")
+        if key not in labels or (value and labels[key] != value):
+            return False
+    return True
+
+
+def _merged(base: Any, over: Any) -> Any:
+    if not isinstance(over, dict) or not isinstance(base, dict):
+        return over
+    found = {k: v for k, v in base.items() if not (k in over and over[k] is None)}
+    return found | {k: _merged(base.get(k), v) for k, v in over.items() if v is not None}
+
+
+def _status(code: int, message: str) -> web.Response:
+    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message}
+    return web.json_response({**body, "code": code}, status=code)
+
+
+def _discovery(path: str) -> Body | None:
+    """What Kopf asks before it watches."""
+    if path == "/api":
+        return {"versions": ["v1"]}
+    if path == "/apis":
+        version = {"version": "v1alpha1", "groupVersion": "heddle.dev/v1alpha1"}
+        group = {"name": "heddle.dev", "versions": [version], "preferredVersion": version}
+        return {"groups": [group]}
+    for version, rows in RESOURCES.items():
+        if path in (f"/api/{version}", f"/apis/{version}"):
+            pairs = [row.split() for row in rows]
+            return {
+                "groupVersion": version,
+                "resources": [
+                    {
+                        "name": plural, "singularName": kind.lower(), "kind": kind,
+                        "namespaced": kind != "Node", "shortNames": [], "categories": [],
+                        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+                    }
+                    for plural, kind in pairs
+                ],
+            }  # fmt: skip
+    return None
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
