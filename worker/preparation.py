@@ -85,10 +85,8 @@ class Preparation:
             Exception
         ) as error:  # whatever it was, the old epoch goes on and the operator is told
             _log.warning("epoch %d could not be prepared", epoch, exc_info=error)
-            self.error = (
-                f"cannot prepare epoch {epoch}: "
-                f"{str(error).splitlines()[0] if str(error) else error!r}"
-            )
+            said = str(error).partition("\n")[0] or repr(error)
+            self.error = f"cannot prepare epoch {epoch}: {said}"
             return
         with self._lock:
             if not self._dropped:
