@@ -84,6 +84,7 @@ def test_it_ends_when_its_agent_closes_the_channel():
         client.add("n", 1)
 
 
+@pytest.mark.slow  # torch tries for a second, whatever its time-out
 def test_where_nothing_listens_a_client_gives_up_in_time():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
