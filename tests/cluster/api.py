@@ -98,15 +98,22 @@ class Api:
         seen: dict[str, Json] = {}
         while time.monotonic() < deadline:
             try:
-                for seen in self._states(path, deadline):
+                for seen in self.watch(path, deadline):
                     if claim(seen):
                         return seen
             except (OSError, http.client.HTTPException, ClusterFailed):
                 time.sleep(_LOOK_AGAIN_S)  # the server went away; list again once it is back
         raise ClusterFailed(f"waited {timeout_s:g} s for {what}; there were {sorted(seen)}")
 
-    def _states(self, path: str, deadline: float) -> Iterator[dict[str, Json]]:
-        """The list at `path` now and after each event, until the deadline or a broken watch."""
+    def watch(self, path: str, deadline: float) -> Iterator[dict[str, Json]]:
+        """The list at `path` by name, now and after each event; ends at the deadline.
+
+        Args:
+            deadline: of the monotonic clock, in seconds.
+
+        Raises:
+            OSError, HTTPException, ClusterFailed: the server went away.
+        """
         listed = self.get(path)
         state = {item["metadata"]["name"]: item for item in listed["items"]}
         yield state

@@ -35,7 +35,7 @@ from tests.cluster.configuration import (
 from tests.cluster.control_plane import READY_WITHIN_S, ControlPlane
 from tests.cluster.errors import ClusterFailed
 from tests.cluster.node import Node
-from tests.cluster.processes import Machine, last_lines
+from tests.cluster.processes import Machine, Process, last_lines
 from tests.cluster.programs import Programs
 from tests.cluster.record import Record
 
@@ -133,6 +133,11 @@ class Cluster:
         return self._programs.kubeconfig
 
     @property
+    def kubeconfig_inside(self) -> Path:
+        """A kubeconfig file for programs that `spawn` starts."""
+        return self._control_plane.kubeconfig_inside
+
+    @property
     def nodes(self) -> tuple[str, ...]:
         """Names of the nodes, whatever has befallen them."""
         return tuple(self._nodes)
@@ -163,6 +168,18 @@ class Cluster:
     def helm(self, *arguments: str, stdin: str = "", check: bool = True) -> str:
         """Run Helm and return what it prints; raises as `kubectl` does."""
         return self._programs.run("helm", arguments, stdin, check)
+
+    def spawn(
+        self, command: Sequence[str | Path], log: Path, environment: Mapping[str, str]
+    ) -> Process:
+        """Start a program inside, beside the control plane, where it reaches nodes and pods.
+
+        Args:
+            log: what it says is appended there.
+            environment: variables beside this program's own and KUBECONFIG.
+        """
+        at = {"KUBECONFIG": str(self.kubeconfig_inside), **environment}
+        return self._machine.spawn(command, log, at)
 
     def forward(self, address: str, port: int) -> int:
         """Forward a new port of this host's loopback to an address inside, and return it."""

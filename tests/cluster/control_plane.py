@@ -46,6 +46,11 @@ class ControlPlane:
         """May do everything."""
         return self.authority.identity("admin")
 
+    @property
+    def kubeconfig_inside(self) -> Path:
+        """The administrator's kubeconfig for programs in the cluster's machine."""
+        return self.folder / "inside.kubeconfig"
+
     def start_server(self) -> None:
         """Make the certificates, then start etcd and the API server; does not wait for them."""
         authority = Authority.create(self.authority.folder)
@@ -68,7 +73,7 @@ class ControlPlane:
             ClusterFailed: it does not become ready; the message ends with its log.
         """
         self._await(api)
-        config = self.folder / "inside.kubeconfig"
+        config = self.kubeconfig_inside
         self.write_kubeconfig(config, f"https://{API_ADDRESS}:{API_PORT}")
         self._spawn("kube-controller-manager", self._controller_manager(config))
         self._spawn("kube-scheduler", [f"--kubeconfig={config}", "--leader-elect=false"])

@@ -76,6 +76,20 @@ class Process:
         stat = _stat(self.pid)
         return stat is not None and int(stat[_START_TIME]) == self.started
 
+    def ends_within(self, timeout_s: float) -> bool:
+        """Wait until it has ended; False if it still runs after that time."""
+        try:
+            handle = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return True
+        try:
+            ended = not self.alive() or bool(select.select([handle], [], [], timeout_s)[0])
+        finally:
+            os.close(handle)
+        if ended and self.launcher is not None:
+            self.launcher.wait()
+        return ended
+
     def kill(self) -> None:
         """Kill it and wait until it is gone; nothing happens if it already is."""
         try:

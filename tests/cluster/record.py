@@ -6,6 +6,7 @@ Invariant: the file is replaced as a whole, and names every process before anyth
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -35,6 +36,7 @@ class Record:
     images: list[Path] = field(default_factory=list)
     nodes: dict[int, NodeSpec] = field(default_factory=dict)
     processes: dict[str, Process] = field(default_factory=dict)
+    _writing: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def write(self, folder: Path) -> None:
         """Replace the file in the folder."""
@@ -46,9 +48,10 @@ class Record:
             "nodes": {index: asdict(spec) for index, spec in list(self.nodes.items())},
             "processes": {key: [at.pid, at.started] for key, at in list(self.processes.items())},
         }
-        partial = folder / f"{_FILE}.new"
-        partial.write_text(json.dumps(text, indent=2))
-        partial.rename(folder / _FILE)
+        with self._writing:
+            partial = folder / f"{_FILE}.new"
+            partial.write_text(json.dumps(text, indent=2))
+            partial.rename(folder / _FILE)
 
     @staticmethod
     def exists(folder: Path) -> bool:

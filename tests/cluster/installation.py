@@ -1,0 +1,143 @@
+"""Heddle in a cluster of the harness: by its chart, as a user installs it, or as a bare process.
+
+Pods run this checkout with this Python (`host_mounts.py`), as root, because a checkout may lie in a
+folder of root's own.  The operator's pod has a node without GPUs to itself, so that what befalls
+the nodes with GPUs does not befall it.
+
+Invariant: chart and process give the worker pods the same template.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import yaml
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.configuration import NodeSpec
+from tests.cluster.host_mounts import ROOT, HostMounts, host_mounts
+from tests.cluster.images import BASE_IMAGE
+from tests.cluster.processes import Process
+
+Json: TypeAlias = dict[str, Any]
+CHART = ROOT / "charts" / "heddle"
+RELEASE = "heddle"
+OPERATOR_NODE = NodeSpec("control", gpus=0)
+LEASE_S = 2  # the shortest; a killed operator is followed after so long
+INSTALLS_WITHIN = "--timeout=3m"
+# What the operator's pod has of its own, and may not be given twice.
+_OWN_VARIABLES = ("USER", "HOME")
+# torch asks for the names of its peers; nobody answers here, and a refusal costs nothing.
+_NO_DNS = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}}
+
+
+def heddle_command(mounts: HostMounts) -> list[str]:
+    """The command `heddle` of the environment that runs this program."""
+    return [str(mounts.python), str(Path(sys.executable).parent / "heddle")]
+
+
+def chart_values() -> Json:
+    """Values with which the chart runs this checkout on emulated GPUs."""
+    mounts = host_mounts()
+    repository, _, tag = BASE_IMAGE.rpartition(":")
+    own = [pair for pair in mounts.environment if pair["name"] not in _OWN_VARIABLES]
+    volumes = {"extraVolumes": mounts.volumes, "extraVolumeMounts": mounts.volume_mounts}
+    return {
+        "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
+        "command": heddle_command(mounts),
+        "extraEnv": own,
+        **volumes,
+        **_NO_DNS,
+        "nodeSelector": {"kubernetes.io/hostname": OPERATOR_NODE.name},
+        "podSecurityContext": {"runAsNonRoot": False, "runAsUser": 0},
+        "lease": {"seconds": LEASE_S},
+        "log": {"format": "text"},
+        "worker": {
+            "command": heddle_command(mounts),
+            "extraArgs": ["--emulate"],
+            "extraEnv": mounts.environment,
+            **volumes,
+            "template": {"spec": _NO_DNS},
+        },
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """One release of the chart in a cluster that has the node OPERATOR_NODE."""
+
+    cluster: Cluster
+    release: str = RELEASE
+
+    def install(self, *options: str) -> str:
+        """Install the chart and wait until its operator is ready; what Helm says.
+
+        Raises:
+            ClusterFailed: it is not; the message has Helm's own.
+        """
+        return self._apply("install", *options)
+
+    def upgrade(self, *options: str) -> str:
+        """Upgrade to the chart as it is now, with further options such as `--set=...`."""
+        return self._apply("upgrade", *options)
+
+    def uninstall(self) -> str:
+        """Uninstall and wait until the operator is gone."""
+        return self.cluster.helm("uninstall", self.release, "--wait", INSTALLS_WITHIN)
+
+    @property
+    def operator(self) -> str:
+        """The operator, as kubectl names it."""
+        return f"deployment/{self.release}"
+
+    def operator_log(self) -> str:
+        """What the operator has said."""
+        return self.cluster.kubectl("logs", self.operator, "--tail=-1", check=False)
+
+    def _apply(self, verb: str, *options: str) -> str:
+        values = yaml.safe_dump(chart_values())
+        base = (verb, self.release, str(CHART), "--values=-", "--wait", INSTALLS_WITHIN)
+        return self.cluster.helm(*base, *options, stdin=values)
+
+
+def start_operator(
+    cluster: Cluster,
+    log: Path,
+    command: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Process:
+    """Start an operator as a process of the machine, beside the control plane; it needs the CRD.
+
+    Args:
+        log: what it says is appended there.
+        command: what runs the command line, instead of `heddle`.
+        environment: further variables.
+    """
+    mounts = host_mounts()
+    values = chart_values()["worker"]
+    container = {
+        "name": "worker",
+        "imagePullPolicy": "Never",
+        "command": values["command"],
+        "args": values["extraArgs"],
+        "env": values["extraEnv"],
+        "volumeMounts": values["extraVolumeMounts"],
+    }
+    spec = {"containers": [container], "volumes": values["extraVolumes"], **_NO_DNS}
+    template = cluster.folder / "worker-template.yaml"
+    template.write_text(yaml.safe_dump({"spec": spec}))
+    options = [f"--worker-image={BASE_IMAGE}", f"--worker-template={template}"]
+    options += [f"--lease-seconds={LEASE_S}"]
+    run = [*(command or heddle_command(mounts)), "operator", "run", *options]
+    return cluster.spawn(run, log, {"PYTHONPATH": str(ROOT), **(environment or {})})
+
+
+def install_crd(cluster: Cluster) -> None:
+    """Let the cluster know HeddleJobs, and wait until it serves them."""
+    cluster.kubectl("apply", "--filename", str(ROOT / "manifests" / "crd"))
+    wait = ("wait", "--for=condition=Established", "--timeout=60s")
+    cluster.kubectl(*wait, "crd/heddlejobs.heddle.dev")

@@ -1,0 +1,76 @@
+"""Nodes fail as nodes do, without a word: the job leaves them, loses no step, and comes back.
+
+Two nodes hold every piece of the state twice, so that one may go.  Each fault strikes the same node
+of a job that trains on both, and is healed before the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.cluster.assets import Assets
+from tests.cluster.cluster import Cluster
+from tests.cluster.configuration import NodeSpec
+from tests.cluster.installation import install_crd
+from tests.e2e.kubernetes.job import Job, job_body
+from tests.e2e.kubernetes.listener import Listener
+from tests.e2e.kubernetes.operator_process import OperatorProcess, operator_of
+from tests.e2e.kubernetes.reference import Reference
+
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture
+def operator(assets: Assets) -> Iterator[OperatorProcess]:
+    """An operator of two slow nodes with two GPUs each."""
+    nodes = (NodeSpec("n1", 2, "demo-slow"), NodeSpec("n2", 2, "demo-slow"))
+    with Cluster.start(nodes, assets=assets) as cluster:
+        install_crd(cluster)
+        with operator_of(cluster) as found:
+            yield found
+
+
+def test_a_job_survives_what_a_power_failure_and_every_kind_of_partition_do_to_a_node(
+    operator: OperatorProcess, reference: Reference
+) -> None:
+    cluster = operator.cluster
+    job = Job.apply(cluster, job_body("faults"))
+    with Listener(job) as heard:
+        job.wait_until_on("n1", "n2", gpus=4)
+        heard.wait_for_steps(2)
+        befall(cluster.power_off, cluster, job, heard, reason="loss")
+        befall(cluster.cut, cluster, job, heard, reason="loss")
+        befall(cluster.cut_api, cluster, job, heard, reason="drain")
+        the_peers_lose_each_other(cluster, job, heard)
+        heard.assert_exact(reference)
+
+
+def befall(
+    fault: Callable[[str], None], cluster: Cluster, job: Job, heard: Listener, reason: str
+) -> None:
+    """The fault strikes n2: the job leaves it for this reason, and returns once it is healed."""
+    epoch = job.epoch
+    fault("n2")
+    job.wait_until_on("n1")
+    newer = [record for number, record in sorted(job.epochs().items()) if number > epoch]
+    assert newer[0]["reason"] == reason
+    heard.wait_for_steps(2)
+    cluster.heal("n2")
+    job.wait_until_on("n1", "n2", gpus=4)
+    heard.wait_for_steps(2)
+
+
+def the_peers_lose_each_other(cluster: Cluster, job: Job, heard: Listener) -> None:
+    """Both nodes are ready and both agents answer, so nobody can say which one is at fault.
+
+    No plan for both can form; the job waits, and rolls forward from where it stood.
+    """
+    epoch, step = job.epoch, heard.step
+    cluster.cut_peers("n2")
+    job.wait_for_phase("Recovering")
+    cluster.heal("n2")
+    job.wait_for_epoch_after(epoch)
+    heard.wait_for_steps(2)
+    assert heard.step > step

@@ -1,0 +1,191 @@
+"""One job, installed by the chart, through everything that befalls its nodes and its operator.
+
+The scenarios are long because each start of a job costs a dozen seconds, and because what comes
+before is what makes the next event hard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from safetensors import safe_open
+
+from tests.cluster.api import NODES
+from tests.cluster.assets import Assets
+from tests.cluster.cluster import Cluster
+from tests.cluster.configuration import GPU_RESOURCE, NodeSpec
+from tests.cluster.installation import CHART, OPERATOR_NODE, Installation
+from tests.e2e.kubernetes.job import WITHIN_S, Job, Json, job_body
+from tests.e2e.kubernetes.listener import Listener
+from tests.e2e.kubernetes.reference import STEPS_TO_COMPLETE, Reference
+
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(1200)]
+
+DRAIN = ("--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={WITHIN_S:g}s")
+TAINT = "cloud.google.com/impending-node-termination::NoSchedule"
+WEIGHTS_TOLERANCE = 1e-4  # Adam divides by small numbers: weights part sooner than losses
+
+
+@pytest.fixture(scope="module")
+def chart(assets: Assets) -> Iterator[Installation]:
+    """Heddle installed by its chart beside two slow nodes of two GPUs each."""
+    nodes = (OPERATOR_NODE, NodeSpec("n1", 2, "demo-slow"), NodeSpec("n2", 2, "demo-slow"))
+    with Cluster.start(nodes, assets=assets) as cluster:
+        installation = Installation(cluster)
+        installation.install()
+        yield installation
+        print(installation.operator_log())
+
+
+def wait_for_gpus(cluster: Cluster, node: str, field: str, count: int) -> None:
+    """Wait until a node shows so many GPUs in `capacity` or `allocatable`."""
+
+    def shown(seen: dict[str, dict]) -> bool:
+        return int(seen[node]["status"][field].get(GPU_RESOURCE, 0)) == count
+
+    cluster.api.wait(NODES, shown, WITHIN_S, f"{node} with {field} of {count} GPUs")
+
+
+def test_the_chart_is_clean_and_renders_what_its_values_say(chart: Installation) -> None:
+    helm = chart.cluster.helm
+    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
+    rendered = helm("template", "trial", str(CHART), "--set=crds.enabled=false")
+    assert "kind: Deployment" in rendered
+    assert "CustomResourceDefinition" not in rendered
+    said = helm("template", "trial", str(CHART), "--set=lease.seconds=1", check=False)
+    assert said == ""  # refused by values.schema.json
+
+
+def test_a_job_lives_through_all_that_befalls_its_nodes_and_its_operator(
+    chart: Installation, reference: Reference
+) -> None:
+    cluster = chart.cluster
+    job = Job.apply(cluster, job_body("life"))
+    with Listener(job) as heard:
+        assert job.wait_until_on("n1", "n2", gpus=4)["epoch"] == 1
+        heard.wait_for_steps(2)
+
+        cluster.add_node("n3", 2, "demo-fast")
+        assert job.wait_until_on("n1", "n2", "n3", gpus=6)["plan"]["reason"] == "join"
+        heard.wait_for_steps(2)
+
+        a_restarted_kubelet_is_no_loss(cluster, job, heard)
+        a_drain_waits_until_the_state_has_moved(cluster, job, heard)
+        the_job_goes_on_without_its_operator(chart, job, heard)
+        a_sick_gpu_is_left(cluster, job, heard)
+        a_node_with_a_termination_taint_is_left(cluster, job, heard)
+        heard.wait_for_steps(2)
+        job.delete()
+        assert not [record for record in job.epochs().values() if record["reason"] == "loss"]
+        heard.assert_exact(reference)
+
+
+def a_restarted_kubelet_is_no_loss(cluster: Cluster, job: Job, heard: Listener) -> None:
+    """For two seconds its node has no GPU at all, as far as the API server knows."""
+    ranks, epoch = heard.processes(), job.epoch
+    cluster.restart_kubelet("n1")
+    wait_for_gpus(cluster, "n1", "capacity", 0)
+    wait_for_gpus(cluster, "n1", "allocatable", 2)
+    heard.wait_for_steps(3)
+    assert (job.epoch, heard.processes()) == (epoch, ranks)
+
+
+def a_drain_waits_until_the_state_has_moved(cluster: Cluster, job: Job, heard: Listener) -> None:
+    """The pod is evicted, trains on through its grace, and goes once its state has moved."""
+    cluster.kubectl("drain", "n3", *DRAIN)
+    status = job.wait_until_on("n1", "n2")
+    assert status["plan"]["reason"] == "drain"
+    assert not [pod for pod in job.pods().values() if pod["spec"]["nodeName"] == "n3"]
+    heard.wait_for_steps(2)
+    cluster.kubectl("uncordon", "n3")
+    job.wait_until_on("n1", "n2", "n3")
+
+
+def the_job_goes_on_without_its_operator(chart: Installation, job: Job, heard: Listener) -> None:
+    """Upgrade, uninstall and reinstall change nothing for the ranks."""
+    ranks, epoch = heard.processes(), job.epoch
+    chart.upgrade("--set=log.level=debug")
+    assert "--log-level=debug" in chart.cluster.kubectl("get", chart.operator, "--output=yaml")
+    chart.uninstall()
+    assert not chart.cluster.kubectl("get", "deployments", "--output=name")
+    assert "heddlejobs.heddle.dev" in chart.cluster.kubectl("get", "crds", "--output=name")
+    heard.wait_for_steps(5)
+    chart.install()
+    trained = heard.step
+    job.wait(lambda status: status["progress"]["step"] > trained, "a status of the new operator")
+    assert (job.epoch, heard.processes()) == (epoch, ranks)
+
+
+def a_sick_gpu_is_left(cluster: Cluster, job: Job, heard: Listener) -> None:
+    epoch = job.epoch
+    cluster.sick_gpu("n3", 1)
+    wait_for_gpus(cluster, "n3", "allocatable", 1)
+    job.wait_for_epoch_after(epoch)
+    newer = [record for number, record in job.epochs().items() if number > epoch]
+    assert newer[0]["reason"] == "drain"
+    heard.wait_for_steps(2)
+
+
+def a_node_with_a_termination_taint_is_left(cluster: Cluster, job: Job, heard: Listener) -> None:
+    cluster.heal_gpus("n3")
+    job.wait_until_on("n1", "n2", "n3", gpus=6)
+    cluster.kubectl("taint", "node", "n3", TAINT)
+    job.wait_until_on("n1", "n2")
+    job.wait_for_event("NodeLeaving", "impending-node-termination")
+    heard.wait_for_steps(2)
+    cluster.kubectl("taint", "node", "n3", f"{TAINT}-")
+
+
+def test_a_complete_job_ends_its_pods_well_and_leaves_the_weights_of_one_process(
+    chart: Installation, reference: Reference, tmp_path: Path
+) -> None:
+    volume = {"name": "out", "hostPath": {"path": str(tmp_path), "type": "Directory"}}
+    mount = {"name": "worker", "volumeMounts": [{"name": "out", "mountPath": "/out"}]}
+    body = job_body(
+        "short", steps=STEPS_TO_COMPLETE, leaveOnCordon=True, gpuTypes={"allow": ["demo-slow"]}
+    )
+    body["spec"]["output"] = {"path": "/out"}
+    body["spec"]["worker"] = {"template": {"spec": {"volumes": [volume], "containers": [mount]}}}
+    job = Job.apply(chart.cluster, body)
+    with Listener(job) as heard:
+        job.wait_until_on("n1", "n2")
+        chart.cluster.kubectl("cordon", "n2")  # which is a notice to this job
+        job.wait_until_on("n1")
+        chart.cluster.kubectl("uncordon", "n2")
+        status = job.wait_for_phase("Complete")
+        assert status["progress"]["step"] == STEPS_TO_COMPLETE
+        job.wait_for_pods(have_ended_well, "pods that exited with 0")
+        assert len(heard.history()) == STEPS_TO_COMPLETE
+        heard.assert_exact(reference)
+    assert furthest_apart(tmp_path, reference.weights) <= WEIGHTS_TOLERANCE
+    job.delete()
+
+
+def have_ended_well(pods: Mapping[str, Json]) -> bool:
+    return bool(pods) and all(pod["status"]["phase"] == "Succeeded" for pod in pods.values())
+
+
+def furthest_apart(folder: Path, expected: Path) -> float:
+    """The largest difference of any weight; all tensors and rows must be there, once."""
+    import torch
+
+    parts: dict[str, dict[int, torch.Tensor]] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, "pt") as shard:
+            rows = shard.metadata()
+            for name in shard.keys():  # noqa: SIM118 -- no mapping
+                start = int(rows[name].partition(":")[0])
+                assert start not in parts.setdefault(name, {}), f"{name} {start} is there twice"
+                parts[name][start] = shard.get_tensor(name)
+    worst = 0.0
+    with safe_open(expected, "pt") as wanted:
+        assert set(parts) == set(wanted.keys())
+        for name, shards in parts.items():
+            whole = wanted.get_tensor(name)
+            held = [shards[start] for start in sorted(shards)]
+            dims = [d for d in range(whole.dim()) if held[0].shape[d] != whole.shape[d]]
+            found = torch.cat(held, dim=dims[0]) if dims else held[0]
+            worst = max(worst, float((found - whole).abs().max()))
+    return worst
