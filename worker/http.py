@@ -35,8 +35,8 @@ class _Routes:
 
     async def put_directive(self, request: web.Request) -> web.Response:
         try:
-            body = json.loads(await request.text())
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            body = json.loads(await request.read())  # bytes: JSON itself says its encoding
+        except (ValueError, RecursionError) as error:
             return _refusal(400, f"the body is not JSON: {error}")
         refused = self._agent.accept(body)
         if refused is not None:
