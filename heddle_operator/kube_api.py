@@ -39,9 +39,14 @@ class ApiRefused(OperatorError):
 
 
 class KubeApi:
-    """A connection to one API server; use it as a context."""
+    """A connection to one API server; use it as a context.
 
-    def __init__(self, configuration: Configuration) -> None:
+    Attributes:
+        namespace: where to look unless somebody says otherwise, as kubectl would.
+    """
+
+    def __init__(self, configuration: Configuration, namespace: str = "default") -> None:
+        self.namespace = namespace
         self._client = ApiClient(configuration)
 
     async def __aenter__(self) -> KubeApi:
@@ -168,14 +173,17 @@ async def connect(kubeconfig: Path | None = None) -> KubeApi:
     try:
         if is_in_cluster() and kubeconfig is None:
             config.load_incluster_config(client_configuration=configuration)
+            namespace = _IN_CLUSTER.with_name("namespace").read_text().strip()
         else:
-            file = str(kubeconfig) if kubeconfig else None
+            file = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or None
             await config.load_kube_config(config_file=file, client_configuration=configuration)
+            _, chosen = config.list_kube_config_contexts(config_file=file)
+            namespace = str(chosen["context"].get("namespace") or "default")
     except (config.ConfigException, OSError) as error:
         raise OperatorError(
             f"no cluster to talk to: {error}; set KUBECONFIG, or run inside a cluster"
         ) from None
-    return KubeApi(configuration)
+    return KubeApi(configuration, namespace)
 
 
 def is_in_cluster() -> bool:

@@ -11,6 +11,7 @@ import base64
 import contextlib
 import itertools
 import json
+import threading
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
@@ -253,6 +254,26 @@ async def an_api_server() -> AsyncIterator[FakeApiServer]:
         yield server
     finally:
         await server.stop()
+
+
+@contextlib.contextmanager
+def a_served_api_server() -> Iterator[FakeApiServer]:
+    """One that listens in a thread of its own, for programs that bring their own loop."""
+    server, loop = FakeApiServer(), asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="API server")
+    thread.start()
+
+    def call(work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(20)
+
+    try:
+        call(server.start())
+        yield server
+    finally:
+        call(server.stop())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 def _is_collection(path: str) -> bool:
