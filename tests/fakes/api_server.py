@@ -114,6 +114,8 @@ class FakeApiServer:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         path = "/" + request.match_info["path"]
         self.requests.append((request.method, path))
+        async with self._changed:
+            self._changed.notify_all()
         for what, (status, message) in self.refuses.items():
             method, _, suffix = what.partition(" ")
             if method == request.method and path.endswith(suffix):
