@@ -219,7 +219,7 @@ def _gather(
     if absent:
         return Decision((), "Preparing", f"waiting for {absent}", settings.unreachable_grace_s)
     members = members_of(record.plan, observed, holders)
-    waiting = sorted({m.pod for m in members or () if not _is_ready(observed, m.pod)})
+    waiting = sorted({m.pod for m in members or () if not _is_ready(observed, m)})
     if members is None or waiting or where.doubtful:
         names = ", ".join(waiting or where.doubtful) or "pods"
         reason = trouble or f"waiting for {names}"
@@ -305,10 +305,11 @@ def _is_prepared(observed: Observed, member: Member, epoch: int) -> bool:
     return rank is not None and rank.pending_epoch == epoch
 
 
-def _is_ready(observed: Observed, pod: str) -> bool:
-    report = report_of(observed, pod)
-    held = observed.pod(pod)
-    return report is not None and report.ready and held is not None and not held.deleting
+def _is_ready(observed: Observed, member: Member) -> bool:
+    """Whether its agent can take part; a pod that is being deleted can, to hand its state over."""
+    report, pod = report_of(observed, member.pod), observed.pod(member.pod)
+    leaves = member.rank is None
+    return report is not None and report.ready and pod is not None and (leaves or not pod.deleting)
 
 
 def _follows_aborted(observed: Observed, pod: str, where: Situation) -> bool:

@@ -117,3 +117,15 @@ def test_an_agent_of_another_version_is_named():
     problem = "its agent speaks another version of the contract"
     agents["tiny-b-0"] = dataclasses.replace(view, report=None, problem=problem)
     assert look(operator, agents=agents).reason == f"pod tiny-b-0: {problem}"
+
+
+def test_an_evicted_pod_hands_its_state_over_before_it_goes():
+    job = a_job()
+    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    operator.settle()
+    pods = operator.cluster.pods
+    pods["tiny-b-0"] = dataclasses.replace(pods["tiny-b-0"], deleting=True)
+    operator.run(lambda _: len(operator.cluster.records.all) > 1)
+    operator.run(lambda _: operator.cluster.records.all[-1].outcome != "open")
+    newest = operator.cluster.records.all[-1]
+    assert (newest.reason, newest.outcome, newest.plan.nodes) == ("drain", "live", ("a",))
