@@ -14,8 +14,8 @@ from heddle_operator.api import HeddleJob
 from heddle_operator.decision import Decision, Phase, sooner
 from heddle_operator.eligibility import (
     debounce_left_s,
-    is_reachable,
     leaving_reasons,
+    nodes_at_hand,
     usable_nodes,
 )
 from heddle_operator.modes import follow_choice, recommend
@@ -41,10 +41,11 @@ def consider_plan(
     leaving = leaving_reasons(observed, hosting)
     composition = usable_nodes(job, observed, live.plan if live else None, now, frozenset(leaving))
     reason: Reason = "start"
-    if where.lost:
-        composition, reason = _recovery_composition(composition, observed), "loss"
-    elif live is not None:
-        reason = "drain" if _loses_gpus(live.plan, composition) else "join"
+    if live is not None:
+        is_drained = _loses_gpus(live.plan, composition)
+        reason = "loss" if where.lost else "drain" if is_drained else "join"
+        if reason != "join":
+            composition = nodes_at_hand(job, observed, live.plan, composition)
     phase: Phase = (
         "Running"
         if reason in ("join", "drain")
@@ -167,17 +168,3 @@ def _hold_s(
 def _loses_gpus(plan: Plan, composition: Composition) -> bool:
     free = {node.name: node.gpus for node in composition.nodes}
     return any(max(placed.gpus) >= free.get(placed.node, 0) for placed in plan.placement)
-
-
-def _recovery_composition(composition: Composition, observed: Observed) -> Composition:
-    """After a loss, nodes whose agents are warm; cold pods cost seconds and join later."""
-    warm = {
-        pod.node
-        for pod in observed.pods
-        if is_reachable(pod, view := observed.agents.get(pod.name))
-        and view
-        and view.report
-        and view.report.ready
-    }
-    kept = composition.without(node.name for node in composition.nodes if node.name not in warm)
-    return kept if kept.nodes else composition

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from heddle_operator.actions import RequestPlan
 from heddle_operator.api import HeddleJob
 from heddle_operator.snapshot import AgentView, Observed, ObservedNode, ObservedPod
 from planner.composition import Composition, Node
@@ -56,6 +57,29 @@ def usable_nodes(
         and (node.name in used or node.joined_at_s + debounce <= now)
     ]
     return Composition(tuple(_cut(nodes, used, job.spec.elastic.max_gpus)))
+
+
+def nodes_at_hand(
+    job: HeddleJob, observed: Observed, live: Plan, composition: Composition
+) -> Composition:
+    """The nodes whose agents are ready, where they suffice; else the whole composition.
+
+    Who has to leave may have seconds, and a pod that has yet to start may take minutes: its node
+    joins later.
+    """
+    warm = {
+        pod.node
+        for pod in observed.pods
+        if is_reachable(pod, view := observed.agents.get(pod.name))
+        and view
+        and view.report
+        and view.report.ready
+    }
+    kept = composition.without(node.name for node in composition.nodes if node.name not in warm)
+    if kept.gpus < job.spec.elastic.min_gpus:
+        return composition
+    reply = observed.replies.get(RequestPlan(kept, live).key)
+    return composition if reply is not None and reply.plan is None else kept
 
 
 def debounce_left_s(job: HeddleJob, observed: Observed, now: float) -> float | None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from heddle_operator.actions import RequestPlan
 from heddle_operator.api import HeddleJob
-from heddle_operator.eligibility import leaving_nodes, usable_nodes
+from heddle_operator.eligibility import leaving_nodes, nodes_at_hand, usable_nodes
 from heddle_operator.situation import Situation
 from heddle_operator.snapshot import Observed
 from planner.composition import Composition
@@ -91,7 +91,9 @@ def _left(
     job: HeddleJob, observed: Observed, now: float, where: Situation, cordoned: Collection[str]
 ) -> Composition:
     """What a plan may use once the cordoned nodes are drained."""
-    seal = where.live.seal if where.live else None
+    live = where.live
+    seal = live.seal if live else None
     hosting = {member.pod for member in seal.members if member.rank is not None} if seal else set()
     leaving = leaving_nodes(observed, hosting) | set(cordoned)
-    return usable_nodes(job, observed, where.live.plan if where.live else None, now, leaving)
+    left = usable_nodes(job, observed, live.plan if live else None, now, leaving)
+    return nodes_at_hand(job, observed, live.plan, left) if live else left

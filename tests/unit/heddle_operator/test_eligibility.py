@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from heddle_operator.eligibility import debounce_left_s, leaving_nodes, usable_nodes
-from heddle_operator.snapshot import Observed, ObservedNode, ObservedPod
+import dataclasses
+
+import pytest
+
+from heddle_operator.actions import RequestPlan
+from heddle_operator.eligibility import (
+    debounce_left_s,
+    leaving_nodes,
+    nodes_at_hand,
+    usable_nodes,
+)
+from heddle_operator.snapshot import Observed, ObservedNode, ObservedPod, PlanReply
 from planner.composition import Composition, Node
-from tests.fakes.operator import a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job
 from tests.fakes.planner import fake_plan
 
 LIVE = fake_plan(Composition((Node("z", "demo-fast", 1),)), a_job().workload)
@@ -46,3 +56,32 @@ def test_a_pod_that_gets_its_notice_makes_its_node_leave_only_if_it_trains():
     observed = Observed(nodes=(ObservedNode("a", "demo-fast", 1),), pods=(pod,))
     assert leaving_nodes(observed, {"p"}) == {"a"}
     assert leaving_nodes(observed) == frozenset()
+
+
+@pytest.fixture
+def beside_a_cold_node():
+    """A job that trains on two nodes, as observed when a third one has just joined."""
+    operator = FakeOperator(a_job(), a_cluster(a_job(), "a", "b"))
+    operator.settle()
+    operator.cluster.add_node("c")
+    live = operator.cluster.records.all[-1].plan
+    observed = operator.cluster.snapshot()
+    left = usable_nodes(a_job(), observed, live, operator.cluster.now, frozenset({"b"}))
+    assert [node.name for node in left.nodes] == ["a", "c"]
+    return observed, live, left
+
+
+def test_who_must_leave_goes_where_pods_are_ready(beside_a_cold_node):
+    found = nodes_at_hand(a_job(), *beside_a_cold_node)
+    assert [node.name for node in found.nodes] == ["a"]
+
+
+def test_who_must_leave_waits_for_pods_to_start_where_the_ready_ones_do_not_suffice(
+    beside_a_cold_node,
+):
+    observed, live, left = beside_a_cold_node
+    assert nodes_at_hand(a_job(minGPUs=2), observed, live, left) == left
+    key = RequestPlan(left.without({"c"}), live).key
+    no_plan = PlanReply(None, problem="memory binds")
+    observed = dataclasses.replace(observed, replies={**observed.replies, key: no_plan})
+    assert nodes_at_hand(a_job(), observed, live, left) == left
