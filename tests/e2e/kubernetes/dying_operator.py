@@ -7,6 +7,7 @@ process ends right before or right after.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Awaitable, Callable
@@ -15,7 +16,6 @@ from typing import Any, TypeAlias
 from heddle_operator import cli
 from heddle_operator.agents import Agents
 from heddle_operator.kube_api import KubeApi
-from worker.contract import Directive
 
 VARIABLE = "HEDDLE_TEST_DIES"
 MOMENTS = ("ConfigMap created", "pods created", "joiners ready", "switch sent", "votes in")
@@ -59,8 +59,8 @@ def _writes(outcome: str) -> Callable[..., bool]:
     return lambda _, path, body: "/configmaps/" in path and body["data"]["outcome"] == outcome
 
 
-def _is_switch(_: Agents, pod: str, address: str, directive: Directive) -> bool:
-    return directive.phase == "switch"
+def _is_switch(_: Agents, pod: str, url: str, body: bytes) -> bool:
+    return json.loads(body).get("phase") == "switch"
 
 
 def arm(moment: str) -> None:
