@@ -91,7 +91,7 @@ def report(runs: list[dict[str, Any]]) -> str:
 
 Command: `make bench` (`python -m tests.benchmarks.stall --repeats {len(runs)}`)
 Date: {today:%Y-%m-%d}
-Machine: {os.cpu_count()} cores ({_processor()}), {platform.system()} {platform.machine()}, no GPU,
+Machine: {os.cpu_count()} cores ({processor()}), {platform.system()} {platform.machine()}, no GPU,
 shared with other work. Processes, gloo groups and state are real; the GPU types are emulated.
 
 From the end of the last old step (of a loss: from the kill) to the start of the first new one, in
@@ -112,7 +112,7 @@ Step time against the simulated one, over all epochs: {100 * min(speed):+.1f} % 
 """
 
 
-def _processor() -> str:
+def processor() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()

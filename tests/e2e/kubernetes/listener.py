@@ -38,6 +38,7 @@ class Listener:
         self.job = job
         self.records: dict[tuple[int, int, str], StepRecord] = {}
         self.reports: dict[str, Report] = {}
+        self.told_s: dict[tuple[int, str], float] = {}  # when a directive was first heard of
         self._heard = threading.Condition()
         self._doubled: list[str] = []
         self._listens = threading.Event()
@@ -144,6 +145,8 @@ class Listener:
     def _hear(self, report: Report) -> None:
         with self._heard:
             self.reports[report.pod] = report
+            if report.epoch is not None and report.phase is not None:
+                self.told_s.setdefault((report.epoch, report.phase), time.monotonic())
             for record in report.steps:
                 held = self.records.setdefault((record.epoch, record.step, report.pod), record)
                 if held != record:

@@ -33,8 +33,9 @@ class Reference:
         self.folder = folder
         self._losses: list[float] = []
         self._asked = 0
+        trainer = (sys.executable, "-m", "tests.e2e.kubernetes.reference", str(folder))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.e2e.kubernetes.reference", str(folder)],
+            ["setpriv", "--pdeathsig", "KILL", *trainer],  # it dies with this program
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
