@@ -23,8 +23,9 @@ from aiohttp import web
 Body = dict[str, Any]
 SUBRESOURCES = ("status", "log")
 RESOURCES = {
-    "v1": ("pods Pod", "nodes Node", "configmaps ConfigMap", "secrets Secret", "events Event"),
+    "v1": ("pods Pod", "nodes Node", "configmaps ConfigMap", "namespaces Namespace"),
     "heddle.dev/v1alpha1": ("heddlejobs HeddleJob",),
+    "apiextensions.k8s.io/v1": ("customresourcedefinitions CustomResourceDefinition",),
 }
 
 
@@ -320,9 +321,14 @@ def _discovery(path: str) -> Body | None:
     if path == "/api":
         return {"versions": ["v1"]}
     if path == "/apis":
-        version = {"version": "v1alpha1", "groupVersion": "heddle.dev/v1alpha1"}
-        group = {"name": "heddle.dev", "versions": [version], "preferredVersion": version}
-        return {"groups": [group]}
+        pairs = [known.split("/") for known in RESOURCES if "/" in known]
+        versions = {group: {"version": v, "groupVersion": f"{group}/{v}"} for group, v in pairs}
+        return {
+            "groups": [
+                {"name": group, "versions": [version], "preferredVersion": version}
+                for group, version in versions.items()
+            ]
+        }
     for version, rows in RESOURCES.items():
         if path in (f"/api/{version}", f"/apis/{version}"):
             pairs = [row.split() for row in rows]
@@ -331,7 +337,7 @@ def _discovery(path: str) -> Body | None:
                 "resources": [
                     {
                         "name": plural, "singularName": kind.lower(), "kind": kind,
-                        "namespaced": kind != "Node", "shortNames": [], "categories": [],
+                        "namespaced": kind in ("Pod", "ConfigMap", "HeddleJob"), "shortNames": [], "categories": [],
                         "verbs": ["get", "list", "watch", "create", "patch", "delete"],
                     }
                     for plural, kind in pairs
