@@ -48,11 +48,15 @@ def usable_nodes(
     used = set(live.nodes) if live else set()
     debounce = job.spec.elastic.join_debounce_seconds
     allowed = job.spec.elastic.gpu_types.allow
+    refusing = {name for name, _ in observed.unusable}
+    staying = {pod.node for pod in observed.pods if not pod.deleting}
     nodes = [
         node
         for node in observed.nodes
         if node.name not in leaving
         and node.gpus > 0
+        # One that takes no new pods has only the GPUs of the pods that stay there.
+        and (node.name not in refusing or node.name in staying)
         and (not allowed or node.gpu_type in allowed)
         and (node.name in used or node.joined_at_s + debounce <= now)
     ]

@@ -32,6 +32,17 @@ def test_a_node_with_a_notice_is_not_used():
     assert usable(nodes) == {"a": 1}
 
 
+@pytest.mark.parametrize(("deleting", "expected"), [(False, {"a": 2, "b": 1}), (True, {"b": 1})])
+def test_a_cordoned_node_has_only_the_gpus_of_the_pods_that_stay_there(deleting, expected):
+    observed = Observed(
+        nodes=(ObservedNode("a", "demo-fast", 2), ObservedNode("b", "demo-fast", 1)),
+        pods=(ObservedPod("p", "a", 0, 2, "running", deleting=deleting),),
+        unusable=(("a", "is cordoned"),),
+    )
+    found = usable_nodes(a_job(), observed, None, 100.0, frozenset())
+    assert {node.name: node.gpus for node in found.nodes} == expected
+
+
 def test_a_node_is_used_once_it_was_stable_for_the_debounce_unless_it_trains():
     nodes = [ObservedNode(name, "demo-fast", 1, joined_at_s=98.0) for name in ("a", "z")]
     assert usable(nodes, LIVE, joinDebounceSeconds=5) == {"z": 1}
