@@ -337,7 +337,8 @@ def _discovery(path: str) -> Body | None:
                 "resources": [
                     {
                         "name": plural, "singularName": kind.lower(), "kind": kind,
-                        "namespaced": kind in ("Pod", "ConfigMap", "HeddleJob"), "shortNames": [], "categories": [],
+                        "namespaced": kind in ("Pod", "ConfigMap", "HeddleJob"),
+                        "shortNames": [], "categories": [],
                         "verbs": ["get", "list", "watch", "create", "patch", "delete"],
                     }
                     for plural, kind in pairs
