@@ -39,7 +39,9 @@ NARROW = 80  # columns below which the live view does not fit
     help="YAML list of events: at_step and join, drain or kill.",
 )
 @click.option(
-    "--picture", type=click.Path(path_type=Path), help="Write an SVG of plans, throughput and loss."
+    "--picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write an SVG of plans, throughput and loss.",
 )
 @click.option("--steps", type=click.IntRange(1), help="Steps to train.")
 @click.option(
@@ -80,12 +82,20 @@ def demo(
     if rank_entry is not None:
         options = replace(options, rank_entry=rank_entry)
     is_live = not (headless or output == "json") and _fits_live()
-    if picture is not None and not picture.parent.is_dir():
-        raise click.UsageError(f"--picture {picture}: the folder {picture.parent} does not exist")
+    if picture is not None:
+        _check_picture(picture)
     result, run = _run(options, is_live, interactive, output == "json")
     _finish(result, run, output, picture)
     if not is_exact(result) and not run.has_quit:
         sys.exit(1)
+
+
+def _check_picture(picture: Path) -> None:
+    """Refuse now what could not be written in three minutes."""
+    if not picture.parent.is_dir():
+        raise click.UsageError(f"--picture {picture}: the folder {picture.parent} does not exist")
+    if not os.access(picture if picture.exists() else picture.parent, os.W_OK):
+        raise click.UsageError(f"--picture {picture}: it cannot be written; name another file")
 
 
 def _options(

@@ -25,7 +25,8 @@ def draw(result: Mapping[str, Any], recorder: Recorder, path: Path) -> None:
     """Write the SVG: who holds which layers when, samples/s, and the loss with its reference."""
     figure = Figure(figsize=(10, 8), layout="constrained")
     plans, throughput, loss = figure.subplots(3, 1, sharex=False, height_ratios=(3, 1.2, 1.4))
-    begin_s = min(s.start_s for e in result["epochs"] for s in recorder.steps_of(e["epoch"]))
+    starts_s = [s.start_s for e in result["epochs"] for s in recorder.steps_of(e["epoch"])]
+    begin_s = min(starts_s, default=0.0)  # nothing was trained: three empty panels
     _draw_plans(plans, result, recorder, begin_s)
     _draw_throughput(throughput, result, recorder, begin_s)
     _draw_loss(loss, result)
