@@ -9,6 +9,7 @@ that e was voted for.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 
 from heddle_operator.eligibility import is_reachable
 from heddle_operator.settings import Settings
@@ -40,6 +41,8 @@ class Situation:
             is well.
         doubtful: pods whose agents have not answered for less than the grace.
         ever_live: some epoch is on record as live.
+        outdated: ranks that halted with the state of a past epoch, which the others have left: they
+            were cut off, and come back too late.
     """
 
     live: EpochRecord | None
@@ -48,25 +51,27 @@ class Situation:
     lost: tuple[str, ...]
     doubtful: tuple[str, ...]
     ever_live: bool
+    outdated: tuple[Holder, ...] = ()
 
 
 def situation(observed: Observed, now: float, settings: Settings) -> Situation:
     """Read the situation from a snapshot."""
-    holders = _holders(observed)
+    everybody = _holders(observed)
     on_record = [
         r.epoch
         for r in observed.epochs
         if r.outcome in ("live", "complete", "failed") and r.closed_s is not None
     ]
     lived = [r.epoch for r in observed.epochs if r.outcome == "live"]
-    held = [holder.rank.epoch for holder in holders if holder.rank.epoch is not None]
+    held = [holder.rank.epoch for holder in everybody if holder.rank.epoch is not None]
     newest = max(on_record + held, default=0)
     live = observed.record(newest)
+    outdated = tuple(holder for holder in everybody if live and _is_outdated(holder, live))
     pending = next((r for r in observed.epochs if r.epoch > newest and r.outcome == "open"), None)
     return Situation(
         live,
         pending,
-        holders,
+        tuple(holder for holder in everybody if holder not in outdated),
         _lost(observed, live, pending) or _vanished(observed, live, now, settings),
         tuple(
             name
@@ -74,6 +79,7 @@ def situation(observed: Observed, now: float, settings: Settings) -> Situation:
             if _is_doubtful(observed, name, live, now, settings)
         ),
         bool(lived),
+        outdated,
     )
 
 
@@ -140,6 +146,16 @@ def _holders(observed: Observed) -> tuple[Holder, ...]:
     return tuple(found)
 
 
+def _is_outdated(holder: Holder, live: EpochRecord) -> bool:
+    """Whether a halted rank holds only the layout of an epoch that the others are past."""
+    rank = holder.rank
+    if rank.phase != "halted" or live.epoch in (rank.epoch, rank.also_epoch):
+        return False
+    members = live.seal.members if live.seal else ()
+    takes_part = any((m.pod, m.slot) == (holder.pod, rank.slot) for m in members)
+    return live.outcome != "open" or not takes_part
+
+
 def _lost(
     observed: Observed, live: EpochRecord | None, pending: EpochRecord | None
 ) -> tuple[str, ...]:
@@ -155,8 +171,8 @@ def _lost(
         excused = (member.pod, member.slot) in leavers
         what = _what_happened(observed, member, live, excused)
         if what:
-            found.append(f"rank {member.rank} on {member.node} {what}")
-    return tuple(found)
+            found.append((what.startswith("halted"), f"rank {member.rank} on {member.node} {what}"))
+    return tuple(words for _, words in sorted(found, key=itemgetter(0)))  # the cause comes first
 
 
 def _vanished(

@@ -1,0 +1,28 @@
+"""A change wakes the loop once, and no change is lost between two waits."""
+
+from __future__ import annotations
+
+import asyncio
+
+from heddle_operator.wake import Wake
+
+
+def test_changes_before_the_wait_are_not_lost_and_count_once():
+    async def main():
+        wake = Wake()
+        wake.set()
+        wake.set()
+        return await wake.wait(None), await wake.wait(0.0)
+
+    assert asyncio.run(main()) == (True, False)
+
+
+def test_a_change_ends_a_wait():
+    async def main():
+        wake = Wake()
+        waiting = asyncio.create_task(wake.wait(10.0))
+        await asyncio.sleep(0)
+        wake.set()
+        return await waiting
+
+    assert asyncio.run(main())
