@@ -20,6 +20,7 @@ from heddle_operator.eligibility import (
 )
 from heddle_operator.modes import follow_choice, recommend
 from heddle_operator.replan import backoff_s, expected_change_s, expected_stall_s, judge
+from heddle_operator.separation import without_separated
 from heddle_operator.settings import Settings
 from heddle_operator.situation import Situation
 from heddle_operator.snapshot import EpochRecord, Observed, PlanReply
@@ -39,13 +40,7 @@ def consider_plan(
         {m.pod for m in live.seal.members if m.rank is not None} if live and live.seal else set()
     )
     leaving = leaving_reasons(observed, hosting)
-    composition = usable_nodes(job, observed, live.plan if live else None, now, frozenset(leaving))
-    reason: Reason = "start"
-    if live is not None:
-        is_drained = _loses_gpus(live.plan, composition)
-        reason = "loss" if where.lost else "drain" if is_drained else "join"
-        if reason != "join":
-            composition = nodes_at_hand(job, observed, live.plan, composition)
+    reason, composition = _occasion(job, observed, now, where, leaving)
     phase: Phase = (
         "Running"
         if reason in ("join", "drain")
@@ -76,6 +71,22 @@ def consider_plan(
     return _judge(
         job, observed, now, composition, reason, live, reply, again, phase, settings, forced
     )
+
+
+def _occasion(
+    job: HeddleJob, observed: Observed, now: float, where: Situation, leaving: Mapping[str, str]
+) -> tuple[Reason, Composition]:
+    """Why a plan is asked for, and for which nodes."""
+    live = where.live
+    composition = usable_nodes(job, observed, live.plan if live else None, now, frozenset(leaving))
+    if live is None:
+        return "start", composition
+    if not where.lost and not _loses_gpus(live.plan, composition):
+        return "join", composition
+    composition = nodes_at_hand(job, observed, live.plan, composition)
+    if not where.lost:
+        return "drain", composition
+    return "loss", without_separated(job, observed, where, composition)
 
 
 def _judge(

@@ -18,6 +18,7 @@ from heddle_operator.membership import directive_of
 from heddle_operator.pruning import prune_epochs
 from heddle_operator.recovery import recover
 from heddle_operator.release import end_pods, failed_pods, release_pods, stuck_pods
+from heddle_operator.separation import outdated_pods
 from heddle_operator.settings import Settings
 from heddle_operator.situation import Situation, rank_at, report_of, situation
 from heddle_operator.snapshot import EpochRecord, Observed
@@ -49,6 +50,7 @@ def decide(
     tidy: tuple[Action, ...] = (
         *failed_pods(observed, where),
         *stuck_pods(observed),
+        *outdated_pods(observed, where),
         *abort_stale(job, observed, where),
         *prune_epochs(observed, where, settings),
         *ask_ahead(job, observed, now, where),

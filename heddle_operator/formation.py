@@ -20,6 +20,7 @@ from heddle_operator.membership import (
     missing_pods,
     pods_of_node,
 )
+from heddle_operator.separation import needed_holders
 from heddle_operator.settings import Settings
 from heddle_operator.situation import Situation, has_switch_begun, is_pod_lost, rank_at, report_of
 from heddle_operator.snapshot import EpochRecord, Observed, Seal
@@ -214,7 +215,7 @@ def _gather(
             trouble or f"epoch {record.epoch} needs {len(created)} more pods",
             sooner(settings.pod_timeout_s, *waits),
         )
-    holders = where.holders
+    holders = needed_holders(job, observed, where, record)
     absent = _absent_holders(record, where)
     if absent:
         return Decision((), "Preparing", f"waiting for {absent}", settings.unreachable_grace_s)
