@@ -1,17 +1,16 @@
 """The command `heddle`: a table of names; nothing is imported before it is called.
 
-Invariant: an error that a user can cause ends in one sentence on stderr and exit code 2.
+Source: click's lazily loaded groups.
 """
 
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Mapping
 
 import click
 
-from planner.errors import HeddleError
+from planner.command import run
 
 # name: (where its command is, one line of help); the help is here so that `--help` imports nothing.
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -56,17 +55,5 @@ def heddle() -> None:
 
 
 def main() -> None:
-    """Run `heddle`; never a traceback for what a user did."""
-    try:
-        status = heddle(standalone_mode=False)
-    except HeddleError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(2)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(141)
-    sys.exit(status if isinstance(status, int) else 0)
+    """Run `heddle`."""
+    run(heddle)

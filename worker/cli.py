@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from planner.errors import HeddleError
+from planner.command import run
 
 
 @click.group()
@@ -187,9 +187,5 @@ worker.add_command(data)
 
 
 def main() -> None:
-    """Run a command; an error that a user can cause is one sentence and exit code 2."""
-    try:
-        worker(standalone_mode=True)
-    except HeddleError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(2)
+    """Run a command of `python -m worker`."""
+    run(worker)

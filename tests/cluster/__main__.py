@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from planner.errors import HeddleError
+from planner.command import run
 from tests.cluster.assets import KUBERNETES_VERSION, Assets
 from tests.cluster.build import build_assets
 from tests.cluster.cluster import Cluster
@@ -143,19 +143,10 @@ for _name, (_act, _help) in FAULTS.items():
 def main() -> None:
     """Run the command; never a traceback for what a user did."""
     try:
-        status = cluster(standalone_mode=False)
-    except HeddleError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(2)
+        run(cluster)
     except OSError as error:  # a folder that cannot be made, a disk that is full
         click.echo(f"Error: {error.strerror or error}: {error.filename}", err=True)
         sys.exit(2)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        sys.exit(130)
-    sys.exit(status if isinstance(status, int) else 0)
 
 
 if __name__ == "__main__":

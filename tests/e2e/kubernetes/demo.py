@@ -16,7 +16,7 @@ import click
 import yaml
 from rich.console import Console
 
-from planner.errors import HeddleError
+from planner.command import run
 from tests.cluster.assets import KUBERNETES_VERSION
 from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import NodeSpec
@@ -163,13 +163,10 @@ def main() -> None:
     try:
         with Cluster.start((OPERATOR_NODE, *FIRST)) as cluster:
             Demo(cluster, console).run()
-    except HeddleError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(2)
     except KeyboardInterrupt:
         click.echo("Stopped; the cluster has ended, nothing of it is left.", err=True)
         sys.exit(130)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
