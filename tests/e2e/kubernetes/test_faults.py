@@ -62,12 +62,15 @@ def befall(
 def the_peers_lose_each_other(cluster: Cluster, job: Job, heard: Listener) -> None:
     """Both nodes are ready and both agents answer, so nobody can say which one is at fault.
 
-    No plan for both can form; the job waits, and rolls forward from where it stood.
+    After an attempt with both the job goes on without one of them, whichever, until they meet.
     """
-    epoch, step = job.epoch, heard.step
     cluster.cut_peers("n2")
-    job.wait_for_phase("Recovering")
-    cluster.heal("n2")
-    job.wait_for_epoch_after(epoch)
+    status = job.wait(
+        lambda status: status["phase"] == "Running" and len(status["nodes"]) == 1,
+        "training on one of two nodes that do not reach each other",
+    )["status"]
+    assert status["plan"]["reason"] == "loss"
     heard.wait_for_steps(2)
-    assert heard.step > step
+    cluster.heal("n2")
+    job.wait_until_on("n1", "n2", gpus=4)
+    heard.wait_for_steps(2)
