@@ -357,6 +357,19 @@ def test_the_command_line_starts_changes_and_ends_a_cluster(assets: Assets, tmp_
     assert "No cluster runs" in command("down", *at).stdout
 
 
+def test_the_end_of_a_process_is_waited_for_and_told_from_a_time_out(cluster, tmp_path):
+    server = cluster.api.get("/version")["gitVersion"]
+    log = tmp_path / "log"
+    kubectl = [cluster.assets.path("kubectl"), "version"]
+    process = cluster.spawn(kubectl, log, {})
+    assert process.ends_within(NOTICED_WITHIN_S)
+    assert f"Server Version: {server}" in log.read_text()
+    process = cluster.spawn(["sleep", "600"], log, {})
+    assert not process.ends_within(0.1)
+    process.kill()
+    assert process.ends_within(0)
+
+
 def test_a_process_that_reused_a_pid_is_not_killed():
     with subprocess.Popen(["sleep", "600"]) as running:
         try:

@@ -6,6 +6,8 @@ before is what makes the next event hard.
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,7 +18,8 @@ from tests.cluster.api import NODES
 from tests.cluster.assets import Assets
 from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import GPU_RESOURCE, NodeSpec
-from tests.cluster.installation import CHART, OPERATOR_NODE, Installation
+from tests.cluster.host_mounts import ROOT, host_mounts
+from tests.cluster.installation import CHART, OPERATOR_NODE, Installation, heddle_command
 from tests.e2e.kubernetes.job import WITHIN_S, Job, Json, job_body
 from tests.e2e.kubernetes.listener import Listener
 from tests.e2e.kubernetes.reference import STEPS_TO_COMPLETE, Reference
@@ -76,7 +79,7 @@ def test_a_job_lives_through_all_that_befalls_its_nodes_and_its_operator(
         the_job_goes_on_without_its_operator(chart, job, heard)
         a_sick_gpu_is_left(cluster, job, heard)
         a_node_with_a_termination_taint_is_left(cluster, job, heard)
-        heard.wait_for_steps(2)
+        the_job_can_be_looked_at(cluster, job)
         job.delete()
         assert not [record for record in job.epochs().values() if record["reason"] == "loss"]
         heard.assert_exact(reference)
@@ -138,6 +141,28 @@ def a_node_with_a_termination_taint_is_left(cluster: Cluster, job: Job, heard: L
     cluster.kubectl("taint", "node", "n3", f"{TAINT}-")
 
 
+def the_job_can_be_looked_at(cluster: Cluster, job: Job) -> None:
+    table = cluster.kubectl("get", "heddlejob", job.name).splitlines()
+    assert table[0].split()[:5] == ["NAME", "PHASE", "EPOCH", "GPUS", "STEP"]
+    assert table[1].split()[:4] == [job.name, "Running", str(job.epoch), "4"]
+    assert json.loads(heddle(cluster, "status", job.name, "--plan"))["digest"] in heddle(
+        cluster, "status", job.name, "--output", "json"
+    )
+
+
+def heddle(cluster: Cluster, *arguments: str) -> str:
+    """What `heddle` prints, as a user of this cluster runs it."""
+    done = subprocess.run(
+        [*heddle_command(host_mounts()), *arguments],
+        env={**cluster.environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_a_complete_job_ends_its_pods_well_and_leaves_the_weights_of_one_process(
     chart: Installation, reference: Reference, tmp_path: Path
 ) -> None:
@@ -159,6 +184,7 @@ def test_a_complete_job_ends_its_pods_well_and_leaves_the_weights_of_one_process
         job.wait_for_pods(have_ended_well, "pods that exited with 0")
         assert len(heard.history()) == STEPS_TO_COMPLETE
         heard.assert_exact(reference)
+    assert "short-n1-0 | " in heddle(chart.cluster, "logs", "short")
     assert furthest_apart(tmp_path, reference.weights) <= WEIGHTS_TOLERANCE
     job.delete()
 
