@@ -1,0 +1,85 @@
+"""docs/kubernetes.md names what the code says to users, all of it and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import yaml
+
+from heddle_operator.actions import EventReason
+from heddle_operator.conditions import ConditionReason, ConditionType
+from heddle_operator.metrics import OperatorMetrics
+from worker.agent import Agent, AgentSettings
+from worker.http import _metrics
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs" / "kubernetes.md").read_text()
+
+
+def section(title):
+    """The text under a heading of the second level."""
+    return TEXT.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def cells(title, column):
+    """The words in backticks of a column of a section's tables."""
+    rows = [line.split("|") for line in section(title).splitlines() if line.startswith("| ")]
+    return {word for row in rows for word in re.findall(r"`([\w./-]+)`", row[column])}
+
+
+def words(literal):
+    """The words of a Literal, or of a union of them."""
+    found = get_args(literal)
+    return {w for part in found for w in ({part} if isinstance(part, str) else get_args(part))}
+
+
+def test_every_event_reason_is_explained_and_no_other():
+    assert cells("Events", 1) == words(EventReason)
+
+
+def test_every_condition_and_its_reasons_are_explained():
+    assert cells("Conditions", 1) == words(ConditionType)
+    explained = cells("Conditions", 2) | cells("Conditions", 3)
+    assert words(ConditionReason) - explained == set()
+    assert cells("Conditions", 2) - words(ConditionReason) == set()
+
+
+@pytest.mark.parametrize("title", ["Conditions", "Events"])
+def test_every_row_says_what_it_means(title):
+    rows = [
+        line.split("|") for line in section(title).splitlines() if line.startswith(("| `", "| |"))
+    ]
+    assert len({len(row) for row in rows}) == 1
+    assert not [row for row in rows if len(row[3 if title == "Conditions" else 2].strip()) < 5]
+
+
+def test_every_series_is_explained():
+    metrics = OperatorMetrics()
+    series = {name.removesuffix("_total") for name in cells("Metrics", 1)}
+    assert series == {family.name for family in metrics.registry.collect()}
+
+    async def of_an_agent():
+        return _metrics(Agent(AgentSettings("tiny", "p", "n", 1, "127.0.0.1", "secret")))
+
+    shown = set(re.findall(rb"# TYPE (\w+)", asyncio.run(of_an_agent())))
+    named = set(re.findall(r"`(heddle_worker_\w+)`", section("Metrics")))
+    assert shown
+    assert {name.decode() for name in shown} <= named
+
+
+def test_every_field_and_value_that_is_named_exists():
+    crd = (ROOT / "manifests" / "crd" / "heddlejob.yaml").read_text()
+    for field in ("leaveOnCordon", "minGPUs", "minHolders", "minGainPercent", "planRef"):
+        assert f"`{field}" in TEXT or f".{field}`" in TEXT
+        assert f"{field}:" in crd
+    values = yaml.safe_load((ROOT / "charts" / "heddle" / "values.yaml").read_text())
+    assert {"watchNamespaces", "crds", "image", "metrics"} <= set(values)
+
+
+def test_links_lead_to_files_that_exist():
+    for target in re.findall(r"\]\(([^)#]+)", TEXT):
+        assert (ROOT / "docs" / target).exists(), target
