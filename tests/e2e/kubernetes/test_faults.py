@@ -14,7 +14,7 @@ from tests.cluster.assets import Assets
 from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import NodeSpec
 from tests.cluster.installation import install_crd
-from tests.e2e.kubernetes.job import Job, job_body
+from tests.e2e.kubernetes.job import Job, Json, job_body
 from tests.e2e.kubernetes.listener import Listener
 from tests.e2e.kubernetes.operator_process import OperatorProcess, operator_of
 from tests.e2e.kubernetes.reference import Reference
@@ -62,14 +62,14 @@ def befall(
 def the_peers_lose_each_other(cluster: Cluster, job: Job, heard: Listener) -> None:
     """Both nodes are ready and both agents answer, so nobody can say which one is at fault.
 
-    After an attempt with both the job goes on without one of them, whichever, until they meet.
+    No plan for both can form; the job rolls forward on one side, and uses both once they meet.
     """
+
+    def on_one_side(status: Json) -> bool:
+        return status.get("phase") == "Running" and len(status.get("nodes", ())) == 1
+
     cluster.cut_peers("n2")
-    status = job.wait(
-        lambda status: status["phase"] == "Running" and len(status["nodes"]) == 1,
-        "training on one of two nodes that do not reach each other",
-    )["status"]
-    assert status["plan"]["reason"] == "loss"
+    job.wait(on_one_side, "training on one side of the cut")
     heard.wait_for_steps(2)
     cluster.heal("n2")
     job.wait_until_on("n1", "n2", gpus=4)
