@@ -60,7 +60,7 @@ class Run:
         with Listener(self.job) as heard:
             self.job.wait_until_on("n1")
             heard.wait_for_steps(3)
-            self._seconds["apply to first step"].append(_first_step_s(heard, 1) - since_s)
+            self._seconds["apply to first step"].append(heard.first_step_s(1) - since_s)
             self._change(heard, "node joins", "join", self._join, (self.node, "n1"))
             self._change(heard, "node is to leave", "drain", self._leave, ("n1",))
             self._change(heard, "node may stay", "join", self._stay, (self.node, "n1"))
@@ -85,7 +85,7 @@ class Run:
         told_s = heard.told_s[epoch, "prepare"]
         self._seconds[f"{what}: first directive"].append(told_s - since_s)
         self._seconds[f"{what}: first step of the new plan"].append(
-            _first_step_s(heard, epoch) - since_s
+            heard.first_step_s(epoch) - since_s
         )
         last = status["lastReconfiguration"]
         self._parts[reason]["stall"].append(last["stallSeconds"])
@@ -115,11 +115,6 @@ class Run:
         since_s = time.monotonic()
         self.cluster.power_off(self.node)
         return since_s
-
-
-def _first_step_s(heard: Listener, epoch: int) -> float:
-    """When the first step of an epoch began."""
-    return min(record.start_s for (e, _, _), record in list(heard.records.items()) if e == epoch)
 
 
 def measure(repeats: int) -> tuple[Samples, dict[str, Samples]]:

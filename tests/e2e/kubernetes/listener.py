@@ -3,8 +3,7 @@
 It runs the operator's own client of the agents in a thread, through forwarded ports, so that it
 hears them while the operator is down, killed or gone.
 
-Invariant: a record is kept under the epoch, the step and the pod that reported it; nothing that an
-agent said is overwritten by something else.
+Invariant: what an agent said is never forgotten, even if its pod, its node or the operator is gone.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import http.client
 import threading
 import time
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from types import TracebackType
 
@@ -22,9 +22,10 @@ from heddle_operator.pod_view import view_pod
 from heddle_operator.snapshot import ObservedPod
 from heddle_operator.wake import Wake
 from tests.cluster.errors import ClusterFailed
+from tests.e2e.kubernetes.curve import Curve
 from tests.e2e.kubernetes.job import WITHIN_S, Job, Json
-from tests.e2e.kubernetes.reference import TOLERANCE, Reference
-from worker.contract import RankReport, Report, StepRecord
+from tests.e2e.kubernetes.reference import Reference
+from worker.contract import RankReport, Report
 
 ASK_EVERY_S = 0.2  # an agent does not answer for a further step alone
 _WATCH_S = 3600.0
@@ -36,11 +37,10 @@ class Listener:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.records: dict[tuple[int, int, str], StepRecord] = {}
+        self.curve = Curve()
         self.reports: dict[str, Report] = {}
         self.told_s: dict[tuple[int, str], float] = {}  # when a directive was first heard of
         self._heard = threading.Condition()
-        self._doubled: list[str] = []
         self._listens = threading.Event()
         self._ports: dict[str, int] = {}
         self._loop = asyncio.new_event_loop()
@@ -69,7 +69,13 @@ class Listener:
     @property
     def step(self) -> int:
         """The newest step that was trained; -1 before the first."""
-        return max((step for _, step, _ in list(self.records)), default=-1)
+        with self._heard:
+            return self.curve.step
+
+    def first_step_s(self, epoch: int) -> float:
+        """When the first step of an epoch began, by the machine's monotonic clock."""
+        with self._heard:
+            return self.curve.first_step_s(epoch)
 
     def wait(
         self, claim: Callable[[Listener], bool], what: str, within_s: float = WITHIN_S
@@ -114,43 +120,21 @@ class Listener:
         found = {s.state_digest_before for s in switches} | {s.state_digest_after for s in switches}
         return {digest for digest in found if digest is not None}
 
-    def history(self) -> list[StepRecord]:
-        """The final history, one record a step: of the newest epoch that trained it."""
-        newest: dict[int, StepRecord] = {}
-        with self._heard:
-            for (_epoch, step, _pod), record in sorted(self.records.items()):
-                newest[step] = record
-        return [newest[step] for step in sorted(newest)]
-
     def assert_exact(self, reference: Reference) -> None:
         """Every step was trained exactly once, in order, as one process trains it."""
-        assert not self._doubled
-        history = self.history()
-        steps = [record.step for record in history]
-        missing = sorted(set(range(len(steps))) - set(steps))
-        assert not missing, f"steps {missing} of {steps[-1] + 1} were never trained"
-        epochs = [record.epoch for record in history]
-        assert epochs == sorted(epochs), "an older epoch trained on after a newer one"
-        expected = reference.losses(len(history))
-        worst = max(
-            (abs(record.loss - loss), record.step)
-            for record, loss in zip(history, expected, strict=True)
-        )
-        assert worst[0] <= TOLERANCE, f"step {worst[1]} of {len(history)} is {worst[0]:.1e} off"
-        print(
-            f"{self.job.name}: {len(history)} steps, epochs {sorted(set(epochs))}, "
-            f"largest loss difference {worst[0]:.1e}"
-        )
+        with self._heard:
+            curve = deepcopy(self.curve)
+        faults = curve.faults(reference.losses(curve.step + 1))
+        assert not faults
+        epochs = sorted({record.epoch for record in curve.history()})
+        print(f"{self.job.name}: {curve.step + 1} steps in epochs {epochs}, exact")
 
     def _hear(self, report: Report) -> None:
         with self._heard:
             self.reports[report.pod] = report
             if report.epoch is not None and report.phase is not None:
                 self.told_s.setdefault((report.epoch, report.phase), time.monotonic())
-            for record in report.steps:
-                held = self.records.setdefault((record.epoch, record.step, report.pod), record)
-                if held != record:
-                    self._doubled.append(f"{report.pod} trained {record} after {held}")
+            self.curve.add(report.pod, report.steps)
             self._heard.notify_all()
 
     def _serve(self) -> None:

@@ -18,7 +18,6 @@ from types import TracebackType
 from heddle_operator.rendering import TEXT_BYTES
 from tests.e2e.kubernetes.job import TRAINING
 
-TOLERANCE = 1e-5
 STEPS_TO_COMPLETE = 40  # after so many the weights are kept
 _AHEAD = 240  # steps that are trained before anybody asks
 _CHUNK = 40
