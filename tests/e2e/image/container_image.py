@@ -1,0 +1,145 @@
+"""Build the project's own image with buildah: its Dockerfile, without the training stack.
+
+The whole image is 6 GB, most of it torch and CUDA.  The small one has what operator, planner and
+command line need: the pins of the lock that these need, with their hashes.  The base is
+python:3.11-slim where a registry answers, else a Debian with Python made by debootstrap; it trusts
+the certificates that this machine trusts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[3]
+NAME = "localhost/heddle-small:test"
+UPSTREAM = "docker.io/library/python:3.11-slim"
+HOST_BASE = "localhost/heddle-test-base:1"  # kept in buildah's storage, as a cache
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+TRAINING = {"deepspeed", "torch", "matplotlib", "numba", "scipy", "tokenizers", "safetensors"}
+BUILD = ("editables", "hatchling", "uv")
+FILES = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE")
+FOLDERS = ("planner", "migration", "worker", "heddle_operator", "profiles")
+
+
+class NoBase(Exception):
+    """There is no base image, and none can be made; the message says what is missing."""
+
+
+def buildah(*arguments: str, timeout_s: float = 600.0) -> str:
+    """Run buildah; what it says.
+
+    Raises:
+        subprocess.CalledProcessError: it failed.
+    """
+    done = subprocess.run(
+        ["buildah", *arguments], capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    if done.returncode:
+        raise subprocess.CalledProcessError(
+            done.returncode, done.args, done.stdout, done.stderr[-4000:]
+        )
+    return done.stdout.strip()
+
+
+def missing() -> str:
+    """What keeps an image from being built, in words; "" if nothing does."""
+    if shutil.which("buildah") is None:
+        return "buildah is missing; on Debian: apt install buildah"
+    if os.geteuid() != 0:
+        return "building an image without a daemon needs root"
+    return ""
+
+
+def small_lock() -> str:
+    """The blocks of requirements.lock without the training stack."""
+    project = (ROOT / "pyproject.toml").read_text()
+    listed = re.search(r"^dependencies = \[(.*?)^\]", project, re.MULTILINE | re.DOTALL)
+    assert listed is not None
+    wanted = [name for name in re.findall(r'"([\w-]+)', listed[1]) if name not in TRAINING]
+    kept, left = set(), [*wanted, *BUILD]
+    while left:
+        name = re.sub(r"[-_.]+", "-", left.pop()).lower()
+        if name in kept:
+            continue
+        kept.add(name)
+        try:
+            found = [Requirement(text) for text in requires(name) or ()]
+        except PackageNotFoundError:  # for another Python or platform
+            continue
+        left += [r.name for r in found if r.marker is None or r.marker.evaluate({"extra": ""})]
+    blocks = re.split(r"(?m)^(?=[a-z0-9])", (ROOT / "requirements.lock").read_text())
+    return "".join(block for block in blocks if block.partition("==")[0] in kept)
+
+
+def base_image() -> str:
+    """The name of a base image in buildah's storage.
+
+    Raises:
+        NoBase: there is none.
+    """
+    if HOST_BASE in buildah("images", "--format", "{{.Name}}:{{.Tag}}").splitlines():
+        return HOST_BASE
+    try:
+        buildah("pull", UPSTREAM, timeout_s=120)
+        container = buildah("from", UPSTREAM)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        container = _debian()
+    if CERTIFICATES.exists():
+        buildah("copy", container, str(CERTIFICATES), str(CERTIFICATES))
+        for variable in ("SSL_CERT_FILE", "PIP_CERT"):
+            buildah("config", "--env", f"{variable}={CERTIFICATES}", container)
+    buildah("commit", "--rm", container, HOST_BASE)
+    return HOST_BASE
+
+
+def build(context: Path) -> None:
+    """Build the image NAME.
+
+    Args:
+        context: an empty folder to fill and to build from.
+
+    Raises:
+        NoBase: there is no base image, and none can be made.
+        subprocess.CalledProcessError: the build failed.
+    """
+    base = base_image()
+    for file in FILES:
+        shutil.copy(ROOT / file, context)
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, context / folder)
+    (context / "requirements.lock").write_text(small_lock())
+    (context / "planner" / "__pycache__").mkdir(exist_ok=True)
+    (context / "planner" / "__pycache__" / "stale").write_text("never to be copied")
+    arguments = ("--isolation", "chroot", "--build-arg", f"BASE={base}", "--tag", NAME)
+    buildah("bud", *arguments, str(context), timeout_s=900)
+
+
+def _debian() -> str:
+    """A container with Debian's Python, made without a registry."""
+    if shutil.which("debootstrap") is None:
+        raise NoBase(
+            f"{UPSTREAM} cannot be pulled here, and debootstrap, which could make another base, "
+            "is missing; on Debian: apt install debootstrap"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "root"
+        packages = "--include=python3,python3-pip,ca-certificates"
+        command = ["debootstrap", "--variant=minbase", packages, "bookworm", str(root)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode:
+            raise NoBase(f"debootstrap cannot make a base: {done.stdout.strip().splitlines()[-1]}")
+        for mark in root.glob("usr/lib/python3*/EXTERNALLY-MANAGED"):
+            mark.unlink()  # an image for one program is nobody else's to manage
+        container = buildah("from", "scratch")
+        buildah("add", container, str(root), "/")
+    path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    buildah("config", "--env", path, container)
+    return container

@@ -1,0 +1,100 @@
+"""The project's own image: built by its Dockerfile, and run as the chart runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cluster.assets import Assets, reasons_not_to_start
+from tests.cluster.cluster import Cluster
+from tests.cluster.configuration import NodeSpec
+from tests.e2e.image.container_image import NAME, NoBase, build, buildah, missing
+
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
+CHART = Path(__file__).parents[3] / "charts" / "heddle"
+COMMANDS = ("demo", "plan", "price", "operator", "status", "logs", "data", "worker")
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The image's name; the tests are skipped, saying why, where none can be built."""
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    try:
+        build(tmp_path_factory.mktemp("context"))
+    except NoBase as error:
+        pytest.skip(str(error))
+    return NAME
+
+
+@pytest.fixture(scope="module")
+def run(image: str) -> Iterator[Callable[..., str]]:
+    """Run a command in a container of the image, as the image's user."""
+    container = buildah("from", image)
+    try:
+        yield lambda *words: buildah("run", "--isolation", "chroot", container, "--", *words)
+    finally:
+        buildah("rm", container)
+
+
+def test_the_image_runs_heddle_as_nobody_in_particular(image, run):
+    config = json.loads(buildah("inspect", "--type", "image", image))["OCIv1"]["config"]
+    assert config["Entrypoint"] == ["heddle"]
+    assert config["User"] == "65532:65532"
+    assert run("id", "-u") == "65532"
+    shown = run("heddle", "--help")
+    assert [name for name in COMMANDS if f"  {name} " not in shown] == []
+
+
+def test_the_profiles_are_in_the_image(run):
+    found = json.loads(run("heddle", "plan", "--composition", "demo-fast=1x2", "--output", "json"))
+    assert found["digest"]
+
+
+def test_only_what_heddle_needs_is_in_the_image(run):
+    names = set(run("ls", "-A", "/heddle").split())
+    assert {"planner", "migration", "worker", "heddle_operator", "profiles"} <= names
+    assert not names & {".git", ".venv", "tests", "docs", "Dockerfile"}
+    assert "stale" not in run("ls", "/heddle/planner/__pycache__").split()
+
+
+def test_the_operator_of_the_image_runs_as_the_chart_says(image, run, tmp_path):
+    """Not as root, on a read-only root, without capabilities; it answers a job that is wrong."""
+    assets = Assets.of(os.environ)
+    reasons = reasons_not_to_start(assets)
+    if reasons:
+        pytest.skip("; ".join(reasons))
+    archive = tmp_path / "image.tar"
+    buildah("push", image, f"docker-archive:{archive}:{image}")
+    repository, _, tag = image.rpartition(":")
+    values = {"image": {"repository": repository, "tag": tag, "pullPolicy": "Never"}}
+    job = {
+        "apiVersion": "heddle.dev/v1alpha1",
+        "kind": "HeddleJob",
+        "metadata": {"name": "wrong"},
+        "spec": {
+            "model": {"name": "unknown"},
+            "data": {"builtin": "text"},
+            "training": {"globalBatch": 1, "sequenceLength": 8},
+            "steps": 1,
+        },
+    }
+    with Cluster.start((NodeSpec("n1", gpus=0),), assets=assets) as cluster:
+        cluster.load_image(archive)
+        options = ("--values=-", "--wait", "--timeout=3m")
+        cluster.helm("install", "heddle", str(CHART), *options, stdin=yaml.safe_dump(values))
+        cluster.kubectl("apply", "--filename=-", stdin=json.dumps(job))
+        wait = ("wait", "--for=condition=Accepted=false", "--timeout=60s")
+        cluster.kubectl(*wait, "heddlejob/wrong")
+        shown = cluster.kubectl("describe", "heddlejob", "wrong")
+        assert "InvalidSpec" in shown
+        assert "unknown" in shown.split("Message:")[1].splitlines()[0]
+        columns = cluster.kubectl("get", "heddlejobs", "--output=wide").splitlines()
+        assert columns[0].split()[:3] == ["NAME", "PHASE", "EPOCH"]
+        assert "Invalid" in columns[1]
