@@ -11,10 +11,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from planner.command import run
+from worker.errors import WorkerError
+
+if TYPE_CHECKING:
+    from worker.contract import TrainingSpec
 
 
 @click.group()
@@ -79,11 +84,22 @@ def agent(
     from worker.agent import AgentSettings
     from worker.pod import run_pod
 
-    token = Path(token_file).read_text().strip()
+    token = _token(Path(token_file))
     settings = AgentSettings(
         job, pod, node, gpus, host, token, emulate, timeout_s, grace_s, rank_entry
     )
     sys.exit(asyncio.run(run_pod(settings, port, exit_with_parent)))
+
+
+def _token(path: Path) -> str:
+    """The token in a file; an empty one would let in everybody who sends none."""
+    try:
+        token = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise WorkerError(f"token file {path} cannot be read: {error}") from None
+    if not token:
+        raise WorkerError(f"token file {path} is empty; write the job's token into it")
+    return token
 
 
 @worker.command(hidden=True)
@@ -116,17 +132,30 @@ def reference(training: str, steps: int, output: str | None) -> None:
     import torch
 
     from planner.workload import find_model
-    from worker.contract import TrainingSpec
     from worker.reference_engine import train
 
+    spec = _training(Path(training))
     torch.set_num_threads(1)  # the tensors are small: a second thread only spins, on a busy core
-    spec = TrainingSpec.model_validate_json(Path(training).read_text())
     losses, _ = train(spec, find_model(spec.model), steps)
     text = json.dumps(losses)
     if output:
         Path(output).write_text(text)
     else:
         click.echo(text)
+
+
+def _training(path: Path) -> TrainingSpec:
+    """The TrainingSpec in a file."""
+    from pydantic import ValidationError
+
+    from worker.contract import TrainingSpec
+
+    try:
+        return TrainingSpec.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise WorkerError(f"{path} is no TrainingSpec: {where}: {first['msg']}") from None
 
 
 @click.group()

@@ -8,19 +8,31 @@ import sys
 from aiohttp import web
 
 from worker.agent import Agent, AgentSettings, terminate_on
+from worker.errors import WorkerError
 from worker.http import application
 
 
 async def run_pod(settings: AgentSettings, port: int, exit_with_parent: bool) -> int:
     """Serve the contract on `settings.host`; print `{"port": ...}` when listening.
 
-    Return the exit status.
+    Returns:
+        The exit status.
+
+    Raises:
+        WorkerError: it cannot listen there.
     """
     agent = Agent(settings)
     runner = web.AppRunner(application(agent), shutdown_timeout=0.2, access_log=None)
     await runner.setup()
     site = web.TCPSite(runner, settings.host, port)
-    await site.start()
+    try:
+        await site.start()
+    except OSError as error:
+        await runner.cleanup()
+        raise WorkerError(
+            f"the agent cannot listen on {settings.host}:{port}: {error.strerror}; "
+            "--host is an address of this machine, --port a free one or 0"
+        ) from None
     listening = runner.addresses[0][1]
     sys.stdout.write(json.dumps({"port": listening, "host": settings.host}) + "\n")
     sys.stdout.flush()
