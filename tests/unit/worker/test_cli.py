@@ -1,0 +1,108 @@
+"""worker/cli.py: what a user can get wrong is one sentence, and torch waits until it is needed."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from planner.errors import HeddleError
+from worker.cli import main, worker
+
+SPEC = {
+    "model": "tiny-llama",
+    "data": "/nowhere/text",
+    "global_batch": 4,
+    "sequence_length": 8,
+    "steps": 1,
+}
+AGENT = ("agent", "--job", "tiny", "--pod", "tiny-a-0", "--node", "a", "--gpus", "1")
+
+
+def refused(*arguments):
+    """The one sentence of an error of ours."""
+    error = CliRunner().invoke(worker, [str(argument) for argument in arguments]).exception
+    assert isinstance(error, HeddleError), repr(error)
+    assert "\n" not in str(error)
+    return str(error)
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(content):
+        path = tmp_path / "file"
+        path.write_bytes(content)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def taken():
+    """A port that no agent can have, so that none starts in these tests."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        yield found.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "is empty; write the job's token into it"),
+        (b" \n", "is empty"),
+        (b"\xff\xfe", "cannot be read"),
+    ],
+    ids=["empty", "blank", "no text"],
+)
+def test_a_token_that_would_protect_nothing_is_refused(file, taken, content, sentence):
+    assert sentence in refused(*AGENT, "--token-file", file(content), "--port", taken)
+
+
+def test_an_address_that_is_taken_is_refused(file, taken):
+    sentence = refused(*AGENT, "--token-file", file(b"secret"), "--port", taken)
+    assert sentence.startswith(f"the agent cannot listen on 127.0.0.1:{taken}: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"no json", "is no TrainingSpec: the file: Invalid JSON"),
+        (b"\xff", "is no TrainingSpec"),
+        (b"{}", "is no TrainingSpec: model: Field required"),
+        (json.dumps({**SPEC, "steps": 0}).encode(), "is no TrainingSpec: steps: "),
+        (json.dumps({**SPEC, "model": "gpt-9"}).encode(), "model 'gpt-9' is unknown"),
+    ],
+    ids=["no json", "no text", "empty", "no steps", "unknown model"],
+)
+def test_a_training_that_cannot_be_is_refused(file, content, sentence):
+    assert sentence in refused("reference", "--training", file(content), "--steps", 1)
+
+
+@pytest.mark.parametrize("given", [(), ("--builtin", "text", "--input", "a")], ids=["none", "both"])
+def test_text_comes_from_one_place(given):
+    done = CliRunner().invoke(worker, ["data", "prepare", *given, "--output", "x"])
+    assert done.exit_code == 2
+    assert "give either --input or --builtin" in done.output
+
+
+def test_the_command_ends_with_code_2_and_says_error(monkeypatch, capsys, file, taken):
+    arguments = [*AGENT, "--token-file", str(file(b"")), "--port", str(taken)]
+    monkeypatch.setattr(sys, "argv", ["worker", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    assert capsys.readouterr().err.startswith("Error: token file ")
+
+
+@pytest.mark.slow
+def test_help_imports_neither_torch_nor_aiohttp():
+    code = (
+        "import sys; from worker.cli import worker\n"
+        "worker(['agent', '--help'], standalone_mode=False)\n"
+        "print(sorted({'torch', 'aiohttp', 'numpy', 'pydantic'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
