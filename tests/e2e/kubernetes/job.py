@@ -78,14 +78,14 @@ class Job:
             raise ClusterFailed(f"job {self.name}: {error}; it says {said}") from error
 
     def wait_until_on(self, *nodes: str, gpus: int = 0, within_s: float = WITHIN_S) -> Json:
-        """The status, once the job trains on exactly these nodes (and so many GPUs)."""
+        """The status, once the plan that trains is one for exactly these nodes.
+
+        Whether another one is on its way already does not matter.
+        """
 
         def claim(status: Json) -> bool:
-            return (
-                status.get("phase") == "Running"
-                and status.get("nodes") == sorted(nodes)
-                and (not gpus or status.get("activeGPUs") == gpus)
-            )
+            is_there = status.get("nodes") == sorted(nodes)
+            return is_there and (not gpus or status.get("activeGPUs") == gpus)
 
         what = f"training on {', '.join(sorted(nodes))}"
         status: Json = self.wait(claim, what, within_s)["status"]
