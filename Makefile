@@ -65,8 +65,11 @@ test-e2e: kube-assets ## Run the tests on a real Kubernetes with emulated GPUs; 
 test-fast: $(STAMP) ## Run unit, law and contract tests in under 30 s
 	@$(BIN)/pytest -q -m "not slow" tests/unit tests/laws tests/contracts
 
-bench: $(STAMP) ## Measure the stall of join, drain and loss; writes to docs/results/
+bench: $(STAMP) ## Measure the stall of join, drain and loss, on Kubernetes too; writes docs/results/
 	@$(BIN)/python -m tests.benchmarks.stall
+	@if [ "$$(id -u)" = 0 ]; then \
+	  $(BIN)/python -m tests.cluster assets && $(BIN)/python -m tests.benchmarks.kubernetes; \
+	else echo "Not measured: a job on Kubernetes, which needs root."; fi
 
 demo: $(STAMP) ## Train a small model while nodes join and leave; no GPU, no cluster
 	@$(BIN)/heddle demo
