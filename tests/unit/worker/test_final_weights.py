@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.ranks import RankMap
 from planner.tensors import model_tensors
 from tests.unit.worker.changes import MODEL, plan, shards_of, whole_state
@@ -48,3 +49,11 @@ def test_the_first_pipeline_alone_speaks_for_the_model(tmp_path):
         None,
     ]
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_replicas_of_the_first_template_write_nothing(tmp_path):
+    twice = FilledTemplate((Stage("demo-fast", 1, 2),), 1, (1, 1))
+    spots = tuple(PlacedStage(0, replica, 0, "a", (replica,)) for replica in range(2))
+    first, second = write(tmp_path, Plan((twice,), spots))
+    assert first is not None
+    assert second is None

@@ -54,6 +54,15 @@ def test_every_piece_counts_once_in_the_norm_whoever_holds_it(shapes):
     assert torch.stack(squares).sum().item() == pytest.approx(whole.square().sum().item(), rel=1e-9)
 
 
+def test_pipelines_share_the_work_of_the_norm():
+    trained = plan("1x2", "1x2")
+    owned = [
+        int((sync_of(trained, seat, gradients_of(seat, trained)).squares() > 0).sum())
+        for seat in RankMap.of(trained).seats
+    ]
+    assert max(owned) - min(owned) <= 1
+
+
 def test_one_rank_alone_weights_its_gradient():
     trained = plan("1x2")
     (seat,) = RankMap.of(trained).seats

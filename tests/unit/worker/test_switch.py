@@ -174,6 +174,20 @@ def test_copies_of_a_piece_that_differ_are_noticed_before_the_vote():
     assert "tensor q in layer 2" in str(outcomes[0])
 
 
+def test_a_bit_that_flips_once_the_message_has_arrived_is_noticed_before_the_vote():
+    """Its checksum was right; only the copies of the other holders can tell."""
+
+    def flip(name):
+        if name == "verify":
+            next(iter(receiver.received.values()))[2].view(-1)[0] += 1e-6
+
+    pairs = switches(change(OLD, NEW), [Watched(), Watched(), Watched(flip)])
+    receiver = pairs[2][0]
+    outcomes = run(pairs)
+    assert all("do not hold the same bytes" in str(outcome) for outcome in outcomes)
+    assert missing(*pairs[1])
+
+
 def test_a_store_that_dies_after_the_vote_leaves_both_layouts():
     """A real store: rank 0 votes and waits; the store goes before the others have voted."""
     server = [TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)]
