@@ -17,6 +17,9 @@ from heddle_operator.situation import Situation, report_of
 from heddle_operator.snapshot import EpochRecord, Observed
 
 
+ASK_AGAIN_S = 2.0  # a pod that was told to end, and has not: the word may have been lost
+
+
 def failed_pods(observed: Observed, where: Situation) -> tuple[DeletePod, ...]:
     """Pods that ended by themselves; their names are needed again.
 
@@ -60,7 +63,7 @@ def end_pods(
             found.append(DeletePod(pod.name, "the job has ended, and it did not"))
         elif report_of(observed, pod.name) is not None:
             found.append(EndPod(pod.name))
-    return tuple(found), sooner(left if live and left > 0 else None)
+    return tuple(found), sooner(left, ASK_AGAIN_S) if live and left > 0 else None
 
 
 def release_pods(

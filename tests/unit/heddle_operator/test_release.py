@@ -6,7 +6,7 @@ import dataclasses
 
 from heddle_operator.actions import CloseEpoch, DeletePod, EndPod
 from heddle_operator.decide import decide
-from heddle_operator.release import end_pods, stuck_pods
+from heddle_operator.release import ASK_AGAIN_S, end_pods, stuck_pods
 from heddle_operator.settings import Settings
 from heddle_operator.snapshot import ObservedPod
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
@@ -56,7 +56,7 @@ def test_pods_that_have_ended_or_are_being_deleted_are_let_be():
 def test_a_silent_agent_is_waited_for_and_then_its_pod_is_deleted():
     _, cluster = running("a")
     cluster.unreachable["tiny-a-0"] = cluster.now
-    assert ended_at(cluster) == ((), LIMITS.end_timeout_s)
+    assert ended_at(cluster) == ((), ASK_AGAIN_S)
     (action,), again = ended_at(cluster, later=LIMITS.end_timeout_s)
     assert isinstance(action, DeletePod)
     assert again is None
