@@ -172,14 +172,15 @@ def test_a_complete_job_ends_its_pods_well_and_leaves_the_weights_of_one_process
         heard.wait_for_steps(2)
         chart.cluster.kubectl("cordon", "n2")  # which is a notice to this job
         job.wait_until_on("n1")
-        chart.cluster.kubectl("uncordon", "n2")
         status = job.wait_for_phase("Complete")
         assert status["progress"]["step"] == STEPS_TO_COMPLETE
         job.wait_for_pods(have_ended_well, "pods that exited with 0")
         assert heard.step + 1 == STEPS_TO_COMPLETE
         heard.assert_exact(reference)
     assert "short-n1-0 | " in heddle(chart.cluster, "logs", "short")
-    assert furthest_apart(tmp_path, reference.weights) <= WEIGHTS_TOLERANCE
+    apart = furthest_apart(tmp_path, reference.weights)
+    print(f"{STEPS_TO_COMPLETE} steps: weights are up to {apart:.1e} apart")
+    assert apart <= WEIGHTS_TOLERANCE
     job.delete()
 
 
@@ -188,24 +189,24 @@ def have_ended_well(pods: Mapping[str, Json]) -> bool:
 
 
 def furthest_apart(folder: Path, expected: Path) -> float:
-    """The largest difference of any weight; all tensors and rows must be there, once."""
+    """The largest difference of any weight; all tensors and all of their rows must be there."""
     import torch
 
     parts: dict[str, dict[int, torch.Tensor]] = {}
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, "pt") as shard:
-            rows = shard.metadata()
-            for name in shard.keys():  # noqa: SIM118 -- no mapping
-                start = int(rows[name].partition(":")[0])
-                assert start not in parts.setdefault(name, {}), f"{name} {start} is there twice"
-                parts[name][start] = shard.get_tensor(name)
+            starts = {name: int(text.split(":")[0]) for name, text in shard.metadata().items()}
+            for name, start in starts.items():
+                found = shard.get_tensor(name)
+                held = parts.setdefault(name, {}).setdefault(start, found)
+                assert torch.equal(held, found), f"{name} has two values"  # norms are in each shard
     worst = 0.0
     with safe_open(expected, "pt") as wanted:
         assert set(parts) == set(wanted.keys())
         for name, shards in parts.items():
             whole = wanted.get_tensor(name)
-            held = [shards[start] for start in sorted(shards)]
-            dims = [d for d in range(whole.dim()) if held[0].shape[d] != whole.shape[d]]
-            found = torch.cat(held, dim=dims[0]) if dims else held[0]
+            rows = [shards[start] for start in sorted(shards)]
+            dims = [d for d in range(whole.dim()) if rows[0].shape[d] != whole.shape[d]]
+            found = torch.cat(rows, dim=dims[0]) if dims else rows[0]
             worst = max(worst, float((found - whole).abs().max()))
     return worst
