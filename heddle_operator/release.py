@@ -16,7 +16,6 @@ from heddle_operator.settings import Settings
 from heddle_operator.situation import Situation, report_of
 from heddle_operator.snapshot import EpochRecord, Observed
 
-
 ASK_AGAIN_S = 2.0  # a pod that was told to end, and has not: the word may have been lost
 
 
