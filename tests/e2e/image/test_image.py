@@ -21,7 +21,7 @@ COMMANDS = ("demo", "plan", "price", "operator", "status", "logs", "data", "work
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> str:
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The image's name; the tests are skipped, saying why, where none can be built."""
     reason = missing()
     if reason:
@@ -30,7 +30,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> str:
         build(tmp_path_factory.mktemp("context"))
     except NoBase as error:
         pytest.skip(str(error))
-    return NAME
+    yield NAME
+    buildah("rmi", NAME)
 
 
 @pytest.fixture(scope="module")
