@@ -29,7 +29,9 @@ class Settings:
         plan_seed: of the search.
         plan_evaluations: the search stops after so many plans; None: after the job's
             `budgetSeconds`.
-        report_wait_s: how long an agent may hold a report back while nothing changes.
+        report_wait_s: how long an agent may hold a report back while nothing changes.  With the
+            time that an answer may take and the grace, it is no more than the ranks' own time-out:
+            when they halt for a node that fell silent, that node is known to be lost.
     """
 
     unreachable_grace_s: float = 2.0
@@ -46,4 +48,4 @@ class Settings:
     backoff_limit_s: float = 60.0
     plan_seed: int = 0
     plan_evaluations: int | None = None
-    report_wait_s: float = 10.0
+    report_wait_s: float = 3.0
