@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 DRAIN = ("--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={WITHIN_S:g}s")
 TAINT = "cloud.google.com/impending-node-termination:NoSchedule"
-WEIGHTS_TOLERANCE = 1e-4  # Adam divides by small numbers: weights part sooner than losses
+WEIGHTS_TOLERANCE = 1e-5
 
 
 @pytest.fixture(scope="module")
