@@ -21,7 +21,8 @@ class Wake:
     async def wait(self, timeout_s: float | None) -> bool:
         """Wait for a change, at most so long; True if there was one."""
         try:
-            await asyncio.wait_for(self._event.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):  # wait_for loses a cancellation beside a wake
+                await self._event.wait()
         except TimeoutError:
             return False
         self._event.clear()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from heddle_operator.wake import Wake
 
 
@@ -26,3 +28,19 @@ def test_a_change_ends_a_wait():
         return await waiting
 
     assert asyncio.run(main())
+
+
+@pytest.mark.parametrize("passes", range(5))
+def test_a_cancellation_in_the_moment_of_a_wake_is_not_lost(passes):
+    async def main():
+        wake = Wake()
+        waiting = asyncio.create_task(wake.wait(30.0))
+        await asyncio.sleep(0)
+        wake.set()
+        for _ in range(passes):
+            await asyncio.sleep(0)
+        is_taken = waiting.cancel()
+        await asyncio.wait({waiting})
+        assert waiting.cancelled() == is_taken
+
+    asyncio.run(main())
