@@ -103,7 +103,14 @@ def _options(
 ) -> DemoOptions:
     from heddle_operator.demo.job import STEPS
     from heddle_operator.demo.run import DemoOptions, check_nodes
-    from heddle_operator.demo.story import NODES, STORY, check_story, load_nodes, load_story
+    from heddle_operator.demo.story import (
+        COOLDOWN_S,
+        NODES,
+        STORY,
+        check_story,
+        load_nodes,
+        load_story,
+    )
 
     composition = load_nodes(nodes) if nodes else NODES
     story = STORY if nodes is None and not interactive else ()
@@ -112,7 +119,14 @@ def _options(
     check_story(story, composition, str(script or "of the demo"))
     check_nodes(composition, story)
     wanted = steps or (10 * STEPS if interactive else STEPS)
-    return DemoOptions(composition, story, wanted, seed, is_patient=script is None)
+    return DemoOptions(
+        composition,
+        story,
+        wanted,
+        seed,
+        is_patient=script is None,
+        cooldown_s=COOLDOWN_S if story is STORY else 0.0,
+    )
 
 
 def _fits_live() -> bool:

@@ -17,8 +17,11 @@ GLOBAL_BATCH = 32
 SEQUENCE_LENGTH = 128
 
 
-def demo_job(steps: int, seed: int) -> HeddleJob:
-    """A job that follows the cluster at once and keeps every piece of its state on two nodes."""
+def demo_job(steps: int, seed: int, cooldown_s: float = 0.0) -> HeddleJob:
+    """A job that keeps every piece of its state on two nodes, and follows the cluster at once.
+
+    After a change it looks for a better plan only when `cooldown_s` have passed.
+    """
     return load_job(
         {
             "apiVersion": "heddle.dev/v1alpha1",
@@ -41,7 +44,7 @@ def demo_job(steps: int, seed: int) -> HeddleJob:
                 "elastic": {
                     "minHolders": 2,
                     "joinDebounceSeconds": 0.2,
-                    "cooldownSeconds": 0,
+                    "cooldownSeconds": cooldown_s,
                 },
             },
         }

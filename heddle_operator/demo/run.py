@@ -50,6 +50,7 @@ class DemoOptions:
     Attributes:
         is_patient: an event waits until the one before has been dealt with; a user's own script
             does not, so that it can kill a node in the middle of a change.
+        cooldown_s: between a change and one that only makes the job faster.
         rank_entry: `module:function` of a rank process; None: the real one.
     """
 
@@ -59,6 +60,7 @@ class DemoOptions:
     seed: int
     evaluations: int = EVALUATIONS
     is_patient: bool = False
+    cooldown_s: float = 0.0
     rank_entry: str | None = None
 
 
@@ -91,7 +93,7 @@ class DemoRun:
         self.options = options
         self.recorder = Recorder()
         self.run_id = secrets.token_hex(8)
-        self.job: HeddleJob = demo_job(options.steps, options.seed)
+        self.job: HeddleJob = demo_job(options.steps, options.seed, options.cooldown_s)
         self.profile: Profile = load_profile(self.job.spec.model.name)
         self.reference_losses: tuple[float, ...] = ()
         self.has_quit = False

@@ -33,6 +33,8 @@ class Event:
         return f"{self.verb} {self.name}"
 
 
+# The node that was refused would pay once others are gone; the story ends before that.
+COOLDOWN_S = 600.0
 NODES = Composition((Node("fast-1", "demo-fast", 1), Node("fast-2", "demo-fast", 1)))
 STORY: tuple[Event, ...] = (
     Event(20, "join", "fast-3", Node("fast-3", "demo-fast", 3)),
