@@ -108,6 +108,7 @@ class Agent:
             environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
         self._fork_server = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "worker", "forkserver", "--control-fd", str(theirs.fileno()),
+            "--agent-pid", str(os.getpid()),
             pass_fds=[theirs.fileno()], env=environment, stdin=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         theirs.close()

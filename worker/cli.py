@@ -104,13 +104,14 @@ def _token(path: Path) -> str:
 
 @worker.command(hidden=True)
 @click.option("--control-fd", required=True, type=int)
-def forkserver(control_fd: int) -> None:
+@click.option("--agent-pid", required=True, type=int)
+def forkserver(control_fd: int, agent_pid: int) -> None:
     """Run the fork server of a pod; only an agent starts it."""
     import socket
 
     from worker.forkserver import die_with_parent, serve
 
-    die_with_parent()
+    die_with_parent(agent_pid)
     serve(socket.socket(fileno=control_fd))
 
 

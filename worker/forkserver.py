@@ -47,9 +47,8 @@ FIRST_USE = (
 )
 
 
-def die_with_parent() -> None:
-    """Be killed when the parent dies, however it dies."""
-    parent = os.getppid()
+def die_with_parent(parent: int) -> None:
+    """Be killed when the process `parent` dies, however it dies, or has died already."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died in between
         os._exit(1)
@@ -99,6 +98,7 @@ def _reap(control: socket.socket) -> None:
 
 
 def _fork(control: socket.socket, request: dict[str, Any], channel: socket.socket) -> None:
+    parent = os.getpid()
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads != 1:
         _answer(
@@ -111,15 +111,15 @@ def _fork(control: socket.socket, request: dict[str, Any], channel: socket.socke
     pid = os.fork()
     if pid == 0:
         control.close()
-        _child(request, channel)
+        _child(request, channel, parent)
     channel.close()
     _answer(control, forked=request["fork"], pid=pid)
 
 
-def _child(request: dict[str, Any], channel: socket.socket) -> None:
+def _child(request: dict[str, Any], channel: socket.socket, parent: int) -> None:
     code = 1
     try:
-        die_with_parent()
+        die_with_parent(parent)
         signal.set_wakeup_fd(-1)
         for name in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
             signal.signal(name, signal.SIG_DFL)

@@ -18,25 +18,32 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 ENTRIES = "tests.unit.worker.entries"
 LIGHT = f"""
-import socket, sys
+import os, socket, sys
 from worker import forkserver
 forkserver.FIRST_USE = ("{ENTRIES}",)  # torch and DeepSpeed are not what these tests are about
-forkserver.die_with_parent()
-forkserver.serve(socket.socket(fileno=int(sys.argv[1])))
+forkserver.die_with_parent(int(sys.argv[2]))
+forkserver.serve(socket.socket(fileno=int(sys.argv[4])))
 """
-REAL = ("-m", "worker", "forkserver", "--control-fd")
+REAL = ("-m", "worker", "forkserver")
 LIMIT_S = 60.0
 
 
 class Server:
     """A fork server process and the agent's end of its control socket."""
 
-    def __init__(self, *command, **environment):
+    def __init__(self, *command, agent=None, **environment):
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.settimeout(LIMIT_S)
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, *command, str(theirs.fileno())],
+                [
+                    sys.executable,
+                    *command,
+                    "--agent-pid",
+                    str(agent),
+                    "--control-fd",
+                    str(theirs.fileno()),
+                ],
                 cwd=ROOT,
                 env={**os.environ, **ENVIRONMENT, **environment},
                 pass_fds=[theirs.fileno()],
@@ -166,3 +173,11 @@ def test_with_torch_and_deepspeed_imported_it_still_has_one_thread():
         assert "forked" in real.hear()
     finally:
         real.close()
+
+
+def test_one_whose_agent_is_gone_already_ends_before_it_imports_anything():
+    orphan = Server("-c", LIGHT, agent=1)
+    try:
+        assert orphan.process.wait(LIMIT_S) == 1
+    finally:
+        orphan.close()
