@@ -35,15 +35,9 @@ class Server:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.settimeout(LIMIT_S)
         with theirs:
+            ours = ("--agent-pid", str(agent or os.getpid()), "--control-fd", str(theirs.fileno()))
             self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    *command,
-                    "--agent-pid",
-                    str(agent),
-                    "--control-fd",
-                    str(theirs.fileno()),
-                ],
+                [sys.executable, *command, *ours],
                 cwd=ROOT,
                 env={**os.environ, **ENVIRONMENT, **environment},
                 pass_fds=[theirs.fileno()],
