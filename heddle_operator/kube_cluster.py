@@ -44,7 +44,8 @@ from heddle_operator.snapshot import ChosenPlan, EpochRecord, Observed, Observed
 from heddle_operator.wake import Wake
 
 LOG = logging.getLogger(__name__)
-DELETE_GRACE_S = 5  # nothing of a pod that the operator deletes is worth keeping
+# Nothing of a pod that the operator deletes is worth keeping, and its GPUs may be waited for.
+DELETE_GRACE_S = 1
 CHOICE_S = 4.0  # the ConfigMap of `planRef` is read again after so long
 HeldNodes = Mapping[str, tuple[int, int]]
 
