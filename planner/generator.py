@@ -42,7 +42,6 @@ RESERVE_SHARE = 0.06
 RESERVE_BYTES = 1_500_000_000
 # Adam in mixed precision reads and writes master, both moments, gradient and weight.
 OPTIMIZER_BYTES = 30
-OPTIMIZER_LATENCY_S = 3e-3  # norm, overflow check and clip wait for the host
 
 
 def layer_cost(model: ModelShape, kind: Kind, gpu: GpuHardware, shape: Shape) -> LayerCost:
@@ -167,7 +166,7 @@ def gpu_type(gpu: GpuHardware) -> GpuType:
     reserve = round(RESERVE_SHARE * gpu.memory_bytes) + RESERVE_BYTES
     rate = gpu.memory_bytes_s * gpu.memory_efficiency
     return GpuType(
-        gpu.name, gpu.memory_bytes, reserve, OPTIMIZER_LATENCY_S, round(OPTIMIZER_BYTES / rate, 18)
+        gpu.name, gpu.memory_bytes, reserve, gpu.step_s, round(OPTIMIZER_BYTES / rate, 18)
     )
 
 

@@ -16,6 +16,8 @@ from typing import NamedTuple
 TILE = 128  # rows and columns of C that one processor computes at a time
 # Of the processors that idle in the last wave of tiles, the share that nothing else fills.
 WAVE_LOSS = 0.5
+# Share of the fp32 peak that a large product reaches: a plain multiply-add pipeline is fed easily.
+FULL_PRECISION_EFFICIENCY = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +65,14 @@ def product(
     batch: float = 1,
     full_precision: bool = False,
 ) -> Operator:
-    """`batch` products of (rows x inner) with (inner x columns)."""
+    """`batch` products of (rows x inner) with (inner x columns); values of 4 bytes are fp32."""
     tiles = math.ceil(rows / TILE) * math.ceil(columns / TILE) * math.ceil(batch)
     values = batch * (rows * inner + inner * columns + rows * columns)
     return Operator(
-        2.0 * batch * rows * columns * inner, values * value_bytes, tiles, full_precision
+        2.0 * batch * rows * columns * inner,
+        values * value_bytes,
+        tiles,
+        full_precision or value_bytes == 4,
     )
 
 
@@ -84,7 +89,7 @@ class GpuHardware:
         name: as nodes and stages write it.
         memory_bytes: physical memory.
         matrix_flops_s: peak of fp16 or bf16 products with fp32 accumulation, dense.
-        full_flops_s: peak of products of fp32 values (TF32 where there is one).
+        full_flops_s: peak of products of fp32 values, without TF32 as is PyTorch's default.
         memory_bytes_s: peak of the memory.
         processors: streaming multiprocessors.
         gemm_efficiency: share of the peak that a large product reaches.
@@ -92,6 +97,8 @@ class GpuHardware:
         launch_s: gap between two operators on the device.
         host_forward_s: what the host needs for one operator of the forward pass.
         host_backward_s: the same of the backward pass.
+        step_s: what the host needs around the optimizer step: norm, overflow check, clip.
+        nic_efficiency: share of a network port's nominal rate that its collectives reach.
         node_gpus: GPUs of its usual node.
         rings: groups inside a node by their size.
         point_to_point: link between two GPUs of a node.
@@ -110,6 +117,8 @@ class GpuHardware:
     launch_s: float
     host_forward_s: float
     host_backward_s: float
+    step_s: float
+    nic_efficiency: float
     node_gpus: int
     rings: Mapping[int, Ring]
     point_to_point: Ring
@@ -123,8 +132,12 @@ class GpuHardware:
             return self.launch_s + moved_s
         waves = math.ceil(operator.tiles / self.processors)
         idle = waves * self.processors / operator.tiles - 1
-        peak = self.full_flops_s if operator.full_precision else self.matrix_flops_s
-        computed_s = operator.flops * (1 + WAVE_LOSS * idle) / (peak * self.gemm_efficiency)
+        rate = (
+            self.full_flops_s * FULL_PRECISION_EFFICIENCY
+            if operator.full_precision
+            else self.matrix_flops_s * self.gemm_efficiency
+        )
+        computed_s = operator.flops * (1 + WAVE_LOSS * idle) / rate
         return self.launch_s + max(computed_s, moved_s)
 
     def ring(self, size: int) -> Ring:
