@@ -9,7 +9,8 @@ M micro-batches of a replica, b micro-batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -131,14 +132,33 @@ class RankTimes:
     optimizer_s: float
 
 
-def edge_link(profile: Profile, left: Seat, right: Seat, *, placed: bool = True) -> LinkCost:
+def edge_link(
+    profile: Profile,
+    left: Seat,
+    right: Seat,
+    *,
+    placed: bool = True,
+    busy: Mapping[str, int] | None = None,
+) -> LinkCost:
     """The link between two neighbouring stages.
 
-    The node's own if they share it and the placement counts, else the slower of both NICs.
+    The node's own if they share it and the placement counts, else the slower of both NICs.  Where
+    the profile knows the rings of a node (NCCL), the ranks of a stage send a slice each, over their
+    share of a NIC that all ranks of the node use at once.
+
+    Args:
+        profile: supplies the links.
+        left: the lead of one stage.
+        right: the lead of the other.
+        placed: whether an edge inside a node takes the node's link.
+        busy: ranks by node; None: nobody else sends.
     """
     if placed and left.node == right.node:
         return profile.inside_node(left.gpu_type)
-    return profile.between_nodes(left.gpu_type, right.gpu_type)
+    link = profile.between_nodes(left.gpu_type, right.gpu_type)
+    if not profile.rings or busy is None:
+        return link
+    return link.shared_by(max(1.0, *(busy[seat.node] / seat.tp for seat in (left, right))))
 
 
 def pipeline_prices(
@@ -167,8 +187,9 @@ def pipeline_prices(
     b = template.micro_batch
     leads = [ranks.seats[group[0]] for group in pipeline.ranks]
     message = boundary_bytes(workload, b)
+    busy = Counter(seat.node for seat in ranks.seats)
     edges = [
-        edge_link(profile, left, right, placed=placed).seconds(message)
+        edge_link(profile, left, right, placed=placed, busy=busy).seconds(message)
         for left, right in pairwise(leads)
     ]
     depth = len(template.stages)
@@ -243,6 +264,7 @@ def price(
     profile.require(workload)
     ranks = RankMap.of(plan)
     speed = _speed_factors(plan, composition)
+    busy = Counter(seat.node for seat in ranks.seats)
     known: dict[tuple[object, ...], tuple[StagePrice, ...]] = {}
 
     def prices_of(pipeline: Pipeline) -> tuple[StagePrice, ...]:
@@ -254,6 +276,7 @@ def price(
             pipeline.num_micro_batches,
             together,
             tuple(map(speed, leads)),
+            tuple(busy[node] for node in leads),
         )
         if key not in known:
             known[key] = pipeline_prices(pipeline, ranks, workload, profile, speed, placed=placed)

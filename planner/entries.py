@@ -88,7 +88,7 @@ class LinkCost:
         assert before is not None
         return before[1] + (num_bytes - before[0]) / self.bandwidth_bytes_per_s
 
-    def shared_by(self, ranks: int) -> LinkCost:
+    def shared_by(self, ranks: float) -> LinkCost:
         """The share of one of that many ranks that send at once."""
         if ranks == 1:
             return self

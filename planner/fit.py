@@ -28,7 +28,7 @@ from planner.profiled_layers import ProfiledLayer, layer_seconds, read_profiled_
 from planner.validation import price_measured
 
 MULTI_NODE_WEIGHT = 5.0  # 26 rows against some 440 of a single node
-ROBUST_SCALE = 0.15  # errors above it count less than quadratically
+ROBUST_SCALE = 0.3  # errors above it count less than quadratically
 BOUNDS = {
     "gemm_efficiency": (0.3, 1.1),
     "memory_efficiency": (0.3, 1.0),

@@ -21,6 +21,9 @@ from planner.errors import (
 FIVE = "--composition demo-fast=1x2+1x3 --min-holders 2"
 
 
+TINY = '{"model": "tiny-llama", "global_batch": 32, "sequence_length": 128}'
+
+
 def run(command, line: str, stdin: str | None = None) -> str:
     result = CliRunner().invoke(command, shlex.split(line), input=stdin, catch_exceptions=False)
     assert result.exit_code == 0, result.output
@@ -105,8 +108,9 @@ def test_bad_input_is_one_sentence(line, error):
     [
         ("no json", InvalidPlan),
         ("[]", InvalidPlan),
-        ("{}", InvalidComposition),
-        ('{"composition": []}', InvalidPlan),
+        ("{}", InvalidWorkload),
+        (f'{{"workload": {TINY}}}', InvalidComposition),
+        (f'{{"workload": {TINY}, "composition": []}}', InvalidPlan),
         ('{"composition": [], "workload": {"model": {"name": 3}}}', InvalidWorkload),
     ],
 )
