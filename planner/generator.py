@@ -52,7 +52,7 @@ def layer_cost(model: ModelShape, kind: Kind, gpu: GpuHardware, shape: Shape) ->
     return LayerCost(
         round(forward_seconds(work, gpu), 9),
         round(backward_seconds(work, gpu), 9),
-        round(2 * one_way_s, 9),
+        round(2.0 * one_way_s, 9),
         round(work.kept_bytes + work.core_kept_bytes),
         round(attention_seconds(work, gpu), 9) if selective else 0.0,
         round(work.core_kept_bytes) if selective else 0,

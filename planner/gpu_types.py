@@ -1,11 +1,10 @@
 """The GPU types that have a modelled profile: data sheets, and constants fitted to measurements.
 
-Three kinds of numbers.  *Peaks* are vendors' figures (dense, fp32 accumulation).  *Efficiencies and
-launch times* are fitted: for `a100-40`, `gh200-96`, `v100-16`, `rtx-3090`, `rtx-2080` and
-`titan-rtx` to Sailor's fp16 operator profiles, for `a100-80` to half of vTrain's measured
-iterations as well (the A100s share them); `planner.fit` says how and fits them again.  *Carried
-over* ones are those of the nearest fitted type, and `source` says which.  Rings are linear fits to
-collective tables where there is one.
+Three kinds of numbers.  *Peaks* are vendors' figures (dense, fp32 accumulation).  *Fitted* ones
+(efficiencies, launch and host times): for the six types of Sailor's fp16 operator profiles to
+those, for `a100-80` to half of vTrain's measured iterations; `planner.fit` says how and fits them
+again. *Carried over* ones are those of the nearest fitted type with the launches of whole
+iterations, and `source` says which.  Rings are linear fits to collective tables where there is one.
 Invariant: nothing here is fitted to a row that a figure is reported on.
 """
 
@@ -18,7 +17,7 @@ from planner.hardware import GpuHardware, Ring
 
 G = 1e9
 GIB = 2**30
-LAUNCH_S = 10e-6  # gap between two operators on the device
+LAUNCH_S = 10e-6  # gap between two operators of a whole iteration
 STEP_S = 0.1e-3  # fitted to half of vTrain's rows
 NIC_EFFICIENCY = 0.938  # fitted to half of vTrain's rows
 
@@ -35,10 +34,10 @@ _A100 = GpuHardware(
     full_flops_s=19.5e12,
     memory_bytes_s=1555 * G,
     processors=108,
-    gemm_efficiency=0.808,
-    memory_efficiency=0.591,
-    launch_s=LAUNCH_S,
-    host_forward_s=153e-6,
+    gemm_efficiency=0.777,
+    memory_efficiency=0.826,
+    launch_s=59e-6,
+    host_forward_s=145e-6,
     host_backward_s=34.4e-6,
     step_s=STEP_S,
     nic_efficiency=NIC_EFFICIENCY,
@@ -57,6 +56,9 @@ _A100_80 = replace(
     rings={2: Ring(20e-6, 225 * G), 4: Ring(35e-6, 225 * G), 8: Ring(75e-6, 230 * G)},
     node_nic=Ring(20e-6, 90 * G),
     host_forward_s=86.7e-6,
+    gemm_efficiency=0.808,
+    memory_efficiency=0.591,
+    launch_s=LAUNCH_S,
     source="fitted: half of vTrain's iterations on A100; rings: vTrain's all-reduce tables",
 )
 _GH200 = GpuHardware(
@@ -66,10 +68,10 @@ _GH200 = GpuHardware(
     full_flops_s=67e12,
     memory_bytes_s=4000 * G,
     processors=132,
-    gemm_efficiency=0.587,
-    memory_efficiency=0.598,
-    launch_s=LAUNCH_S,
-    host_forward_s=103e-6,
+    gemm_efficiency=0.575,
+    memory_efficiency=0.825,
+    launch_s=50e-6,
+    host_forward_s=98e-6,
     host_backward_s=40e-6,
     step_s=STEP_S,
     nic_efficiency=NIC_EFFICIENCY,
@@ -86,9 +88,9 @@ _V100 = GpuHardware(
     full_flops_s=15.7e12,
     memory_bytes_s=900 * G,
     processors=80,
-    gemm_efficiency=0.704,
-    memory_efficiency=0.676,
-    launch_s=LAUNCH_S,
+    gemm_efficiency=0.691,
+    memory_efficiency=0.767,
+    launch_s=40e-6,
     host_forward_s=124e-6,
     host_backward_s=30e-6,
     step_s=STEP_S,
@@ -107,8 +109,8 @@ _RTX_3090 = GpuHardware(
     memory_bytes_s=936 * G,
     processors=82,
     gemm_efficiency=1.01,
-    memory_efficiency=0.732,
-    launch_s=LAUNCH_S,
+    memory_efficiency=0.823,
+    launch_s=38e-6,
     host_forward_s=121e-6,
     host_backward_s=40e-6,
     step_s=STEP_S,
@@ -129,9 +131,9 @@ _RTX_2080 = GpuHardware(
     memory_bytes_s=616 * G,
     processors=68,
     gemm_efficiency=1.03,
-    memory_efficiency=0.784,
-    launch_s=LAUNCH_S,
-    host_forward_s=158e-6,
+    memory_efficiency=0.851,
+    launch_s=38e-6,
+    host_forward_s=157e-6,
     host_backward_s=50e-6,
     step_s=STEP_S,
     nic_efficiency=NIC_EFFICIENCY,
@@ -149,10 +151,11 @@ _TITAN = replace(
     full_flops_s=16.3e12,
     memory_bytes_s=672 * G,
     processors=72,
-    gemm_efficiency=0.615,
-    memory_efficiency=0.80,
-    host_forward_s=111e-6,
+    gemm_efficiency=0.613,
+    memory_efficiency=0.821,
+    host_forward_s=109e-6,
     rings={2: Ring(116e-6, 4.1 * G), 4: Ring(140e-6, 5.0 * G), 8: Ring(163e-6, 5.3 * G)},
+    launch_s=18e-6,
     source="fitted: Sailor's operator profile and collective tables of Titan RTX",
 )
 
@@ -179,6 +182,7 @@ _HOPPER = replace(
     rings=_nvlink(450 * G),
     point_to_point=Ring(30e-6, 340 * G),
     node_nic=_INFINIBAND,
+    launch_s=LAUNCH_S,
     source="carried over from gh200-96; memory, NVLink and node: data sheet of H100 SXM",
 )
 _A6000 = replace(
@@ -195,6 +199,7 @@ _A6000 = replace(
     rings={**_pcie(32 * G), 2: Ring(65e-6, 43.5 * G)},
     point_to_point=Ring(30e-6, 22 * G),
     node_nic=ETHERNET_100,
+    launch_s=LAUNCH_S,
     source=(
         "carried over: efficiencies of Ampere (A100, RTX 3090); pair bridge as RTX 3090; "
         "memory and "
@@ -214,6 +219,7 @@ _BLACKWELL_PCIE = replace(
     rings=_pcie(64 * G),
     point_to_point=Ring(30e-6, 45 * G),
     node_nic=ETHERNET_100,
+    launch_s=LAUNCH_S,
     source=("carried over: products of Hopper (gh200-96), memory of RTX 3090; rest: data sheet"),
 )
 
@@ -248,6 +254,7 @@ HARDWARE: dict[str, GpuHardware] = {
         replace(
             _V100,
             name="v100-32",
+            launch_s=LAUNCH_S,
             memory_bytes=32 * GIB,
             node_gpus=8,
             rings={2: Ring(35e-6, 61 * G), 4: Ring(45e-6, 84 * G), 8: Ring(80e-6, 84 * G)},
