@@ -319,7 +319,7 @@ def backward_seconds(work: LayerWork, gpu: GpuHardware) -> float:
     """The same of the backward pass."""
     device_s = (
         2 * sum(map(gpu.seconds, work.products))
-        + BACKWARD_TRAFFIC * sum(map(gpu.seconds, work.elementwise))
+        + sum(gpu.seconds(traffic(BACKWARD_TRAFFIC * o.num_bytes)) for o in work.elementwise)
         + sum(map(gpu.seconds, work.core_backward))
     )
     count = 2 * len(work.products) + len(work.elementwise) + len(work.core_backward)

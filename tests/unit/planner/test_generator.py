@@ -1,4 +1,4 @@
-"""Modelled profiles: the files are the generator's output, and entries off the grid are made alike."""
+"""Modelled profiles: files are the generator's output, entries off the grid are made alike."""
 
 from __future__ import annotations
 

@@ -7,10 +7,23 @@ import pytest
 from planner.errors import UnprofiledConfiguration
 from planner.gpu_types import HARDWARE, find_gpu
 
-WANTED = (
-    "a100-40 a100-80 h100 h200 gh200-96 a6000 a5000 rtx-pro-6000 rtx-3090 rtx-2080 titan-rtx "
-    "v100-16 v100-32 l40s b200"
-).split()
+WANTED = [
+    "a100-40",
+    "a100-80",
+    "h100",
+    "h200",
+    "gh200-96",
+    "a6000",
+    "a5000",
+    "rtx-pro-6000",
+    "rtx-3090",
+    "rtx-2080",
+    "titan-rtx",
+    "v100-16",
+    "v100-32",
+    "l40s",
+    "b200",
+]
 
 
 def test_every_type_of_the_field_is_there():

@@ -47,7 +47,7 @@ def test_experts_hold_what_the_paper_says():
 def test_an_unknown_name_lists_those_there_are():
     with pytest.raises(InvalidWorkload, match="'gpt-9' is unknown; the models are tiny-llama"):
         find_model("gpt-9")
-    assert list(MODELS)[0] == "tiny-llama"
+    assert next(iter(MODELS)) == "tiny-llama"
 
 
 def config(tmp_path, **changes):

@@ -32,7 +32,7 @@ def test_products_of_a_block_do_two_operations_per_parameter_and_token(model):
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
 @pytest.mark.parametrize("parallel", [False, True])
 def test_what_a_block_keeps_is_the_formula_of_sequence_parallelism(tp, parallel):
-    """Korthikanti et al.: s b h (10 + 24/t + 5 a s / (h t)), all over t with sequence parallelism."""
+    """Korthikanti et al.: s b h (10 + 24/t + 5 a s / (h t)); with it the 10 is over t too."""
     s, b, h, a = 2048, 2, NEO.hidden, NEO.heads
     work = layer_work(NEO, "block", Shape(tp, b, s, 2, parallel))
     whole = 10 / tp if parallel else 10

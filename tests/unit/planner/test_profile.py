@@ -106,7 +106,7 @@ def test_a_type_without_a_link_is_one_sentence(tmp_path):
     links = json.loads(path.read_text())
     del links["inside_node"]["demo-slow"]
     path.write_text(json.dumps(links))
-    with pytest.raises(UnprofiledConfiguration, match="lacks the key inside_node.demo-slow"):
+    with pytest.raises(UnprofiledConfiguration, match=r"lacks the key inside_node\.demo-slow"):
         load_profile("tiny-llama", tmp_path)
 
 

@@ -20,7 +20,7 @@ from planner.profiled_layers import (
 
 FOLDER = Path(__file__).parents[2] / "data" / "measured" / "sailor" / "aceso_profiler"
 TYPES = ("a100-40", "gh200-96", "v100-16", "rtx-3090", "rtx-2080", "titan-rtx")
-# Rows that no smooth model reaches: one operator of theirs took twice the time of the row beside it.
+# Rows that no smooth model reaches: an operator took twice the time of the row beside it.
 ODD = {("OPT-30", 4, 1)}
 
 
