@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.heddle-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup format check test test-fast test-kills test-e2e bench demo kube-assets cluster cluster-down generate
+.PHONY: help setup format check test test-fast test-kills test-e2e bench validate-cost demo kube-assets cluster cluster-down generate
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ test-fast: $(STAMP) ## Run unit, law and contract tests in under 30 s
 
 bench: $(STAMP) ## Measure the stall of join, drain and loss; writes to docs/results/
 	@$(BIN)/python -m tests.benchmarks.stall
+
+validate-cost: $(STAMP) ## Price measured plans and print how far the prices are off
+	@$(BIN)/python -m planner.validate_cli --data tests/data/measured
 
 demo: $(STAMP) ## Train a small model while nodes join and leave; no GPU, no cluster
 	@$(BIN)/heddle demo
