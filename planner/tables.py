@@ -26,6 +26,7 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def plan_table(plan: Plan, price: Price) -> str:
     """One row per stage of each template, with the nodes of all its replicas."""
+    unit, scale = _unit(price)
     rows = []
     for t, template in enumerate(plan.templates):
         priced = next(replica for replica in price.replicas if replica.template == t)
@@ -44,11 +45,11 @@ def plan_table(plan: Plan, price: Price) -> str:
                     f"{stage.tp}",
                     f"{stage.layers}",
                     f"{priced.stages[s].time_s * 1e3:.1f}",
-                    f"{priced.stages[s].peak_memory_bytes / 1e6:.2f}",
+                    f"{priced.stages[s].peak_memory_bytes / scale:.2f}",
                     " ".join(where),
                 )
             )
-    head = ("template", "n", "b x M", "GPU type", "TP", "layers", "stage ms", "peak MB", "on")
+    head = ("template", "n", "b x M", "GPU type", "TP", "layers", "stage ms", f"peak {unit}", "on")
     return aligned(head, rows)
 
 
@@ -78,8 +79,7 @@ def price_table(plan: Plan, price: Price) -> str:
 
 def memory_table(plan: Plan, price: Price, profile: Profile) -> str:
     """What one GPU of each stage holds, by kind."""
-    largest = max(stage.peak_memory_bytes for row in price.replicas for stage in row.stages)
-    unit, scale = ("GB", 1e9) if largest >= 1e9 else ("MB", 1e6)
+    unit, scale = _unit(price)
     rows = []
     for replica, _ in _distinct(price):
         template = plan.templates[replica.template]
@@ -106,6 +106,11 @@ def price_sentence(price: Price, simulated_s: float, profile: Profile, *, placed
         f"optimizer {price.optimizer_s * 1e3:.1f} ms, bubble {price.bubble:.0%}; "
         f"profile {profile.origin}, links {profile.link_origin}; edges inside a node {edges}"
     )
+
+
+def _unit(price: Price) -> tuple[str, float]:
+    """The unit that suits the memory of a plan, and its bytes."""
+    return ("GB", 1e9) if price.peak_memory_bytes >= 1e9 else ("MB", 1e6)
 
 
 def _distinct(price: Price) -> list[tuple[ReplicaPrice, int]]:

@@ -72,7 +72,7 @@ def priced(case: tuple[Plan, Workload, Composition, Profile], **how: bool) -> Pr
     return price(*case, **how)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(plans())
 def test_the_simulation_is_never_above_the_formula_where_backward_is_the_longer(case):
     found = priced(case)
@@ -81,13 +81,13 @@ def test_the_simulation_is_never_above_the_formula_where_backward_is_the_longer(
         assert simulate_price(found).step_s <= found.iteration_s * ROUNDING
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(plans())
 def test_a_placement_never_makes_edges_dearer(case):
     assert priced(case).iteration_s <= priced(case, placed=False).iteration_s * ROUNDING
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(plans())
 def test_recomputation_takes_time_and_gives_memory(case):
     plan, workload, composition, profile = case
@@ -103,7 +103,7 @@ def test_recomputation_takes_time_and_gives_memory(case):
             assert one.memory.activations >= other.memory.activations
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     st.sampled_from(MODELS),
     st.sampled_from(NAMES),
@@ -126,7 +126,7 @@ def test_the_cap_on_layers_is_the_largest_that_fits(name, gpu_type, tp, depth, d
     assert fitting == list(range(1, cap + 1))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.sampled_from(MODELS), st.sampled_from((1, 2, 4)), st.integers(1, 4))
 def test_states_take_the_bytes_of_the_table(name, tp, replicas):
     for precision, zero, weight, gradient, optimizer in (
