@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from planner.composition import Composition
-from planner.cost import ReplicaPrice, StagePrice, price, rank_times
+from planner.cost import ReplicaPrice, StagePrice, edge_link, price, rank_times
 from planner.errors import InvalidPlan, UnprofiledConfiguration
 from planner.plan import PlacedStage, Plan, Stage
+from planner.ranks import RankMap
 from planner.stage_cost import stage_seconds
 from tests.builders import MODEL, demo_profile, nodes, on_one_node, placed, template, workload
 
@@ -92,3 +93,16 @@ def test_wrong_composition_or_unprofiled_key_is_one_sentence():
     odd = on_one_node(template("1x3 1x3", 3, (4,)))
     with pytest.raises(UnprofiledConfiguration, match="micro-batch 3"):
         price(odd, workload(12), nodes("fast-0:2"), demo_profile())
+
+
+def test_where_rings_are_known_a_tp_group_sends_over_its_share_of_the_port():
+    row = template("1x3 1x3", 2, (4,))
+    plan = Plan((row,), (PlacedStage(0, 0, 0, "a", (0,)), PlacedStage(0, 0, 1, "b", (0,))))
+    left, right = (RankMap.of(plan).seats[rank] for rank in (0, 1))
+    plain = demo_profile()
+    known = replace(plain, rings={"demo-fast": {2: plain.inside_node("demo-fast")}})
+    busy = {"a": 4, "b": 1}
+    whole = plain.between_nodes()
+    assert edge_link(plain, left, right, busy=busy) == whole
+    assert edge_link(known, left, right, busy=busy) == whole.shared_by(4)
+    assert edge_link(known, left, right) == whole

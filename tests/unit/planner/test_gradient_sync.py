@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from planner.gradient_sync import sync_messages, sync_seconds
@@ -40,3 +42,19 @@ def test_ranks_of_one_node_share_its_nic():
     lead = sync_messages(MODEL, ranks)[0, 2]
     expected_s = network.latency_s + lead / (network.bandwidth_bytes_per_s / 2)
     assert sync_seconds(workload(), ranks, demo_profile())[0] == pytest.approx(expected_s)
+
+
+def test_where_rings_are_known_holders_of_one_node_enter_its_nic_once():
+    """NCCL's ring leaves a node once, however many replicas of a piece it has there."""
+    row = template("1x6", 1, (1, 1, 1))
+    where = tuple(
+        PlacedStage(0, r, 0, node, (gpu,))
+        for r, (node, gpu) in enumerate((("a", 0), ("a", 1), ("b", 0)))
+    )
+    ranks = RankMap.of(Plan((row,), where))
+    plain = demo_profile()
+    known = replace(plain, rings={"demo-fast": {2: plain.inside_node("demo-fast")}})
+    each, once = (max(sync_seconds(workload(), ranks, profile)) for profile in (plain, known))
+    network = plain.between_nodes()
+    assert once == pytest.approx(network.seconds(4 / 3 * ALL_BYTES))
+    assert each == pytest.approx(network.shared_by(2).seconds(4 / 3 * ALL_BYTES))
