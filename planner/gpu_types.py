@@ -5,7 +5,7 @@ Three kinds of numbers.  *Peaks* are vendors' figures (dense, fp32 accumulation)
 those, for `a100-80` to half of vTrain's measured iterations; `planner.fit` says how and fits them
 again. *Carried over* ones are those of the nearest fitted type with the launches of whole
 iterations, and `source` says which.  Rings are linear fits to collective tables where there is one.
-Invariant: no held-out row of an iteration was priced by the fit; operator profiles are fitted whole.
+Invariant: the fit prices no held-out row of an iteration; operator profiles are fitted whole.
 """
 
 from __future__ import annotations
