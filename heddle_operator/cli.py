@@ -16,7 +16,12 @@ from planner.command import run
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "demo": ("heddle_operator.demo.cli:demo", "Watch a job move while nodes join, leave and die."),
     "plan": ("planner.cli:plan", "Search the best plan for a set of GPUs."),
-    "price": ("planner.cli:price", "Price a plan: seconds, memory, bubble."),
+    "price": ("planner.price_cli:price", "Price a plan: seconds, memory, bubble."),
+    "profile": ("worker.profile_cli:profile", "Measure layers and links of this machine."),
+    "validate-cost": (
+        "planner.validate_cli:validate_cost",
+        "Price measured plans; say the errors.",
+    ),
     "operator": ("heddle_operator.operator_cli:operator", "What runs in a cluster once."),
     "status": ("heddle_operator.status_cli:status", "Show the jobs of a cluster."),
     "logs": ("heddle_operator.status_cli:logs", "Show the logs of a job's ranks."),

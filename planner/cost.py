@@ -9,18 +9,24 @@ M micro-batches of a replica, b micro-batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
 from planner.composition import Composition
 from planner.errors import InvalidPlan
+from planner.expert_parallel import Device, Tiling, expert_seconds
 from planner.gradient_sync import sync_seconds
-from planner.memory import StageSlot, boundary_bytes, stage_memory, stage_parameters
-from planner.plan import Plan, Stage
-from planner.profile import Kind, LinkCost, Profile
+from planner.memory import StageMemory, StageSlot, boundary_bytes, stage_memory
+from planner.plan import Plan
+from planner.profile import LinkCost, Profile
 from planner.ranks import Pipeline, RankMap, Seat
+from planner.stage_cost import StageWork, optimizer_seconds, stage_seconds
 from planner.workload import Workload
+
+NO_MEMORY = StageMemory(0, 0, 0, 0, 0, 0, 0)
+NO_WORK = StageWork(0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +38,21 @@ class StagePrice:
         backward_s: backward pass, the other half included.
         to_previous_s: one message to or from the stage before; 0 on the first stage.
         to_next_s: one message to or from the stage after; 0 on the last.
-        peak_memory_bytes: on each of its GPUs.
+        memory: on each of its GPUs, by kind.
+        work: the computation and communication that forward and backward consist of.
     """
 
     forward_s: float
     backward_s: float
     to_previous_s: float
     to_next_s: float
-    peak_memory_bytes: int
+    memory: StageMemory = NO_MEMORY
+    work: StageWork = NO_WORK
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        """On each of its GPUs."""
+        return self.memory.peak_bytes
 
     @property
     def p2p_s(self) -> float:
@@ -119,103 +132,130 @@ class RankTimes:
     optimizer_s: float
 
 
-def stage_seconds(
-    profile: Profile, stage: Stage, micro_batch: int, *, is_first: bool, is_last: bool
-) -> tuple[float, float]:
-    """(forward, backward) seconds of a stage for one micro-batch on nodes of speed factor 1.
+def edge_link(
+    profile: Profile,
+    left: Seat,
+    right: Seat,
+    *,
+    placed: bool = True,
+    busy: Mapping[str, int] | None = None,
+) -> LinkCost:
+    """The link between two neighbouring stages.
 
-    The TP communication is inside, half in each.
+    The node's own if they share it and the placement counts, else the slower of both NICs.  Where
+    the profile knows the rings of a node (NCCL), the ranks of a stage send a slice each, over their
+    share of a NIC that all ranks of the node use at once.
 
-    Raises:
-        UnprofiledConfiguration: the profile lacks a key of the stage.
+    Args:
+        profile: supplies the links.
+        left: the lead of one stage.
+        right: the lead of the other.
+        placed: whether an edge inside a node takes the node's link.
+        busy: ranks by node; None: nobody else sends.
     """
-    block = profile.layer_cost("block", stage.gpu_type, stage.tp, micro_batch)
-    forward_s = stage.layers * (block.forward_s + block.tp_communication_s / 2)
-    backward_s = stage.layers * (block.backward_s + block.tp_communication_s / 2)
-    ends: tuple[tuple[bool, Kind], ...] = ((is_first, "embedding"), (is_last, "head"))
-    for here, kind in ends:
-        if here:
-            cost = profile.layer_cost(kind, stage.gpu_type, stage.tp, micro_batch)
-            forward_s += cost.forward_s + cost.tp_communication_s / 2
-            backward_s += cost.backward_s + cost.tp_communication_s / 2
-    return forward_s, backward_s
-
-
-def edge_link(profile: Profile, left: Seat, right: Seat) -> LinkCost:
-    """The link between two neighbouring stages: the node's own if they share it."""
-    if left.node == right.node:
+    if placed and left.node == right.node:
         return profile.inside_node(left.gpu_type)
-    return profile.between_nodes()
+    link = profile.between_nodes(left.gpu_type, right.gpu_type)
+    if not profile.rings or busy is None:
+        return link
+    return link.shared_by(max(1.0, *(busy[seat.node] / seat.tp for seat in (left, right))))
 
 
 def pipeline_prices(
     pipeline: Pipeline,
-    seats: Sequence[Seat],
+    ranks: RankMap,
     workload: Workload,
     profile: Profile,
     speed: Callable[[str], float],
+    *,
+    placed: bool = True,
 ) -> tuple[StagePrice, ...]:
     """The price of each stage of one running replica.
 
     Args:
         pipeline: the replica.
-        seats: all seats of the plan, by rank.
+        ranks: all ranks of the plan.
         workload: supplies the size of an activation.
         profile: supplies all costs.
         speed: speed factor by node name.
+        placed: whether edges inside a node take the node's link.
 
     Raises:
         UnprofiledConfiguration: the profile lacks a key of a stage.
     """
     template = pipeline.template
-    leads = [seats[group[0]] for group in pipeline.ranks]
-    message = boundary_bytes(workload, template.micro_batch)
-    edges = [edge_link(profile, left, right).seconds(message) for left, right in pairwise(leads)]
+    b = template.micro_batch
+    leads = [ranks.seats[group[0]] for group in pipeline.ranks]
+    message = boundary_bytes(workload, b)
+    busy = Counter(seat.node for seat in ranks.seats)
+    edges = [
+        edge_link(profile, left, right, placed=placed, busy=busy).seconds(message)
+        for left, right in pairwise(leads)
+    ]
     depth = len(template.stages)
+    cuts = template.layer_bounds()
     prices = []
     for index, (stage, lead) in enumerate(zip(template.stages, leads, strict=True)):
         slot = StageSlot(
             stage.gpu_type,
             stage.tp,
-            template.micro_batch,
+            b,
             pipeline.num_micro_batches,
             depth,
             index,
+            stage.recompute,
+            template.replicas,
+            stage.ep,
+            stage.etp,
+            max(1, cuts[index]),
         )
-        forward_s, backward_s = stage_seconds(
-            profile, stage, template.micro_batch, is_first=slot.is_first, is_last=slot.is_last
-        )
-        factor = speed(lead.node)
+        expert_s = 0.0
+        if stage.is_tiled:
+            devices = _stage_devices(ranks, pipeline.template_index, index)
+            tiling = Tiling(stage.tp, stage.ep, stage.expert_tp)
+            expert_s = expert_seconds(workload, profile, tiling, devices, b)
+        work = stage_seconds(
+            profile, workload.model, stage, b, range(cuts[index], cuts[index + 1]), expert_s
+        ).at_speed(speed(lead.node))
         prices.append(
             StagePrice(
-                forward_s / factor,
-                backward_s / factor,
+                work.forward_s + work.communication_s / 2,
+                work.backward_s + work.communication_s / 2 + work.recompute_s,
                 edges[index - 1] if index else 0.0,
                 edges[index] if index < depth - 1 else 0.0,
-                stage_memory(workload, profile, slot, stage.layers).peak_bytes,
+                stage_memory(workload, profile, slot, stage.layers),
+                work,
             )
         )
     return tuple(prices)
 
 
-def optimizer_seconds(
-    ranks: RankMap, workload: Workload, profile: Profile, speed: Callable[[str], float]
-) -> float:
-    """The longest optimizer step of any rank."""
-    longest = 0.0
-    for pipeline in ranks.pipelines:
-        last = len(pipeline.template.stages) - 1
-        for index, stage in enumerate(pipeline.template.stages):
-            held = stage_parameters(
-                workload, stage.tp, stage.layers, is_first=index == 0, is_last=index == last
-            )
-            node = ranks.seats[pipeline.ranks[index][0]].node
-            longest = max(longest, profile.optimizer_s(stage.gpu_type, held) / speed(node))
-    return longest
+def _stage_devices(ranks: RankMap, template: int, stage: int) -> tuple[Device, ...]:
+    """The GPUs of a stage over all replicas of its template."""
+    return tuple(
+        Device(ranks.seats[rank].node, ranks.seats[rank].gpu_type)
+        for pipeline in ranks.pipelines
+        if pipeline.template_index == template
+        for rank in pipeline.ranks[stage]
+    )
 
 
-def price(plan: Plan, workload: Workload, composition: Composition, profile: Profile) -> Price:
+def price(
+    plan: Plan,
+    workload: Workload,
+    composition: Composition,
+    profile: Profile,
+    *,
+    placed: bool = True,
+) -> Price:
     """The formula price of a placed plan; memory is reported, not enforced.
+
+    Args:
+        plan: its placement says which ranks share a node.
+        workload: what it trains.
+        composition: supplies the speed factors of the nodes.
+        profile: supplies all costs.
+        placed: whether edges inside a node take the node's link, or all count as crossing.
 
     Raises:
         UnprofiledConfiguration: the profile lacks a key of the plan, or speaks of another workload.
@@ -224,16 +264,34 @@ def price(plan: Plan, workload: Workload, composition: Composition, profile: Pro
     profile.require(workload)
     ranks = RankMap.of(plan)
     speed = _speed_factors(plan, composition)
+    busy = Counter(seat.node for seat in ranks.seats)
+    known: dict[tuple[object, ...], tuple[StagePrice, ...]] = {}
+
+    def prices_of(pipeline: Pipeline) -> tuple[StagePrice, ...]:
+        """Replicas whose stages sit alike have one price."""
+        leads = [ranks.seats[group[0]].node for group in pipeline.ranks]
+        together = tuple(left == right for left, right in pairwise(leads))
+        key = (
+            pipeline.template_index,
+            pipeline.num_micro_batches,
+            together,
+            tuple(map(speed, leads)),
+            tuple(busy[node] for node in leads),
+        )
+        if key not in known:
+            known[key] = pipeline_prices(pipeline, ranks, workload, profile, speed, placed=placed)
+        return known[key]
+
     replicas = tuple(
         ReplicaPrice(
             pipeline.template_index,
             pipeline.replica,
             pipeline.num_micro_batches,
-            pipeline_prices(pipeline, ranks.seats, workload, profile, speed),
+            prices_of(pipeline),
         )
         for pipeline in ranks.pipelines
     )
-    sync_s = max(sync_seconds(workload.model, ranks, profile))
+    sync_s = max(sync_seconds(workload, ranks, profile))
     optimizer_s = optimizer_seconds(ranks, workload, profile, speed)
     iteration_s = max(replica.pipeline_s for replica in replicas) + sync_s + optimizer_s
     worked = sum(

@@ -4,7 +4,7 @@ Every error a user can cause ends as one sentence, never as a traceback.
 
     HeddleError
       PlanningError      InvalidComposition, InvalidWorkload, InvalidPlan, UnprofiledConfiguration,
-      Infeasible
+      Infeasible, InvalidMeasurements
       MigrationError     (migration/errors.py)
       WorkerError        (worker/errors.py)
       OperatorError      (heddle_operator/errors.py)
@@ -41,3 +41,7 @@ class UnprofiledConfiguration(PlanningError):
 
 class Infeasible(PlanningError):
     """No plan satisfies the request; the message names the term that binds."""
+
+
+class InvalidMeasurements(PlanningError):
+    """A folder of measured plans, or the facts about it, is wrong; the message names the file."""

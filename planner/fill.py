@@ -19,7 +19,7 @@ from itertools import pairwise, product
 
 from planner.composition import Composition
 from planner.memory import StageSlot, boundary_bytes, layers_that_fit
-from planner.profile import Kind, Profile
+from planner.profile import BLOCKS, Kind, Profile
 from planner.workload import Workload
 
 Option = tuple[str, int]  # GPU type, TP degree
@@ -247,14 +247,19 @@ class FillTable:
 
     def _stage_seconds(self, structure: Structure, b: int) -> tuple[list[float], list[float]]:
         """(seconds of one block, of all else) of each stage, on the best placement there can be."""
-        block_s = [self._layer_s("block", kind, tp, b) for kind, tp in structure]
+        blocks = self._workload.model.block_kinds[-1]
+        block_s = [self._layer_s(blocks, kind, tp, b) for kind, tp in structure]
         other_s = [0.0] * len(structure)
         other_s[0] += self._layer_s("embedding", *structure[0], b)
         other_s[-1] += self._layer_s("head", *structure[-1], b)
         message = boundary_bytes(self._workload, b)
         for left, (one, other) in enumerate(pairwise(structure)):
             together = one[0] == other[0] and one[1] + other[1] <= self._largest[one[0]]
-            link = self._profile.inside_node(one[0]) if together else self._profile.between_nodes()
+            link = (
+                self._profile.inside_node(one[0])
+                if together
+                else self._profile.between_nodes(one[0], other[0])
+            )
             both_ways_s = 2 * link.seconds(message)
             other_s[left] += both_ways_s
             other_s[left + 1] += both_ways_s
@@ -265,12 +270,16 @@ class FillTable:
         if key not in self._seconds:
             cost = self._profile.layer_cost(kind, gpu_type, tp, b)
             seconds = cost.forward_s + cost.backward_s + cost.tp_communication_s
+            if kind in BLOCKS:
+                seconds += cost.recompute_s(self._workload.recompute)
             self._seconds[key] = seconds / self._speed[gpu_type]
         return self._seconds[key]
 
     def _cap(self, structure: Structure, b: int, micro_batches: int, index: int) -> int:
         gpu_type, tp = structure[index]
-        slot = StageSlot(gpu_type, tp, b, micro_batches, len(structure), index)
+        slot = StageSlot(
+            gpu_type, tp, b, micro_batches, len(structure), index, self._workload.recompute
+        )
         key = (gpu_type, tp, b, slot.in_flight, slot.is_first, slot.is_last)
         if key not in self._caps:
             self._caps[key] = layers_that_fit(self._workload, self._profile, slot)

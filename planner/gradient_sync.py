@@ -3,7 +3,7 @@
 Every pipeline holds every piece once, so each piece is summed over R = number of pipelines; what
 differs is who holds it.  Layers and slots are merged into as few messages as there are sets of
 holders; this equals a walk over `planner.pieces.holders` (a law test says so) in a tenth of its
-time.
+time.  Routed experts that a plan tiles are summed apart, over their EDP copies.
 Source: design, "Cost"; 2 (R-1)/R is the volume of a ring all-reduce.
 """
 
@@ -13,21 +13,32 @@ import math
 from collections import Counter
 from itertools import pairwise
 
+from planner.memory import STATE_BYTES, StageSlot, slot_parameters
+from planner.model_shape import ModelShape
 from planner.profile import LinkCost, Profile
 from planner.ranks import RankMap
-from planner.tensors import layer_tensors
-from planner.workload import ModelShape
+from planner.tensors import expert_numel, layer_tensors
+from planner.workload import Workload
 
-GRADIENT_BYTES = 4  # fp32
+Messages = dict[tuple[int, ...], int]  # {(a holder, another, ...): bytes}
 
 
-def sync_messages(model: ModelShape, ranks: RankMap) -> dict[tuple[int, ...], int]:
-    """Bytes of gradients by holders: {(lead rank in pipeline 0, in pipeline 1, ...): bytes}."""
-    slots = math.lcm(*(seat.tp for seat in ranks.seats))
-    sizes = [_layer_sizes(model, layer) for layer in range(model.layers + 2)]
+def sync_messages(
+    model: ModelShape, ranks: RankMap, gradient_bytes: int = 4, *, experts: bool = True
+) -> Messages:
+    """Bytes of gradients by holders: {(lead rank in pipeline 0, in pipeline 1, ...): bytes}.
+
+    Args:
+        model: whose tensors are summed.
+        ranks: of the plan.
+        gradient_bytes: per parameter.
+        experts: whether routed experts are cut by TP as everything else; else they are left out.
+    """
+    slots = math.lcm(*{seat.tp for seat in ranks.seats})
+    sizes = [_layer_sizes(model, layer, experts) for layer in range(model.layers + 2)]
     messages: Counter[tuple[int, ...]] = Counter()
     bounds = [pipeline.template.layer_bounds() for pipeline in ranks.pipelines]
-    cuts = sorted({cut for bound in bounds for cut in bound})
+    cuts = sorted({cut for bound in set(bounds) for cut in bound})
     stages = [0] * len(bounds)
     for start, stop in pairwise(cuts):
         for index, bound in enumerate(bounds):
@@ -39,40 +50,96 @@ def sync_messages(model: ModelShape, ranks: RankMap) -> dict[tuple[int, ...], in
         for slot in range(slots):
             owners = tuple(group[slot * len(group) // slots] for group in groups)
             parameters = sharded // slots + (whole if slot == 0 else 0)
-            messages[owners] += parameters * GRADIENT_BYTES
+            messages[owners] += parameters * gradient_bytes
     return dict(messages)
 
 
-def _layer_sizes(model: ModelShape, layer: int) -> tuple[int, int]:
+def _layer_sizes(model: ModelShape, layer: int, experts: bool) -> tuple[int, int]:
+    """(elements that TP cuts, elements that it leaves whole) of a layer."""
     tensors = layer_tensors(model, layer)
+    routed = 0 if experts or model.kind(layer) != "moe_block" else expert_numel(model)
     return (
-        sum(tensor.numel for tensor in tensors if tensor.dim is not None),
+        sum(tensor.numel for tensor in tensors if tensor.dim is not None) - routed,
         sum(tensor.numel for tensor in tensors if tensor.dim is None),
     )
 
 
-def sync_seconds(model: ModelShape, ranks: RankMap, profile: Profile) -> tuple[float, ...]:
+def _expert_messages(model: ModelShape, ranks: RankMap, gradient_bytes: int) -> Messages:
+    """Bytes of tiled experts by the EDP ranks of a template that hold the same ones."""
+    messages: Counter[tuple[int, ...]] = Counter()
+    templates = {pipeline.template_index: pipeline.template for pipeline in ranks.pipelines}
+    for index, template in templates.items():
+        cuts = template.layer_bounds()
+        for s, stage in enumerate(template.stages):
+            devices = [
+                rank
+                for pipeline in ranks.pipelines
+                if pipeline.template_index == index
+                for rank in pipeline.ranks[s]
+            ]
+            slot = StageSlot(
+                stage.gpu_type,
+                stage.tp,
+                1,
+                1,
+                3,
+                1,
+                ep=stage.ep,
+                etp=stage.etp,
+                start=max(1, cuts[s]),
+            )
+            _, held = slot_parameters(model, slot, stage.layers)
+            for position in range(slot.expert_ways):
+                owners = tuple(devices[position :: slot.expert_ways])
+                if len(owners) > 1:
+                    messages[owners] += held * gradient_bytes
+    return dict(messages)
+
+
+def sync_seconds(workload: Workload, ranks: RankMap, profile: Profile) -> tuple[float, ...]:
     """Gradient synchronisation of each rank, in rank order, in seconds.
 
     A message takes 2 (R-1)/R of its bytes at the rate of the slowest holder, plus the latency.
     Ranks of one node that sync with other nodes share its NIC; inside a node they use its links.
+    Where the profile knows the rings of a node, holders of the same pieces on it count once: NCCL's
+    ring enters and leaves a node once, however many members it has there.
     """
     pipelines = len(ranks.pipelines)
     if pipelines == 1:
         return (0.0,) * len(ranks.seats)
+    gradient_bytes = STATE_BYTES[workload.precision][1]
+    tiled = any(stage.is_tiled for p in ranks.pipelines for stage in p.template.stages)
+    messages = sync_messages(workload.model, ranks, gradient_bytes, experts=not tiled)
+    if tiled:
+        messages |= _expert_messages(workload.model, ranks, gradient_bytes)
     node = [seat.node for seat in ranks.seats]
-    messages = sync_messages(model, ranks)
-    crossing = {owners for owners in messages if len({node[rank] for rank in owners}) > 1}
-    sharing = Counter(node[rank] for rank in {rank for owners in crossing for rank in owners})
-    network = profile.between_nodes()
+    nodes = {owners: {node[rank] for rank in owners} for owners in messages}
+    crossing = [owners for owners in messages if len(nodes[owners]) > 1]
+    sharing = (
+        _rings_by_node(crossing, node)
+        if profile.rings
+        else Counter(node[rank] for rank in {rank for owners in crossing for rank in owners})
+    )
     seconds = [0.0] * len(node)
     for owners, num_bytes in messages.items():
-        if owners in crossing:
-            busiest = max(sharing[node[rank]] for rank in owners)
-            link = LinkCost(network.latency_s, network.bandwidth_bytes_per_s / busiest)
+        types = {ranks.seats[rank].gpu_type for rank in owners}
+        if len(nodes[owners]) > 1:
+            busiest = max(sharing[name] for name in nodes[owners])
+            link: LinkCost = profile.between_nodes(*types).shared_by(busiest)
         else:
-            link = profile.inside_node(ranks.seats[owners[0]].gpu_type)
-        taken_s = link.seconds(2 * (pipelines - 1) / pipelines * num_bytes)
+            link = profile.inside_ring(next(iter(types)), len(owners))
+        taken_s = link.seconds(2 * (len(owners) - 1) / len(owners) * num_bytes)
         for rank in owners:
             seconds[rank] += taken_s
     return tuple(seconds)
+
+
+def _rings_by_node(crossing: list[tuple[int, ...]], node: list[str]) -> Counter[str]:
+    """How many rings use the NIC of each node at once."""
+    leader: dict[int, int] = {}
+    for owners in crossing:
+        first: dict[str, int] = {}
+        for rank in owners:
+            leads = first.setdefault(node[rank], leader.get(rank, rank))
+            leader[rank] = min(leader.get(rank, leads), leads)
+    return Counter(node[rank] for rank in set(leader.values()))

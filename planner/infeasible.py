@@ -53,7 +53,7 @@ def _memory(request: PlanRequest, profile: Profile, choices: list[Option], micro
                 stage_memory(
                     workload,
                     profile,
-                    StageSlot(gpu_type, tp, micro_batch, 1, depth, index),
+                    StageSlot(gpu_type, tp, micro_batch, 1, depth, index, workload.recompute),
                     layers,
                 ).peak_bytes
                 for index in range(depth)

@@ -11,12 +11,14 @@ its output bit for bit.  Source of the formula's form: launch overhead + work / 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from planner.profile import LINKS_FILE, GpuType, LayerCost, LinkCost
-from planner.workload import ModelShape, find_model
+from planner.entries import GpuType, LayerCost, LinkCost, as_row
+from planner.model_shape import ModelShape
+from planner.models import find_model
+from planner.profile import LINKS_FILE
 
 MODEL = "tiny-llama"
 SEQUENCE_LENGTH = 128
@@ -116,7 +118,7 @@ def profile_files() -> dict[str, dict[str, Any]]:
     for emulated in TYPES:
         rows = [
             {"kind": kind, "tp": tp, "micro_batch": b}
-            | asdict(_layer(kind, emulated, model, tp, b))
+            | as_row(_layer(kind, emulated, model, tp, b))
             for kind in ("embedding", "block", "head")
             for tp in TP_DEGREES
             for b in MICRO_BATCHES
@@ -127,14 +129,14 @@ def profile_files() -> dict[str, dict[str, Any]]:
             "precision": PRECISION,
             "origin": "modelled",
             "provenance": _provenance(emulated),
-            "gpu_type": asdict(_paced_type(emulated.gpu_type)),
+            "gpu_type": as_row(_paced_type(emulated.gpu_type)),
             "layers": rows,
         }
     files[LINKS_FILE] = {
         "origin": "modelled",
         "provenance": {"hardware": "emulated network of the demo"},
-        "inside_node": {e.gpu_type.name: asdict(_paced_link(e.inside_node)) for e in TYPES},
-        "between_nodes": asdict(_paced_link(BETWEEN_NODES)),
+        "inside_node": {e.gpu_type.name: as_row(_paced_link(e.inside_node)) for e in TYPES},
+        "between_nodes": as_row(_paced_link(BETWEEN_NODES)),
     }
     return files
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from planner.composition import Composition
 from planner.errors import InvalidPlan
+from planner.plan_schema import TemplateRow, read_rows
 from planner.workload import Workload
 
 
@@ -27,12 +28,32 @@ class Stage:
 
     The embedding joins the first stage of a template, the head its last; neither is counted in
     `layers`.
+
+    Attributes:
+        gpu_type: device type.
+        tp: TP degree.
+        layers: blocks.
+        recompute: what its backward pass computes again: none, selective or full.
+        ep: of a MoE stage, the degree over which whole experts are spread.
+        etp: of a MoE stage, the degree over which each expert is cut; 0: the TP degree.
     """
 
     gpu_type: str
     tp: int
     layers: int
     recompute: str = "none"
+    ep: int = 1
+    etp: int = 0
+
+    @property
+    def expert_tp(self) -> int:
+        """The degree over which each expert is cut."""
+        return self.etp or self.tp
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether its experts are spread in another way than TP cuts the rest."""
+        return (self.ep, self.expert_tp) != (1, self.tp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,26 +171,15 @@ class Plan:
             InvalidPlan: a key is missing or has the wrong type, or the stated digest is not the
                 plan's own.
         """
-        try:
-            plan = Plan(
-                tuple(_read_template(row) for row in data["templates"]),
-                tuple(
-                    PlacedStage(
-                        int(r["template"]),
-                        int(r["replica"]),
-                        int(r["stage"]),
-                        str(r["node"]),
-                        tuple(map(int, r["gpus"])),
-                    )
-                    for r in data["placement"]
-                ),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            what = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
-            raise InvalidPlan(
-                f"this is not a plan: {what}; `heddle plan --output json` prints one"
-            ) from None
-        stated = data.get("digest", plan.digest)
+        rows = read_rows(data)
+        plan = Plan(
+            tuple(_template(row) for row in rows.templates),
+            tuple(
+                PlacedStage(r.template, r.replica, r.stage, r.node, tuple(r.gpus))
+                for r in rows.placement
+            ),
+        )
+        stated = rows.digest or plan.digest
         if stated != plan.digest:
             raise InvalidPlan(
                 f"the plan says digest {stated} but its content has {plan.digest}; it was "
@@ -186,21 +196,25 @@ def _template_json(template: FilledTemplate) -> dict[str, Any]:
         "replicas": template.replicas,
         "micro_batch": template.micro_batch,
         "micro_batches": list(template.micro_batches),
-        "stages": [
-            {"gpu_type": s.gpu_type, "tp": s.tp, "layers": s.layers, "recompute": s.recompute}
-            for s in template.stages
-        ],
+        "stages": [_stage_json(stage) for stage in template.stages],
     }
 
 
-def _read_template(row: Mapping[str, Any]) -> FilledTemplate:
+def _stage_json(stage: Stage) -> dict[str, Any]:
+    row = {
+        "gpu_type": stage.gpu_type,
+        "tp": stage.tp,
+        "layers": stage.layers,
+        "recompute": stage.recompute,
+    }
+    return row | {"ep": stage.ep, "etp": stage.expert_tp} if stage.is_tiled else row
+
+
+def _template(row: TemplateRow) -> FilledTemplate:
     stages = tuple(
-        Stage(str(s["gpu_type"]), int(s["tp"]), int(s["layers"]), str(s.get("recompute", "none")))
-        for s in row["stages"]
+        Stage(s.gpu_type, s.tp, s.layers, s.recompute, s.ep, s.etp or 0) for s in row.stages
     )
-    return FilledTemplate(
-        stages, int(row["micro_batch"]), tuple(int(m) for m in row["micro_batches"])
-    )
+    return FilledTemplate(stages, row.micro_batch, tuple(row.micro_batches))
 
 
 def faults(
@@ -230,6 +244,7 @@ def faults(
             for s, stage in enumerate(template.stages)
             if not model.allows_tp(stage.tp)
         ]
+        found += _tiling_faults(template, workload, where)
     samples = sum(template.samples for template in plan.templates)
     if samples != workload.global_batch:
         found.append(
@@ -237,6 +252,26 @@ def faults(
             f"{workload.global_batch}"
         )
     return (*found, *_placement_faults(plan, composition))
+
+
+def _tiling_faults(template: FilledTemplate, workload: Workload, where: str) -> list[str]:
+    experts = workload.model.experts
+    found = []
+    for s, stage in enumerate(template.stages):
+        if not stage.is_tiled:
+            continue
+        tiling = f"{where} stage {s} has EP {stage.ep} and ETP {stage.expert_tp}"
+        if experts is None:
+            found.append(f"{tiling}, but {workload.model.name} has no experts")
+        elif experts.count % stage.ep or experts.ffn % stage.expert_tp:
+            found.append(
+                f"{tiling}, which do not divide the {experts.count} experts of width {experts.ffn}"
+            )
+        elif template.replicas * stage.tp % (stage.ep * stage.expert_tp):
+            found.append(
+                f"{tiling}, whose product does not divide its {template.replicas * stage.tp} GPUs"
+            )
+    return found
 
 
 def _placement_faults(plan: Plan, composition: Composition | None) -> list[str]:

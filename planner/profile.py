@@ -11,73 +11,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from planner.entries import GpuType, LayerCost, LayerKey, LinkCost, Origin, TileKey
 from planner.errors import UnprofiledConfiguration
+from planner.model_shape import Kind
+from planner.profile_schema import read_links_file, read_type_file
 from planner.workload import Workload
 
-Kind = Literal["embedding", "block", "head"]
-Origin = Literal["measured", "modelled"]
-LayerKey = tuple[Kind, str, int, int]  # kind, GPU type, TP degree, micro-batch
+__all__ = ["GpuType", "Kind", "LayerCost", "LinkCost", "Origin", "Profile", "load_profile"]
 
+
+BLOCKS = ("block", "moe_block")
 PROFILES = Path(__file__).parent.parent / "profiles"
 LINKS_FILE = "links.json"
-
-
-@dataclass(frozen=True, slots=True)
-class LayerCost:
-    """One layer, one micro-batch, one rank of a TP group.
-
-    Attributes:
-        forward_s: computation of the forward pass.
-        backward_s: computation of the backward pass.
-        tp_communication_s: all collectives inside the TP group, both passes together.
-        activation_bytes: kept from the forward to the backward pass.
-    """
-
-    forward_s: float
-    backward_s: float
-    tp_communication_s: float
-    activation_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class LinkCost:
-    """A link as latency and rate."""
-
-    latency_s: float
-    bandwidth_bytes_per_s: float
-
-    def seconds(self, num_bytes: float) -> float:
-        """Time of one message of that size."""
-        return self.latency_s + num_bytes / self.bandwidth_bytes_per_s
-
-
-@dataclass(frozen=True, slots=True)
-class GpuType:
-    """A profiled device type.
-
-    Attributes:
-        name: as nodes and stages write it.
-        memory_bytes: physical memory of one GPU.
-        reserve_bytes: of it, what no plan may use (framework, allocator, fragments).
-        optimizer_latency_s: of one optimizer step, whatever its size.
-        optimizer_s_per_parameter: what each parameter adds to it.
-    """
-
-    name: str
-    memory_bytes: int
-    reserve_bytes: int
-    optimizer_latency_s: float
-    optimizer_s_per_parameter: float
-
-    @property
-    def usable_bytes(self) -> int:
-        """What a plan may fill."""
-        return self.memory_bytes - self.reserve_bytes
 
 
 @dataclass(frozen=True)
@@ -94,6 +44,12 @@ class Profile:
         layers: costs by exact key.
         inside_links: link between two GPUs of one node, by GPU type.
         network: link between two nodes; its rate is that of one node's NIC.
+        nics: the NIC of a node by its GPU type, where types differ; else `network`.
+        rings: all-reduce among that many GPUs of one node, by GPU type and number; the bytes of a
+            ring are 2 (R-1)/R of the message.
+        link_origin: `measured`, `modelled`, or `assumed` until somebody measures them.
+        tiles: MoE blocks with another tiling than EP 1, ETP = TP.
+        sequence_parallel: whether its activations are those of Megatron's sequence parallelism.
     """
 
     model: str
@@ -105,6 +61,11 @@ class Profile:
     layers: Mapping[LayerKey, LayerCost]
     inside_links: Mapping[str, LinkCost]
     network: LinkCost
+    nics: Mapping[str, LinkCost] = field(default_factory=dict)
+    rings: Mapping[str, Mapping[int, LinkCost]] = field(default_factory=dict)
+    link_origin: str = "modelled"
+    tiles: Mapping[TileKey, LayerCost] = field(default_factory=dict)
+    sequence_parallel: bool = False
 
     def layer_cost(self, kind: Kind, gpu_type: str, tp: int, micro_batch: int) -> LayerCost:
         """The entry of exactly that key.
@@ -119,6 +80,22 @@ class Profile:
                 f"the profile of {self.model} has no {kind} on {gpu_type} with TP {tp} and "
                 f"micro-batch {micro_batch}; it has TP {_listed(self.tp_degrees(gpu_type))} and "
                 f"micro-batch {_listed(self.micro_batches(gpu_type))}"
+            )
+        return cost
+
+    def tiled_cost(self, gpu_type: str, tp: int, micro_batch: int, ep: int, etp: int) -> LayerCost:
+        """The MoE block with its experts in EP x ETP; EP 1, ETP = TP is its plain entry.
+
+        Raises:
+            UnprofiledConfiguration: there is none; the message names the key.
+        """
+        if (ep, etp) == (1, tp):
+            return self.layer_cost("moe_block", gpu_type, tp, micro_batch)
+        cost = self.tiles.get((gpu_type, tp, micro_batch, ep, etp))
+        if cost is None:
+            raise UnprofiledConfiguration(
+                f"the profile of {self.model} has no MoE block on {gpu_type} with TP {tp}, "
+                f"micro-batch {micro_batch}, EP {ep} and ETP {etp}"
             )
         return cost
 
@@ -137,11 +114,11 @@ class Profile:
 
     def tp_degrees(self, gpu_type: str) -> tuple[int, ...]:
         """TP degrees with a block entry, ascending."""
-        return tuple(sorted({k[2] for k in self.layers if k[:2] == ("block", gpu_type)}))
+        return tuple(sorted({k[2] for k in self.layers if k[0] in BLOCKS and k[1] == gpu_type}))
 
     def micro_batches(self, gpu_type: str) -> tuple[int, ...]:
         """Micro-batch sizes with a block entry, ascending."""
-        return tuple(sorted({k[3] for k in self.layers if k[:2] == ("block", gpu_type)}))
+        return tuple(sorted({k[3] for k in self.layers if k[0] in BLOCKS and k[1] == gpu_type}))
 
     def optimizer_s(self, gpu_type: str, parameters: int) -> float:
         """Seconds of the optimizer step of a rank that holds that many parameters."""
@@ -153,9 +130,14 @@ class Profile:
         self.gpu_type(gpu_type)
         return self.inside_links[gpu_type]
 
-    def between_nodes(self) -> LinkCost:
-        """The link between two nodes."""
-        return self.network
+    def inside_ring(self, gpu_type: str, size: int) -> LinkCost:
+        """What an all-reduce among that many GPUs of a node of that type runs over."""
+        return self.rings.get(gpu_type, {}).get(size) or self.inside_node(gpu_type)
+
+    def between_nodes(self, *gpu_types: str) -> LinkCost:
+        """The link between nodes of these types: the slowest NIC of them."""
+        nics = [self.nics.get(gpu_type, self.network) for gpu_type in gpu_types]
+        return min(nics or [self.network], key=lambda nic: nic.bandwidth_bytes_per_s)
 
     def require(self, workload: Workload) -> None:
         """Check that this profile speaks of that workload.
@@ -165,6 +147,11 @@ class Profile:
         """
         held = (self.model, self.sequence_length, self.precision)
         asked = (workload.model.name, workload.sequence_length, workload.precision)
+        if self.sequence_parallel != workload.sequence_parallel:
+            raise UnprofiledConfiguration(
+                f"the profile of {self.model} is one {_with(self.sequence_parallel)} sequence "
+                f"parallelism, asked was one {_with(workload.sequence_parallel)} it"
+            )
         if held != asked:
             raise UnprofiledConfiguration(
                 f"the profile holds {held[0]} with sequence length {held[1]} in {held[2]}, asked "
@@ -180,12 +167,18 @@ class Profile:
             sorted((k, _fields(v)) for k, v in self.layers.items()),
             sorted((k, _fields(v)) for k, v in self.inside_links.items()),
             _fields(self.network),
+            sorted((k, _fields(v)) for k, v in self.nics.items()),
+            sorted((k, n, _fields(v)) for k, ring in self.rings.items() for n, v in ring.items()),
         ]
         return hashlib.blake2b(json.dumps(rows).encode(), digest_size=6).hexdigest()
 
 
 def _fields(row: Any) -> list[Any]:
     return [getattr(row, name) for name in row.__slots__]
+
+
+def _with(present: bool) -> str:
+    return "with" if present else "without"
 
 
 def _listed(values: tuple[int, ...]) -> str:
@@ -200,7 +193,8 @@ def load_profile(model_name: str, directory: Path | None = None) -> Profile:
         directory: of all profiles; the one that comes with Heddle if not given.
 
     Raises:
-        UnprofiledConfiguration: the folder or a file is missing or cannot be read as a profile.
+        UnprofiledConfiguration: the folder is missing, or a file cannot be read as a profile; the
+            message names file, key, what was found and what was expected.
     """
     folder = (PROFILES if directory is None else directory) / model_name
     paths = [path for path in sorted(folder.glob("*.json")) if path.name != LINKS_FILE]
@@ -209,53 +203,35 @@ def load_profile(model_name: str, directory: Path | None = None) -> Profile:
             f"there is no profile of model {model_name!r} in {folder}; a profile is a folder with "
             f"one JSON file per GPU type and {LINKS_FILE}"
         )
-    links = _read_json(folder / LINKS_FILE)
-    files = [_read_json(path) for path in paths]
-    try:
-        return _profile(model_name, files, links)
-    except (KeyError, TypeError, ValueError) as error:
-        what = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
+    links = read_links_file(folder / LINKS_FILE)
+    files = [read_type_file(path) for path in paths]
+    stated = {(f.model, f.sequence_length, f.precision) for f in files}
+    if stated != {(model_name, files[0].sequence_length, files[0].precision)}:
         raise UnprofiledConfiguration(
-            f"the profile in {folder} cannot be read: {what}; compare it with a profile that "
-            "comes with Heddle"
-        ) from None
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UnprofiledConfiguration(f"profile file {path} cannot be read: {error}") from None
-    if not isinstance(data, dict):
-        raise UnprofiledConfiguration(f"profile file {path} must hold one JSON object")
-    return data
-
-
-def _profile(model: str, files: list[dict[str, Any]], links: dict[str, Any]) -> Profile:
-    heads = {(f["model"], f["sequence_length"], f["precision"]) for f in files}
-    if heads != {(model, files[0]["sequence_length"], files[0]["precision"])}:
-        raise ValueError("its files disagree on model, sequence length or precision")
-    types = {f["gpu_type"]["name"]: GpuType(**f["gpu_type"]) for f in files}
-    layers: dict[LayerKey, LayerCost] = {}
-    for file in files:
-        for row in file["layers"]:
-            key = (row["kind"], file["gpu_type"]["name"], row["tp"], row["micro_batch"])
-            layers[key] = LayerCost(
-                float(row["forward_s"]),
-                float(row["backward_s"]),
-                float(row["tp_communication_s"]),
-                int(row["activation_bytes"]),
-            )
-    inside = {name: LinkCost(**links["inside_node"][name]) for name in types}
-    modelled = any(part["origin"] != "measured" for part in (*files, links))
+            f"the profile in {folder} cannot be read: its files disagree on model, sequence length "
+            f"or precision; found {', '.join(map(str, sorted(stated)))}"
+        )
+    types = {file.gpu_type.name: file.gpu_type.entry() for file in files}
+    lacking = sorted(set(types) - set(links.inside_node))
+    if lacking:
+        raise UnprofiledConfiguration(
+            f"profile file {folder / LINKS_FILE} lacks the key inside_node.{lacking[0]}; "
+            f"expected is "
+            "a link for each GPU type of the folder"
+        )
+    measured = all(file.origin == "measured" for file in files)
     return Profile(
-        model,
-        files[0]["sequence_length"],
-        files[0]["precision"],
-        "modelled" if modelled else "measured",
-        "; ".join(dict.fromkeys(str(part["provenance"]["hardware"]) for part in (*files, links))),
+        model_name,
+        files[0].sequence_length,
+        files[0].precision,
+        "measured" if measured and links.origin == "measured" else "modelled",
+        "; ".join(dict.fromkeys(part.hardware for part in (*files, links))),
         types,
-        layers,
-        inside,
-        LinkCost(**links["between_nodes"]),
+        {key: cost for file in files for key, cost in file.layer_entries()},
+        {name: links.inside_node[name].entry() for name in types},
+        links.between_nodes.entry(),
+        {name: nic.entry() for name, nic in links.nics.items()},
+        {name: {size: ring.entry() for size, ring in r.items()} for name, r in links.rings.items()},
+        links.origin,
+        {key: cost for file in files for key, cost in file.tile_entries()},
     )

@@ -112,6 +112,8 @@ class PlanAnswer:
             "composition": request.composition.to_json(),
             "profile_digest": profile.digest,
             "profile_origin": profile.origin,
+            "link_origin": profile.link_origin,
+            "edges": "placement",
             "throughput_samples_s": self.price.throughput_samples_s,
             "iteration_s": self.price.iteration_s,
             "simulated_s": self.simulation_s,

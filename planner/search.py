@@ -162,7 +162,7 @@ class _Search:
         shares = share(workload.global_batch, lanes)
         if shares is None:
             return None
-        templates = _filled(counts, fillings, shares)
+        templates = _filled(counts, fillings, shares, self._request.workload.recompute)
         where = place(
             workload.model, templates, self._composition, self._request.min_holders, current
         )
@@ -177,7 +177,8 @@ class _Search:
         ]
         again = share(workload.global_batch, real)
         if again is not None and again != shares:
-            plan = Plan(_filled(counts, fillings, again), where)
+            filled = _filled(counts, fillings, again, self._request.workload.recompute)
+            plan = Plan(filled, where)
             priced = price(plan, workload, self._composition, self._profile)
         return _Candidate(counts, plan, priced, holders_by_layer(plan), fillings)
 
@@ -349,13 +350,13 @@ def _counts(plan: Plan) -> Counts:
 
 
 def _filled(
-    counts: Counts, fillings: tuple[Filling, ...], shares: tuple[int, ...]
+    counts: Counts, fillings: tuple[Filling, ...], shares: tuple[int, ...], recompute: str
 ) -> tuple[FilledTemplate, ...]:
     templates = []
     first = 0
     for (structure, replicas), filling in zip(counts, fillings, strict=True):
         stages = tuple(
-            Stage(gpu_type, tp, layers)
+            Stage(gpu_type, tp, layers, recompute)
             for (gpu_type, tp), layers in zip(structure, filling.layers, strict=True)
         )
         templates.append(

@@ -1,4 +1,4 @@
-"""What is trained: the model's shape, and the settings that a plan's cost and memory depend on.
+"""What is trained: a model, and the settings that a plan's cost and memory depend on.
 
 Legend: L blocks; layer index 0 is the embedding, 1..L the blocks, L + 1 the head.
 Source: Heddle, section 5.1 (Workload).
@@ -6,82 +6,19 @@ Source: Heddle, section 5.1 (Workload).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from planner.errors import InvalidWorkload
+from planner.model_shape import ModelShape
+from planner.models import MODELS, find_model
 
-Precision = Literal["fp32"]
-Recompute = Literal["none"]
+__all__ = ["MODELS", "ModelShape", "Precision", "Recompute", "Workload", "find_model"]
 
-
-@dataclass(frozen=True, slots=True)
-class ModelShape:
-    """A LLaMA-like decoder.
-
-    RMS norm, rotary positions, grouped-query attention, SwiGLU, untied head.
-
-    Attributes:
-        name: as users write it in `spec.model.name`.
-        layers: L, the number of decoder blocks; embedding and head come on top.
-        hidden: width of the residual stream.
-        heads: query heads; `hidden` is divisible by it.
-        kv_heads: key and value heads; divides `heads`.
-        ffn: width of the feed-forward layer.
-        vocab: rows of the embedding.
-    """
-
-    name: str
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    ffn: int
-    vocab: int
-
-    def __post_init__(self) -> None:
-        if min(self.layers, self.hidden, self.heads, self.kv_heads, self.ffn, self.vocab) < 1:
-            raise InvalidWorkload(
-                f"model {self.name!r} has a size below 1; every size must be positive"
-            )
-        if self.hidden % self.heads or self.heads % self.kv_heads:
-            raise InvalidWorkload(
-                f"model {self.name!r} has hidden {self.hidden}, heads {self.heads}, kv_heads "
-                f"{self.kv_heads}; "
-                "heads must divide hidden and kv_heads must divide heads"
-            )
-
-    @property
-    def head_dim(self) -> int:
-        """Width of one attention head."""
-        return self.hidden // self.heads
-
-    def allows_tp(self, tp: int) -> bool:
-        """Whether TP degree `tp` cuts every sharded tensor of this model evenly."""
-        return tp >= 1 and not any(
-            size % tp for size in (self.kv_heads, self.heads, self.ffn, self.vocab)
-        )
-
-
-MODELS: dict[str, ModelShape] = {
-    shape.name: shape
-    for shape in (
-        ModelShape("tiny-llama", layers=6, hidden=64, heads=4, kv_heads=4, ffn=128, vocab=256),
-    )
-}
-
-
-def find_model(name: str) -> ModelShape:
-    """The model of that name.
-
-    Raises:
-        InvalidWorkload: there is none; the message lists those there are.
-    """
-    if name not in MODELS:
-        raise InvalidWorkload(
-            f"model {name!r} is unknown; the models are {', '.join(sorted(MODELS))}"
-        )
-    return MODELS[name]
+Precision = Literal["fp32", "fp16", "bf16"]
+Recompute = Literal["none", "selective", "full"]
+RECOMPUTATIONS: tuple[Recompute, ...] = get_args(Recompute)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +29,10 @@ class Workload:
         model: the shape.
         global_batch: B, samples a step over all replicas.
         sequence_length: tokens a sample.
-        precision: of weights and gradients.
+        precision: of weights and activations; gradients of bf16 are fp32.
         zero: ZeRO stage inside a template's replica group.
+        recompute: what stages compute again in their backward pass; a plan says it by stage.
+        sequence_parallel: Megatron's: what TP leaves whole is cut along the sequence.
     """
 
     model: ModelShape
@@ -101,6 +40,8 @@ class Workload:
     sequence_length: int
     precision: Precision = "fp32"
     zero: int = 0
+    recompute: Recompute = "none"
+    sequence_parallel: bool = False
 
     def __post_init__(self) -> None:
         if self.global_batch < 1 or self.sequence_length < 1:
@@ -108,11 +49,51 @@ class Workload:
                 f"global batch {self.global_batch} and sequence length {self.sequence_length} "
                 f"must both be at least 1"
             )
-        if self.precision != "fp32":
-            raise InvalidWorkload(f"precision {self.precision!r} is not supported; use fp32")
-        if self.zero != 0:
-            raise InvalidWorkload(f"ZeRO stage {self.zero} is not supported; use 0")
+        if self.precision not in get_args(Precision):
+            raise InvalidWorkload(
+                f"precision {self.precision!r} is unknown; use one of "
+                f"{', '.join(get_args(Precision))}"
+            )
+        if self.recompute not in RECOMPUTATIONS:
+            raise InvalidWorkload(
+                f"recomputation {self.recompute!r} is unknown; use one of "
+                f"{', '.join(RECOMPUTATIONS)}"
+            )
+        if self.zero not in (0, 1):
+            raise InvalidWorkload(f"ZeRO stage {self.zero!r} is not supported; use 0 or 1")
 
     def to_json(self) -> dict[str, Any]:
         """The workload as plain data, for files and answers."""
         return asdict(self)
+
+    @staticmethod
+    def from_json(data: object) -> Workload:
+        """Read what `to_json` wrote; the model may also be a name or the path of a config.json.
+
+        Raises:
+            InvalidWorkload: a key is missing, unknown or of the wrong type.
+        """
+        if not isinstance(data, Mapping):
+            raise InvalidWorkload(f"a workload is a JSON object, found {type(data).__name__}")
+        unknown = sorted(set(data) - set(Workload.__slots__))
+        if unknown:
+            raise InvalidWorkload(
+                f"the workload has the unknown key {unknown[0]!r}; allowed are "
+                f"{', '.join(Workload.__slots__)}"
+            )
+        for key in ("global_batch", "sequence_length", "zero"):
+            value = data.get(key, 0 if key == "zero" else None)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise InvalidWorkload(
+                    f"the workload's {key} is {value!r}; it must be a whole number"
+                )
+        stated = data.get("model")
+        if isinstance(stated, Mapping):
+            model = ModelShape.from_json(stated)
+        elif isinstance(stated, str):
+            model = find_model(stated)
+        else:
+            raise InvalidWorkload(
+                f"the workload's model is {stated!r}; it must be a name or the shape of a model"
+            )
+        return Workload(**{**data, "model": model})

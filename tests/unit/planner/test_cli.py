@@ -8,7 +8,7 @@ import shlex
 import pytest
 from click.testing import CliRunner
 
-from planner.cli import plan, price
+from planner.cli import plan
 from planner.errors import (
     HeddleError,
     Infeasible,
@@ -17,8 +17,12 @@ from planner.errors import (
     InvalidWorkload,
     UnprofiledConfiguration,
 )
+from planner.price_cli import price
 
 FIVE = "--composition demo-fast=1x2+1x3 --min-holders 2"
+
+
+TINY = '{"model": "tiny-llama", "global_batch": 32, "sequence_length": 128}'
 
 
 def run(command, line: str, stdin: str | None = None) -> str:
@@ -105,8 +109,9 @@ def test_bad_input_is_one_sentence(line, error):
     [
         ("no json", InvalidPlan),
         ("[]", InvalidPlan),
-        ("{}", InvalidComposition),
-        ('{"composition": []}', InvalidPlan),
+        ("{}", InvalidWorkload),
+        (f'{{"workload": {TINY}}}', InvalidComposition),
+        (f'{{"workload": {TINY}, "composition": []}}', InvalidPlan),
         ('{"composition": [], "workload": {"model": {"name": 3}}}', InvalidWorkload),
     ],
 )

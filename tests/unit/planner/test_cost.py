@@ -7,14 +7,16 @@ from dataclasses import replace
 import pytest
 
 from planner.composition import Composition
-from planner.cost import ReplicaPrice, StagePrice, price, rank_times, stage_seconds
+from planner.cost import ReplicaPrice, StagePrice, edge_link, price, rank_times
 from planner.errors import InvalidPlan, UnprofiledConfiguration
 from planner.plan import PlacedStage, Plan, Stage
-from tests.builders import demo_profile, nodes, on_one_node, placed, template, workload
+from planner.ranks import RankMap
+from planner.stage_cost import stage_seconds
+from tests.builders import MODEL, demo_profile, nodes, on_one_node, placed, template, workload
 
 
 def test_a_replica_takes_m_minus_1_bottlenecks_and_each_stage_once():
-    stages = (StagePrice(1.0, 2.0, 0.0, 0.5, 0), StagePrice(2.0, 4.0, 0.5, 0.0, 0))
+    stages = (StagePrice(1.0, 2.0, 0.0, 0.5), StagePrice(2.0, 4.0, 0.5, 0.0))
     assert [stage.time_s for stage in stages] == [4.0, 7.0]
     assert ReplicaPrice(0, 0, 3, stages).pipeline_s == 2 * 7.0 + 11.0
 
@@ -22,17 +24,16 @@ def test_a_replica_takes_m_minus_1_bottlenecks_and_each_stage_once():
 def test_a_stage_is_its_layers_with_tp_communication_and_its_ends():
     block = demo_profile().layer_cost("block", "demo-fast", 2, 4)
     head = demo_profile().layer_cost("head", "demo-fast", 2, 4)
-    forward_s, backward_s = stage_seconds(
-        demo_profile(), Stage("demo-fast", 2, 3), 4, is_first=False, is_last=True
-    )
+    work = stage_seconds(demo_profile(), MODEL, Stage("demo-fast", 2, 3), 4, range(4, 8))
     expected_s = (
         3 * (block.forward_s + block.backward_s + block.tp_communication_s)
         + head.forward_s
         + head.backward_s
         + head.tp_communication_s
     )
-    assert forward_s + backward_s == pytest.approx(expected_s)
-    assert backward_s > forward_s
+    total_s = work.forward_s + work.backward_s + work.communication_s + work.recompute_s
+    assert total_s == pytest.approx(expected_s)
+    assert work.backward_s > work.forward_s
 
 
 def test_iteration_is_slowest_replica_plus_sync_plus_optimizer():
@@ -92,3 +93,16 @@ def test_wrong_composition_or_unprofiled_key_is_one_sentence():
     odd = on_one_node(template("1x3 1x3", 3, (4,)))
     with pytest.raises(UnprofiledConfiguration, match="micro-batch 3"):
         price(odd, workload(12), nodes("fast-0:2"), demo_profile())
+
+
+def test_where_rings_are_known_a_tp_group_sends_over_its_share_of_the_port():
+    row = template("1x3 1x3", 2, (4,))
+    plan = Plan((row,), (PlacedStage(0, 0, 0, "a", (0,)), PlacedStage(0, 0, 1, "b", (0,))))
+    left, right = (RankMap.of(plan).seats[rank] for rank in (0, 1))
+    plain = demo_profile()
+    known = replace(plain, rings={"demo-fast": {2: plain.inside_node("demo-fast")}})
+    busy = {"a": 4, "b": 1}
+    whole = plain.between_nodes()
+    assert edge_link(plain, left, right, busy=busy) == whole
+    assert edge_link(known, left, right, busy=busy) == whole.shared_by(4)
+    assert edge_link(known, left, right) == whole

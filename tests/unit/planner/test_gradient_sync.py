@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from planner.gradient_sync import sync_messages, sync_seconds
 from planner.plan import PlacedStage, Plan
 from planner.ranks import RankMap
 from planner.tensors import model_tensors
-from tests.builders import MODEL, demo_profile, on_one_node, template
+from tests.builders import MODEL, demo_profile, on_one_node, template, workload
 
 ALL_BYTES = 4 * sum(tensor.numel for tensor in model_tensors(MODEL))
 
 
 def test_one_pipeline_has_nothing_to_sum():
     ranks = RankMap.of(on_one_node(template("2x3 1x3")))
-    assert sync_seconds(MODEL, ranks, demo_profile()) == (0.0, 0.0, 0.0)
+    assert sync_seconds(workload(), ranks, demo_profile()) == (0.0, 0.0, 0.0)
 
 
 def test_every_gradient_is_summed_once_between_those_who_hold_it():
@@ -29,7 +31,7 @@ def test_every_gradient_is_summed_once_between_those_who_hold_it():
 def test_inside_a_node_it_takes_the_nodes_link():
     ranks = RankMap.of(on_one_node(template("1x6", 1, (1, 1))))
     link = demo_profile().inside_node("demo-fast")
-    assert sync_seconds(MODEL, ranks, demo_profile()) == (link.seconds(ALL_BYTES),) * 2
+    assert sync_seconds(workload(), ranks, demo_profile()) == (link.seconds(ALL_BYTES),) * 2
 
 
 def test_ranks_of_one_node_share_its_nic():
@@ -39,4 +41,20 @@ def test_ranks_of_one_node_share_its_nic():
     network = demo_profile().between_nodes()
     lead = sync_messages(MODEL, ranks)[0, 2]
     expected_s = network.latency_s + lead / (network.bandwidth_bytes_per_s / 2)
-    assert sync_seconds(MODEL, ranks, demo_profile())[0] == pytest.approx(expected_s)
+    assert sync_seconds(workload(), ranks, demo_profile())[0] == pytest.approx(expected_s)
+
+
+def test_where_rings_are_known_holders_of_one_node_enter_its_nic_once():
+    """NCCL's ring leaves a node once, however many replicas of a piece it has there."""
+    row = template("1x6", 1, (1, 1, 1))
+    where = tuple(
+        PlacedStage(0, r, 0, node, (gpu,))
+        for r, (node, gpu) in enumerate((("a", 0), ("a", 1), ("b", 0)))
+    )
+    ranks = RankMap.of(Plan((row,), where))
+    plain = demo_profile()
+    known = replace(plain, rings={"demo-fast": {2: plain.inside_node("demo-fast")}})
+    each, once = (max(sync_seconds(workload(), ranks, profile)) for profile in (plain, known))
+    network = plain.between_nodes()
+    assert once == pytest.approx(network.seconds(4 / 3 * ALL_BYTES))
+    assert each == pytest.approx(network.shared_by(2).seconds(4 / 3 * ALL_BYTES))

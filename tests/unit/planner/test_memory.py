@@ -9,8 +9,8 @@ from planner.memory import (
     boundary_bytes,
     fits,
     layers_that_fit,
+    slot_parameters,
     stage_memory,
-    stage_parameters,
 )
 from planner.tensors import model_tensors
 from tests.builders import MODEL, demo_profile, workload
@@ -54,11 +54,8 @@ def test_a_whole_replica_holds_every_parameter_with_its_gradient_and_moments():
 
 
 def test_stages_of_a_template_share_the_parameters_out():
-    held = [
-        stage_parameters(workload(), 1, 2, is_first=index == 0, is_last=index == 2)
-        for index in range(3)
-    ]
-    assert sum(held) == PARAMETERS
+    held = [slot_parameters(MODEL, slot(depth=3, index=index), 2) for index in range(3)]
+    assert sum(dense + experts for dense, experts in held) == PARAMETERS
 
 
 @pytest.mark.parametrize(

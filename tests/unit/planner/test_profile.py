@@ -61,9 +61,8 @@ def test_one_modelled_file_makes_the_whole_profile_modelled(tmp_path):
     ("content", "sentence"),
     [
         ("{", "cannot be read"),
-        ("[]", "must hold one JSON object"),
-        ("{}", "the key 'model' is missing"),
-        ('{"model": "other", "sequence_length": 1, "precision": "fp32"}', "disagree"),
+        ("[]", "demo-fast.json has a wrong value at the file: found \\[\\], expected an object"),
+        ("{}", "demo-fast.json has a wrong value at origin: found nothing, expected this key"),
     ],
 )
 def test_a_broken_file_is_one_sentence(tmp_path, content, sentence):
@@ -71,6 +70,50 @@ def test_a_broken_file_is_one_sentence(tmp_path, content, sentence):
     (tmp_path / "tiny-llama" / "demo-fast.json").write_text(content)
     with pytest.raises(UnprofiledConfiguration, match=sentence):
         load_profile("tiny-llama", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"forward_s": float("nan")}, "layers.3.forward_s: found nan, expected a finite number"),
+        ({"backward_s": -1.0}, "layers.3.backward_s: found -1.0, expected greater than or equal"),
+        ({"tp": "two"}, "layers.3.tp: found 'two', expected a valid integer"),
+        ({"kind": "blok"}, "layers.3.kind: found 'blok', expected 'embedding'"),
+        ({"surprise": 1}, "layers.3.surprise: found 1, expected no such key"),
+    ],
+)
+def test_a_wrong_number_is_named_with_file_key_and_what_was_expected(tmp_path, change, sentence):
+    write_profile(tmp_path)
+    path = tmp_path / "tiny-llama" / "demo-fast.json"
+    data = json.loads(path.read_text())
+    data["layers"][3] |= change
+    path.write_text(json.dumps(data))
+    with pytest.raises(UnprofiledConfiguration, match=f"demo-fast.json.*{sentence}"):
+        load_profile("tiny-llama", tmp_path)
+
+
+def test_files_of_another_model_or_length_do_not_mix(tmp_path):
+    write_profile(tmp_path)
+    path = tmp_path / "tiny-llama" / "demo-fast.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"sequence_length": 64}))
+    with pytest.raises(UnprofiledConfiguration, match="disagree"):
+        load_profile("tiny-llama", tmp_path)
+
+
+def test_a_type_without_a_link_is_one_sentence(tmp_path):
+    write_profile(tmp_path)
+    path = tmp_path / "tiny-llama" / "links.json"
+    links = json.loads(path.read_text())
+    del links["inside_node"]["demo-slow"]
+    path.write_text(json.dumps(links))
+    with pytest.raises(UnprofiledConfiguration, match=r"lacks the key inside_node\.demo-slow"):
+        load_profile("tiny-llama", tmp_path)
+
+
+def test_a_link_of_measured_points_is_linear_between_them():
+    link = LinkCost(1.0, 10.0, ((10.0, 2.0), (20.0, 4.0)))
+    assert [link.seconds(size) for size in (5, 10, 15, 20, 30)] == [2.0, 2.0, 3.0, 4.0, 5.0]
+    assert link.shared_by(2).seconds(10) == link.seconds(20)
 
 
 def test_a_model_without_profile_is_one_sentence(tmp_path):

@@ -37,7 +37,13 @@ def test_an_impossible_shape_is_refused(changes, sentence):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"global_batch": 0}, {"sequence_length": 0}, {"precision": "fp16"}, {"zero": 1}],
+    [
+        {"global_batch": 0},
+        {"sequence_length": 0},
+        {"precision": "fp8"},
+        {"zero": 2},
+        {"recompute": "some"},
+    ],
 )
 def test_an_impossible_training_setting_is_refused(changes):
     fields = {"model": MODEL, "global_batch": 32, "sequence_length": 128, **changes}

@@ -1,0 +1,138 @@
+"""What the planner's commands read: compositions, plan files, workloads.
+
+Invariant: a mistake of the user is one sentence, with what was found and what to write instead.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from planner.composition import Composition
+from planner.errors import InvalidComposition, InvalidPlan, InvalidWorkload
+from planner.model_shape import ModelShape
+from planner.models import find_model
+from planner.placement import place
+from planner.plan import Plan
+from planner.workload import Workload
+
+# What the demo trains with, and what the paper's evaluation does.
+DEMO_MODEL = "tiny-llama"
+DEMO_SETTINGS = (128, "fp32")
+SETTINGS = (2048, "fp16")
+
+
+def settings_of(model: ModelShape) -> tuple[int, str]:
+    """(sequence length, precision) of a model unless somebody says otherwise."""
+    return DEMO_SETTINGS if model.name == DEMO_MODEL else SETTINGS
+
+
+def read_composition(text: str | None, file: Path | None) -> Composition | None:
+    """The composition that the options name, or None if they name none.
+
+    Raises:
+        InvalidComposition: both are given, or what is given is wrong.
+    """
+    if text is not None and file is not None:
+        raise InvalidComposition("both --composition and --nodes are given; give one of them")
+    if text is not None:
+        return Composition.from_text(text)
+    if file is None:
+        return None
+    try:
+        return Composition.from_json(yaml.safe_load(file.read_text()))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidComposition(f"nodes file {file} cannot be read: {reason}") from None
+
+
+def read_plan_file(path: str) -> dict[str, Any]:
+    """The JSON object of a plan file, or of standard input for `-`.
+
+    Raises:
+        InvalidPlan: it cannot be read, or is no object.
+    """
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text()
+        data = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise InvalidPlan(
+            f"plan {path} cannot be read: {error}; `heddle plan --output json` prints one"
+        ) from None
+    if not isinstance(data, dict):
+        raise InvalidPlan(f"plan {path} must hold one JSON object, found {type(data).__name__}")
+    return data
+
+
+def plan_workload(
+    data: dict[str, Any], model: str | None, batch: int | None, seq_len: int | None
+) -> Workload:
+    """The workload that a plan names; options may change its batch and length, not its model.
+
+    Raises:
+        InvalidPlan: the plan is for another model.
+        InvalidWorkload: what it names is wrong, or nobody names a model.
+    """
+    stated = data.get("workload")
+    if stated is None:
+        shape = find_model(model if model is not None else _unnamed())
+        length, precision = settings_of(shape)
+        stated = {"model": shape.to_json(), "sequence_length": length, "precision": precision}
+        if batch is None:
+            raise InvalidWorkload("the plan does not name its global batch; give --batch")
+        stated["global_batch"] = batch
+    elif isinstance(stated, dict) and batch is not None:
+        stated = {**stated, "global_batch": batch}
+    workload = Workload.from_json(stated)
+    if model is not None and find_model(model).name != workload.model.name:
+        raise InvalidPlan(
+            f"the plan is for model {workload.model.name!r}, asked was {model!r}; leave --model "
+            f"out, or plan for it with `heddle plan --model {model}`"
+        )
+    return workload if seq_len is None else replace(workload, sequence_length=seq_len)
+
+
+def _unnamed() -> str:
+    raise InvalidWorkload(
+        "the plan does not name its workload; add the key 'workload' with model, global_batch and "
+        "sequence_length, or give --model and --batch"
+    )
+
+
+def plan_composition(data: dict[str, Any], text: str | None, nodes: Path | None) -> Composition:
+    """The composition of the options, else the one that a plan names.
+
+    Raises:
+        InvalidComposition: there is none, or it is wrong.
+    """
+    composition = read_composition(text, nodes)
+    if composition is not None:
+        return composition
+    if "composition" not in data:
+        raise InvalidComposition(
+            "the plan does not say on which nodes it runs; give --composition or --nodes"
+        )
+    return Composition.from_json(data["composition"])
+
+
+def read_plan(data: dict[str, Any], workload: Workload, composition: Composition) -> Plan:
+    """The plan of a JSON object; one without a placement is placed as the planner would.
+
+    Raises:
+        InvalidPlan: a key is wrong, or the templates do not fit on the nodes.
+    """
+    if "placement" in data:
+        return Plan.from_json(data)
+    unplaced = Plan.from_json({**data, "placement": []} | {"digest": None})
+    where = place(workload.model, unplaced.templates, composition)
+    if where is None:
+        raise InvalidPlan(
+            f"the plan has no placement, and its {unplaced.gpus} GPUs do not fit on the "
+            f"{composition.gpus} of the composition; give more nodes, or a placement"
+        )
+    return Plan(unplaced.templates, where)

@@ -1,0 +1,201 @@
+"""The shape of a decoder, as far as its cost, its memory and its tensors depend on it.
+
+Layers come in kinds; the blocks of one kind are identical, so that one of each is profiled.
+Invariant: layer index 0 is the embedding, 1..L the blocks, L + 1 the head.
+Source: Heddle, section 5.1; names of sizes are those of Megatron and of Hugging Face
+    configurations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from planner.errors import InvalidWorkload
+
+Kind = Literal["embedding", "block", "moe_block", "head"]
+KINDS: tuple[Kind, ...] = ("embedding", "block", "moe_block", "head")
+# How attention scores are computed: `flash` never writes them to memory; `fused` is Megatron's
+# softmax kernel, `eager` its scale, mask and softmax one by one; `fp32` is GPT-Neo's own code,
+# which casts queries and keys to fp32 first.
+Scores = Literal["flash", "fused", "eager", "fp32"]
+VOCABULARY_MULTIPLE = 128  # Megatron's --make-vocab-size-divisible-by
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """The mixture of experts in the MoE blocks of a model.
+
+    Attributes:
+        count: E, routed experts of a block.
+        per_token: k, experts that a token visits.
+        ffn: width of one expert.
+        shared: experts that every token visits, each as wide as a routed one.
+        dense_blocks: blocks before the first MoE block.
+    """
+
+    count: int
+    per_token: int
+    ffn: int
+    shared: int = 0
+    dense_blocks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LatentAttention:
+    """Multi-head latent attention: queries, keys and values through low-rank projections.
+
+    Attributes:
+        query_rank: width of the compressed queries.
+        kv_rank: width of the compressed keys and values.
+        rope: width of a head's rotary part, whose key is shared by all heads.
+        value: width of a head's values.
+    """
+
+    query_rank: int
+    kv_rank: int
+    rope: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """A decoder-only transformer.
+
+    Attributes:
+        name: as users write it in `spec.model.name`.
+        layers: L, the number of decoder blocks; embedding and head come on top.
+        hidden: width of the residual stream.
+        heads: query heads.
+        kv_heads: key and value heads; divides `heads`.
+        ffn: width of the feed-forward layer of a dense block.
+        vocab: rows of the embedding.
+        head_width: width of one head; 0: hidden / heads.
+        gated: SwiGLU (three matrices) or GELU (two).
+        rotary: rotary positions, else learned ones.
+        max_positions: rows of the learned positions.
+        tied_head: the head shares the weight of the embedding; both ends hold a copy.
+        bias: linear layers have a bias, norms too (LayerNorm instead of RMS norm).
+        query_key_norm: queries and keys are normalised per head.
+        dropout: of residual branches and attention.
+        scores: how attention scores are computed.
+        experts: the mixture of experts, if any.
+        latent: latent attention, if any.
+        recompute: what its users recompute unless they say otherwise.
+    """
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    vocab: int
+    head_width: int = 0
+    gated: bool = True
+    rotary: bool = True
+    max_positions: int = 0
+    tied_head: bool = False
+    bias: bool = False
+    query_key_norm: bool = False
+    dropout: bool = False
+    scores: Scores = "flash"
+    experts: Experts | None = None
+    latent: LatentAttention | None = None
+    recompute: str = "none"
+
+    def __post_init__(self) -> None:
+        if min(self.layers, self.hidden, self.heads, self.kv_heads, self.ffn, self.vocab) < 1:
+            raise InvalidWorkload(
+                f"model {self.name!r} has a size below 1; every size must be positive"
+            )
+        if (not self.head_width and self.hidden % self.heads) or self.heads % self.kv_heads:
+            raise InvalidWorkload(
+                f"model {self.name!r} has hidden {self.hidden}, heads {self.heads}, kv_heads "
+                f"{self.kv_heads}; "
+                "heads must divide hidden and kv_heads must divide heads"
+            )
+        experts = self.experts
+        if experts and not (
+            1 <= experts.per_token <= experts.count
+            and experts.ffn >= 1
+            and 0 <= experts.dense_blocks < self.layers
+        ):
+            raise InvalidWorkload(
+                f"model {self.name!r} has {experts.count} experts of width {experts.ffn}, "
+                f"{experts.per_token} per token, after {experts.dense_blocks} dense blocks; a "
+                f"token "
+                f"visits 1 to {experts.count} experts, and at least one block must have them"
+            )
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one attention head."""
+        return self.head_width or self.hidden // self.heads
+
+    @property
+    def block_kinds(self) -> tuple[Kind, ...]:
+        """The kinds of blocks that this model has."""
+        if self.experts is None:
+            return ("block",)
+        return ("block", "moe_block") if self.experts.dense_blocks else ("moe_block",)
+
+    def kind(self, layer: int) -> Kind:
+        """The kind of layer `layer` in [embedding, block 1..L, head]."""
+        if layer == 0:
+            return "embedding"
+        if layer == self.layers + 1:
+            return "head"
+        dense = self.layers if self.experts is None else self.experts.dense_blocks
+        return "block" if layer <= dense else "moe_block"
+
+    def kinds_of(self, start: int, stop: int) -> dict[Kind, int]:
+        """How many layers of each kind are in [start, stop) of [embedding, block 1..L, head]."""
+        dense = self.layers if self.experts is None else self.experts.dense_blocks
+        last = self.layers + 1
+        counts: dict[Kind, int] = {
+            "embedding": int(start <= 0 < stop),
+            "block": max(0, min(stop, dense + 1) - max(start, 1)),
+            "moe_block": max(0, min(stop, last) - max(start, dense + 1)),
+            "head": int(start <= last < stop),
+        }
+        return {kind: count for kind, count in counts.items() if count}
+
+    def allows_tp(self, tp: int) -> bool:
+        """Whether TP degree `tp` cuts every sharded tensor of this model evenly."""
+        sizes = [self.kv_heads, self.heads, self.ffn, self.padded_vocab]
+        if self.experts is not None:
+            sizes.append(self.experts.ffn)
+        return tp >= 1 and not any(size % tp for size in sizes)
+
+    @property
+    def padded_vocab(self) -> int:
+        """Rows of the embedding: the vocabulary up to a multiple of 128, as Megatron pads it."""
+        return -(-self.vocab // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> ModelShape:
+        """Read what `dataclasses.asdict` wrote.
+
+        Raises:
+            InvalidWorkload: a key is unknown or missing, or a value has the wrong type.
+        """
+        known = {field.name for field in fields(ModelShape)}
+        unknown = sorted(set(data) - known)
+        if unknown:
+            raise InvalidWorkload(
+                f"the model has the unknown key {unknown[0]!r}; allowed are {', '.join(known)}"
+            )
+        row = dict(data)
+        try:
+            for key, part in (("experts", Experts), ("latent", LatentAttention)):
+                if row.get(key) is not None:
+                    row[key] = part(**row[key])
+            return ModelShape(**row)
+        except TypeError as error:
+            raise InvalidWorkload(f"the model's shape cannot be read: {error}") from None
+
+    def to_json(self) -> dict[str, Any]:
+        """The shape as plain data."""
+        return asdict(self)
