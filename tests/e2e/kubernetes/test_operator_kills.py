@@ -40,7 +40,10 @@ def test_an_operator_that_is_killed_at_any_moment_of_a_change_is_followed_by_one
     operator: OperatorProcess, reference: Reference
 ) -> None:
     cluster = operator.cluster
-    job = Job.apply(cluster, job_body("kills"))
+    body = job_body("kills")
+    # Deleted with nobody there to release them, the pods train on for all but 5 s of this.
+    body["spec"]["worker"] = {"template": {"spec": {"terminationGracePeriodSeconds": 10}}}
+    job = Job.apply(cluster, body)
     with Listener(job) as heard:
         job.wait_until_on("n1", gpus=2)
         heard.wait_for_steps(2)
