@@ -179,8 +179,16 @@ def _generated(model: ModelShape, length: int, precision: str, parallel: bool) -
     return generate(model, length, precision, sequence_parallel=parallel)
 
 
-def find_profile(workload: Workload, directory: Path | None = None) -> Profile:
+def find_profile(
+    workload: Workload, directory: Path | None = None, *, off_grid: bool = False
+) -> Profile:
     """The profile of a workload: from its folder, else the modelled one.
+
+    Args:
+        workload: model, sequence length, precision, sequence parallelism.
+        directory: of all profiles; those that come with Heddle if not given.
+        off_grid: whether a modelled profile may make entries that its files do not hold, for
+            pricing; the search matches exactly.
 
     Raises:
         UnprofiledConfiguration: `directory` was named and has no profile of this workload, or a
@@ -192,7 +200,8 @@ def find_profile(workload: Workload, directory: Path | None = None) -> Profile:
         profile = load_profile(model.name, directory)
         stated = (profile.sequence_length, profile.precision, profile.sequence_parallel)
         asked = (workload.sequence_length, workload.precision, workload.sequence_parallel)
-        if stated == asked or directory is not None or "demo-fast" in profile.types:
+        made = off_grid and profile.origin == "modelled" and set(profile.types) <= set(HARDWARE)
+        if directory is not None or "demo-fast" in profile.types or (stated == asked and not made):
             return profile
     return _generated(
         model, workload.sequence_length, workload.precision, workload.sequence_parallel

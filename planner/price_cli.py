@@ -64,7 +64,7 @@ def price(
     workload = plan_workload(data, model, batch, seq_len)
     composition = plan_composition(data, text, nodes)
     chosen = check(read_plan(data, workload, composition), workload, composition)
-    profile = find_profile(workload, profiles)
+    profile = find_profile(workload, profiles, off_grid=True)
     placed = placed or data.get("edges") == "placement"
     priced = cost.price(chosen, workload, composition, profile, placed=placed)
     simulated = simulate_price(priced)

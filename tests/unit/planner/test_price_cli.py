@@ -93,6 +93,16 @@ def test_a_picture_is_an_svg_with_a_row_for_each_stage(tmp_path):
         run(price, "-", "--picture", str(tmp_path / "no" / "x.svg"), stdin=HAND_WRITTEN)
 
 
+def test_a_micro_batch_off_the_grid_is_priced_between_its_neighbours():
+    times = []
+    for b, rounds in ((2, 16), (3, 16), (4, 16)):
+        data = changed("templates", 0, "micro_batch", value=b)
+        data["templates"][0]["micro_batches"] = [rounds, rounds]
+        data["workload"]["global_batch"] = 2 * b * rounds
+        times.append(priced(stdin=data)["iteration_s"])
+    assert times[0] < times[1] < times[2]
+
+
 def changed(*path, value):
     data = json.loads(json.dumps(HAND_WRITTEN))
     inner = data
