@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 from heddle_operator.errors import InvalidJob
 from planner.errors import HeddleError
 from planner.workload import Workload, find_model
-from worker.contract import TrainingSpec
+from worker.contract import TRAINABLE_MODELS, TrainingSpec
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -260,6 +260,11 @@ def load_job(source: str | Path | Mapping[str, Any]) -> HeddleJob:
         _ = job.workload
     except HeddleError as error:
         raise InvalidJob(f"{where}: {error}") from None
+    if job.spec.model.name not in TRAINABLE_MODELS:
+        raise InvalidJob(
+            f"{where}: spec.model.name is {job.spec.model.name!r}, which this version can plan and "
+            f"price but not train; it trains {', '.join(TRAINABLE_MODELS)}"
+        )
     return job
 
 

@@ -16,7 +16,7 @@ from planner.errors import PlanningError
 from planner.plan import Plan, check
 from planner.ranks import RankMap
 from planner.workload import Workload, find_model
-from worker.contract import Directive
+from worker.contract import TRAINABLE_MODELS, Directive
 
 _ORDER = {"prepare": 0, "switch": 1, "abort": 2}
 
@@ -53,6 +53,10 @@ def _faults(directive: Directive) -> Refused | None:
             check(Plan.from_json(layout), workload)
     except PlanningError as error:
         return Refused(400, str(error))
+    if spec.model not in TRAINABLE_MODELS:
+        return Refused(
+            400, f"model {spec.model!r} cannot be trained; use {', '.join(TRAINABLE_MODELS)}"
+        )
     if plan.digest != directive.plan_digest:
         return Refused(
             400, f"plan_digest is {directive.plan_digest}, the plan's own is {plan.digest}"

@@ -42,6 +42,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 CONTRACT_VERSION = "v1"
+TRAINABLE_MODELS = ("tiny-llama",)  # the planner prices more than this version can train
 DirectivePhase = Literal["prepare", "switch", "abort"]
 Reason = Literal["start", "join", "drain", "loss"]
 RankPhase = Literal[
