@@ -6,6 +6,7 @@ Nothing here starts a process; a test that needs ranks takes them from a fixture
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -14,6 +15,10 @@ from hypothesis import settings
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # tests on one machine stay on it
+
+# A run in the background of a shell ignores SIGINT, and what it starts would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples on every run, so that a red run is red for everybody; no deadline, as the
 # machine may be busy.  `pytest --hypothesis-profile explore` looks further.
