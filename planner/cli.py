@@ -52,7 +52,7 @@ Output = Literal["table", "json"]
     type=click.Path(path_type=Path),
     help="YAML file: a list of nodes with name, type, gpus.",
 )
-@click.option("--batch", default=32, show_default=True, help="Global batch, in samples.")
+@click.option("--batch", default=20, show_default=True, help="Global batch, in samples.")
 @click.option("--seq-len", type=int, help="Tokens a sample.  [default: 2048; tiny-llama: 128]")
 @click.option(
     "--precision",

@@ -29,7 +29,7 @@ VALUE_BYTES = 4
 
 # All seconds are multiplied by it.  It changes no plan, only how much the emulating machine must do
 # in a second: raise it where ranks overrun their profiled times.
-PACE = 1.0
+PACE = 1.6
 BACKWARD_OF_FORWARD = 2.0  # two matrix products in the backward pass for each of the forward
 HEAD_OF_BLOCK = 0.4  # head and loss, against the work of one block
 EMBEDDING_OF_BLOCK = 0.05
@@ -70,8 +70,8 @@ TYPES = (
     ),
     EmulatedType(
         GpuType("demo-slow", 7_000_000, 500_000, 0.012, 2.0e-8),
-        launch_s=0.01325,
-        sample_s=0.00901,
+        launch_s=0.0100,
+        sample_s=0.0068,
         inside_node=LinkCost(0.0015, 250.0e6),
     ),
 )

@@ -13,7 +13,7 @@ from heddle_operator.api import HeddleJob, load_job
 MODEL = "tiny-llama"
 TEXT_BYTES = 2_000_000  # of the standard library's sources
 STEPS = 205
-GLOBAL_BATCH = 32
+GLOBAL_BATCH = 20
 SEQUENCE_LENGTH = 128
 
 

@@ -54,7 +54,7 @@ def job(data: Path) -> dict[str, object]:
             "data": {"path": str(data)},
             # A low rate: hundreds of steps stay comparable, and a lost or doubled step still shows.
             "training": {
-                "globalBatch": 16, "sequenceLength": 128, "learningRate": 5e-5, "warmupSteps": 0,
+                "globalBatch": 10, "sequenceLength": 128, "learningRate": 5e-5, "warmupSteps": 0,
             },
             "steps": 100_000,
             "elastic": {

@@ -19,7 +19,7 @@ from worker.contract import LAPS
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 HEDDLE = str(Path(sys.executable).parent / "heddle")
 PARTS = [f"{name}_s" for name in ("detect", "agree", "plan", "prepare", *LAPS)]
-OVERRUNS = 50  # of some 30,000 passes
+OVERRUNS = 150  # of some 20,000 passes, an idle machine counts up to 70
 Result = dict[str, Any]
 
 

@@ -34,7 +34,7 @@ def test_the_job_becomes_what_workers_and_planner_read():
     job = load_job(JOB)
     assert job.training.learning_rate == pytest.approx(3e-4)
     assert job.training.data == "builtin:text"
-    assert (job.workload.global_batch, job.workload.sequence_length) == (32, 128)
+    assert (job.workload.global_batch, job.workload.sequence_length) == (20, 128)
     assert job.with_data("/data/corpus").training.data == "/data/corpus"
 
 

@@ -46,8 +46,8 @@ def test_limits_on_depth_and_templates_hold():
 
 
 def test_of_equally_fast_plans_the_one_that_moves_fewest_bytes_is_taken():
-    before = ask("fast-0:2 fast-1:3 fast-2:2 slow-0:2").plan
-    rest = "fast-1:3 fast-2:2 slow-0:2"
+    before = ask("fast-0:4 fast-1:4 slow-0:2").plan
+    rest = "fast-1:4 slow-0:2"
     fresh, kept = ask(rest), ask(rest, current=before)
     assert kept.price.iteration_s <= fresh.price.iteration_s * NEAR
     assert kept.bytes_to_move < bytes_to_move(MODEL, before, fresh.plan)

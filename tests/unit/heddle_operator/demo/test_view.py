@@ -77,7 +77,7 @@ def test_progress_throughput_and_loss_are_told(run):
     run.reference_losses = FACTS.reference_losses
     text = screen(LiveView(run))
     assert "Heddle  step 10/10  Complete" in text
-    assert "epoch 2 (join)  128.0 samples/s measured" in text  # 32 samples in a quarter second
+    assert "epoch 2 (join)  80.0 samples/s measured" in text  # 20 samples in a quarter second
     predicted = price(SECOND, JOB.workload, THREE, PROFILE).throughput_samples_s
     assert f"{predicted:.1f} predicted" in text
     loss, reference = (
