@@ -158,7 +158,11 @@ def edge_link(
     link = profile.between_nodes(left.gpu_type, right.gpu_type)
     if not profile.rings or busy is None:
         return link
-    return link.shared_by(max(1.0, *(busy[seat.node] / seat.tp for seat in (left, right))))
+    shares = (
+        profile.between_nodes(seat.gpu_type).shared_by(max(1.0, busy[seat.node] / seat.tp))
+        for seat in (left, right)
+    )
+    return min(shares, key=lambda share: share.bandwidth_bytes_per_s)
 
 
 def pipeline_prices(

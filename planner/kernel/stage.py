@@ -111,7 +111,7 @@ def fixed_seconds(t: Tables, options: Ints, depth: int, size: int, out: Floats) 
                 edge = t.inside_s[kind, size]
                 left -= tp
             else:
-                edge = t.crossing_s[before, kind, size]
+                edge = t.crossing_s[options[s - 1], options[s], size]
                 left = t.node_gpus[kind] - tp
             out[s - 1] += edge
             out[s] += edge

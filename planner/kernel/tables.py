@@ -39,7 +39,7 @@ class Tables(NamedTuple):
         ways: [O, V] EP x ETP: into how many parts experts are cut.
         block_s: [O, Z, V, K] one block, both passes with all communication.
         ends_s: [O, Z, E] embedding and head.
-        crossing_s: [T, T, Z] activation and gradient between nodes, both directions.
+        crossing_s: [O, O, Z] activation and gradient between nodes, whose other GPUs send as well.
         inside_s: [T, Z] the same inside a node.
         kept_bytes: [O, Z, V, K] activations of one block and one micro-batch.
         kept_ends_bytes: [O, Z, E] of embedding and head.
