@@ -5,8 +5,9 @@ knows a node by these alone, and by who shares it.  GPUs of a node are alike too
 placements that differ only by the names of nodes that are alike, the one with the smallest node
 indices is yielded: in it, no node is touched before an alike one with a smaller index, which is
 what the walk below allows.  Replicas of a template may be exchanged as well where nothing depends
-on their order; the smallest of those placements lists the replicas of a template in ascending
-order (else exchanging two neighbours would make it smaller).
+on their order, and templates of equal outline always; the smallest of those placements lists the
+replicas of a template, and templates of equal outline, in ascending order (else exchanging two
+neighbours would make it smaller).
 Invariant: every placement equals one that is yielded up to these exchanges; a TP group never
 crosses a node, no GPU is given twice.
 Source: design, "Plan" (placement); symmetry breaking by the least representative.
@@ -35,39 +36,58 @@ def every_placement(
         composition: the nodes.
         ordered: whether it matters which replica of a template is which.
     """
-    nodes = composition.nodes
-    before = [_alike_before(nodes, index) for index in range(len(nodes))]
-    free = [node.gpus for node in nodes]
-    slots = [
-        (t, r, s, gpu_type, tp)
-        for t, (structure, replicas) in enumerate(outlines)
-        for r in range(replicas)
-        for s, (gpu_type, tp) in enumerate(structure)
-    ]
-    chosen: list[int] = []
-
-    def walk(position: int) -> Iterator[tuple[int, ...]]:
-        if position == len(slots):
-            yield tuple(chosen)
-            return
-        t, r, s, gpu_type, tp = slots[position]
-        depth = len(outlines[t][0])
-        for index, node in enumerate(nodes):
-            twin = before[index]
-            if node.gpu_type != gpu_type or free[index] < tp:
-                continue
-            if twin is not None and free[twin] == nodes[twin].gpus:
-                continue  # an alike node before it is untouched: take that one
-            chosen.append(index)
-            is_sorted = ordered or r == 0 or s < depth - 1
-            if is_sorted or chosen[-depth:] >= chosen[-2 * depth : -depth]:
-                free[index] -= tp
-                yield from walk(position + 1)
-                free[index] += tp
-            chosen.pop()
-
-    for flat in walk(0):
+    for flat in _Walk(outlines, composition.nodes, ordered).from_slot(0):
         yield _by_replica(outlines, flat)
+
+
+class _Walk:
+    """Gives each slot a node, one after the other."""
+
+    def __init__(self, outlines: Sequence[Outline], nodes: Sequence[Node], ordered: bool) -> None:
+        self._outlines, self._nodes, self._ordered = outlines, nodes, ordered
+        self._before = [_alike_before(nodes, index) for index in range(len(nodes))]
+        self._free = [node.gpus for node in nodes]
+        self._slots = [
+            (t, r, s, option)
+            for t, (structure, replicas) in enumerate(outlines)
+            for r in range(replicas)
+            for s, option in enumerate(structure)
+        ]
+        self._chosen: list[int] = []
+
+    def from_slot(self, position: int) -> Iterator[tuple[int, ...]]:
+        if position == len(self._slots):
+            yield tuple(self._chosen)
+            return
+        *_, (gpu_type, tp) = self._slots[position]
+        for index, node in enumerate(self._nodes):
+            if node.gpu_type != gpu_type or self._free[index] < tp or self._skips(index):
+                continue
+            self._chosen.append(index)
+            if self._ascends(position):
+                self._free[index] -= tp
+                yield from self.from_slot(position + 1)
+                self._free[index] += tp
+            self._chosen.pop()
+
+    def _skips(self, index: int) -> bool:
+        """Whether an alike node before that one is untouched."""
+        twin = self._before[index]
+        return twin is not None and self._free[twin] == self._nodes[twin].gpus
+
+    def _ascends(self, position: int) -> bool:
+        """Whether what ends with that slot is no smaller than its equal neighbour before it."""
+        t, r, s, _ = self._slots[position]
+        structure, replicas = self._outlines[t]
+        size, chosen = len(structure), self._chosen
+        if s < size - 1:
+            return True
+        if not self._ordered and r and chosen[-size:] < chosen[-2 * size : -size]:
+            return False
+        size *= replicas
+        if r < replicas - 1 or not t or self._outlines[t] != self._outlines[t - 1]:
+            return True
+        return chosen[-size:] >= chosen[-2 * size : -size]
 
 
 def _alike_before(nodes: Sequence[Node], index: int) -> int | None:

@@ -69,9 +69,7 @@ def best_sharing(
     return _shares(global_batch, runners, ends[low])
 
 
-def _shares(
-    global_batch: int, runners: Sequence[Runner], end_s: float
-) -> tuple[int, ...] | None:
+def _shares(global_batch: int, runners: Sequence[Runner], end_s: float) -> tuple[int, ...] | None:
     """Some sharing by which all are done by then."""
     counts = [runner.done_by(end_s) for runner in runners]
     if not all(counts) or global_batch > sum(

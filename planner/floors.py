@@ -4,8 +4,8 @@ An iteration is the slowest pipeline + the longest sum of gradients + the longes
 maximum is no less than any of its members, so for every replica r
     iteration >= pipeline(r) + optimizer step of some stage of r + gradients of some rank of r,
 each with the best choice that its stages have.  A sum of gradients over R pipelines takes at least
-2 (R-1)/R of what its rank holds over a link no slower than any it can have; where two pipelines
-share no node, every message leaves its node, and all ranks of a node share its NIC.
+2 (R-1)/R of what its rank holds over a link no slower than any it can have; where a pipeline has no
+stage on a node, every message of that node leaves it, and all its ranks share its NIC.
 Invariant: `planner.brute_force` asserts for each plan it prices that the evaluator's figures are
 not below these.
 Source: design, "Cost".   Legend: M micro-batches, n replicas of a template, R pipelines of a plan.
@@ -42,7 +42,7 @@ class Site:
     """What a placement gives to a replica.
 
     Attributes:
-        messages_s: of each stage, by micro-batch: {b: seconds of all its messages}.
+        messages_s: of each stage, by micro-batch size: all its messages for one micro-batch.
         speeds: speed factor of each stage's node.
         sharers: ranks that share the NIC of each stage's node in the sum of gradients; 0: unknown.
     """
@@ -189,11 +189,13 @@ class Floors:
                 for (_, tp), node in zip(structure, nodes, strict=True):
                     busy[node] += tp
         homes = [frozenset(nodes) for replicas in where for nodes in replicas]
-        # with two pipelines that share no node, every piece has holders on several nodes
-        all_cross = any(
-            not one & other for i, one in enumerate(homes) for other in homes[i + 1 :]
+        known = Counter(
+            {
+                node: ranks
+                for node, ranks in busy.items()
+                if any(node not in home for home in homes) and not self._profile.rings
+            }
         )
-        known = busy if all_cross and not self._profile.rings else Counter[int]()
         found = []
         for outline, replicas in zip(bag, where, strict=True):
             sites = [self._site(outline[0], nodes, busy, known) for nodes in replicas]
@@ -232,14 +234,13 @@ class Floors:
             if all(runner.sum_s + rest_s < limit_s for _, runner, rest_s in rows):
                 for choices in product(*fill.choices):
                     placed = self._chosen(
-                        outline, where, sites, fill.micro_batch, choices, pipelines, limit_s
+                        where, sites, fill.micro_batch, choices, pipelines, limit_s
                     )
                     if placed is not None:
                         yield placed
 
     def _chosen(
         self,
-        outline: Outline,
         where: Sequence[Where],
         sites: Sequence[Site],
         b: int,
@@ -254,8 +255,12 @@ class Floors:
             if choice.stage.is_tiled:
                 devices = tuple(nodes[s] for nodes in where for _ in range(choice.stage.tp))
                 exchange_s = self._exchange_s(
-                    choice.stage.gpu_type, choice.stage.tp, choice.stage.ep,
-                    choice.stage.expert_tp, devices, b,
+                    choice.stage.gpu_type,
+                    choice.stage.tp,
+                    choice.stage.ep,
+                    choice.stage.expert_tp,
+                    devices,
+                    b,
                 )
                 if exchange_s == math.inf:
                     return None

@@ -1,7 +1,7 @@
 """A hundred small planning problems that brute force can enumerate, from one committed seed.
 
 Costs follow a formula of their own (launch + work over speed + collectives, each with noise), so
-that no change of a GPU's constants changes a committed answer.  Every instance binds somewhere else:
+that no change of a GPU's constants changes a committed answer.  Each instance binds elsewhere:
 links of three speeds, with and without rings; memory from plenty to too little for one GPU;
 stragglers; recomputation; ZeRO; `min_holders` 2; dense blocks before the experts.
 """
@@ -26,7 +26,7 @@ from planner.workload import Workload
 SEED = 20260601
 COUNT = 100
 MOE = 35  # of them, the first ones
-LINKS = ("fast", "slow", "slowest", "fast")  # network, in turn
+LINKS = ("fast", "slow", "fast", "slowest")  # network, in turn
 PRECISIONS = ("fp16", "bf16", "fp32")
 # Nodes of each instance: GPUs of the first type, GPUs of the second.
 DENSE_NODES = (
@@ -57,6 +57,10 @@ MOE_NODES = (
     ((2,), (2,)),
     ((2, 1), (2,)),
     ((2, 2), (1,)),
+    ((4,), (2,)),
+    ((2, 2), (2,)),
+    ((4, 4), ()),
+    ((2, 2, 2, 2), ()),
 )
 
 
@@ -98,7 +102,7 @@ def _instance(index: int, random: Random) -> Instance:
     sizes = (MOE_NODES if moe else DENSE_NODES)[index % len(MOE_NODES if moe else DENSE_NODES)]
     workload = Workload(
         _model(index, random, moe),
-        random.choice((6, 8, 9, 12, 16)) if not moe else random.choice((6, 8, 12)),
+        random.choice((6, 8, 10, 12, 16)) if not moe else random.choice((6, 8, 12)),
         random.choice((128, 256, 512)),
         random.choice(PRECISIONS),
         int(random.random() < 0.15),
@@ -131,7 +135,7 @@ def _model(index: int, random: Random, moe: bool) -> ModelShape:
         experts = Experts(
             random.choice((2, 4, 8)),
             random.choice((1, 2)),
-            random.choice((256, 512)),
+            random.choice((256, 512, 1024)),
             shared=random.choice((0, 1)),
             dense_blocks=random.choice((0, 0, 1)),
         )
@@ -154,14 +158,14 @@ class _Type:
         self.name = name
         self.flops_s = random.uniform(0.5, 2.0) * 1e12
         self.launch_s = random.uniform(0.2, 1.0) * 1e-3
-        self.memory_share = random.choice((0.3, 0.45, 0.6, 0.9, 1.5, 4.0))
+        self.memory_share = random.choice((0.45, 0.55, 0.7, 0.9, 1.5, 4.0))
         self.inside = LinkCost(random.uniform(1, 4) * 1e-5, random.uniform(5, 40) * 1e9)
         self.nic_share = random.uniform(0.5, 2.0)
 
 
 def _profile(workload: Workload, types: tuple[_Type, ...], links: str, random: Random) -> Profile:
     sizes = random.choice(((1, 2), (1, 2), (2, 4), (1, 3)))
-    rate = {"fast": 10e9, "slow": 1e9, "slowest": 0.15e9}[links]
+    rate = {"fast": 5e9, "slow": 0.4e9, "slowest": 0.08e9}[links]
     network = LinkCost(2e-5, rate)
     layers, tiles, gpu_types, rings = {}, {}, {}, {}
     with_rings = random.random() < 0.4
