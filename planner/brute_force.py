@@ -303,6 +303,11 @@ class _Enumeration:
             for s in self._every_structure()
             for n in range(1, self._most_replicas(s) + 1)
         )
+        if short is None and not any_fits:
+            return (
+                f"the profile of {workload.model.name} has no micro-batch, of at most the batch, "
+                f"with all kinds of layers on one GPU type; profile more, or raise the batch"
+            )
         if any_fits or short is None:
             return (
                 f"all plans were enumerated and none trains exactly {workload.global_batch} "

@@ -15,6 +15,7 @@ from planner.placement import holders_by_layer
 from planner.plan import FilledTemplate, PlacedStage, Plan, Stage, faults
 from planner.profile import Profile
 from planner.request import PlanRequest
+from planner.workload import RECOMPUTATIONS
 
 
 def best_of_all(request: PlanRequest, profile: Profile) -> tuple[int, float] | None:
@@ -58,16 +59,18 @@ def _templates(request: PlanRequest, profile: Profile, most: int) -> Iterator[Fi
     types = request.composition.gpu_types
     sizes = sorted({b for kind in types for b in profile.micro_batches(kind)})
     degrees = sorted({tp for kind in types for tp in profile.tp_degrees(kind)})
+    asked: str = request.workload.recompute
+    hows = RECOMPUTATIONS if asked == "auto" else (asked,)
     tilings = [(1, 0)]
     if request.workload.model.experts is not None:
         tilings += list(product(range(1, most + 1), repeat=2))
     for depth in range(1, most + 1):
         for cuts in combinations(range(1, layers), depth - 1):
             split = [stop - start for start, stop in pairwise((0, *cuts, layers))]
-            for options in product(product(types, degrees, tilings), repeat=depth):
+            for options in product(product(types, degrees, hows, tilings), repeat=depth):
                 stages = tuple(
-                    Stage(kind, tp, count, request.workload.recompute, ep, etp)
-                    for (kind, tp, (ep, etp)), count in zip(options, split, strict=True)
+                    Stage(kind, tp, count, how, ep, etp)
+                    for (kind, tp, how, (ep, etp)), count in zip(options, split, strict=True)
                 )
                 gpus = sum(stage.tp for stage in stages)
                 # EP 1 with ETP = TP is the plain cut, and a stage without experts has no other

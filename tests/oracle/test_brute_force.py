@@ -22,7 +22,8 @@ def shrunk(instance: Instance, layers: int, batch: int, **gpus: int) -> PlanRequ
     asked = instance.request.workload
     model = replace(asked.model, layers=layers)
     if model.experts is not None:
-        model = replace(model, experts=replace(model.experts, dense_blocks=min(1, layers - 1)))
+        dense = min(model.experts.dense_blocks, layers - 1)
+        model = replace(model, experts=replace(model.experts, dense_blocks=dense))
     listed = (Node(name, f"type-{name[-1]}", count) for name, count in gpus.items())
     return replace(
         instance.request,
@@ -31,24 +32,56 @@ def shrunk(instance: Instance, layers: int, batch: int, **gpus: int) -> PlanRequ
     )
 
 
-@pytest.mark.parametrize("name", ["36-dense", "37-dense", "40-dense", "45-dense", "46-dense"])
+DENSE = ("37-dense", "40-dense", "61-dense")
+WITH_EXPERTS = tuple(f"{index:02d}-moe" for index in range(0, 24, 3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DENSE)
 @pytest.mark.parametrize("min_holders", [1, 2])
 def test_nothing_is_lost_by_what_is_cut_of_dense_plans(name, min_holders):
     instance = INSTANCES[name]
-    request = replace(shrunk(instance, 3, 6, one_a=2, two_a=1), min_holders=min_holders)
+    request = replace(shrunk(instance, 3, 5, one_a=2, two_a=1), min_holders=min_holders)
     assert_equal(request, instance.profile)
 
 
-@pytest.mark.parametrize("name", [f"{index:02d}-moe" for index in range(1, 9)])
-def test_nothing_is_lost_by_what_is_cut_of_plans_with_experts(name):
+@pytest.mark.parametrize("name", WITH_EXPERTS)
+def test_nothing_is_lost_by_what_is_cut_of_experts_on_one_node(name):
     instance = INSTANCES[name]
-    assert_equal(shrunk(instance, 2, 4, one_a=2), instance.profile)
+    assert_equal(shrunk(instance, 2, 4, one_a=2), roomy(instance.profile))
 
 
-@pytest.mark.parametrize("name", ["06-moe", "07-moe", "41-dense", "42-dense"])
+@pytest.mark.parametrize("name", WITH_EXPERTS)
+def test_nothing_is_lost_by_what_is_cut_of_experts_across_nodes(name):
+    instance = INSTANCES[name]
+    assert_equal(shrunk(instance, 2, 4, one_a=1, two_a=1), roomy(instance.profile))
+
+
+@pytest.mark.parametrize("name", ["06-moe", "07-moe", "41-dense", "42-dense", "47-dense"])
 def test_nothing_is_lost_by_what_is_cut_of_plans_of_two_types(name):
     instance = INSTANCES[name]
-    assert_equal(shrunk(instance, 2, 4, one_a=1, one_b=1), instance.profile)
+    assert_equal(shrunk(instance, 2, 4, one_a=1, one_b=1), roomy(instance.profile))
+
+
+@pytest.mark.parametrize("name", ["03-moe", "37-dense", "52-dense"])
+def test_nothing_is_lost_by_what_is_cut_of_recomputations(name):
+    instance = INSTANCES[name]
+    request = shrunk(instance, 2 if instance.is_moe else 3, 4, one_a=2)
+    object.__setattr__(request.workload, "recompute", "auto")  # each stage has its own
+    for scarce in (1, 2, 4):
+        types = {
+            n: replace(kind, memory_bytes=kind.memory_bytes // scarce)
+            for n, kind in instance.profile.types.items()
+        }
+        assert_equal(request, replace(instance.profile, types=types))
+
+
+def roomy(profile: Profile) -> Profile:
+    """The profile with twice the memory, as the shrunk compositions have fewer GPUs."""
+    types = {
+        n: replace(kind, memory_bytes=2 * kind.memory_bytes) for n, kind in profile.types.items()
+    }
+    return replace(profile, types=types)
 
 
 def assert_equal(request: PlanRequest, profile: Profile) -> None:
