@@ -208,7 +208,7 @@ class EveryFill:
             return None
         held = _slot(slot, stage, 1)
         dense, experts = slot_parameters(workload.model, held, stage.layers)
-        summed = 0 if self._allow_ep else dense + experts
+        summed = dense if self._allow_ep else dense + experts
         gradient_bytes = STATE_BYTES[workload.precision][1]
         stepped = stepped_parameters(workload, held, stage.layers)
         blocks = workload.model.kinds_of(run.start, run.stop).get("moe_block", 0)
