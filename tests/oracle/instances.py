@@ -25,6 +25,7 @@ from planner.workload import Workload
 
 SEED = 20260601
 COUNT = 100
+MAX_TEMPLATES = 4
 MOE = 35  # of them, the first ones
 LINKS = ("fast", "slow", "fast", "slowest")  # network, in turn
 PRECISIONS = ("fp16", "bf16", "fp32")
@@ -78,18 +79,48 @@ class Instance:
 
     @property
     def digest(self) -> str:
-        """Names every number of the problem, so that a committed answer knows its question."""
-        profile = self.profile
+        """Names every number of the problem, so that a committed answer knows its question.
+
+        Spelled out, so that a new field with a default changes no digest.
+        """
+        profile, workload = self.profile, self.request.workload
+        model = {key: value for key, value in workload.model.to_json().items() if value}
         rows = [
-            self.request.workload.to_json(),
-            self.request.composition.to_json(),
-            self.request.min_holders,
-            self.request.max_templates,
-            profile.digest,
-            sorted((list(key), repr(cost)) for key, cost in profile.tiles.items()),
+            sorted(model.items()),
+            (workload.global_batch, workload.sequence_length, workload.precision),
+            (workload.zero, workload.recompute, self.request.min_holders, MAX_TEMPLATES),
+            [(n.name, n.gpu_type, n.gpus, n.speed_factor) for n in self.request.composition.nodes],
+            sorted((key, _seconds(cost)) for key, cost in profile.layers.items()),
+            sorted((key, _seconds(cost)) for key, cost in profile.tiles.items()),
+            sorted((key, _link(link)) for key, link in profile.inside_links.items()),
+            sorted((key, _link(link)) for key, link in profile.nics.items()),
+            sorted(
+                (key, size, _link(link))
+                for key, rings in profile.rings.items()
+                for size, link in rings.items()
+            ),
+            [
+                (key, kind.usable_bytes, kind.optimizer_latency_s, kind.optimizer_s_per_parameter)
+                for key, kind in sorted(profile.types.items())
+            ],
         ]
-        text = json.dumps(rows, sort_keys=True)
-        return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+        return hashlib.blake2b(json.dumps(rows).encode(), digest_size=6).hexdigest()
+
+
+def _seconds(cost: LayerCost) -> tuple[float, ...]:
+    return (
+        cost.forward_s,
+        cost.backward_s,
+        cost.tp_communication_s,
+        cost.activation_bytes,
+        cost.attention_s,
+        cost.attention_bytes,
+        cost.input_bytes,
+    )
+
+
+def _link(link: LinkCost) -> tuple[float, float]:
+    return link.latency_s, link.bandwidth_bytes_per_s
 
 
 def instances() -> tuple[Instance, ...]:
@@ -124,6 +155,7 @@ def _instance(index: int, random: Random) -> Instance:
         Composition(tuple(nodes)),
         min_holders=2 if random.random() < 0.2 else 1,
         budget_evaluations=3000,
+        max_templates=MAX_TEMPLATES,
     )
     return Instance(f"{index:02d}-{'moe' if moe else 'dense'}", request, profile)
 
