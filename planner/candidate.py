@@ -17,6 +17,8 @@ from planner.plan import FilledTemplate, Plan, Stage, faults
 from planner.profile import Profile
 from planner.workload import Workload
 
+BOTH_WAYS_GPUS = 64  # on more, only expert parallelism is worth a second placement
+
 Recipe = tuple[tuple[Structure, int, Filling], ...]  # templates: stages, n, and their filling
 
 
@@ -64,7 +66,8 @@ class Judge:
         templates = _filled(recipe, shares, workload.recompute)
         found = None
         tiled = any(stage.is_tiled for template in templates for stage in template.stages)
-        for by_stage in (False, True) if tiled else (False,):
+        is_small = self.composition.gpus <= BOTH_WAYS_GPUS
+        for by_stage in (False, True) if tiled or is_small else (False,):
             where = place(
                 workload.model,
                 templates,
