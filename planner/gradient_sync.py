@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
+from types import MappingProxyType
 
 from planner.memory import STATE_BYTES, StageSlot, slot_parameters
 from planner.model_shape import ModelShape
@@ -21,6 +23,12 @@ from planner.tensors import expert_numel, layer_tensors
 from planner.workload import Workload
 
 Messages = dict[tuple[int, ...], int]  # {(a holder, another, ...): bytes}
+NO_NICS: Mapping[str, float] = MappingProxyType({})  # no node states its network card
+
+
+def slowest_nic(nics: Mapping[str, float], nodes: Iterable[str]) -> float | None:
+    """Bytes per second of the slowest network card that one of these nodes states, if any does."""
+    return min((nics[node] for node in nodes if node in nics), default=None) if nics else None
 
 
 def sync_messages(
@@ -96,13 +104,24 @@ def _expert_messages(model: ModelShape, ranks: RankMap, gradient_bytes: int) -> 
     return dict(messages)
 
 
-def sync_seconds(workload: Workload, ranks: RankMap, profile: Profile) -> tuple[float, ...]:
+def sync_seconds(
+    workload: Workload,
+    ranks: RankMap,
+    profile: Profile,
+    nics: Mapping[str, float] = NO_NICS,
+) -> tuple[float, ...]:
     """Gradient synchronisation of each rank, in rank order, in seconds.
 
     A message takes 2 (R-1)/R of its bytes at the rate of the slowest holder, plus the latency.
     Ranks of one node that sync with other nodes share its NIC; inside a node they use its links.
     Where the profile knows the rings of a node, holders of the same pieces on it count once: NCCL's
     ring enters and leaves a node once, however many members it has there.
+
+    Args:
+        workload: model and precision.
+        ranks: of the plan.
+        profile: supplies the links.
+        nics: bytes per second of the network card of the nodes that state one.
     """
     pipelines = len(ranks.pipelines)
     if pipelines == 1:
@@ -125,7 +144,8 @@ def sync_seconds(workload: Workload, ranks: RankMap, profile: Profile) -> tuple[
         types = {ranks.seats[rank].gpu_type for rank in owners}
         if len(nodes[owners]) > 1:
             busiest = max(sharing[name] for name in nodes[owners])
-            link: LinkCost = profile.between_nodes(*types).shared_by(busiest)
+            nic = profile.between_nodes(*types).at_most(slowest_nic(nics, nodes[owners]))
+            link: LinkCost = nic.shared_by(busiest)
         else:
             link = profile.inside_ring(next(iter(types)), len(owners))
         taken_s = link.seconds(2 * (len(owners) - 1) / len(owners) * num_bytes)

@@ -25,7 +25,7 @@ from planner.neighbourhood import canonical, neighbour, options, packs, structur
 from planner.placement import holders_by_layer, place, room_of
 from planner.plan import FilledTemplate, Plan, Stage, faults
 from planner.profile import Profile
-from planner.request import PlanAnswer, PlanRequest, SearchStage
+from planner.request import DEFAULT_EVALUATIONS, PlanAnswer, PlanRequest, SearchStage
 from planner.simulation import simulate_price
 
 __all__ = ["PlanAnswer", "PlanRequest", "search"]
@@ -67,6 +67,7 @@ class _Search:
         profile.require(request.workload)
         self._started_s = time.perf_counter()
         self._request = request
+        self._budget = request.budget_evaluations or DEFAULT_EVALUATIONS
         self._profile = profile
         known = tuple(n for n in request.composition.nodes if n.gpu_type in profile.types)
         self._composition = replace(request.composition, nodes=known)
@@ -209,7 +210,7 @@ class _Search:
 
     def _enumerate(self) -> list[Structure]:
         """Every start template alone, with every number of replicas; returns those that work."""
-        limit = ENUMERATE_SHARE * self._request.budget_evaluations
+        limit = ENUMERATE_SHARE * self._budget
         batch = self._request.workload.global_batch
         pool = []
         for structure in structures(self._choices, self._request.deepest, self._room):
@@ -241,7 +242,7 @@ class _Search:
             return -samples / sum(tp for _, tp in structure), structure
 
         kept = [s for rows in by_demand.values() for s in sorted(rows, key=worth)[:PER_DEMAND]]
-        limit = COMBINE_SHARE * self._request.budget_evaluations
+        limit = COMBINE_SHARE * self._budget
         for counts in self._bags(sorted(kept, key=worth), 0, ()):
             if self._over(limit):
                 return
@@ -270,7 +271,7 @@ class _Search:
         if self._request.current is not None:
             starts.append(_counts(self._request.current))
         stale = 0
-        while stale < STALE and not self._over(self._request.budget_evaluations):
+        while stale < STALE and not self._over(self._budget):
             start = starts[random.randrange(len(starts))]
             step = neighbour(start, self._choices, pool, self._request.deepest, random)
             for _ in range(random.randrange(3)):

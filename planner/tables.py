@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, fields
 
-from planner.cost import Price, ReplicaPrice
+from planner.cost import Price
 from planner.memory import StageMemory
-from planner.plan import Plan, Stage
+from planner.plan import FilledTemplate, Plan, Stage
+from planner.plan_diff import PlanDiff
+from planner.prices import money_per_sample, plan_price
 from planner.profile import Profile
+from planner.request import BoundAnswer, PlanAnswer, PlanRequest
 
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -53,10 +56,78 @@ def plan_table(plan: Plan, price: Price) -> str:
     return aligned(head, rows)
 
 
+def answer_sentences(answer: PlanAnswer, request: PlanRequest, profile: Profile) -> str:
+    """What an answer says besides its plan, a sentence a line."""
+    lines = [
+        f"{answer.throughput_samples_s:.1f} samples/s, iteration "
+        f"{answer.price.iteration_s * 1e3:.0f} ms (simulated {answer.simulation_s * 1e3:.0f} ms), "
+        f"{answer.plan.gpus} of {request.composition.gpus} GPUs, every piece on at least "
+        f"{answer.holders_min} node(s), profile {profile.origin}, links {profile.link_origin}"
+    ]
+    per_hour = plan_price(answer.plan, request.composition)
+    per_sample = money_per_sample(answer.plan, answer.price, request.composition)
+    if per_hour is not None and per_sample is not None:
+        lines.append(
+            f"its {len(answer.plan.nodes)} nodes cost {per_hour:.2f} an hour, a million samples "
+            f"{per_sample * 1e6:.2f}"
+        )
+    if answer.bytes_to_move is not None:
+        lines.append(f"{answer.bytes_to_move:,} bytes move from the current plan")
+    if answer.bound is not None:
+        lines.append(_bound(answer.bound))
+    lines += [
+        f"one more node of {gain.gpus} {gain.gpu_type} adds {gain.gain_samples_s:.1f} samples/s"
+        for gain in answer.marginal
+    ]
+    way = ", ".join(
+        f"{stage.method} {stage.throughput_samples_s:.1f} ({stage.evaluations} plans)"
+        for stage in answer.stages_of_search
+    )
+    lines.append(f"found in {answer.planning_s * 1e3:.0f} ms: {way}")
+    return "\n".join([*lines, *(f"note: {note}" for note in answer.notes)])
+
+
+def _bound(bound: BoundAnswer) -> str:
+    assumed = ", ".join(bound.bound_assumes)
+    if bound.bound_samples_s is None or bound.gap_percent is None:
+        return f"no bound: {assumed}"
+    return (
+        f"no plan exceeds {bound.bound_samples_s:.1f} samples/s; this one is "
+        f"{bound.gap_percent:.1f} % below (assuming {assumed})"
+    )
+
+
+def diff_table(diff: PlanDiff) -> str:
+    """What changes between two plans, template by template, then the bytes by node pair."""
+    rows = [
+        (row.fate, _template(row.before), "->" if row.fate == "changed" else "", _template(after))
+        for row in diff.templates
+        for after in [None if row.fate == "kept" else row.after]
+    ]
+    text = [f"from {diff.before} to {diff.after}"]
+    if diff.throughputs is not None:
+        one, other = diff.throughputs
+        text[0] += f": {one:.1f} -> {other:.1f} samples/s ({other / one - 1:+.1%})"
+    text += ["", aligned(("", "from", "", "to"), rows), ""]
+    if not diff.moves:
+        return "\n".join([*text, "no byte moves"])
+    pairs = sorted(diff.moves.items(), key=lambda move: (-move[1], move[0]))
+    table = aligned(("from node", "to node", "MB"), [(*p, f"{n / 1e6:,.1f}") for p, n in pairs])
+    return "\n".join([*text, table, f"{diff.bytes_to_move:,} bytes move in all"])
+
+
+def _template(template: FilledTemplate | None) -> str:
+    if template is None:
+        return ""
+    stages = " > ".join(_stage(stage) for stage in template.stages)
+    share = f"{template.micro_batch} x {_counts(template.micro_batches)}"
+    return f"{template.replicas} x [{stages}] {share}"
+
+
 def price_table(plan: Plan, price: Price) -> str:
     """What each stage does for one micro-batch; replicas that cost the same share their rows."""
     rows = []
-    for replica, alike in _distinct(price):
+    for replica, alike in price.distinct:
         template = plan.templates[replica.template]
         for s, (stage, priced) in enumerate(zip(template.stages, replica.stages, strict=True)):
             work = priced.work
@@ -81,7 +152,7 @@ def memory_table(plan: Plan, price: Price, profile: Profile) -> str:
     """What one GPU of each stage holds, by kind."""
     unit, scale = _unit(price)
     rows = []
-    for replica, _ in _distinct(price):
+    for replica, _ in price.distinct:
         template = plan.templates[replica.template]
         for s, (stage, priced) in enumerate(zip(template.stages, replica.stages, strict=True)):
             usable = profile.gpu_type(stage.gpu_type).usable_bytes
@@ -111,15 +182,6 @@ def price_sentence(price: Price, simulated_s: float, profile: Profile, *, placed
 def _unit(price: Price) -> tuple[str, float]:
     """The unit that suits the memory of a plan, and its bytes."""
     return ("GB", 1e9) if price.peak_memory_bytes >= 1e9 else ("MB", 1e6)
-
-
-def _distinct(price: Price) -> list[tuple[ReplicaPrice, int]]:
-    """The first of each kind of replica, with how many are like it."""
-    kinds: dict[tuple[object, ...], list[ReplicaPrice]] = {}
-    for replica in price.replicas:
-        key = (replica.template, replica.micro_batches, replica.stages)
-        kinds.setdefault(key, []).append(replica)
-    return [(alike[0], len(alike)) for alike in kinds.values()]
 
 
 def _stage(stage: Stage) -> str:

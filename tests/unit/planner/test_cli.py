@@ -64,12 +64,20 @@ def test_a_nodes_file_says_the_same_as_text(tmp_path):
     assert again["digest"] == answer()["digest"]
 
 
-def test_a_node_can_be_left_out_and_the_current_plan_named(tmp_path):
+def test_a_node_can_be_left_out_and_the_others_keep_what_they_hold(tmp_path):
     path = tmp_path / "current.json"
     path.write_text(json.dumps(answer()))
-    rest = answer(f"{FIVE} --exclude demo-fast-1 --current {path}")
-    assert {row["node"] for row in rest["placement"]} == {"demo-fast-0"}
-    assert rest["bytes_to_move"] > 0
+    rest = answer(f"{FIVE} --exclude demo-fast-0 --current {path}")
+    assert {row["node"] for row in rest["placement"]} == {"demo-fast-1"}
+    assert rest["bytes_to_move"] == 0
+
+
+def test_the_answer_is_never_slower_than_the_current_plan_and_says_what_moves(tmp_path):
+    path = tmp_path / "current.json"
+    path.write_text(json.dumps(answer("--composition demo-fast=1x2")))
+    grown = answer(f"--composition demo-fast=1x2+1x3 --current {path}")
+    assert grown["throughput_samples_s"] >= json.loads(path.read_text())["throughput_samples_s"]
+    assert grown["bytes_to_move"] > 0
 
 
 def test_a_plan_can_be_priced_on_another_composition(tmp_path):
