@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -201,8 +202,12 @@ def find_profile(
         stated = (profile.sequence_length, profile.precision, profile.sequence_parallel)
         asked = (workload.sequence_length, workload.precision, workload.sequence_parallel)
         made = off_grid and profile.origin == "modelled" and set(profile.types) <= set(HARDWARE)
-        if directory is not None or "demo-fast" in profile.types or (stated == asked and not made):
+        if directory is not None or "demo-fast" in profile.types:
             return profile
+        if stated == asked and not made:
+            # files hold no tilings: there is one for every way to spread the experts
+            tiles = _generated(model, *asked).tiles if model.experts else profile.tiles
+            return replace(profile, tiles=tiles)
     return _generated(
         model, workload.sequence_length, workload.precision, workload.sequence_parallel
     )
