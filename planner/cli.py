@@ -156,7 +156,7 @@ def plan(
         raise InvalidComposition(
             "nobody says which GPUs there are; give --composition TYPE=NODESxGPUS or --nodes FILE"
         )
-    request = _request(_without(composition, exclude), wishes)
+    request = request_of(_without(composition, exclude), wishes)
     profile = find_profile(request.workload, profiles)
     found = answer_of(request, profile)
     if picture is not None:
@@ -196,7 +196,7 @@ def _without(composition: Composition, exclude: tuple[str, ...]) -> Composition:
     return composition.without(exclude)
 
 
-def _request(composition: Composition, wishes: dict[str, Any]) -> PlanRequest:
+def request_of(composition: Composition, wishes: dict[str, Any]) -> PlanRequest:
     """What the options ask, of these nodes.
 
     Raises:
