@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from planner.api import plan as plan
     from planner.composition import Composition as Composition
     from planner.composition import Node as Node
+    from planner.errors import HeddleError as HeddleError
     from planner.generator import find_profile as find_profile
     from planner.models import find_model as find_model
     from planner.request import PlanAnswer as PlanAnswer
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Composition": "composition",
+    "HeddleError": "errors",
     "Node": "composition",
     "PlanAnswer": "request",
     "PlanRequest": "request",

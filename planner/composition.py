@@ -21,6 +21,9 @@ from planner.errors import InvalidComposition
 _GROUP = re.compile(r"^(?P<nodes>\d+)x(?P<gpus>\d+)$")
 _NODE_KEYS = ("name", "type", "gpus", "link_domain", "speed_factor", "price", "nic_gbit_s")
 _BYTES_PER_GBIT = 1e9 / 8
+# Beyond these somebody has mistyped, and a search would take for ever.
+MOST_NODES = 100_000
+MOST_GPUS = 1024  # of one node
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,6 +52,10 @@ class Node:
         if self.gpus < 1:
             raise InvalidComposition(
                 f"node {self.name!r} has {self.gpus} GPUs; give at least 1, or leave the node out"
+            )
+        if self.gpus > MOST_GPUS:
+            raise InvalidComposition(
+                f"node {self.name!r} has {self.gpus} GPUs; a node has at most {MOST_GPUS}"
             )
         if not self.speed_factor > 0:
             raise InvalidComposition(
@@ -175,6 +182,10 @@ class Composition:
                         f"{part!r} has {match['nodes']} nodes of {match['gpus']} GPUs; give at "
                         f"least 1 of each, or leave it out"
                     )
+                if found.total() + int(match["nodes"]) > MOST_NODES:
+                    raise InvalidComposition(
+                        f"{part!r} makes more than {MOST_NODES:,} nodes; give fewer"
+                    )
                 for _ in range(int(match["nodes"])):
                     name = f"{gpu_type}-{found[gpu_type]}"
                     nodes.append(Node(name, gpu_type, int(match["gpus"])))
@@ -198,20 +209,27 @@ def _node(row: object, index: int) -> Node:
             raise InvalidComposition(
                 f"node {index + 1} has {key} {row.get(key)!r}; it must be a {kind.__name__}"
             )
-    for key in ("speed_factor", "price", "nic_gbit_s"):
-        number = row.get(key, 1.0)
-        if not isinstance(number, int | float) or isinstance(number, bool):
-            raise InvalidComposition(
-                f"node {index + 1} has {key} {number!r}; it must be a number above 0"
-            )
-    price, gbit_s = row.get("price"), row.get("nic_gbit_s")
+    price, gbit_s = _number(row, "price", index), _number(row, "nic_gbit_s", index)
     return Node(
         row["name"],
         row["type"],
         row["gpus"],
         str(row.get("link_domain", "default")),
-        float(row.get("speed_factor", 1.0)),
-        None if price is None else float(price),
+        1.0 if "speed_factor" not in row else _number(row, "speed_factor", index) or 0.0,
+        price,
         # whole bytes, so that a node is the same after it was written and read
         None if gbit_s is None else float(round(gbit_s * _BYTES_PER_GBIT)),
     )
+
+
+def _number(row: Mapping[Any, Any], key: str, index: int) -> float | None:
+    """A finite number of a row, None if the row does not have it."""
+    if key not in row:
+        return None
+    number = row[key]
+    usable = isinstance(number, int | float) and not isinstance(number, bool)
+    if not usable or not -1e15 < number < 1e15:
+        raise InvalidComposition(
+            f"node {index + 1} has {key} {number!r}; it must be a number above 0"
+        )
+    return float(number)

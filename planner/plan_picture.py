@@ -22,7 +22,7 @@ from planner.simulation import TimelineEntry, simulate_replica
 MOST_PANELS = 12
 ALIKE = 0.02  # replicas of a template that differ by less share a panel
 WIDTH, ROW, BAR = 1280, 22, 14
-LABEL, LANE, LANE_WIDTH = 24, 216, 724
+LABEL, LANE, LANE_WIDTH = 24, 240, 700
 PACE, BUSY, MEMORY, COLUMN = 962, 1056, 1130, 76
 TOP, GAP = 96, 54  # above the first panel; above each panel, for its heading
 FINE = 10  # lanes are drawn in tenths of a pixel

@@ -16,6 +16,8 @@ from planner.prices import money_per_sample, plan_price
 from planner.profile import Profile
 from planner.request import BoundAnswer, PlanAnswer, PlanRequest
 
+FEW = 4  # places, or shares of the batch, that a table lists one by one
+
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as their widest cell, the last one open."""
@@ -49,7 +51,7 @@ def plan_table(plan: Plan, price: Price) -> str:
                     f"{stage.layers}",
                     f"{priced.stages[s].time_s * 1e3:.1f}",
                     f"{priced.stages[s].peak_memory_bytes / scale:.2f}",
-                    " ".join(where),
+                    _first(where),
                 )
             )
     head = ("template", "n", "b x M", "GPU type", "TP", "layers", "stage ms", f"peak {unit}", "on")
@@ -195,4 +197,14 @@ def _ms(seconds: float) -> str:
 
 
 def _counts(values: tuple[int, ...]) -> str:
-    return str(values[0]) if len(set(values)) == 1 else ",".join(map(str, values))
+    """One number if all are equal, else all of a few, or from the least to the most."""
+    if len(set(values)) == 1:
+        return str(values[0])
+    return ",".join(map(str, values)) if len(values) <= FEW else f"{min(values)}-{max(values)}"
+
+
+def _first(places: list[str]) -> str:
+    """All of a few places, else the first of them and how many more there are."""
+    if len(places) <= FEW:
+        return " ".join(places)
+    return f"{' '.join(places[: FEW - 1])} and {len(places) - FEW + 1} more"

@@ -72,7 +72,19 @@ def test_nodes_can_be_found_and_left_out():
 
 
 @pytest.mark.parametrize(
-    "text", ["h100", "h100=8", "=1x8", "h100=1x8+", "h100=ax8", "h100=1x0", "h100=0x8", "h100=-1x8"]
+    "text",
+    [
+        "h100",
+        "h100=8",
+        "=1x8",
+        "h100=1x8+",
+        "h100=ax8",
+        "h100=1x0",
+        "h100=0x8",
+        "h100=-1x8",
+        "h100=999999999x8",
+        "h100=1x99999",
+    ],
 )
 def test_text_that_does_not_read_so_is_refused(text):
     with pytest.raises(InvalidComposition):
@@ -96,6 +108,9 @@ def test_text_that_does_not_read_so_is_refused(text):
         ([{"name": "a", "type": "h100", "gpus": 1, "price": True}], "price True"),
         ([{"name": "a", "type": "h100", "gpus": 1, "nic_gbit_s": 0}], "nic_gbit_s must be above 0"),
         ([{"name": "a", "type": "h100", "gpus": 1, "nic_gbit_s": ".inf"}], "must be a number"),
+        ([{"name": "a", "type": "h100", "gpus": 1, "nic_gbit_s": float("inf")}], "a number above"),
+        ([{"name": "a", "type": "h100", "gpus": 1, "price": float("nan")}], "a number above 0"),
+        ([{"name": "a", "type": "h100", "gpus": 1, "price": None}], "price None; it must be"),
         ([{"name": "a", "type": "h100", "gpus": 1}] * 2, "appears twice"),
     ],
 )

@@ -43,6 +43,14 @@ def test_replicas_that_cost_the_same_share_their_rows():
     assert "2 x 3" in rows[1]
 
 
+def test_a_table_of_many_replicas_stays_readable():
+    plan = on_one_node(template("1x6", 2, (3, 3, 3, 2, 2, 2)))
+    priced = price(plan, workload(30), nodes("fast-0:6"), demo_profile())
+    row = plan_table(plan, priced).splitlines()[1]
+    assert "2 x 2-3" in row
+    assert row.endswith("fast-0:0 fast-0:1 fast-0:2 and 3 more")
+
+
 def test_a_sentence_says_which_numbers_are_modelled_and_how_edges_count():
     plan = on_one_node(template("1x6", 2, (6,)))
     priced = price(plan, workload(12), nodes("fast-0:1"), demo_profile())
