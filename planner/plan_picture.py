@@ -4,7 +4,7 @@ One panel per kind of replica, one row per stage; the stage that sets the pace o
 the replica that sets the pace of the plan, are marked red.
 Invariants: every bar is an instruction of the simulation; equal ones in a row become one dashed
 line and those thinner than a quarter of a pixel are left out, so that a picture stays small however
-many micro-batches run.  Replicas that only their links tell apart share the panel of the slowest.
+many micro-batches run.  Replicas of a template that take about as long share a panel.
 """
 
 from __future__ import annotations
@@ -56,27 +56,37 @@ STYLE = (
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Replicas that share a panel: the slowest, how many, and by how much they differ."""
+    """Replicas of a template that share a panel, and the slowest of them, which is drawn."""
 
     slowest: ReplicaPrice
-    number: int
-    spread: float
+    alike: tuple[ReplicaPrice, ...]
+
+    def __str__(self) -> str:
+        seconds = [replica.pipeline_s for replica in self.alike]
+        spread = max(seconds) / min(seconds) - 1
+        equal = "" if spread == 0 else f", alike within {spread:.1%}"
+        return _count(len(self.alike), "replica") + equal
+
+    @property
+    def rounds(self) -> str:
+        """How many micro-batches they run."""
+        least, most = (f(r.micro_batches for r in self.alike) for f in (min, max))
+        return _count(most, "micro-batch") if least == most else f"{least} to {most} micro-batches"
 
 
 def _kinds(price: Price) -> list[_Kind]:
-    """Replicas of one template and M are one kind if only their links differ a little."""
-    found: dict[tuple[int, int, int], list[ReplicaPrice]] = {}
+    """Replicas of one template are one kind if they take about as long."""
+    found: dict[tuple[int, int], list[ReplicaPrice]] = {}
     for replica, number in price.distinct:
         for index in count():
-            alike = found.setdefault((replica.template, replica.micro_batches, index), [])
+            alike = found.setdefault((replica.template, index), [])
             seconds = [replica.pipeline_s, *(other.pipeline_s for other in alike)]
             if max(seconds) <= min(seconds) * (1 + ALIKE):
                 alike += [replica] * number
                 break
     return [
-        _Kind(slowest, len(alike), slowest.pipeline_s / min(r.pipeline_s for r in alike) - 1)
+        _Kind(max(alike, key=lambda replica: replica.pipeline_s), tuple(alike))
         for alike in found.values()
-        for slowest in [max(alike, key=lambda replica: replica.pipeline_s)]
     ]
 
 
@@ -169,12 +179,10 @@ class _Drawing:
         template = self._plan.templates[replica.template]
         top, height = y + GAP - 12, ROW * len(replica.stages)
         end_s = max(entry.end_s for entry in entries)
-        equal = "" if kind.spread == 0 else f", alike within {kind.spread:.1%}"
         slowest = '<tspan class="r" dx="10">the slowest</tspan>' if sets_the_pace else ""
         yield (
             f'<text x="{LABEL}" y="{top - 24}"><tspan class="b">template {replica.template}</tspan>'
-            f'<tspan dx="10">{_count(kind.number, "replica")}{equal}</tspan>'
-            f'<tspan class="g" dx="10">{_count(replica.micro_batches, "micro-batch")} of '
+            f'<tspan dx="10">{kind}</tspan><tspan class="g" dx="10">{kind.rounds} of '
             f"{template.micro_batch}, done after {_seconds(end_s)}</tspan>"
             f"{slowest}</text>"
         )
@@ -269,14 +277,15 @@ class _Drawing:
         yield _text(BUSY, y + 14, f"{replica.micro_batches * work_s / self._step_s:.0%}")
         usable = self._profile.gpu_type(stage.gpu_type).usable_bytes
         full = priced.peak_memory_bytes / usable
+        held_by = self._colours[stage.gpu_type] if full <= 1 else RED
         yield (
             f'<rect x="{MEMORY}" y="{y + 17}" width="{COLUMN}" height="2.5" fill="#e4e7eb"/>'
             f'<rect x="{MEMORY}" y="{y + 17}" width="{COLUMN * min(1.0, full):.1f}" height="2.5" '
-            f'fill="{self._colours[stage.gpu_type]}"/>'
+            f'fill="{held_by}"/>'
         )
         unit, size = ("GB", 1e9) if usable >= 1e9 else ("MB", 1e6)
         held = f"{priced.peak_memory_bytes / size:.3g} of {usable / size:.3g} {unit}"
-        yield _text(MEMORY, y + 14, held)
+        yield _text(MEMORY, y + 14, held, "" if full <= 1 else "r")
 
 
 def _bars(kind: str, spans: Sequence[tuple[float, float]]) -> Iterator[str]:

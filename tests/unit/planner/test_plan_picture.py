@@ -57,6 +57,12 @@ def test_the_slowest_stage_and_the_slowest_replica_are_marked():
     assert any(r.get("fill") == TINT for r in picture.iter(f"{SVG}rect"))
 
 
+def test_memory_that_does_not_suffice_is_red():
+    _, picture = drawn(template("1x6", 16, (2,)), batch=32)
+    over = [t for t in picture.iter(f"{SVG}text") if " of 6.5 MB" in "".join(t.itertext())]
+    assert [t.get("class") for t in over] == ["r"]
+
+
 def test_bars_are_the_instructions_of_the_simulation():
     """One stage: forward and backward of two micro-batches, end to end, numbered."""
     priced, picture = drawn(template("1x6", 2, (2,)), batch=4)
@@ -80,11 +86,11 @@ def test_bars_are_the_instructions_of_the_simulation():
 
 
 def big() -> tuple[Plan, Price, object]:
-    """384 GPUs: 24 replicas of eight stages, hundreds of micro-batches."""
-    asked = Workload(find_model("llama3-8b"), 24 * 400, 2048, "fp16")
+    """576 GPUs: 36 replicas of eight stages, hundreds of micro-batches."""
+    asked = Workload(find_model("llama3-8b"), 12 * 801 + 12 * 300, 2048, "fp16")
     stages = tuple(Stage("h100", 2, 4) for _ in range(8))
-    filled = FilledTemplate(stages, 1, (401,) * 12 + (399,) * 12)
-    composition = Composition.from_text("h100=96x4")
+    filled = FilledTemplate(stages, 1, (401, 400) * 12 + (300,) * 12)
+    composition = Composition.from_text("h100=144x4")
     where = place(asked.model, (filled,), composition)
     assert where is not None
     plan, profile = Plan((filled,), where), find_profile(asked)
@@ -95,9 +101,10 @@ def test_a_picture_of_hundreds_of_gpus_stays_small():
     plan, priced, profile = big()
     svg = plan_svg(plan, priced, profile)
     panels = svg.count("template 0")
-    assert panels == 2  # replicas with 401 micro-batches, and those with 399
+    assert panels == 2  # replicas with about 400 micro-batches, and those with 300
     assert len(svg) < 12_000 * panels
-    assert "12 replicas" in svg
+    assert "24 replicas, alike within 0.2%" in svg
+    assert "400 to 401 micro-batches of 1" in svg
 
 
 def test_no_bar_leaves_the_lane():
