@@ -166,11 +166,16 @@ def edge_link(
     """
     if placed and left.node == right.node:
         return profile.inside_node(left.gpu_type)
-    link = profile.between_nodes(left.gpu_type, right.gpu_type)
-    link = link.at_most(slowest_nic(nics, (left.node, right.node)))
     if not profile.rings or busy is None:
-        return link
-    return link.shared_by(max(1.0, *(busy[seat.node] / seat.tp for seat in (left, right))))
+        link = profile.between_nodes(left.gpu_type, right.gpu_type)
+        return link.at_most(slowest_nic(nics, (left.node, right.node)))
+    shares = (
+        profile.between_nodes(seat.gpu_type)
+        .at_most(nics.get(seat.node))
+        .shared_by(max(1.0, busy[seat.node] / seat.tp))
+        for seat in (left, right)
+    )
+    return min(shares, key=lambda share: share.bandwidth_bytes_per_s)
 
 
 def pipeline_prices(

@@ -113,7 +113,8 @@ def sync_seconds(
     """Gradient synchronisation of each rank, in rank order, in seconds.
 
     A message takes 2 (R-1)/R of its bytes at the rate of the slowest holder, plus the latency.
-    Ranks of one node that sync with other nodes share its NIC; inside a node they use its links.
+    Ranks of one node that sync with other nodes share its NIC, so a holder has a share of it;
+    inside a node they use its links.
     Where the profile knows the rings of a node, holders of the same pieces on it count once: NCCL's
     ring enters and leaves a node once, however many members it has there.
 
@@ -139,13 +140,18 @@ def sync_seconds(
         if profile.rings
         else Counter(node[rank] for rank in {rank for owners in crossing for rank in owners})
     )
+    nic: dict[str, LinkCost] = {
+        seat.node: profile.between_nodes(seat.gpu_type).at_most(nics.get(seat.node))
+        for seat in ranks.seats
+    }
     seconds = [0.0] * len(node)
     for owners, num_bytes in messages.items():
         types = {ranks.seats[rank].gpu_type for rank in owners}
         if len(nodes[owners]) > 1:
-            busiest = max(sharing[name] for name in nodes[owners])
-            nic = profile.between_nodes(*types).at_most(slowest_nic(nics, nodes[owners]))
-            link: LinkCost = nic.shared_by(busiest)
+            link = min(
+                (nic[name].shared_by(sharing[name]) for name in sorted(nodes[owners])),
+                key=lambda share: share.bandwidth_bytes_per_s,
+            )
         else:
             link = profile.inside_ring(next(iter(types)), len(owners))
         taken_s = link.seconds(2 * (len(owners) - 1) / len(owners) * num_bytes)

@@ -149,14 +149,16 @@ def _by_replica(
     chosen: dict[Slot, str] = {}
 
     def best(room: list[Node], gpus: int, layers: range, tp: int, previous: str | None) -> str:
+        wanted = min(gpus, max(node.gpus for node in room))
+
         def rank(node: Node) -> tuple[object, ...]:
             free = nodes.free[node.name]
             return (
                 nodes.copies(node.name, layers) if min_holders > 1 else 0,
                 node.name != previous,
                 -held.kept(node.name, layers, tp, gpus) if held else 0,
-                free != gpus,
-                free,
+                free < wanted,
+                abs(free - wanted),
                 -node.speed_factor,
                 node.name,
             )
@@ -180,10 +182,20 @@ def _by_replica(
             if not room:
                 return None
             layers = range(cuts[s], cuts[s + 1])
-            previous = best(room, stage.tp, layers, stage.tp, previous)
+            previous = best(room, _run_gpus(template, s), layers, stage.tp, previous)
             nodes.take(previous, stage.tp, layers)
             chosen[t, r, s] = previous
     return chosen
+
+
+def _run_gpus(template: FilledTemplate, first: int) -> int:
+    """GPUs of a stage and of those behind it that are of the same type without a break."""
+    gpus = 0
+    for stage in template.stages[first:]:
+        if stage.gpu_type != template.stages[first].gpu_type:
+            break
+        gpus += stage.tp
+    return gpus
 
 
 def _largest_first(

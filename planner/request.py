@@ -6,6 +6,7 @@ not do (`notes`).  JSON keys are those of `heddle plan --output json`.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -63,6 +64,11 @@ class PlanRequest:
     allow_ep: bool = True
     wants_bound: bool = False
     wants_marginal: bool = False
+
+    @property
+    def most_evaluations(self) -> int:
+        """The most plans that may be priced."""
+        return sys.maxsize if self.budget_evaluations is None else self.budget_evaluations
 
     @property
     def deepest(self) -> int:

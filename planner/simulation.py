@@ -68,6 +68,23 @@ def simulate_price(priced: Price) -> Simulation:
     )
 
 
+def simulated_seconds(priced: Price) -> float:
+    """`simulate_price(priced).step_s`, with replicas that are alike played once."""
+    alike = {
+        (
+            replica.micro_batches,
+            tuple(
+                (s.forward_s, s.backward_s, s.to_previous_s, s.to_next_s) for s in replica.stages
+            ),
+        ): replica
+        for replica in priced.replicas
+    }
+    last_s = max(
+        max(entry.end_s for entry in simulate_replica(replica)) for replica in alike.values()
+    )
+    return last_s + priced.sync_s + priced.optimizer_s
+
+
 def simulate_replica(replica: ReplicaPrice) -> list[TimelineEntry]:
     """Play the micro-batches of one replica."""
     depth = len(replica.stages)

@@ -1,0 +1,270 @@
+"""Every way to fill one template that some plan could want: micro-batch, blocks and variants.
+
+Invariant: a filling fits in memory with up to `most` micro-batches in a replica.
+Source: Heddle, section 5.3 (fill).   Legend: F fillings, D stages.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.kernel.general_split import general_splits
+from planner.kernel.jit import jit
+from planner.kernel.linear_split import linear_splits
+from planner.kernel.stage import block_cap, fixed_seconds
+from planner.kernel.tables import MAX_DEPTH, MAX_FILLINGS, Floats, Ints, Tables
+
+PER_SIZE = 8  # splits of one micro-batch size
+
+
+class Fillings(NamedTuple):
+    """The fillings of one template; the first `count[0]` rows hold.
+
+    Attributes:
+        count: [1] their number.
+        size: [F] index of the micro-batch size.
+        tau_s: [F] bottleneck.
+        sum_s: [F] sum over stages.
+        most: [F] the largest M that memory allows.
+        blocks: [F, D] blocks of each stage.
+    """
+
+    count: Ints
+    size: Ints
+    tau_s: Floats
+    sum_s: Floats
+    most: Ints
+    blocks: Ints
+
+
+class Bench(NamedTuple):
+    """Arrays that the fill works in, made once."""
+
+    block_s: Floats
+    fixed_s: Floats
+    caps: Ints
+    order: Ints
+    trial: Ints
+    rows: Floats
+    best: Floats
+    came: Ints
+
+
+@jit
+def new_fillings() -> Fillings:
+    """Room for the fillings of one template."""
+    return Fillings(
+        np.zeros(1, np.int64),
+        np.zeros(MAX_FILLINGS, np.int64),
+        np.zeros(MAX_FILLINGS),
+        np.zeros(MAX_FILLINGS),
+        np.zeros(MAX_FILLINGS, np.int64),
+        np.zeros((MAX_FILLINGS, MAX_DEPTH), np.int64),
+    )
+
+
+@jit
+def new_bench(layers: int, dense: int) -> Bench:
+    """Room to fill one template of a model."""
+    return Bench(
+        np.zeros(MAX_DEPTH),
+        np.zeros(MAX_DEPTH),
+        np.zeros(MAX_DEPTH, np.int64),
+        np.zeros(MAX_DEPTH, np.int64),
+        np.zeros(MAX_DEPTH, np.int64),
+        np.zeros((MAX_DEPTH, dense + 1, layers + 1)),
+        np.zeros((MAX_DEPTH + 1, layers + 1)),
+        np.zeros((MAX_DEPTH + 1, layers + 1), np.int64),
+    )
+
+
+@jit
+def can_tile(t: Tables, option: int, variant: int, replicas: int) -> bool:
+    """Whether the devices of a stage over all replicas make up whole tilings."""
+    return (replicas * t.option_tp[option]) % t.ways[option, variant] == 0
+
+
+@jit
+def stage_rows(
+    t: Tables,
+    option: int,
+    size: int,
+    in_flight: int,
+    is_first: int,
+    is_last: int,
+    replicas: int,
+    fixed_s: float,
+    most_dense: int,
+    rows: Floats,
+) -> None:
+    """Seconds of one stage by its blocks of both kinds, each with the fastest variant that fits."""
+    for first in range(rows.shape[0]):
+        for others in range(rows.shape[1]):
+            rows[first, others] = math.inf
+    for first in range(most_dense + 1):
+        for variant in range(t.variants[option]):
+            if t.block_s[option, size, variant, 1] == math.inf:
+                continue
+            if not can_tile(t, option, variant, replicas):
+                continue
+            cap = block_cap(
+                t, option, size, variant, in_flight, is_first, is_last, replicas, first
+            )
+            start_s = fixed_s + first * t.block_s[option, size, variant, 0] if first else fixed_s
+            for others in range(cap + 1):
+                seconds = start_s + others * t.block_s[option, size, variant, 1]
+                if seconds < rows[first, others]:
+                    rows[first, others] = seconds
+    rows[0, 0] = math.inf
+
+
+@jit
+def variant_of(
+    t: Tables,
+    option: int,
+    size: int,
+    in_flight: int,
+    is_first: int,
+    is_last: int,
+    replicas: int,
+    dense: int,
+    others: int,
+) -> int:
+    """The fastest variant that fits; -1 if none does."""
+    best = -1
+    best_s = math.inf
+    for variant in range(t.variants[option]):
+        seconds = others * t.block_s[option, size, variant, 1]
+        if dense:
+            seconds += dense * t.block_s[option, size, variant, 0]
+        if seconds < best_s and can_tile(t, option, variant, replicas):
+            cap = block_cap(
+                t, option, size, variant, in_flight, is_first, is_last, replicas, dense
+            )
+            if cap >= others:
+                best, best_s = variant, seconds
+    return best
+
+
+@jit
+def fill_size(
+    t: Tables,
+    options: Ints,
+    depth: int,
+    replicas: int,
+    size: int,
+    most: int,
+    least_micro_batches: int,
+    per_size: int,
+    bench: Bench,
+    out: Fillings,
+) -> None:
+    """Append the fillings with one micro-batch size, for at most `most` micro-batches."""
+    start = out.count[0]
+    stop = min(start + per_size, len(out.size))
+    if start == stop:
+        return
+    is_linear = t.dense == 0
+    for s in range(depth):
+        is_linear = is_linear and t.variants[options[s]] == 1
+        if t.ends_s[options[s], size, 0] == math.inf:
+            return
+    fixed_seconds(t, options, depth, size, bench.fixed_s)
+    held = 0
+    for s in range(depth):
+        option = options[s]
+        in_flight = min(most, depth - s)
+        is_first = 1 if s == 0 else 0
+        is_last = 1 if s == depth - 1 else 0
+        if is_linear:
+            bench.block_s[s] = t.block_s[option, size, 0, 1]
+            cap = 0
+            if bench.block_s[s] < math.inf and can_tile(t, option, 0, replicas):
+                cap = block_cap(t, option, size, 0, in_flight, is_first, is_last, replicas, 0)
+            if cap < 1:
+                return
+            bench.caps[s] = cap
+            held += cap
+        else:
+            stage_rows(
+                t,
+                option,
+                size,
+                in_flight,
+                is_first,
+                is_last,
+                replicas,
+                bench.fixed_s[s],
+                t.dense if s == 0 else max(0, t.dense - s),
+                bench.rows[s],
+            )
+    if is_linear:
+        if held < t.layers:
+            return
+        count = linear_splits(
+            bench.block_s,
+            bench.fixed_s,
+            bench.caps,
+            depth,
+            t.layers,
+            least_micro_batches,
+            bench.order,
+            bench.trial,
+            out.blocks[start:stop],
+            out.tau_s[start:stop],
+            out.sum_s[start:stop],
+        )
+    else:
+        count = general_splits(
+            bench.rows,
+            depth,
+            t.dense,
+            t.layers,
+            least_micro_batches,
+            bench.best,
+            bench.came,
+            bench.trial,
+            out.blocks[start:stop],
+            out.tau_s[start:stop],
+            out.sum_s[start:stop],
+        )
+    for f in range(start, start + count):
+        out.size[f] = size
+        out.most[f] = most
+    out.count[0] = start + count
+
+
+@jit
+def fill_template(
+    t: Tables,
+    options: Ints,
+    depth: int,
+    replicas: int,
+    pipelines: int,
+    per_size: int,
+    bench: Bench,
+    out: Fillings,
+) -> None:
+    """All fillings of a template with that many replicas in a plan with `pipelines` in all.
+
+    Micro-batches are at least half of an even share; where an even share is below the depth, so that
+    fewer activations live at once, fillings for few micro-batches come on top.
+    """
+    out.count[0] = 0
+    if depth > t.layers:
+        return
+    for size in range(len(t.sizes)):
+        most = t.batch // t.sizes[size]
+        if most < 1:
+            continue
+        even = t.batch / (t.sizes[size] * pipelines)
+        least = max(1, int(even / 2))
+        if even < depth:
+            few = max(1, min(int(math.ceil(1.25 * even)), depth - 1))
+            fill_size(
+                t, options, depth, replicas, size, few, least, per_size, bench, out
+            )
+        fill_size(t, options, depth, replicas, size, most, least, per_size, bench, out)

@@ -1,0 +1,93 @@
+"""What the kernel prices with: a profile as arrays, for one workload on one composition.
+
+Axes: O options (GPU type, TP), Z micro-batch sizes, V variants of a stage (recomputation and expert
+tiling), K = 2 kinds of blocks (the first `dense` blocks of the model, then all others), T GPU types,
+E = 2 ends (embedding, head), L blocks.
+Invariant: seconds are those of the fastest node of a type; infinite where the profile has no entry.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+MAX_TEMPLATES = 8
+MAX_DEPTH = 32
+MAX_FILLINGS = 40
+
+
+class Tables(NamedTuple):
+    """All that the price of a plan depends on, placement apart.
+
+    Attributes:
+        batch: B.
+        layers: L.
+        dense: blocks of the first kind.
+        zero: ZeRO stage.
+        option_type: [O] index of its GPU type.
+        option_tp: [O] its TP degree.
+        room: [O] GPUs of the composition that TP groups of that degree could take.
+        node_gpus: [T] GPUs of the largest node.
+        gpu_price: [T] money per GPU and hour; 0 where none is known.
+        sizes: [Z] micro-batch sizes, ascending.
+        variants: [O] number of variants.
+        ways: [O, V] EP x ETP: into how many parts experts are cut.
+        block_s: [O, Z, V, K] one block, both passes with all communication.
+        ends_s: [O, Z, E] embedding and head.
+        crossing_s: [O, O, Z] activation and gradient between nodes, whose other GPUs send as well.
+        inside_s: [T, Z] the same inside a node.
+        kept_bytes: [O, Z, V, K] activations of one block and one micro-batch.
+        kept_ends_bytes: [O, Z, E] of embedding and head.
+        working_bytes: [O, Z, V, K] what one block has besides while it is recomputed.
+        logits_bytes: [O, Z] of the last stage.
+        boundary_bytes: [O, Z] one activation between two stages.
+        block_numel: [O, K] parameters of a block besides routed experts, on one GPU.
+        expert_numel: [O, V] routed experts of a block of the second kind, on one GPU.
+        ends_numel: [O, E] of embedding and head.
+        state_bytes: [4] of a parameter: weight, gradient, optimizer, transient at the step.
+        bucket_numel: most parameters that are copied for the gradient sum.
+        usable_bytes: [T] of a GPU.
+        optimizer_s: [T, 2] latency, and seconds per parameter.
+        sharded_bytes: [L + 2] gradients of each layer that TP cuts.
+        whole_bytes: [L + 2] gradients that it leaves whole.
+        nic: [T, 2] latency and seconds per byte of a GPU's share of its node's NIC.
+        min_replicas: so many pipelines at least, for the nodes that must hold every piece.
+    """
+
+    batch: int
+    layers: int
+    dense: int
+    zero: int
+    option_type: Ints
+    option_tp: Ints
+    room: Ints
+    node_gpus: Ints
+    gpu_price: Floats
+    sizes: Ints
+    variants: Ints
+    ways: Ints
+    block_s: Floats
+    ends_s: Floats
+    crossing_s: Floats
+    inside_s: Floats
+    kept_bytes: Floats
+    kept_ends_bytes: Floats
+    working_bytes: Floats
+    logits_bytes: Floats
+    boundary_bytes: Floats
+    block_numel: Floats
+    expert_numel: Floats
+    ends_numel: Floats
+    state_bytes: Floats
+    bucket_numel: float
+    usable_bytes: Floats
+    optimizer_s: Floats
+    sharded_bytes: Floats
+    whole_bytes: Floats
+    nic: Floats
+    min_replicas: int

@@ -1,0 +1,395 @@
+"""Fill the kernel's tables from a profile.
+
+Invariant: entries are the profile's own; a GPU type counts with its fastest node.
+Source: design, section 2 ("One kernel").
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.composition import Composition, Node
+from planner.entries import LayerCost
+from planner.errors import UnprofiledConfiguration
+from planner.expert_parallel import Device, Tiling, expert_seconds
+from planner.kernel.tables import Floats, Tables
+from planner.memory import (
+    BUCKET_ELEMENTS,
+    LOGIT_BYTES,
+    STATE_BYTES,
+    STEP_BYTES,
+    boundary_bytes,
+)
+from planner.profile import Profile
+from planner.tensors import expert_numel, layer_numel, layer_tensors
+from planner.workload import RECOMPUTATIONS, Workload
+
+MAX_TILINGS = 10  # of one option, the fastest and the smallest ones
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """How a stage recomputes and spreads its experts."""
+
+    recompute: str
+    ep: int = 1
+    etp: int = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NodeClass:
+    """Nodes that are alike: to the kernel, a GPU type of their own.
+
+    Attributes:
+        gpu_type: of their GPUs.
+        gpus: of one node.
+        speed_factor: of its GPUs.
+        gpu_price: money per GPU and hour; 0 where none is stated.
+    """
+
+    gpu_type: str
+    gpus: int
+    speed_factor: float
+    gpu_price: float
+
+    @staticmethod
+    def of(node: Node) -> NodeClass:
+        """The class of a node."""
+        return NodeClass(
+            node.gpu_type, node.gpus, node.speed_factor, (node.price or 0.0) / node.gpus
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """The kernel's tables with the names behind their indices.
+
+    Attributes:
+        tables: for the kernel.
+        classes: T node classes, sorted.
+        options: O pairs (GPU type, TP degree), by class and TP ascending.
+        variants: for each option its variants.
+    """
+
+    tables: Tables
+    classes: tuple[NodeClass, ...]
+    options: tuple[tuple[str, int], ...]
+    variants: tuple[tuple[Variant, ...], ...]
+
+
+def pricing_of(
+    workload: Workload,
+    composition: Composition,
+    profile: Profile,
+    *,
+    min_replicas: int = 1,
+    allow_ep: bool = True,
+) -> Pricing | None:
+    """Tables for one workload on one composition; None if no option is profiled.
+
+    Args:
+        workload: what is trained.
+        composition: its nodes are of profiled types.
+        profile: supplies all costs.
+        min_replicas: so many pipelines at least.
+        allow_ep: whether experts may be spread over the replicas of a template.
+    """
+    model = workload.model
+    members = Counter(NodeClass.of(node) for node in composition.nodes)
+    classes = tuple(sorted(members))
+    rows = tuple(
+        (index, one.gpu_type, tp)
+        for index, one in enumerate(classes)
+        for tp in profile.tp_degrees(one.gpu_type)
+        if tp <= one.gpus and model.allows_tp(tp)
+    )
+    sizes = sorted(
+        {
+            b
+            for one in classes
+            for b in profile.micro_batches(one.gpu_type)
+            if b <= workload.global_batch
+        }
+    )
+    if not rows or not sizes:
+        return None
+    owners = tuple(classes[index] for index, _, _ in rows)
+    options = tuple((kind, tp) for _, kind, tp in rows)
+    by_option = {
+        option: _variants(workload, composition, profile, option, allow_ep)
+        for option in set(options)
+    }
+    variants = tuple(by_option[option] for option in options)
+    arrays = _Arrays(workload, profile, options, sizes, variants, composition)
+    speed = np.array([owner.speed_factor for owner in owners])
+    gradient = STATE_BYTES[workload.precision][1]
+    shapes = [_gradient_sizes(workload, layer) for layer in range(model.layers + 2)]
+    boundary = np.array([float(boundary_bytes(workload, b)) for b in sizes])
+    degrees = np.array([tp for _, tp in options])
+    shared = degrees[:, None] if workload.sequence_parallel else 1
+    tables = Tables(
+        batch=workload.global_batch,
+        layers=model.layers,
+        dense=model.experts.dense_blocks if model.experts else 0,
+        zero=workload.zero,
+        option_type=np.array([index for index, _, _ in rows]),
+        option_tp=degrees,
+        room=np.array(
+            [
+                members[owner] * (owner.gpus // tp * tp)
+                for owner, (_, tp) in zip(owners, options, strict=True)
+            ]
+        ),
+        node_gpus=np.array([one.gpus for one in classes]),
+        gpu_price=np.array([one.gpu_price for one in classes]),
+        sizes=np.array(sizes),
+        variants=np.array([len(row) for row in variants]),
+        ways=arrays.ways,
+        block_s=arrays.block_s / speed[:, None, None, None],
+        ends_s=arrays.ends_s / speed[:, None, None],
+        crossing_s=_crossing(workload, profile, owners, options, sizes),
+        inside_s=np.array(
+            [
+                [
+                    2 * profile.inside_node(one.gpu_type).seconds(boundary_bytes(workload, b))
+                    for b in sizes
+                ]
+                for one in classes
+            ]
+        ),
+        kept_bytes=arrays.kept_bytes,
+        kept_ends_bytes=arrays.kept_ends_bytes,
+        working_bytes=arrays.working_bytes,
+        logits_bytes=np.array(
+            [
+                [
+                    float(b * workload.sequence_length * model.padded_vocab // tp * LOGIT_BYTES)
+                    for b in sizes
+                ]
+                for _, tp in options
+            ]
+        ),
+        boundary_bytes=np.floor(boundary[None, :] / shared) * np.ones((len(options), 1)),
+        block_numel=arrays.block_numel,
+        expert_numel=arrays.expert_numel,
+        ends_numel=np.array(
+            [
+                [float(layer_numel(model, layer, tp)) for layer in (0, model.layers + 1)]
+                for _, tp in options
+            ]
+        ),
+        state_bytes=np.array(
+            [float(n) for n in (*STATE_BYTES[workload.precision], STEP_BYTES[workload.precision])]
+        ),
+        bucket_numel=math.inf if workload.precision == "fp32" else float(BUCKET_ELEMENTS),
+        usable_bytes=np.array(
+            [float(profile.gpu_type(one.gpu_type).usable_bytes) for one in classes]
+        ),
+        optimizer_s=np.array(
+            [
+                [
+                    profile.gpu_type(one.gpu_type).optimizer_latency_s / one.speed_factor,
+                    profile.gpu_type(one.gpu_type).optimizer_s_per_parameter / one.speed_factor,
+                ]
+                for one in classes
+            ]
+        ),
+        sharded_bytes=np.array([float(cut * gradient) for cut, _ in shapes]),
+        whole_bytes=np.array([float(whole * gradient) for _, whole in shapes]),
+        nic=np.array(
+            [
+                [
+                    profile.between_nodes(one.gpu_type).latency_s,
+                    one.gpus / profile.between_nodes(one.gpu_type).bandwidth_bytes_per_s,
+                ]
+                for one in classes
+            ]
+        ),
+        min_replicas=min_replicas,
+    )
+    return Pricing(tables, classes, options, variants)
+
+
+def _gradient_sizes(workload: Workload, layer: int) -> tuple[int, int]:
+    """(elements that TP cuts, elements that it leaves whole) of a layer."""
+    tensors = layer_tensors(workload.model, layer)
+    return (
+        sum(tensor.numel for tensor in tensors if tensor.dim is not None),
+        sum(tensor.numel for tensor in tensors if tensor.dim is None),
+    )
+
+
+def _variants(
+    workload: Workload,
+    composition: Composition,
+    profile: Profile,
+    option: tuple[str, int],
+    allow_ep: bool,
+) -> tuple[Variant, ...]:
+    wanted: tuple[str, ...] = (workload.recompute,)
+    if workload.recompute == "auto":
+        wanted = RECOMPUTATIONS
+    tilings = [(1, 0)]
+    experts = workload.model.experts
+    kind, tp = option
+    if experts is not None and allow_ep:
+        tilings += [
+            (ep, etp)
+            for ep in _powers(experts.count)
+            for etp in sorted({1, tp})
+            if (ep, etp) != (1, tp)
+            and experts.ffn % etp == 0
+            and ep * etp <= tp * composition.gpus
+            and any(
+                (kind, tp, b, ep, etp) in profile.tiles for b in profile.micro_batches(kind)
+            )
+        ]
+    return tuple(Variant(again, ep, etp) for ep, etp in tilings for again in wanted)
+
+
+def _powers(count: int) -> list[int]:
+    """Powers of two that divide the number."""
+    found = [1]
+    while count % (2 * found[-1]) == 0:
+        found.append(2 * found[-1])
+    return found
+
+
+def _crossing(
+    workload: Workload,
+    profile: Profile,
+    owners: tuple[NodeClass, ...],
+    options: tuple[tuple[str, int], ...],
+    sizes: list[int],
+) -> Floats:
+    """Seconds of an edge between nodes, as `planner.cost.edge_link` with all GPUs at work."""
+    busy = [owner.gpus / tp for owner, (_, tp) in zip(owners, options, strict=True)]
+
+    def seconds(one: int, other: int, b: int) -> float:
+        links = [profile.between_nodes(options[end][0]) for end in (one, other)]
+        if profile.rings:
+            links = [
+                link.shared_by(max(1.0, busy[end]))
+                for link, end in zip(links, (one, other), strict=True)
+            ]
+        link = min(links, key=lambda share: share.bandwidth_bytes_per_s)
+        return 2 * link.seconds(boundary_bytes(workload, b))
+
+    every = range(len(options))
+    return np.array([[[seconds(i, j, b) for b in sizes] for j in every] for i in every])
+
+
+class _Arrays:
+    """The per-layer arrays, entry by entry."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        profile: Profile,
+        options: tuple[tuple[str, int], ...],
+        sizes: list[int],
+        variants: tuple[tuple[Variant, ...], ...],
+        composition: Composition,
+    ) -> None:
+        self._workload, self._profile = workload, profile
+        model = workload.model
+        kinds = model.block_kinds if len(model.block_kinds) == 2 else (None, *model.block_kinds)
+        o, z, v = len(options), len(sizes), max(map(len, variants))
+        self.ways = np.ones((o, v), np.int64)
+        self.block_s = np.full((o, z, v, 2), np.inf)
+        self.ends_s = np.full((o, z, 2), np.inf)
+        self.kept_bytes = np.zeros((o, z, v, 2))
+        self.kept_ends_bytes = np.zeros((o, z, 2))
+        self.working_bytes = np.zeros((o, z, v, 2))
+        self.block_numel = np.zeros((o, 2))
+        self.expert_numel = np.zeros((o, v))
+        for i, (gpu_type, tp) in enumerate(options):
+            for k, kind in enumerate(kinds):
+                if kind is None:
+                    continue
+                layer = model.layers if k else 1
+                held = layer_numel(model, layer, tp)
+                if kind == "moe_block":
+                    held -= expert_numel(model) // tp
+                    for j, variant in enumerate(variants[i]):
+                        self.ways[i, j] = variant.ep * (variant.etp or tp)
+                        if (variant.ep, variant.etp or tp) == (1, tp):
+                            self.ways[i, j] = tp
+                        self.expert_numel[i, j] = expert_numel(model) // self.ways[i, j]
+                self.block_numel[i, k] = held
+            for j, b in enumerate(sizes):
+                for end, kind in enumerate(("embedding", "head")):
+                    cost = self._cost(kind, gpu_type, tp, b)
+                    if cost is not None:
+                        self.ends_s[i, j, end] = _seconds(cost)
+                        self.kept_ends_bytes[i, j, end] = cost.activation_bytes
+                for n, variant in enumerate(variants[i]):
+                    for k, kind in enumerate(kinds):
+                        if kind is None:
+                            self.block_s[i, j, n, k] = 0.0
+                        else:
+                            self._block(i, j, n, k, kind, variant, gpu_type, tp, b, composition)
+
+    def _block(
+        self,
+        i: int,
+        j: int,
+        n: int,
+        k: int,
+        kind: str,
+        variant: Variant,
+        gpu_type: str,
+        tp: int,
+        b: int,
+        composition: Composition,
+    ) -> None:
+        workload, profile = self._workload, self._profile
+        etp = variant.etp or tp
+        exchanged_s = 0.0
+        if kind == "moe_block" and (variant.ep, etp) != (1, tp):
+            try:
+                cost: LayerCost | None = profile.tiled_cost(gpu_type, tp, b, variant.ep, etp)
+            except UnprofiledConfiguration:
+                return
+            devices = _devices(composition, gpu_type, variant.ep * etp, tp)
+            if devices is None:
+                return
+            tiling = Tiling(tp, variant.ep, etp)
+            exchanged_s = expert_seconds(workload, profile, tiling, devices, b)
+        else:
+            cost = self._cost(kind, gpu_type, tp, b)
+        if cost is None:
+            return
+        seconds = _seconds(cost) + cost.recompute_s(variant.recompute) + 2 * exchanged_s
+        seconds += exchanged_s if variant.recompute == "full" else 0.0
+        self.block_s[i, j, n, k] = seconds
+        self.kept_bytes[i, j, n, k] = cost.kept_bytes(variant.recompute)
+        self.working_bytes[i, j, n, k] = cost.working_bytes(variant.recompute)
+
+    def _cost(self, kind: str, gpu_type: str, tp: int, b: int) -> LayerCost | None:
+        return self._profile.layers.get((kind, gpu_type, tp, b))  # type: ignore[call-overload]
+
+
+def _seconds(cost: LayerCost) -> float:
+    return cost.forward_s + cost.backward_s + cost.tp_communication_s
+
+
+def _devices(
+    composition: Composition, gpu_type: str, ways: int, tp: int
+) -> tuple[Device, ...] | None:
+    """The GPUs of one tiling, nodes filled one after the other; None if there are not enough."""
+    devices: list[Device] = []
+    nodes = sorted(
+        (node for node in composition.nodes if node.gpu_type == gpu_type),
+        key=lambda node: (-node.gpus, node.name),
+    )
+    wanted = math.lcm(ways, tp)
+    for node in nodes:
+        devices += [Device(node.name, gpu_type)] * (node.gpus // tp * tp)
+        if len(devices) >= wanted:
+            return tuple(devices[:wanted])
+    return None
