@@ -62,19 +62,38 @@ class Judge:
         if shares is None:
             return None
         templates = _filled(recipe, shares, workload.recompute)
-        where = place(workload.model, templates, self.composition, self.min_holders, current)
-        if where is None:
-            return None
-        plan = Plan(templates, where)
+        found = None
+        tiled = any(stage.is_tiled for template in templates for stage in template.stages)
+        for by_stage in (False, True) if tiled else (False,):
+            where = place(
+                workload.model,
+                templates,
+                self.composition,
+                self.min_holders,
+                current,
+                by_stage=by_stage,
+            )
+            if where is None:
+                continue
+            one = self._priced(recipe, Plan(templates, where))
+            if one and (found is None or one.price.iteration_s < found.price.iteration_s):
+                found = one
+        return found
+
+    def _priced(self, recipe: Recipe, plan: Plan) -> Candidate | None:
+        """Price a placed plan, its batch shared again by what the placement gives."""
+        workload = self.workload
         priced = price(plan, workload, self.composition, self.profile)
+        lanes = [filling.lane for _, n, filling in recipe for _ in range(n)]
         real = [
             Lane(lane.micro_batch, max(times), sum(times), lane.most)
             for lane, replica in zip(lanes, priced.replicas, strict=True)
             for times in [[stage.time_s for stage in replica.stages]]
         ]
         again = share(workload.global_batch, real)
+        shares = tuple(m for template in plan.templates for m in template.micro_batches)
         if again is not None and again != shares:
-            plan = Plan(_filled(recipe, again, workload.recompute), where)
+            plan = Plan(_filled(recipe, again, workload.recompute), plan.placement)
             priced = price(plan, workload, self.composition, self.profile)
         if not self._fits(plan, priced):
             return None

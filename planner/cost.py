@@ -207,6 +207,9 @@ def pipeline_prices(
     leads = [ranks.seats[group[0]] for group in pipeline.ranks]
     message = boundary_bytes(workload, b)
     busy = Counter(seat.node for seat in ranks.seats)
+    senders = Counter(
+        seat.node for seat in ranks.seats if seat.pipeline.template.stages[seat.stage].is_tiled
+    )
     edges = [
         edge_link(profile, left, right, placed=placed, busy=busy, nics=nics).seconds(message)
         for left, right in pairwise(leads)
@@ -232,7 +235,7 @@ def pipeline_prices(
         if stage.is_tiled:
             devices = _stage_devices(ranks, pipeline.template_index, index, nics)
             tiling = Tiling(stage.tp, stage.ep, stage.expert_tp)
-            expert_s = expert_seconds(workload, profile, tiling, devices, b)
+            expert_s = expert_seconds(workload, profile, tiling, devices, b, senders)
         work = stage_seconds(
             profile, workload.model, stage, b, range(cuts[index], cuts[index + 1]), expert_s
         ).at_speed(speed(lead.node))

@@ -8,6 +8,7 @@ Source: design, section 2 ("An anytime planner in stages").
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from random import Random
 
@@ -29,7 +30,9 @@ from planner.kernel.local_search import (
 )
 from planner.pricing_tables import Pricing
 
-WALK = 1500  # steps of one walk: about 20 ms
+WALK = 500  # steps between two looks at the clock: a few milliseconds
+CHAINS = 4  # of a walk
+START_RATE = 50_000.0  # plans a second, until it is known
 COOL = 0.004  # the temperature of a walk that improves a good plan
 
 
@@ -67,41 +70,56 @@ class KernelSearch:
         )
 
     def walk(
-        self, over: Callable[[], bool], most: float, *, templates: int, hot: float = HOT
+        self, left_s: Callable[[], float], most: float, *, templates: int, hot: float = HOT
     ) -> None:
-        """Anneal until it is `over` or so many plans were priced.
+        """Anneal until no time is left or so many plans were priced.
+
+        A few chains, the first from the best plan, each cooling down over its share; a chain is
+        walked in parts, so that the time is looked at every few milliseconds.
 
         Args:
-            over: asked before every walk.
+            left_s: seconds that are left; asked before every part.
             most: evaluations.
             templates: most templates of a plan.
-            hot: first temperature of each walk.
+            hot: first temperature of each chain.
         """
         wishes = self.wishes._replace(max_templates=min(templates, self.wishes.max_templates))
         pool = new_elites()
-        rows = [r for r in range(self.found) if self.elites.templates[r] <= wishes.max_templates]
-        for row in rows:
-            offer(self.elites, row, pool)
-        walks = 0
-        while pool.count[0] and self.evaluations < most and not over():
+        for row in range(self.found):
+            if self.elites.templates[row] <= wishes.max_templates:
+                offer(self.elites, row, pool)
+        whole_s, begun_s = left_s(), time.perf_counter()
+        rate = START_RATE  # plans a second
+        chains = 0
+        while pool.count[0] and self.evaluations < most and left_s() > 0:
             order = np.argsort(pool.value[: pool.count[0]], kind="stable")
-            pick = 0 if walks % 2 == 0 else self._random.randrange(len(order))
+            pick = 0 if chains % 2 == 0 else self._random.randrange(len(order))
             load_elite(pool, int(order[pick]), self._now)
-            steps = int(min(WALK, most - self.evaluations))
-            anneal(
-                self.pricing.tables,
-                wishes,
-                self._now,
-                self._trial,
-                self._bench,
-                pool,
-                self._state,
-                steps,
-                hot,
-                COLD,
-            )
-            self.evaluations += steps
-            walks += 1
+            share = min(most - self.evaluations, rate * left_s()) / max(1, CHAINS - chains)
+            parts = max(1, round(share / WALK))
+            before = self.evaluations
+            for part in range(parts):
+                steps = int(min(WALK, most - self.evaluations))
+                if steps < 1 or left_s() <= 0:
+                    break
+                anneal(
+                    self.pricing.tables,
+                    wishes,
+                    self._now,
+                    self._trial,
+                    self._bench,
+                    pool,
+                    self._state,
+                    steps,
+                    hot * (COLD / hot) ** (part / parts),
+                    hot * (COLD / hot) ** ((part + 1) / parts),
+                )
+                self.evaluations += steps
+            chains += 1
+            if whole_s < math.inf:
+                passed_s = time.perf_counter() - begun_s
+                rate = (self.evaluations - before) / max(passed_s, 1e-6)
+                begun_s = time.perf_counter()
         for row in range(int(pool.count[0])):
             offer(pool, row, self.elites)
 

@@ -16,7 +16,7 @@ from planner.composition import Composition, Node
 from planner.entries import LayerCost
 from planner.errors import UnprofiledConfiguration
 from planner.expert_parallel import Device, Tiling, expert_seconds
-from planner.kernel.tables import Floats, Tables
+from planner.kernel.tables import MAX_DEPTH, Floats, Tables
 from planner.memory import (
     BUCKET_ELEMENTS,
     LOGIT_BYTES,
@@ -27,8 +27,6 @@ from planner.memory import (
 from planner.profile import Profile
 from planner.tensors import expert_numel, layer_numel, layer_tensors
 from planner.workload import RECOMPUTATIONS, Workload
-
-MAX_TILINGS = 10  # of one option, the fastest and the smallest ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,16 +207,21 @@ def pricing_of(
                 for one in classes
             ]
         ),
+        spreads_experts=int(max(map(len, variants)) > 1 and model.experts is not None),
+        caps=np.full(
+            (*arrays.block_s.shape[:3], MAX_DEPTH + 1, 4, arrays.dense + 1), -2, np.int16
+        ),
         min_replicas=min_replicas,
     )
     return Pricing(tables, classes, options, variants)
 
 
 def _gradient_sizes(workload: Workload, layer: int) -> tuple[int, int]:
-    """(elements that TP cuts, elements that it leaves whole) of a layer."""
+    """(elements that TP cuts, elements that it leaves whole) of a layer, without routed experts."""
     tensors = layer_tensors(workload.model, layer)
+    routed = expert_numel(workload.model) if workload.model.kind(layer) == "moe_block" else 0
     return (
-        sum(tensor.numel for tensor in tensors if tensor.dim is not None),
+        sum(tensor.numel for tensor in tensors if tensor.dim is not None) - routed,
         sum(tensor.numel for tensor in tensors if tensor.dim is None),
     )
 
@@ -244,11 +247,37 @@ def _variants(
             if (ep, etp) != (1, tp)
             and experts.ffn % etp == 0
             and ep * etp <= tp * composition.gpus
-            and any(
-                (kind, tp, b, ep, etp) in profile.tiles for b in profile.micro_batches(kind)
-            )
+            and (kind, tp, profile.micro_batches(kind)[0], ep, etp) in profile.tiles
         ]
-    return tuple(Variant(again, ep, etp) for ep, etp in tilings for again in wanted)
+    fastest = _fastest_of_ways(workload, composition, profile, option, tilings)
+    return tuple(Variant(again, ep, etp) for ep, etp in fastest for again in wanted)
+
+
+def _fastest_of_ways(
+    workload: Workload,
+    composition: Composition,
+    profile: Profile,
+    option: tuple[str, int],
+    tilings: list[tuple[int, int]],
+) -> list[tuple[int, int]]:
+    """Of the tilings that cut experts into as many parts, and so hold as much, the fastest."""
+    kind, tp = option
+    b = profile.micro_batches(kind)[0]
+    best: dict[int, tuple[float, tuple[int, int]]] = {}
+    for ep, etp in tilings:
+        if (ep, etp) == (1, 0):
+            entry = profile.layers.get(("moe_block", kind, tp, b))
+            seconds = _seconds(entry) if entry else 0.0
+        else:
+            devices = _devices(composition, kind, ep * etp, tp)
+            if devices is None:
+                continue
+            seconds = _seconds(profile.tiled_cost(kind, tp, b, ep, etp))
+            seconds += 2 * expert_seconds(workload, profile, Tiling(tp, ep, etp), devices, b)
+        ways = ep * (etp or tp)
+        if ways not in best or seconds < best[ways][0]:
+            best[ways] = (seconds, (ep, etp))
+    return [tiling for _, (_, tiling) in sorted(best.items())]
 
 
 def _powers(count: int) -> list[int]:
@@ -299,6 +328,7 @@ class _Arrays:
         model = workload.model
         kinds = model.block_kinds if len(model.block_kinds) == 2 else (None, *model.block_kinds)
         o, z, v = len(options), len(sizes), max(map(len, variants))
+        self.dense = model.experts.dense_blocks if model.experts else 0
         self.ways = np.ones((o, v), np.int64)
         self.block_s = np.full((o, z, v, 2), np.inf)
         self.ends_s = np.full((o, z, 2), np.inf)

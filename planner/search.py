@@ -154,8 +154,10 @@ class _Search:
 
         def walk(name: str, share: float, until: float, templates: int, hot: float) -> None:
             begun_s = time.perf_counter()
-            over = self._until(share)
-            kernel.walk(over, until * left, templates=templates, hot=hot)
+            end_s = begun_s + share * self._left_s()
+            kernel.walk(
+                lambda: end_s - time.perf_counter(), until * left, templates=templates, hot=hot
+            )
             findings.evaluations = first + kernel.evaluations
             self._settle(kernel.recipes())
             self._record(name, begun_s)
