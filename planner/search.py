@@ -156,7 +156,7 @@ class _Search:
             begun_s = time.perf_counter()
             end_s = begun_s + share * self._left_s()
             kernel.walk(
-                lambda: end_s - time.perf_counter(), until * left, templates=templates, hot=hot
+                lambda: end_s - time.perf_counter(), int(until * left), templates=templates, hot=hot
             )
             findings.evaluations = first + kernel.evaluations
             self._settle(kernel.recipes())
