@@ -30,8 +30,11 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def plan_table(plan: Plan, price: Price) -> str:
-    """One row per stage of each template, with the nodes of all its replicas."""
+    """One row per stage of each template; tiling and recomputation only where there is some."""
     unit, scale = _unit(price)
+    stages = [stage for template in plan.templates for stage in template.stages]
+    tiled = any(stage.is_tiled for stage in stages)
+    again = any(stage.recompute != "none" for stage in stages)
     rows = []
     for t, template in enumerate(plan.templates):
         priced = next(replica for replica in price.replicas if replica.template == t)
@@ -48,13 +51,21 @@ def plan_table(plan: Plan, price: Price) -> str:
                     f"{template.micro_batch} x {_counts(template.micro_batches)}" if s == 0 else "",
                     stage.gpu_type,
                     f"{stage.tp}",
+                    *([f"{stage.ep} x {stage.expert_tp}"] if tiled else []),
                     f"{stage.layers}",
+                    *([stage.recompute] if again else []),
                     f"{priced.stages[s].time_s * 1e3:.1f}",
                     f"{priced.stages[s].peak_memory_bytes / scale:.2f}",
                     _first(where),
                 )
             )
-    head = ("template", "n", "b x M", "GPU type", "TP", "layers", "stage ms", f"peak {unit}", "on")
+    head = (
+        *("template", "n", "b x M", "GPU type", "TP"),
+        *(["EP x ETP"] if tiled else []),
+        "layers",
+        *(["recompute"] if again else []),
+        *("stage ms", f"peak {unit}", "on"),
+    )
     return aligned(head, rows)
 
 

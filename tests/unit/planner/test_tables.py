@@ -43,6 +43,20 @@ def test_replicas_that_cost_the_same_share_their_rows():
     assert "2 x 3" in rows[1]
 
 
+def test_tiling_and_recomputation_have_columns_where_there_is_some():
+    plan = on_one_node(template("1x3 1x3", 2, (6,)))
+    priced = price(plan, workload(12), nodes("fast-0:2"), demo_profile())
+    assert "recompute" not in plan_table(plan, priced)
+    assert "EP x ETP" not in plan_table(plan, priced)
+    first, last = plan.templates[0].stages
+    stages = (replace(first, recompute="full"), replace(last, ep=4, etp=1))
+    other = replace(plan, templates=(replace(plan.templates[0], stages=stages),))
+    head, one, two = plan_table(other, priced).splitlines()
+    assert "EP x ETP" in head
+    assert "full" in one
+    assert "4 x 1" in two
+
+
 def test_a_table_of_many_replicas_stays_readable():
     plan = on_one_node(template("1x6", 2, (3, 3, 3, 2, 2, 2)))
     priced = price(plan, workload(30), nodes("fast-0:6"), demo_profile())
