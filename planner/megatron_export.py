@@ -99,7 +99,7 @@ def _arguments(template: FilledTemplate, workload: Workload) -> Iterator[str]:
         yield f"--expert-tensor-parallel-size {etp}"
     yield from RECOMPUTATION[stage.recompute]
     yield from PRECISION[workload.precision]
-    if workload.sequence_parallel:
+    if workload.sequence_parallel and stage.tp > 1:
         yield "--sequence-parallel"
     if workload.zero == 1:
         yield "--use-distributed-optimizer"

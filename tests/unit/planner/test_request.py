@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from click.testing import CliRunner
+
 from planner.composition import Composition
 from planner.cost import price
 from planner.generator import find_profile
 from planner.models import find_model
 from planner.placement import place
 from planner.plan import FilledTemplate, Plan, Stage
+from planner.price_cli import price as price_command
 from planner.prices import with_prices
 from planner.request import BoundAnswer, MarginalGain, PlanAnswer, PlanRequest, SearchStage
 from planner.search import search
@@ -116,3 +119,5 @@ def test_experts_are_said_as_ep_etp_and_edp():
         {"ep": 1, "etp": 4, "edp": 2},
     ]
     assert Plan.from_json(data) == plan
+    done = CliRunner().invoke(price_command, ["-", "--output", "json"], input=json.dumps(data))
+    assert json.loads(done.stdout)["iteration_s"] == data["iteration_s"]
