@@ -125,7 +125,7 @@ class _Search:
     # ------------------------------------------------------------------ stages of the search
 
     def _search_exactly(self) -> None:
-        whole = self._request.budget_evaluations
+        whole = self._request.most_evaluations
         pricing_too = self._composition.gpus > SMALL_GPUS
         budget = min(whole, EXACT_EVALUATIONS)
         late = self._until(0.4 if pricing_too else 1.0)
@@ -150,13 +150,13 @@ class _Search:
         )
         kernel = KernelSearch(pricing, wishes, request.seed)
         first = findings.evaluations
-        left = max(0, request.budget_evaluations - first)
+        left = max(0, request.most_evaluations - first)
 
         def walk(name: str, share: float, until: float, templates: int, hot: float) -> None:
             begun_s = time.perf_counter()
             end_s = begun_s + share * self._left_s()
             kernel.walk(
-                lambda: end_s - time.perf_counter(), until * left, templates=templates, hot=hot
+                lambda: end_s - time.perf_counter(), int(until * left), templates=templates, hot=hot
             )
             findings.evaluations = first + kernel.evaluations
             self._settle(kernel.recipes())
