@@ -78,13 +78,16 @@ class Judge:
             )
             if where is None:
                 continue
-            one = self._priced(recipe, Plan(templates, where))
+            one = self.priced(recipe, Plan(templates, where))
             if one and (found is None or one.price.iteration_s < found.price.iteration_s):
                 found = one
         return found
 
-    def _priced(self, recipe: Recipe, plan: Plan) -> Candidate | None:
-        """Price a placed plan, its batch shared again by what the placement gives."""
+    def priced(self, recipe: Recipe, plan: Plan) -> Candidate | None:
+        """Price a placed plan, its batch shared again by what the placement gives.
+
+        None if the memory is too small.
+        """
         workload = self.workload
         priced = price(plan, workload, self.composition, self.profile)
         lanes = [filling.lane for _, n, filling in recipe for _ in range(n)]
@@ -124,9 +127,7 @@ class Judge:
         )
 
 
-def _filled(
-    recipe: Recipe, shares: tuple[int, ...], recompute: str
-) -> tuple[FilledTemplate, ...]:
+def _filled(recipe: Recipe, shares: tuple[int, ...], recompute: str) -> tuple[FilledTemplate, ...]:
     templates = []
     first = 0
     for structure, replicas, filling in recipe:

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, field
 
 from planner.candidate import Candidate
+from planner.prices import plan_price
 from planner.request import PlanRequest
 
 NEAR = 1.005  # plans within half a per cent count as equally good
@@ -50,5 +51,16 @@ class Findings:
         return -min(holders, self.request.min_holders), objective
 
     def objective(self, candidate: Candidate) -> float:
-        """Seconds of an iteration."""
-        return candidate.price.iteration_s
+        """Seconds of an iteration or money per sample; infinite beyond a limit of the request."""
+        request, priced = self.request, candidate.price
+        if request.min_throughput and priced.throughput_samples_s < request.min_throughput:
+            return math.inf
+        if request.max_price is not None or request.objective == "cost":
+            per_hour = plan_price(candidate.plan, request.composition)
+            if per_hour is None:
+                return math.inf
+            if request.max_price is not None and per_hour > request.max_price:
+                return math.inf
+            if request.objective == "cost":
+                return per_hour * priced.iteration_s
+        return priced.iteration_s

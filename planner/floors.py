@@ -199,9 +199,7 @@ class Floors:
         found = []
         for outline, replicas in zip(bag, where, strict=True):
             sites = [self._site(outline[0], nodes, busy, known) for nodes in replicas]
-            rows = list(
-                self._of_template(outline, replicas, sites, len(homes), limit_s, busy)
-            )
+            rows = list(self._of_template(outline, replicas, sites, len(homes), limit_s, busy))
             found.append(rows)
             if not rows:
                 break
