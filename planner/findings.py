@@ -25,16 +25,22 @@ class Findings:
         best: so far.
         found: every candidate, in the order of their finding.
         evaluations: plans priced so far, by whatever stage.
+        nearest: the fastest of those beyond a limit of the request, to say by how much.
     """
 
     request: PlanRequest
     best: Candidate | None = None
     found: list[Candidate] = field(default_factory=list)
     evaluations: int = 0
+    nearest: Candidate | None = None
 
     def offer(self, candidate: Candidate | None) -> bool:
         """Keep a candidate; whether it is the best so far."""
-        if candidate is None or self.objective(candidate) == math.inf:
+        if candidate is None:
+            return False
+        if self.objective(candidate) == math.inf:
+            if self.nearest is None or _seconds(candidate) < _seconds(self.nearest):
+                self.nearest = candidate
             return False
         self.found.append(candidate)
         if self.best is None or self.rank(candidate) < self.rank(self.best):
@@ -64,3 +70,7 @@ class Findings:
             if request.objective == "cost":
                 return per_hour * priced.iteration_s
         return priced.iteration_s
+
+
+def _seconds(candidate: Candidate) -> float:
+    return candidate.price.iteration_s

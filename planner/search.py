@@ -85,10 +85,12 @@ class _Search:
                 self._search_with_kernel(inside, INSIDE_SHARE)
             self._search_with_kernel(pricing)
             self._rearrange()
-        best = self._findings.best
+        best = self._findings.best or self._findings.nearest
         if best is None:
             raise Infeasible(why_infeasible(self._request, self._profile))
-        chosen = best if self._request.current is None else self._fewest_bytes(current)
+        chosen = best
+        if self._request.current is not None and self._findings.best is not None:
+            chosen = self._fewest_bytes(current)
         return self._answer(chosen)
 
     # ------------------------------------------------------------------ which way, and how long
