@@ -1,0 +1,420 @@
+"""Column generation: mix templates by linear programmes whose prices say which template is missing.
+
+For a fixed time T every template is a column: the samples that a replica trains in T, and the GPUs
+that it uses.  A linear programme mixes the columns known, its dual prices of GPUs go to a dynamic
+programme (`planner.kernel.column_pricing`) that builds the templates worth more than they cost, and
+so on.  Branching then mixes whole replicas that train whole micro-batches.  Perturbed prices give
+templates that use up remainders.  The time of an iteration always comes from a real plan, the best
+so far, because no template is worth anything in a time that is too short.
+The slowest NIC of a plan delays the gradient sums of all, the longer the more a GPU holds.  So each
+scope leaves out the types with slower NICs than its own, bounds the gradients that a GPU may hold,
+and takes what their sum then lasts off T.
+Where money counts, time and money per hour are those of the best plan: mixes of columns must be
+as cheap as it (one more row), and train more samples.
+Invariant: the same pricing, wishes, seed, elites and effort give the same elites, unless the
+deadline interferes; every plan is priced by the kernel as a whole.
+Source: research on plan search (column generation).   Legend: O options, N columns, R rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.kernel.bag import pipelines_of
+from planner.kernel.column_pool import (
+    add_column,
+    add_columns,
+    new_pool,
+    price_counts,
+    uses_of,
+    worth_of,
+)
+from planner.kernel.column_pricing import blocks_within, new_chains, new_columns, price_columns
+from planner.kernel.filling import new_bench, new_fillings
+from planner.kernel.local_search import Elites, Wishes, fresh_bag, load_elite
+from planner.kernel.mixing import best_mix, best_whole_mix, fill_rest
+from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
+from planner.kernel.whole_plan import price_per_hour
+from planner.pricing_tables import Pricing
+
+GRID = 1.10  # ratio of neighbouring bottlenecks
+MOST_COLUMNS = 4000  # of the pool
+PER_ROUND = 60  # best columns of a round
+ROUNDS = 8  # of prices and columns in one scope, at most
+ENOUGH = 1.002  # a round that adds less to the mix ends the rounds
+SIGMA = 0.35  # of the logarithm of perturbed prices
+PERTURBATIONS = 10  # price vectors between two integer programmes
+PER_PERTURBATION = 12  # best columns of each
+REPEATS = 3  # integer programmes, each with the time of the best plan before
+NODES = 400  # of an integer programme
+GAP = 0.002
+WHOLE_COLUMNS = 100  # of an integer programme
+NEAR = 0.90  # share of its price that a column of an integer programme is worth at least
+PROMISING, ANY = -0.1, -2.0  # least gain, as a share, of a bottleneck the last time it was tried
+BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)  # that a GPU may hold
+SYNC_STEP, MOST_SYNC = 0.015, 0.6  # of an iteration: between two scopes, and at most
+SCOPES = 3  # that are worth perturbing
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Scope:
+    """Types that may be used, and how much a GPU may hold.
+
+    Attributes:
+        allowed: [T].
+        most_bytes: of gradients on a GPU.
+        sync_s: of the slowest NIC allowed with so many bytes.
+        most_blocks: [O, 2, 2] of a stage, as `column_pricing` takes them.
+        promise: [Q, Z, G] as `column_pricing` takes it.
+        prices: [O] of TP groups, the last; None before the first mix.
+        mixed: samples of the last mix, a share of the batch.
+        rounds: so far.
+    """
+
+    allowed: Bools
+    most_bytes: float
+    sync_s: float
+    most_blocks: Ints
+    promise: Floats
+    prices: Floats | None = None
+    mixed: float = 0.0
+    rounds: int = field(default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """The best plan so far: seconds of an iteration, money per hour, replicas."""
+
+    seconds: float
+    money: float
+    pipelines: int
+
+
+class ColumnSearch:
+    """Finds plans by column generation; what it has learned stays for the next run."""
+
+    def __init__(self, pricing: Pricing, wishes: Wishes, seed: int) -> None:
+        """Prepare for one composition.
+
+        Args:
+            pricing: supplies the tables.
+            wishes: objective and limits.
+            seed: of perturbed prices.
+        """
+        t = pricing.tables
+        self._tables, self._wishes = t, wishes
+        self._random = np.random.default_rng(seed)
+        self._deepest = min(wishes.deepest, t.layers, MAX_DEPTH)
+        types, options, sizes = len(t.node_gpus), len(t.option_tp), len(t.sizes)
+        self._rows = binding_rows(t)
+        self._edge_s = edge_seconds(t)
+        self._together = bundles(t)
+        shape = (len(self._together), sizes)
+        self._stage_s = np.empty((*shape, options, self._deepest, 2, t.dense + 1, t.layers + 1))
+        self._is_ready = np.zeros(shape, np.int64)
+        self._taus_s = np.zeros(0)
+        self._chains = new_chains(self._deepest, t.layers, types)
+        self._blocks = np.zeros(MAX_DEPTH, np.int64)
+        self._pool = new_pool(MOST_COLUMNS)
+        self._bench, self._fillings = new_bench(t.layers, t.dense), new_fillings()
+        self._bag, self._trial = fresh_bag(), fresh_bag()
+        self._scopes: list[Scope] = []
+        self._priced = 0
+
+    def run(self, elites: Elites, deadline: Callable[[], bool], effort: int) -> int:
+        """Look for plans that are better than the elites; returns how many it priced.
+
+        Args:
+            elites: at least one plan; takes the plans found.
+            deadline: whether to stop.
+            effort: how many times ten perturbed price vectors are tried in each good scope.
+        """
+        self._priced = 0
+        if elites.count[0] == 0:
+            return 0
+        self._start(elites)
+        self._generate(elites, deadline)
+        for _ in range(effort):
+            for scope in sorted(self._scopes, key=lambda scope: -scope.mixed)[:SCOPES]:
+                self._combine(elites, scope, deadline)
+                self._perturb(elites, scope, deadline)
+        return self._priced
+
+    def _start(self, elites: Elites) -> None:
+        """Put the templates of the elites into the pool; at first, think of scopes."""
+        t = self._tables
+        start = self._best(elites)
+        for e in np.argsort(elites.value[: elites.count[0]], kind="stable"):
+            load_elite(elites, int(e), self._bag)
+            for k in range(self._bag.count[0]):
+                add_column(
+                    t,
+                    self._pool,
+                    self._bag.depth[k],
+                    self._bag.options[k].copy(),
+                    math.gcd(int(self._bag.replicas[k]), int(self._together[-1])),
+                    start.pipelines,
+                    self._bench,
+                    self._fillings,
+                )
+        if self._scopes:
+            return
+        least_s = t.block_s[:, :, :, 1].min() * math.ceil(t.layers / self._deepest)
+        count = 2 + max(0, math.ceil(math.log(max(1.0, start.seconds / least_s), GRID)))
+        self._taus_s = least_s * GRID ** np.arange(count)
+        self._scopes = self._think_of_scopes(start.seconds)
+
+    def _think_of_scopes(self, seconds: float) -> list[Scope]:
+        """Every NIC as the slowest, with gradients of a few blocks to those of the whole model."""
+        t = self._tables
+        slowness = t.nic[:, 1]
+        block = float(t.whole_bytes[t.layers] + t.sharded_bytes[t.layers])
+        scopes = []
+        for slowest in sorted(set(slowness.tolist()), reverse=True):
+            last_s = math.inf
+            for blocks in reversed([n for n in BLOCKS if n < t.layers] + [t.layers + 2]):
+                most_bytes = blocks * block if blocks <= t.layers else math.inf
+                sync_s = 2.0 * min(blocks, t.layers / 2) * block * slowest
+                if sync_s > MOST_SYNC * seconds or last_s - sync_s < SYNC_STEP * seconds:
+                    continue
+                last_s = sync_s
+                most_blocks = np.zeros((len(t.option_tp), 2, 2), np.int64)
+                blocks_within(t, most_bytes if blocks <= t.layers else 1e300, most_blocks)
+                scopes.append(
+                    Scope(
+                        slowness <= slowest,
+                        most_bytes,
+                        sync_s,
+                        most_blocks,
+                        np.ones((*self._is_ready.shape, len(self._taus_s))),
+                    )
+                )
+        return scopes
+
+    def _generate(self, elites: Elites, deadline: Callable[[], bool]) -> None:
+        """A round in every scope, then more in the best ones until their mixes stop growing."""
+        for scope in self._scopes:
+            if deadline():
+                return
+            self._mix(elites, scope)
+            self._add(elites, scope, scope.prices, PER_ROUND, learns=True)
+        for _ in range(ROUNDS):
+            best = sorted(self._scopes, key=lambda scope: -scope.mixed)[:SCOPES]
+            grown = False
+            for scope in best:
+                if deadline():
+                    return
+                before = scope.mixed
+                self._mix(elites, scope)
+                if scope.mixed > before * ENOUGH:
+                    grown = True
+                    self._add(elites, scope, scope.prices, PER_ROUND, learns=True)
+            if not grown:
+                return
+
+    def _perturb(self, elites: Elites, scope: Scope, deadline: Callable[[], bool]) -> None:
+        """Templates for other prices, which use up what the best mix leaves."""
+        if scope.prices is None:
+            return
+        for _ in range(PERTURBATIONS):
+            if deadline():
+                return
+            factors = np.exp(self._random.normal(0.0, SIGMA, len(scope.prices)))
+            self._add(elites, scope, scope.prices * factors, PER_PERTURBATION, learns=False)
+
+    def _add(
+        self, elites: Elites, scope: Scope, prices: Floats | None, most: int, *, learns: bool
+    ) -> None:
+        """The templates that are worth more than these prices."""
+        if prices is None:
+            return
+        t = self._tables
+        columns = new_columns(2 * most)
+        everything = learns and scope.rounds % 3 == 0
+        scope.rounds += learns
+        price_columns(
+            t,
+            self._horizon(elites, scope),
+            prices,
+            self._edge_s,
+            scope.most_blocks,
+            self._taus_s,
+            self._together,
+            self._stage_s,
+            self._is_ready,
+            scope.promise,
+            ANY if everything else PROMISING,
+            learns,
+            self._chains,
+            self._blocks,
+            columns,
+        )
+        self._priced += add_columns(
+            t,
+            self._wishes,
+            columns,
+            most,
+            self._best(elites).pipelines,
+            self._pool,
+            self._bag,
+            self._bench,
+            self._fillings,
+            elites,
+        )
+
+    def _best(self, elites: Elites) -> _Start:
+        best = int(np.argmin(elites.value[: elites.count[0]]))
+        load_elite(elites, best, self._bag)
+        seconds, money = float(elites.value[best]), math.inf
+        if self._wishes.counts_money:
+            money = float(price_per_hour(self._tables, self._bag))
+            seconds /= money
+        return _Start(
+            seconds, min(money, self._wishes.most_price), int(pipelines_of(self._bag))
+        )
+
+    def _horizon(self, elites: Elites, scope: Scope) -> float:
+        """T: what pipelines may take to be as fast as the best plan."""
+        return max(self._best(elites).seconds - scope.sync_s, 1e-9)
+
+    def _worth(self, elites: Elites, scope: Scope) -> tuple[Floats, Floats, Floats, Floats]:
+        """([N] samples with parts, [N] whole, [R, N] uses, [R] room) of all columns."""
+        t, pool = self._tables, self._pool
+        count = int(pool.count[0])
+        real, whole = np.zeros(count), np.zeros(count)
+        worth_of(t, pool, self._horizon(elites, scope), scope.most_bytes, real, whole)
+        uses = np.zeros((len(t.option_tp), count))
+        uses_of(t, pool, uses)
+        forbidden = uses[~scope.allowed[t.option_type]].any(axis=0)
+        real[forbidden] = whole[forbidden] = 0.0
+        room = t.room[self._rows].astype(np.float64)
+        uses, money = uses[self._rows], self._best(elites).money
+        if money < math.inf:
+            uses, room = np.vstack([uses, self._money_row() @ uses]), np.append(room, money)
+        return real, whole, uses, room
+
+    def _money_row(self) -> Floats:
+        """[R] money per hour of a GPU in the row that counts all of a type."""
+        t = self._tables
+        counts_all = np.array([is_lowest(t, row) for row in self._rows])
+        return np.asarray(t.gpu_price[t.option_type[self._rows]] * counts_all)
+
+    def _mix(self, elites: Elites, scope: Scope) -> None:
+        """Mix the columns with parts for new prices; rounded, it becomes a plan as well."""
+        t = self._tables
+        real, whole, uses, room = self._worth(elites, scope)
+        columns = best_of_each_use(real, uses)
+        if len(columns) == 0:
+            scope.mixed = 0.0
+            return
+        amounts, duals = np.zeros(len(columns)), np.zeros(len(room))
+        total = best_mix(real[columns], uses[:, columns], room, amounts, duals)
+        counts = np.floor(amounts + 1e-9).astype(np.int64)
+        fill_rest(room, uses[:, columns], whole[columns], counts)
+        self._price(elites, columns, counts, whole)
+        scope.mixed = float(total) / t.batch
+        by_row = duals[: len(self._rows)]
+        if len(duals) > len(by_row):
+            by_row = by_row + duals[-1] * self._money_row()
+        scope.prices = option_prices(t, self._rows, by_row, scope.allowed)
+
+    def _price(self, elites: Elites, columns: Ints, counts: Ints, worth: Floats) -> None:
+        """Price the plan of so many bundles of these columns."""
+        taken = np.flatnonzero(counts)
+        if len(taken) == 0:
+            return
+        order = taken[np.argsort(-(counts * worth[columns])[taken], kind="stable")]
+        self._priced += price_counts(
+            self._tables,
+            self._wishes,
+            self._pool,
+            columns[order],
+            counts[order],
+            self._bag,
+            self._trial,
+            self._bench,
+            elites,
+        )
+
+    def _combine(self, elites: Elites, scope: Scope, deadline: Callable[[], bool]) -> None:
+        """Mix whole replicas, each time within the time of the best plan before."""
+        for _ in range(REPEATS):
+            if deadline() or self._wishes.max_templates == 1:
+                return
+            before = elites.value.min()
+            _, whole, uses, room = self._worth(elites, scope)
+            columns = best_of_each_use(whole, uses)
+            if len(columns) == 0:
+                return
+            duals = np.zeros(len(room))
+            best_mix(whole[columns], uses[:, columns], room, np.zeros(len(columns)), duals)
+            share = whole[columns] / np.maximum(1e-12, duals @ uses[:, columns])
+            order = np.argsort(-share, kind="stable")[:WHOLE_COLUMNS]
+            columns = columns[order[share[order] > NEAR]]
+            counts = np.zeros(len(columns), np.int64)
+            best_whole_mix(whole[columns], uses[:, columns], room, NODES, GAP, counts)
+            self._price(elites, columns, counts, whole)
+            if elites.value.min() >= before * (1 - 1e-9):
+                return
+
+
+def is_lowest(t: Tables, option: int) -> bool:
+    """Whether it is the smallest TP degree of its type, whose row counts all GPUs."""
+    return option == 0 or bool(t.option_type[option - 1] != t.option_type[option])
+
+
+def binding_rows(t: Tables) -> Ints:
+    """Options whose room is less than what the next smaller TP degree leaves anyway."""
+    return np.array(
+        [
+            option
+            for option in range(len(t.room))
+            if is_lowest(t, option) or t.room[option] < t.room[option - 1]
+        ]
+    )
+
+
+def option_prices(t: Tables, rows: Ints, duals: Floats, allowed: Bools) -> Floats:
+    """[O] price of a TP group: it counts in the rows of all degrees up to its own."""
+    prices = np.full(len(t.option_tp), np.inf)
+    for option, kind in enumerate(t.option_type):
+        if allowed[kind]:
+            counts = (t.option_type[rows] == kind) & (rows <= option)
+            prices[option] = t.option_tp[option] * duals[counts].sum()
+    return prices
+
+
+def best_of_each_use(worth: Floats, uses: Floats) -> Ints:
+    """Of columns that use the same GPUs the one that is worth most."""
+    best: dict[bytes, int] = {}
+    for column in np.argsort(-worth, kind="stable").tolist():
+        if worth[column] <= 0:
+            break
+        best.setdefault(uses[:, column].tobytes(), column)
+    return np.array(list(best.values()), np.int64)
+
+
+def edge_seconds(t: Tables) -> Floats:
+    """[Z, T, T] what a message between neighbouring stages takes, with nodes full on average."""
+    edge_s = np.moveaxis(t.crossing_s, 2, 0).copy()
+    for kind, gpus in enumerate(t.node_gpus):
+        edge_s[:, kind, kind] /= gpus
+        edge_s[:, kind, kind] += t.inside_s[kind] * (1 - 1 / gpus)
+    return edge_s
+
+
+def bundles(t: Tables) -> Ints:
+    """How many replicas the tilings of experts can ask for at once: powers of two."""
+    found = [1]
+    if (t.ways > t.option_tp[:, None]).any():
+        most = min(int((t.ways / t.option_tp[:, None]).max()), int(t.room.max()), t.batch)
+        while found[-1] * 2 <= most:
+            found.append(found[-1] * 2)
+    return np.array(found)
