@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.kernel.bag import pipelines_of
 from planner.kernel.column_pool import (
+    Limits,
     add_column,
     add_columns,
     new_pool,
@@ -59,6 +60,8 @@ PROMISING, ANY = -0.1, -2.0  # least gain, as a share, of a bottleneck the last 
 BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)  # that a GPU may hold
 SYNC_STEP, MOST_SYNC = 0.015, 0.6  # of an iteration: between two scopes, and at most
 SCOPES = 3  # that are worth perturbing
+CLOSE = 0.93  # share of the best mix that a scope must promise to be looked at again
+NO_LIMITS = Limits(math.inf, np.zeros((1, 2, 2), np.int64))
 
 Bools = NDArray[np.bool_]
 
@@ -69,23 +72,23 @@ class Scope:
 
     Attributes:
         allowed: [T].
-        most_bytes: of gradients on a GPU.
+        limits: of gradients on a GPU.
         sync_s: of the slowest NIC allowed with so many bytes.
-        most_blocks: [O, 2, 2] of a stage, as `column_pricing` takes them.
         promise: [Q, Z, G] as `column_pricing` takes it.
-        prices: [O] of TP groups, the last; None before the first mix.
+        prices: [O] of TP groups, the last.
         mixed: samples of the last mix, a share of the batch.
+        hoped: what no mix of any columns exceeds, likewise.
         rounds: so far.
     """
 
     allowed: Bools
-    most_bytes: float
+    limits: Limits
     sync_s: float
-    most_blocks: Ints
     promise: Floats
-    prices: Floats | None = None
+    prices: Floats
     mixed: float = 0.0
-    rounds: int = field(default=0)
+    hoped: float = math.inf
+    rounds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +164,7 @@ class ColumnSearch:
                     self._bag.options[k].copy(),
                     math.gcd(int(self._bag.replicas[k]), int(self._together[-1])),
                     start.pipelines,
+                    NO_LIMITS,
                     self._bench,
                     self._fillings,
                 )
@@ -190,39 +194,38 @@ class ColumnSearch:
                 scopes.append(
                     Scope(
                         slowness <= slowest,
-                        most_bytes,
+                        Limits(most_bytes, most_blocks),
                         sync_s,
-                        most_blocks,
-                        np.ones((*self._is_ready.shape, len(self._taus_s))),
+                        np.full((*self._is_ready.shape, len(self._taus_s)), -1.0),
+                        first_prices(t, slowness <= slowest),
                     )
                 )
         return scopes
 
     def _generate(self, elites: Elites, deadline: Callable[[], bool]) -> None:
-        """A round in every scope, then more in the best ones until their mixes stop growing."""
+        """Rounds in the scopes that may hold the best mix, until no round can add much."""
         for scope in self._scopes:
+            scope.hoped = max(scope.hoped, 1.0)
+            if not scope.rounds:
+                self._add(elites, scope, scope.prices, PER_ROUND, learns=True)
+                scope.hoped = math.inf
             if deadline():
                 return
+        for _ in range(ROUNDS * len(self._scopes)):
+            best = max(scope.mixed for scope in self._scopes)
+            open_scopes = [
+                scope
+                for scope in self._scopes
+                if scope.hoped > max(scope.mixed * ENOUGH, best * CLOSE)
+            ]
+            if not open_scopes or deadline():
+                return
+            scope = max(open_scopes, key=lambda scope: (scope.hoped, scope.mixed))
             self._mix(elites, scope)
             self._add(elites, scope, scope.prices, PER_ROUND, learns=True)
-        for _ in range(ROUNDS):
-            best = sorted(self._scopes, key=lambda scope: -scope.mixed)[:SCOPES]
-            grown = False
-            for scope in best:
-                if deadline():
-                    return
-                before = scope.mixed
-                self._mix(elites, scope)
-                if scope.mixed > before * ENOUGH:
-                    grown = True
-                    self._add(elites, scope, scope.prices, PER_ROUND, learns=True)
-            if not grown:
-                return
 
     def _perturb(self, elites: Elites, scope: Scope, deadline: Callable[[], bool]) -> None:
         """Templates for other prices, which use up what the best mix leaves."""
-        if scope.prices is None:
-            return
         for _ in range(PERTURBATIONS):
             if deadline():
                 return
@@ -230,11 +233,9 @@ class ColumnSearch:
             self._add(elites, scope, scope.prices * factors, PER_PERTURBATION, learns=False)
 
     def _add(
-        self, elites: Elites, scope: Scope, prices: Floats | None, most: int, *, learns: bool
+        self, elites: Elites, scope: Scope, prices: Floats, most: int, *, learns: bool
     ) -> None:
         """The templates that are worth more than these prices."""
-        if prices is None:
-            return
         t = self._tables
         columns = new_columns(2 * most)
         everything = learns and scope.rounds % 3 == 0
@@ -244,7 +245,7 @@ class ColumnSearch:
             self._horizon(elites, scope),
             prices,
             self._edge_s,
-            scope.most_blocks,
+            scope.limits.most_blocks,
             self._taus_s,
             self._together,
             self._stage_s,
@@ -256,18 +257,25 @@ class ColumnSearch:
             self._blocks,
             columns,
         )
+        before = self._pool.fillings[: self._pool.count[0]].sum()
         self._priced += add_columns(
             t,
             self._wishes,
             columns,
             most,
             self._best(elites).pipelines,
+            scope.limits,
             self._pool,
             self._bag,
             self._bench,
             self._fillings,
             elites,
         )
+        if learns:
+            gain = min(0.99, scope.promise.max())
+            scope.hoped = min(scope.hoped, scope.mixed / (1 - gain)) if gain > 0 else scope.mixed
+            if self._pool.fillings[: self._pool.count[0]].sum() == before:
+                scope.hoped = scope.mixed  # nothing more to be found here
 
     def _best(self, elites: Elites) -> _Start:
         best = int(np.argmin(elites.value[: elites.count[0]]))
@@ -289,7 +297,7 @@ class ColumnSearch:
         t, pool = self._tables, self._pool
         count = int(pool.count[0])
         real, whole = np.zeros(count), np.zeros(count)
-        worth_of(t, pool, self._horizon(elites, scope), scope.most_bytes, real, whole)
+        worth_of(t, pool, self._horizon(elites, scope), scope.limits.most_bytes, real, whole)
         uses = np.zeros((len(t.option_tp), count))
         uses_of(t, pool, uses)
         forbidden = uses[~scope.allowed[t.option_type]].any(axis=0)
@@ -318,14 +326,16 @@ class ColumnSearch:
         total = best_mix(real[columns], uses[:, columns], room, amounts, duals)
         counts = np.floor(amounts + 1e-9).astype(np.int64)
         fill_rest(room, uses[:, columns], whole[columns], counts)
-        self._price(elites, columns, counts, whole)
+        self._price(elites, scope, columns, counts, whole)
         scope.mixed = float(total) / t.batch
         by_row = duals[: len(self._rows)]
         if len(duals) > len(by_row):
             by_row = by_row + duals[-1] * self._money_row()
         scope.prices = option_prices(t, self._rows, by_row, scope.allowed)
 
-    def _price(self, elites: Elites, columns: Ints, counts: Ints, worth: Floats) -> None:
+    def _price(
+        self, elites: Elites, scope: Scope, columns: Ints, counts: Ints, worth: Floats
+    ) -> None:
         """Price the plan of so many bundles of these columns."""
         taken = np.flatnonzero(counts)
         if len(taken) == 0:
@@ -337,6 +347,7 @@ class ColumnSearch:
             self._pool,
             columns[order],
             counts[order],
+            scope.limits,
             self._bag,
             self._trial,
             self._bench,
@@ -360,9 +371,21 @@ class ColumnSearch:
             columns = columns[order[share[order] > NEAR]]
             counts = np.zeros(len(columns), np.int64)
             best_whole_mix(whole[columns], uses[:, columns], room, NODES, GAP, counts)
-            self._price(elites, columns, counts, whole)
+            self._price(elites, scope, columns, counts, whole)
             if elites.value.min() >= before * (1 - 1e-9):
                 return
+
+
+def first_prices(t: Tables, allowed: Bools) -> Floats:
+    """[O] prices in proportion to how fast a type is; all GPUs together cost the batch."""
+    speeds = np.zeros(len(t.node_gpus))
+    total = 0.0
+    for option, kind in enumerate(t.option_type):
+        if is_lowest(t, option) and allowed[kind]:
+            speeds[kind] = (t.sizes / t.block_s[option, :, :, 1].min(axis=1)).max()
+            total += speeds[kind] * t.room[option]
+    prices = t.option_tp * speeds[t.option_type] * (t.batch / max(total, 1e-300))
+    return np.where(allowed[t.option_type], prices, np.inf)
 
 
 def is_lowest(t: Tables, option: int) -> bool:

@@ -1,7 +1,7 @@
 """The templates that column generation has found: what they are worth, and the plans made of them.
 
-Invariant: a column is filled as a template of `together` replicas; a plan made of columns is filled
-and priced again as a whole, so that nothing here is believed.
+Invariant: a column is filled as a template of `together` replicas; a plan made of columns is
+priced again as a whole, so that nothing here is believed.
 Source: research on plan search (column generation).   Legend: N columns, O options, F fillings.
 """
 
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.kernel.bag import Bag, copy_slot, most_replicas, pipelines_of
+from planner.kernel.bounded_filling import fill_within
 from planner.kernel.column_pricing import Columns
 from planner.kernel.filling import Bench, Fillings, fill_template
 from planner.kernel.jit import jit
@@ -30,24 +31,38 @@ class Pool(NamedTuple):
         depth: [N].
         options: [N, D].
         together: [N] replicas come in multiples of this.
-        filling_count: [N, 1], as the next four: fillings of each column.
+        fillings: [N] their number; of each:
         size: [N, F].
         tau_s: [N, F].
         sum_s: [N, F].
         most: [N, F].
         gradient_bytes: [N, F] of the GPU that holds most.
+        blocks: [N, F, D].
     """
 
     count: Ints
     depth: Ints
     options: Ints
     together: Ints
-    filling_count: Ints
+    fillings: Ints
     size: Ints
     tau_s: Floats
     sum_s: Floats
     most: Ints
     gradient_bytes: Floats
+    blocks: Ints
+
+
+class Limits(NamedTuple):
+    """What the fillings of a plan keep to.
+
+    Attributes:
+        most_bytes: of gradients on a GPU.
+        most_blocks: [O, 2, 2] the same as blocks, by whether a stage is the first and the last.
+    """
+
+    most_bytes: float
+    most_blocks: Ints
 
 
 @jit
@@ -58,18 +73,19 @@ def new_pool(most: int) -> Pool:
         np.zeros(most, np.int64),
         np.zeros((most, MAX_DEPTH), np.int64),
         np.zeros(most, np.int64),
-        np.zeros((most, 1), np.int64),
+        np.zeros(most, np.int64),
         np.zeros((most, MAX_FILLINGS), np.int64),
         np.zeros((most, MAX_FILLINGS)),
         np.zeros((most, MAX_FILLINGS)),
         np.zeros((most, MAX_FILLINGS), np.int64),
         np.zeros((most, MAX_FILLINGS)),
+        np.zeros((most, MAX_FILLINGS, MAX_DEPTH), np.int64),
     )
 
 
 @jit
-def is_known(pool: Pool, depth: int, options: Ints, together: int) -> bool:
-    """Whether the pool has that column."""
+def row_of(pool: Pool, depth: int, options: Ints, together: int) -> int:
+    """Where the pool has that column; -1 if nowhere."""
     for c in range(pool.count[0]):
         if pool.depth[c] != depth or pool.together[c] != together:
             continue
@@ -79,43 +95,8 @@ def is_known(pool: Pool, depth: int, options: Ints, together: int) -> bool:
                 equal = False
                 break
         if equal:
-            return True
-    return False
-
-
-@jit
-def add_column(
-    t: Tables,
-    pool: Pool,
-    depth: int,
-    options: Ints,
-    together: int,
-    pipelines: int,
-    bench: Bench,
-    fillings: Fillings,
-) -> bool:
-    """Fill a template and put it into the pool; False if it is there, or full, or does not fit."""
-    c = pool.count[0]
-    if c == len(pool.depth) or is_known(pool, depth, options, together):
-        return False
-    fill_template(
-        t, options, depth, together, max(pipelines, together), PER_SIZE, bench, fillings
-    )
-    if fillings.count[0] == 0:
-        return False
-    pool.count[0] = c + 1
-    pool.depth[c] = depth
-    pool.together[c] = together
-    pool.filling_count[c, 0] = fillings.count[0]
-    for s in range(depth):
-        pool.options[c, s] = options[s]
-    for f in range(fillings.count[0]):
-        pool.size[c, f] = fillings.size[f]
-        pool.tau_s[c, f] = fillings.tau_s[f]
-        pool.sum_s[c, f] = fillings.sum_s[f]
-        pool.most[c, f] = fillings.most[f]
-        pool.gradient_bytes[c, f] = most_gradient_bytes(t, options, depth, fillings.blocks[f])
-    return True
+            return c
+    return -1
 
 
 @jit
@@ -131,6 +112,88 @@ def most_gradient_bytes(t: Tables, options: Ints, depth: int, blocks: Ints) -> f
         layer += blocks[s]
         most = max(most, held)
     return most
+
+
+@jit
+def add_fillings(t: Tables, pool: Pool, c: int, fillings: Fillings) -> bool:
+    """Give a column those fillings that it has not; whether there was one."""
+    added = False
+    for f in range(fillings.count[0]):
+        row = pool.fillings[c]
+        if row == pool.size.shape[1]:
+            break
+        known = False
+        for other in range(row):
+            if (
+                pool.size[c, other] == fillings.size[f]
+                and pool.tau_s[c, other] == fillings.tau_s[f]
+                and pool.sum_s[c, other] == fillings.sum_s[f]
+                and pool.most[c, other] == fillings.most[f]
+            ):
+                known = True
+                break
+        if known:
+            continue
+        added = True
+        pool.fillings[c] = row + 1
+        pool.size[c, row] = fillings.size[f]
+        pool.tau_s[c, row] = fillings.tau_s[f]
+        pool.sum_s[c, row] = fillings.sum_s[f]
+        pool.most[c, row] = fillings.most[f]
+        for s in range(pool.depth[c]):
+            pool.blocks[c, row, s] = fillings.blocks[f, s]
+        pool.gradient_bytes[c, row] = most_gradient_bytes(
+            t, pool.options[c], pool.depth[c], fillings.blocks[f]
+        )
+    return added
+
+
+@jit
+def add_column(
+    t: Tables,
+    pool: Pool,
+    depth: int,
+    options: Ints,
+    together: int,
+    pipelines: int,
+    limits: Limits,
+    bench: Bench,
+    fillings: Fillings,
+) -> bool:
+    """Put a template into the pool, filled within the limits; whether that is anything new."""
+    c = row_of(pool, depth, options, together)
+    fillings.count[0] = 0
+    if c < 0:
+        c = pool.count[0]
+        if c == len(pool.depth):
+            return False
+        fill_template(
+            t, options, depth, together, max(pipelines, together), PER_SIZE, bench, fillings
+        )
+        if fillings.count[0] == 0:
+            return False
+        pool.count[0] = c + 1
+        pool.depth[c] = depth
+        pool.together[c] = together
+        pool.fillings[c] = 0
+        for s in range(depth):
+            pool.options[c, s] = options[s]
+    if limits.most_bytes < math.inf:
+        for size in range(len(t.sizes)):
+            least = max(1, int(t.batch / (t.sizes[size] * max(1, pipelines)) / 2))
+            fill_within(
+                t,
+                options,
+                depth,
+                together,
+                least,
+                size,
+                1,
+                limits.most_blocks,
+                bench,
+                fillings,
+            )
+    return add_fillings(t, pool, c, fillings)
 
 
 @jit
@@ -158,11 +221,7 @@ def price_alone(
         if replicas < 1 or (priced and most == power):
             continue
         bag.replicas[0] = replicas
-        priced += 1
-        if refill(t, bag, 0, bench):
-            value = objective(t, wishes, bag)
-            if value < math.inf:
-                remember(elites, bag, value)
+        priced += price_refilled(t, wishes, bag, bench, elites)
     return priced
 
 
@@ -173,6 +232,7 @@ def add_columns(
     columns: Columns,
     most: int,
     pipelines: int,
+    limits: Limits,
     pool: Pool,
     bag: Bag,
     bench: Bench,
@@ -188,9 +248,11 @@ def add_columns(
             break
         depth, together = columns.depth[row], columns.together[row]
         options = columns.options[row]
-        if add_column(t, pool, depth, options, together, pipelines, bench, fillings):
+        before = pool.count[0]
+        if add_column(t, pool, depth, options, together, pipelines, limits, bench, fillings):
             added += 1
-            priced += price_alone(t, wishes, bag, options, depth, together, bench, elites)
+            if pool.count[0] > before:
+                priced += price_alone(t, wishes, bag, options, depth, together, bench, elites)
     return priced
 
 
@@ -205,7 +267,7 @@ def worth_of(
     for c in range(pool.count[0]):
         real[c] = 0.0
         whole[c] = 0.0
-        for f in range(pool.filling_count[c, 0]):
+        for f in range(pool.fillings[c]):
             if pool.sum_s[c, f] > horizon_s or pool.gradient_bytes[c, f] > most_bytes:
                 continue
             b = t.sizes[pool.size[c, f]] * pool.together[c]
@@ -234,6 +296,7 @@ def price_counts(
     pool: Pool,
     chosen: Ints,
     counts: Ints,
+    limits: Limits,
     bag: Bag,
     trial: Bag,
     bench: Bench,
@@ -247,6 +310,7 @@ def price_counts(
         pool: of the columns.
         chosen: columns, the most important first; those beyond the most templates stay out.
         counts: bundles of each, at least one.
+        limits: of the fillings.
         bag: for the function's own use.
         trial: likewise.
         bench: likewise.
@@ -263,7 +327,8 @@ def price_counts(
         bag.replicas[k] = counts[k] * pool.together[c]
         for s in range(pool.depth[c]):
             bag.options[k, s] = pool.options[c, s]
-    priced = price_bag(t, wishes, bag, bench, elites)
+    priced = price_pooled(t, wishes, pool, chosen, limits, bag, elites)
+    priced += price_refilled(t, wishes, bag, bench, elites)
     for first in range(count):  # what is left goes to one template after the other
         trial.count[0] = count
         for k in range(count):
@@ -278,12 +343,13 @@ def price_counts(
                 grown = True
         if not grown:
             break
-        priced += price_bag(t, wishes, trial, bench, elites)
+        priced += price_pooled(t, wishes, pool, chosen, limits, trial, elites)
+        priced += price_refilled(t, wishes, trial, bench, elites)
     return priced
 
 
 @jit
-def price_bag(t: Tables, wishes: Wishes, bag: Bag, bench: Bench, elites: Elites) -> int:
+def price_refilled(t: Tables, wishes: Wishes, bag: Bag, bench: Bench, elites: Elites) -> int:
     """Fill all slots, price the plan and remember it; returns 1."""
     for k in range(bag.count[0]):
         if most_replicas(t, bag, k) < bag.replicas[k] or not refill(t, bag, k, bench):
@@ -295,6 +361,33 @@ def price_bag(t: Tables, wishes: Wishes, bag: Bag, bench: Bench, elites: Elites)
 
 
 @jit
-def pipelines_in(bag: Bag) -> int:
-    """Replicas of all templates, for callers outside the kernel."""
-    return pipelines_of(bag)
+def price_pooled(
+    t: Tables,
+    wishes: Wishes,
+    pool: Pool,
+    chosen: Ints,
+    limits: Limits,
+    bag: Bag,
+    elites: Elites,
+) -> int:
+    """Price the plan with the fillings of the pool that keep to the limits; returns 1."""
+    for k in range(bag.count[0]):
+        c = chosen[k]
+        kept = 0
+        for f in range(pool.fillings[c]):
+            if pool.gradient_bytes[c, f] <= limits.most_bytes:
+                bag.size[k, kept] = pool.size[c, f]
+                bag.tau_s[k, kept] = pool.tau_s[c, f]
+                bag.sum_s[k, kept] = pool.sum_s[c, f]
+                bag.most[k, kept] = pool.most[c, f]
+                for s in range(pool.depth[c]):
+                    bag.blocks[k, kept, s] = pool.blocks[c, f, s]
+                kept += 1
+        bag.filling_count[k, 0] = kept
+        bag.pipelines[k] = pipelines_of(bag)
+        if kept == 0 or most_replicas(t, bag, k) < bag.replicas[k]:
+            return 1
+    value = objective(t, wishes, bag)
+    if value < math.inf:
+        remember(elites, bag, value)
+    return 1
