@@ -6,9 +6,9 @@ programme (`planner.kernel.column_pricing`) that builds the templates worth more
 so on.  Branching then mixes whole replicas that train whole micro-batches.  Perturbed prices give
 templates that use up remainders.  The time of an iteration always comes from a real plan, the best
 so far, because no template is worth anything in a time that is too short.
-The slowest NIC of a plan delays the gradient sums of all, the longer the more a GPU holds.  So each
-scope leaves out the types with slower NICs than its own, bounds the gradients that a GPU may hold,
-and takes what their sum then lasts off T.
+A layer's gradients are summed at the rate of the slowest NIC that holds it in any template, the
+longer the more a GPU holds.  So each scope leaves out the types with the slowest NICs, or keeps
+them to some blocks at the ends, bounds the time that gradients are summed, and takes it off T.
 Where money counts, time and money per hour are those of the best plan: mixes of columns must be
 as cheap as it (one more row), and train more samples.
 Invariant: the same pricing, wishes, seed, elites and effort give the same elites, unless the
@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 
 from planner.kernel.bag import pipelines_of
 from planner.kernel.column_pool import (
-    Limits,
     add_column,
     add_columns,
     new_pool,
@@ -35,7 +34,7 @@ from planner.kernel.column_pool import (
     uses_of,
     worth_of,
 )
-from planner.kernel.column_pricing import blocks_within, new_chains, new_columns, price_columns
+from planner.kernel.column_pricing import Zones, new_chains, new_columns, price_columns
 from planner.kernel.filling import new_bench, new_fillings
 from planner.kernel.local_search import Elites, Wishes, fresh_bag, load_elite
 from planner.kernel.mixing import best_mix, best_whole_mix, fill_rest
@@ -57,23 +56,23 @@ GAP = 0.002
 WHOLE_COLUMNS = 100  # of an integer programme
 NEAR = 0.90  # share of its price that a column of an integer programme is worth at least
 PROMISING, ANY = -0.1, -2.0  # least gain, as a share, of a bottleneck the last time it was tried
-BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)  # that a GPU may hold
-SYNC_STEP, MOST_SYNC = 0.015, 0.6  # of an iteration: between two scopes, and at most
+SYNC_SHARES = (0.02, 0.04, 0.08, 0.14, 0.22, 0.35)  # of an iteration that gradients may take
+ZONE_SHARES = (1 / 16, 1 / 8, 1 / 4)  # of the blocks that types with slow NICs may hold
+SCREENED = 3  # every so many bottlenecks tell what a scope promises
+SCREENS = 24  # bottlenecks' columns that come out of it
 SCOPES = 3  # that are worth perturbing
 CLOSE = 0.93  # share of the best mix that a scope must promise to be looked at again
-NO_LIMITS = Limits(math.inf, np.zeros((1, 2, 2), np.int64))
 
 Bools = NDArray[np.bool_]
 
 
 @dataclass(slots=True)
 class Scope:
-    """Types that may be used, and how much a GPU may hold.
+    """Types that may be used, where, and how long gradients may be summed.
 
     Attributes:
         allowed: [T].
-        limits: of gradients on a GPU.
-        sync_s: of the slowest NIC allowed with so many bytes.
+        zones: where those with slow NICs may stand.
         promise: [Q, Z, G] as `column_pricing` takes it.
         prices: [O] of TP groups, the last.
         mixed: samples of the last mix, a share of the batch.
@@ -82,8 +81,7 @@ class Scope:
     """
 
     allowed: Bools
-    limits: Limits
-    sync_s: float
+    zones: Zones
     promise: Floats
     prices: Floats
     mixed: float = 0.0
@@ -124,7 +122,6 @@ class ColumnSearch:
         self._is_ready = np.zeros(shape, np.int64)
         self._taus_s = np.zeros(0)
         self._chains = new_chains(self._deepest, t.layers, types)
-        self._blocks = np.zeros(MAX_DEPTH, np.int64)
         self._pool = new_pool(MOST_COLUMNS)
         self._bench, self._fillings = new_bench(t.layers, t.dense), new_fillings()
         self._bag, self._trial = fresh_bag(), fresh_bag()
@@ -162,9 +159,9 @@ class ColumnSearch:
                     self._pool,
                     self._bag.depth[k],
                     self._bag.options[k].copy(),
+                    elites.blocks[e, k],
                     math.gcd(int(self._bag.replicas[k]), int(self._together[-1])),
                     start.pipelines,
-                    NO_LIMITS,
                     self._bench,
                     self._fillings,
                 )
@@ -176,42 +173,33 @@ class ColumnSearch:
         self._scopes = self._think_of_scopes(start.seconds)
 
     def _think_of_scopes(self, seconds: float) -> list[Scope]:
-        """Every NIC as the slowest, with gradients of a few blocks to those of the whole model."""
+        """Every NIC as the slowest: everywhere, and in a part of the blocks where it is."""
         t = self._tables
         slowness = t.nic[:, 1]
-        block = float(t.whole_bytes[t.layers] + t.sharded_bytes[t.layers])
+        speeds = sorted(set(slowness.tolist()), reverse=True)
         scopes = []
-        for slowest in sorted(set(slowness.tolist()), reverse=True):
-            last_s = math.inf
-            for blocks in reversed([n for n in BLOCKS if n < t.layers] + [t.layers + 2]):
-                most_bytes = blocks * block if blocks <= t.layers else math.inf
-                sync_s = 2.0 * min(blocks, t.layers / 2) * block * slowest
-                if sync_s > MOST_SYNC * seconds or last_s - sync_s < SYNC_STEP * seconds:
-                    continue
-                last_s = sync_s
-                most_blocks = np.zeros((len(t.option_tp), 2, 2), np.int64)
-                blocks_within(t, most_bytes if blocks <= t.layers else 1e300, most_blocks)
-                scopes.append(
-                    Scope(
-                        slowness <= slowest,
-                        Limits(most_bytes, most_blocks),
-                        sync_s,
-                        np.full((*self._is_ready.shape, len(self._taus_s)), -1.0),
-                        first_prices(t, slowness <= slowest),
-                    )
-                )
+        for slowest in speeds:
+            allowed = slowness <= slowest
+            for zones in whole_zones(t, slowest, seconds):
+                scopes.append(self._scope(allowed, zones))
+            for fast in speeds:
+                if fast < slowest:
+                    for zones in end_zones(t, slowest, fast, seconds):
+                        scopes.append(self._scope(allowed, zones))
         return scopes
+
+    def _scope(self, allowed: Bools, zones: Zones) -> Scope:
+        promise = np.full((*self._is_ready.shape, len(self._taus_s)), -1.0)
+        return Scope(allowed, zones, promise, first_prices(self._tables, allowed))
 
     def _generate(self, elites: Elites, deadline: Callable[[], bool]) -> None:
         """Rounds in the scopes that may hold the best mix, until no round can add much."""
         for scope in self._scopes:
-            scope.hoped = max(scope.hoped, 1.0)
             if not scope.rounds:
-                self._add(elites, scope, scope.prices, PER_ROUND, learns=True)
-                scope.hoped = math.inf
+                self._add(elites, scope, scope.prices, SCREENS, learns=True, step=SCREENED)
             if deadline():
                 return
-        for _ in range(ROUNDS * len(self._scopes)):
+        for _ in range(ROUNDS * SCOPES):
             best = max(scope.mixed for scope in self._scopes)
             open_scopes = [
                 scope
@@ -233,19 +221,26 @@ class ColumnSearch:
             self._add(elites, scope, scope.prices * factors, PER_PERTURBATION, learns=False)
 
     def _add(
-        self, elites: Elites, scope: Scope, prices: Floats, most: int, *, learns: bool
+        self,
+        elites: Elites,
+        scope: Scope,
+        prices: Floats,
+        most: int,
+        *,
+        learns: bool,
+        step: int = 1,
     ) -> None:
         """The templates that are worth more than these prices."""
         t = self._tables
         columns = new_columns(2 * most)
-        everything = learns and scope.rounds % 3 == 0
+        everything = learns and scope.rounds % 3 < 2
         scope.rounds += learns
         price_columns(
             t,
             self._horizon(elites, scope),
             prices,
             self._edge_s,
-            scope.limits.most_blocks,
+            scope.zones,
             self._taus_s,
             self._together,
             self._stage_s,
@@ -253,8 +248,8 @@ class ColumnSearch:
             scope.promise,
             ANY if everything else PROMISING,
             learns,
+            step,
             self._chains,
-            self._blocks,
             columns,
         )
         before = self._pool.fillings[: self._pool.count[0]].sum()
@@ -264,7 +259,6 @@ class ColumnSearch:
             columns,
             most,
             self._best(elites).pipelines,
-            scope.limits,
             self._pool,
             self._bag,
             self._bench,
@@ -273,8 +267,9 @@ class ColumnSearch:
         )
         if learns:
             gain = min(0.99, scope.promise.max())
-            scope.hoped = min(scope.hoped, scope.mixed / (1 - gain)) if gain > 0 else scope.mixed
-            if self._pool.fillings[: self._pool.count[0]].sum() == before:
+            known = scope.mixed if scope.mixed else 1.0  # the first prices cost the batch
+            scope.hoped = min(scope.hoped, known / (1 - gain))
+            if step == 1 and self._pool.fillings[: self._pool.count[0]].sum() == before:
                 scope.hoped = scope.mixed  # nothing more to be found here
 
     def _best(self, elites: Elites) -> _Start:
@@ -290,14 +285,14 @@ class ColumnSearch:
 
     def _horizon(self, elites: Elites, scope: Scope) -> float:
         """T: what pipelines may take to be as fast as the best plan."""
-        return max(self._best(elites).seconds - scope.sync_s, 1e-9)
+        return max(self._best(elites).seconds - scope.zones.most_s, 1e-9)
 
     def _worth(self, elites: Elites, scope: Scope) -> tuple[Floats, Floats, Floats, Floats]:
         """([N] samples with parts, [N] whole, [R, N] uses, [R] room) of all columns."""
         t, pool = self._tables, self._pool
         count = int(pool.count[0])
         real, whole = np.zeros(count), np.zeros(count)
-        worth_of(t, pool, self._horizon(elites, scope), scope.limits.most_bytes, real, whole)
+        worth_of(t, pool, self._horizon(elites, scope), scope.zones, real, whole)
         uses = np.zeros((len(t.option_tp), count))
         uses_of(t, pool, uses)
         forbidden = uses[~scope.allowed[t.option_type]].any(axis=0)
@@ -347,7 +342,7 @@ class ColumnSearch:
             self._pool,
             columns[order],
             counts[order],
-            scope.limits,
+            scope.zones,
             self._bag,
             self._trial,
             self._bench,
@@ -374,6 +369,52 @@ class ColumnSearch:
             self._price(elites, scope, columns, counts, whole)
             if elites.value.min() >= before * (1 - 1e-9):
                 return
+
+
+def zones_of(
+    t: Tables, front: int, back: int, slowest: float, fast: float, most_s: float
+) -> Zones:
+    """Zones where a byte takes `slowest` seconds, with `fast` elsewhere; see `Zones`."""
+    tp = t.option_tp
+    block = 2 * (t.whole_bytes[t.layers] + t.sharded_bytes[t.layers] / tp)
+    ends = [2 * (t.whole_bytes[i] + t.sharded_bytes[i] / tp) for i in (0, t.layers + 1)]
+    rates = [slowest if blocks else fast for blocks in (front, back or front == t.layers)]
+    return Zones(
+        front,
+        back,
+        (t.nic[t.option_type, 1] > fast).astype(np.int64),
+        block * slowest,
+        block * fast,
+        np.stack([end * rate for end, rate in zip(ends, rates, strict=True)], axis=1),
+        most_s,
+    )
+
+
+def whole_zones(t: Tables, slowest: float, seconds: float) -> list[Zones]:
+    """The slowest NIC everywhere, with several times to sum."""
+    model_s = 2 * slowest * (t.whole_bytes.sum() + t.sharded_bytes.sum())
+    found = [
+        zones_of(t, t.layers, 0, slowest, slowest, share * seconds)
+        for share in SYNC_SHARES
+        if share * seconds < model_s / 2
+    ]
+    if model_s < 2 * SYNC_SHARES[-1] * seconds:  # or whatever it takes
+        found.append(zones_of(t, t.layers, 0, slowest, slowest, model_s / 2))
+    return found
+
+
+def end_zones(t: Tables, slowest: float, fast: float, seconds: float) -> list[Zones]:
+    """The slowest NIC at the front, the back or both, with several times to sum."""
+    model_s = 2 * slowest * (t.whole_bytes.sum() + t.sharded_bytes.sum())
+    found = []
+    for share in ZONE_SHARES:
+        blocks = max(1, round(share * t.layers))
+        for front in sorted({0, blocks // 2, blocks}):
+            for sync_share in SYNC_SHARES[::2]:
+                if sync_share * seconds < model_s / 2:
+                    most_s = sync_share * seconds
+                    found.append(zones_of(t, front, blocks - front, slowest, fast, most_s))
+    return found
 
 
 def first_prices(t: Tables, allowed: Bools) -> Floats:

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.kernel.bag import Bag, copy_slot, most_replicas, pipelines_of
-from planner.kernel.bounded_filling import fill_within
-from planner.kernel.column_pricing import Columns
-from planner.kernel.filling import Bench, Fillings, fill_template
+from planner.kernel.column_pricing import Columns, Zones, zone_seconds
+from planner.kernel.filling import Bench, Fillings, fill_template, variant_of
 from planner.kernel.jit import jit
 from planner.kernel.local_search import Elites, Wishes, objective, refill, remember
+from planner.kernel.stage import fixed_seconds
 from planner.kernel.tables import MAX_DEPTH, MAX_FILLINGS, Floats, Ints, Tables
 
 PER_SIZE = 2  # splits of one micro-batch size
@@ -36,7 +36,6 @@ class Pool(NamedTuple):
         tau_s: [N, F].
         sum_s: [N, F].
         most: [N, F].
-        gradient_bytes: [N, F] of the GPU that holds most.
         blocks: [N, F, D].
     """
 
@@ -49,20 +48,7 @@ class Pool(NamedTuple):
     tau_s: Floats
     sum_s: Floats
     most: Ints
-    gradient_bytes: Floats
     blocks: Ints
-
-
-class Limits(NamedTuple):
-    """What the fillings of a plan keep to.
-
-    Attributes:
-        most_bytes: of gradients on a GPU.
-        most_blocks: [O, 2, 2] the same as blocks, by whether a stage is the first and the last.
-    """
-
-    most_bytes: float
-    most_blocks: Ints
 
 
 @jit
@@ -78,7 +64,6 @@ def new_pool(most: int) -> Pool:
         np.zeros((most, MAX_FILLINGS)),
         np.zeros((most, MAX_FILLINGS)),
         np.zeros((most, MAX_FILLINGS), np.int64),
-        np.zeros((most, MAX_FILLINGS)),
         np.zeros((most, MAX_FILLINGS, MAX_DEPTH), np.int64),
     )
 
@@ -100,18 +85,70 @@ def row_of(pool: Pool, depth: int, options: Ints, together: int) -> int:
 
 
 @jit
-def most_gradient_bytes(t: Tables, options: Ints, depth: int, blocks: Ints) -> float:
-    """Bytes of gradients on the GPU of the template that holds most."""
-    most = 0.0
-    layer = 1
+def keeps_to(
+    t: Tables, zones: Zones, depth: int, options: Ints, blocks: Ints
+) -> bool:
+    """Whether all stages stand in their zones and sum their gradients in time."""
+    start = 0
     for s in range(depth):
-        tp = t.option_tp[options[s]]
-        held = 0.0
-        for one in range(layer - (s == 0), layer + blocks[s] + (s == depth - 1)):
-            held += t.whole_bytes[one] + t.sharded_bytes[one] / tp
-        layer += blocks[s]
-        most = max(most, held)
-    return most
+        seconds = zone_seconds(zones, options[s], start, start + blocks[s], t.layers)
+        if seconds > zones.most_s:
+            return False
+        start += blocks[s]
+    return True
+
+
+@jit
+def fill_as(
+    t: Tables,
+    depth: int,
+    options: Ints,
+    blocks: Ints,
+    replicas: int,
+    bench: Bench,
+    out: Fillings,
+) -> None:
+    """Append the fillings with these blocks: one of each micro-batch size that memory allows."""
+    for size in range(len(t.sizes)):
+        most = t.batch // t.sizes[size]
+        row = out.count[0]
+        if most < 1 or row == len(out.size):
+            continue
+        fixed_seconds(t, options, depth, size, bench.fixed_s)
+        start = 0
+        tau_s = 0.0
+        sum_s = 0.0
+        for s in range(depth):
+            dense = max(0, min(start + blocks[s], t.dense) - start)
+            others = blocks[s] - dense
+            variant = variant_of(
+                t,
+                options[s],
+                size,
+                min(most, depth - s),
+                1 if s == 0 else 0,
+                1 if s == depth - 1 else 0,
+                replicas,
+                dense,
+                others,
+            )
+            if variant < 0:
+                sum_s = math.inf
+                break
+            seconds = bench.fixed_s[s] + others * t.block_s[options[s], size, variant, 1]
+            if dense:
+                seconds += dense * t.block_s[options[s], size, variant, 0]
+            tau_s = max(tau_s, seconds)
+            sum_s += seconds
+            start += blocks[s]
+        if sum_s < math.inf:
+            out.size[row] = size
+            out.tau_s[row] = tau_s
+            out.sum_s[row] = sum_s
+            out.most[row] = most
+            for s in range(depth):
+                out.blocks[row, s] = blocks[s]
+            out.count[0] = row + 1
 
 
 @jit
@@ -142,9 +179,6 @@ def add_fillings(t: Tables, pool: Pool, c: int, fillings: Fillings) -> bool:
         pool.most[c, row] = fillings.most[f]
         for s in range(pool.depth[c]):
             pool.blocks[c, row, s] = fillings.blocks[f, s]
-        pool.gradient_bytes[c, row] = most_gradient_bytes(
-            t, pool.options[c], pool.depth[c], fillings.blocks[f]
-        )
     return added
 
 
@@ -154,13 +188,13 @@ def add_column(
     pool: Pool,
     depth: int,
     options: Ints,
+    blocks: Ints,
     together: int,
     pipelines: int,
-    limits: Limits,
     bench: Bench,
     fillings: Fillings,
 ) -> bool:
-    """Put a template into the pool, filled within the limits; whether that is anything new."""
+    """Put a template into the pool, these blocks among its fillings; whether that is new."""
     c = row_of(pool, depth, options, together)
     fillings.count[0] = 0
     if c < 0:
@@ -178,21 +212,7 @@ def add_column(
         pool.fillings[c] = 0
         for s in range(depth):
             pool.options[c, s] = options[s]
-    if limits.most_bytes < math.inf:
-        for size in range(len(t.sizes)):
-            least = max(1, int(t.batch / (t.sizes[size] * max(1, pipelines)) / 2))
-            fill_within(
-                t,
-                options,
-                depth,
-                together,
-                least,
-                size,
-                1,
-                limits.most_blocks,
-                bench,
-                fillings,
-            )
+    fill_as(t, depth, options, blocks, together, bench, fillings)
     return add_fillings(t, pool, c, fillings)
 
 
@@ -232,7 +252,6 @@ def add_columns(
     columns: Columns,
     most: int,
     pipelines: int,
-    limits: Limits,
     pool: Pool,
     bag: Bag,
     bench: Bench,
@@ -249,7 +268,8 @@ def add_columns(
         depth, together = columns.depth[row], columns.together[row]
         options = columns.options[row]
         before = pool.count[0]
-        if add_column(t, pool, depth, options, together, pipelines, limits, bench, fillings):
+        blocks = columns.blocks[row]
+        if add_column(t, pool, depth, options, blocks, together, pipelines, bench, fillings):
             added += 1
             if pool.count[0] > before:
                 priced += price_alone(t, wishes, bag, options, depth, together, bench, elites)
@@ -258,17 +278,19 @@ def add_columns(
 
 @jit
 def worth_of(
-    t: Tables, pool: Pool, horizon_s: float, most_bytes: float, real: Floats, whole: Floats
+    t: Tables, pool: Pool, horizon_s: float, zones: Zones, real: Floats, whole: Floats
 ) -> None:
     """Samples that a bundle of each column trains in the time: [N] with parts, [N] whole ones.
 
-    Fillings with more bytes of gradients on a GPU stay out.
+    Fillings that do not keep to the zones stay out.
     """
     for c in range(pool.count[0]):
         real[c] = 0.0
         whole[c] = 0.0
         for f in range(pool.fillings[c]):
-            if pool.sum_s[c, f] > horizon_s or pool.gradient_bytes[c, f] > most_bytes:
+            if pool.sum_s[c, f] > horizon_s or not keeps_to(
+                t, zones, pool.depth[c], pool.options[c], pool.blocks[c, f]
+            ):
                 continue
             b = t.sizes[pool.size[c, f]] * pool.together[c]
             count = 1 + (horizon_s - pool.sum_s[c, f]) / pool.tau_s[c, f] + 1e-9
@@ -296,7 +318,7 @@ def price_counts(
     pool: Pool,
     chosen: Ints,
     counts: Ints,
-    limits: Limits,
+    zones: Zones,
     bag: Bag,
     trial: Bag,
     bench: Bench,
@@ -310,7 +332,7 @@ def price_counts(
         pool: of the columns.
         chosen: columns, the most important first; those beyond the most templates stay out.
         counts: bundles of each, at least one.
-        limits: of the fillings.
+        zones: of the fillings.
         bag: for the function's own use.
         trial: likewise.
         bench: likewise.
@@ -327,7 +349,7 @@ def price_counts(
         bag.replicas[k] = counts[k] * pool.together[c]
         for s in range(pool.depth[c]):
             bag.options[k, s] = pool.options[c, s]
-    priced = price_pooled(t, wishes, pool, chosen, limits, bag, elites)
+    priced = price_pooled(t, wishes, pool, chosen, zones, bag, elites)
     priced += price_refilled(t, wishes, bag, bench, elites)
     for first in range(count):  # what is left goes to one template after the other
         trial.count[0] = count
@@ -343,7 +365,7 @@ def price_counts(
                 grown = True
         if not grown:
             break
-        priced += price_pooled(t, wishes, pool, chosen, limits, trial, elites)
+        priced += price_pooled(t, wishes, pool, chosen, zones, trial, elites)
         priced += price_refilled(t, wishes, trial, bench, elites)
     return priced
 
@@ -366,16 +388,16 @@ def price_pooled(
     wishes: Wishes,
     pool: Pool,
     chosen: Ints,
-    limits: Limits,
+    zones: Zones,
     bag: Bag,
     elites: Elites,
 ) -> int:
-    """Price the plan with the fillings of the pool that keep to the limits; returns 1."""
+    """Price the plan with the fillings of the pool that keep to the zones; returns 1."""
     for k in range(bag.count[0]):
         c = chosen[k]
         kept = 0
         for f in range(pool.fillings[c]):
-            if pool.gradient_bytes[c, f] <= limits.most_bytes:
+            if keeps_to(t, zones, pool.depth[c], pool.options[c], pool.blocks[c, f]):
                 bag.size[k, kept] = pool.size[c, f]
                 bag.tau_s[k, kept] = pool.tau_s[c, f]
                 bag.sum_s[k, kept] = pool.sum_s[c, f]

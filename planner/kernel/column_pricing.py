@@ -26,6 +26,31 @@ TINY = 1e-9  # of what a column is worth
 FAR = 0.12  # a column that costs so much more than it is worth is of no interest
 
 
+class Zones(NamedTuple):
+    """Where types with slow NICs may stand, and how long a GPU may sum gradients.
+
+    A layer is summed at the rate of the slowest NIC that holds it in any template, so slow types
+    are kept to the same blocks in all: the first `front` and the last `back`.
+
+    Attributes:
+        front: blocks from the first on.
+        back: blocks up to the last.
+        only_there: [O] 1: the option holds no other blocks.
+        slow_s: [O] to sum a block of these on one GPU.
+        fast_s: [O] to sum any other block.
+        ends_s: [O, 2] to sum embedding and head.
+        most_s: of one GPU.
+    """
+
+    front: int
+    back: int
+    only_there: Ints
+    slow_s: Floats
+    fast_s: Floats
+    ends_s: Floats
+    most_s: float
+
+
 class Chains(NamedTuple):
     """Where the dynamic programme works, and what it leaves.
 
@@ -60,6 +85,7 @@ class Columns(NamedTuple):
         together: [C] replicas come in multiples of this, so that experts can be tiled.
         depth: [C].
         options: [C, D].
+        blocks: [C, D].
     """
 
     count: Ints
@@ -68,6 +94,7 @@ class Columns(NamedTuple):
     together: Ints
     depth: Ints
     options: Ints
+    blocks: Ints
 
 
 @jit
@@ -94,6 +121,7 @@ def new_columns(most: int) -> Columns:
         np.zeros(most, np.int64),
         np.zeros(most, np.int64),
         np.zeros(most, np.int64),
+        np.zeros((most, MAX_DEPTH), np.int64),
         np.zeros((most, MAX_DEPTH), np.int64),
     )
 
@@ -150,6 +178,21 @@ def is_full(stage_s: Floats, option: int, position: int) -> bool:
 
 
 @jit
+def zone_seconds(zones: Zones, option: int, start: int, stop: int, layers: int) -> float:
+    """Gradient sum of a stage with those blocks; infinite if it may not hold them."""
+    slow = max(0, min(stop, zones.front) - start)
+    slow += max(0, stop - max(start, layers - zones.back, zones.front))
+    if zones.only_there[option] and slow < stop - start:
+        return math.inf
+    seconds = slow * zones.slow_s[option] + (stop - start - slow) * zones.fast_s[option]
+    if start == 0:
+        seconds += zones.ends_s[option, 0]
+    if stop == layers:
+        seconds += zones.ends_s[option, 1]
+    return seconds
+
+
+@jit
 def least_rate(
     stage_s: Floats, price: Floats, per_second: float, tau_s: float, deepest: int
 ) -> float:
@@ -176,7 +219,7 @@ def cheapest_chains(
     per_second: float,
     edge_s: Floats,
     side_s: Floats,
-    most_blocks: Ints,
+    zones: Zones,
     limit: float,
     chains: Chains,
 ) -> float:
@@ -190,7 +233,7 @@ def cheapest_chains(
         per_second: price of a second of any stage.
         edge_s: [T, T] a message from the first to the second, which both stages wait for.
         side_s: [T] the part of tau that a message takes from a stage of that type.
-        most_blocks: [O, 2, 2] of a stage, by whether it is the first and whether the last.
+        zones: which blocks a stage may hold.
         limit: dearer ones are of no use.
         chains: takes the chains of each depth.
     """
@@ -241,8 +284,9 @@ def cheapest_chains(
                     continue
                 start += price[option]
                 left = layers - covered
-                cap = most_blocks[option, 0, 1 if position == 0 else 0]
-                for blocks in range(1, min(left, cap + 1)):  # in the middle or at the end
+                for blocks in range(1, left):  # a stage in the middle or at the end
+                    if zone_seconds(zones, option, left - blocks, left, layers) > zones.most_s:
+                        break
                     dense = max(0, min(left, t.dense) - (left - blocks)) if t.dense else 0
                     seconds = stage_s[option, position, 0, dense, blocks - dense]
                     if seconds > within_s:
@@ -252,7 +296,7 @@ def cheapest_chains(
                         chains.value[position + 1, covered + blocks, kind] = cost
                         chains.option[position, covered + blocks, kind] = option
                         chains.blocks[position, covered + blocks, kind] = blocks
-                if left > most_blocks[option, 1, 1 if position == 0 else 0]:
+                if zone_seconds(zones, option, 0, left, layers) > zones.most_s:
                     continue
                 dense = min(left, t.dense)
                 seconds = stage_s[option, position, 1, dense, left - dense]
@@ -280,23 +324,6 @@ def layers_at_end(stage_s: Floats, price: Floats, tau_s: float) -> int:
                     break
                 most += 1
     return most
-
-
-@jit
-def blocks_within(t: Tables, most_bytes: float, out: Ints) -> None:
-    """How many blocks a stage holds if its gradients on one GPU are so many bytes: [O, 2, 2]."""
-    for option in range(len(t.option_tp)):
-        tp = t.option_tp[option]
-        block = t.whole_bytes[t.layers] + t.sharded_bytes[t.layers] / tp
-        for is_first in range(2):
-            for is_last in range(2):
-                left = most_bytes
-                if is_first:
-                    left -= t.whole_bytes[0] + t.sharded_bytes[0] / tp
-                if is_last:
-                    left -= t.whole_bytes[t.layers + 1] + t.sharded_bytes[t.layers + 1] / tp
-                held = left / block if left > 0 else 0.0
-                out[option, is_first, is_last] = int(min(held, float(t.layers)))
 
 
 @jit
@@ -334,7 +361,7 @@ def price_columns(
     horizon_s: float,
     price: Floats,
     edge_s: Floats,
-    most_blocks: Ints,
+    zones: Zones,
     taus_s: Floats,
     together: Ints,
     stage_s: Floats,
@@ -342,8 +369,8 @@ def price_columns(
     promise: Floats,
     least_promise: float,
     learns: bool,
+    step: int,
     chains: Chains,
-    blocks: Ints,
     columns: Columns,
 ) -> int:
     """Collect the best columns of every micro-batch size and bottleneck; returns how many it tried.
@@ -353,7 +380,7 @@ def price_columns(
         horizon_s: T.
         price: [O] of a TP group in samples; infinite: not to be used.
         edge_s: [Z, T, T] messages as `cheapest_chains` takes them.
-        most_blocks: [O, 2, 2] likewise.
+        zones: likewise.
         taus_s: [G] ascending.
         together: [Q] bundles of replicas.
         stage_s: [Q, Z, O, P, 2, dense + 1, L + 1], filled here where `is_ready` [Q, Z] is 0.
@@ -362,8 +389,8 @@ def price_columns(
             worth; -1 where that is far below 0.
         least_promise: bottlenecks with less stay out.
         learns: whether `promise` changes.
+        step: every so many of the bottlenecks.
         chains: for the function's own use.
-        blocks: [D] likewise.
         columns: takes the columns.
     """
     tried = 0
@@ -375,7 +402,7 @@ def price_columns(
                 continue
             for kind in range(len(side_s)):
                 side_s[kind] = edge_s[size, kind, kind]
-            for g in range(len(taus_s)):
+            for g in range(0, len(taus_s), step):
                 tau_s = taus_s[g]
                 if promise[bundle, size, g] < least_promise or tau_s > horizon_s:
                     continue
@@ -394,7 +421,7 @@ def price_columns(
                     b / tau_s,
                     edge_s[size],
                     side_s,
-                    most_blocks,
+                    zones,
                     worth * (1 + FAR),
                     chains,
                 )
@@ -414,6 +441,6 @@ def price_columns(
                     columns.size[row] = size
                     columns.together[row] = together[bundle]
                     columns.depth[row] = at + 1
-                    read_chain(t, chains, at, columns.options[row], blocks)
+                    read_chain(t, chains, at, columns.options[row], columns.blocks[row])
                     chains.cost[at] = math.inf
     return tried
