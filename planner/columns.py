@@ -55,13 +55,14 @@ NODES = 400  # of an integer programme
 GAP = 0.002
 WHOLE_COLUMNS = 100  # of an integer programme
 NEAR = 0.90  # share of its price that a column of an integer programme is worth at least
-PROMISING, ANY = -0.1, -2.0  # least gain, as a share, of a bottleneck the last time it was tried
+PROMISING, ANY = -0.06, -2.0  # least gain, as a share, of a bottleneck the last time it was tried
 SYNC_SHARES = (0.02, 0.04, 0.08, 0.14, 0.22, 0.35)  # of an iteration that gradients may take
-ZONE_SHARES = (1 / 16, 1 / 8, 1 / 4)  # of the blocks that types with slow NICs may hold
+ZONE_SHARES = (1 / 16, 1 / 8, 1 / 5)  # of the blocks that types with slow NICs may hold
 SCREENED = 3  # every so many bottlenecks tell what a scope promises
 SCREENS = 24  # bottlenecks' columns that come out of it
 SCOPES = 3  # that are worth perturbing
-CLOSE = 0.93  # share of the best mix that a scope must promise to be looked at again
+CANDIDATES = 12  # scopes that get a mix, of those that promise most
+APART = 2.5  # NICs that differ by less count as equally slow when scopes are thought of
 
 Bools = NDArray[np.bool_]
 
@@ -96,6 +97,14 @@ class _Start:
     seconds: float
     money: float
     pipelines: int
+
+
+def _hope(scope: Scope) -> float:
+    return -scope.hoped
+
+
+def _mixed(scope: Scope) -> float:
+    return -scope.mixed
 
 
 class ColumnSearch:
@@ -142,7 +151,7 @@ class ColumnSearch:
         self._start(elites)
         self._generate(elites, deadline)
         for _ in range(effort):
-            for scope in sorted(self._scopes, key=lambda scope: -scope.mixed)[:SCOPES]:
+            for scope in sorted(self._scopes, key=_mixed)[:SCOPES]:
                 self._combine(elites, scope, deadline)
                 self._perturb(elites, scope, deadline)
         return self._priced
@@ -176,7 +185,10 @@ class ColumnSearch:
         """Every NIC as the slowest: everywhere, and in a part of the blocks where it is."""
         t = self._tables
         slowness = t.nic[:, 1]
-        speeds = sorted(set(slowness.tolist()), reverse=True)
+        speeds: list[float] = []
+        for one in sorted(set(slowness.tolist()), reverse=True):
+            if not speeds or one * APART < speeds[-1]:
+                speeds.append(one)
         scopes = []
         for slowest in speeds:
             allowed = slowness <= slowest
@@ -193,24 +205,28 @@ class ColumnSearch:
         return Scope(allowed, zones, promise, first_prices(self._tables, allowed))
 
     def _generate(self, elites: Elites, deadline: Callable[[], bool]) -> None:
-        """Rounds in the scopes that may hold the best mix, until no round can add much."""
+        """A round in the scopes that promise most, and more in those whose mixes are best."""
         for scope in self._scopes:
-            if not scope.rounds:
-                self._add(elites, scope, scope.prices, SCREENS, learns=True, step=SCREENED)
             if deadline():
                 return
-        for _ in range(ROUNDS * SCOPES):
-            best = max(scope.mixed for scope in self._scopes)
-            open_scopes = [
-                scope
-                for scope in self._scopes
-                if scope.hoped > max(scope.mixed * ENOUGH, best * CLOSE)
-            ]
-            if not open_scopes or deadline():
+            if not scope.rounds:
+                self._add(elites, scope, scope.prices, SCREENS, learns=True, step=SCREENED)
+        new = [scope for scope in self._scopes if scope.rounds == 1]
+        for scope in sorted(new, key=_hope)[:CANDIDATES]:
+            if deadline():
                 return
-            scope = max(open_scopes, key=lambda scope: (scope.hoped, scope.mixed))
             self._mix(elites, scope)
             self._add(elites, scope, scope.prices, PER_ROUND, learns=True)
+        for scope in sorted(self._scopes, key=_mixed)[: 2 * SCOPES]:
+            for _ in range(ROUNDS):
+                if deadline():
+                    return
+                before = scope.mixed
+                self._mix(elites, scope)
+                if scope.mixed < before * ENOUGH:
+                    break
+                self._add(elites, scope, scope.prices, PER_ROUND, learns=True)
+            self._combine(elites, scope, deadline)
 
     def _perturb(self, elites: Elites, scope: Scope, deadline: Callable[[], bool]) -> None:
         """Templates for other prices, which use up what the best mix leaves."""
@@ -233,7 +249,7 @@ class ColumnSearch:
         """The templates that are worth more than these prices."""
         t = self._tables
         columns = new_columns(2 * most)
-        everything = learns and scope.rounds % 3 < 2
+        everything = learns and scope.rounds % 5 == 0
         scope.rounds += learns
         price_columns(
             t,

@@ -288,15 +288,16 @@ def worth_of(
         real[c] = 0.0
         whole[c] = 0.0
         for f in range(pool.fillings[c]):
-            if pool.sum_s[c, f] > horizon_s or not keeps_to(
-                t, zones, pool.depth[c], pool.options[c], pool.blocks[c, f]
-            ):
+            if pool.sum_s[c, f] > horizon_s:
                 continue
             b = t.sizes[pool.size[c, f]] * pool.together[c]
             count = 1 + (horizon_s - pool.sum_s[c, f]) / pool.tau_s[c, f] + 1e-9
             count = min(count, float(pool.most[c, f]))
-            real[c] = max(real[c], b * count)
-            whole[c] = max(whole[c], float(b * int(count)))
+            if b * count <= real[c] and b * int(count) <= whole[c]:
+                continue
+            if keeps_to(t, zones, pool.depth[c], pool.options[c], pool.blocks[c, f]):
+                real[c] = max(real[c], b * count)
+                whole[c] = max(whole[c], float(b * int(count)))
 
 
 @jit

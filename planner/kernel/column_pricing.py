@@ -23,7 +23,7 @@ from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
 
 DEPTHS = 2  # chains of one bottleneck that become columns
 TINY = 1e-9  # of what a column is worth
-FAR = 0.12  # a column that costs so much more than it is worth is of no interest
+FAR = 0.06  # a column that costs so much more than it is worth is of no interest
 
 
 class Zones(NamedTuple):
@@ -193,6 +193,20 @@ def zone_seconds(zones: Zones, option: int, start: int, stop: int, layers: int) 
 
 
 @jit
+def blocks_in_zones(t: Tables, zones: Zones, out: Ints) -> None:
+    """The most blocks of a stage in front of so many blocks: [O, L + 1]."""
+    for option in range(len(t.option_tp)):
+        for covered in range(t.layers + 1):
+            left = t.layers - covered
+            blocks = 0
+            while blocks < left and (
+                zone_seconds(zones, option, left - blocks - 1, left, t.layers) <= zones.most_s
+            ):
+                blocks += 1
+            out[option, covered] = blocks
+
+
+@jit
 def least_rate(
     stage_s: Floats, price: Floats, per_second: float, tau_s: float, deepest: int
 ) -> float:
@@ -219,7 +233,7 @@ def cheapest_chains(
     per_second: float,
     edge_s: Floats,
     side_s: Floats,
-    zones: Zones,
+    most_blocks: Ints,
     limit: float,
     chains: Chains,
 ) -> float:
@@ -233,7 +247,7 @@ def cheapest_chains(
         per_second: price of a second of any stage.
         edge_s: [T, T] a message from the first to the second, which both stages wait for.
         side_s: [T] the part of tau that a message takes from a stage of that type.
-        zones: which blocks a stage may hold.
+        most_blocks: [O, L + 1] of a stage in front of so many blocks.
         limit: dearer ones are of no use.
         chains: takes the chains of each depth.
     """
@@ -284,9 +298,8 @@ def cheapest_chains(
                     continue
                 start += price[option]
                 left = layers - covered
-                for blocks in range(1, left):  # a stage in the middle or at the end
-                    if zone_seconds(zones, option, left - blocks, left, layers) > zones.most_s:
-                        break
+                cap = most_blocks[option, covered]
+                for blocks in range(1, min(left, cap + 1)):  # in the middle or at the end
                     dense = max(0, min(left, t.dense) - (left - blocks)) if t.dense else 0
                     seconds = stage_s[option, position, 0, dense, blocks - dense]
                     if seconds > within_s:
@@ -296,7 +309,7 @@ def cheapest_chains(
                         chains.value[position + 1, covered + blocks, kind] = cost
                         chains.option[position, covered + blocks, kind] = option
                         chains.blocks[position, covered + blocks, kind] = blocks
-                if zone_seconds(zones, option, 0, left, layers) > zones.most_s:
+                if cap < left:
                     continue
                 dense = min(left, t.dense)
                 seconds = stage_s[option, position, 1, dense, left - dense]
@@ -395,6 +408,8 @@ def price_columns(
     """
     tried = 0
     side_s = np.zeros(edge_s.shape[1])
+    most_blocks = np.zeros((len(t.option_tp), t.layers + 1), np.int64)
+    blocks_in_zones(t, zones, most_blocks)
     for bundle in range(len(together)):
         for size in range(len(t.sizes)):
             b = t.sizes[size]
@@ -421,14 +436,13 @@ def price_columns(
                     b / tau_s,
                     edge_s[size],
                     side_s,
-                    zones,
-                    worth * (1 + FAR),
+                    most_blocks,
+                    worth * (1 + FAR) if learns else worth,
                     chains,
                 )
                 if learns:
-                    promise[bundle, size, g] = (
-                        -1.0 if best == math.inf else (worth - best) / worth
-                    )
+                    gain = -1.0 if best == math.inf else (worth - best) / worth
+                    promise[bundle, size, g : g + step] = gain
                 for _ in range(DEPTHS):
                     at = np.argmin(chains.cost)
                     gain = worth - chains.cost[at]
