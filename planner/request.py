@@ -134,3 +134,18 @@ class PlanAnswer:
             "notes": list(self.notes),
             **plan,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class BoundAnswer:
+    """A proven limit of all plans, and how near a plan is to it.
+
+    Attributes:
+        bound_samples_s: no plan within the assumptions trains more; None outside the proof.
+        gap_percent: by which the bound exceeds the plan; None with it.
+        bound_assumes: what the proof rests on; if there is none, the assumption that failed.
+    """
+
+    bound_samples_s: float | None
+    gap_percent: float | None
+    bound_assumes: tuple[str, ...]
