@@ -34,7 +34,14 @@ from planner.kernel.column_pool import (
     uses_of,
     worth_of,
 )
-from planner.kernel.column_pricing import Zones, new_chains, new_columns, price_columns
+from planner.kernel.column_pricing import (
+    Columns,
+    Zones,
+    new_chains,
+    new_columns,
+    price_columns,
+    zone_seconds,
+)
 from planner.kernel.filling import new_bench, new_fillings
 from planner.kernel.local_search import Elites, Wishes, fresh_bag, load_elite
 from planner.kernel.mixing import best_mix, best_whole_mix, fill_rest
@@ -43,6 +50,7 @@ from planner.kernel.whole_plan import price_per_hour
 from planner.pricing_tables import Pricing
 
 GRID = 1.10  # ratio of neighbouring bottlenecks
+FIRST_TIMES = 8  # times that are tried where no plan is known, each twice the one before
 MOST_COLUMNS = 4000  # of the pool
 PER_ROUND = 60  # best columns of a round
 ROUNDS = 8  # of prices and columns in one scope, at most
@@ -57,9 +65,11 @@ WHOLE_COLUMNS = 100  # of an integer programme
 NEAR = 0.90  # share of its price that a column of an integer programme is worth at least
 PROMISING, ANY = -0.06, -2.0  # least gain, as a share, of a bottleneck the last time it was tried
 SYNC_SHARES = (0.02, 0.04, 0.08, 0.14, 0.22, 0.35)  # of an iteration that gradients may take
-ZONE_SHARES = (1 / 16, 1 / 8, 1 / 5)  # of the blocks that types with slow NICs may hold
-SCREENED = 3  # every so many bottlenecks tell what a scope promises
+ZONE_SYNC_SHARES = (0.03, 0.07, 0.15)
+ZONE_SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 5)  # of the blocks that types with slow NICs may hold
+SCREENED = 2  # every so many bottlenecks tell what a scope promises
 SCREENS = 24  # bottlenecks' columns that come out of it
+NEW_SYNC = 0.1  # scopes whose gradient sums differ by less are one
 SCOPES = 3  # that are worth perturbing
 CANDIDATES = 12  # scopes that get a mix, of those that promise most
 APART = 2.5  # NICs that differ by less count as equally slow when scopes are thought of
@@ -79,6 +89,7 @@ class Scope:
         mixed: samples of the last mix, a share of the batch.
         hoped: what no mix of any columns exceeds, likewise.
         rounds: so far.
+        is_followed: the best plan stood here.
     """
 
     allowed: Bools
@@ -88,19 +99,21 @@ class Scope:
     mixed: float = 0.0
     hoped: float = math.inf
     rounds: int = 0
+    is_followed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """The best plan so far: seconds of an iteration, money per hour, replicas."""
+    """The best plan so far: seconds of an iteration, money per hour, replicas, GPU types."""
 
     seconds: float
     money: float
     pipelines: int
+    types: list[int]
 
 
-def _hope(scope: Scope) -> float:
-    return -scope.hoped
+def _hope(scope: Scope) -> tuple[bool, float]:
+    return not scope.is_followed, -scope.hoped
 
 
 def _mixed(scope: Scope) -> float:
@@ -135,6 +148,10 @@ class ColumnSearch:
         self._bench, self._fillings = new_bench(t.layers, t.dense), new_fillings()
         self._bag, self._trial = fresh_bag(), fresh_bag()
         self._scopes: list[Scope] = []
+        self._speeds: list[float] = []
+        for slowness in sorted(set(t.nic[:, 1].tolist()), reverse=True):
+            if not self._speeds or slowness * APART < self._speeds[-1]:
+                self._speeds.append(slowness)
         self._priced = 0
 
     def run(self, elites: Elites, deadline: Callable[[], bool], effort: int) -> int:
@@ -146,8 +163,9 @@ class ColumnSearch:
             effort: how many times ten perturbed price vectors are tried in each good scope.
         """
         self._priced = 0
+        self._find_first(elites, deadline)
         if elites.count[0] == 0:
-            return 0
+            return self._priced
         self._start(elites)
         self._generate(elites, deadline)
         for _ in range(effort):
@@ -155,6 +173,24 @@ class ColumnSearch:
                 self._combine(elites, scope, deadline)
                 self._perturb(elites, scope, deadline)
         return self._priced
+
+    def _find_first(self, elites: Elites, deadline: Callable[[], bool]) -> None:
+        """Where nothing is known to fit, the cheapest templates in ever longer times."""
+        t = self._tables
+        every = np.ones(len(t.node_gpus), np.bool_)
+        seconds = t.batch * t.layers * float((t.block_s[..., 1].min(axis=(0, 2)) / t.sizes).min())
+        seconds /= max(1, t.room.max())
+        for _ in range(FIRST_TIMES):
+            if elites.count[0] or deadline():
+                return
+            seconds *= 2
+            zones = zones_of(t, t.layers, 0, t.nic[:, 1].max(), t.nic[:, 1].max(), math.inf)
+            least_s = t.block_s[:, :, :, 1].min() * math.ceil(t.layers / self._deepest)
+            count = 2 + max(0, math.ceil(math.log(max(1.0, seconds / least_s), GRID)))
+            self._taus_s = least_s * GRID ** np.arange(count)
+            scope = self._scope(every, zones)
+            columns = self._columns_of(scope, scope.prices, PER_ROUND, seconds, True, 1)
+            self._keep(elites, columns, PER_ROUND, int(self._together[-1]))
 
     def _start(self, elites: Elites) -> None:
         """Put the templates of the elites into the pool; at first, think of scopes."""
@@ -174,31 +210,50 @@ class ColumnSearch:
                     self._bench,
                     self._fillings,
                 )
-        if self._scopes:
-            return
-        least_s = t.block_s[:, :, :, 1].min() * math.ceil(t.layers / self._deepest)
-        count = 2 + max(0, math.ceil(math.log(max(1.0, start.seconds / least_s), GRID)))
-        self._taus_s = least_s * GRID ** np.arange(count)
-        self._scopes = self._think_of_scopes(start.seconds)
+        if not self._scopes:
+            least_s = t.block_s[:, :, :, 1].min() * math.ceil(t.layers / self._deepest)
+            count = 2 + max(0, math.ceil(math.log(max(1.0, start.seconds / least_s), GRID)))
+            self._taus_s = least_s * GRID ** np.arange(count)
+            self._scopes = self._think_of_scopes(start.seconds)
+        self._follow(elites)
 
     def _think_of_scopes(self, seconds: float) -> list[Scope]:
         """Every NIC as the slowest: everywhere, and in a part of the blocks where it is."""
         t = self._tables
-        slowness = t.nic[:, 1]
-        speeds: list[float] = []
-        for one in sorted(set(slowness.tolist()), reverse=True):
-            if not speeds or one * APART < speeds[-1]:
-                speeds.append(one)
         scopes = []
-        for slowest in speeds:
-            allowed = slowness <= slowest
+        for slowest in self._speeds:
+            allowed = t.nic[:, 1] <= slowest
             for zones in whole_zones(t, slowest, seconds):
                 scopes.append(self._scope(allowed, zones))
-            for fast in speeds:
+            for fast in self._speeds:
                 if fast < slowest:
                     for zones in end_zones(t, slowest, fast, seconds):
                         scopes.append(self._scope(allowed, zones))
         return scopes
+
+    def _follow(self, elites: Elites) -> None:
+        """Add the scopes in which the best plan stands itself."""
+        t = self._tables
+        best = int(np.argmin(elites.value[: elites.count[0]]))
+        used = self._best(elites).types
+        for fast in self._speeds:
+            if fast > t.nic[used, 1].max():
+                continue
+            front, back = slow_ends(t, elites, best, fast)
+            slowest = float(t.nic[used, 1].max())
+            zones = zones_of(t, front, back, slowest, fast, math.inf)
+            most_s = plan_zone_seconds(t, elites, best, zones)
+            zones = zones._replace(most_s=most_s * (1 + 1e-9))
+            known = any(
+                (scope.zones.front, scope.zones.back) == (front, back)
+                and abs(scope.zones.most_s - most_s) < NEW_SYNC * most_s
+                and np.array_equal(scope.zones.slow_s, zones.slow_s)
+                and np.array_equal(scope.zones.fast_s, zones.fast_s)
+                for scope in self._scopes
+            )
+            if not known:
+                self._scopes.append(self._scope(t.nic[:, 1] <= slowest, zones))
+                self._scopes[-1].is_followed = True
 
     def _scope(self, allowed: Bools, zones: Zones) -> Scope:
         promise = np.full((*self._is_ready.shape, len(self._taus_s)), -1.0)
@@ -247,13 +302,41 @@ class ColumnSearch:
         step: int = 1,
     ) -> None:
         """The templates that are worth more than these prices."""
-        t = self._tables
-        columns = new_columns(2 * most)
         everything = learns and scope.rounds % 5 == 0
         scope.rounds += learns
-        price_columns(
-            t,
+        before = self._pool.fillings[: self._pool.count[0]].sum()
+        start = self._best(elites)
+        columns = self._columns_of(
+            scope,
+            prices,
+            most,
             self._horizon(elites, scope),
+            learns,
+            step,
+            ANY if everything else PROMISING,
+        )
+        self._keep(elites, columns, most, start.pipelines)
+        if learns:
+            gain = min(0.99, scope.promise.max())
+            known = scope.mixed if scope.mixed else 1.0  # the first prices cost the batch
+            scope.hoped = min(scope.hoped, known / (1 - gain))
+            if step == 1 and self._pool.fillings[: self._pool.count[0]].sum() == before:
+                scope.hoped = scope.mixed  # nothing more to be found here
+
+    def _columns_of(
+        self,
+        scope: Scope,
+        prices: Floats,
+        most: int,
+        horizon_s: float,
+        learns: bool,
+        step: int,
+        least_promise: float = ANY,
+    ) -> Columns:
+        columns = new_columns(2 * most)
+        price_columns(
+            self._tables,
+            horizon_s,
             prices,
             self._edge_s,
             scope.zones,
@@ -262,31 +345,27 @@ class ColumnSearch:
             self._stage_s,
             self._is_ready,
             scope.promise,
-            ANY if everything else PROMISING,
+            least_promise,
             learns,
             step,
             self._chains,
             columns,
         )
-        before = self._pool.fillings[: self._pool.count[0]].sum()
+        return columns
+
+    def _keep(self, elites: Elites, columns: Columns, most: int, pipelines: int) -> None:
         self._priced += add_columns(
-            t,
+            self._tables,
             self._wishes,
             columns,
             most,
-            self._best(elites).pipelines,
+            pipelines,
             self._pool,
             self._bag,
             self._bench,
             self._fillings,
             elites,
         )
-        if learns:
-            gain = min(0.99, scope.promise.max())
-            known = scope.mixed if scope.mixed else 1.0  # the first prices cost the batch
-            scope.hoped = min(scope.hoped, known / (1 - gain))
-            if step == 1 and self._pool.fillings[: self._pool.count[0]].sum() == before:
-                scope.hoped = scope.mixed  # nothing more to be found here
 
     def _best(self, elites: Elites) -> _Start:
         best = int(np.argmin(elites.value[: elites.count[0]]))
@@ -296,7 +375,16 @@ class ColumnSearch:
             money = float(price_per_hour(self._tables, self._bag))
             seconds /= money
         return _Start(
-            seconds, min(money, self._wishes.most_price), int(pipelines_of(self._bag))
+            seconds,
+            min(money, self._wishes.most_price),
+            int(pipelines_of(self._bag)),
+            sorted(
+                {
+                    int(self._tables.option_type[option])
+                    for k in range(self._bag.count[0])
+                    for option in self._bag.options[k, : self._bag.depth[k]]
+                }
+            ),
         )
 
     def _horizon(self, elites: Elites, scope: Scope) -> float:
@@ -426,11 +514,40 @@ def end_zones(t: Tables, slowest: float, fast: float, seconds: float) -> list[Zo
     for share in ZONE_SHARES:
         blocks = max(1, round(share * t.layers))
         for front in sorted({0, blocks // 2, blocks}):
-            for sync_share in SYNC_SHARES[::2]:
+            for sync_share in ZONE_SYNC_SHARES:
                 if sync_share * seconds < model_s / 2:
                     most_s = sync_share * seconds
                     found.append(zones_of(t, front, blocks - front, slowest, fast, most_s))
     return found
+
+
+def slow_ends(t: Tables, elites: Elites, row: int, fast: float) -> tuple[int, int]:
+    """(blocks from the first on, blocks up to the last) that slow NICs hold in one of the elites."""
+    front = back = 0
+    for k in range(elites.templates[row]):
+        start = 0
+        for option, blocks in zip(elites.options[row, k], elites.blocks[row, k], strict=True):
+            if blocks and t.nic[t.option_type[option], 1] > fast:
+                if start < t.layers - start - blocks:
+                    front = max(front, start + int(blocks))
+                else:
+                    back = max(back, t.layers - start)
+            start += int(blocks)
+    return (t.layers, 0) if front + back >= t.layers / 2 else (front, back)
+
+
+def plan_zone_seconds(t: Tables, elites: Elites, row: int, zones: Zones) -> float:
+    """The longest gradient sum of one of the elites, as `Zones` counts it."""
+    longest_s = 0.0
+    for k in range(elites.templates[row]):
+        start = 0
+        for option, blocks in zip(elites.options[row, k], elites.blocks[row, k], strict=True):
+            if blocks:
+                stop = start + int(blocks)
+                seconds = zone_seconds(zones, int(option), start, stop, t.layers)
+                longest_s = max(longest_s, seconds)
+                start = stop
+    return longest_s
 
 
 def first_prices(t: Tables, allowed: Bools) -> Floats:
