@@ -37,6 +37,7 @@ class Node:
     gpus: int
     link_domain: str = "default"
     speed_factor: float = 1.0
+    price: float | None = None
 
     def __post_init__(self) -> None:
         if self.gpus < 1:

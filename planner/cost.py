@@ -158,7 +158,11 @@ def edge_link(
     link = profile.between_nodes(left.gpu_type, right.gpu_type)
     if not profile.rings or busy is None:
         return link
-    return link.shared_by(max(1.0, *(busy[seat.node] / seat.tp for seat in (left, right))))
+    shares = (
+        profile.between_nodes(seat.gpu_type).shared_by(max(1.0, busy[seat.node] / seat.tp))
+        for seat in (left, right)
+    )
+    return min(shares, key=lambda share: share.bandwidth_bytes_per_s)
 
 
 def pipeline_prices(
@@ -188,6 +192,9 @@ def pipeline_prices(
     leads = [ranks.seats[group[0]] for group in pipeline.ranks]
     message = boundary_bytes(workload, b)
     busy = Counter(seat.node for seat in ranks.seats)
+    senders = Counter(
+        seat.node for seat in ranks.seats if seat.pipeline.template.stages[seat.stage].is_tiled
+    )
     edges = [
         edge_link(profile, left, right, placed=placed, busy=busy).seconds(message)
         for left, right in pairwise(leads)
@@ -213,7 +220,7 @@ def pipeline_prices(
         if stage.is_tiled:
             devices = _stage_devices(ranks, pipeline.template_index, index)
             tiling = Tiling(stage.tp, stage.ep, stage.expert_tp)
-            expert_s = expert_seconds(workload, profile, tiling, devices, b)
+            expert_s = expert_seconds(workload, profile, tiling, devices, b, senders)
         work = stage_seconds(
             profile, workload.model, stage, b, range(cuts[index], cuts[index + 1]), expert_s
         ).at_speed(speed(lead.node))

@@ -12,7 +12,7 @@ Source: Heddle, sections 3.2 and 5.3 (expert tiling); Megatron-Core's token disp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.operators import VALUE_BYTES
@@ -54,6 +54,7 @@ def expert_seconds(
     tiling: Tiling,
     devices: Sequence[Device],
     micro_batch: int,
+    senders: Mapping[str, int] | None = None,
 ) -> float:
     """Expert communication of the forward pass of one MoE block; the backward pass has as much.
 
@@ -63,7 +64,10 @@ def expert_seconds(
         tiling: with ep x etp dividing the number of devices.
         devices: of the stage, replica by replica and slot by slot.
         micro_batch: b.
+        senders: GPUs of each node that exchange tokens, other stages' too, as all send at once;
+            those of `devices` if not given.
     """
+    at_once = Counter(device.node for device in devices) if senders is None else senders
     experts = workload.model.experts
     assert experts is not None
     tokens = micro_batch * workload.sequence_length / tiling.tp
@@ -73,7 +77,7 @@ def expert_seconds(
     for first in range(0, len(runs), tiling.ep):
         block = runs[first : first + tiling.ep]
         exchange_s = 2 * max(
-            _all_to_all_s(profile, [run[slot] for run in block], devices, sent)
+            _all_to_all_s(profile, [run[slot] for run in block], at_once, sent)
             for slot in range(tiling.etp)
         )
         reduce_s = max(_sum_s(profile, run, runs, sent * tiling.etp) for run in block)
@@ -86,7 +90,7 @@ def _cut(devices: Sequence[Device], size: int) -> list[Sequence[Device]]:
 
 
 def _all_to_all_s(
-    profile: Profile, group: Sequence[Device], devices: Sequence[Device], sent: float
+    profile: Profile, group: Sequence[Device], at_once: Mapping[str, int], sent: float
 ) -> float:
     """Every member sends its tokens to the members that hold their experts."""
     size = len(group)
@@ -97,8 +101,6 @@ def _all_to_all_s(
         link = profile.inside_ring(group[0].gpu_type, size)
         return link.seconds(sent * (size - 1) / size)
     nic = profile.between_nodes(*{device.gpu_type for device in group})
-    # all devices of a node send at once, whatever their group
-    at_once = Counter(device.node for device in devices)
     return max(
         nic.seconds(at_once[node] * sent * (size - inside) / size) for node, inside in nodes.items()
     )

@@ -63,10 +63,16 @@ class Filling:
     """One way to fill a template: layers of each stage and what a replica then does.
 
     Its seconds assume that stages are on one node wherever they could be: no placement beats them.
+
+    Attributes:
+        layers: blocks of each stage.
+        lane: what a replica does.
+        ways: (recomputation, EP, ETP) of each stage; empty: the workload's, experts as TP cuts them.
     """
 
     layers: tuple[int, ...]
     lane: Lane
+    ways: tuple[tuple[str, int, int], ...] = ()
 
 
 def pareto_splits(

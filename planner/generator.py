@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -188,7 +189,7 @@ def find_profile(
         workload: model, sequence length, precision, sequence parallelism.
         directory: of all profiles; those that come with Heddle if not given.
         off_grid: whether a modelled profile may make entries that its files do not hold, for
-            pricing; the search matches exactly.
+            pricing; the search matches exactly, tilings of experts apart, which no file holds.
 
     Raises:
         UnprofiledConfiguration: `directory` was named and has no profile of this workload, or a
@@ -201,11 +202,22 @@ def find_profile(
         stated = (profile.sequence_length, profile.precision, profile.sequence_parallel)
         asked = (workload.sequence_length, workload.precision, workload.sequence_parallel)
         made = off_grid and profile.origin == "modelled" and set(profile.types) <= set(HARDWARE)
-        if directory is not None or "demo-fast" in profile.types or (stated == asked and not made):
+        if directory is not None or "demo-fast" in profile.types:
             return profile
+        if stated == asked and not made:
+            return _with_tiles(profile, model) if model.experts else profile
     return _generated(
         model, workload.sequence_length, workload.precision, workload.sequence_parallel
     )
+
+
+def _with_tiles(profile: Profile, model: ModelShape) -> Profile:
+    """The same with every tiling of the experts: files hold the plain one only, they are many."""
+    gpus = tuple(HARDWARE[name] for name in profile.types if name in HARDWARE)
+    if profile.origin != "modelled" or len(gpus) < len(profile.types):
+        return profile
+    settings = (profile.sequence_length, profile.precision, profile.sequence_parallel)
+    return replace(profile, tiles=GeneratedTiles(model, GeneratedLayers(model, gpus, settings)))
 
 
 def profile_files(model: ModelShape) -> dict[str, str]:

@@ -3,7 +3,7 @@
 Every pipeline holds every piece once, so each piece is summed over R = number of pipelines; what
 differs is who holds it.  Layers and slots are merged into as few messages as there are sets of
 holders; this equals a walk over `planner.pieces.holders` (a law test says so) in a tenth of its
-time.  Routed experts that a plan tiles are summed apart, over their EDP copies.
+time.  Routed experts that a plan tiles are summed apart, over all their copies in all templates.
 Source: design, "Cost"; 2 (R-1)/R is the volume of a ring all-reduce.
 """
 
@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from itertools import pairwise
 
-from planner.memory import STATE_BYTES, StageSlot, slot_parameters
+from planner.memory import STATE_BYTES
 from planner.model_shape import ModelShape
 from planner.profile import LinkCost, Profile
 from planner.ranks import RankMap
@@ -65,34 +65,38 @@ def _layer_sizes(model: ModelShape, layer: int, experts: bool) -> tuple[int, int
 
 
 def _expert_messages(model: ModelShape, ranks: RankMap, gradient_bytes: int) -> Messages:
-    """Bytes of tiled experts by the EDP ranks of a template that hold the same ones."""
-    messages: Counter[tuple[int, ...]] = Counter()
+    """Bytes of routed experts by all ranks, of any template, that hold the same ones."""
     templates = {pipeline.template_index: pipeline.template for pipeline in ranks.pipelines}
-    for index, template in templates.items():
-        cuts = template.layer_bounds()
-        for s, stage in enumerate(template.stages):
+    messages: Counter[tuple[int, ...]] = Counter()
+    for layer in range(1, model.layers + 1):
+        if model.kind(layer) != "moe_block":
+            continue
+        held = []  # by template: EP, ETP, and the stage's devices over all replicas
+        for index, template in templates.items():
+            cuts = template.layer_bounds()
+            s = next(s for s, cut in enumerate(cuts[1:]) if layer < cut)
+            stage = template.stages[s]
             devices = [
                 rank
                 for pipeline in ranks.pipelines
                 if pipeline.template_index == index
                 for rank in pipeline.ranks[s]
             ]
-            slot = StageSlot(
-                stage.gpu_type,
-                stage.tp,
-                1,
-                1,
-                3,
-                1,
-                ep=stage.ep,
-                etp=stage.etp,
-                start=max(1, cuts[s]),
-            )
-            _, held = slot_parameters(model, slot, stage.layers)
-            for position in range(slot.expert_ways):
-                owners = tuple(devices[position :: slot.expert_ways])
+            held.append((stage.ep, stage.expert_tp, devices))
+        groups = math.lcm(*(ep for ep, _, _ in held))
+        slices = math.lcm(*(etp for _, etp, _ in held))
+        num_bytes = expert_numel(model) // (groups * slices) * gradient_bytes
+        for group in range(groups):
+            for part in range(slices):
+                owners = tuple(
+                    rank
+                    for ep, etp, devices in held
+                    for rank in devices[
+                        group * ep // groups * etp + part * etp // slices :: ep * etp
+                    ]
+                )
                 if len(owners) > 1:
-                    messages[owners] += held * gradient_bytes
+                    messages[owners] += num_bytes
     return dict(messages)
 
 
@@ -100,18 +104,19 @@ def sync_seconds(workload: Workload, ranks: RankMap, profile: Profile) -> tuple[
     """Gradient synchronisation of each rank, in rank order, in seconds.
 
     A message takes 2 (R-1)/R of its bytes at the rate of the slowest holder, plus the latency.
-    Ranks of one node that sync with other nodes share its NIC; inside a node they use its links.
+    Ranks of one node that sync with other nodes share its NIC, so a holder has a share of it; inside a node they use its links.
     Where the profile knows the rings of a node, holders of the same pieces on it count once: NCCL's
     ring enters and leaves a node once, however many members it has there.
     """
-    pipelines = len(ranks.pipelines)
-    if pipelines == 1:
+    tiled = any(stage.is_tiled for p in ranks.pipelines for stage in p.template.stages)
+    if len(ranks.pipelines) == 1 and not tiled:
         return (0.0,) * len(ranks.seats)
     gradient_bytes = STATE_BYTES[workload.precision][1]
-    tiled = any(stage.is_tiled for p in ranks.pipelines for stage in p.template.stages)
     messages = sync_messages(workload.model, ranks, gradient_bytes, experts=not tiled)
     if tiled:
-        messages |= _expert_messages(workload.model, ranks, gradient_bytes)
+        experts = _expert_messages(workload.model, ranks, gradient_bytes)
+        messages = dict(Counter(messages) + Counter(experts))
+    messages = {owners: size for owners, size in messages.items() if len(owners) > 1}
     node = [seat.node for seat in ranks.seats]
     nodes = {owners: {node[rank] for rank in owners} for owners in messages}
     crossing = [owners for owners in messages if len(nodes[owners]) > 1]
@@ -120,12 +125,17 @@ def sync_seconds(workload: Workload, ranks: RankMap, profile: Profile) -> tuple[
         if profile.rings
         else Counter(node[rank] for rank in {rank for owners in crossing for rank in owners})
     )
+    nic: dict[str, LinkCost] = {
+        seat.node: profile.between_nodes(seat.gpu_type) for seat in ranks.seats
+    }
     seconds = [0.0] * len(node)
     for owners, num_bytes in messages.items():
         types = {ranks.seats[rank].gpu_type for rank in owners}
         if len(nodes[owners]) > 1:
-            busiest = max(sharing[name] for name in nodes[owners])
-            link: LinkCost = profile.between_nodes(*types).shared_by(busiest)
+            link = min(
+                (nic[name].shared_by(sharing[name]) for name in sorted(nodes[owners])),
+                key=lambda share: share.bandwidth_bytes_per_s,
+            )
         else:
             link = profile.inside_ring(next(iter(types)), len(owners))
         taken_s = link.seconds(2 * (len(owners) - 1) / len(owners) * num_bytes)

@@ -15,6 +15,7 @@ from random import Random
 from planner.composition import Composition
 from planner.fill import Counts, Option, Structure
 from planner.placement import Room, can_pack
+from planner.plan import Plan
 from planner.profile import Profile
 from planner.workload import ModelShape
 
@@ -107,3 +108,11 @@ def changed(
         other = (index + 1) % len(stages)
         stages[index], stages[other] = stages[other], stages[index]
     return tuple(stages)
+
+
+def counts_of(plan: Plan) -> Counts:
+    """A plan without its fill."""
+    return canonical(
+        (tuple((stage.gpu_type, stage.tp) for stage in template.stages), template.replicas)
+        for template in plan.templates
+    )

@@ -1,7 +1,7 @@
 """Put the TP groups of a plan on nodes.
 
 Invariants: a TP group never crosses a node; no GPU is given twice; equal inputs, equal placements.
-Rules, in order: a replica stays on one node where it can; where the state must live on several
+Rules, in order: a replica stays on one node where it can (or, if asked, the replicas of a stage); where the state must live on several
 nodes, its copies go to different ones; with a current plan, pieces stay where they are; a node that
 fits exactly is taken before a larger one is carved; faster nodes first; ties go by name.
 Source: Heddle, section 5.3 (packing).  Any GPUs of a node form a TP group, so only counts matter.
@@ -107,6 +107,8 @@ def place(
     composition: Composition,
     min_holders: int = 1,
     current: Plan | None = None,
+    *,
+    by_stage: bool = False,
 ) -> tuple[PlacedStage, ...] | None:
     """Give every stage of every replica a node and GPUs, in plan order; None if they do not fit.
 
@@ -116,6 +118,8 @@ def place(
         composition: the nodes.
         min_holders: above 1, copies of the same layers go to different nodes where they can.
         current: the plan that runs now, if any; its nodes may be gone.
+        by_stage: a node takes the same stage of many replicas, not many stages of one, so that
+            expert parallelism stays inside nodes.
     """
     held = None
     if current is not None:
@@ -123,7 +127,10 @@ def place(
         for seat in RankMap.of(current).seats:
             by_node.setdefault(seat.node, []).append(seat)
         held = _Held(model, by_node)
-    chosen = _by_replica(templates, composition, min_holders, held)
+    if by_stage:
+        chosen = _by_stage(templates, composition)
+    else:
+        chosen = _by_replica(templates, composition, min_holders, held)
     if chosen is None:
         chosen = _largest_first(templates, composition)
     if chosen is None:
@@ -149,14 +156,16 @@ def _by_replica(
     chosen: dict[Slot, str] = {}
 
     def best(room: list[Node], gpus: int, layers: range, tp: int, previous: str | None) -> str:
+        wanted = min(gpus, max(node.gpus for node in room))
+
         def rank(node: Node) -> tuple[object, ...]:
             free = nodes.free[node.name]
             return (
                 nodes.copies(node.name, layers) if min_holders > 1 else 0,
                 node.name != previous,
                 -held.kept(node.name, layers, tp, gpus) if held else 0,
-                free != gpus,
-                free,
+                free < wanted,
+                abs(free - wanted),
                 -node.speed_factor,
                 node.name,
             )
@@ -180,10 +189,52 @@ def _by_replica(
             if not room:
                 return None
             layers = range(cuts[s], cuts[s + 1])
-            previous = best(room, stage.tp, layers, stage.tp, previous)
+            previous = best(room, _run_gpus(template, s), layers, stage.tp, previous)
             nodes.take(previous, stage.tp, layers)
             chosen[t, r, s] = previous
     return chosen
+
+
+def _by_stage(
+    templates: Sequence[FilledTemplate], composition: Composition
+) -> dict[Slot, str] | None:
+    """A node for every stage, stage by stage: its replicas fill one node after the other."""
+    nodes = _Nodes.of(composition)
+    chosen: dict[Slot, str] = {}
+    hardest = [(-max(s.tp for s in t.stages), -t.gpus * t.replicas) for t in templates]
+    for t in sorted(range(len(templates)), key=lambda index: (*hardest[index], index)):
+        for s, stage in enumerate(templates[t].stages):
+            previous: str | None = None
+            for r in range(templates[t].replicas):
+                room = nodes.with_room(stage.gpu_type, stage.tp)
+                if not room:
+                    return None
+                wanted = min((templates[t].replicas - r) * stage.tp, max(n.gpus for n in room))
+
+                def rank(node: Node, last: str | None = previous, gpus: int = wanted) -> tuple[object, ...]:
+                    free = nodes.free[node.name]
+                    return (
+                        node.name != last,
+                        free < gpus,
+                        abs(free - gpus),
+                        -node.speed_factor,
+                        node.name,
+                    )
+
+                previous = min(room, key=rank).name
+                nodes.take(previous, stage.tp, ())
+                chosen[t, r, s] = previous
+    return chosen
+
+
+def _run_gpus(template: FilledTemplate, first: int) -> int:
+    """GPUs of a stage and of those behind it that are of the same type without a break."""
+    gpus = 0
+    for stage in template.stages[first:]:
+        if stage.gpu_type != template.stages[first].gpu_type:
+            break
+        gpus += stage.tp
+    return gpus
 
 
 def _largest_first(

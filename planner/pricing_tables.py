@@ -7,15 +7,16 @@ Source: design, section 2 ("One kernel").
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
-from planner.composition import Composition
+from planner.composition import Composition, Node
 from planner.entries import LayerCost
 from planner.errors import UnprofiledConfiguration
 from planner.expert_parallel import Device, Tiling, expert_seconds
-from planner.kernel.tables import Tables
+from planner.kernel.tables import MAX_DEPTH, Floats, Tables
 from planner.memory import (
     BUCKET_ELEMENTS,
     LOGIT_BYTES,
@@ -23,12 +24,9 @@ from planner.memory import (
     STEP_BYTES,
     boundary_bytes,
 )
-from planner.placement import room_of
 from planner.profile import Profile
 from planner.tensors import expert_numel, layer_numel, layer_tensors
 from planner.workload import RECOMPUTATIONS, Workload
-
-MAX_TILINGS = 10  # of one option, the fastest and the smallest ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +38,43 @@ class Variant:
     etp: int = 0
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class NodeClass:
+    """Nodes that are alike: to the kernel, a GPU type of their own.
+
+    Attributes:
+        gpu_type: of their GPUs.
+        gpus: of one node.
+        speed_factor: of its GPUs.
+        gpu_price: money per GPU and hour; 0 where none is stated.
+    """
+
+    gpu_type: str
+    gpus: int
+    speed_factor: float
+    gpu_price: float
+
+    @staticmethod
+    def of(node: Node) -> NodeClass:
+        """The class of a node."""
+        return NodeClass(
+            node.gpu_type, node.gpus, node.speed_factor, (node.price or 0.0) / node.gpus
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Pricing:
     """The kernel's tables with the names behind their indices.
 
     Attributes:
         tables: for the kernel.
-        types: T GPU types.
-        options: O pairs (GPU type, TP degree), by type and TP ascending.
+        classes: T node classes, sorted.
+        options: O pairs (GPU type, TP degree), by class and TP ascending.
         variants: for each option its variants.
     """
 
     tables: Tables
-    types: tuple[str, ...]
+    classes: tuple[NodeClass, ...]
     options: tuple[tuple[str, int], ...]
     variants: tuple[tuple[Variant, ...], ...]
 
@@ -75,51 +97,66 @@ def pricing_of(
         allow_ep: whether experts may be spread over the replicas of a template.
     """
     model = workload.model
-    largest: dict[str, int] = {}
-    speed: dict[str, float] = {}
-    for node in composition.nodes:
-        largest[node.gpu_type] = max(largest.get(node.gpu_type, 0), node.gpus)
-        speed[node.gpu_type] = max(speed.get(node.gpu_type, 0.0), node.speed_factor)
-    types = tuple(sorted(largest))
-    options = tuple(
-        (kind, tp)
-        for kind in types
-        for tp in profile.tp_degrees(kind)
-        if tp <= largest[kind] and model.allows_tp(tp)
+    members = Counter(NodeClass.of(node) for node in composition.nodes)
+    classes = tuple(sorted(members))
+    rows = tuple(
+        (index, one.gpu_type, tp)
+        for index, one in enumerate(classes)
+        for tp in profile.tp_degrees(one.gpu_type)
+        if tp <= one.gpus and model.allows_tp(tp)
     )
     sizes = sorted(
-        {b for kind in types for b in profile.micro_batches(kind) if b <= workload.global_batch}
+        {
+            b
+            for one in classes
+            for b in profile.micro_batches(one.gpu_type)
+            if b <= workload.global_batch
+        }
     )
-    if not options or not sizes:
+    if not rows or not sizes:
         return None
-    variants = tuple(
-        _variants(workload, composition, profile, option, allow_ep) for option in options
-    )
-    arrays = _Arrays(workload, profile, types, options, sizes, variants, composition)
-    room = room_of(composition)
-    prices = _gpu_prices(composition)
+    owners = tuple(classes[index] for index, _, _ in rows)
+    options = tuple((kind, tp) for _, kind, tp in rows)
+    by_option = {
+        option: _variants(workload, composition, profile, option, allow_ep)
+        for option in set(options)
+    }
+    variants = tuple(by_option[option] for option in options)
+    arrays = _Arrays(workload, profile, options, sizes, variants, composition)
+    speed = np.array([owner.speed_factor for owner in owners])
     gradient = STATE_BYTES[workload.precision][1]
     shapes = [_gradient_sizes(workload, layer) for layer in range(model.layers + 2)]
+    boundary = np.array([float(boundary_bytes(workload, b)) for b in sizes])
+    degrees = np.array([tp for _, tp in options])
+    shared = degrees[:, None] if workload.sequence_parallel else 1
     tables = Tables(
         batch=workload.global_batch,
         layers=model.layers,
         dense=model.experts.dense_blocks if model.experts else 0,
         zero=workload.zero,
-        option_type=np.array([types.index(kind) for kind, _ in options]),
-        option_tp=np.array([tp for _, tp in options]),
-        room=np.array([room.get(option, 0) for option in options]),
-        node_gpus=np.array([largest[kind] for kind in types]),
-        gpu_price=np.array([prices.get(kind, 0.0) for kind in types]),
+        option_type=np.array([index for index, _, _ in rows]),
+        option_tp=degrees,
+        room=np.array(
+            [
+                members[owner] * (owner.gpus // tp * tp)
+                for owner, (_, tp) in zip(owners, options, strict=True)
+            ]
+        ),
+        node_gpus=np.array([one.gpus for one in classes]),
+        gpu_price=np.array([one.gpu_price for one in classes]),
         sizes=np.array(sizes),
         variants=np.array([len(row) for row in variants]),
         ways=arrays.ways,
-        block_s=arrays.block_s / _by_option(arrays, speed),
-        ends_s=arrays.ends_s / _by_option(arrays, speed)[..., 0],
-        crossing_s=_crossing(workload, profile, types, sizes),
+        block_s=arrays.block_s / speed[:, None, None, None],
+        ends_s=arrays.ends_s / speed[:, None, None],
+        crossing_s=_crossing(workload, profile, owners, options, sizes),
         inside_s=np.array(
             [
-                [2 * profile.inside_node(kind).seconds(boundary_bytes(workload, b)) for b in sizes]
-                for kind in types
+                [
+                    2 * profile.inside_node(one.gpu_type).seconds(boundary_bytes(workload, b))
+                    for b in sizes
+                ]
+                for one in classes
             ]
         ),
         kept_bytes=arrays.kept_bytes,
@@ -134,17 +171,7 @@ def pricing_of(
                 for _, tp in options
             ]
         ),
-        boundary_bytes=np.array(
-            [
-                [
-                    float(
-                        boundary_bytes(workload, b) // (tp if workload.sequence_parallel else 1)
-                    )
-                    for b in sizes
-                ]
-                for _, tp in options
-            ]
-        ),
+        boundary_bytes=np.floor(boundary[None, :] / shared) * np.ones((len(options), 1)),
         block_numel=arrays.block_numel,
         expert_numel=arrays.expert_numel,
         ends_numel=np.array(
@@ -157,14 +184,16 @@ def pricing_of(
             [float(n) for n in (*STATE_BYTES[workload.precision], STEP_BYTES[workload.precision])]
         ),
         bucket_numel=math.inf if workload.precision == "fp32" else float(BUCKET_ELEMENTS),
-        usable_bytes=np.array([float(profile.gpu_type(kind).usable_bytes) for kind in types]),
+        usable_bytes=np.array(
+            [float(profile.gpu_type(one.gpu_type).usable_bytes) for one in classes]
+        ),
         optimizer_s=np.array(
             [
                 [
-                    profile.gpu_type(kind).optimizer_latency_s / speed[kind],
-                    profile.gpu_type(kind).optimizer_s_per_parameter / speed[kind],
+                    profile.gpu_type(one.gpu_type).optimizer_latency_s / one.speed_factor,
+                    profile.gpu_type(one.gpu_type).optimizer_s_per_parameter / one.speed_factor,
                 ]
-                for kind in types
+                for one in classes
             ]
         ),
         sharded_bytes=np.array([float(cut * gradient) for cut, _ in shapes]),
@@ -172,35 +201,29 @@ def pricing_of(
         nic=np.array(
             [
                 [
-                    profile.between_nodes(kind).latency_s,
-                    largest[kind] / profile.between_nodes(kind).bandwidth_bytes_per_s,
+                    profile.between_nodes(one.gpu_type).latency_s,
+                    one.gpus / profile.between_nodes(one.gpu_type).bandwidth_bytes_per_s,
                 ]
-                for kind in types
+                for one in classes
             ]
+        ),
+        spreads_experts=int(max(map(len, variants)) > 1 and model.experts is not None),
+        caps=np.full(
+            (*arrays.block_s.shape[:3], MAX_DEPTH + 1, 4, arrays.dense + 1), -2, np.int16
         ),
         min_replicas=min_replicas,
     )
-    return Pricing(tables, types, options, variants)
+    return Pricing(tables, classes, options, variants)
 
 
 def _gradient_sizes(workload: Workload, layer: int) -> tuple[int, int]:
-    """(elements that TP cuts, elements that it leaves whole) of a layer."""
+    """(elements that TP cuts, elements that it leaves whole) of a layer, without routed experts."""
     tensors = layer_tensors(workload.model, layer)
+    routed = expert_numel(workload.model) if workload.model.kind(layer) == "moe_block" else 0
     return (
-        sum(tensor.numel for tensor in tensors if tensor.dim is not None),
+        sum(tensor.numel for tensor in tensors if tensor.dim is not None) - routed,
         sum(tensor.numel for tensor in tensors if tensor.dim is None),
     )
-
-
-def _gpu_prices(composition: Composition) -> dict[str, float]:
-    """Money per GPU and hour by type, where nodes state a price: the cheapest node's."""
-    prices: dict[str, float] = {}
-    for node in composition.nodes:
-        price = getattr(node, "price", None)
-        if price is not None:
-            one = price / node.gpus
-            prices[node.gpu_type] = min(prices.get(node.gpu_type, one), one)
-    return prices
 
 
 def _variants(
@@ -224,11 +247,37 @@ def _variants(
             if (ep, etp) != (1, tp)
             and experts.ffn % etp == 0
             and ep * etp <= tp * composition.gpus
-            and any(
-                (kind, tp, b, ep, etp) in profile.tiles for b in profile.micro_batches(kind)
-            )
+            and (kind, tp, profile.micro_batches(kind)[0], ep, etp) in profile.tiles
         ]
-    return tuple(Variant(again, ep, etp) for ep, etp in tilings for again in wanted)
+    fastest = _fastest_of_ways(workload, composition, profile, option, tilings)
+    return tuple(Variant(again, ep, etp) for ep, etp in fastest for again in wanted)
+
+
+def _fastest_of_ways(
+    workload: Workload,
+    composition: Composition,
+    profile: Profile,
+    option: tuple[str, int],
+    tilings: list[tuple[int, int]],
+) -> list[tuple[int, int]]:
+    """Of the tilings that cut experts into as many parts, and so hold as much, the fastest."""
+    kind, tp = option
+    b = profile.micro_batches(kind)[0]
+    best: dict[int, tuple[float, tuple[int, int]]] = {}
+    for ep, etp in tilings:
+        if (ep, etp) == (1, 0):
+            entry = profile.layers.get(("moe_block", kind, tp, b))
+            seconds = _seconds(entry) if entry else 0.0
+        else:
+            devices = _devices(composition, kind, ep * etp, tp)
+            if devices is None:
+                continue
+            seconds = _seconds(profile.tiled_cost(kind, tp, b, ep, etp))
+            seconds += 2 * expert_seconds(workload, profile, Tiling(tp, ep, etp), devices, b)
+        ways = ep * (etp or tp)
+        if ways not in best or seconds < best[ways][0]:
+            best[ways] = (seconds, (ep, etp))
+    return [tiling for _, (_, tiling) in sorted(best.items())]
 
 
 def _powers(count: int) -> list[int]:
@@ -240,25 +289,27 @@ def _powers(count: int) -> list[int]:
 
 
 def _crossing(
-    workload: Workload, profile: Profile, types: tuple[str, ...], sizes: list[int]
-) -> np.ndarray:
-    return np.array(
-        [
-            [
-                [
-                    2 * profile.between_nodes(one, other).seconds(boundary_bytes(workload, b))
-                    for b in sizes
-                ]
-                for other in types
+    workload: Workload,
+    profile: Profile,
+    owners: tuple[NodeClass, ...],
+    options: tuple[tuple[str, int], ...],
+    sizes: list[int],
+) -> Floats:
+    """Seconds of an edge between nodes, as `planner.cost.edge_link` with all GPUs at work."""
+    busy = [owner.gpus / tp for owner, (_, tp) in zip(owners, options, strict=True)]
+
+    def seconds(one: int, other: int, b: int) -> float:
+        links = [profile.between_nodes(options[end][0]) for end in (one, other)]
+        if profile.rings:
+            links = [
+                link.shared_by(max(1.0, busy[end]))
+                for link, end in zip(links, (one, other), strict=True)
             ]
-            for one in types
-        ]
-    )
+        link = min(links, key=lambda share: share.bandwidth_bytes_per_s)
+        return 2 * link.seconds(boundary_bytes(workload, b))
 
-
-def _by_option(arrays: _Arrays, speed: dict[str, float]) -> np.ndarray:
-    factors = [speed[kind] for kind, _ in arrays.options]
-    return np.array(factors)[:, None, None, None]
+    every = range(len(options))
+    return np.array([[[seconds(i, j, b) for b in sizes] for j in every] for i in every])
 
 
 class _Arrays:
@@ -268,17 +319,16 @@ class _Arrays:
         self,
         workload: Workload,
         profile: Profile,
-        types: tuple[str, ...],
         options: tuple[tuple[str, int], ...],
         sizes: list[int],
         variants: tuple[tuple[Variant, ...], ...],
         composition: Composition,
     ) -> None:
-        self.options = options
         self._workload, self._profile = workload, profile
         model = workload.model
         kinds = model.block_kinds if len(model.block_kinds) == 2 else (None, *model.block_kinds)
         o, z, v = len(options), len(sizes), max(map(len, variants))
+        self.dense = model.experts.dense_blocks if model.experts else 0
         self.ways = np.ones((o, v), np.int64)
         self.block_s = np.full((o, z, v, 2), np.inf)
         self.ends_s = np.full((o, z, 2), np.inf)

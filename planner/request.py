@@ -7,7 +7,7 @@ not do (`notes`).  JSON keys are those of `heddle plan --output json`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from planner.composition import Composition
 from planner.cost import Price
@@ -45,6 +45,13 @@ class PlanRequest:
     budget_s: float | None = None
     d_max: int | None = None
     max_templates: int = DEFAULT_MAX_TEMPLATES
+    method: Literal["auto", "policy", "search", "columns", "brute-force"] = "auto"
+    objective: Literal["throughput", "cost"] = "throughput"
+    min_throughput: float | None = None
+    max_price: float | None = None
+    allow_ep: bool = True
+    wants_bound: bool = False
+    wants_marginal: bool = False
 
     @property
     def deepest(self) -> int:
@@ -66,6 +73,7 @@ class SearchStage:
     name: str
     evaluations: int
     throughput_samples_s: float
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from planner.composition import Composition
 from planner.cost import Price, ReplicaPrice, StagePrice, price
 from planner.plan import Plan
 from planner.profile import Profile
 from planner.schedule import Instruction, stage_instructions
 from planner.workload import Workload
+
+SHORT = 400  # micro-batches x stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,38 @@ def simulate_price(priced: Price) -> Simulation:
         max(ends) + priced.sync_s + priced.optimizer_s,
         ends,
         tuple(entry for timeline in timelines for entry in timeline),
+    )
+
+
+def simulated_seconds(priced: Price) -> float:
+    """`simulate_price(priced).step_s`, with replicas that are alike played once."""
+    alike = {
+        (
+            replica.micro_batches,
+            tuple(
+                (s.forward_s, s.backward_s, s.to_previous_s, s.to_next_s) for s in replica.stages
+            ),
+        ): replica
+        for replica in priced.replicas
+    }
+    last_s = max(map(_replica_seconds, alike.values()))
+    return last_s + priced.sync_s + priced.optimizer_s
+
+
+def _replica_seconds(replica: ReplicaPrice) -> float:
+    """The end of one replica; long ones by the kernel, which is not worth loading for short ones."""
+    stages = replica.stages
+    if replica.micro_batches * len(stages) <= SHORT:
+        return max(entry.end_s for entry in simulate_replica(replica))
+    from planner.kernel.schedule_time import replica_seconds
+
+    return float(
+        replica_seconds(
+            np.array([stage.forward_s for stage in stages]),
+            np.array([stage.backward_s for stage in stages]),
+            np.array([stage.to_next_s for stage in stages]),
+            replica.micro_batches,
+        )
     )
 
 

@@ -108,11 +108,15 @@ def stage_rows(
         for variant in range(t.variants[option]):
             if t.block_s[option, size, variant, 1] == math.inf:
                 continue
-            if not can_tile(t, option, variant, replicas):
-                continue
-            cap = block_cap(
-                t, option, size, variant, in_flight, is_first, is_last, replicas, first
-            )
+            if (replicas * t.option_tp[option]) % t.ways[option, variant]:
+                continue  # the devices of all replicas do not make up whole tilings
+            cap = -2
+            if t.zero == 0:
+                cap = t.caps[option, size, variant, in_flight, 2 * is_first + is_last, first]
+            if cap == -2:
+                cap = block_cap(
+                    t, option, size, variant, in_flight, is_first, is_last, replicas, first
+                )
             start_s = fixed_s + first * t.block_s[option, size, variant, 0] if first else fixed_s
             for others in range(cap + 1):
                 seconds = start_s + others * t.block_s[option, size, variant, 1]
@@ -182,8 +186,11 @@ def fill_size(
         if is_linear:
             bench.block_s[s] = t.block_s[option, size, 0, 1]
             cap = 0
-            if bench.block_s[s] < math.inf and can_tile(t, option, 0, replicas):
-                cap = block_cap(t, option, size, 0, in_flight, is_first, is_last, replicas, 0)
+            if bench.block_s[s] < math.inf:
+                # looked up here: passing the tables to a function costs more than what it does
+                cap = -2 if t.zero else t.caps[option, size, 0, in_flight, 2 * is_first + is_last, 0]
+                if cap == -2:
+                    cap = block_cap(t, option, size, 0, in_flight, is_first, is_last, replicas, 0)
             if cap < 1:
                 return
             bench.caps[s] = cap

@@ -15,6 +15,8 @@ import math
 from planner.kernel.jit import jit
 from planner.kernel.tables import Floats, Ints
 
+SMALL, FAR = 16, 2.0
+
 
 @jit
 def least_general_bottleneck(
@@ -118,7 +120,8 @@ def general_splits(
 ) -> int:
     """As `linear_splits`: splits that are best for some M of at least `least_micro_batches`.
 
-    The first has the smallest tau; the others come by tau descending.
+    The first has the smallest tau; the others come by tau descending.  In models of more than
+    `SMALL` blocks a tau beyond `FAR` times the smallest is not looked for.
     """
     if layers < depth:
         return 0
@@ -130,7 +133,8 @@ def general_splits(
     count = 1
     if len(out_sum_s) == 1:
         return 1
-    floor_s = cheapest_general(rows, depth, dense, layers, math.inf, best, came, trial)
+    widest_s = math.inf if layers <= SMALL else FAR * out_tau_s[0]
+    floor_s = cheapest_general(rows, depth, dense, layers, widest_s, best, came, trial)
     tiny_s = 1e-12 * floor_s
     limit_s = bottleneck(rows, depth, dense, trial)
     if least_micro_batches > 1:

@@ -64,6 +64,8 @@ class Elites(NamedTuple):
         replicas: [E, K].
         size: [E, K] index of the micro-batch size.
         most: [E, K] bound on micro-batches.
+        tau_s: [E, K] bottleneck.
+        sum_s: [E, K] sum over stages.
         blocks: [E, K, D].
     """
 
@@ -75,6 +77,8 @@ class Elites(NamedTuple):
     replicas: Ints
     size: Ints
     most: Ints
+    tau_s: Floats
+    sum_s: Floats
     blocks: Ints
 
 
@@ -90,6 +94,8 @@ def new_elites() -> Elites:
         np.zeros((ELITES, MAX_TEMPLATES), np.int64),
         np.zeros((ELITES, MAX_TEMPLATES), np.int64),
         np.zeros((ELITES, MAX_TEMPLATES), np.int64),
+        np.zeros((ELITES, MAX_TEMPLATES)),
+        np.zeros((ELITES, MAX_TEMPLATES)),
         np.zeros((ELITES, MAX_TEMPLATES, MAX_DEPTH), np.int64),
     )
 
@@ -119,6 +125,8 @@ def remember(elites: Elites, bag: Bag, value: float) -> None:
         elites.replicas[row, k] = bag.replicas[k]
         elites.size[row, k] = bag.size[k, f]
         elites.most[row, k] = bag.most[k, f]
+        elites.tau_s[row, k] = bag.tau_s[k, f]
+        elites.sum_s[row, k] = bag.sum_s[k, f]
         for s in range(bag.depth[k]):
             elites.options[row, k, s] = bag.options[k, s]
             elites.blocks[row, k, s] = bag.blocks[k, f, s]
@@ -400,3 +408,30 @@ def load_elite(elites: Elites, row: int, bag: Bag) -> None:
 def fresh_bag() -> Bag:
     """An empty bag, for callers outside the kernel."""
     return new_bag()
+
+
+@jit
+def offer(source: Elites, row: int, target: Elites) -> None:
+    """Keep one of the best plans of another pool, if it is among the best here."""
+    value = source.value[row]
+    worst = 0
+    for e in range(target.count[0]):
+        if abs(target.value[e] - value) <= 1e-12 * value:
+            return
+        if target.value[e] > target.value[worst]:
+            worst = e
+    if target.count[0] < ELITES:
+        worst = target.count[0]
+        target.count[0] += 1
+    elif value >= target.value[worst]:
+        return
+    target.value[worst] = value
+    target.templates[worst] = source.templates[row]
+    target.depth[worst] = source.depth[row]
+    target.options[worst] = source.options[row]
+    target.replicas[worst] = source.replicas[row]
+    target.size[worst] = source.size[row]
+    target.most[worst] = source.most[row]
+    target.tau_s[worst] = source.tau_s[row]
+    target.sum_s[worst] = source.sum_s[row]
+    target.blocks[worst] = source.blocks[row]

@@ -53,7 +53,7 @@ def peak_bytes(
 
 
 @jit
-def block_cap(
+def _find_block_cap(
     t: Tables,
     option: int,
     size: int,
@@ -64,7 +64,6 @@ def block_cap(
     replicas: int,
     dense: int,
 ) -> int:
-    """The most blocks of the second kind beside `dense` of the first; -1 if not even none."""
     usable = t.usable_bytes[t.option_type[option]]
     slot = (option, size, variant, in_flight, is_first, is_last, replicas, dense)
     low, high = -1, t.layers - dense
@@ -95,6 +94,34 @@ def block_cap(
 
 
 @jit
+def block_cap(
+    t: Tables,
+    option: int,
+    size: int,
+    variant: int,
+    in_flight: int,
+    is_first: int,
+    is_last: int,
+    replicas: int,
+    dense: int,
+) -> int:
+    """The most blocks of the second kind beside `dense` of the first; -1 if not even none.
+
+    What ZeRO cuts depends on the replicas; all else is found once.
+    """
+    if t.zero:
+        return _find_block_cap(
+            t, option, size, variant, in_flight, is_first, is_last, replicas, dense
+        )
+    ends = 2 * is_first + is_last
+    known = t.caps[option, size, variant, in_flight, ends, dense]
+    if known == -2:
+        known = _find_block_cap(t, option, size, variant, in_flight, is_first, is_last, 1, dense)
+        t.caps[option, size, variant, in_flight, ends, dense] = known
+    return int(known)
+
+
+@jit
 def fixed_seconds(t: Tables, options: Ints, depth: int, size: int, out: Floats) -> None:
     """What each stage takes besides its blocks: ends and messages; [depth] into `out`."""
     for s in range(depth):
@@ -107,11 +134,11 @@ def fixed_seconds(t: Tables, options: Ints, depth: int, size: int, out: Floats) 
         tp = t.option_tp[options[s]]
         if s > 0:
             before = t.option_type[options[s - 1]]
-            if before == kind and left >= tp:
+            if before == kind and left >= tp and not t.spreads_experts:
                 edge = t.inside_s[kind, size]
                 left -= tp
             else:
-                edge = t.crossing_s[before, kind, size]
+                edge = t.crossing_s[options[s - 1], options[s], size]
                 left = t.node_gpus[kind] - tp
             out[s - 1] += edge
             out[s] += edge

@@ -39,7 +39,7 @@ class Tables(NamedTuple):
         ways: [O, V] EP x ETP: into how many parts experts are cut.
         block_s: [O, Z, V, K] one block, both passes with all communication.
         ends_s: [O, Z, E] embedding and head.
-        crossing_s: [T, T, Z] activation and gradient between nodes, both directions.
+        crossing_s: [O, O, Z] activation and gradient between nodes, whose other GPUs send as well.
         inside_s: [T, Z] the same inside a node.
         kept_bytes: [O, Z, V, K] activations of one block and one micro-batch.
         kept_ends_bytes: [O, Z, E] of embedding and head.
@@ -53,9 +53,13 @@ class Tables(NamedTuple):
         bucket_numel: most parameters that are copied for the gradient sum.
         usable_bytes: [T] of a GPU.
         optimizer_s: [T, 2] latency, and seconds per parameter.
-        sharded_bytes: [L + 2] gradients of each layer that TP cuts.
+        sharded_bytes: [L + 2] gradients of each layer that TP cuts, besides routed experts.
         whole_bytes: [L + 2] gradients that it leaves whole.
         nic: [T, 2] latency and seconds per byte of a GPU's share of its node's NIC.
+        spreads_experts: 1 if experts may be tiled; then a node takes one stage of many replicas, so
+            that messages between stages leave it.
+        caps: [O, Z, V, D + 1, 4, dense + 1] what `stage.block_cap` has found so far, by in-flight
+            count and by which ends the stage has; -2 where it was not asked yet.
         min_replicas: so many pipelines at least, for the nodes that must hold every piece.
     """
 
@@ -90,4 +94,6 @@ class Tables(NamedTuple):
     sharded_bytes: Floats
     whole_bytes: Floats
     nic: Floats
+    spreads_experts: int
+    caps: NDArray[np.int16]
     min_replicas: int

@@ -10,70 +10,93 @@ from __future__ import annotations
 import math
 
 from planner.kernel.bag import Bag, pipelines_of
+from planner.kernel.filling import variant_of
 from planner.kernel.jit import jit
-from planner.kernel.tables import Tables
+from planner.kernel.tables import Ints, Tables
 
-STEPS = 26  # of the bisection: to a hundred-millionth of its bracket
-GIVE_UP = 60  # doublings of the bracket
-
-
-@jit
-def micro_batches_within(bag: Bag, k: int, f: int, limit_s: float) -> int:
-    """The most micro-batches that a replica with that filling finishes in the time."""
-    if bag.sum_s[k, f] > limit_s:
-        return 0
-    more = int((limit_s - bag.sum_s[k, f]) / bag.tau_s[k, f] + 1e-9)
-    return min(bag.most[k, f], 1 + more)
+ROUNDS = 20  # of Newton's method on the rates
+STEPS = 22  # of the bisection within one micro-batch of the slowest
 
 
 @jit
-def choose(t: Tables, bag: Bag, k: int, limit_s: float, largest: int) -> int:
-    """Samples that a replica of slot `k` trains in the time, its best filling in `chosen`.
+def choose(sizes: Ints, bag: Bag, limit_s: float, largest: int) -> int:
+    """Samples that all replicas train in the time, the best filling of each slot in `chosen`.
 
-    Fillings with more than `largest` samples in a micro-batch stay out.
+    0 if a replica trains none; fillings with more than `largest` samples in a micro-batch stay out.
     """
-    best = 0
-    for f in range(bag.filling_count[k, 0]):
-        b = t.sizes[bag.size[k, f]]
-        if b > largest:
-            continue
-        samples = b * micro_batches_within(bag, k, f, limit_s)
-        if samples > best:
-            best = samples
-            bag.chosen[k] = f
-    return best
-
-
-@jit
-def samples_within(t: Tables, bag: Bag, limit_s: float, largest: int) -> int:
-    """Samples that all replicas train in the time; 0 if one of them trains none."""
     total = 0
     for k in range(bag.count[0]):
-        samples = choose(t, bag, k, limit_s, largest)
-        if samples == 0:
+        best = 0
+        for f in range(bag.filling_count[k, 0]):
+            b = sizes[bag.size[k, f]]
+            if b > largest or bag.sum_s[k, f] > limit_s:
+                continue
+            more = int((limit_s - bag.sum_s[k, f]) / bag.tau_s[k, f] + 1e-9)
+            samples = b * min(bag.most[k, f], 1 + more)
+            if samples > best:
+                best = samples
+                bag.chosen[k] = f
+        if best == 0:
             return 0
-        total += samples * bag.replicas[k]
+        total += best * bag.replicas[k]
     return total
 
 
 @jit
-def shares_exactly(t: Tables, bag: Bag, limit_s: float) -> bool:
+def continuous_seconds(sizes: Ints, bag: Bag, batch: int, low_s: float, largest: int) -> float:
+    """When the batch is trained if micro-batches could be split; no plan of whole ones is faster.
+
+    Newton's method from below on the samples trained by then, a convex function of the time.
+    """
+    time_s = low_s
+    for _ in range(ROUNDS):
+        samples = 0.0
+        rate = 0.0
+        for k in range(bag.count[0]):
+            best = 0.0
+            best_rate = 0.0
+            for f in range(bag.filling_count[k, 0]):
+                b = sizes[bag.size[k, f]]
+                if b > largest or bag.sum_s[k, f] > time_s:
+                    continue
+                trained = b * (1 + (time_s - bag.sum_s[k, f]) / bag.tau_s[k, f])
+                most = b * bag.most[k, f]
+                own_rate = b / bag.tau_s[k, f]
+                if trained >= most:
+                    trained = most
+                    own_rate = 0.0
+                if trained > best or (trained == best and own_rate > best_rate):
+                    best = trained
+                    best_rate = own_rate
+            samples += bag.replicas[k] * best
+            rate += bag.replicas[k] * best_rate
+        if samples >= batch * (1 - 1e-12):
+            return time_s
+        if rate == 0.0:
+            return math.inf
+        time_s += (batch - samples) / rate
+    return time_s
+
+
+@jit
+def shares_exactly(sizes: Ints, bag: Bag, batch: int, limit_s: float) -> bool:
     """Whether the replicas can train B samples, no fewer and no more, each at least one batch.
 
     Greedy from the largest micro-batch: exact where sizes divide each other, as powers of two do.
     """
-    left = t.batch
+    left = batch
     for k in range(bag.count[0]):
-        left -= bag.replicas[k] * t.sizes[bag.size[k, bag.chosen[k]]]
+        left -= bag.replicas[k] * sizes[bag.size[k, bag.chosen[k]]]
     if left < 0:
         return False
-    for size in range(len(t.sizes) - 1, -1, -1):
+    for size in range(len(sizes) - 1, -1, -1):
         more = 0
         for k in range(bag.count[0]):
             f = bag.chosen[k]
             if bag.size[k, f] == size:
-                more += bag.replicas[k] * (micro_batches_within(bag, k, f, limit_s) - 1)
-        left -= min(more, left // t.sizes[size]) * t.sizes[size]
+                fit = int((limit_s - bag.sum_s[k, f]) / bag.tau_s[k, f] + 1e-9)
+                more += bag.replicas[k] * min(bag.most[k, f] - 1, fit)
+        left -= min(more, left // sizes[size]) * sizes[size]
     return left == 0
 
 
@@ -83,40 +106,44 @@ def last_end(bag: Bag, limit_s: float) -> float:
     end_s = 0.0
     for k in range(bag.count[0]):
         f = bag.chosen[k]
-        count = micro_batches_within(bag, k, f, limit_s)
-        end_s = max(end_s, bag.sum_s[k, f] + (count - 1) * bag.tau_s[k, f])
+        more = int((limit_s - bag.sum_s[k, f]) / bag.tau_s[k, f] + 1e-9)
+        more = min(bag.most[k, f] - 1, more)
+        end_s = max(end_s, bag.sum_s[k, f] + more * bag.tau_s[k, f])
     return end_s
 
 
 @jit
-def pipeline_seconds_with(t: Tables, bag: Bag, largest: int) -> float:
+def seconds_with(sizes: Ints, bag: Bag, batch: int, largest: int) -> float:
     """The least time in which the replicas train the batch; infinite if they cannot."""
     low_s = 0.0
+    widest_s = 0.0
     for k in range(bag.count[0]):
         first_s = math.inf
         for f in range(bag.filling_count[k, 0]):
-            if t.sizes[bag.size[k, f]] <= largest:
+            if sizes[bag.size[k, f]] <= largest:
                 first_s = min(first_s, bag.sum_s[k, f])
+                widest_s = max(widest_s, bag.tau_s[k, f])
         low_s = max(low_s, first_s)
     if low_s == math.inf:
         return math.inf
+    low_s = continuous_seconds(sizes, bag, batch, low_s, largest)
+    if low_s == math.inf:
+        return math.inf
     high_s = low_s
-    if samples_within(t, bag, low_s, largest) < t.batch:
-        doublings = 0
-        while samples_within(t, bag, high_s, largest) < t.batch:
-            low_s = high_s
-            high_s *= 2
-            doublings += 1
-            if doublings > GIVE_UP:
-                return math.inf
+    while choose(sizes, bag, high_s, largest) < batch:
+        high_s += widest_s
+        if high_s > 4 * low_s + 64 * widest_s:
+            return math.inf
+    if high_s > low_s:
+        low_s = high_s - widest_s
         for _ in range(STEPS):
             middle_s = 0.5 * (low_s + high_s)
-            if samples_within(t, bag, middle_s, largest) < t.batch:
+            if choose(sizes, bag, middle_s, largest) < batch:
                 low_s = middle_s
             else:
                 high_s = middle_s
-        samples_within(t, bag, high_s, largest)
-    if not shares_exactly(t, bag, high_s):
+        choose(sizes, bag, high_s, largest)
+    if not shares_exactly(sizes, bag, batch, high_s):
         return math.inf
     return last_end(bag, high_s)
 
@@ -127,12 +154,42 @@ def pipeline_seconds(t: Tables, bag: Bag) -> float:
 
     Every replica trains at least one micro-batch, so that large ones may be too many samples.
     """
-    seconds = pipeline_seconds_with(t, bag, t.batch)
+    seconds = seconds_with(t.sizes, bag, t.batch, t.batch)
     largest = t.sizes[len(t.sizes) - 1]
     while seconds == math.inf and largest > 1:
         largest //= 2
-        seconds = pipeline_seconds_with(t, bag, largest)
+        seconds = seconds_with(t.sizes, bag, t.batch, largest)
     return seconds
+
+
+@jit
+def expert_sync_seconds(
+    t: Tables, bag: Bag, k: int, s: int, start: int, pipelines: int
+) -> float:
+    """Gradient sum of the routed experts of a stage: over the copies that its tiling leaves."""
+    f = bag.chosen[k]
+    depth = bag.depth[k]
+    option = bag.options[k, s]
+    stop = start + bag.blocks[k, f, s]
+    others = stop - max(start, t.dense)
+    if others <= 0:
+        return 0.0
+    variant = variant_of(
+        t,
+        option,
+        bag.size[k, f],
+        min(bag.most[k, f], depth - s),
+        1 if s == 0 else 0,
+        1 if s == depth - 1 else 0,
+        bag.replicas[k],
+        bag.blocks[k, f, s] - others,
+        others,
+    )
+    copies = pipelines
+    if t.ways[option, variant] != t.option_tp[option]:
+        copies = max(1, bag.replicas[k] * t.option_tp[option] // t.ways[option, variant])
+    held = others * t.expert_numel[option, variant] * t.state_bytes[1]
+    return 2.0 * (copies - 1) / copies * held * t.nic[t.option_type[option], 1]
 
 
 @jit
@@ -179,6 +236,8 @@ def sync_seconds(t: Tables, bag: Bag) -> float:
                 seconds += ring * (whole + cut_bytes / tp) * per_byte
                 seconds += latency * (finest // tp)
                 layer = until + 1
+            if t.expert_numel[bag.options[k, s], 0] > 0:
+                seconds += expert_sync_seconds(t, bag, k, s, start, pipelines)
             worst_s = max(worst_s, seconds)
             start = stop
     return worst_s

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from planner.gradient_sync import sync_messages, sync_seconds
-from planner.plan import PlacedStage, Plan
+from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.ranks import RankMap
 from planner.tensors import model_tensors
 from tests.builders import MODEL, demo_profile, on_one_node, template, workload
+from tests.oracle.instances import instances
 
 ALL_BYTES = 4 * sum(tensor.numel for tensor in model_tensors(MODEL))
 
@@ -58,3 +59,39 @@ def test_where_rings_are_known_holders_of_one_node_enter_its_nic_once():
     network = plain.between_nodes()
     assert once == pytest.approx(network.seconds(4 / 3 * ALL_BYTES))
     assert each == pytest.approx(network.shared_by(2).seconds(4 / 3 * ALL_BYTES))
+
+
+EXPERTS = next(i for i in instances() if i.is_moe and not i.profile.rings)
+
+
+def tiled(*rows: tuple[int, int, int, int]) -> tuple[float, ...]:
+    """Seconds of (replicas, TP, EP, ETP) templates of one stage, each replica on a node."""
+    model = EXPERTS.request.workload.model
+    templates = tuple(
+        FilledTemplate((Stage("type-a", tp, model.layers, "none", ep, etp),), 1, (1,) * n)
+        for n, tp, ep, etp in rows
+    )
+    where = tuple(
+        PlacedStage(t, r, 0, f"{t}{r}", tuple(range(row.stages[0].tp)))
+        for t, row in enumerate(templates)
+        for r in range(row.replicas)
+    )
+    ranks = RankMap.of(Plan(templates, where))
+    return sync_seconds(EXPERTS.request.workload, ranks, EXPERTS.profile)
+
+
+def test_experts_that_are_held_as_everything_else_is_take_as_long_as_everything_else():
+    """EP 2 on TP 2 gives each rank half of the experts, as TP does, with the same holders."""
+    assert tiled((2, 2, 2, 1)) == pytest.approx(tiled((2, 2, 1, 0)))
+
+
+def test_experts_are_summed_with_those_of_other_templates():
+    assert tiled((1, 2, 2, 1), (1, 2, 2, 1)) == pytest.approx(tiled((2, 2, 2, 1)))
+    mixed_s = tiled((1, 2, 2, 1), (1, 2, 1, 0))  # as many bytes in one more message a rank
+    latency_s = EXPERTS.profile.between_nodes("type-a").latency_s
+    assert mixed_s == pytest.approx([s + latency_s for s in tiled((2, 2, 1, 0))])
+
+
+def test_one_pipeline_sums_the_experts_that_several_of_its_ranks_hold():
+    assert min(tiled((1, 2, 1, 1))) > 0
+    assert tiled((1, 2, 2, 1)) == (0.0, 0.0)

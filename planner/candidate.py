@@ -1,0 +1,139 @@
+"""A plan that a search found: placed, its batch shared, and priced by the one evaluator.
+
+Every stage of the search hands its templates over here, so that all are judged alike.
+Invariant: a candidate fits in memory, trains exactly B samples, and its price is `planner.cost`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.composition import Composition
+from planner.cost import Price, price
+from planner.errors import UnprofiledConfiguration
+from planner.fill import Filling, Lane, Structure, share
+from planner.placement import holders_by_layer, place
+from planner.plan import FilledTemplate, Plan, Stage, faults
+from planner.profile import Profile
+from planner.workload import Workload
+
+Recipe = tuple[tuple[Structure, int, Filling], ...]  # templates: stages, n, and their filling
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A priced plan.
+
+    Attributes:
+        plan: placed.
+        price: of the plan.
+        holders: on how many nodes every piece lives at least.
+        recipe: what it was made from; None for the current plan, whose fill stays as it is.
+    """
+
+    plan: Plan
+    price: Price
+    holders: int
+    recipe: Recipe | None
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Places and prices plans of one workload on one composition."""
+
+    workload: Workload
+    composition: Composition
+    profile: Profile
+    min_holders: int = 1
+
+    def settle(self, recipe: Recipe, current: Plan | None = None) -> Candidate | None:
+        """Place filled templates, share the batch by what the placement gives, and price.
+
+        Args:
+            recipe: the templates.
+            current: if given, pieces stay where they are as far as possible.
+
+        Returns:
+            None if the nodes have no room, the memory is too small or the batch cannot be shared.
+        """
+        workload = self.workload
+        lanes = [filling.lane for _, n, filling in recipe for _ in range(n)]
+        shares = share(workload.global_batch, lanes)
+        if shares is None:
+            return None
+        templates = _filled(recipe, shares, workload.recompute)
+        found = None
+        tiled = any(stage.is_tiled for template in templates for stage in template.stages)
+        for by_stage in (False, True) if tiled else (False,):
+            where = place(
+                workload.model,
+                templates,
+                self.composition,
+                self.min_holders,
+                current,
+                by_stage=by_stage,
+            )
+            if where is None:
+                continue
+            one = self._priced(recipe, Plan(templates, where))
+            if one and (found is None or one.price.iteration_s < found.price.iteration_s):
+                found = one
+        return found
+
+    def _priced(self, recipe: Recipe, plan: Plan) -> Candidate | None:
+        """Price a placed plan, its batch shared again by what the placement gives."""
+        workload = self.workload
+        priced = price(plan, workload, self.composition, self.profile)
+        lanes = [filling.lane for _, n, filling in recipe for _ in range(n)]
+        real = [
+            Lane(lane.micro_batch, max(times), sum(times), lane.most)
+            for lane, replica in zip(lanes, priced.replicas, strict=True)
+            for times in [[stage.time_s for stage in replica.stages]]
+        ]
+        again = share(workload.global_batch, real)
+        shares = tuple(m for template in plan.templates for m in template.micro_batches)
+        if again is not None and again != shares:
+            plan = Plan(_filled(recipe, again, workload.recompute), plan.placement)
+            priced = price(plan, workload, self.composition, self.profile)
+        if not self._fits(plan, priced):
+            return None
+        return Candidate(plan, priced, holders_by_layer(plan), recipe)
+
+    def as_it_is(self, plan: Plan) -> Candidate | None:
+        """A plan that runs already, if it still fits the composition and is profiled."""
+        if faults(plan, self.workload, self.composition):
+            return None
+        try:
+            priced = price(plan, self.workload, self.composition, self.profile)
+        except UnprofiledConfiguration:
+            return None
+        if not self._fits(plan, priced):
+            return None
+        return Candidate(plan, priced, holders_by_layer(plan), None)
+
+    def _fits(self, plan: Plan, priced: Price) -> bool:
+        return all(
+            stage.peak_memory_bytes <= self.profile.gpu_type(kind.gpu_type).usable_bytes
+            for replica in priced.replicas
+            for stage, kind in zip(
+                replica.stages, plan.templates[replica.template].stages, strict=True
+            )
+        )
+
+
+def _filled(
+    recipe: Recipe, shares: tuple[int, ...], recompute: str
+) -> tuple[FilledTemplate, ...]:
+    templates = []
+    first = 0
+    for structure, replicas, filling in recipe:
+        ways = filling.ways or ((recompute, 1, 0),) * len(structure)
+        stages = tuple(
+            Stage(gpu_type, tp, layers, *way)
+            for (gpu_type, tp), layers, way in zip(structure, filling.layers, ways, strict=True)
+        )
+        templates.append(
+            FilledTemplate(stages, filling.lane.micro_batch, shares[first : first + replicas])
+        )
+        first += replicas
+    return tuple(templates)

@@ -1,0 +1,167 @@
+"""Drive the jitted search: starts, walks of annealing, and what they found as recipes.
+
+The kernel is imported here and not before it is needed: loading numba takes most of a second.
+Invariant: the same pricing, wishes, seed and calls give the same recipes.
+Source: design, section 2 ("An anytime planner in stages").
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from random import Random
+
+import numpy as np
+
+from planner.candidate import Recipe
+from planner.fill import Filling, Lane
+from planner.kernel.bag import new_bag
+from planner.kernel.filling import new_bench, variant_of
+from planner.kernel.local_search import (
+    COLD,
+    HOT,
+    Wishes,
+    anneal,
+    load_elite,
+    new_elites,
+    offer,
+    start_uniform,
+)
+from planner.pricing_tables import Pricing
+
+WALK = 500  # steps between two looks at the clock: a few milliseconds
+CHAINS = 4  # of a walk
+START_RATE = 50_000.0  # plans a second, until it is known
+COOL = 0.004  # the temperature of a walk that improves a good plan
+
+
+class KernelSearch:
+    """Best plans by the kernel's price, and the walks that find them."""
+
+    def __init__(self, pricing: Pricing, wishes: Wishes, seed: int) -> None:
+        """Prepare; nothing is priced yet."""
+        self.pricing = pricing
+        self.wishes = wishes
+        self.elites = new_elites()
+        self.evaluations = 0
+        self._random = Random(seed)
+        self._state = np.array([1 + seed % 2147483646], np.int64)
+        tables = pricing.tables
+        self._now, self._trial = new_bag(), new_bag()
+        self._bench = new_bench(tables.layers, tables.dense)
+
+    @property
+    def found(self) -> int:
+        """How many different plans are held."""
+        return int(self.elites.count[0])
+
+    @property
+    def best(self) -> float:
+        """The smallest objective so far."""
+        return float(self.elites.value[: self.found].min()) if self.found else math.inf
+
+    def start(self) -> None:
+        """Every template of one kind of stage."""
+        self.evaluations += int(
+            start_uniform(
+                self.pricing.tables, self.wishes, self._now, self._bench, self.elites
+            )
+        )
+
+    def walk(
+        self, left_s: Callable[[], float], most: float, *, templates: int, hot: float = HOT
+    ) -> None:
+        """Anneal until no time is left or so many plans were priced.
+
+        A few chains, the first from the best plan, each cooling down over its share; a chain is
+        walked in parts, so that the time is looked at every few milliseconds.
+
+        Args:
+            left_s: seconds that are left; asked before every part.
+            most: evaluations.
+            templates: most templates of a plan.
+            hot: first temperature of each chain.
+        """
+        wishes = self.wishes._replace(max_templates=min(templates, self.wishes.max_templates))
+        pool = new_elites()
+        for row in range(self.found):
+            if self.elites.templates[row] <= wishes.max_templates:
+                offer(self.elites, row, pool)
+        whole_s, begun_s = left_s(), time.perf_counter()
+        rate = START_RATE  # plans a second
+        chains = 0
+        while pool.count[0] and self.evaluations < most and left_s() > 0:
+            order = np.argsort(pool.value[: pool.count[0]], kind="stable")
+            pick = 0 if chains % 2 == 0 else self._random.randrange(len(order))
+            load_elite(pool, int(order[pick]), self._now)
+            share = min(most - self.evaluations, rate * left_s()) / max(1, CHAINS - chains)
+            parts = max(1, round(share / WALK))
+            before = self.evaluations
+            for part in range(parts):
+                steps = int(min(WALK, most - self.evaluations))
+                if steps < 1 or left_s() <= 0:
+                    break
+                anneal(
+                    self.pricing.tables,
+                    wishes,
+                    self._now,
+                    self._trial,
+                    self._bench,
+                    pool,
+                    self._state,
+                    steps,
+                    hot * (COLD / hot) ** (part / parts),
+                    hot * (COLD / hot) ** ((part + 1) / parts),
+                )
+                self.evaluations += steps
+            chains += 1
+            if whole_s < math.inf:
+                passed_s = time.perf_counter() - begun_s
+                rate = (self.evaluations - before) / max(passed_s, 1e-6)
+                begun_s = time.perf_counter()
+        for row in range(int(pool.count[0])):
+            offer(pool, row, self.elites)
+
+    def recipes(self) -> Iterator[tuple[float, Recipe]]:
+        """(objective, recipe) of the best plans, best first."""
+        for row in np.argsort(self.elites.value[: self.found], kind="stable"):
+            yield float(self.elites.value[row]), self._recipe(int(row))
+
+    def _recipe(self, row: int) -> Recipe:
+        e, names = self.elites, self.pricing
+        tables = names.tables
+        rows = []
+        for k in range(int(e.templates[row])):
+            depth = int(e.depth[row, k])
+            replicas, most = int(e.replicas[row, k]), int(e.most[row, k])
+            options = [int(o) for o in e.options[row, k, :depth]]
+            blocks = tuple(int(n) for n in e.blocks[row, k, :depth])
+            size = int(e.size[row, k])
+            ways = []
+            start = 0
+            for s, option in enumerate(options):
+                stop = start + blocks[s]
+                dense = min(stop, tables.dense) - min(start, tables.dense)
+                variant = variant_of(
+                    tables,
+                    option,
+                    size,
+                    min(most, depth - s),
+                    int(s == 0),
+                    int(s == depth - 1),
+                    replicas,
+                    dense,
+                    blocks[s] - dense,
+                )
+                chosen = names.variants[option][variant]
+                has_experts = tables.ways[option, variant] > 1 and blocks[s] > dense
+                tiling = (chosen.ep, chosen.etp) if has_experts else (1, 0)
+                ways.append((chosen.recompute, *tiling))
+                start = stop
+            lane = Lane(
+                int(tables.sizes[size]), float(e.tau_s[row, k]), float(e.sum_s[row, k]), most
+            )
+            structure = tuple(names.options[option] for option in options)
+            rows.append((structure, replicas, Filling(blocks, lane, tuple(ways))))
+        return tuple(sorted(rows, key=lambda r: (r[0], r[1], r[2].layers)))

@@ -1,0 +1,93 @@
+"""The Pareto split is as fast as the best of all splits, for every M."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import pytest
+
+from planner.fill import pareto_splits
+from tests.oracle.splits import (
+    MICRO_BATCHES,
+    SplitCase,
+    best_split,
+    every_split,
+    kind_cases,
+    linear_cases,
+    pipeline_s,
+    stage_times,
+    table_cases,
+)
+
+SEEDS = range(6)
+
+
+def threshold_split_s(case: SplitCase, micro_batches: int) -> float:
+    """The best seconds by another way: the least sum of stages that keep to a bottleneck."""
+    depth = len(case.caps)
+    bottlenecks = {
+        case.costs(stage, first, n)
+        for stage in range(depth)
+        for first in range(case.layers)
+        for n in range(1, case.layers - first + 1)
+    }
+
+    def least_s(limit_s: float) -> float:
+        @cache
+        def rest_s(stage: int, first: int) -> float:
+            if stage == depth:
+                return 0.0 if first == case.layers else math.inf
+            most = min(case.caps[stage], case.layers - first)
+            return min(
+                (
+                    case.costs(stage, first, n) + rest_s(stage + 1, first + n)
+                    for n in range(1, most + 1)
+                    if case.costs(stage, first, n) <= limit_s
+                ),
+                default=math.inf,
+            )
+
+        return rest_s(0, 0)
+
+    return min((micro_batches - 1) * limit_s + least_s(limit_s) for limit_s in bottlenecks)
+
+
+@pytest.mark.parametrize("micro_batches", MICRO_BATCHES)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_pareto_split_is_the_best_of_all(seed, micro_batches):
+    for case in linear_cases(seed):
+        best = best_split(case.costs, case.caps, case.layers, micro_batches)
+        kept = pareto_splits(case.block_s, case.other_s, case.caps, case.layers)
+        for layers, slowest_s, sum_s in kept:
+            assert sum(layers) == case.layers, case
+            assert all(1 <= n <= cap for n, cap in zip(layers, case.caps, strict=True)), case
+            times = stage_times(case.costs, layers)
+            assert (slowest_s, sum_s) == pytest.approx((max(times), sum(times))), case
+        found_s = min(((micro_batches - 1) * tau + total for _, tau, total in kept), default=None)
+        assert (found_s is None) == (best is None), case
+        assert best is None or found_s == pytest.approx(best.seconds, rel=1e-12), case
+
+
+@pytest.mark.parametrize("cases", [linear_cases, table_cases, kind_cases])
+@pytest.mark.parametrize("micro_batches", MICRO_BATCHES)
+def test_the_enumeration_agrees_with_a_dynamic_programme(cases, micro_batches):
+    for case in cases(0):
+        best = best_split(case.costs, case.caps, case.layers, micro_batches)
+        other_s = threshold_split_s(case, micro_batches)
+        assert (best.seconds if best else math.inf) == pytest.approx(other_s, rel=1e-12), case
+
+
+def test_every_split_is_met_once():
+    for layers in range(1, 11):
+        for depth in range(1, 6):
+            splits = list(every_split(depth, layers))
+            assert len(set(splits)) == len(splits) == math.comb(layers - 1, depth - 1)
+            assert all(sum(split) == layers and min(split) >= 1 for split in splits)
+
+
+def test_with_few_micro_batches_the_smallest_bottleneck_is_not_the_best_split():
+    best = best_split(lambda stage, _, n: (1.0, 1.2)[stage] * n, (4, 4), 4, 1)
+    even = best_split(lambda stage, _, n: (1.0, 1.2)[stage] * n, (4, 4), 4, 16)
+    assert (best.layers, even.layers) == ((3, 1), (2, 2))
+    assert best.seconds == pipeline_s([3.0, 1.2], 1)
