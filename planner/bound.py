@@ -26,6 +26,7 @@ from planner.kernel.bound_pricing import new_relaxed, relaxed_stages, worst_colu
 from planner.kernel.column_pricing import Zones, new_chains
 from planner.kernel.mixing import best_mix
 from planner.kernel.tables import MAX_DEPTH, Floats, Tables
+from planner.memory import boundary_bytes
 from planner.pricing_tables import Pricing, Variant, pricing_of
 from planner.profile import Profile
 from planner.request import BoundAnswer, PlanAnswer, PlanRequest
@@ -71,12 +72,12 @@ def node_worth(request: PlanRequest, profile: Profile, answer: PlanAnswer) -> di
         return {}
     prices = Proof(pricing, request, profile).prices(answer.price.iteration_s)
     t = pricing.tables
-    worth = {}
-    for kind, name in enumerate(pricing.types):
+    worth: dict[str, float] = {}
+    for kind, one in enumerate(pricing.classes):
         lowest = int(np.flatnonzero(t.option_type == kind)[0])
         each = prices[lowest] / t.option_tp[lowest]
-        share = float(each * t.node_gpus[kind]) / t.batch
-        worth[name] = share * answer.price.throughput_samples_s
+        samples_s = float(each * one.gpus) / t.batch * answer.price.throughput_samples_s
+        worth[one.gpu_type] = max(worth.get(one.gpu_type, 0.0), samples_s)
     return worth
 
 
@@ -124,7 +125,7 @@ class Proof:
         )
         replicas = math.lcm(*{int(ways) for ways in t.ways.flat}) * t.batch
         relaxed_stages(t, self._least, replicas, self._stage_s)
-        self._edge_s = cheapest_edges(t)
+        self._edge_s = cheapest_edges(pricing, request.workload, profile)
         self._side_s = np.minimum(self._edge_s.min(axis=1), self._edge_s.min(axis=2))
         self._step_s = shortest_step(t, self._deepest)
         self._chains = new_chains(self._deepest, t.layers, types)
@@ -300,12 +301,18 @@ def _listed(values: set[int]) -> str:
     return ", ".join(map(str, sorted(values)))
 
 
-def cheapest_edges(t: Tables) -> Floats:
-    """[Z, T, T] the cheapest message between stages of two types."""
-    edge_s = np.moveaxis(t.crossing_s, 2, 0).copy()
-    for kind, gpus in enumerate(t.node_gpus):
-        if gpus > 1:
-            edge_s[:, kind, kind] = np.minimum(edge_s[:, kind, kind], t.inside_s[kind])
+def cheapest_edges(pricing: Pricing, workload: Workload, profile: Profile) -> Floats:
+    """[Z, T, T] the cheapest message between stages of two classes of nodes, nobody else sending."""
+    t, classes = pricing.tables, pricing.classes
+    edge_s = np.zeros((len(t.sizes), len(classes), len(classes)))
+    for size, b in enumerate(t.sizes.tolist()):
+        message = boundary_bytes(workload, b)
+        for one, left in enumerate(classes):
+            for other, right in enumerate(classes):
+                links = [profile.between_nodes(left.gpu_type, right.gpu_type)]
+                if one == other and left.gpus > 1:
+                    links.append(profile.inside_node(left.gpu_type))
+                edge_s[size, one, other] = min(2 * link.seconds(message) for link in links)
     return edge_s
 
 
@@ -320,43 +327,58 @@ def shortest_step(t: Tables, deepest: int) -> float:
 
 
 def optimistic(pricing: Pricing, workload: Workload, profile: Profile) -> Tables:
-    """The tables with no more communication of experts than any placement has."""
+    """The tables with no more communication of experts than any tiling and placement has."""
     t = pricing.tables
     if workload.model.experts is None:
         return t
     block_s = t.block_s.copy()
     for option, (gpu_type, tp) in enumerate(pricing.options):
+        speed = pricing.classes[t.option_type[option]].speed_factor
+        largest = max(one.gpus for one in pricing.classes if one.gpu_type == gpu_type)
         for index, variant in enumerate(pricing.variants[option]):
-            tiling = Tiling(tp, variant.ep, variant.etp or tp)
-            if tiling.is_plain:
-                continue
+            ways = int(t.ways[option, index])
             for size, b in enumerate(t.sizes.tolist()):
-                if math.isfinite(block_s[option, size, index, 1]):
-                    block_s[option, size, index, 1] = _least_block_s(
-                        pricing, workload, profile, gpu_type, tiling, variant, b
+                for tiling in _tilings_of(profile, gpu_type, tp, b, ways):
+                    seconds = _least_block_s(
+                        workload, profile, gpu_type, largest, tiling, variant, b
                     )
-    return t._replace(block_s=np.minimum(block_s, t.block_s))
+                    least_s = min(block_s[option, size, index, 1], seconds / speed)
+                    block_s[option, size, index, 1] = least_s
+    return t._replace(block_s=block_s)
+
+
+def _tilings_of(profile: Profile, gpu_type: str, tp: int, b: int, ways: int) -> list[Tiling]:
+    """Those that cut experts into so many parts, and so hold as much."""
+    found = [
+        Tiling(tp, ep, etp)
+        for kind, degree, size, ep, etp in profile.tiles
+        if (kind, degree, size, ep * etp) == (gpu_type, tp, b, ways)
+    ]
+    if ways == tp and ("moe_block", gpu_type, tp, b) in profile.layers:
+        found.append(Tiling(tp, 1, tp))
+    return found
 
 
 def _least_block_s(
-    pricing: Pricing,
     workload: Workload,
     profile: Profile,
     gpu_type: str,
+    largest: int,
     tiling: Tiling,
     variant: Variant,
     b: int,
 ) -> float:
-    """A tiled MoE block with each part of its communication where that is cheapest."""
+    """A MoE block with each part of its communication where that is cheapest, at speed 1."""
     cost = profile.tiled_cost(gpu_type, tiling.tp, b, tiling.ep, tiling.etp)
     exchanged_s = 0.0
-    for ep, etp in ((tiling.ep, 1), (1, tiling.etp)):
-        size = ep * etp
-        layouts = [[Device(str(i), gpu_type) for i in range(size)]]
-        if size <= pricing.tables.node_gpus[pricing.types.index(gpu_type)]:
-            layouts.append([Device("one", gpu_type)] * size)
-        part = Tiling(tiling.tp, ep, etp)
-        exchanged_s += min(expert_seconds(workload, profile, part, d, b) for d in layouts)
+    if not tiling.is_plain:
+        for ep, etp in ((tiling.ep, 1), (1, tiling.etp)):
+            size = ep * etp
+            layouts = [[Device(str(i), gpu_type) for i in range(size)]]
+            if size <= largest:
+                layouts.append([Device("one", gpu_type)] * size)
+            part = Tiling(tiling.tp, ep, etp)
+            exchanged_s += min(expert_seconds(workload, profile, part, d, b) for d in layouts)
     seconds = cost.forward_s + cost.backward_s + cost.tp_communication_s
     seconds += cost.recompute_s(variant.recompute)
     return seconds + exchanged_s * (3 if variant.recompute == "full" else 2)

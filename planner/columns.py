@@ -481,22 +481,30 @@ def zones_of(
     """Zones where a byte takes `slowest` seconds, with `fast` elsewhere; see `Zones`."""
     tp = t.option_tp
     block = 2 * (t.whole_bytes[t.layers] + t.sharded_bytes[t.layers] / tp)
+    experts = 2 * t.state_bytes[1] * np.array([row[:n].min() for row, n in zip(t.expert_numel, t.variants, strict=True)])
+    experts = experts * t.nic[t.option_type, 1]  # over copies in the same class of nodes
     ends = [2 * (t.whole_bytes[i] + t.sharded_bytes[i] / tp) for i in (0, t.layers + 1)]
     rates = [slowest if blocks else fast for blocks in (front, back or front == t.layers)]
     return Zones(
         front,
         back,
         (t.nic[t.option_type, 1] > fast).astype(np.int64),
-        block * slowest,
-        block * fast,
+        block * slowest + experts,
+        block * fast + experts,
         np.stack([end * rate for end, rate in zip(ends, rates, strict=True)], axis=1),
         most_s,
     )
 
 
+def model_seconds(t: Tables, slowest: float) -> float:
+    """To sum the gradients of the whole model on one GPU."""
+    experts = t.layers * t.expert_numel[:, 0].max() * t.state_bytes[1]
+    return float(2 * slowest * (t.whole_bytes.sum() + t.sharded_bytes.sum() + experts))
+
+
 def whole_zones(t: Tables, slowest: float, seconds: float) -> list[Zones]:
     """The slowest NIC everywhere, with several times to sum."""
-    model_s = 2 * slowest * (t.whole_bytes.sum() + t.sharded_bytes.sum())
+    model_s = model_seconds(t, slowest)
     found = [
         zones_of(t, t.layers, 0, slowest, slowest, share * seconds)
         for share in SYNC_SHARES
@@ -509,7 +517,7 @@ def whole_zones(t: Tables, slowest: float, seconds: float) -> list[Zones]:
 
 def end_zones(t: Tables, slowest: float, fast: float, seconds: float) -> list[Zones]:
     """The slowest NIC at the front, the back or both, with several times to sum."""
-    model_s = 2 * slowest * (t.whole_bytes.sum() + t.sharded_bytes.sum())
+    model_s = model_seconds(t, slowest)
     found = []
     for share in ZONE_SHARES:
         blocks = max(1, round(share * t.layers))
@@ -599,11 +607,21 @@ def best_of_each_use(worth: Floats, uses: Floats) -> Ints:
 
 
 def edge_seconds(t: Tables) -> Floats:
-    """[Z, T, T] what a message between neighbouring stages takes, with nodes full on average."""
-    edge_s = np.moveaxis(t.crossing_s, 2, 0).copy()
-    for kind, gpus in enumerate(t.node_gpus):
-        edge_s[:, kind, kind] /= gpus
-        edge_s[:, kind, kind] += t.inside_s[kind] * (1 - 1 / gpus)
+    """[Z, T, T] what a message between neighbouring stages takes, by and large.
+
+    Between nodes the mean over TP degrees; within a class of nodes as many messages leave a node as
+    there are nodes to a pipeline of TP 1.
+    """
+    types = len(t.node_gpus)
+    edge_s = np.zeros((len(t.sizes), types, types))
+    for one in range(types):
+        for other in range(types):
+            ends = np.ix_(t.option_type == one, t.option_type == other)
+            edge_s[:, one, other] = t.crossing_s[ends].mean(axis=(0, 1))
+    if not t.spreads_experts:
+        for kind, gpus in enumerate(t.node_gpus):
+            edge_s[:, kind, kind] /= gpus
+            edge_s[:, kind, kind] += t.inside_s[kind] * (1 - 1 / gpus)
     return edge_s
 
 
