@@ -20,21 +20,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.columns import binding_rows, first_prices, option_prices
-from planner.expert_parallel import Device, Tiling, expert_seconds
 from planner.kernel.bound_pricing import new_relaxed, relaxed_stages, worst_columns
 from planner.kernel.column_pricing import Zones, new_chains
 from planner.kernel.mixing import best_mix
-from planner.kernel.tables import MAX_DEPTH, Floats, Tables
-from planner.memory import boundary_bytes
-from planner.pricing_tables import Pricing, Variant, pricing_of
+from planner.kernel.tables import MAX_DEPTH, Floats, Ints
+from planner.mixtures import binding_rows, first_prices, option_prices
+from planner.pricing_tables import Pricing, pricing_of
 from planner.profile import Profile
+from planner.relaxation import cheapest_edges, optimistic, shortest_step, sync_zones
 from planner.request import BoundAnswer, PlanAnswer, PlanRequest
-from planner.workload import Workload
 
 GRID = 1.015  # ratio of the ends of a cell of bottlenecks
 PRECISION = 0.002  # of the time that is ruled out
-ROUNDS = 40  # of prices and columns for one T
+ROUNDING = 1e-9  # of a gain that is taken for none; prices leave four times as much
+ROUNDS = 12  # of prices and columns for one T
 MOST_COLUMNS = 4000  # of one round
 PER_ROUND = 60  # columns of a round that enter the mix
 SYNC_FROM, SYNC_TO = 0.01, 0.5  # of an iteration: ends of the cells of gradient sums
@@ -156,7 +155,7 @@ class Proof:
         """
         self._set_grid(iteration_s)
         least_s = iteration_s
-        for regime in self._regimes(iteration_s):
+        for regime in self.regimes(iteration_s):
             ruled_out_s = self._ruled_out_below(regime, least_s)
             if ruled_out_s is None:
                 return None
@@ -168,22 +167,22 @@ class Proof:
 
         Both ends of the bisection were tried: the low one was ruled out, the high one was not.
         """
-        if self._is_ruled_out(high_s, regime):
+        if self.is_ruled_out(high_s, regime):
             return high_s
-        low_s = 0.9 * high_s
-        while not self._is_ruled_out(low_s, regime):
+        low_s, shortest_s = 0.9 * high_s, SMALLEST * high_s
+        while not self.is_ruled_out(low_s, regime):
             high_s, low_s = low_s, 0.9 * low_s
-            if low_s < SMALLEST * high_s:
+            if low_s < shortest_s:
                 return None
         while high_s > low_s * (1 + PRECISION):
             middle_s = math.sqrt(low_s * high_s)
-            if self._is_ruled_out(middle_s, regime):
+            if self.is_ruled_out(middle_s, regime):
                 low_s = middle_s
             else:
                 high_s = middle_s
         return low_s
 
-    def _regimes(self, iteration_s: float) -> list[Regime]:
+    def regimes(self, iteration_s: float) -> list[Regime]:
         """Few pipelines without gradient sums, and many by the time that these take."""
         t = self._tables
         largest = int(t.node_gpus.max())
@@ -205,7 +204,7 @@ class Proof:
         """[O] what a TP group is worth in samples within the time, gradient sums apart."""
         self._set_grid(iteration_s)
         free = Regime(0.0, sync_zones(self._tables, math.inf, 1), math.inf)
-        self._is_ruled_out(iteration_s, free)
+        self.is_ruled_out(iteration_s, free)
         return self._mix(iteration_s, free)[1]
 
     def _set_grid(self, pipeline_s: float) -> None:
@@ -236,7 +235,7 @@ class Proof:
         replica = float(duals[-1]) if len(duals) > len(by_row) else 0.0
         return float(total), option_prices(t, self._rows, by_row, every), replica
 
-    def _is_ruled_out(self, iteration_s: float, regime: Regime) -> bool:
+    def is_ruled_out(self, iteration_s: float, regime: Regime) -> bool:
         """Whether it is proven that no plan of the regime has iterations of that time."""
         batch = self._tables.batch
         horizon_s = iteration_s - self._step_s - regime.least_sync_s
@@ -247,7 +246,7 @@ class Proof:
             if total >= batch:
                 return False
             if total:  # dearer, up to the batch: as good a proof, and sooner at an end
-                dearer = batch * (1 - 1e-9) / total
+                dearer = batch * (1 - 4 * ROUNDING) / total
                 prices, replica = prices * dearer, replica * dearer
             worst = worst_columns(
                 self._tables,
@@ -263,7 +262,7 @@ class Proof:
                 self._chains,
                 self._found,
             )
-            if worst <= 0.0:
+            if worst <= ROUNDING:
                 return True
             found, count = self._found, int(self._found.count[0])
             new = [found.fixed, found.rate, found.sum_s, found.sync_s]
@@ -273,23 +272,7 @@ class Proof:
         return False
 
 
-def sync_zones(t: Tables, most_s: float, pipelines: int) -> Zones:
-    """How long a stage sums gradients at least, with more pipelines than that."""
-    ring = 2 * pipelines / (pipelines + 1) * (1 - 1e-6)  # whole elements are cut unevenly
-    each = ring * t.state_bytes[1] * t.nic[t.option_type, 1] / t.node_gpus[t.option_type]
-    held = np.where(t.block_numel > 0, t.block_numel, np.inf).min(axis=1)
-    return Zones(
-        t.layers,
-        0,
-        np.zeros(len(each), np.int64),
-        held * each,
-        held * each,
-        t.ends_numel * each[:, None],
-        most_s,
-    )
-
-
-def _classes(deepest: int, batch: int) -> np.ndarray:
+def _classes(deepest: int, batch: int) -> Ints:
     """Least micro-batches of each class: powers of two until everything is in flight."""
     least = [1]
     while least[-1] < deepest and least[-1] * 2 <= batch:
@@ -299,86 +282,3 @@ def _classes(deepest: int, batch: int) -> np.ndarray:
 
 def _listed(values: set[int]) -> str:
     return ", ".join(map(str, sorted(values)))
-
-
-def cheapest_edges(pricing: Pricing, workload: Workload, profile: Profile) -> Floats:
-    """[Z, T, T] the cheapest message between stages of two classes of nodes, nobody else sending."""
-    t, classes = pricing.tables, pricing.classes
-    edge_s = np.zeros((len(t.sizes), len(classes), len(classes)))
-    for size, b in enumerate(t.sizes.tolist()):
-        message = boundary_bytes(workload, b)
-        for one, left in enumerate(classes):
-            for other, right in enumerate(classes):
-                links = [profile.between_nodes(left.gpu_type, right.gpu_type)]
-                if one == other and left.gpus > 1:
-                    links.append(profile.inside_node(left.gpu_type))
-                edge_s[size, one, other] = min(2 * link.seconds(message) for link in links)
-    return edge_s
-
-
-def shortest_step(t: Tables, deepest: int) -> float:
-    """Seconds of the optimizer that every plan takes: one stage holds at least L / D_max blocks."""
-    blocks = math.ceil(t.layers / deepest)
-    held = np.where(t.block_numel > 0, t.block_numel, np.inf).min(axis=1) * blocks
-    if t.zero:
-        held = held * 0.0
-    latency_s, each_s = t.optimizer_s[t.option_type].T
-    return float((latency_s + each_s * held).min())
-
-
-def optimistic(pricing: Pricing, workload: Workload, profile: Profile) -> Tables:
-    """The tables with no more communication of experts than any tiling and placement has."""
-    t = pricing.tables
-    if workload.model.experts is None:
-        return t
-    block_s = t.block_s.copy()
-    for option, (gpu_type, tp) in enumerate(pricing.options):
-        speed = pricing.classes[t.option_type[option]].speed_factor
-        largest = max(one.gpus for one in pricing.classes if one.gpu_type == gpu_type)
-        for index, variant in enumerate(pricing.variants[option]):
-            ways = int(t.ways[option, index])
-            for size, b in enumerate(t.sizes.tolist()):
-                for tiling in _tilings_of(profile, gpu_type, tp, b, ways):
-                    seconds = _least_block_s(
-                        workload, profile, gpu_type, largest, tiling, variant, b
-                    )
-                    least_s = min(block_s[option, size, index, 1], seconds / speed)
-                    block_s[option, size, index, 1] = least_s
-    return t._replace(block_s=block_s)
-
-
-def _tilings_of(profile: Profile, gpu_type: str, tp: int, b: int, ways: int) -> list[Tiling]:
-    """Those that cut experts into so many parts, and so hold as much."""
-    found = [
-        Tiling(tp, ep, etp)
-        for kind, degree, size, ep, etp in profile.tiles
-        if (kind, degree, size, ep * etp) == (gpu_type, tp, b, ways)
-    ]
-    if ways == tp and ("moe_block", gpu_type, tp, b) in profile.layers:
-        found.append(Tiling(tp, 1, tp))
-    return found
-
-
-def _least_block_s(
-    workload: Workload,
-    profile: Profile,
-    gpu_type: str,
-    largest: int,
-    tiling: Tiling,
-    variant: Variant,
-    b: int,
-) -> float:
-    """A MoE block with each part of its communication where that is cheapest, at speed 1."""
-    cost = profile.tiled_cost(gpu_type, tiling.tp, b, tiling.ep, tiling.etp)
-    exchanged_s = 0.0
-    if not tiling.is_plain:
-        for ep, etp in ((tiling.ep, 1), (1, tiling.etp)):
-            size = ep * etp
-            layouts = [[Device(str(i), gpu_type) for i in range(size)]]
-            if size <= largest:
-                layouts.append([Device("one", gpu_type)] * size)
-            part = Tiling(tiling.tp, ep, etp)
-            exchanged_s += min(expert_seconds(workload, profile, part, d, b) for d in layouts)
-    seconds = cost.forward_s + cost.backward_s + cost.tp_communication_s
-    seconds += cost.recompute_s(variant.recompute)
-    return seconds + exchanged_s * (3 if variant.recompute == "full" else 2)

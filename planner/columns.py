@@ -23,7 +23,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.kernel.bag import pipelines_of
 from planner.kernel.column_pool import (
@@ -40,14 +39,30 @@ from planner.kernel.column_pricing import (
     new_chains,
     new_columns,
     price_columns,
-    zone_seconds,
 )
 from planner.kernel.filling import new_bench, new_fillings
 from planner.kernel.local_search import Elites, Wishes, fresh_bag, load_elite
 from planner.kernel.mixing import best_mix, best_whole_mix, fill_rest
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
 from planner.kernel.whole_plan import price_per_hour
+from planner.mixtures import (
+    Bools,
+    best_of_each_use,
+    binding_rows,
+    bundles,
+    edge_seconds,
+    first_prices,
+    is_lowest,
+    option_prices,
+)
 from planner.pricing_tables import Pricing
+from planner.zones import (
+    end_zones,
+    plan_zone_seconds,
+    slow_ends,
+    whole_zones,
+    zones_of,
+)
 
 GRID = 1.10  # ratio of neighbouring bottlenecks
 FIRST_TIMES = 8  # times that are tried where no plan is known, each twice the one before
@@ -64,18 +79,12 @@ GAP = 0.002
 WHOLE_COLUMNS = 100  # of an integer programme
 NEAR = 0.90  # share of its price that a column of an integer programme is worth at least
 PROMISING, ANY = -0.06, -2.0  # least gain, as a share, of a bottleneck the last time it was tried
-SYNC_SHARES = (0.02, 0.04, 0.08, 0.14, 0.22, 0.35)  # of an iteration that gradients may take
-ZONE_SYNC_SHARES = (0.03, 0.07, 0.15)
-ZONE_SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 5)  # of the blocks that types with slow NICs may hold
 SCREENED = 2  # every so many bottlenecks tell what a scope promises
 SCREENS = 24  # bottlenecks' columns that come out of it
 NEW_SYNC = 0.1  # scopes whose gradient sums differ by less are one
 SCOPES = 3  # that are worth perturbing
 CANDIDATES = 12  # scopes that get a mix, of those that promise most
 APART = 2.5  # NICs that differ by less count as equally slow when scopes are thought of
-
-Bools = NDArray[np.bool_]
-
 
 @dataclass(slots=True)
 class Scope:
@@ -170,6 +179,8 @@ class ColumnSearch:
         self._generate(elites, deadline)
         for _ in range(effort):
             for scope in sorted(self._scopes, key=_mixed)[:SCOPES]:
+                if deadline():
+                    return self._priced
                 self._combine(elites, scope, deadline)
                 self._perturb(elites, scope, deadline)
         return self._priced
@@ -473,163 +484,3 @@ class ColumnSearch:
             self._price(elites, scope, columns, counts, whole)
             if elites.value.min() >= before * (1 - 1e-9):
                 return
-
-
-def zones_of(
-    t: Tables, front: int, back: int, slowest: float, fast: float, most_s: float
-) -> Zones:
-    """Zones where a byte takes `slowest` seconds, with `fast` elsewhere; see `Zones`."""
-    tp = t.option_tp
-    block = 2 * (t.whole_bytes[t.layers] + t.sharded_bytes[t.layers] / tp)
-    experts = 2 * t.state_bytes[1] * np.array([row[:n].min() for row, n in zip(t.expert_numel, t.variants, strict=True)])
-    experts = experts * t.nic[t.option_type, 1]  # over copies in the same class of nodes
-    ends = [2 * (t.whole_bytes[i] + t.sharded_bytes[i] / tp) for i in (0, t.layers + 1)]
-    rates = [slowest if blocks else fast for blocks in (front, back or front == t.layers)]
-    return Zones(
-        front,
-        back,
-        (t.nic[t.option_type, 1] > fast).astype(np.int64),
-        block * slowest + experts,
-        block * fast + experts,
-        np.stack([end * rate for end, rate in zip(ends, rates, strict=True)], axis=1),
-        most_s,
-    )
-
-
-def model_seconds(t: Tables, slowest: float) -> float:
-    """To sum the gradients of the whole model on one GPU."""
-    experts = t.layers * t.expert_numel[:, 0].max() * t.state_bytes[1]
-    return float(2 * slowest * (t.whole_bytes.sum() + t.sharded_bytes.sum() + experts))
-
-
-def whole_zones(t: Tables, slowest: float, seconds: float) -> list[Zones]:
-    """The slowest NIC everywhere, with several times to sum."""
-    model_s = model_seconds(t, slowest)
-    found = [
-        zones_of(t, t.layers, 0, slowest, slowest, share * seconds)
-        for share in SYNC_SHARES
-        if share * seconds < model_s / 2
-    ]
-    if model_s < 2 * SYNC_SHARES[-1] * seconds:  # or whatever it takes
-        found.append(zones_of(t, t.layers, 0, slowest, slowest, model_s / 2))
-    return found
-
-
-def end_zones(t: Tables, slowest: float, fast: float, seconds: float) -> list[Zones]:
-    """The slowest NIC at the front, the back or both, with several times to sum."""
-    model_s = model_seconds(t, slowest)
-    found = []
-    for share in ZONE_SHARES:
-        blocks = max(1, round(share * t.layers))
-        for front in sorted({0, blocks // 2, blocks}):
-            for sync_share in ZONE_SYNC_SHARES:
-                if sync_share * seconds < model_s / 2:
-                    most_s = sync_share * seconds
-                    found.append(zones_of(t, front, blocks - front, slowest, fast, most_s))
-    return found
-
-
-def slow_ends(t: Tables, elites: Elites, row: int, fast: float) -> tuple[int, int]:
-    """(blocks from the first on, blocks up to the last) that slow NICs hold in one of the elites."""
-    front = back = 0
-    for k in range(elites.templates[row]):
-        start = 0
-        for option, blocks in zip(elites.options[row, k], elites.blocks[row, k], strict=True):
-            if blocks and t.nic[t.option_type[option], 1] > fast:
-                if start < t.layers - start - blocks:
-                    front = max(front, start + int(blocks))
-                else:
-                    back = max(back, t.layers - start)
-            start += int(blocks)
-    return (t.layers, 0) if front + back >= t.layers / 2 else (front, back)
-
-
-def plan_zone_seconds(t: Tables, elites: Elites, row: int, zones: Zones) -> float:
-    """The longest gradient sum of one of the elites, as `Zones` counts it."""
-    longest_s = 0.0
-    for k in range(elites.templates[row]):
-        start = 0
-        for option, blocks in zip(elites.options[row, k], elites.blocks[row, k], strict=True):
-            if blocks:
-                stop = start + int(blocks)
-                seconds = zone_seconds(zones, int(option), start, stop, t.layers)
-                longest_s = max(longest_s, seconds)
-                start = stop
-    return longest_s
-
-
-def first_prices(t: Tables, allowed: Bools) -> Floats:
-    """[O] prices in proportion to how fast a type is; all GPUs together cost the batch."""
-    speeds = np.zeros(len(t.node_gpus))
-    total = 0.0
-    for option, kind in enumerate(t.option_type):
-        if is_lowest(t, option) and allowed[kind]:
-            speeds[kind] = (t.sizes / t.block_s[option, :, :, 1].min(axis=1)).max()
-            total += speeds[kind] * t.room[option]
-    prices = t.option_tp * speeds[t.option_type] * (t.batch / max(total, 1e-300))
-    return np.where(allowed[t.option_type], prices, np.inf)
-
-
-def is_lowest(t: Tables, option: int) -> bool:
-    """Whether it is the smallest TP degree of its type, whose row counts all GPUs."""
-    return option == 0 or bool(t.option_type[option - 1] != t.option_type[option])
-
-
-def binding_rows(t: Tables) -> Ints:
-    """Options whose room is less than what the next smaller TP degree leaves anyway."""
-    return np.array(
-        [
-            option
-            for option in range(len(t.room))
-            if is_lowest(t, option) or t.room[option] < t.room[option - 1]
-        ]
-    )
-
-
-def option_prices(t: Tables, rows: Ints, duals: Floats, allowed: Bools) -> Floats:
-    """[O] price of a TP group: it counts in the rows of all degrees up to its own."""
-    prices = np.full(len(t.option_tp), np.inf)
-    for option, kind in enumerate(t.option_type):
-        if allowed[kind]:
-            counts = (t.option_type[rows] == kind) & (rows <= option)
-            prices[option] = t.option_tp[option] * duals[counts].sum()
-    return prices
-
-
-def best_of_each_use(worth: Floats, uses: Floats) -> Ints:
-    """Of columns that use the same GPUs the one that is worth most."""
-    best: dict[bytes, int] = {}
-    for column in np.argsort(-worth, kind="stable").tolist():
-        if worth[column] <= 0:
-            break
-        best.setdefault(uses[:, column].tobytes(), column)
-    return np.array(list(best.values()), np.int64)
-
-
-def edge_seconds(t: Tables) -> Floats:
-    """[Z, T, T] what a message between neighbouring stages takes, by and large.
-
-    Between nodes the mean over TP degrees; within a class of nodes as many messages leave a node as
-    there are nodes to a pipeline of TP 1.
-    """
-    types = len(t.node_gpus)
-    edge_s = np.zeros((len(t.sizes), types, types))
-    for one in range(types):
-        for other in range(types):
-            ends = np.ix_(t.option_type == one, t.option_type == other)
-            edge_s[:, one, other] = t.crossing_s[ends].mean(axis=(0, 1))
-    if not t.spreads_experts:
-        for kind, gpus in enumerate(t.node_gpus):
-            edge_s[:, kind, kind] /= gpus
-            edge_s[:, kind, kind] += t.inside_s[kind] * (1 - 1 / gpus)
-    return edge_s
-
-
-def bundles(t: Tables) -> Ints:
-    """How many replicas the tilings of experts can ask for at once: powers of two."""
-    found = [1]
-    if (t.ways > t.option_tp[:, None]).any():
-        most = min(int((t.ways / t.option_tp[:, None]).max()), int(t.room.max()), t.batch)
-        while found[-1] * 2 <= most:
-            found.append(found[-1] * 2)
-    return np.array(found)

@@ -91,10 +91,10 @@ def keeps_to(
     """Whether all stages stand in their zones and sum their gradients in time."""
     start = 0
     for s in range(depth):
-        seconds = zone_seconds(zones, options[s], start, start + blocks[s], t.layers)
-        if seconds > zones.most_s:
+        stop = start + blocks[s]
+        if zone_seconds(zones, options[s], start, stop, t.layers) == math.inf:
             return False
-        start += blocks[s]
+        start = stop
     return True
 
 

@@ -179,7 +179,7 @@ def is_full(stage_s: Floats, option: int, position: int) -> bool:
 
 @jit
 def zone_seconds(zones: Zones, option: int, start: int, stop: int, layers: int) -> float:
-    """Gradient sum of a stage with those blocks; infinite if it may not hold them."""
+    """Gradient sum of a stage with those blocks; infinite if it may not hold them, or too long."""
     slow = max(0, min(stop, zones.front) - start)
     slow += max(0, stop - max(start, layers - zones.back, zones.front))
     if zones.only_there[option] and slow < stop - start:
@@ -189,7 +189,7 @@ def zone_seconds(zones: Zones, option: int, start: int, stop: int, layers: int) 
         seconds += zones.ends_s[option, 0]
     if stop == layers:
         seconds += zones.ends_s[option, 1]
-    return seconds
+    return seconds if seconds <= zones.most_s else math.inf
 
 
 @jit
@@ -200,7 +200,7 @@ def blocks_in_zones(t: Tables, zones: Zones, out: Ints) -> None:
             left = t.layers - covered
             blocks = 0
             while blocks < left and (
-                zone_seconds(zones, option, left - blocks - 1, left, t.layers) <= zones.most_s
+                zone_seconds(zones, option, left - blocks - 1, left, t.layers) < math.inf
             ):
                 blocks += 1
             out[option, covered] = blocks
