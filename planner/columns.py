@@ -43,7 +43,7 @@ from planner.kernel.column_pricing import (
 from planner.kernel.filling import new_bench, new_fillings
 from planner.kernel.local_search import Elites, Wishes, fresh_bag, load_elite
 from planner.kernel.mixing import best_mix, best_whole_mix, fill_rest
-from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
+from planner.kernel.tables import MAX_DEPTH, Floats, Ints
 from planner.kernel.whole_plan import price_per_hour
 from planner.mixtures import (
     Bools,
@@ -85,6 +85,7 @@ NEW_SYNC = 0.1  # scopes whose gradient sums differ by less are one
 SCOPES = 3  # that are worth perturbing
 CANDIDATES = 12  # scopes that get a mix, of those that promise most
 APART = 2.5  # NICs that differ by less count as equally slow when scopes are thought of
+
 
 @dataclass(slots=True)
 class Scope:
@@ -329,7 +330,7 @@ class ColumnSearch:
         self._keep(elites, columns, most, start.pipelines)
         if learns:
             gain = min(0.99, scope.promise.max())
-            known = scope.mixed if scope.mixed else 1.0  # the first prices cost the batch
+            known = scope.mixed or 1.0  # the first prices cost the batch
             scope.hoped = min(scope.hoped, known / (1 - gain))
             if step == 1 and self._pool.fillings[: self._pool.count[0]].sum() == before:
                 scope.hoped = scope.mixed  # nothing more to be found here

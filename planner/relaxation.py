@@ -36,7 +36,7 @@ def sync_zones(t: Tables, most_s: float, pipelines: int) -> Zones:
 
 
 def cheapest_edges(pricing: Pricing, workload: Workload, profile: Profile) -> Floats:
-    """[Z, T, T] the cheapest message between stages of two classes of nodes, nobody else sending."""
+    """[Z, T, T] a message between stages of two classes of nodes when nobody else sends."""
     t, classes = pricing.tables, pricing.classes
     edge_s = np.zeros((len(t.sizes), len(classes), len(classes)))
     for size, b in enumerate(t.sizes.tolist()):

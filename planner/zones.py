@@ -19,13 +19,15 @@ ZONE_SYNC_SHARES = (0.03, 0.07, 0.15)  # where slow NICs keep to zones
 ZONE_SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 5)  # of the blocks that types with slow NICs may hold
 
 
-def zones_of(
-    t: Tables, front: int, back: int, slowest: float, fast: float, most_s: float
-) -> Zones:
+def zones_of(t: Tables, front: int, back: int, slowest: float, fast: float, most_s: float) -> Zones:
     """Zones where a byte takes `slowest` seconds, with `fast` elsewhere; see `Zones`."""
     tp = t.option_tp
     block = 2 * (t.whole_bytes[t.layers] + t.sharded_bytes[t.layers] / tp)
-    experts = 2 * t.state_bytes[1] * np.array([row[:n].min() for row, n in zip(t.expert_numel, t.variants, strict=True)])
+    experts = (
+        2
+        * t.state_bytes[1]
+        * np.array([row[:n].min() for row, n in zip(t.expert_numel, t.variants, strict=True)])
+    )
     experts = experts * t.nic[t.option_type, 1]  # over copies in the same class of nodes
     ends = [2 * (t.whole_bytes[i] + t.sharded_bytes[i] / tp) for i in (0, t.layers + 1)]
     rates = [slowest if blocks else fast for blocks in (front, back or front == t.layers)]
@@ -74,7 +76,7 @@ def end_zones(t: Tables, slowest: float, fast: float, seconds: float) -> list[Zo
 
 
 def slow_ends(t: Tables, elites: Elites, row: int, fast: float) -> tuple[int, int]:
-    """(blocks from the first on, blocks up to the last) that slow NICs hold in one of the elites."""
+    """Blocks from the first on, and up to the last, that slow NICs hold in one of the elites."""
     front = back = 0
     for k in range(elites.templates[row]):
         start = 0

@@ -180,9 +180,7 @@ def worst_columns(
                 paid = 0.0
                 start = 0
                 for s in range(at + 1):
-                    seconds = zone_seconds(
-                        zones, options[s], start, start + blocks[s], t.layers
-                    )
+                    seconds = zone_seconds(zones, options[s], start, start + blocks[s], t.layers)
                     columns.sync_s[row] = max(columns.sync_s[row], seconds)
                     start += blocks[s]
                     paid += price[options[s]]

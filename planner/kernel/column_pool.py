@@ -85,9 +85,7 @@ def row_of(pool: Pool, depth: int, options: Ints, together: int) -> int:
 
 
 @jit
-def keeps_to(
-    t: Tables, zones: Zones, depth: int, options: Ints, blocks: Ints
-) -> bool:
+def keeps_to(t: Tables, zones: Zones, depth: int, options: Ints, blocks: Ints) -> bool:
     """Whether all stages stand in their zones and sum their gradients in time."""
     start = 0
     for s in range(depth):
@@ -152,7 +150,7 @@ def fill_as(
 
 
 @jit
-def add_fillings(t: Tables, pool: Pool, c: int, fillings: Fillings) -> bool:
+def add_fillings(pool: Pool, c: int, fillings: Fillings) -> bool:
     """Give a column those fillings that it has not; whether there was one."""
     added = False
     for f in range(fillings.count[0]):
@@ -213,7 +211,7 @@ def add_column(
         for s in range(depth):
             pool.options[c, s] = options[s]
     fill_as(t, depth, options, blocks, together, bench, fillings)
-    return add_fillings(t, pool, c, fillings)
+    return add_fillings(pool, c, fillings)
 
 
 @jit

@@ -330,9 +330,7 @@ def layers_at_end(stage_s: Floats, price: Floats, tau_s: float) -> int:
     for option in range(len(price)):
         if price[option] < math.inf:
             while most + 1 < stage_s.shape[4]:
-                alone = min(
-                    stage_s[option, 0, 0, 0, most + 1], stage_s[option, 0, 1, 0, most + 1]
-                )
+                alone = min(stage_s[option, 0, 0, 0, most + 1], stage_s[option, 0, 1, 0, most + 1])
                 if alone > tau_s:
                     break
                 most += 1
@@ -341,7 +339,7 @@ def layers_at_end(stage_s: Floats, price: Floats, tau_s: float) -> int:
 
 @jit
 def read_chain(t: Tables, chains: Chains, position: int, options: Ints, blocks: Ints) -> None:
-    """The stages of the cheapest pipeline with `position` + 1 of them, from the first to the last."""
+    """The stages of the cheapest pipeline with `position` + 1 of them, the first one first."""
     covered = len(chains.onward) - 1 - chains.first_blocks[position]
     options[0] = chains.first_option[position]
     blocks[0] = chains.first_blocks[position]
@@ -423,9 +421,7 @@ def price_columns(
                     continue
                 if not is_ready[bundle, size]:
                     is_ready[bundle, size] = 1
-                    stage_seconds(
-                        t, size, together[bundle], t.batch // b, stage_s[bundle, size]
-                    )
+                    stage_seconds(t, size, together[bundle], t.batch // b, stage_s[bundle, size])
                 worth = b * (1 + horizon_s / tau_s)
                 tried += 1
                 best = cheapest_chains(

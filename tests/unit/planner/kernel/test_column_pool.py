@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from planner.zones import zones_of
 from planner.kernel.bag import new_bag
 from planner.kernel.column_pool import (
     add_column,
@@ -20,6 +19,7 @@ from planner.kernel.column_pool import (
 from planner.kernel.filling import new_bench, new_fillings
 from planner.kernel.local_search import Wishes, load_elite, new_elites, objective, refill
 from planner.pricing_tables import pricing_of
+from planner.zones import zones_of
 from tests.builders import demo_profile, nodes, workload
 
 WISHES = Wishes(3, 4, 0, math.inf, math.inf)
@@ -89,9 +89,7 @@ def test_plans_of_columns_are_priced_as_annealing_prices_them(tables, pool):
     t, elites, bench = tables, new_elites(), new_bench(tables.layers, tables.dense)
     bag = new_bag()
     chosen, counts = np.array([0, 1]), np.array([1, 1])
-    price_counts(
-        t, WISHES, pool, chosen, counts, everywhere(t), bag, new_bag(), bench, elites
-    )
+    price_counts(t, WISHES, pool, chosen, counts, everywhere(t), bag, new_bag(), bench, elites)
     assert elites.count[0] > 0
     load_elite(elites, int(np.argmin(elites.value)), bag)
     for k in range(bag.count[0]):

@@ -7,13 +7,12 @@ import math
 import os
 import subprocess
 import sys
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
 
 from planner.columns import ColumnSearch
-from planner.mixtures import edge_seconds
 from planner.kernel.bag import new_bag
 from planner.kernel.column_pricing import (
     Zones,
@@ -26,6 +25,7 @@ from planner.kernel.column_pricing import (
 )
 from planner.kernel.filling import new_bench
 from planner.kernel.local_search import Wishes, new_elites, start_uniform
+from planner.mixtures import edge_seconds
 from planner.pricing_tables import pricing_of
 from tests.builders import demo_profile, nodes, workload
 
@@ -42,7 +42,7 @@ def tables():
 def splits(layers: int, depth: int):
     for cuts in combinations(range(1, layers), depth - 1):
         ends = (0, *cuts, layers)
-        yield tuple(b - a for a, b in zip(ends, ends[1:], strict=False))
+        yield tuple(b - a for a, b in pairwise(ends))
 
 
 def cost_of(t, stage_s, options, blocks, tau_s, price, per_second, edge_s, most_blocks):
