@@ -39,6 +39,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode --require-hashes \
 	  -r requirements.lock
 	@$(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m planner.warm_up
 	@touch $@
 
 format: $(STAMP) ## Format the code and repair what ruff can repair

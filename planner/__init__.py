@@ -2,5 +2,42 @@
 
 Here live the words that every package uses (`Composition`, `Workload`, `Plan`, `Seat`, `Piece`),
 the one cost model, and the search.  Nothing here imports another package of Heddle, torch,
-DeepSpeed or Kubernetes.
+DeepSpeed or Kubernetes.  The face is `planner.plan(workload, composition)`; docs/planner.md has an
+example.  Nothing is imported before it is used.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from planner.api import plan as plan
+    from planner.composition import Composition as Composition
+    from planner.composition import Node as Node
+    from planner.errors import HeddleError as HeddleError
+    from planner.generator import find_profile as find_profile
+    from planner.models import find_model as find_model
+    from planner.request import PlanAnswer as PlanAnswer
+    from planner.request import PlanRequest as PlanRequest
+    from planner.workload import Workload as Workload
+
+_HOMES = {
+    "Composition": "composition",
+    "HeddleError": "errors",
+    "Node": "composition",
+    "PlanAnswer": "request",
+    "PlanRequest": "request",
+    "Workload": "workload",
+    "find_model": "models",
+    "find_profile": "generator",
+}
+__all__ = [*_HOMES, "plan"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "plan":  # the module is callable
+        return import_module("planner.plan")
+    if name in _HOMES:
+        return getattr(import_module(f"planner.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'planner' has no attribute {name!r}")

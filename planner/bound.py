@@ -60,7 +60,7 @@ def bound(request: PlanRequest, profile: Profile, answer: PlanAnswer) -> BoundAn
             None, None, (f"failed: no proof below {SMALLEST:g} of the plan's own iteration",)
         )
     samples_s = request.workload.global_batch / least_s
-    gap = 100 * (samples_s / answer.price.throughput_samples_s - 1)
+    gap = 100 * (1 - answer.price.throughput_samples_s / samples_s)
     return BoundAnswer(samples_s, gap, proof.assumptions)
 
 
@@ -264,7 +264,7 @@ class Proof:
             )
             if worst <= ROUNDING:
                 return True
-            found, count = self._found, int(self._found.count[0])
+            found, count = self._found, int(self._found.number[0])
             new = [found.fixed, found.rate, found.sum_s, found.sync_s]
             rows = np.column_stack([*(part[:count] for part in new), found.uses[:count]])
             best = np.argsort(-found.gain[:count], kind="stable")[:PER_ROUND]

@@ -17,6 +17,8 @@ from planner.plan import FilledTemplate, Plan, Stage, faults
 from planner.profile import Profile
 from planner.workload import Workload
 
+BOTH_WAYS_GPUS = 64  # on more, only expert parallelism is worth a second placement
+
 Recipe = tuple[tuple[Structure, int, Filling], ...]  # templates: stages, n, and their filling
 
 
@@ -64,7 +66,8 @@ class Judge:
         templates = _filled(recipe, shares, workload.recompute)
         found = None
         tiled = any(stage.is_tiled for template in templates for stage in template.stages)
-        for by_stage in (False, True) if tiled else (False,):
+        is_small = self.composition.gpus <= BOTH_WAYS_GPUS
+        for by_stage in (False, True) if tiled or is_small else (False,):
             where = place(
                 workload.model,
                 templates,
@@ -75,13 +78,16 @@ class Judge:
             )
             if where is None:
                 continue
-            one = self._priced(recipe, Plan(templates, where))
+            one = self.priced(recipe, Plan(templates, where))
             if one and (found is None or one.price.iteration_s < found.price.iteration_s):
                 found = one
         return found
 
-    def _priced(self, recipe: Recipe, plan: Plan) -> Candidate | None:
-        """Price a placed plan, its batch shared again by what the placement gives."""
+    def priced(self, recipe: Recipe, plan: Plan) -> Candidate | None:
+        """Price a placed plan, its batch shared again by what the placement gives.
+
+        None if the memory is too small.
+        """
         workload = self.workload
         priced = price(plan, workload, self.composition, self.profile)
         lanes = [filling.lane for _, n, filling in recipe for _ in range(n)]
@@ -121,9 +127,7 @@ class Judge:
         )
 
 
-def _filled(
-    recipe: Recipe, shares: tuple[int, ...], recompute: str
-) -> tuple[FilledTemplate, ...]:
+def _filled(recipe: Recipe, shares: tuple[int, ...], recompute: str) -> tuple[FilledTemplate, ...]:
     templates = []
     first = 0
     for structure, replicas, filling in recipe:

@@ -1,4 +1,4 @@
-"""`heddle plan`: ask for a plan.
+"""`heddle plan`: ask for a plan, compare two, draw one, or hand one to another trainer.
 
 Invariant: equal requests print equal plans, unless a budget in seconds cuts the search short.
 """
@@ -10,33 +10,44 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import click
+from click.core import ParameterSource
 
-from planner.command_input import read_composition, read_plan_file, settings_of
-from planner.errors import InvalidComposition
-from planner.generator import find_profile
-from planner.models import find_model
-from planner.plan import Plan
-from planner.profile import Profile
-from planner.request import (
-    DEFAULT_EVALUATIONS,
-    DEFAULT_MAX_TEMPLATES,
-    PlanAnswer,
-    PlanRequest,
+from planner.api import answer as answer_of
+from planner.api import with_budget
+from planner.command_input import (
+    read_composition,
+    read_current,
+    read_plan_file,
+    read_prices,
+    settings_of,
+    write_picture,
 )
-from planner.search import search
-from planner.tables import plan_table
+from planner.composition import Composition
+from planner.errors import InvalidComposition, InvalidRequest
+from planner.generator import find_profile
+from planner.megatron_export import megatron_arguments
+from planner.models import find_model
+from planner.plan_diff import compare
+from planner.plan_picture import plan_svg
+from planner.prices import with_prices
+from planner.request import DEFAULT_MAX_TEMPLATES, Method, Objective, PlanRequest
+from planner.tables import answer_sentences, diff_table, plan_table
 from planner.workload import RECOMPUTATIONS, Precision, Recompute, Workload
 
 PLAN_HELP = """Find the best plan for a set of GPUs.
 
-Say what there is, either as text (TYPE=NODESxGPUS) or as a file with one node per row:
+Say what there is, as text (TYPE=NODESxGPUS) or as a file with one node per row:
 
     heddle plan --composition demo-fast=1x2+1x3
+    heddle plan --model llama3-8b --composition h100=4x8,a100-40=4x4+2x1
     heddle plan --nodes nodes.yaml --min-holders 2 --output json
 
 Give the running plan with --current, and the answer is never worse and moves few bytes.
+docs/planner.md tells all options by example.
 """
 Output = Literal["table", "json"]
+ABOVE_0 = click.FloatRange(0, min_open=True)
+A_FILE = click.Path(path_type=Path)
 
 
 @click.command("plan", help=PLAN_HELP.replace("\n    heddle", "\n\b\n    heddle", 1))
@@ -47,12 +58,8 @@ Output = Literal["table", "json"]
     help="Name of the model, or the path of a Hugging Face config.json.",
 )
 @click.option("--composition", "text", help="GPUs, for example h100=8x4,a100-40=10x4+12x1.")
-@click.option(
-    "--nodes",
-    type=click.Path(path_type=Path),
-    help="YAML file: a list of nodes with name, type, gpus.",
-)
-@click.option("--batch", default=20, show_default=True, help="Global batch, in samples.")
+@click.option("--nodes", type=A_FILE, help="YAML file: a list of nodes with name, type, gpus.")
+@click.option("--batch", type=int, help="Samples a step.  [default: 2048; tiny-llama: 20]")
 @click.option("--seq-len", type=int, help="Tokens a sample.  [default: 2048; tiny-llama: 128]")
 @click.option(
     "--precision",
@@ -63,25 +70,30 @@ Output = Literal["table", "json"]
 @click.option(
     "--recompute",
     type=click.Choice(RECOMPUTATIONS),
-    help="What the backward pass computes again.  [default: the model's]",
+    help="What the backward pass computes again; auto: chosen by stage.  [default: the model's]",
 )
 @click.option("--sequence-parallel", is_flag=True, help="Megatron's sequence parallelism.")
-@click.option("--current", help="JSON file of the plan that runs now.")
-@click.option("--seed", default=0, show_default=True, help="Of the local search.")
+@click.option("--no-ep", is_flag=True, help="Spread no whole experts over GPUs.")
 @click.option(
-    "--min-holders",
-    default=1,
+    "--objective",
+    type=click.Choice(get_args(Objective)),
+    default="throughput",
     show_default=True,
-    type=click.IntRange(1),
-    help="Nodes on which each piece of the state must live.",
+    help="Most samples a second, or least money a sample.",
 )
-@click.option("--budget-s", type=click.FloatRange(0), help="Stop after so many seconds.")
+@click.option("--prices", type=A_FILE, help="YAML or JSON file: GPU type: money per GPU-hour.")
+@click.option("--min-throughput", type=ABOVE_0, help="Samples per second to reach at least.")
+@click.option("--max-price", type=click.FloatRange(0), help="Money per hour for the nodes used.")
 @click.option(
-    "--budget-evaluations",
-    default=DEFAULT_EVALUATIONS,
+    "--method",
+    type=click.Choice(get_args(Method)),
+    default="auto",
     show_default=True,
-    type=click.IntRange(1),
-    help="Stop after so many priced plans.",
+    help="Which engine searches.",
+)
+@click.option("--budget-s", type=ABOVE_0, help="Stop after so many seconds.  [default: 2]")
+@click.option(
+    "--budget-evaluations", type=click.IntRange(1), help="Stop after so many priced plans instead."
 )
 @click.option("--d-max", type=click.IntRange(1), help="Most stages.  [default: min(layers, 24)]")
 @click.option(
@@ -91,75 +103,152 @@ Output = Literal["table", "json"]
     type=click.IntRange(1),
     help="Most templates of a plan.",
 )
+@click.option(
+    "--min-holders",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Nodes on which each piece of the state must live.",
+)
+@click.option("--current", help="JSON file of the plan that runs now.")
 @click.option("--exclude", multiple=True, metavar="NODE", help="Plan without this node.")
-@click.option("--profile", "profiles", type=click.Path(path_type=Path), help="Folder of profiles.")
+@click.option("--bound", "wants_bound", is_flag=True, help="Say what no plan can exceed.")
+@click.option(
+    "--marginal", "wants_marginal", is_flag=True, help="Say what one more node of a type adds."
+)
+@click.option("--profile", "profiles", type=A_FILE, help="Folder of profiles.")
+@click.option("--seed", default=0, show_default=True, help="Of the local search.")
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--picture", type=A_FILE, help="SVG file: stages, layers, load over time.")
+@click.option(
+    "--export",
+    type=click.Choice(["megatron"]),
+    help="Print the launch arguments of another trainer instead.",
+)
+@click.option(
+    "--diff", type=str, nargs=2, metavar="A.json B.json", help="Say what changes between two plans."
+)
 def plan(
-    model: str,
     text: str | None,
     nodes: Path | None,
-    batch: int,
-    seq_len: int | None,
-    precision: Precision | None,
-    zero: str,
-    recompute: Recompute | None,
-    sequence_parallel: bool,
-    current: str | None,
     exclude: tuple[str, ...],
     profiles: Path | None,
     output: Output,
-    **limits: Any,
+    picture: Path | None,
+    export: str | None,
+    diff: tuple[str, str] | None,
+    **wishes: Any,
 ) -> None:
     """Search a plan and print it."""
-    composition = read_composition(text, nodes)
-    if composition is None:
+    given = _given()
+    if not given:
         click.echo(click.get_current_context().get_help())
         return
-    unknown = sorted(set(exclude) - {node.name for node in composition.nodes})
+    if diff is not None:
+        _print_diff(diff, output, given)
+        return
+    if export is not None and output == "json":
+        raise InvalidRequest(
+            "--export prints launch arguments, --output json a plan; give one of them"
+        )
+    composition = read_composition(text, nodes)
+    if composition is None:
+        raise InvalidComposition(
+            "nobody says which GPUs there are; give --composition TYPE=NODESxGPUS or --nodes FILE"
+        )
+    request = request_of(_without(composition, exclude), wishes)
+    profile = find_profile(request.workload, profiles)
+    found = answer_of(request, profile)
+    if picture is not None:
+        write_picture(picture, plan_svg(found.plan, found.price, profile))
+    if export is not None:
+        click.echo(megatron_arguments(found.plan, request.workload))
+    elif output == "json":
+        click.echo(json.dumps(found.to_json(request, profile), indent=2))
+    else:
+        click.echo(plan_table(found.plan, found.price))
+        click.echo(f"\n{answer_sentences(found, request, profile)}")
+
+
+def _given() -> set[str]:
+    """The options that the user wrote, as `--name`."""
+    context = click.get_current_context()
+    return {
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name in context.params
+        and context.get_parameter_source(parameter.name) is not ParameterSource.DEFAULT
+    }
+
+
+def _without(composition: Composition, exclude: tuple[str, ...]) -> Composition:
+    """The composition without the nodes that are to be left out.
+
+    Raises:
+        InvalidComposition: one of them is not there.
+    """
+    names = [node.name for node in composition.nodes]
+    unknown = sorted(set(exclude) - set(names))
     if unknown:
         raise InvalidComposition(
-            f"--exclude {unknown[0]}: there is no such node; the nodes are "
-            f"{', '.join(node.name for node in composition.nodes)}"
+            f"--exclude {unknown[0]}: there is no such node; the nodes are {', '.join(names)}"
         )
-    shape = find_model(model)
-    length, usual = settings_of(shape)
-    workload = Workload(
-        shape,
-        batch,
-        length if seq_len is None else seq_len,
-        precision or usual,  # type: ignore[arg-type]
-        int(zero),
-        recompute or shape.recompute,  # type: ignore[arg-type]
-        sequence_parallel,
-    )
-    request = PlanRequest(
+    return composition.without(exclude)
+
+
+def request_of(composition: Composition, wishes: dict[str, Any]) -> PlanRequest:
+    """What the options ask, of these nodes.
+
+    Raises:
+        HeddleError: an option is wrong, or two contradict each other.
+    """
+    workload = _workload(wishes)
+    prices, current = wishes.pop("prices"), wishes.pop("current")
+    if prices is not None:
+        if wishes["objective"] != "cost" and wishes["max_price"] is None:
+            raise InvalidRequest(
+                "--prices matter to --objective cost and --max-price only; add one of them, or "
+                "leave --prices out"
+            )
+        composition = with_prices(composition, read_prices(prices))
+    return PlanRequest(
         workload,
-        composition.without(exclude),
-        None if current is None else Plan.from_json(read_plan_file(current)),
-        **limits,
+        composition,
+        None if current is None else read_current(current, workload),
+        allow_ep=not wishes.pop("no_ep"),
+        **with_budget(wishes),
     )
-    profile = find_profile(workload, profiles)
-    answer = search(request, profile)
+
+
+def _workload(wishes: dict[str, Any]) -> Workload:
+    """What is to be trained; takes its options out of the wishes."""
+    shape = find_model(wishes.pop("model"))
+    usual = settings_of(shape)
+    batch, length = wishes.pop("batch"), wishes.pop("seq_len")
+    precision: Precision | None = wishes.pop("precision")
+    recompute: Recompute | None = wishes.pop("recompute")
+    return Workload(
+        shape,
+        usual.global_batch if batch is None else batch,
+        usual.sequence_length if length is None else length,
+        precision or usual.precision,
+        int(wishes.pop("zero")),
+        recompute or shape.recompute,  # type: ignore[arg-type]
+        wishes.pop("sequence_parallel"),
+    )
+
+
+def _print_diff(paths: tuple[str, str], output: Output, given: set[str]) -> None:
+    """What changes from one plan file to the other.
+
+    Raises:
+        InvalidRequest: further options are given.
+    """
+    others = sorted(given - {"--diff", "--output"})
+    if others:
+        raise InvalidRequest(f"--diff compares two plans that exist; leave {others[0]} out")
+    found = compare(*(read_plan_file(path) for path in paths))
     if output == "json":
-        click.echo(json.dumps(answer.to_json(request, profile), indent=2))
+        click.echo(json.dumps(found.to_json(), indent=2))
     else:
-        _print_answer(answer, request, profile)
-
-
-def _print_answer(answer: PlanAnswer, request: PlanRequest, profile: Profile) -> None:
-    click.echo(plan_table(answer.plan, answer.price))
-    click.echo(
-        f"\n{answer.throughput_samples_s:.1f} samples/s, iteration "
-        f"{answer.price.iteration_s * 1e3:.0f} ms (simulated {answer.simulation_s * 1e3:.0f} ms), "
-        f"{answer.plan.gpus} of {request.composition.gpus} GPUs, every piece on at least "
-        f"{answer.holders_min} node(s), profile {profile.origin}, links {profile.link_origin}"
-    )
-    if answer.bytes_to_move is not None:
-        click.echo(f"{answer.bytes_to_move:,} bytes move from the current plan")
-    way = ", ".join(
-        f"{stage.name} {stage.throughput_samples_s:.1f} ({stage.evaluations} plans)"
-        for stage in answer.stages_of_search
-    )
-    click.echo(f"found in {answer.planning_s * 1e3:.0f} ms: {way}")
-    for note in answer.notes:
-        click.echo(f"note: {note}")
+        click.echo(diff_table(found))

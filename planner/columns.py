@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.kernel.bag import pipelines_of
+from planner.kernel.bag import new_bag, pipelines_of
 from planner.kernel.column_pool import (
     add_column,
     add_columns,
@@ -40,9 +40,10 @@ from planner.kernel.column_pricing import (
     new_columns,
     price_columns,
 )
+from planner.kernel.elites import Elites, load_elite
 from planner.kernel.filling import new_bench, new_fillings
-from planner.kernel.local_search import Elites, Wishes, fresh_bag, load_elite
 from planner.kernel.mixing import best_mix, best_whole_mix, fill_rest
+from planner.kernel.moves import Wishes
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints
 from planner.kernel.whole_plan import price_per_hour
 from planner.mixtures import (
@@ -156,7 +157,7 @@ class ColumnSearch:
         self._chains = new_chains(self._deepest, t.layers, types)
         self._pool = new_pool(MOST_COLUMNS)
         self._bench, self._fillings = new_bench(t.layers, t.dense), new_fillings()
-        self._bag, self._trial = fresh_bag(), fresh_bag()
+        self._bag, self._trial = new_bag(), new_bag()
         self._scopes: list[Scope] = []
         self._speeds: list[float] = []
         for slowness in sorted(set(t.nic[:, 1].tolist()), reverse=True):
@@ -174,7 +175,7 @@ class ColumnSearch:
         """
         self._priced = 0
         self._find_first(elites, deadline)
-        if elites.count[0] == 0:
+        if elites.number[0] == 0:
             return self._priced
         self._start(elites)
         self._generate(elites, deadline)
@@ -193,7 +194,7 @@ class ColumnSearch:
         seconds = t.batch * t.layers * float((t.block_s[..., 1].min(axis=(0, 2)) / t.sizes).min())
         seconds /= max(1, t.room.max())
         for _ in range(FIRST_TIMES):
-            if elites.count[0] or deadline():
+            if elites.number[0] or deadline():
                 return
             seconds *= 2
             zones = zones_of(t, t.layers, 0, t.nic[:, 1].max(), t.nic[:, 1].max(), math.inf)
@@ -208,9 +209,9 @@ class ColumnSearch:
         """Put the templates of the elites into the pool; at first, think of scopes."""
         t = self._tables
         start = self._best(elites)
-        for e in np.argsort(elites.value[: elites.count[0]], kind="stable"):
+        for e in np.argsort(elites.value[: elites.number[0]], kind="stable"):
             load_elite(elites, int(e), self._bag)
-            for k in range(self._bag.count[0]):
+            for k in range(self._bag.number[0]):
                 add_column(
                     t,
                     self._pool,
@@ -246,7 +247,7 @@ class ColumnSearch:
     def _follow(self, elites: Elites) -> None:
         """Add the scopes in which the best plan stands itself."""
         t = self._tables
-        best = int(np.argmin(elites.value[: elites.count[0]]))
+        best = int(np.argmin(elites.value[: elites.number[0]]))
         used = self._best(elites).types
         for fast in self._speeds:
             if fast > t.nic[used, 1].max():
@@ -316,7 +317,7 @@ class ColumnSearch:
         """The templates that are worth more than these prices."""
         everything = learns and scope.rounds % 5 == 0
         scope.rounds += learns
-        before = self._pool.fillings[: self._pool.count[0]].sum()
+        before = self._pool.fillings[: self._pool.number[0]].sum()
         start = self._best(elites)
         columns = self._columns_of(
             scope,
@@ -332,7 +333,7 @@ class ColumnSearch:
             gain = min(0.99, scope.promise.max())
             known = scope.mixed or 1.0  # the first prices cost the batch
             scope.hoped = min(scope.hoped, known / (1 - gain))
-            if step == 1 and self._pool.fillings[: self._pool.count[0]].sum() == before:
+            if step == 1 and self._pool.fillings[: self._pool.number[0]].sum() == before:
                 scope.hoped = scope.mixed  # nothing more to be found here
 
     def _columns_of(
@@ -380,7 +381,7 @@ class ColumnSearch:
         )
 
     def _best(self, elites: Elites) -> _Start:
-        best = int(np.argmin(elites.value[: elites.count[0]]))
+        best = int(np.argmin(elites.value[: elites.number[0]]))
         load_elite(elites, best, self._bag)
         seconds, money = float(elites.value[best]), math.inf
         if self._wishes.counts_money:
@@ -393,7 +394,7 @@ class ColumnSearch:
             sorted(
                 {
                     int(self._tables.option_type[option])
-                    for k in range(self._bag.count[0])
+                    for k in range(self._bag.number[0])
                     for option in self._bag.options[k, : self._bag.depth[k]]
                 }
             ),
@@ -406,7 +407,7 @@ class ColumnSearch:
     def _worth(self, elites: Elites, scope: Scope) -> tuple[Floats, Floats, Floats, Floats]:
         """([N] samples with parts, [N] whole, [R, N] uses, [R] room) of all columns."""
         t, pool = self._tables, self._pool
-        count = int(pool.count[0])
+        count = int(pool.number[0])
         real, whole = np.zeros(count), np.zeros(count)
         worth_of(t, pool, self._horizon(elites, scope), scope.zones, real, whole)
         uses = np.zeros((len(t.option_tp), count))

@@ -6,29 +6,39 @@ Invariant: a mistake of the user is one sentence, with what was found and what t
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from planner.composition import Composition
-from planner.errors import InvalidComposition, InvalidPlan, InvalidWorkload
+from planner.errors import InvalidComposition, InvalidPlan, InvalidRequest, InvalidWorkload
 from planner.model_shape import ModelShape
 from planner.models import find_model
 from planner.placement import place
 from planner.plan import Plan
-from planner.workload import Workload
+from planner.workload import Precision, Workload
+
+
+class UsualSettings(NamedTuple):
+    """How a model is trained unless somebody says otherwise."""
+
+    global_batch: int
+    sequence_length: int
+    precision: Precision
+
 
 # What the demo trains with, and what the paper's evaluation does.
 DEMO_MODEL = "tiny-llama"
-DEMO_SETTINGS = (128, "fp32")
-SETTINGS = (2048, "fp16")
+DEMO_SETTINGS = UsualSettings(20, 128, "fp32")
+SETTINGS = UsualSettings(2048, 2048, "fp16")
 
 
-def settings_of(model: ModelShape) -> tuple[int, str]:
-    """(sequence length, precision) of a model unless somebody says otherwise."""
+def settings_of(model: ModelShape) -> UsualSettings:
+    """How a model is trained unless somebody says otherwise."""
     return DEMO_SETTINGS if model.name == DEMO_MODEL else SETTINGS
 
 
@@ -49,6 +59,50 @@ def read_composition(text: str | None, file: Path | None) -> Composition | None:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise InvalidComposition(f"nodes file {file} cannot be read: {reason}") from None
+
+
+def read_prices(file: Path) -> dict[str, float]:
+    """Money per GPU-hour by GPU type, from a YAML or JSON file `{gpu_type: number}`.
+
+    Raises:
+        InvalidComposition: it cannot be read, or a price is no number of 0 or more.
+    """
+    try:
+        data = yaml.safe_load(file.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidComposition(f"prices file {file} cannot be read: {reason}") from None
+    if not isinstance(data, dict) or not data:
+        raise InvalidComposition(
+            f"prices file {file} must map GPU types to money per GPU-hour, found "
+            f"{type(data).__name__}; write for example `h100: 2.5`"
+        )
+    for gpu_type, price in data.items():
+        number = isinstance(price, int | float) and not isinstance(price, bool)
+        if not isinstance(gpu_type, str) or not number or not 0 <= price < math.inf:
+            raise InvalidComposition(
+                f"prices file {file} has {gpu_type!r}: {price!r}; a price is a number of 0 or "
+                f"more, money per GPU-hour"
+            )
+    return {gpu_type: float(price) for gpu_type, price in data.items()}
+
+
+def read_current(path: str, workload: Workload) -> Plan:
+    """The plan that runs now, from a plan file.
+
+    Raises:
+        InvalidPlan: it cannot be read, or is for another model.
+    """
+    data = read_plan_file(path)
+    stated = data.get("workload")
+    model = stated.get("model") if isinstance(stated, dict) else None
+    name = model.get("name") if isinstance(model, dict) else model
+    if name is not None and name != workload.model.name:
+        raise InvalidPlan(
+            f"the current plan {path} is for model {name!r}, asked was {workload.model.name!r}; "
+            f"give a plan of the same model, or leave --current out"
+        )
+    return Plan.from_json(data)
 
 
 def read_plan_file(path: str) -> dict[str, Any]:
@@ -81,8 +135,12 @@ def plan_workload(
     stated = data.get("workload")
     if stated is None:
         shape = find_model(model if model is not None else _unnamed())
-        length, precision = settings_of(shape)
-        stated = {"model": shape.to_json(), "sequence_length": length, "precision": precision}
+        usual = settings_of(shape)
+        stated = {
+            "model": shape.to_json(),
+            "sequence_length": usual.sequence_length,
+            "precision": usual.precision,
+        }
         if batch is None:
             raise InvalidWorkload("the plan does not name its global batch; give --batch")
         stated["global_batch"] = batch
@@ -136,3 +194,15 @@ def read_plan(data: dict[str, Any], workload: Workload, composition: Composition
             f"{composition.gpus} of the composition; give more nodes, or a placement"
         )
     return Plan(unplaced.templates, where)
+
+
+def write_picture(path: Path, svg: str) -> None:
+    """Write a picture to a file.
+
+    Raises:
+        InvalidRequest: it cannot be written.
+    """
+    try:
+        path.write_text(svg)
+    except OSError as error:
+        raise InvalidRequest(f"picture {path} cannot be written: {error}") from None

@@ -1,7 +1,7 @@
 """What GPUs there are now, node by node.
 
 Invariant: nodes are sorted by name, names are unique, so equal compositions are equal objects with
-equal digests.
+equal digests.  What nobody stated (price, network card) is not written either.
 Source: Heddle, section 5.1; node sizes and straggler factors are the design's.
 """
 
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +19,11 @@ from typing import Any
 from planner.errors import InvalidComposition
 
 _GROUP = re.compile(r"^(?P<nodes>\d+)x(?P<gpus>\d+)$")
-_NODE_KEYS = ("name", "type", "gpus", "link_domain", "speed_factor")
+_NODE_KEYS = ("name", "type", "gpus", "link_domain", "speed_factor", "price", "nic_gbit_s")
+_BYTES_PER_GBIT = 1e9 / 8
+# Beyond these somebody has mistyped, and a search would take for ever.
+MOST_NODES = 100_000
+MOST_GPUS = 1024  # of one node
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -30,6 +36,8 @@ class Node:
         gpus: free GPUs, at least 1.
         link_domain: nodes of one domain reach each other over the same fabric.
         speed_factor: 1 unless measured; a straggler is a node with 0.8.
+        price: money per hour of the whole node; None: nobody said.
+        nic_bytes_per_s: of its network card, where it is slower than the profile's for its type.
     """
 
     name: str
@@ -38,26 +46,45 @@ class Node:
     link_domain: str = "default"
     speed_factor: float = 1.0
     price: float | None = None
+    nic_bytes_per_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.gpus < 1:
             raise InvalidComposition(
                 f"node {self.name!r} has {self.gpus} GPUs; give at least 1, or leave the node out"
             )
+        if self.gpus > MOST_GPUS:
+            raise InvalidComposition(
+                f"node {self.name!r} has {self.gpus} GPUs; a node has at most {MOST_GPUS}"
+            )
         if not self.speed_factor > 0:
             raise InvalidComposition(
                 f"node {self.name!r} has speed factor {self.speed_factor}; it must be above 0"
             )
+        if self.price is not None and not 0 <= self.price < math.inf:
+            raise InvalidComposition(
+                f"node {self.name!r} has price {self.price}; it must be money per hour, 0 or more"
+            )
+        if self.nic_bytes_per_s is not None and not 0 < self.nic_bytes_per_s < math.inf:
+            raise InvalidComposition(
+                f"node {self.name!r} has a network card of {self.nic_bytes_per_s} bytes/s; its "
+                f"nic_gbit_s must be above 0"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """The node as `Composition.from_json` reads it."""
-        return {
+        row: dict[str, Any] = {
             "name": self.name,
             "type": self.gpu_type,
             "gpus": self.gpus,
             "link_domain": self.link_domain,
             "speed_factor": self.speed_factor,
         }
+        if self.price is not None:
+            row["price"] = self.price
+        if self.nic_bytes_per_s is not None:
+            row["nic_gbit_s"] = self.nic_bytes_per_s / _BYTES_PER_GBIT
+        return row
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +113,11 @@ class Composition:
         return tuple(sorted({node.gpu_type for node in self.nodes}))
 
     @property
+    def nics(self) -> dict[str, float]:
+        """{node: bytes per second of its network card}, of the nodes that state one."""
+        return {n.name: n.nic_bytes_per_s for n in self.nodes if n.nic_bytes_per_s is not None}
+
+    @property
     def digest(self) -> str:
         """12 hex digits that name this composition."""
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
@@ -109,7 +141,10 @@ class Composition:
 
     @staticmethod
     def from_json(rows: object) -> Composition:
-        """Read a list of nodes, each with name, type and gpus (and link_domain, speed_factor).
+        """Read a list of nodes, each with name, type and gpus.
+
+        May also say: link_domain, speed_factor, price (money per hour of the whole node), and
+        nic_gbit_s (of its network card, in 10^9 bits per second).
 
         Raises:
             InvalidComposition: the first mistake, with the row it is in.
@@ -131,6 +166,7 @@ class Composition:
             InvalidComposition: the part that does not read so.
         """
         nodes: list[Node] = []
+        found: Counter[str] = Counter()
         for part in filter(None, (piece.strip() for piece in text.split(","))):
             gpu_type, equals, sizes = part.partition("=")
             counts = [_GROUP.match(size.strip()) for size in sizes.split("+")]
@@ -139,12 +175,21 @@ class Composition:
                     f"{part!r} is not TYPE=NODESxGPUS; write for example h100=8x4 or "
                     f"a100-40=10x4+12x1"
                 )
-            index = 0
             for match in counts:
                 assert match is not None
+                if min(int(match["nodes"]), int(match["gpus"])) < 1:
+                    raise InvalidComposition(
+                        f"{part!r} has {match['nodes']} nodes of {match['gpus']} GPUs; give at "
+                        f"least 1 of each, or leave it out"
+                    )
+                if found.total() + int(match["nodes"]) > MOST_NODES:
+                    raise InvalidComposition(
+                        f"{part!r} makes more than {MOST_NODES:,} nodes; give fewer"
+                    )
                 for _ in range(int(match["nodes"])):
-                    nodes.append(Node(f"{gpu_type}-{index}", gpu_type, int(match["gpus"])))
-                    index += 1
+                    name = f"{gpu_type}-{found[gpu_type]}"
+                    nodes.append(Node(name, gpu_type, int(match["gpus"])))
+                    found[gpu_type] += 1
         return Composition(tuple(nodes))
 
 
@@ -164,11 +209,27 @@ def _node(row: object, index: int) -> Node:
             raise InvalidComposition(
                 f"node {index + 1} has {key} {row.get(key)!r}; it must be a {kind.__name__}"
             )
-    factor = row.get("speed_factor", 1.0)
-    if not isinstance(factor, int | float):
-        raise InvalidComposition(
-            f"node {index + 1} has speed_factor {factor!r}; it must be a number above 0"
-        )
+    price, gbit_s = _number(row, "price", index), _number(row, "nic_gbit_s", index)
     return Node(
-        row["name"], row["type"], row["gpus"], str(row.get("link_domain", "default")), float(factor)
+        row["name"],
+        row["type"],
+        row["gpus"],
+        str(row.get("link_domain", "default")),
+        1.0 if "speed_factor" not in row else _number(row, "speed_factor", index) or 0.0,
+        price,
+        # whole bytes, so that a node is the same after it was written and read
+        None if gbit_s is None else float(round(gbit_s * _BYTES_PER_GBIT)),
     )
+
+
+def _number(row: Mapping[Any, Any], key: str, index: int) -> float | None:
+    """A finite number of a row, None if the row does not have it."""
+    if key not in row:
+        return None
+    number = row[key]
+    usable = isinstance(number, int | float) and not isinstance(number, bool)
+    if not usable or not -1e15 < number < 1e15:
+        raise InvalidComposition(
+            f"node {index + 1} has {key} {number!r}; it must be a number above 0"
+        )
+    return float(number)

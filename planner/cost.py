@@ -17,7 +17,7 @@ from itertools import pairwise
 from planner.composition import Composition
 from planner.errors import InvalidPlan
 from planner.expert_parallel import Device, Tiling, expert_seconds
-from planner.gradient_sync import sync_seconds
+from planner.gradient_sync import NO_NICS, slowest_nic, sync_seconds
 from planner.memory import StageMemory, StageSlot, boundary_bytes, stage_memory
 from planner.plan import Plan
 from planner.profile import LinkCost, Profile
@@ -110,6 +110,15 @@ class Price:
     peak_memory_bytes: int
     bubble: float
 
+    @property
+    def distinct(self) -> tuple[tuple[ReplicaPrice, int], ...]:
+        """The first of each kind of replica, in plan order, with how many cost the same."""
+        kinds: dict[tuple[object, ...], list[ReplicaPrice]] = {}
+        for replica in self.replicas:
+            key = (replica.template, replica.micro_batches, replica.stages)
+            kinds.setdefault(key, []).append(replica)
+        return tuple((alike[0], len(alike)) for alike in kinds.values())
+
 
 @dataclass(frozen=True, slots=True)
 class RankTimes:
@@ -139,6 +148,7 @@ def edge_link(
     *,
     placed: bool = True,
     busy: Mapping[str, int] | None = None,
+    nics: Mapping[str, float] = NO_NICS,
 ) -> LinkCost:
     """The link between two neighbouring stages.
 
@@ -152,14 +162,17 @@ def edge_link(
         right: the lead of the other.
         placed: whether an edge inside a node takes the node's link.
         busy: ranks by node; None: nobody else sends.
+        nics: bytes per second of the network card of the nodes that state one.
     """
     if placed and left.node == right.node:
         return profile.inside_node(left.gpu_type)
-    link = profile.between_nodes(left.gpu_type, right.gpu_type)
     if not profile.rings or busy is None:
-        return link
+        link = profile.between_nodes(left.gpu_type, right.gpu_type)
+        return link.at_most(slowest_nic(nics, (left.node, right.node)))
     shares = (
-        profile.between_nodes(seat.gpu_type).shared_by(max(1.0, busy[seat.node] / seat.tp))
+        profile.between_nodes(seat.gpu_type)
+        .at_most(nics.get(seat.node))
+        .shared_by(max(1.0, busy[seat.node] / seat.tp))
         for seat in (left, right)
     )
     return min(shares, key=lambda share: share.bandwidth_bytes_per_s)
@@ -173,6 +186,7 @@ def pipeline_prices(
     speed: Callable[[str], float],
     *,
     placed: bool = True,
+    nics: Mapping[str, float] = NO_NICS,
 ) -> tuple[StagePrice, ...]:
     """The price of each stage of one running replica.
 
@@ -183,6 +197,7 @@ def pipeline_prices(
         profile: supplies all costs.
         speed: speed factor by node name.
         placed: whether edges inside a node take the node's link.
+        nics: bytes per second of the network card of the nodes that state one.
 
     Raises:
         UnprofiledConfiguration: the profile lacks a key of a stage.
@@ -192,11 +207,8 @@ def pipeline_prices(
     leads = [ranks.seats[group[0]] for group in pipeline.ranks]
     message = boundary_bytes(workload, b)
     busy = Counter(seat.node for seat in ranks.seats)
-    senders = Counter(
-        seat.node for seat in ranks.seats if seat.pipeline.template.stages[seat.stage].is_tiled
-    )
     edges = [
-        edge_link(profile, left, right, placed=placed, busy=busy).seconds(message)
+        edge_link(profile, left, right, placed=placed, busy=busy, nics=nics).seconds(message)
         for left, right in pairwise(leads)
     ]
     depth = len(template.stages)
@@ -218,9 +230,9 @@ def pipeline_prices(
         )
         expert_s = 0.0
         if stage.is_tiled:
-            devices = _stage_devices(ranks, pipeline.template_index, index)
+            devices = _stage_devices(ranks, pipeline.template_index, index, nics)
             tiling = Tiling(stage.tp, stage.ep, stage.expert_tp)
-            expert_s = expert_seconds(workload, profile, tiling, devices, b, senders)
+            expert_s = expert_seconds(workload, profile, tiling, devices, b, busy)
         work = stage_seconds(
             profile, workload.model, stage, b, range(cuts[index], cuts[index + 1]), expert_s
         ).at_speed(speed(lead.node))
@@ -237,14 +249,17 @@ def pipeline_prices(
     return tuple(prices)
 
 
-def _stage_devices(ranks: RankMap, template: int, stage: int) -> tuple[Device, ...]:
+def _stage_devices(
+    ranks: RankMap, template: int, stage: int, nics: Mapping[str, float]
+) -> tuple[Device, ...]:
     """The GPUs of a stage over all replicas of its template."""
-    return tuple(
-        Device(ranks.seats[rank].node, ranks.seats[rank].gpu_type)
+    seats = (
+        ranks.seats[rank]
         for pipeline in ranks.pipelines
         if pipeline.template_index == template
         for rank in pipeline.ranks[stage]
     )
+    return tuple(Device(seat.node, seat.gpu_type, nics.get(seat.node)) for seat in seats)
 
 
 def price(
@@ -260,7 +275,7 @@ def price(
     Args:
         plan: its placement says which ranks share a node.
         workload: what it trains.
-        composition: supplies the speed factors of the nodes.
+        composition: supplies speed factors, and network cards of the nodes that state one.
         profile: supplies all costs.
         placed: whether edges inside a node take the node's link, or all count as crossing.
 
@@ -271,6 +286,7 @@ def price(
     profile.require(workload)
     ranks = RankMap.of(plan)
     speed = _speed_factors(plan, composition)
+    nics = composition.nics
     busy = Counter(seat.node for seat in ranks.seats)
     known: dict[tuple[object, ...], tuple[StagePrice, ...]] = {}
 
@@ -284,9 +300,12 @@ def price(
             together,
             tuple(map(speed, leads)),
             tuple(busy[node] for node in leads),
+            tuple(nics.get(node) for node in leads),
         )
         if key not in known:
-            known[key] = pipeline_prices(pipeline, ranks, workload, profile, speed, placed=placed)
+            known[key] = pipeline_prices(
+                pipeline, ranks, workload, profile, speed, placed=placed, nics=nics
+            )
         return known[key]
 
     replicas = tuple(
@@ -298,7 +317,7 @@ def price(
         )
         for pipeline in ranks.pipelines
     )
-    sync_s = max(sync_seconds(workload, ranks, profile))
+    sync_s = max(sync_seconds(workload, ranks, profile, nics))
     optimizer_s = optimizer_seconds(ranks, workload, profile, speed)
     iteration_s = max(replica.pipeline_s for replica in replicas) + sync_s + optimizer_s
     worked = sum(

@@ -95,6 +95,12 @@ class LinkCost:
         points = tuple((size / ranks, seconds) for size, seconds in self.points)
         return LinkCost(self.latency_s, self.bandwidth_bytes_per_s / ranks, points)
 
+    def at_most(self, bytes_per_s: float | None) -> LinkCost:
+        """The same link through a card of that rate, if the card is the slower one."""
+        if bytes_per_s is None or bytes_per_s >= self.bandwidth_bytes_per_s:
+            return self
+        return self.shared_by(self.bandwidth_bytes_per_s / bytes_per_s)
+
 
 @dataclass(frozen=True, slots=True)
 class GpuType:

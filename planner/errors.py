@@ -3,8 +3,8 @@
 Every error a user can cause ends as one sentence, never as a traceback.
 
     HeddleError
-      PlanningError      InvalidComposition, InvalidWorkload, InvalidPlan, UnprofiledConfiguration,
-      Infeasible, InvalidMeasurements
+      PlanningError      InvalidComposition, InvalidWorkload, InvalidPlan, InvalidRequest, NoPolicy,
+                         UnprofiledConfiguration, Infeasible, IrregularPlan, InvalidMeasurements
       MigrationError     (migration/errors.py)
       WorkerError        (worker/errors.py)
       OperatorError      (heddle_operator/errors.py)
@@ -33,6 +33,18 @@ class InvalidWorkload(PlanningError):
 
 class InvalidPlan(PlanningError):
     """A plan does not tile the model, the batch or the nodes; the message names every fault."""
+
+
+class InvalidRequest(PlanningError):
+    """Two wishes contradict each other, or one cannot be meant; the message names them."""
+
+
+class NoPolicy(PlanningError):
+    """There is no learned policy for the model that was asked for."""
+
+
+class IrregularPlan(PlanningError):
+    """Another trainer cannot run the plan; the message names what is irregular."""
 
 
 class UnprofiledConfiguration(PlanningError):

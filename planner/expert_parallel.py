@@ -16,16 +16,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.operators import VALUE_BYTES
-from planner.profile import Profile
+from planner.profile import LinkCost, Profile
 from planner.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU of a stage, as far as communication depends on it."""
+    """One GPU of a stage, as far as communication depends on it.
+
+    Attributes:
+        node: its name.
+        gpu_type: device type.
+        nic_bytes_per_s: of the node's network card, if the node states it.
+    """
 
     node: str
     gpu_type: str
+    nic_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +71,8 @@ def expert_seconds(
         tiling: with ep x etp dividing the number of devices.
         devices: of the stage, replica by replica and slot by slot.
         micro_batch: b.
-        senders: GPUs of each node that exchange tokens, other stages' too, as all send at once;
-            those of `devices` if not given.
+        senders: ranks of each node that use its NIC at once, those of other stages too; only those
+            of `devices` if not given.
     """
     at_once = Counter(device.node for device in devices) if senders is None else senders
     experts = workload.model.experts
@@ -89,6 +96,12 @@ def _cut(devices: Sequence[Device], size: int) -> list[Sequence[Device]]:
     return [devices[start : start + size] for start in range(0, len(devices), size)]
 
 
+def _slowest_nic(profile: Profile, devices: Sequence[Device]) -> LinkCost:
+    stated = (d.nic_bytes_per_s for d in devices if d.nic_bytes_per_s is not None)
+    link = profile.between_nodes(*{device.gpu_type for device in devices})
+    return link.at_most(min(stated, default=None))
+
+
 def _all_to_all_s(
     profile: Profile, group: Sequence[Device], at_once: Mapping[str, int], sent: float
 ) -> float:
@@ -100,7 +113,7 @@ def _all_to_all_s(
     if len(nodes) == 1:
         link = profile.inside_ring(group[0].gpu_type, size)
         return link.seconds(sent * (size - 1) / size)
-    nic = profile.between_nodes(*{device.gpu_type for device in group})
+    nic = _slowest_nic(profile, group)
     return max(
         nic.seconds(at_once[node] * sent * (size - inside) / size) for node, inside in nodes.items()
     )
@@ -117,7 +130,7 @@ def _sum_s(
     nodes = {device.node for device in run}
     if len(nodes) == 1:
         return profile.inside_ring(run[0].gpu_type, size).seconds(volume)
-    nic = profile.between_nodes(*{device.gpu_type for device in run})
+    nic = _slowest_nic(profile, run)
     crossing = [other for other in runs if len({device.node for device in other}) > 1]
     rings = max(
         sum(any(device.node == node for device in other) for other in crossing) for node in nodes

@@ -67,7 +67,7 @@ class Filling:
     Attributes:
         layers: blocks of each stage.
         lane: what a replica does.
-        ways: (recomputation, EP, ETP) of each stage; empty: the workload's, experts as TP cuts them.
+        ways: (recomputation, EP, ETP) of each stage; empty: the workload's, and no tiling.
     """
 
     layers: tuple[int, ...]

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, field
 
 from planner.candidate import Candidate
+from planner.prices import plan_price
 from planner.request import PlanRequest
 
 NEAR = 1.005  # plans within half a per cent count as equally good
@@ -24,16 +25,22 @@ class Findings:
         best: so far.
         found: every candidate, in the order of their finding.
         evaluations: plans priced so far, by whatever stage.
+        nearest: the fastest of those beyond a limit of the request, to say by how much.
     """
 
     request: PlanRequest
     best: Candidate | None = None
     found: list[Candidate] = field(default_factory=list)
     evaluations: int = 0
+    nearest: Candidate | None = None
 
     def offer(self, candidate: Candidate | None) -> bool:
         """Keep a candidate; whether it is the best so far."""
-        if candidate is None or self.objective(candidate) == math.inf:
+        if candidate is None:
+            return False
+        if self.objective(candidate) == math.inf:
+            if self.nearest is None or _seconds(candidate) < _seconds(self.nearest):
+                self.nearest = candidate
             return False
         self.found.append(candidate)
         if self.best is None or self.rank(candidate) < self.rank(self.best):
@@ -50,5 +57,20 @@ class Findings:
         return -min(holders, self.request.min_holders), objective
 
     def objective(self, candidate: Candidate) -> float:
-        """Seconds of an iteration."""
-        return candidate.price.iteration_s
+        """Seconds of an iteration or money per sample; infinite beyond a limit of the request."""
+        request, priced = self.request, candidate.price
+        if request.min_throughput and priced.throughput_samples_s < request.min_throughput:
+            return math.inf
+        if request.max_price is not None or request.objective == "cost":
+            per_hour = plan_price(candidate.plan, request.composition)
+            if per_hour is None:
+                return math.inf
+            if request.max_price is not None and per_hour > request.max_price:
+                return math.inf
+            if request.objective == "cost":
+                return per_hour * priced.iteration_s
+        return priced.iteration_s
+
+
+def _seconds(candidate: Candidate) -> float:
+    return candidate.price.iteration_s

@@ -199,7 +199,7 @@ class Floors:
         found = []
         for outline, replicas in zip(bag, where, strict=True):
             sites = [self._site(outline[0], nodes, busy, known) for nodes in replicas]
-            rows = list(self._of_template(outline, replicas, sites, len(homes), limit_s))
+            rows = list(self._of_template(outline, replicas, sites, len(homes), limit_s, busy))
             found.append(rows)
             if not rows:
                 break
@@ -227,6 +227,7 @@ class Floors:
         sites: Sequence[Site],
         pipelines: int,
         limit_s: float,
+        busy: Counter[int],
     ) -> Iterator[Placed]:
         least = [self._least(outline, site, pipelines) for site in sites]
         for rows in zip(*least, strict=True):
@@ -234,7 +235,7 @@ class Floors:
             if all(runner.sum_s + rest_s < limit_s for _, runner, rest_s in rows):
                 for choices in product(*fill.choices):
                     placed = self._chosen(
-                        where, sites, fill.micro_batch, choices, pipelines, limit_s
+                        where, sites, fill.micro_batch, choices, pipelines, limit_s, busy
                     )
                     if placed is not None:
                         yield placed
@@ -247,6 +248,7 @@ class Floors:
         choices: tuple[StageChoice, ...],
         pipelines: int,
         limit_s: float,
+        busy: Counter[int],
     ) -> Placed | None:
         """The template with these choices; None if a tiling is none, or a replica too slow."""
         seconds = []
@@ -260,6 +262,7 @@ class Floors:
                     choice.stage.ep,
                     choice.stage.expert_tp,
                     devices,
+                    tuple(busy[node] for node in devices),
                     b,
                 )
                 if exchange_s == math.inf:
@@ -347,13 +350,22 @@ class Floors:
         return tuple(link.seconds(boundary_bytes(self._workload, b)) for b in self._sizes)
 
     def _exchange_seconds(
-        self, gpu_type: str, tp: int, ep: int, etp: int, nodes: tuple[int, ...], b: int
+        self,
+        gpu_type: str,
+        tp: int,
+        ep: int,
+        etp: int,
+        nodes: tuple[int, ...],
+        busy: tuple[int, ...],
+        b: int,
     ) -> float:
         """Expert communication of a block by the evaluator; infinite if ETP would leave a node."""
         if any(len(set(nodes[start : start + etp])) > 1 for start in range(0, len(nodes), etp)):
             return math.inf
         devices = [Device(str(node), gpu_type) for node in nodes]
-        return expert_seconds(self._workload, self._profile, Tiling(tp, ep, etp), devices, b)
+        senders = {str(node): ranks for node, ranks in zip(nodes, busy, strict=True)}
+        tiling = Tiling(tp, ep, etp)
+        return expert_seconds(self._workload, self._profile, tiling, devices, b, senders)
 
     def _sync_s(self, gpu_type: str, num_bytes: int, pipelines: int, sharers: int) -> float:
         """A sum of so many bytes of gradients over all pipelines takes no less.

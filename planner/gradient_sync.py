@@ -10,8 +10,11 @@ Source: design, "Cost"; 2 (R-1)/R is the volume of a ring all-reduce.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
+from types import MappingProxyType
 
 from planner.memory import STATE_BYTES
 from planner.model_shape import ModelShape
@@ -21,6 +24,12 @@ from planner.tensors import expert_numel, layer_tensors
 from planner.workload import Workload
 
 Messages = dict[tuple[int, ...], int]  # {(a holder, another, ...): bytes}
+NO_NICS: Mapping[str, float] = MappingProxyType({})  # no node states its network card
+
+
+def slowest_nic(nics: Mapping[str, float], nodes: Iterable[str]) -> float | None:
+    """Bytes per second of the slowest network card that one of these nodes states, if any does."""
+    return min((nics[node] for node in nodes if node in nics), default=None) if nics else None
 
 
 def sync_messages(
@@ -68,13 +77,15 @@ def _expert_messages(model: ModelShape, ranks: RankMap, gradient_bytes: int) -> 
     """Bytes of routed experts by all ranks, of any template, that hold the same ones."""
     templates = {pipeline.template_index: pipeline.template for pipeline in ranks.pipelines}
     messages: Counter[tuple[int, ...]] = Counter()
-    for layer in range(1, model.layers + 1):
-        if model.kind(layer) != "moe_block":
-            continue
+    bounds = {index: template.layer_bounds() for index, template in templates.items()}
+    alike = Counter(  # blocks that the same stages hold have the same holders
+        tuple(bisect_right(cuts, layer) - 1 for cuts in bounds.values())
+        for layer in range(1, model.layers + 1)
+        if model.kind(layer) == "moe_block"
+    )
+    for chosen, blocks in alike.items():
         held = []  # by template: EP, ETP, and the stage's devices over all replicas
-        for index, template in templates.items():
-            cuts = template.layer_bounds()
-            s = next(s for s, cut in enumerate(cuts[1:]) if layer < cut)
+        for (index, template), s in zip(templates.items(), chosen, strict=True):
             stage = template.stages[s]
             devices = [
                 rank
@@ -85,7 +96,7 @@ def _expert_messages(model: ModelShape, ranks: RankMap, gradient_bytes: int) -> 
             held.append((stage.ep, stage.expert_tp, devices))
         groups = math.lcm(*(ep for ep, _, _ in held))
         slices = math.lcm(*(etp for _, etp, _ in held))
-        num_bytes = expert_numel(model) // (groups * slices) * gradient_bytes
+        num_bytes = blocks * (expert_numel(model) // (groups * slices)) * gradient_bytes
         for group in range(groups):
             for part in range(slices):
                 owners = tuple(
@@ -100,13 +111,25 @@ def _expert_messages(model: ModelShape, ranks: RankMap, gradient_bytes: int) -> 
     return dict(messages)
 
 
-def sync_seconds(workload: Workload, ranks: RankMap, profile: Profile) -> tuple[float, ...]:
+def sync_seconds(
+    workload: Workload,
+    ranks: RankMap,
+    profile: Profile,
+    nics: Mapping[str, float] = NO_NICS,
+) -> tuple[float, ...]:
     """Gradient synchronisation of each rank, in rank order, in seconds.
 
     A message takes 2 (R-1)/R of its bytes at the rate of the slowest holder, plus the latency.
-    Ranks of one node that sync with other nodes share its NIC, so a holder has a share of it; inside a node they use its links.
+    Ranks of one node that sync with other nodes share its NIC, so that a holder has a share of it;
+    inside a node they use its links.
     Where the profile knows the rings of a node, holders of the same pieces on it count once: NCCL's
     ring enters and leaves a node once, however many members it has there.
+
+    Args:
+        workload: model and precision.
+        ranks: of the plan.
+        profile: supplies the links.
+        nics: bytes per second of the network card of the nodes that state one.
     """
     tiled = any(stage.is_tiled for p in ranks.pipelines for stage in p.template.stages)
     if len(ranks.pipelines) == 1 and not tiled:
@@ -126,7 +149,8 @@ def sync_seconds(workload: Workload, ranks: RankMap, profile: Profile) -> tuple[
         else Counter(node[rank] for rank in {rank for owners in crossing for rank in owners})
     )
     nic: dict[str, LinkCost] = {
-        seat.node: profile.between_nodes(seat.gpu_type) for seat in ranks.seats
+        seat.node: profile.between_nodes(seat.gpu_type).at_most(nics.get(seat.node))
+        for seat in ranks.seats
     }
     seconds = [0.0] * len(node)
     for owners, num_bytes in messages.items():

@@ -17,17 +17,10 @@ import numpy as np
 from planner.candidate import Recipe
 from planner.fill import Filling, Lane
 from planner.kernel.bag import new_bag
+from planner.kernel.elites import load_elite, new_elites, offer
 from planner.kernel.filling import new_bench, variant_of
-from planner.kernel.local_search import (
-    COLD,
-    HOT,
-    Wishes,
-    anneal,
-    load_elite,
-    new_elites,
-    offer,
-    start_uniform,
-)
+from planner.kernel.local_search import COLD, HOT, anneal, start_uniform
+from planner.kernel.moves import Wishes
 from planner.pricing_tables import Pricing
 
 WALK = 500  # steps between two looks at the clock: a few milliseconds
@@ -54,7 +47,7 @@ class KernelSearch:
     @property
     def found(self) -> int:
         """How many different plans are held."""
-        return int(self.elites.count[0])
+        return int(self.elites.number[0])
 
     @property
     def best(self) -> float:
@@ -64,9 +57,7 @@ class KernelSearch:
     def start(self) -> None:
         """Every template of one kind of stage."""
         self.evaluations += int(
-            start_uniform(
-                self.pricing.tables, self.wishes, self._now, self._bench, self.elites
-            )
+            start_uniform(self.pricing.tables, self.wishes, self._now, self._bench, self.elites)
         )
 
     def walk(
@@ -91,8 +82,8 @@ class KernelSearch:
         whole_s, begun_s = left_s(), time.perf_counter()
         rate = START_RATE  # plans a second
         chains = 0
-        while pool.count[0] and self.evaluations < most and left_s() > 0:
-            order = np.argsort(pool.value[: pool.count[0]], kind="stable")
+        while pool.number[0] and self.evaluations < most and left_s() > 0:
+            order = np.argsort(pool.value[: pool.number[0]], kind="stable")
             pick = 0 if chains % 2 == 0 else self._random.randrange(len(order))
             load_elite(pool, int(order[pick]), self._now)
             share = min(most - self.evaluations, rate * left_s()) / max(1, CHAINS - chains)
@@ -120,7 +111,7 @@ class KernelSearch:
                 passed_s = time.perf_counter() - begun_s
                 rate = (self.evaluations - before) / max(passed_s, 1e-6)
                 begun_s = time.perf_counter()
-        for row in range(int(pool.count[0])):
+        for row in range(int(pool.number[0])):
             offer(pool, row, self.elites)
 
     def recipes(self) -> Iterator[tuple[float, Recipe]]:

@@ -1,9 +1,10 @@
 """Put the TP groups of a plan on nodes.
 
 Invariants: a TP group never crosses a node; no GPU is given twice; equal inputs, equal placements.
-Rules, in order: a replica stays on one node where it can (or, if asked, the replicas of a stage); where the state must live on several
-nodes, its copies go to different ones; with a current plan, pieces stay where they are; a node that
-fits exactly is taken before a larger one is carved; faster nodes first; ties go by name.
+Rules, in order: a replica stays on one node where it can (or, if asked, the replicas of a stage);
+where the state must live on several nodes, its copies go to different ones; with a current plan,
+pieces stay where they are; a node that fits exactly is taken before a larger one is carved; faster
+nodes first; ties go by name.
 Source: Heddle, section 5.3 (packing).  Any GPUs of a node form a TP group, so only counts matter.
 """
 
@@ -211,7 +212,9 @@ def _by_stage(
                     return None
                 wanted = min((templates[t].replicas - r) * stage.tp, max(n.gpus for n in room))
 
-                def rank(node: Node, last: str | None = previous, gpus: int = wanted) -> tuple[object, ...]:
+                def rank(
+                    node: Node, last: str | None = previous, gpus: int = wanted
+                ) -> tuple[object, ...]:
                     free = nodes.free[node.name]
                     return (
                         node.name != last,

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from planner.composition import Composition
@@ -95,6 +98,15 @@ class FilledTemplate:
             cuts.append(cuts[-1] + stage.layers)
         return (0, *(cut + 1 for cut in cuts[1:-1]), cuts[-1] + 2)
 
+    def to_json(self) -> dict[str, Any]:
+        """The template as a row of `Plan.to_json`."""
+        return {
+            "replicas": self.replicas,
+            "micro_batch": self.micro_batch,
+            "micro_batches": list(self.micro_batches),
+            "stages": [_stage_json(stage) for stage in self.stages],
+        }
+
     def __str__(self) -> str:
         shape = " > ".join(f"{s.gpu_type} tp{s.tp} x {s.layers}" for s in self.stages)
         return f"{self.replicas} x [{shape}] b={self.micro_batch}"
@@ -137,7 +149,7 @@ class Plan:
     def digest(self) -> str:
         """16 hex digits that name this plan."""
         data = {
-            "templates": [_template_json(t) for t in self.templates],
+            "templates": [t.to_json() for t in self.templates],
             "placement": self._placement_json(),
         }
         text = json.dumps(data, sort_keys=True, separators=(",", ":"))
@@ -146,7 +158,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data; `Plan.from_json` reads it back to an equal plan."""
         return {
-            "templates": [_template_json(template) for template in self.templates],
+            "templates": [template.to_json() for template in self.templates],
             "placement": self._placement_json(),
             "digest": self.digest,
         }
@@ -189,15 +201,6 @@ class Plan:
 
     def __str__(self) -> str:
         return " | ".join(str(template) for template in self.templates)
-
-
-def _template_json(template: FilledTemplate) -> dict[str, Any]:
-    return {
-        "replicas": template.replicas,
-        "micro_batch": template.micro_batch,
-        "micro_batches": list(template.micro_batches),
-        "stages": [_stage_json(stage) for stage in template.stages],
-    }
 
 
 def _stage_json(stage: Stage) -> dict[str, Any]:
@@ -321,3 +324,13 @@ def check(plan: Plan, workload: Workload, composition: Composition | None = None
     if found:
         raise InvalidPlan("the plan cannot run: " + "; ".join(found))
     return plan
+
+
+class _Question(ModuleType):
+    """Lets a user write `planner.plan(...)`, although `planner.plan` is this module too."""
+
+    def __call__(self, *question: Any, **wishes: Any) -> Any:
+        return import_module("planner.api").plan(*question, **wishes)
+
+
+sys.modules[__name__].__class__ = _Question

@@ -15,9 +15,14 @@ from typing import Any, Literal
 import click
 
 from planner import cost
-from planner.command_input import plan_composition, plan_workload, read_plan, read_plan_file
+from planner.command_input import (
+    plan_composition,
+    plan_workload,
+    read_plan,
+    read_plan_file,
+    write_picture,
+)
 from planner.cost import Price, StagePrice
-from planner.errors import InvalidPlan
 from planner.generator import find_profile
 from planner.picture import schedule_svg
 from planner.plan import Plan, check
@@ -69,20 +74,13 @@ def price(
     priced = cost.price(chosen, workload, composition, profile, placed=placed)
     simulated = simulate_price(priced)
     if picture is not None:
-        _write(picture, schedule_svg(chosen, priced, simulated))
+        write_picture(picture, schedule_svg(chosen, priced, simulated))
     if output == "json":
         click.echo(json.dumps(_json(chosen, priced, simulated, profile, placed), indent=2))
         return
     click.echo(price_table(chosen, priced))
     click.echo(f"\n{memory_table(chosen, priced, profile)}")
     click.echo(f"\n{price_sentence(priced, simulated.step_s, profile, placed=placed)}")
-
-
-def _write(path: Path, svg: str) -> None:
-    try:
-        path.write_text(svg)
-    except OSError as error:
-        raise InvalidPlan(f"picture {path} cannot be written: {error}") from None
 
 
 def _json(

@@ -15,7 +15,7 @@ import numpy as np
 from planner.composition import Composition, Node
 from planner.entries import LayerCost
 from planner.errors import UnprofiledConfiguration
-from planner.expert_parallel import Device, Tiling, expert_seconds
+from planner.expert_parallel import Tiling, expert_seconds
 from planner.kernel.tables import MAX_DEPTH, Floats, Tables
 from planner.memory import (
     BUCKET_ELEMENTS,
@@ -24,18 +24,13 @@ from planner.memory import (
     STEP_BYTES,
     boundary_bytes,
 )
+from planner.model_shape import Kind
 from planner.profile import Profile
 from planner.tensors import expert_numel, layer_numel, layer_tensors
-from planner.workload import RECOMPUTATIONS, Workload
+from planner.variants import Variant, layer_seconds, tiling_devices, variants_of
+from planner.workload import Workload
 
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """How a stage recomputes and spreads its experts."""
-
-    recompute: str
-    ep: int = 1
-    etp: int = 0
+ENDS: tuple[Kind, Kind] = ("embedding", "head")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -86,6 +81,7 @@ def pricing_of(
     *,
     min_replicas: int = 1,
     allow_ep: bool = True,
+    stays_inside: bool = False,
 ) -> Pricing | None:
     """Tables for one workload on one composition; None if no option is profiled.
 
@@ -95,6 +91,8 @@ def pricing_of(
         profile: supplies all costs.
         min_replicas: so many pipelines at least.
         allow_ep: whether experts may be spread over the replicas of a template.
+        stays_inside: whether gradients are thought to be summed inside nodes; on a few nodes both
+            may be best.
     """
     model = workload.model
     members = Counter(NodeClass.of(node) for node in composition.nodes)
@@ -118,7 +116,7 @@ def pricing_of(
     owners = tuple(classes[index] for index, _, _ in rows)
     options = tuple((kind, tp) for _, kind, tp in rows)
     by_option = {
-        option: _variants(workload, composition, profile, option, allow_ep)
+        option: variants_of(workload, composition, profile, option, allow_ep)
         for option in set(options)
     }
     variants = tuple(by_option[option] for option in options)
@@ -201,16 +199,19 @@ def pricing_of(
         nic=np.array(
             [
                 [
-                    profile.between_nodes(one.gpu_type).latency_s,
-                    one.gpus / profile.between_nodes(one.gpu_type).bandwidth_bytes_per_s,
+                    link.latency_s,
+                    share / link.bandwidth_bytes_per_s,
                 ]
                 for one in classes
+                for link, share in [
+                    (profile.inside_node(one.gpu_type), 1)
+                    if stays_inside or len(composition.nodes) == 1
+                    else (profile.between_nodes(one.gpu_type), one.gpus)
+                ]
             ]
         ),
         spreads_experts=int(max(map(len, variants)) > 1 and model.experts is not None),
-        caps=np.full(
-            (*arrays.block_s.shape[:3], MAX_DEPTH + 1, 4, arrays.dense + 1), -2, np.int16
-        ),
+        caps=np.full((*arrays.block_s.shape[:3], MAX_DEPTH + 1, 4, arrays.dense + 1), -2, np.int16),
         min_replicas=min_replicas,
     )
     return Pricing(tables, classes, options, variants)
@@ -224,68 +225,6 @@ def _gradient_sizes(workload: Workload, layer: int) -> tuple[int, int]:
         sum(tensor.numel for tensor in tensors if tensor.dim is not None) - routed,
         sum(tensor.numel for tensor in tensors if tensor.dim is None),
     )
-
-
-def _variants(
-    workload: Workload,
-    composition: Composition,
-    profile: Profile,
-    option: tuple[str, int],
-    allow_ep: bool,
-) -> tuple[Variant, ...]:
-    wanted: tuple[str, ...] = (workload.recompute,)
-    if workload.recompute == "auto":
-        wanted = RECOMPUTATIONS
-    tilings = [(1, 0)]
-    experts = workload.model.experts
-    kind, tp = option
-    if experts is not None and allow_ep:
-        tilings += [
-            (ep, etp)
-            for ep in _powers(experts.count)
-            for etp in sorted({1, tp})
-            if (ep, etp) != (1, tp)
-            and experts.ffn % etp == 0
-            and ep * etp <= tp * composition.gpus
-            and (kind, tp, profile.micro_batches(kind)[0], ep, etp) in profile.tiles
-        ]
-    fastest = _fastest_of_ways(workload, composition, profile, option, tilings)
-    return tuple(Variant(again, ep, etp) for ep, etp in fastest for again in wanted)
-
-
-def _fastest_of_ways(
-    workload: Workload,
-    composition: Composition,
-    profile: Profile,
-    option: tuple[str, int],
-    tilings: list[tuple[int, int]],
-) -> list[tuple[int, int]]:
-    """Of the tilings that cut experts into as many parts, and so hold as much, the fastest."""
-    kind, tp = option
-    b = profile.micro_batches(kind)[0]
-    best: dict[int, tuple[float, tuple[int, int]]] = {}
-    for ep, etp in tilings:
-        if (ep, etp) == (1, 0):
-            entry = profile.layers.get(("moe_block", kind, tp, b))
-            seconds = _seconds(entry) if entry else 0.0
-        else:
-            devices = _devices(composition, kind, ep * etp, tp)
-            if devices is None:
-                continue
-            seconds = _seconds(profile.tiled_cost(kind, tp, b, ep, etp))
-            seconds += 2 * expert_seconds(workload, profile, Tiling(tp, ep, etp), devices, b)
-        ways = ep * (etp or tp)
-        if ways not in best or seconds < best[ways][0]:
-            best[ways] = (seconds, (ep, etp))
-    return [tiling for _, (_, tiling) in sorted(best.items())]
-
-
-def _powers(count: int) -> list[int]:
-    """Powers of two that divide the number."""
-    found = [1]
-    while count % (2 * found[-1]) == 0:
-        found.append(2 * found[-1])
-    return found
 
 
 def _crossing(
@@ -337,32 +276,37 @@ class _Arrays:
         self.working_bytes = np.zeros((o, z, v, 2))
         self.block_numel = np.zeros((o, 2))
         self.expert_numel = np.zeros((o, v))
-        for i, (gpu_type, tp) in enumerate(options):
+        for i, option in enumerate(options):
             for k, kind in enumerate(kinds):
-                if kind is None:
-                    continue
-                layer = model.layers if k else 1
-                held = layer_numel(model, layer, tp)
-                if kind == "moe_block":
-                    held -= expert_numel(model) // tp
-                    for j, variant in enumerate(variants[i]):
-                        self.ways[i, j] = variant.ep * (variant.etp or tp)
-                        if (variant.ep, variant.etp or tp) == (1, tp):
-                            self.ways[i, j] = tp
-                        self.expert_numel[i, j] = expert_numel(model) // self.ways[i, j]
-                self.block_numel[i, k] = held
+                if kind is not None:
+                    self._parameters(i, k, kind, option[1], variants[i])
             for j, b in enumerate(sizes):
-                for end, kind in enumerate(("embedding", "head")):
-                    cost = self._cost(kind, gpu_type, tp, b)
-                    if cost is not None:
-                        self.ends_s[i, j, end] = _seconds(cost)
-                        self.kept_ends_bytes[i, j, end] = cost.activation_bytes
+                self._ends(i, j, option, b)
                 for n, variant in enumerate(variants[i]):
                     for k, kind in enumerate(kinds):
                         if kind is None:
                             self.block_s[i, j, n, k] = 0.0
                         else:
-                            self._block(i, j, n, k, kind, variant, gpu_type, tp, b, composition)
+                            self._block(i, j, n, k, kind, variant, *option, b, composition)
+
+    def _parameters(
+        self, i: int, k: int, kind: Kind, tp: int, variants: tuple[Variant, ...]
+    ) -> None:
+        model = self._workload.model
+        held = layer_numel(model, model.layers if k else 1, tp)
+        if kind == "moe_block":
+            held -= expert_numel(model) // tp
+            for j, variant in enumerate(variants):
+                self.ways[i, j] = variant.ep * (variant.etp or tp)
+                self.expert_numel[i, j] = expert_numel(model) // self.ways[i, j]
+        self.block_numel[i, k] = held
+
+    def _ends(self, i: int, j: int, option: tuple[str, int], b: int) -> None:
+        for end, kind in enumerate(ENDS):
+            cost = self._cost(kind, *option, b)
+            if cost is not None:
+                self.ends_s[i, j, end] = layer_seconds(cost)
+                self.kept_ends_bytes[i, j, end] = cost.activation_bytes
 
     def _block(
         self,
@@ -370,7 +314,7 @@ class _Arrays:
         j: int,
         n: int,
         k: int,
-        kind: str,
+        kind: Kind,
         variant: Variant,
         gpu_type: str,
         tp: int,
@@ -385,7 +329,7 @@ class _Arrays:
                 cost: LayerCost | None = profile.tiled_cost(gpu_type, tp, b, variant.ep, etp)
             except UnprofiledConfiguration:
                 return
-            devices = _devices(composition, gpu_type, variant.ep * etp, tp)
+            devices = tiling_devices(composition, gpu_type, variant.ep * etp, tp)
             if devices is None:
                 return
             tiling = Tiling(tp, variant.ep, etp)
@@ -394,32 +338,11 @@ class _Arrays:
             cost = self._cost(kind, gpu_type, tp, b)
         if cost is None:
             return
-        seconds = _seconds(cost) + cost.recompute_s(variant.recompute) + 2 * exchanged_s
+        seconds = layer_seconds(cost) + cost.recompute_s(variant.recompute) + 2 * exchanged_s
         seconds += exchanged_s if variant.recompute == "full" else 0.0
         self.block_s[i, j, n, k] = seconds
         self.kept_bytes[i, j, n, k] = cost.kept_bytes(variant.recompute)
         self.working_bytes[i, j, n, k] = cost.working_bytes(variant.recompute)
 
-    def _cost(self, kind: str, gpu_type: str, tp: int, b: int) -> LayerCost | None:
-        return self._profile.layers.get((kind, gpu_type, tp, b))  # type: ignore[call-overload]
-
-
-def _seconds(cost: LayerCost) -> float:
-    return cost.forward_s + cost.backward_s + cost.tp_communication_s
-
-
-def _devices(
-    composition: Composition, gpu_type: str, ways: int, tp: int
-) -> tuple[Device, ...] | None:
-    """The GPUs of one tiling, nodes filled one after the other; None if there are not enough."""
-    devices: list[Device] = []
-    nodes = sorted(
-        (node for node in composition.nodes if node.gpu_type == gpu_type),
-        key=lambda node: (-node.gpus, node.name),
-    )
-    wanted = math.lcm(ways, tp)
-    for node in nodes:
-        devices += [Device(node.name, gpu_type)] * (node.gpus // tp * tp)
-        if len(devices) >= wanted:
-            return tuple(devices[:wanted])
-    return None
+    def _cost(self, kind: Kind, gpu_type: str, tp: int, b: int) -> LayerCost | None:
+        return self._profile.layers.get((kind, gpu_type, tp, b))

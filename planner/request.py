@@ -6,18 +6,23 @@ not do (`notes`).  JSON keys are those of `heddle plan --output json`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from planner.composition import Composition
 from planner.cost import Price
-from planner.plan import Plan
+from planner.plan import FilledTemplate, Plan, Stage
+from planner.prices import money_per_sample, plan_price
 from planner.profile import Profile
 from planner.workload import Workload
 
 DEFAULT_EVALUATIONS = 3000
-DEFAULT_MAX_TEMPLATES = 4
+DEFAULT_MAX_TEMPLATES = 8
 DEFAULT_D_MAX = 24
+
+Method = Literal["auto", "policy", "search", "columns", "brute-force"]
+Objective = Literal["throughput", "cost"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +31,21 @@ class PlanRequest:
 
     Attributes:
         workload: what is trained.
-        composition: the GPUs that there are.
+        composition: the GPUs that there are; with a price on every node where money counts.
         current: the plan that runs now; the answer is never worse while it still fits.
         seed: of the local search; equal requests get equal plans unless `budget_s` cuts them short.
         min_holders: on how many nodes each piece of the state must live, where that is possible.
-        budget_evaluations: plans that may be priced.
+        budget_evaluations: plans that may be priced; None: as many as the seconds allow.
         budget_s: seconds after which the search ends with the best plan so far; None: no limit.
         d_max: most stages of a template; None: min(layers, 24).
         max_templates: most templates of a plan.
+        method: which engine searches; auto: all, one after the other.
+        objective: samples per second, or money per sample.
+        min_throughput: samples per second that the plan must reach.
+        max_price: money per hour that its nodes may cost.
+        allow_ep: whether whole experts may be spread over GPUs (EP above 1).
+        wants_bound: whether the answer is to say what no plan can exceed.
+        wants_marginal: whether it is to say what one more node of each type would add.
     """
 
     workload: Workload
@@ -41,17 +53,22 @@ class PlanRequest:
     current: Plan | None = None
     seed: int = 0
     min_holders: int = 1
-    budget_evaluations: int = DEFAULT_EVALUATIONS
+    budget_evaluations: int | None = DEFAULT_EVALUATIONS
     budget_s: float | None = None
     d_max: int | None = None
     max_templates: int = DEFAULT_MAX_TEMPLATES
-    method: Literal["auto", "policy", "search", "columns", "brute-force"] = "auto"
-    objective: Literal["throughput", "cost"] = "throughput"
+    method: Method = "auto"
+    objective: Objective = "throughput"
     min_throughput: float | None = None
     max_price: float | None = None
     allow_ep: bool = True
     wants_bound: bool = False
     wants_marginal: bool = False
+
+    @property
+    def most_evaluations(self) -> int:
+        """The most plans that may be priced."""
+        return sys.maxsize if self.budget_evaluations is None else self.budget_evaluations
 
     @property
     def deepest(self) -> int:
@@ -65,15 +82,55 @@ class SearchStage:
     """How far one stage of the search got.
 
     Attributes:
-        name: of the stage.
+        method: what this stage did.
         evaluations: plans priced so far.
         throughput_samples_s: of the best plan so far; 0 if there is none yet.
+        seconds: that this stage took.
     """
 
-    name: str
+    method: str
     evaluations: int
     throughput_samples_s: float
     seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The row of `stages_of_search`."""
+        return {
+            "method": self.method,
+            "seconds": self.seconds,
+            "evaluations": self.evaluations,
+            "throughput_samples_s": self.throughput_samples_s,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BoundAnswer:
+    """What no plan can exceed.
+
+    Attributes:
+        bound_samples_s: samples per second; None where the proof does not hold.
+        gap_percent: how far the plan stays below it, in per cent of the bound.
+        bound_assumes: what the proof rests on; without a bound, the assumption that failed.
+    """
+
+    bound_samples_s: float | None
+    gap_percent: float | None
+    bound_assumes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MarginalGain:
+    """What one more node of a type would add.
+
+    Attributes:
+        gpu_type: of the node.
+        gpus: of the node, the size most nodes of that type have.
+        gain_samples_s: samples per second more than without it.
+    """
+
+    gpu_type: str
+    gpus: int
+    gain_samples_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +147,8 @@ class PlanAnswer:
         bytes_to_move: from the current plan; None if there is none.
         idle: (node, number of GPUs) that the plan leaves unused.
         notes: one sentence for each wish that could not be granted.
+        bound: what no plan can exceed, if that was asked.
+        marginal: what one more node of each type would add, most first, if that was asked.
     """
 
     plan: Plan
@@ -101,6 +160,8 @@ class PlanAnswer:
     bytes_to_move: int | None
     idle: tuple[tuple[str, int], ...]
     notes: tuple[str, ...] = ()
+    bound: BoundAnswer | None = None
+    marginal: tuple[MarginalGain, ...] = ()
 
     @property
     def throughput_samples_s(self) -> float:
@@ -110,11 +171,17 @@ class PlanAnswer:
     def to_json(self, request: PlanRequest, profile: Profile) -> dict[str, Any]:
         """The answer as plain data; `Plan.from_json` reads the plan back from it."""
         plan = self.plan.to_json()
-        for index, template in enumerate(plan["templates"]):
+        has_experts = request.workload.model.experts is not None
+        for index, (row, template) in enumerate(
+            zip(plan["templates"], self.plan.templates, strict=True)
+        ):
             prices = next(r for r in self.price.replicas if r.template == index).stages
-            for stage, stage_price in zip(template["stages"], prices, strict=True):
-                stage["stage_s"] = stage_price.time_s
-                stage["peak_memory_bytes"] = stage_price.peak_memory_bytes
+            for stage_row, stage, priced in zip(
+                row["stages"], template.stages, prices, strict=True
+            ):
+                stage_row["tiling"] = _tiling(template, stage) if has_experts else None
+                stage_row["stage_s"] = priced.time_s
+                stage_row["peak_memory_bytes"] = priced.peak_memory_bytes
         return {
             "workload": request.workload.to_json(),
             "composition": request.composition.to_json(),
@@ -126,34 +193,38 @@ class PlanAnswer:
             "iteration_s": self.price.iteration_s,
             "simulated_s": self.simulation_s,
             "planning_s": self.planning_s,
-            "stages_of_search": [
-                {
-                    "name": stage.name,
-                    "evaluations": stage.evaluations,
-                    "throughput_samples_s": stage.throughput_samples_s,
-                }
-                for stage in self.stages_of_search
-            ],
+            "stages_of_search": [stage.to_json() for stage in self.stages_of_search],
             "gpus_used": self.plan.gpus,
             "gpus_idle": request.composition.gpus - self.plan.gpus,
             "idle": [{"node": node, "gpus": count} for node, count in self.idle],
             "holders_min": self.holders_min,
             "bytes_to_move": self.bytes_to_move,
             "notes": list(self.notes),
+            **self._money_json(request.composition),
+            **self._wishes_json(request),
             **plan,
         }
 
+    def _money_json(self, composition: Composition) -> dict[str, Any]:
+        """What the plan costs, where the nodes have prices."""
+        per_hour = plan_price(self.plan, composition)
+        if per_hour is None:
+            return {}
+        per_sample = money_per_sample(self.plan, self.price, composition)
+        return {"price_per_hour": per_hour, "money_per_sample": per_sample}
 
-@dataclass(frozen=True, slots=True)
-class BoundAnswer:
-    """A proven limit of all plans, and how near a plan is to it.
+    def _wishes_json(self, request: PlanRequest) -> dict[str, Any]:
+        """What was asked besides the plan."""
+        rows: dict[str, Any] = {}
+        if self.bound is not None:
+            rows |= asdict(self.bound) | {"bound_assumes": list(self.bound.bound_assumes)}
+        if request.wants_marginal:
+            rows["marginal"] = [asdict(gain) for gain in self.marginal]
+        return rows
 
-    Attributes:
-        bound_samples_s: no plan within the assumptions trains more; None outside the proof.
-        gap_percent: by which the bound exceeds the plan; None with it.
-        bound_assumes: what the proof rests on; if there is none, the assumption that failed.
-    """
 
-    bound_samples_s: float | None
-    gap_percent: float | None
-    bound_assumes: tuple[str, ...]
+def _tiling(template: FilledTemplate, stage: Stage) -> dict[str, int]:
+    """How the experts of a stage are spread over its devices, those of all replicas."""
+    etp = stage.expert_tp
+    copies = template.replicas * stage.tp // (stage.ep * etp)
+    return {"ep": stage.ep, "etp": etp, "edp": copies}

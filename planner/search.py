@@ -1,9 +1,9 @@
 """Find the best plan for a composition, and say how it was found.
 
 An anytime search in stages.  On a few GPUs every plan is placed and priced exactly; on more, the
-jitted kernel anneals over whole plans, column generation builds templates from prices, and what they
-found is placed and priced by the one evaluator.  Then, with a current plan, take among plans within
-half a per cent the one that moves fewest bytes.
+jitted kernel anneals over whole plans, column generation builds templates from prices, and what
+they found is placed and priced by the one evaluator.  Then, with a current plan, take among plans
+within half a per cent the one that moves fewest bytes.
 Invariants: the same request and seed give the same plan unless seconds cut the search short; the
 answer is never slower than the current plan while that still fits (unless it puts every piece on
 more of the nodes that were asked for).
@@ -17,13 +17,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from planner.candidate import Candidate, Judge
+from planner.brute_force import brute_force
+from planner.candidate import Candidate, Judge, Recipe
 from planner.errors import Infeasible
 from planner.findings import NEAR, Findings
 from planner.infeasible import why_infeasible
 from planner.movement import bytes_to_move
 from planner.pricing_tables import Pricing, pricing_of
 from planner.profile import Profile
+from planner.rearrange import rearranged
 from planner.request import PlanAnswer, PlanRequest, SearchStage
 from planner.simulation import simulated_seconds
 from planner.small_search import SmallSearch
@@ -33,8 +35,12 @@ __all__ = ["PlanAnswer", "PlanRequest", "search"]
 SMALL_GPUS = 8  # so few are searched exactly, unless the kernel knows plans that this does not
 MEDIUM_GPUS = 16  # so few are searched both ways
 EXACT_EVALUATIONS = 3000  # of the exact search: about a second
+EXACT_SHARE = 0.4  # of the seconds
 FINALISTS = 32  # plans that are placed again to move fewer bytes
+REARRANGED = 24  # plans whose stages are moved between a few nodes
 SETTLED = 6  # of the kernel's best plans, placed and priced after each of its stages
+ALL = 1000
+INSIDE_SHARE = 0.3  # of the seconds, for plans whose gradients do not leave nodes
 
 
 def search(request: PlanRequest, profile: Profile) -> PlanAnswer:
@@ -44,6 +50,8 @@ def search(request: PlanRequest, profile: Profile) -> PlanAnswer:
         Infeasible: no plan fits; the message names the term that binds, and by how much.
         UnprofiledConfiguration: the profile speaks of another workload.
     """
+    if request.method == "brute-force":
+        return brute_force(request, profile)
     return _Search(request, profile).run()
 
 
@@ -69,19 +77,25 @@ class _Search:
             current = self._judge.as_it_is(self._request.current)
             self._findings.offer(current)
         pricing = self._pricing()
-        if self._is_exact(pricing):
+        if self._is_exact():
             self._search_exactly()
         if pricing is not None and not self._is_enough(pricing):
+            inside = self._pricing(stays_inside=True)
+            if self._composition.gpus <= MEDIUM_GPUS and inside is not None:
+                self._search_with_kernel(inside, INSIDE_SHARE)
             self._search_with_kernel(pricing)
-        best = self._findings.best
+            self._rearrange()
+        best = self._findings.best or self._findings.nearest
         if best is None:
             raise Infeasible(why_infeasible(self._request, self._profile))
-        chosen = best if self._request.current is None else self._fewest_bytes(current)
+        chosen = best
+        if self._request.current is not None and self._findings.best is not None:
+            chosen = self._fewest_bytes(current)
         return self._answer(chosen)
 
     # ------------------------------------------------------------------ which way, and how long
 
-    def _pricing(self) -> Pricing | None:
+    def _pricing(self, *, stays_inside: bool = False) -> Pricing | None:
         if not self._composition.nodes:
             return None
         least = min(self._request.min_holders, len(self._composition.nodes))
@@ -91,19 +105,19 @@ class _Search:
             self._profile,
             min_replicas=least,
             allow_ep=self._request.allow_ep,
+            stays_inside=stays_inside,
         )
 
-    def _is_plain(self, pricing: Pricing | None) -> bool:
-        """Whether the exact search knows every plan that the kernel does."""
-        return pricing is None or int(pricing.tables.variants.max()) == 1
-
-    def _is_exact(self, pricing: Pricing | None) -> bool:
+    def _is_exact(self) -> bool:
+        """Whether every plan is placed and priced exactly first."""
         is_auto = self._request.workload.recompute == "auto"
         return self._composition.gpus <= MEDIUM_GPUS and not is_auto
 
-    def _is_enough(self, pricing: Pricing | None) -> bool:
-        """Whether the exact search says all that there is to say."""
-        return self._composition.gpus <= SMALL_GPUS and self._is_plain(pricing)
+    def _is_enough(self, pricing: Pricing) -> bool:
+        """Whether that is all: few GPUs, no variants, and a budget that counts plans."""
+        is_plain = int(pricing.tables.variants.max()) == 1
+        is_small = self._composition.gpus <= SMALL_GPUS
+        return is_small and is_plain and self._request.budget_s is None
 
     def _left_s(self) -> float:
         budget_s = self._request.budget_s
@@ -125,41 +139,43 @@ class _Search:
     # ------------------------------------------------------------------ stages of the search
 
     def _search_exactly(self) -> None:
-        whole = self._request.budget_evaluations
-        pricing_too = self._composition.gpus > SMALL_GPUS
+        whole = self._request.most_evaluations
         budget = min(whole, EXACT_EVALUATIONS)
-        late = self._until(0.4 if pricing_too else 1.0)
+        late = self._until(EXACT_SHARE)
         small = SmallSearch(self._judge, self._findings, late, budget)
         for name, stage in small.stages():
             started_s = time.perf_counter()
             stage()
             self._record(name, started_s)
 
-    def _search_with_kernel(self, pricing: Pricing) -> None:
-        from planner.kernel_search import COOL, HOT, KernelSearch
-        from planner.kernel.local_search import Wishes
+    def _search_with_kernel(self, pricing: Pricing, whole: float = 0.9) -> None:
+        from planner.kernel.local_search import HOT
+        from planner.kernel.moves import Wishes
+        from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES
+        from planner.kernel_search import COOL, KernelSearch
 
         request, findings = self._request, self._findings
+        is_small = self._composition.gpus <= MEDIUM_GPUS
         started_s = time.perf_counter()
         wishes = Wishes(
-            request.deepest,
-            request.max_templates,
+            min(request.deepest, MAX_DEPTH),
+            min(request.max_templates, MAX_TEMPLATES),
             int(request.objective == "cost"),
             self._most_s(),
             math.inf if request.max_price is None else request.max_price,
         )
         kernel = KernelSearch(pricing, wishes, request.seed)
         first = findings.evaluations
-        left = max(0, request.budget_evaluations - first)
+        left = max(0, request.most_evaluations - first)
 
         def walk(name: str, share: float, until: float, templates: int, hot: float) -> None:
             begun_s = time.perf_counter()
             end_s = begun_s + share * self._left_s()
             kernel.walk(
-                lambda: end_s - time.perf_counter(), until * left, templates=templates, hot=hot
+                lambda: end_s - time.perf_counter(), int(until * left), templates=templates, hot=hot
             )
             findings.evaluations = first + kernel.evaluations
-            self._settle(kernel.recipes())
+            self._settle(kernel.recipes(), ALL if is_small else SETTLED)
             self._record(name, begun_s)
 
         kernel.start()
@@ -171,15 +187,27 @@ class _Search:
         findings.evaluations = first + kernel.evaluations
         self._settle(kernel.recipes(), 1)
         self._record("uniform", started_s)
-        walk("anneal one template", 0.25, 0.25, 1, HOT)
-        walk("anneal", 0.4, 0.6, request.max_templates, HOT)
-        walk("local search", 0.95, 1.0, request.max_templates, COOL)
+        walk("anneal one template", 0.25 * whole, 0.25 * whole, 1, HOT)
+        walk("anneal", 0.4 * whole, 0.6 * whole, request.max_templates, HOT)
+        walk("local search", whole, whole, request.max_templates, COOL)
+
+    def _rearrange(self) -> None:
+        """On a few GPUs: better placements of the best plans."""
+        if self._composition.gpus > MEDIUM_GPUS or self._request.current is not None:
+            return
+        started_s = time.perf_counter()
+        late = self._until(1.0)
+        ranked = sorted(self._findings.found, key=self._findings.rank)
+        for candidate in ranked[:REARRANGED]:
+            if candidate.recipe is not None and not late():
+                self._findings.offer(rearranged(candidate, self._judge, self._findings, late))
+        self._record("rearrange", started_s)
 
     def _most_s(self) -> float:
         least = self._request.min_throughput
         return math.inf if not least else self._request.workload.global_batch / least
 
-    def _settle(self, recipes: Iterator[tuple[float, object]], most: int = SETTLED) -> None:
+    def _settle(self, recipes: Iterator[tuple[float, Recipe]], most: int = SETTLED) -> None:
         """Place and price the kernel's best plans."""
         for _, recipe in list(recipes)[:most]:
             if recipe in self._settled or (self._findings.best and self._left_s() <= 0):
@@ -206,7 +234,8 @@ class _Search:
                 if kept is not None and findings.rank(kept) <= (holders, limit):
                     near.append(kept)
         model = self._request.workload.model
-        return min(near, key=lambda c: (bytes_to_move(model, before, c.plan), findings.objective(c)))
+        bytes_of = {id(c): bytes_to_move(model, before, c.plan) for c in near}
+        return min(near, key=lambda c: (bytes_of[id(c)], findings.objective(c)))
 
     def _answer(self, chosen: Candidate) -> PlanAnswer:
         request, plan = self._request, chosen.plan

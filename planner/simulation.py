@@ -88,7 +88,7 @@ def simulated_seconds(priced: Price) -> float:
 
 
 def _replica_seconds(replica: ReplicaPrice) -> float:
-    """The end of one replica; long ones by the kernel, which is not worth loading for short ones."""
+    """The end of one replica; the kernel, not worth loading for short ones, plays long ones."""
     stages = replica.stages
     if replica.micro_batches * len(stages) <= SHORT:
         return max(entry.end_s for entry in simulate_replica(replica))

@@ -176,9 +176,7 @@ class SmallSearch:
             step = neighbour(start, self._choices, self._pool, self._request.deepest, random)
             for _ in range(random.randrange(3)):
                 if step:
-                    step = neighbour(
-                        step, self._choices, self._pool, self._request.deepest, random
-                    )
+                    step = neighbour(step, self._choices, self._pool, self._request.deepest, random)
             before = self._findings.evaluations
             found = self._try(step)
             stale = 0 if self._findings.evaluations > before else stale + 1

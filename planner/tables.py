@@ -8,10 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, fields
 
-from planner.cost import Price, ReplicaPrice
+from planner.cost import Price
 from planner.memory import StageMemory
-from planner.plan import Plan, Stage
+from planner.plan import FilledTemplate, Plan, Stage
+from planner.plan_diff import PlanDiff
+from planner.prices import money_per_sample, plan_price
 from planner.profile import Profile
+from planner.request import BoundAnswer, PlanAnswer, PlanRequest
+
+FEW = 4  # places, or shares of the batch, that a table lists one by one
 
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -25,8 +30,11 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def plan_table(plan: Plan, price: Price) -> str:
-    """One row per stage of each template, with the nodes of all its replicas."""
+    """One row per stage of each template; tiling and recomputation only where there is some."""
     unit, scale = _unit(price)
+    stages = [stage for template in plan.templates for stage in template.stages]
+    tiled = any(stage.is_tiled for stage in stages)
+    again = any(stage.recompute != "none" for stage in stages)
     rows = []
     for t, template in enumerate(plan.templates):
         priced = next(replica for replica in price.replicas if replica.template == t)
@@ -43,20 +51,96 @@ def plan_table(plan: Plan, price: Price) -> str:
                     f"{template.micro_batch} x {_counts(template.micro_batches)}" if s == 0 else "",
                     stage.gpu_type,
                     f"{stage.tp}",
+                    *([f"{stage.ep} x {stage.expert_tp}"] if tiled else []),
                     f"{stage.layers}",
+                    *([stage.recompute] if again else []),
                     f"{priced.stages[s].time_s * 1e3:.1f}",
                     f"{priced.stages[s].peak_memory_bytes / scale:.2f}",
-                    " ".join(where),
+                    _first(where),
                 )
             )
-    head = ("template", "n", "b x M", "GPU type", "TP", "layers", "stage ms", f"peak {unit}", "on")
+    head = (
+        *("template", "n", "b x M", "GPU type", "TP"),
+        *(["EP x ETP"] if tiled else []),
+        "layers",
+        *(["recompute"] if again else []),
+        *("stage ms", f"peak {unit}", "on"),
+    )
     return aligned(head, rows)
+
+
+def answer_sentences(answer: PlanAnswer, request: PlanRequest, profile: Profile) -> str:
+    """What an answer says besides its plan, a sentence a line."""
+    lines = [
+        f"{answer.throughput_samples_s:.1f} samples/s, iteration "
+        f"{answer.price.iteration_s * 1e3:.0f} ms (simulated {answer.simulation_s * 1e3:.0f} ms), "
+        f"{answer.plan.gpus} of {request.composition.gpus} GPUs, every piece on at least "
+        f"{answer.holders_min} node(s), profile {profile.origin}, links {profile.link_origin}"
+    ]
+    per_hour = plan_price(answer.plan, request.composition)
+    per_sample = money_per_sample(answer.plan, answer.price, request.composition)
+    if per_hour is not None and per_sample is not None:
+        lines.append(
+            f"its {len(answer.plan.nodes)} nodes cost {per_hour:.2f} an hour, a million samples "
+            f"{per_sample * 1e6:.2f}"
+        )
+    if answer.bytes_to_move is not None:
+        lines.append(f"{answer.bytes_to_move:,} bytes move from the current plan")
+    if answer.bound is not None:
+        lines.append(_bound(answer.bound))
+    lines += [
+        f"one more node of {gain.gpus} {gain.gpu_type} adds {gain.gain_samples_s:.1f} samples/s"
+        for gain in answer.marginal
+    ]
+    way = ", ".join(
+        f"{stage.method} {stage.throughput_samples_s:.1f} ({stage.evaluations} plans)"
+        for stage in answer.stages_of_search
+    )
+    lines.append(f"found in {answer.planning_s * 1e3:.0f} ms: {way}")
+    return "\n".join([*lines, *(f"note: {note}" for note in answer.notes)])
+
+
+def _bound(bound: BoundAnswer) -> str:
+    assumed = ", ".join(bound.bound_assumes)
+    if bound.bound_samples_s is None or bound.gap_percent is None:
+        return f"no bound: {assumed}"
+    return (
+        f"no plan exceeds {bound.bound_samples_s:.1f} samples/s; this one is "
+        f"{bound.gap_percent:.1f} % below (assuming {assumed})"
+    )
+
+
+def diff_table(diff: PlanDiff) -> str:
+    """What changes between two plans, template by template, then the bytes by node pair."""
+    rows = [
+        (row.fate, _template(row.before), "->" if row.fate == "changed" else "", _template(after))
+        for row in diff.templates
+        for after in [None if row.fate == "kept" else row.after]
+    ]
+    text = [f"from {diff.before} to {diff.after}"]
+    if diff.throughputs is not None:
+        one, other = diff.throughputs
+        text[0] += f": {one:.1f} -> {other:.1f} samples/s ({other / one - 1:+.1%})"
+    text += ["", aligned(("", "from", "", "to"), rows), ""]
+    if not diff.moves:
+        return "\n".join([*text, "no byte moves"])
+    pairs = sorted(diff.moves.items(), key=lambda move: (-move[1], move[0]))
+    table = aligned(("from node", "to node", "MB"), [(*p, f"{n / 1e6:,.1f}") for p, n in pairs])
+    return "\n".join([*text, table, f"{diff.bytes_to_move:,} bytes move in all"])
+
+
+def _template(template: FilledTemplate | None) -> str:
+    if template is None:
+        return ""
+    stages = " > ".join(_stage(stage) for stage in template.stages)
+    share = f"{template.micro_batch} x {_counts(template.micro_batches)}"
+    return f"{template.replicas} x [{stages}] {share}"
 
 
 def price_table(plan: Plan, price: Price) -> str:
     """What each stage does for one micro-batch; replicas that cost the same share their rows."""
     rows = []
-    for replica, alike in _distinct(price):
+    for replica, alike in price.distinct:
         template = plan.templates[replica.template]
         for s, (stage, priced) in enumerate(zip(template.stages, replica.stages, strict=True)):
             work = priced.work
@@ -81,7 +165,7 @@ def memory_table(plan: Plan, price: Price, profile: Profile) -> str:
     """What one GPU of each stage holds, by kind."""
     unit, scale = _unit(price)
     rows = []
-    for replica, _ in _distinct(price):
+    for replica, _ in price.distinct:
         template = plan.templates[replica.template]
         for s, (stage, priced) in enumerate(zip(template.stages, replica.stages, strict=True)):
             usable = profile.gpu_type(stage.gpu_type).usable_bytes
@@ -113,15 +197,6 @@ def _unit(price: Price) -> tuple[str, float]:
     return ("GB", 1e9) if price.peak_memory_bytes >= 1e9 else ("MB", 1e6)
 
 
-def _distinct(price: Price) -> list[tuple[ReplicaPrice, int]]:
-    """The first of each kind of replica, with how many are like it."""
-    kinds: dict[tuple[object, ...], list[ReplicaPrice]] = {}
-    for replica in price.replicas:
-        key = (replica.template, replica.micro_batches, replica.stages)
-        kinds.setdefault(key, []).append(replica)
-    return [(alike[0], len(alike)) for alike in kinds.values()]
-
-
 def _stage(stage: Stage) -> str:
     tiling = f" ep{stage.ep} etp{stage.expert_tp}" if stage.is_tiled else ""
     again = "" if stage.recompute == "none" else f" {stage.recompute} recomputation"
@@ -133,4 +208,14 @@ def _ms(seconds: float) -> str:
 
 
 def _counts(values: tuple[int, ...]) -> str:
-    return str(values[0]) if len(set(values)) == 1 else ",".join(map(str, values))
+    """One number if all are equal, else all of a few, or from the least to the most."""
+    if len(set(values)) == 1:
+        return str(values[0])
+    return ",".join(map(str, values)) if len(values) <= FEW else f"{min(values)}-{max(values)}"
+
+
+def _first(places: list[str]) -> str:
+    """All of a few places, else the first of them and how many more there are."""
+    if len(places) <= FEW:
+        return " ".join(places)
+    return f"{' '.join(places[: FEW - 1])} and {len(places) - FEW + 1} more"

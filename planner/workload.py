@@ -17,7 +17,7 @@ from planner.models import MODELS, find_model
 __all__ = ["MODELS", "ModelShape", "Precision", "Recompute", "Workload", "find_model"]
 
 Precision = Literal["fp32", "fp16", "bf16"]
-Recompute = Literal["none", "selective", "full"]
+Recompute = Literal["none", "selective", "full", "auto"]
 RECOMPUTATIONS: tuple[Recompute, ...] = get_args(Recompute)
 
 
@@ -31,7 +31,8 @@ class Workload:
         sequence_length: tokens a sample.
         precision: of weights and activations; gradients of bf16 are fp32.
         zero: ZeRO stage inside a template's replica group.
-        recompute: what stages compute again in their backward pass; a plan says it by stage.
+        recompute: what stages compute again in their backward pass; auto: the planner chooses it
+            for each stage.  A plan always says it by stage, and prices read it from there.
         sequence_parallel: Megatron's: what TP leaves whole is cut along the sequence.
     """
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.kernel.column_pricing import Zones, zone_seconds
-from planner.kernel.local_search import Elites
+from planner.kernel.elites import Elites
 from planner.kernel.tables import Tables
 
 SYNC_SHARES = (0.02, 0.04, 0.08, 0.14, 0.22, 0.35)  # of an iteration that gradients may take

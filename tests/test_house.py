@@ -26,6 +26,7 @@ TEXTS = sorted(
     for path in [*ROOT.iterdir(), *(p for name in FOLDERS for p in (ROOT / name).rglob("*"))]
     if path.is_file()
     and path.name != ".git"
+    and "__pycache__" not in path.parts
     and path.suffix not in {".pyc", ".png", ".safetensors"}
 )
 

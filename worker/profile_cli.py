@@ -84,8 +84,8 @@ def _layers(
     folder, name, gpu_type, device, repeats = where
     model = find_model(name)
     check_model(model)
-    length, usual = settings_of(model)
-    length, chosen = seq_len or length, precision or usual
+    usual = settings_of(model)
+    length, chosen = seq_len or usual.sequence_length, precision or usual.precision
     _check_tp(model.allows_tp, model.name, degrees, device)
     if device == "cpu":
         torch.set_num_threads(1)

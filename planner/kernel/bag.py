@@ -1,6 +1,6 @@
 """A plan before its placement: templates with replica counts, and the fillings of each.
 
-Invariant: the first `count[0]` slots hold; the fillings of a slot belong to its stages.
+Invariant: the first `number[0]` slots hold; the fillings of a slot belong to its stages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Bag(NamedTuple):
     """Templates of a plan.
 
     Attributes:
-        count: [1] number of templates.
+        number: [1] of templates.
         depth: [K] stages.
         options: [K, D] option of each stage.
         replicas: [K] n.
@@ -29,7 +29,7 @@ class Bag(NamedTuple):
         fillings: number, size, tau, sum, most and blocks of the fillings of each slot, [K, ...].
     """
 
-    count: Ints
+    number: Ints
     depth: Ints
     options: Ints
     replicas: Ints
@@ -93,8 +93,8 @@ def copy_slot(source: Bag, k: int, target: Bag, j: int) -> None:
 @jit
 def copy_bag(source: Bag, target: Bag) -> None:
     """Make the target equal to the source."""
-    target.count[0] = source.count[0]
-    for k in range(source.count[0]):
+    target.number[0] = source.number[0]
+    for k in range(source.number[0]):
         copy_slot(source, k, target, k)
 
 
@@ -102,7 +102,7 @@ def copy_bag(source: Bag, target: Bag) -> None:
 def pipelines_of(bag: Bag) -> int:
     """Replicas of all templates."""
     total = 0
-    for k in range(bag.count[0]):
+    for k in range(bag.number[0]):
         total += bag.replicas[k]
     return total
 
@@ -117,14 +117,11 @@ def most_replicas(t: Tables, bag: Bag, k: int) -> int:
     taken = 0
     need = 0
     for option in range(len(t.option_tp) - 1, -1, -1):
-        if (
-            option == len(t.option_tp) - 1
-            or t.option_type[option] != t.option_type[option + 1]
-        ):
+        if option == len(t.option_tp) - 1 or t.option_type[option] != t.option_type[option + 1]:
             taken = 0
             need = 0
         tp = t.option_tp[option]
-        for j in range(bag.count[0]):
+        for j in range(bag.number[0]):
             for s in range(bag.depth[j]):
                 if bag.options[j, s] == option:
                     if j == k:

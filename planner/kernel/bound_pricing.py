@@ -33,12 +33,12 @@ TINY = 1e-9
 
 
 class Relaxed(NamedTuple):
-    """Relaxed columns; the first `count[0]` rows hold.
+    """Relaxed columns; the first `number[0]` rows hold.
 
     A column trains `fixed + (T - sum_s) * rate` samples in T seconds.
 
     Attributes:
-        count: [1].
+        number: [1] of them.
         gain: [C] what it was worth beyond its price, a share, when it was found.
         fixed: [C] samples.
         rate: [C] samples per second; 0 where the time does not count.
@@ -47,7 +47,7 @@ class Relaxed(NamedTuple):
         uses: [C, O] GPUs by room row, larger TP groups of a type included.
     """
 
-    count: Ints
+    number: Ints
     gain: Floats
     fixed: Floats
     rate: Floats
@@ -123,7 +123,7 @@ def worst_columns(
         prices are a proof.
     """
     worst = -math.inf
-    columns.count[0] = 0
+    columns.number[0] = 0
     options = np.zeros(MAX_DEPTH, np.int64)
     blocks = np.zeros(MAX_DEPTH, np.int64)
     most_blocks = np.zeros((len(t.option_tp), t.layers + 1), np.int64)
@@ -166,10 +166,10 @@ def worst_columns(
                     continue
                 gain = (worth - replica_price - cost) / worth
                 worst = max(worst, gain)
-                if gain <= TINY or columns.count[0] == len(columns.gain):
+                if gain <= TINY or columns.number[0] == len(columns.gain):
                     continue
-                row = columns.count[0]
-                columns.count[0] = row + 1
+                row = columns.number[0]
+                columns.number[0] = row + 1
                 at = np.argmin(chains.cost)
                 read_chain(t, chains, at, options, blocks)
                 columns.gain[row] = gain

@@ -14,9 +14,11 @@ import numpy as np
 
 from planner.kernel.bag import Bag, copy_slot, most_replicas, pipelines_of
 from planner.kernel.column_pricing import Columns, Zones, zone_seconds
+from planner.kernel.elites import Elites, remember
 from planner.kernel.filling import Bench, Fillings, fill_template, variant_of
 from planner.kernel.jit import jit
-from planner.kernel.local_search import Elites, Wishes, objective, refill, remember
+from planner.kernel.local_search import objective, refill
+from planner.kernel.moves import Wishes
 from planner.kernel.stage import fixed_seconds
 from planner.kernel.tables import MAX_DEPTH, MAX_FILLINGS, Floats, Ints, Tables
 
@@ -24,10 +26,10 @@ PER_SIZE = 2  # splits of one micro-batch size
 
 
 class Pool(NamedTuple):
-    """Columns; the first `count[0]` rows hold.
+    """Columns; the first `number[0]` rows hold.
 
     Attributes:
-        count: [1].
+        number: [1] of them.
         depth: [N].
         options: [N, D].
         together: [N] replicas come in multiples of this.
@@ -39,7 +41,7 @@ class Pool(NamedTuple):
         blocks: [N, F, D].
     """
 
-    count: Ints
+    number: Ints
     depth: Ints
     options: Ints
     together: Ints
@@ -71,7 +73,7 @@ def new_pool(most: int) -> Pool:
 @jit
 def row_of(pool: Pool, depth: int, options: Ints, together: int) -> int:
     """Where the pool has that column; -1 if nowhere."""
-    for c in range(pool.count[0]):
+    for c in range(pool.number[0]):
         if pool.depth[c] != depth or pool.together[c] != together:
             continue
         equal = True
@@ -109,7 +111,7 @@ def fill_as(
     """Append the fillings with these blocks: one of each micro-batch size that memory allows."""
     for size in range(len(t.sizes)):
         most = t.batch // t.sizes[size]
-        row = out.count[0]
+        row = out.number[0]
         if most < 1 or row == len(out.size):
             continue
         fixed_seconds(t, options, depth, size, bench.fixed_s)
@@ -146,14 +148,14 @@ def fill_as(
             out.most[row] = most
             for s in range(depth):
                 out.blocks[row, s] = blocks[s]
-            out.count[0] = row + 1
+            out.number[0] = row + 1
 
 
 @jit
 def add_fillings(pool: Pool, c: int, fillings: Fillings) -> bool:
     """Give a column those fillings that it has not; whether there was one."""
     added = False
-    for f in range(fillings.count[0]):
+    for f in range(fillings.number[0]):
         row = pool.fillings[c]
         if row == pool.size.shape[1]:
             break
@@ -194,17 +196,17 @@ def add_column(
 ) -> bool:
     """Put a template into the pool, these blocks among its fillings; whether that is new."""
     c = row_of(pool, depth, options, together)
-    fillings.count[0] = 0
+    fillings.number[0] = 0
     if c < 0:
-        c = pool.count[0]
+        c = pool.number[0]
         if c == len(pool.depth):
             return False
         fill_template(
             t, options, depth, together, max(pipelines, together), PER_SIZE, bench, fillings
         )
-        if fillings.count[0] == 0:
+        if fillings.number[0] == 0:
             return False
-        pool.count[0] = c + 1
+        pool.number[0] = c + 1
         pool.depth[c] = depth
         pool.together[c] = together
         pool.fillings[c] = 0
@@ -226,7 +228,7 @@ def price_alone(
     elites: Elites,
 ) -> int:
     """Price a template as the only one, as often as it fits and a power of two times."""
-    bag.count[0] = 1
+    bag.number[0] = 1
     bag.depth[0] = depth
     for s in range(depth):
         bag.options[0, s] = options[s]
@@ -259,17 +261,17 @@ def add_columns(
     """Put the best columns into the pool and price each alone; returns how many plans it priced."""
     priced = 0
     added = 0
-    order = np.argsort(-columns.gain[: columns.count[0]])
+    order = np.argsort(-columns.gain[: columns.number[0]])
     for row in order:
         if added == most:
             break
         depth, together = columns.depth[row], columns.together[row]
         options = columns.options[row]
-        before = pool.count[0]
+        before = pool.number[0]
         blocks = columns.blocks[row]
         if add_column(t, pool, depth, options, blocks, together, pipelines, bench, fillings):
             added += 1
-            if pool.count[0] > before:
+            if pool.number[0] > before:
                 priced += price_alone(t, wishes, bag, options, depth, together, bench, elites)
     return priced
 
@@ -282,7 +284,7 @@ def worth_of(
 
     Fillings that do not keep to the zones stay out.
     """
-    for c in range(pool.count[0]):
+    for c in range(pool.number[0]):
         real[c] = 0.0
         whole[c] = 0.0
         for f in range(pool.fillings[c]):
@@ -302,7 +304,7 @@ def worth_of(
 def uses_of(t: Tables, pool: Pool, out: Floats) -> None:
     """GPUs of a bundle of each column by room row: [O, N], larger TP groups of a type included."""
     out[:] = 0.0
-    for c in range(pool.count[0]):
+    for c in range(pool.number[0]):
         for s in range(pool.depth[c]):
             used = pool.options[c, s]
             for row in range(used + 1):
@@ -341,7 +343,7 @@ def price_counts(
         Plans priced.
     """
     count = min(len(chosen), wishes.max_templates)
-    bag.count[0] = count
+    bag.number[0] = count
     for k in range(count):
         c = chosen[k]
         bag.depth[k] = pool.depth[c]
@@ -351,7 +353,7 @@ def price_counts(
     priced = price_pooled(t, wishes, pool, chosen, zones, bag, elites)
     priced += price_refilled(t, wishes, bag, bench, elites)
     for first in range(count):  # what is left goes to one template after the other
-        trial.count[0] = count
+        trial.number[0] = count
         for k in range(count):
             copy_slot(bag, k, trial, k)
         grown = False
@@ -372,7 +374,7 @@ def price_counts(
 @jit
 def price_refilled(t: Tables, wishes: Wishes, bag: Bag, bench: Bench, elites: Elites) -> int:
     """Fill all slots, price the plan and remember it; returns 1."""
-    for k in range(bag.count[0]):
+    for k in range(bag.number[0]):
         if most_replicas(t, bag, k) < bag.replicas[k] or not refill(t, bag, k, bench):
             return 1
     value = objective(t, wishes, bag)
@@ -392,7 +394,7 @@ def price_pooled(
     elites: Elites,
 ) -> int:
     """Price the plan with the fillings of the pool that keep to the zones; returns 1."""
-    for k in range(bag.count[0]):
+    for k in range(bag.number[0]):
         c = chosen[k]
         kept = 0
         for f in range(pool.fillings[c]):

@@ -76,10 +76,10 @@ class Chains(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Templates that are worth more than they cost; the first `count[0]` rows hold.
+    """Templates that are worth more than they cost; the first `number[0]` rows hold.
 
     Attributes:
-        count: [1].
+        number: [1] of them.
         gain: [C] samples beyond the price of the GPUs, of one replica.
         size: [C] index of the micro-batch size.
         together: [C] replicas come in multiples of this, so that experts can be tiled.
@@ -88,7 +88,7 @@ class Columns(NamedTuple):
         blocks: [C, D].
     """
 
-    count: Ints
+    number: Ints
     gain: Floats
     size: Ints
     together: Ints
@@ -355,9 +355,9 @@ def read_chain(t: Tables, chains: Chains, position: int, options: Ints, blocks: 
 @jit
 def keep_column(columns: Columns, gain: float) -> int:
     """The row for a new column with that gain; -1 if others are better."""
-    count = columns.count[0]
+    count = columns.number[0]
     if count < len(columns.gain):
-        columns.count[0] = count + 1
+        columns.number[0] = count + 1
         return count
     worst = 0
     for row in range(count):

@@ -21,10 +21,10 @@ PER_SIZE = 8  # splits of one micro-batch size
 
 
 class Fillings(NamedTuple):
-    """The fillings of one template; the first `count[0]` rows hold.
+    """The fillings of one template; the first `number[0]` rows hold.
 
     Attributes:
-        count: [1] their number.
+        number: [1] of them.
         size: [F] index of the micro-batch size.
         tau_s: [F] bottleneck.
         sum_s: [F] sum over stages.
@@ -32,7 +32,7 @@ class Fillings(NamedTuple):
         blocks: [F, D] blocks of each stage.
     """
 
-    count: Ints
+    number: Ints
     size: Ints
     tau_s: Floats
     sum_s: Floats
@@ -145,9 +145,7 @@ def variant_of(
         if dense:
             seconds += dense * t.block_s[option, size, variant, 0]
         if seconds < best_s and can_tile(t, option, variant, replicas):
-            cap = block_cap(
-                t, option, size, variant, in_flight, is_first, is_last, replicas, dense
-            )
+            cap = block_cap(t, option, size, variant, in_flight, is_first, is_last, replicas, dense)
             if cap >= others:
                 best, best_s = variant, seconds
     return best
@@ -167,7 +165,7 @@ def fill_size(
     out: Fillings,
 ) -> None:
     """Append the fillings with one micro-batch size, for at most `most` micro-batches."""
-    start = out.count[0]
+    start = out.number[0]
     stop = min(start + per_size, len(out.size))
     if start == stop:
         return
@@ -188,7 +186,9 @@ def fill_size(
             cap = 0
             if bench.block_s[s] < math.inf:
                 # looked up here: passing the tables to a function costs more than what it does
-                cap = -2 if t.zero else t.caps[option, size, 0, in_flight, 2 * is_first + is_last, 0]
+                cap = (
+                    -2 if t.zero else t.caps[option, size, 0, in_flight, 2 * is_first + is_last, 0]
+                )
                 if cap == -2:
                     cap = block_cap(t, option, size, 0, in_flight, is_first, is_last, replicas, 0)
             if cap < 1:
@@ -241,7 +241,7 @@ def fill_size(
     for f in range(start, start + count):
         out.size[f] = size
         out.most[f] = most
-    out.count[0] = start + count
+    out.number[0] = start + count
 
 
 @jit
@@ -257,10 +257,10 @@ def fill_template(
 ) -> None:
     """All fillings of a template with that many replicas in a plan with `pipelines` in all.
 
-    Micro-batches are at least half of an even share; where an even share is below the depth, so that
-    fewer activations live at once, fillings for few micro-batches come on top.
+    Micro-batches are at least half of an even share; where an even share is below the depth, so
+    that fewer activations live at once, fillings for few micro-batches come on top.
     """
-    out.count[0] = 0
+    out.number[0] = 0
     if depth > t.layers:
         return
     for size in range(len(t.sizes)):
@@ -270,8 +270,6 @@ def fill_template(
         even = t.batch / (t.sizes[size] * pipelines)
         least = max(1, int(even / 2))
         if even < depth:
-            few = max(1, min(int(math.ceil(1.25 * even)), depth - 1))
-            fill_size(
-                t, options, depth, replicas, size, few, least, per_size, bench, out
-            )
+            few = max(1, min(math.ceil(1.25 * even), depth - 1))
+            fill_size(t, options, depth, replicas, size, few, least, per_size, bench, out)
         fill_size(t, options, depth, replicas, size, most, least, per_size, bench, out)

@@ -2,12 +2,13 @@
 
 numba keeps compiled functions by their own file's time stamp and does not notice a change in a
 function that they call, so the folder of the cache is named by a digest of the whole package.
-Where that folder cannot be written (an image with a read-only file system) its content, filled when
-the image was built, is copied to a temporary folder, because numba insists on one that it can write.
+Where that folder cannot be written (an image with a read-only file system) its content, filled
+when the image was built, is copied to a temporary folder: numba insists on one that it can write.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -30,10 +31,8 @@ def cache_folder() -> Path:
         digest.update(path.read_bytes())
     name = f"numba-{numba.__version__}-{digest.hexdigest()}"
     folder = _PACKAGE / "__pycache__" / name
-    try:
+    with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        pass
     if os.access(folder, os.W_OK):
         return folder
     copy = Path(tempfile.gettempdir()) / f"heddle-kernel-{os.getuid()}-{name}"

@@ -1,8 +1,8 @@
 """Splits of identical blocks over stages whose seconds are linear in their number of blocks.
 
-A split is worth keeping if none other is better in both bottleneck tau and sum: (M - 1) tau + sum is
-what a replica takes, and M is known only later.  For a given tau the cheapest split gives blocks to
-the fastest stages first, which is exact for a linear cost with a cap on each stage.
+A split is worth keeping if none other is better in both bottleneck tau and sum: (M - 1) tau + sum
+is what a replica takes, and M is known only later.  For a given tau the cheapest split gives blocks
+to the fastest stages first, which is exact for a linear cost with a cap on each stage.
 Invariant: equal to an enumeration of all splits (`tests/oracle`).
 Source: Heddle, section 5.3 (fill).
 """

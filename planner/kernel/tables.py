@@ -1,9 +1,9 @@
 """What the kernel prices with: a profile as arrays, for one workload on one composition.
 
 Axes: O options (GPU type, TP), Z micro-batch sizes, V variants of a stage (recomputation and expert
-tiling), K = 2 kinds of blocks (the first `dense` blocks of the model, then all others), T GPU types,
-E = 2 ends (embedding, head), L blocks.
-Invariant: seconds are those of the fastest node of a type; infinite where the profile has no entry.
+tiling), K = 2 kinds of blocks (the first `dense` blocks of the model, then all others), T node
+classes (GPU type, GPUs of a node, speed, price), E = 2 ends (embedding, head), L blocks.
+Invariant: seconds are infinite where the profile has no entry.
 """
 
 from __future__ import annotations

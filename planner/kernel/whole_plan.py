@@ -25,7 +25,7 @@ def choose(sizes: Ints, bag: Bag, limit_s: float, largest: int) -> int:
     0 if a replica trains none; fillings with more than `largest` samples in a micro-batch stay out.
     """
     total = 0
-    for k in range(bag.count[0]):
+    for k in range(bag.number[0]):
         best = 0
         for f in range(bag.filling_count[k, 0]):
             b = sizes[bag.size[k, f]]
@@ -52,7 +52,7 @@ def continuous_seconds(sizes: Ints, bag: Bag, batch: int, low_s: float, largest:
     for _ in range(ROUNDS):
         samples = 0.0
         rate = 0.0
-        for k in range(bag.count[0]):
+        for k in range(bag.number[0]):
             best = 0.0
             best_rate = 0.0
             for f in range(bag.filling_count[k, 0]):
@@ -85,13 +85,13 @@ def shares_exactly(sizes: Ints, bag: Bag, batch: int, limit_s: float) -> bool:
     Greedy from the largest micro-batch: exact where sizes divide each other, as powers of two do.
     """
     left = batch
-    for k in range(bag.count[0]):
+    for k in range(bag.number[0]):
         left -= bag.replicas[k] * sizes[bag.size[k, bag.chosen[k]]]
     if left < 0:
         return False
     for size in range(len(sizes) - 1, -1, -1):
         more = 0
-        for k in range(bag.count[0]):
+        for k in range(bag.number[0]):
             f = bag.chosen[k]
             if bag.size[k, f] == size:
                 fit = int((limit_s - bag.sum_s[k, f]) / bag.tau_s[k, f] + 1e-9)
@@ -104,7 +104,7 @@ def shares_exactly(sizes: Ints, bag: Bag, batch: int, limit_s: float) -> bool:
 def last_end(bag: Bag, limit_s: float) -> float:
     """When the last micro-batch ends that still ends within the time."""
     end_s = 0.0
-    for k in range(bag.count[0]):
+    for k in range(bag.number[0]):
         f = bag.chosen[k]
         more = int((limit_s - bag.sum_s[k, f]) / bag.tau_s[k, f] + 1e-9)
         more = min(bag.most[k, f] - 1, more)
@@ -117,7 +117,7 @@ def seconds_with(sizes: Ints, bag: Bag, batch: int, largest: int) -> float:
     """The least time in which the replicas train the batch; infinite if they cannot."""
     low_s = 0.0
     widest_s = 0.0
-    for k in range(bag.count[0]):
+    for k in range(bag.number[0]):
         first_s = math.inf
         for f in range(bag.filling_count[k, 0]):
             if sizes[bag.size[k, f]] <= largest:
@@ -163,9 +163,7 @@ def pipeline_seconds(t: Tables, bag: Bag) -> float:
 
 
 @jit
-def expert_sync_seconds(
-    t: Tables, bag: Bag, k: int, s: int, start: int, pipelines: int
-) -> float:
+def expert_sync_seconds(t: Tables, bag: Bag, k: int, s: int, start: int, pipelines: int) -> float:
     """Gradient sum of the routed experts of a stage: over the copies that its tiling leaves."""
     f = bag.chosen[k]
     depth = bag.depth[k]
@@ -200,7 +198,7 @@ def sync_seconds(t: Tables, bag: Bag) -> float:
         return 0.0
     ring = 2.0 * (pipelines - 1) / pipelines
     worst_s = 0.0
-    for k in range(bag.count[0]):
+    for k in range(bag.number[0]):
         start = 0
         for s in range(bag.depth[k]):
             stop = start + bag.blocks[k, bag.chosen[k], s]
@@ -215,7 +213,7 @@ def sync_seconds(t: Tables, bag: Bag) -> float:
                 per_byte = 0.0
                 latency = 0.0
                 finest = tp
-                for j in range(bag.count[0]):
+                for j in range(bag.number[0]):
                     cut = 0
                     for r in range(bag.depth[j]):
                         cut += bag.blocks[j, bag.chosen[j], r]
@@ -247,7 +245,7 @@ def sync_seconds(t: Tables, bag: Bag) -> float:
 def optimizer_seconds(t: Tables, bag: Bag) -> float:
     """The longest optimizer step of any rank; experts count as TP cuts them."""
     longest_s = 0.0
-    for k in range(bag.count[0]):
+    for k in range(bag.number[0]):
         start = 0
         for s in range(bag.depth[k]):
             option = bag.options[k, s]
@@ -282,7 +280,7 @@ def price_per_hour(t: Tables, bag: Bag) -> float:
     total = 0.0
     for kind in range(len(t.node_gpus)):
         used = 0
-        for k in range(bag.count[0]):
+        for k in range(bag.number[0]):
             for s in range(bag.depth[k]):
                 if t.option_type[bag.options[k, s]] == kind:
                     used += bag.replicas[k] * t.option_tp[bag.options[k, s]]

@@ -39,7 +39,9 @@ def outcomes() -> tuple[Outcome, ...]:
 def outcome(instance: Instance) -> Outcome:
     best = committed()[instance.name]
     try:
-        answer = search(replace(instance.request, budget_s=SECONDS), instance.profile)
+        answer = search(
+            replace(instance.request, budget_s=SECONDS, budget_evaluations=None), instance.profile
+        )
     except Infeasible:
         return Outcome(instance, 0.0 if best["iteration_s"] is None else math.inf)
     if best["iteration_s"] is None:

@@ -10,8 +10,10 @@ from planner.columns import ColumnSearch
 from planner.composition import Composition
 from planner.generator import find_profile
 from planner.kernel.bag import new_bag
+from planner.kernel.elites import load_elite, new_elites
 from planner.kernel.filling import new_bench
-from planner.kernel.local_search import Wishes, load_elite, new_elites, objective, start_uniform
+from planner.kernel.local_search import objective, start_uniform
+from planner.kernel.moves import Wishes
 from planner.kernel.whole_plan import price_per_hour
 from planner.pricing_tables import pricing_of
 from planner.workload import Workload, find_model
@@ -63,14 +65,14 @@ def test_a_deadline_that_is_over_ends_it_at_once():
 def test_limits_on_depth_and_templates_hold():
     wishes = WISHES._replace(deepest=6, max_templates=2)
     _, elites, _, _ = run(MIXED, wishes)
-    count = elites.count[0]
+    count = elites.number[0]
     assert elites.templates[:count].max() <= 2
     assert elites.depth[:count].max() <= 6
 
 
 def test_so_many_pipelines_there_are_at_least():
     _, elites, _, _ = run("a100-40=2x4,h100=1x4", min_replicas=2)
-    for row in range(elites.count[0]):
+    for row in range(elites.number[0]):
         assert elites.replicas[row, : elites.templates[row]].sum() >= 2
 
 
@@ -79,7 +81,7 @@ def test_a_plan_with_its_own_fillings_alone_is_no_slower_than_its_value():
     t, bag = pricing.tables, new_bag()
     for row in np.argsort(elites.value)[:3].tolist():
         load_elite(elites, row, bag)
-        for k in range(bag.count[0]):
+        for k in range(bag.number[0]):
             bag.filling_count[k, 0] = 1
             bag.size[k, 0], bag.most[k, 0] = elites.size[row, k], elites.most[row, k]
             bag.tau_s[k, 0], bag.sum_s[k, 0] = elites.tau_s[row, k], elites.sum_s[row, k]
@@ -103,7 +105,7 @@ def test_where_money_counts_no_plan_breaks_its_limit():
     elites = new_elites()
     start_uniform(t, cheap, bag, new_bench(t.layers, t.dense), elites)
     ColumnSearch(pricing, cheap, 1).run(elites, lambda: False, 1)
-    for row in range(elites.count[0]):
+    for row in range(elites.number[0]):
         load_elite(elites, row, bag)
         assert price_per_hour(t, bag) <= 20.0
 
@@ -112,4 +114,4 @@ def test_experts_are_spread_where_nothing_else_fits():
     pricing, elites = ask("h100=4x8", model="mixtral-8x7b")
     elites = new_elites()  # as if nothing had been found
     ColumnSearch(pricing, WISHES, 1).run(elites, lambda: False, 0)
-    assert elites.count[0] > 0
+    assert elites.number[0] > 0

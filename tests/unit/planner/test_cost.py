@@ -106,3 +106,43 @@ def test_where_rings_are_known_a_tp_group_sends_over_its_share_of_the_port():
     assert edge_link(plain, left, right, busy=busy) == whole
     assert edge_link(known, left, right, busy=busy) == whole.shared_by(4)
     assert edge_link(known, left, right) == whole
+
+
+def test_an_edge_takes_the_slower_of_the_profiles_network_and_the_nodes_own_card():
+    row = template("1x3 1x3", 2, (4,))
+    plan = Plan((row,), (PlacedStage(0, 0, 0, "a", (0,)), PlacedStage(0, 0, 1, "b", (0,))))
+    plain = _named(nodes("fast-0:1 fast-1:1"), "a", "b")
+    network = demo_profile().between_nodes()
+    rate = network.bandwidth_bytes_per_s
+    message = 2 * 128 * 64 * 4
+
+    def to_next_s(*cards: float | None) -> float:
+        own = zip(plain.nodes, cards, strict=True)
+        composition = Composition(tuple(replace(n, nic_bytes_per_s=card) for n, card in own))
+        return price(plan, workload(8), composition, demo_profile()).replicas[0].stages[0].to_next_s
+
+    assert to_next_s(None, None) == network.seconds(message)
+    assert to_next_s(2 * rate, None) == network.seconds(message)
+    for cards in ((rate / 4, None), (None, rate / 4), (rate / 4, rate / 2)):
+        assert to_next_s(*cards) == pytest.approx(network.latency_s + message / (rate / 4))
+
+
+def test_replicas_on_nodes_with_other_cards_have_other_prices():
+    row = template("1x3 1x3", 2, (2, 2))
+    where = tuple(
+        PlacedStage(0, r, s, name, (0,))
+        for r, s, name in ((0, 0, "a"), (0, 1, "b"), (1, 0, "c"), (1, 1, "d"))
+    )
+    composition = _named(nodes("fast-0:1 fast-1:1 fast-2:1 fast-3:1"), "a", "b", "c", "d")
+    slow = Composition(
+        tuple(replace(n, nic_bytes_per_s=1e6) if n.name == "d" else n for n in composition.nodes)
+    )
+    quick, late = price(Plan((row,), where), workload(8), slow, demo_profile()).replicas
+    assert late.pipeline_s > quick.pipeline_s
+    assert quick == price(Plan((row,), where), workload(8), composition, demo_profile()).replicas[0]
+
+
+def test_equal_replicas_are_one_kind():
+    plan = on_one_node(template("1x3 1x3", 2, (3, 3)), template("2x6", 2, (1,)))
+    priced = price(plan, workload(14), nodes("fast-0:6"), demo_profile())
+    assert [(r.template, number) for r, number in priced.distinct] == [(0, 2), (1, 1)]

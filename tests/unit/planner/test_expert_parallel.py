@@ -72,3 +72,15 @@ def test_a_plan_with_a_tiling_is_priced_with_its_memory_and_its_sync():
 )
 def test_an_impossible_tiling_is_a_fault(tiling, sentence):
     assert any(sentence in fault for fault in faults(plan_of(**tiling), WORKLOAD, NODES))
+
+
+def test_a_nodes_own_network_card_counts_where_it_is_the_slower_one():
+    rate = PROFILE.between_nodes("h100").bandwidth_bytes_per_s
+
+    def over(card: float | None, ep: int, etp: int) -> float:
+        devices = tuple(Device(f"node-{i // 4}", "h100", card if i < 4 else None) for i in range(8))
+        return expert_seconds(WORKLOAD, PROFILE, Tiling(8, ep, etp), devices, 1)
+
+    for ep, etp in ((8, 1), (1, 8)):
+        assert over(None, ep, etp) == over(2 * rate, ep, etp) == seconds(ep, etp, 2, "h100")
+        assert over(rate / 10, ep, etp) > 5 * over(None, ep, etp)

@@ -61,6 +61,20 @@ def test_where_rings_are_known_holders_of_one_node_enter_its_nic_once():
     assert each == pytest.approx(network.shared_by(2).seconds(4 / 3 * ALL_BYTES))
 
 
+def test_a_nodes_own_network_card_counts_where_it_is_the_slower_one():
+    row = template("1x6", 1, (1, 1))
+    ranks = RankMap.of(
+        Plan((row,), (PlacedStage(0, 0, 0, "a", (0,)), PlacedStage(0, 1, 0, "b", (0,))))
+    )
+    network = demo_profile().between_nodes()
+    rate = network.bandwidth_bytes_per_s
+    plain = sync_seconds(workload(), ranks, demo_profile())
+    assert sync_seconds(workload(), ranks, demo_profile(), {"b": 2 * rate}) == plain
+    slow = sync_seconds(workload(), ranks, demo_profile(), {"b": rate / 5})
+    expected_s = network.latency_s + ALL_BYTES / (rate / 5)
+    assert slow == pytest.approx((expected_s, expected_s))
+
+
 EXPERTS = next(i for i in instances() if i.is_moe and not i.profile.rings)
 
 

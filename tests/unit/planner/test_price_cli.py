@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from planner.cli import plan
-from planner.errors import HeddleError, InvalidPlan, InvalidWorkload
+from planner.errors import HeddleError, InvalidPlan, InvalidRequest, InvalidWorkload
 from planner.price_cli import price
 
 HAND_WRITTEN = {
@@ -89,7 +89,7 @@ def test_a_picture_is_an_svg_with_a_row_for_each_stage(tmp_path):
         node.text for node in ET.parse(path).getroot().iter("{http://www.w3.org/2000/svg}text")
     ]
     assert sum("a100-80 tp4 x 16" in (text or "") for text in texts) == 4
-    with pytest.raises(InvalidPlan, match="cannot be written"):
+    with pytest.raises(InvalidRequest, match="cannot be written"):
         run(price, "-", "--picture", str(tmp_path / "no" / "x.svg"), stdin=HAND_WRITTEN)
 
 

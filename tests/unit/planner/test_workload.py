@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from planner.errors import InvalidWorkload
+from planner.errors import InvalidPlan, InvalidWorkload
+from planner.plan import Plan
 from planner.workload import ModelShape, Workload, find_model
 from tests.builders import MODEL
 
@@ -55,3 +56,12 @@ def test_a_workload_is_plain_data():
     data = json.loads(json.dumps(Workload(MODEL, 32, 128).to_json()))
     assert data["model"]["name"] == "tiny-llama"
     assert data["global_batch"] == 32
+
+
+def test_recomputation_may_be_left_to_the_planner_but_a_stage_always_states_it():
+    chosen = Workload(MODEL, 8, 128, recompute="auto")
+    assert Workload.from_json(json.loads(json.dumps(chosen.to_json()))) == chosen
+    row = {"gpu_type": "demo-fast", "tp": 1, "layers": 6, "recompute": "auto"}
+    template = {"stages": [row], "micro_batch": 1, "micro_batches": [8]}
+    with pytest.raises(InvalidPlan, match="recompute is 'auto', expected"):
+        Plan.from_json({"templates": [template], "placement": []})

@@ -16,8 +16,10 @@ from planner.kernel.column_pool import (
     uses_of,
     worth_of,
 )
+from planner.kernel.elites import load_elite, new_elites
 from planner.kernel.filling import new_bench, new_fillings
-from planner.kernel.local_search import Wishes, load_elite, new_elites, objective, refill
+from planner.kernel.local_search import objective, refill
+from planner.kernel.moves import Wishes
 from planner.pricing_tables import pricing_of
 from planner.zones import zones_of
 from tests.builders import demo_profile, nodes, workload
@@ -53,10 +55,10 @@ def everywhere(t, most_s=math.inf):
 
 
 def test_a_column_is_added_once_and_its_blocks_are_among_its_fillings(tables, pool):
-    assert pool.count[0] == 3
+    assert pool.number[0] == 3
     assert not add(tables, pool, (2, 2), (2, 4))
     assert add(tables, pool, (2, 2), (5, 1)), "other blocks are another filling"
-    assert pool.count[0] == 3
+    assert pool.number[0] == 3
     held = {tuple(row[:2].tolist()) for row in pool.blocks[1, : pool.fillings[1]]}
     assert {(2, 4), (5, 1)} <= held
 
@@ -90,9 +92,9 @@ def test_plans_of_columns_are_priced_as_annealing_prices_them(tables, pool):
     bag = new_bag()
     chosen, counts = np.array([0, 1]), np.array([1, 1])
     price_counts(t, WISHES, pool, chosen, counts, everywhere(t), bag, new_bag(), bench, elites)
-    assert elites.count[0] > 0
+    assert elites.number[0] > 0
     load_elite(elites, int(np.argmin(elites.value)), bag)
-    for k in range(bag.count[0]):
+    for k in range(bag.number[0]):
         assert refill(t, bag, k, bench)
     assert objective(t, WISHES, bag) <= elites.value.min() * (1 + 1e-9)
 
@@ -111,7 +113,7 @@ def test_more_replicas_than_the_nodes_hold_are_no_plan(tables, pool):
         bench,
         elites,
     )
-    assert elites.count[0] == 0
+    assert elites.number[0] == 0
 
 
 def test_a_filling_keeps_to_zones_stage_by_stage(tables):

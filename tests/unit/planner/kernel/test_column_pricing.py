@@ -23,8 +23,10 @@ from planner.kernel.column_pricing import (
     stage_seconds,
     zone_seconds,
 )
+from planner.kernel.elites import new_elites
 from planner.kernel.filling import new_bench
-from planner.kernel.local_search import Wishes, new_elites, start_uniform
+from planner.kernel.local_search import start_uniform
+from planner.kernel.moves import Wishes
 from planner.mixtures import edge_seconds
 from planner.pricing_tables import pricing_of
 from tests.builders import demo_profile, nodes, workload

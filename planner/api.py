@@ -1,0 +1,118 @@
+"""The planner as one function: a question in, a plan with all that an adopter must know out.
+
+Invariants: the command and the Python function are the same search with the same defaults; a
+question that contradicts itself is refused before anything is searched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from planner.composition import Composition
+from planner.errors import Infeasible, InvalidRequest, NoPolicy
+from planner.generator import find_profile
+from planner.marginal import marginal_gains
+from planner.prices import plan_price, require_prices
+from planner.profile import Profile
+from planner.request import PlanAnswer, PlanRequest
+from planner.search import search
+from planner.workload import Workload
+
+DEFAULT_BUDGET_S = 2.0
+
+
+def plan(
+    workload: Workload, composition: Composition, profile: Profile | None = None, **wishes: Any
+) -> PlanAnswer:
+    """Find the best plan for a set of GPUs.
+
+    Args:
+        workload: what is trained.
+        composition: the GPUs that there are.
+        profile: all costs; what `heddle plan` would take if not given.
+        wishes: further fields of `PlanRequest` (objective, min_holders, current, ...); without
+            a budget the search takes two seconds.
+
+    Raises:
+        Infeasible: no plan fits; the message names the term that binds, and by how much.
+        InvalidRequest: wishes that contradict each other.
+        UnprofiledConfiguration: the profile speaks of another workload.
+    """
+    known = find_profile(workload) if profile is None else profile
+    return answer(PlanRequest(workload, composition, **with_budget(wishes)), known)
+
+
+def with_budget(wishes: dict[str, Any]) -> dict[str, Any]:
+    """The wishes with a budget: two seconds, unless they name one, which then stands alone."""
+    budget_s, evaluations = wishes.get("budget_s"), wishes.get("budget_evaluations")
+    if budget_s is None and evaluations is None:
+        budget_s = DEFAULT_BUDGET_S
+    return {**wishes, "budget_s": budget_s, "budget_evaluations": evaluations}
+
+
+def answer(request: PlanRequest, profile: Profile) -> PlanAnswer:
+    """Answer a request, with the bound and the gains of more nodes where it asks for them.
+
+    Raises:
+        Infeasible: no plan does what is asked; the message says what binds.
+        InvalidRequest: wishes that contradict each other.
+        NoPolicy: the learned policy is asked for, and there is none.
+        UnprofiledConfiguration: the profile speaks of another workload.
+    """
+    check_request(request)
+    found = search(request, profile)
+    _check_limits(request, found)
+    if request.wants_bound:
+        bound = import_module("planner.bound").bound
+        found = replace(found, bound=bound(request, profile, found))
+    if request.wants_marginal:
+        found = replace(found, marginal=marginal_gains(request, profile, found))
+    return found
+
+
+def check_request(request: PlanRequest) -> None:
+    """Refuse a request that contradicts itself.
+
+    Raises:
+        InvalidRequest: a limit that cannot be meant.
+        InvalidComposition: money counts, and a node has no price.
+        NoPolicy: the learned policy is asked for, and there is none.
+    """
+    for name in ("budget_s", "budget_evaluations", "min_throughput", "d_max", "max_templates"):
+        limit = getattr(request, name)
+        if limit is not None and not limit > 0:
+            raise InvalidRequest(f"{name} is {limit}; it must be above 0")
+    if request.min_holders < 1:
+        raise InvalidRequest(f"min_holders is {request.min_holders}; it must be at least 1")
+    if request.max_price is not None and request.max_price < 0:
+        raise InvalidRequest(f"max_price is {request.max_price}; it must be 0 or more")
+    if request.method == "policy":
+        raise NoPolicy(
+            f"there is no policy for this model ({request.workload.model.name}) yet; leave the "
+            f"method out, or use one of search, columns"
+        )
+    if request.objective == "cost" or request.max_price is not None:
+        require_prices(request.composition)
+
+
+def _check_limits(request: PlanRequest, found: PlanAnswer) -> None:
+    """Refuse an answer that misses what was asked.
+
+    Raises:
+        Infeasible: by how much.
+    """
+    least, reached = request.min_throughput, found.throughput_samples_s
+    if least is not None and reached < least:
+        raise Infeasible(
+            f"throughput binds: the best plan found reaches {reached:.1f} samples/s, asked were at "
+            f"least {least:g} ({least - reached:.1f} short); ask for less, add nodes, or give a "
+            f"larger budget"
+        )
+    most, costs = request.max_price, plan_price(found.plan, request.composition)
+    if most is not None and costs is not None and costs > most:
+        raise Infeasible(
+            f"price binds: the nodes of the best plan found cost {costs:g} an hour, at most "
+            f"{most:g} may be spent ({costs - most:g} too much); spend more, or give cheaper nodes"
+        )

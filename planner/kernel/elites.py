@@ -1,0 +1,134 @@
+"""The best plans that a search has seen, and how they are kept.
+
+Invariant: all differ in their objective; the worst goes first.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.kernel.bag import Bag
+from planner.kernel.jit import jit
+from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES, Floats, Ints
+
+ELITES = 32
+
+
+class Elites(NamedTuple):
+    """The best plans seen, all different; the first `number[0]` rows hold, in no order.
+
+    Attributes:
+        number: [1] of plans.
+        value: [E] objective.
+        templates: [E] number of templates.
+        depth: [E, K].
+        options: [E, K, D].
+        replicas: [E, K].
+        size: [E, K] index of the micro-batch size.
+        most: [E, K] bound on micro-batches.
+        tau_s: [E, K] bottleneck.
+        sum_s: [E, K] sum over stages.
+        blocks: [E, K, D].
+    """
+
+    number: Ints
+    value: Floats
+    templates: Ints
+    depth: Ints
+    options: Ints
+    replicas: Ints
+    size: Ints
+    most: Ints
+    tau_s: Floats
+    sum_s: Floats
+    blocks: Ints
+
+
+@jit
+def new_elites() -> Elites:
+    """None yet."""
+    return Elites(
+        np.zeros(1, np.int64),
+        np.full(ELITES, np.inf),
+        np.zeros(ELITES, np.int64),
+        np.zeros((ELITES, MAX_TEMPLATES), np.int64),
+        np.zeros((ELITES, MAX_TEMPLATES, MAX_DEPTH), np.int64),
+        np.zeros((ELITES, MAX_TEMPLATES), np.int64),
+        np.zeros((ELITES, MAX_TEMPLATES), np.int64),
+        np.zeros((ELITES, MAX_TEMPLATES), np.int64),
+        np.zeros((ELITES, MAX_TEMPLATES)),
+        np.zeros((ELITES, MAX_TEMPLATES)),
+        np.zeros((ELITES, MAX_TEMPLATES, MAX_DEPTH), np.int64),
+    )
+
+
+@jit
+def remember(elites: Elites, bag: Bag, value: float) -> None:
+    """Keep the plan if it is among the best; equally good ones count as one."""
+    row = -1
+    worst = 0
+    for e in range(elites.number[0]):
+        if abs(elites.value[e] - value) <= 1e-12 * value:
+            return
+        if elites.value[e] > elites.value[worst]:
+            worst = e
+    if elites.number[0] < ELITES:
+        row = elites.number[0]
+        elites.number[0] += 1
+    elif value < elites.value[worst]:
+        row = worst
+    else:
+        return
+    elites.value[row] = value
+    elites.templates[row] = bag.number[0]
+    for k in range(bag.number[0]):
+        f = bag.chosen[k]
+        elites.depth[row, k] = bag.depth[k]
+        elites.replicas[row, k] = bag.replicas[k]
+        elites.size[row, k] = bag.size[k, f]
+        elites.most[row, k] = bag.most[k, f]
+        elites.tau_s[row, k] = bag.tau_s[k, f]
+        elites.sum_s[row, k] = bag.sum_s[k, f]
+        for s in range(bag.depth[k]):
+            elites.options[row, k, s] = bag.options[k, s]
+            elites.blocks[row, k, s] = bag.blocks[k, f, s]
+
+
+@jit
+def offer(source: Elites, row: int, target: Elites) -> None:
+    """Keep one of the best plans of another pool, if it is among the best here."""
+    value = source.value[row]
+    worst = 0
+    for e in range(target.number[0]):
+        if abs(target.value[e] - value) <= 1e-12 * value:
+            return
+        if target.value[e] > target.value[worst]:
+            worst = e
+    if target.number[0] < ELITES:
+        worst = target.number[0]
+        target.number[0] += 1
+    elif value >= target.value[worst]:
+        return
+    target.value[worst] = value
+    target.templates[worst] = source.templates[row]
+    target.depth[worst] = source.depth[row]
+    target.options[worst] = source.options[row]
+    target.replicas[worst] = source.replicas[row]
+    target.size[worst] = source.size[row]
+    target.most[worst] = source.most[row]
+    target.tau_s[worst] = source.tau_s[row]
+    target.sum_s[worst] = source.sum_s[row]
+    target.blocks[worst] = source.blocks[row]
+
+
+@jit
+def load_elite(elites: Elites, row: int, bag: Bag) -> None:
+    """The templates of one of the best plans, to be filled again."""
+    bag.number[0] = elites.templates[row]
+    for k in range(elites.templates[row]):
+        bag.depth[k] = elites.depth[row, k]
+        bag.replicas[k] = elites.replicas[row, k]
+        for s in range(bag.depth[k]):
+            bag.options[k, s] = elites.options[row, k, s]

@@ -1,0 +1,149 @@
+"""The steps that an annealing takes from one plan to another.
+
+Source: research on plan search: replica counts and the order of stages are free.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from planner.kernel.bag import Bag, copy_slot, most_replicas
+from planner.kernel.jit import jit
+from planner.kernel.random import below
+from planner.kernel.tables import Ints, Tables
+
+
+class Wishes(NamedTuple):
+    """What is minimised, and what is allowed.
+
+    Attributes:
+        deepest: most stages.
+        max_templates: most templates.
+        counts_money: 1: money per sample; 0: seconds.
+        most_s: of an iteration.
+        most_price: money per hour.
+    """
+
+    deepest: int
+    max_templates: int
+    counts_money: int
+    most_s: float
+    most_price: float
+
+
+@jit
+def change_stages(t: Tables, wishes: Wishes, bag: Bag, k: int, state: Ints) -> None:
+    """Replace, insert, delete or swap a stage of slot `k`."""
+    depth = bag.depth[k]
+    s = below(state, depth)
+    step = below(state, 5)
+    options = bag.options[k]
+    if step == 0:
+        options[s] = below(state, len(t.option_tp))
+    elif step == 1 and depth < wishes.deepest:
+        added = below(state, len(t.option_tp))
+        if below(state, 2):
+            added = options[s]
+        for r in range(depth, s, -1):
+            options[r] = options[r - 1]
+        options[s] = added
+        bag.depth[k] = depth + 1
+    elif step == 2 and depth > 1:
+        for r in range(s, depth - 1):
+            options[r] = options[r + 1]
+        bag.depth[k] = depth - 1
+    elif step == 3 and depth > 1:
+        other = below(state, depth)
+        options[s], options[other] = options[other], options[s]
+    else:  # one stage more of one kind, one less of another
+        other = below(state, depth)
+        options[s] = options[other]
+
+
+@jit
+def random_stages(t: Tables, wishes: Wishes, bag: Bag, k: int, state: Ints) -> None:
+    """A template of one or two kinds of stages in slot `k`."""
+    depth = 1 + below(state, wishes.deepest)
+    one = below(state, len(t.option_tp))
+    other = below(state, len(t.option_tp))
+    cut = below(state, depth + 1)
+    bag.depth[k] = depth
+    for s in range(depth):
+        bag.options[k, s] = one if s < cut else other
+
+
+@jit
+def change_replicas(most: int, replicas: int, state: Ints) -> int:
+    """Another number of replicas, at most `most`."""
+    step = below(state, 7)
+    if step == 0:
+        return replicas + 1
+    if step == 1:
+        return replicas - 1
+    if step == 2:
+        return replicas * 2
+    if step == 3:
+        return replicas // 2
+    if step == 4:
+        return most
+    if step == 5:
+        power = 1
+        while power * 2 <= most:
+            power *= 2
+        return power
+    return 1 + below(state, max(1, most))
+
+
+@jit
+def propose(t: Tables, wishes: Wishes, bag: Bag, dirty: Ints, state: Ints) -> bool:
+    """Change the plan a little; marks what must be filled again; False if it cannot pack."""
+    count = bag.number[0]
+    k = below(state, count)
+    step = below(state, 10)
+    changed = k
+    if step < 4:  # other stages, as many replicas as before, or as fit
+        change_stages(t, wishes, bag, k, state)
+    elif step < 7 or wishes.max_templates == 1:
+        bag.replicas[k] = change_replicas(most_replicas(t, bag, k), bag.replicas[k], state)
+    elif step == 7 and count < wishes.max_templates:  # a new template for what is left
+        changed = count
+        bag.number[0] = count + 1
+        if below(state, 2):
+            random_stages(t, wishes, bag, changed, state)
+        else:
+            copy_slot(bag, k, bag, changed)
+            change_stages(t, wishes, bag, changed, state)
+        bag.replicas[changed] = 1
+        if below(state, 2):
+            bag.replicas[k] -= 1
+            dirty[k] = 1
+        elif below(state, 2):
+            bag.replicas[changed] = most_replicas(t, bag, changed)
+    elif step == 8 and count > 1:  # a template goes; another may take its room
+        if k != count - 1:
+            copy_slot(bag, count - 1, bag, k)
+            dirty[k] = 1
+        dirty[count - 1] = 1
+        bag.number[0] = count - 1
+        changed = below(state, count - 1)
+        if below(state, 2):
+            bag.replicas[changed] = most_replicas(t, bag, changed)
+    elif count > 1:  # a replica moves from one template to another
+        changed = below(state, count)
+        if changed == k:
+            return False
+        bag.replicas[k] -= 1
+        bag.replicas[changed] += 1
+        dirty[k] = 1
+    else:
+        random_stages(t, wishes, bag, k, state)
+        bag.replicas[k] = most_replicas(t, bag, k)
+    dirty[changed] = 1
+    for j in range(bag.number[0]):
+        if bag.replicas[j] < 1:
+            return False
+    most = most_replicas(t, bag, changed)
+    if most < 1:
+        return False
+    bag.replicas[changed] = min(bag.replicas[changed], most)
+    return True

@@ -1,0 +1,35 @@
+"""Compile the planner's kernel ahead of its first use: `python -m planner.warm_up`.
+
+numba keeps the machine code beside the sources (`planner.kernel.jit`), so that this takes a minute
+once and a second afterwards.  `make setup` and the image do it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from planner.composition import Composition
+from planner.generator import find_profile
+from planner.models import find_model
+from planner.request import PlanRequest
+from planner.search import search
+from planner.workload import Workload
+
+GPUS = "h100=4x4,a100-40=4x4+2x1"
+
+
+def main() -> None:
+    """Plan once for a model of each kind, so that every function is compiled."""
+    started_s = time.perf_counter()
+    sys.stdout.write("compiling the planner's kernel, up to two minutes the first time\n")
+    sys.stdout.flush()
+    for name in ("llama3-8b", "qwen3-30b-a3b"):
+        workload = Workload(find_model(name), 64, 2048, "fp16")
+        request = PlanRequest(workload, Composition.from_text(GPUS), budget_evaluations=2000)
+        search(request, find_profile(workload))
+    sys.stdout.write(f"compiled in {time.perf_counter() - started_s:.0f} s\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""docs/planner.md runs as it is written, and names every option and key."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from planner.cli import plan
+from planner.price_cli import price
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs" / "planner.md").read_text()
+COMMANDS = {"plan": plan, "price": price}
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def run(line: str) -> None:
+    """A line of shell: commands of Heddle's joined by `|`, the last into a file by `>`."""
+    said = None
+    line, _, target = line.partition(" > ")
+    for part in line.split(" | "):
+        words = shlex.split(part)
+        assert words[0] == "heddle"
+        if words[1] == "plan" and "--diff" not in words:
+            words += ["--budget-evaluations", "100"]  # the document's two seconds each are many
+        done = CliRunner().invoke(COMMANDS[words[1]], words[2:], input=said, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        said = done.stdout
+    assert said
+    if target:
+        Path(target).write_text(said)
+
+
+def test_every_command_of_the_document_runs_in_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for block in blocks("yaml"):
+        Path(block.splitlines()[0].removeprefix("# ")).write_text(block)
+    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    assert len(lines) >= 10
+    for line in lines:
+        run(line)
+    assert Path("plan.svg").read_text().startswith("<svg")
+    keys = set(json.loads(Path("plan.json").read_text())) - {"templates", "placement"}
+    table = TEXT.split("\n## JSON\n")[1]
+    assert not keys - set(re.findall(r"`(\w+)(?:\[\])?`", table))
+
+
+def test_the_python_of_the_document_runs(capsys):
+    (code,) = blocks("python")
+    exec(compile(code, "docs/planner.md", "exec"), {})
+    assert re.search(r"^\d+\.\d samples/s$", capsys.readouterr().out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("option", [p.opts[0] for p in plan.params])
+def test_every_option_is_in_the_document(option):
+    assert re.search(rf"{option}\b", TEXT)
+
+
+def test_the_document_names_no_option_that_is_gone():
+    known = {p.opts[0] for command in COMMANDS.values() for p in command.params}
+    assert not set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT)) - known

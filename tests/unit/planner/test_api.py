@@ -1,0 +1,112 @@
+"""The planner as a function: the same search as the command, and refusals before it starts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+import planner
+from planner.api import answer, check_request, with_budget
+from planner.errors import (
+    HeddleError,
+    Infeasible,
+    InvalidComposition,
+    InvalidRequest,
+    NoPolicy,
+)
+from planner.prices import with_prices
+from planner.request import PlanAnswer, PlanRequest
+from planner.search import search
+from tests.builders import demo_profile, nodes, workload
+
+SMALL = PlanRequest(workload(), nodes("fast-0:2 fast-1:1"), budget_evaluations=300)
+
+
+def test_the_function_is_the_search():
+    found = planner.plan(
+        workload(), SMALL.composition, demo_profile(), budget_evaluations=300, min_holders=2
+    )
+    assert isinstance(found, PlanAnswer)
+    assert found.plan == search(replace(SMALL, min_holders=2), demo_profile()).plan
+
+
+def test_the_profile_may_be_left_out():
+    found = planner.plan(workload(), SMALL.composition, budget_evaluations=300)
+    assert found.plan == search(SMALL, demo_profile()).plan
+
+
+def test_a_budget_is_two_seconds_unless_one_is_named_which_then_stands_alone():
+    assert with_budget({}) == {"budget_s": 2.0, "budget_evaluations": None}
+    assert with_budget({"budget_s": 0.5}) == {"budget_s": 0.5, "budget_evaluations": None}
+    assert with_budget({"budget_evaluations": 9}) == {"budget_s": None, "budget_evaluations": 9}
+    both = {"budget_s": 1.0, "budget_evaluations": 9}
+    assert with_budget(both) == both
+
+
+def test_planner_plan_is_a_question_and_a_module():
+    from planner.plan import Plan
+
+    assert planner.plan.Plan is Plan
+    assert callable(planner.plan)
+    with pytest.raises(AttributeError, match="no attribute 'plam'"):
+        _ = planner.plam
+
+
+def test_importing_the_planner_is_light_and_planning_never_reaches_torch():
+    code = (
+        "import sys, planner; "
+        "assert not [m for m in sys.modules if m.startswith('planner.')], 'not lazy'; "
+        "assert 'numpy' not in sys.modules; "
+        "w = planner.Workload(planner.find_model('tiny-llama'), 20, 128); "
+        "c = planner.Composition.from_text('demo-fast=1x2'); "
+        "print(planner.plan(w, c, budget_evaluations=50).plan.digest); "
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.strip()) == 16
+
+
+@pytest.mark.parametrize(
+    ("wishes", "error", "sentence"),
+    [
+        ({"budget_s": 0}, InvalidRequest, "budget_s is 0; it must be above 0"),
+        ({"budget_evaluations": 0}, InvalidRequest, "budget_evaluations is 0"),
+        ({"min_throughput": -1}, InvalidRequest, "min_throughput is -1"),
+        ({"max_price": -1}, InvalidRequest, "max_price is -1"),
+        ({"min_holders": 0}, InvalidRequest, "min_holders is 0"),
+        ({"max_templates": 0}, InvalidRequest, "max_templates is 0"),
+        ({"d_max": 0}, InvalidRequest, "d_max is 0"),
+        ({"method": "policy"}, NoPolicy, r"no policy for this model \(tiny-llama\)"),
+        ({"objective": "cost"}, InvalidComposition, "node 'fast-0' has no price"),
+        ({"max_price": 5}, InvalidComposition, "node 'fast-0' has no price"),
+    ],
+)
+def test_a_request_that_contradicts_itself_is_refused_before_the_search(wishes, error, sentence):
+    with pytest.raises(error, match=sentence) as caught:
+        check_request(replace(SMALL, **wishes))
+    assert isinstance(caught.value, HeddleError)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_answer_below_the_throughput_that_was_asked_is_refused_with_the_amount():
+    reached = search(SMALL, demo_profile()).throughput_samples_s
+    assert answer(replace(SMALL, min_throughput=reached / 2), demo_profile())
+    with pytest.raises(Infeasible, match=r"short\); ask for less"):
+        answer(replace(SMALL, min_throughput=2 * reached), demo_profile())
+
+
+def test_an_answer_above_the_price_that_was_asked_is_refused_with_the_amount():
+    priced = replace(SMALL, composition=with_prices(SMALL.composition, {"demo-fast": 2.0}))
+    assert answer(replace(priced, max_price=6.0), demo_profile())
+    with pytest.raises(Infeasible, match="price"):
+        answer(replace(priced, max_price=0.5), demo_profile())
+
+
+def test_gains_are_part_of_the_answer_only_when_asked():
+    assert answer(SMALL, demo_profile()).marginal == ()
+    asked = answer(replace(SMALL, wants_marginal=True), demo_profile())
+    assert [gain.gpu_type for gain in asked.marginal] == ["demo-fast"]
