@@ -133,7 +133,7 @@ class Proof:
         self._columns = np.zeros((0, 4 + options))
         links = [profile.network, *profile.nics.values()]
         self._sums_count = not any(link.points for link in links)  # else latency hides in sizes
-        self._taus_s = np.zeros(0)
+        self._taus_s: Floats = np.zeros(0)
         self.assumptions = (
             f"at most {request.deepest} stages a replica",
             f"TP degrees {_listed({tp for _, tp in pricing.options})}, inside a node",
@@ -210,7 +210,7 @@ class Proof:
     def _set_grid(self, pipeline_s: float) -> None:
         least_s = float(self._stage_s[..., 1:].min(initial=math.inf))
         count = 2 + max(1, math.ceil(math.log(max(1.0, pipeline_s / least_s), GRID)))
-        self._taus_s = least_s * (1 - 1e-9) * GRID ** np.arange(count)
+        self._taus_s = np.asarray(least_s * (1 - 1e-9) * GRID ** np.arange(count))
 
     def _mix(self, horizon_s: float, regime: Regime) -> tuple[float, Floats, float]:
         """Samples of the best mix of the columns known, [O] prices, and the price of a replica."""

@@ -14,8 +14,9 @@ from planner.expert_parallel import Device, Tiling, expert_seconds
 from planner.kernel.column_pricing import Zones
 from planner.kernel.tables import Floats, Tables
 from planner.memory import boundary_bytes
-from planner.pricing_tables import Pricing, Variant
+from planner.pricing_tables import Pricing
 from planner.profile import Profile
+from planner.variants import Variant
 from planner.workload import Workload
 
 

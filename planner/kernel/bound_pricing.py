@@ -170,7 +170,7 @@ def worst_columns(
                     continue
                 row = columns.number[0]
                 columns.number[0] = row + 1
-                at = np.argmin(chains.cost)
+                at = int(np.argmin(chains.cost))
                 read_chain(t, chains, at, options, blocks)
                 columns.gain[row] = gain
                 columns.fixed[row] = fixed

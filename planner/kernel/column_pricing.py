@@ -440,7 +440,7 @@ def price_columns(
                     gain = -1.0 if best == math.inf else (worth - best) / worth
                     promise[bundle, size, g : g + step] = gain
                 for _ in range(DEPTHS):
-                    at = np.argmin(chains.cost)
+                    at = int(np.argmin(chains.cost))
                     gain = worth - chains.cost[at]
                     if chains.cost[at] == math.inf or gain <= TINY * worth:
                         break
