@@ -21,9 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.kernel.bound_pricing import new_relaxed, relaxed_stages, worst_columns
-from planner.kernel.column_pricing import Zones, new_chains
+from planner.kernel.column_pricing import new_chains
 from planner.kernel.mixing import best_mix
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints
+from planner.kernel.zones import Zones
 from planner.mixtures import binding_rows, first_prices, option_prices
 from planner.pricing_tables import Pricing, pricing_of
 from planner.profile import Profile

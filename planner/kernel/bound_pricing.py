@@ -17,17 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.kernel.column_pricing import (
-    Chains,
-    Zones,
-    blocks_in_zones,
-    cheapest_chains,
-    read_chain,
-    stage_seconds,
-    zone_seconds,
-)
+from planner.kernel.column_pricing import Chains, cheapest_chains, read_chain, stage_seconds
 from planner.kernel.jit import jit
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
+from planner.kernel.zones import Zones, blocks_in_zones, zone_seconds
 
 TINY = 1e-9
 
