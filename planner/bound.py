@@ -21,9 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.kernel.bound_pricing import new_relaxed, relaxed_stages, worst_columns
-from planner.kernel.column_pricing import Zones, new_chains
+from planner.kernel.column_pricing import new_chains
 from planner.kernel.mixing import best_mix
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints
+from planner.kernel.zones import Zones
 from planner.mixtures import binding_rows, first_prices, option_prices
 from planner.pricing_tables import Pricing, pricing_of
 from planner.profile import Profile
@@ -60,7 +61,7 @@ def bound(request: PlanRequest, profile: Profile, answer: PlanAnswer) -> BoundAn
             None, None, (f"failed: no proof below {SMALLEST:g} of the plan's own iteration",)
         )
     samples_s = request.workload.global_batch / least_s
-    gap = 100 * (samples_s / answer.price.throughput_samples_s - 1)
+    gap = 100 * (1 - answer.price.throughput_samples_s / samples_s)
     return BoundAnswer(samples_s, gap, proof.assumptions)
 
 
@@ -133,7 +134,7 @@ class Proof:
         self._columns = np.zeros((0, 4 + options))
         links = [profile.network, *profile.nics.values()]
         self._sums_count = not any(link.points for link in links)  # else latency hides in sizes
-        self._taus_s = np.zeros(0)
+        self._taus_s: Floats = np.zeros(0)
         self.assumptions = (
             f"at most {request.deepest} stages a replica",
             f"TP degrees {_listed({tp for _, tp in pricing.options})}, inside a node",
@@ -210,7 +211,7 @@ class Proof:
     def _set_grid(self, pipeline_s: float) -> None:
         least_s = float(self._stage_s[..., 1:].min(initial=math.inf))
         count = 2 + max(1, math.ceil(math.log(max(1.0, pipeline_s / least_s), GRID)))
-        self._taus_s = np.array(least_s * (1 - 1e-9) * GRID ** np.arange(count), np.float64)
+        self._taus_s = np.asarray(least_s * (1 - 1e-9) * GRID ** np.arange(count))
 
     def _mix(self, horizon_s: float, regime: Regime) -> tuple[float, Floats, float]:
         """Samples of the best mix of the columns known, [O] prices, and the price of a replica."""

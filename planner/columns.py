@@ -33,19 +33,14 @@ from planner.kernel.column_pool import (
     uses_of,
     worth_of,
 )
-from planner.kernel.column_pricing import (
-    Columns,
-    Zones,
-    new_chains,
-    new_columns,
-    price_columns,
-)
+from planner.kernel.column_pricing import Columns, new_chains, new_columns, price_columns
 from planner.kernel.elites import Elites, load_elite
 from planner.kernel.filling import new_bench, new_fillings
 from planner.kernel.mixing import best_mix, best_whole_mix, fill_rest
 from planner.kernel.moves import Wishes
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints
 from planner.kernel.whole_plan import price_per_hour
+from planner.kernel.zones import Zones
 from planner.mixtures import (
     Bools,
     best_of_each_use,
@@ -53,17 +48,20 @@ from planner.mixtures import (
     bundles,
     edge_seconds,
     first_prices,
-    is_lowest,
+    money_row,
     option_prices,
 )
 from planner.pricing_tables import Pricing
-from planner.zones import (
-    end_zones,
-    plan_zone_seconds,
-    slow_ends,
-    whole_zones,
-    zones_of,
+from planner.scopes import (
+    Scope,
+    all_zones,
+    is_alike,
+    most_hoped,
+    most_mixed,
+    nic_speeds,
+    zones_of_plan,
 )
+from planner.zones import zones_of
 
 GRID = 1.10  # ratio of neighbouring bottlenecks
 FIRST_TIMES = 8  # times that are tried where no plan is known, each twice the one before
@@ -82,35 +80,8 @@ NEAR = 0.90  # share of its price that a column of an integer programme is worth
 PROMISING, ANY = -0.06, -2.0  # least gain, as a share, of a bottleneck the last time it was tried
 SCREENED = 2  # every so many bottlenecks tell what a scope promises
 SCREENS = 24  # bottlenecks' columns that come out of it
-NEW_SYNC = 0.1  # scopes whose gradient sums differ by less are one
 SCOPES = 3  # that are worth perturbing
 CANDIDATES = 12  # scopes that get a mix, of those that promise most
-APART = 2.5  # NICs that differ by less count as equally slow when scopes are thought of
-
-
-@dataclass(slots=True)
-class Scope:
-    """Types that may be used, where, and how long gradients may be summed.
-
-    Attributes:
-        allowed: [T].
-        zones: where those with slow NICs may stand.
-        promise: [Q, Z, G] as `column_pricing` takes it.
-        prices: [O] of TP groups, the last.
-        mixed: samples of the last mix, a share of the batch.
-        hoped: what no mix of any columns exceeds, likewise.
-        rounds: so far.
-        is_followed: the best plan stood here.
-    """
-
-    allowed: Bools
-    zones: Zones
-    promise: Floats
-    prices: Floats
-    mixed: float = 0.0
-    hoped: float = math.inf
-    rounds: int = 0
-    is_followed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +92,6 @@ class _Start:
     money: float
     pipelines: int
     types: list[int]
-
-
-def _hope(scope: Scope) -> tuple[bool, float]:
-    return not scope.is_followed, -scope.hoped
-
-
-def _mixed(scope: Scope) -> float:
-    return -scope.mixed
 
 
 class ColumnSearch:
@@ -159,11 +122,8 @@ class ColumnSearch:
         self._bench, self._fillings = new_bench(t.layers, t.dense), new_fillings()
         self._bag, self._trial = new_bag(), new_bag()
         self._scopes: list[Scope] = []
-        self._speeds: list[float] = []
-        for slowness in sorted(set(t.nic[:, 1].tolist()), reverse=True):
-            if not self._speeds or slowness * APART < self._speeds[-1]:
-                self._speeds.append(slowness)
-        self.priced = 0
+        self._speeds = nic_speeds(t)
+        self._priced = 0
 
     def run(self, elites: Elites, deadline: Callable[[], bool], effort: int) -> int:
         """Look for plans that are better than the elites; returns how many it priced.
@@ -176,11 +136,11 @@ class ColumnSearch:
         self.priced = 0
         self._find_first(elites, deadline)
         if elites.number[0] == 0:
-            return self.priced
+            return self._priced
         self._start(elites)
         self._generate(elites, deadline)
         for _ in range(effort):
-            for scope in sorted(self._scopes, key=_mixed)[:SCOPES]:
+            for scope in sorted(self._scopes, key=most_mixed)[:SCOPES]:
                 if deadline():
                     return self.priced
                 self._combine(elites, scope, deadline)
@@ -227,45 +187,18 @@ class ColumnSearch:
             least_s = t.block_s[:, :, :, 1].min() * math.ceil(t.layers / self._deepest)
             count = 2 + max(0, math.ceil(math.log(max(1.0, start.seconds / least_s), GRID)))
             self._taus_s = least_s * GRID ** np.arange(count)
-            self._scopes = self._think_of_scopes(start.seconds)
+            pairs = all_zones(t, self._speeds, start.seconds)
+            self._scopes = [self._scope(allowed, zones) for allowed, zones in pairs]
         self._follow(elites)
-
-    def _think_of_scopes(self, seconds: float) -> list[Scope]:
-        """Every NIC as the slowest: everywhere, and in a part of the blocks where it is."""
-        t = self._tables
-        scopes: list[Scope] = []
-        for slowest in self._speeds:
-            allowed = t.nic[:, 1] <= slowest
-            whole = whole_zones(t, slowest, seconds)
-            scopes.extend(self._scope(allowed, zones) for zones in whole)
-            for fast in self._speeds:
-                if fast < slowest:
-                    ends = end_zones(t, slowest, fast, seconds)
-                    scopes.extend(self._scope(allowed, zones) for zones in ends)
-        return scopes
 
     def _follow(self, elites: Elites) -> None:
         """Add the scopes in which the best plan stands itself."""
-        t = self._tables
         best = int(np.argmin(elites.value[: elites.number[0]]))
         used = self._best(elites).types
-        for fast in self._speeds:
-            if fast > t.nic[used, 1].max():
-                continue
-            front, back = slow_ends(t, elites, best, fast)
-            slowest = float(t.nic[used, 1].max())
-            zones = zones_of(t, front, back, slowest, fast, math.inf)
-            most_s = plan_zone_seconds(t, elites, best, zones)
-            zones = zones._replace(most_s=most_s * (1 + 1e-9))
-            known = any(
-                (scope.zones.front, scope.zones.back) == (front, back)
-                and abs(scope.zones.most_s - most_s) < NEW_SYNC * most_s
-                and np.array_equal(scope.zones.slow_s, zones.slow_s)
-                and np.array_equal(scope.zones.fast_s, zones.fast_s)
-                for scope in self._scopes
-            )
-            if not known:
-                self._scopes.append(self._scope(t.nic[:, 1] <= slowest, zones))
+        for zones in zones_of_plan(self._tables, self._speeds, elites, best, used):
+            if not any(is_alike(scope.zones, zones) for scope in self._scopes):
+                allowed = self._tables.nic[:, 1] <= self._tables.nic[used, 1].max()
+                self._scopes.append(self._scope(allowed, zones))
                 self._scopes[-1].is_followed = True
 
     def _scope(self, allowed: Bools, zones: Zones) -> Scope:
@@ -280,12 +213,12 @@ class ColumnSearch:
             if not scope.rounds:
                 self._add(elites, scope, scope.prices, SCREENS, learns=True, step=SCREENED)
         new = [scope for scope in self._scopes if scope.rounds == 1]
-        for scope in sorted(new, key=_hope)[:CANDIDATES]:
+        for scope in sorted(new, key=most_hoped)[:CANDIDATES]:
             if deadline():
                 return
             self._mix(elites, scope)
             self._add(elites, scope, scope.prices, PER_ROUND, learns=True)
-        for scope in sorted(self._scopes, key=_mixed)[: 2 * SCOPES]:
+        for scope in sorted(self._scopes, key=most_mixed)[: 2 * SCOPES]:
             for _ in range(ROUNDS):
                 if deadline():
                     return
@@ -417,14 +350,8 @@ class ColumnSearch:
         room = t.room[self._rows].astype(np.float64)
         uses, money = uses[self._rows], self._best(elites).money
         if money < math.inf:
-            uses, room = np.vstack([uses, self._money_row() @ uses]), np.append(room, money)
+            uses, room = np.vstack([uses, money_row(t, self._rows) @ uses]), np.append(room, money)
         return real, whole, uses, room
-
-    def _money_row(self) -> Floats:
-        """[R] money per hour of a GPU in the row that counts all of a type."""
-        t = self._tables
-        counts_all = np.array([is_lowest(t, row) for row in self._rows])
-        return np.asarray(t.gpu_price[t.option_type[self._rows]] * counts_all)
 
     def _mix(self, elites: Elites, scope: Scope) -> None:
         """Mix the columns with parts for new prices; rounded, it becomes a plan as well."""
@@ -442,7 +369,7 @@ class ColumnSearch:
         scope.mixed = float(total) / t.batch
         by_row = duals[: len(self._rows)]
         if len(duals) > len(by_row):
-            by_row = by_row + duals[-1] * self._money_row()
+            by_row = by_row + duals[-1] * money_row(t, self._rows)
         scope.prices = option_prices(t, self._rows, by_row, scope.allowed)
 
     def _price(

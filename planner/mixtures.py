@@ -89,3 +89,9 @@ def bundles(t: Tables) -> Ints:
         while found[-1] * 2 <= most:
             found.append(found[-1] * 2)
     return np.array(found)
+
+
+def money_row(t: Tables, rows: Ints) -> Floats:
+    """[R] money per hour of a GPU in the row that counts all of a type."""
+    counts_all = np.array([is_lowest(t, row) for row in rows])
+    return np.asarray(t.gpu_price[t.option_type[rows]] * counts_all)

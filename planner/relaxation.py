@@ -12,8 +12,8 @@ import numpy as np
 
 from planner.errors import UnprofiledConfiguration
 from planner.expert_parallel import Device, Tiling, expert_seconds
-from planner.kernel.column_pricing import Zones
 from planner.kernel.tables import Floats, Tables
+from planner.kernel.zones import Zones
 from planner.memory import boundary_bytes
 from planner.pricing_tables import Pricing
 from planner.profile import Profile

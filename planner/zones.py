@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.kernel.column_pricing import Zones, zone_seconds
 from planner.kernel.elites import Elites
 from planner.kernel.tables import Tables
+from planner.kernel.zones import Zones, zone_seconds
 
 SYNC_SHARES = (0.02, 0.04, 0.08, 0.14, 0.22, 0.35)  # of an iteration that gradients may take
 ZONE_SYNC_SHARES = (0.03, 0.07, 0.15)  # where slow NICs keep to zones

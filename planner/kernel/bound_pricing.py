@@ -17,17 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.kernel.column_pricing import (
-    Chains,
-    Zones,
-    blocks_in_zones,
-    cheapest_chains,
-    read_chain,
-    stage_seconds,
-    zone_seconds,
-)
+from planner.kernel.column_pricing import Chains, cheapest_chains, read_chain, stage_seconds
 from planner.kernel.jit import jit
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
+from planner.kernel.zones import Zones, blocks_in_zones, zone_seconds
 
 TINY = 1e-9
 
@@ -38,7 +31,7 @@ class Relaxed(NamedTuple):
     A column trains `fixed + (T - sum_s) * rate` samples in T seconds.
 
     Attributes:
-        number: [1].
+        number: [1] of them.
         gain: [C] what it was worth beyond its price, a share, when it was found.
         fixed: [C] samples.
         rate: [C] samples per second; 0 where the time does not count.
@@ -170,8 +163,8 @@ def worst_columns(
                     continue
                 row = columns.number[0]
                 columns.number[0] = row + 1
-                at = np.argmin(chains.cost)
-                read_chain(t, chains, int(at), options, blocks)
+                at = int(np.argmin(chains.cost))
+                read_chain(t, chains, at, options, blocks)
                 columns.gain[row] = gain
                 columns.fixed[row] = fixed
                 columns.rate[row] = rate

@@ -13,14 +13,15 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.kernel.bag import Bag, copy_slot, most_replicas, pipelines_of
-from planner.kernel.column_pricing import Columns, Zones, zone_seconds
+from planner.kernel.column_pricing import Columns
 from planner.kernel.elites import Elites, remember
-from planner.kernel.filling import Bench, Fillings, fill_template, variant_of
+from planner.kernel.filling import Bench, Fillings, fill_template
+from planner.kernel.given_blocks import fill_as, keeps_to
 from planner.kernel.jit import jit
 from planner.kernel.local_search import objective, refill
 from planner.kernel.moves import Wishes
-from planner.kernel.stage import fixed_seconds
 from planner.kernel.tables import MAX_DEPTH, MAX_FILLINGS, Floats, Ints, Tables
+from planner.kernel.zones import Zones
 
 PER_SIZE = 2  # splits of one micro-batch size
 
@@ -29,7 +30,7 @@ class Pool(NamedTuple):
     """Columns; the first `number[0]` rows hold.
 
     Attributes:
-        number: [1].
+        number: [1] of them.
         depth: [N].
         options: [N, D].
         together: [N] replicas come in multiples of this.
@@ -84,71 +85,6 @@ def row_of(pool: Pool, depth: int, options: Ints, together: int) -> int:
         if equal:
             return c
     return -1
-
-
-@jit
-def keeps_to(t: Tables, zones: Zones, depth: int, options: Ints, blocks: Ints) -> bool:
-    """Whether all stages stand in their zones and sum their gradients in time."""
-    start = 0
-    for s in range(depth):
-        stop = start + blocks[s]
-        if zone_seconds(zones, options[s], start, stop, t.layers) == math.inf:
-            return False
-        start = stop
-    return True
-
-
-@jit
-def fill_as(
-    t: Tables,
-    depth: int,
-    options: Ints,
-    blocks: Ints,
-    replicas: int,
-    bench: Bench,
-    out: Fillings,
-) -> None:
-    """Append the fillings with these blocks: one of each micro-batch size that memory allows."""
-    for size in range(len(t.sizes)):
-        most = t.batch // t.sizes[size]
-        row = out.number[0]
-        if most < 1 or row == len(out.size):
-            continue
-        fixed_seconds(t, options, depth, size, bench.fixed_s)
-        start = 0
-        tau_s = 0.0
-        sum_s = 0.0
-        for s in range(depth):
-            dense = max(0, min(start + blocks[s], t.dense) - start)
-            others = blocks[s] - dense
-            variant = variant_of(
-                t,
-                options[s],
-                size,
-                min(most, depth - s),
-                1 if s == 0 else 0,
-                1 if s == depth - 1 else 0,
-                replicas,
-                dense,
-                others,
-            )
-            if variant < 0:
-                sum_s = math.inf
-                break
-            seconds = bench.fixed_s[s] + others * t.block_s[options[s], size, variant, 1]
-            if dense:
-                seconds += dense * t.block_s[options[s], size, variant, 0]
-            tau_s = max(tau_s, seconds)
-            sum_s += seconds
-            start += blocks[s]
-        if sum_s < math.inf:
-            out.size[row] = size
-            out.tau_s[row] = tau_s
-            out.sum_s[row] = sum_s
-            out.most[row] = most
-            for s in range(depth):
-                out.blocks[row, s] = blocks[s]
-            out.number[0] = row + 1
 
 
 @jit

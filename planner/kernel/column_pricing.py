@@ -20,35 +20,11 @@ import numpy as np
 from planner.kernel.filling import stage_rows
 from planner.kernel.jit import jit
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
+from planner.kernel.zones import Zones, blocks_in_zones
 
 DEPTHS = 2  # chains of one bottleneck that become columns
 TINY = 1e-9  # of what a column is worth
 FAR = 0.06  # a column that costs so much more than it is worth is of no interest
-
-
-class Zones(NamedTuple):
-    """Where types with slow NICs may stand, and how long a GPU may sum gradients.
-
-    A layer is summed at the rate of the slowest NIC that holds it in any template, so slow types
-    are kept to the same blocks in all: the first `front` and the last `back`.
-
-    Attributes:
-        front: blocks from the first on.
-        back: blocks up to the last.
-        only_there: [O] 1: the option holds no other blocks.
-        slow_s: [O] to sum a block of these on one GPU.
-        fast_s: [O] to sum any other block.
-        ends_s: [O, 2] to sum embedding and head.
-        most_s: of one GPU.
-    """
-
-    front: int
-    back: int
-    only_there: Ints
-    slow_s: Floats
-    fast_s: Floats
-    ends_s: Floats
-    most_s: float
 
 
 class Chains(NamedTuple):
@@ -79,7 +55,7 @@ class Columns(NamedTuple):
     """Templates that are worth more than they cost; the first `number[0]` rows hold.
 
     Attributes:
-        number: [1].
+        number: [1] of them.
         gain: [C] samples beyond the price of the GPUs, of one replica.
         size: [C] index of the micro-batch size.
         together: [C] replicas come in multiples of this, so that experts can be tiled.
@@ -164,10 +140,7 @@ def stage_seconds(t: Tables, size: int, replicas: int, most: int, out: Floats) -
 
 @jit
 def is_full(stage_s: Floats, option: int, position: int) -> bool:
-    """Whether not one block fits already nearer to the end, where less is in flight.
-
-    The last stage has the head besides and does not count.
-    """
+    """Whether no block fits nearer to the end, where less is in flight; the last does not count."""
     if position < 2:
         return False
     for is_first in range(2):
@@ -175,35 +148,6 @@ def is_full(stage_s: Floats, option: int, position: int) -> bool:
             if stage_s[option, position - 1, is_first, dense, 1 - dense] < math.inf:
                 return False
     return True
-
-
-@jit
-def zone_seconds(zones: Zones, option: int, start: int, stop: int, layers: int) -> float:
-    """Gradient sum of a stage with those blocks; infinite if it may not hold them, or too long."""
-    slow = max(0, min(stop, zones.front) - start)
-    slow += max(0, stop - max(start, layers - zones.back, zones.front))
-    if zones.only_there[option] and slow < stop - start:
-        return math.inf
-    seconds = slow * zones.slow_s[option] + (stop - start - slow) * zones.fast_s[option]
-    if start == 0:
-        seconds += zones.ends_s[option, 0]
-    if stop == layers:
-        seconds += zones.ends_s[option, 1]
-    return seconds if seconds <= zones.most_s else math.inf
-
-
-@jit
-def blocks_in_zones(t: Tables, zones: Zones, out: Ints) -> None:
-    """The most blocks of a stage in front of so many blocks: [O, L + 1]."""
-    for option in range(len(t.option_tp)):
-        for covered in range(t.layers + 1):
-            left = t.layers - covered
-            blocks = 0
-            while blocks < left and (
-                zone_seconds(zones, option, left - blocks - 1, left, t.layers) < math.inf
-            ):
-                blocks += 1
-            out[option, covered] = blocks
 
 
 @jit
@@ -440,7 +384,7 @@ def price_columns(
                     gain = -1.0 if best == math.inf else (worth - best) / worth
                     promise[bundle, size, g : g + step] = gain
                 for _ in range(DEPTHS):
-                    at = np.argmin(chains.cost)
+                    at = int(np.argmin(chains.cost))
                     gain = worth - chains.cost[at]
                     if chains.cost[at] == math.inf or gain <= TINY * worth:
                         break

@@ -73,7 +73,7 @@ def test_it_holds_for_large_models_and_is_near(model, text):
         composition, find_profile(asked), asked, budget_evaluations=3000, d_max=12
     )
     found = bound(request, profile, answer)
-    assert 0 <= found.gap_percent < 120
+    assert 0 <= found.gap_percent < 60
 
 
 def test_both_ends_of_the_bisection_were_tried():

@@ -10,7 +10,6 @@ import pytest
 from planner.kernel.bag import new_bag
 from planner.kernel.column_pool import (
     add_column,
-    keeps_to,
     new_pool,
     price_counts,
     uses_of,
@@ -18,6 +17,7 @@ from planner.kernel.column_pool import (
 )
 from planner.kernel.elites import load_elite, new_elites
 from planner.kernel.filling import new_bench, new_fillings
+from planner.kernel.given_blocks import keeps_to
 from planner.kernel.local_search import objective, refill
 from planner.kernel.moves import Wishes
 from planner.pricing_tables import pricing_of

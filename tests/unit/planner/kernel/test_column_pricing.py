@@ -14,19 +14,12 @@ import pytest
 
 from planner.columns import ColumnSearch
 from planner.kernel.bag import new_bag
-from planner.kernel.column_pricing import (
-    Zones,
-    blocks_in_zones,
-    cheapest_chains,
-    new_chains,
-    read_chain,
-    stage_seconds,
-    zone_seconds,
-)
+from planner.kernel.column_pricing import cheapest_chains, new_chains, read_chain, stage_seconds
 from planner.kernel.elites import new_elites
 from planner.kernel.filling import new_bench
 from planner.kernel.local_search import start_uniform
 from planner.kernel.moves import Wishes
+from planner.kernel.zones import Zones, blocks_in_zones, zone_seconds
 from planner.mixtures import edge_seconds
 from planner.pricing_tables import pricing_of
 from tests.builders import demo_profile, nodes, workload
