@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -53,12 +52,14 @@ from planner.mixtures import (
 )
 from planner.pricing_tables import Pricing
 from planner.scopes import (
+    BestPlan,
     Scope,
     all_zones,
     is_alike,
     most_hoped,
     most_mixed,
     nic_speeds,
+    types_of,
     zones_of_plan,
 )
 from planner.zones import zones_of
@@ -82,16 +83,6 @@ SCREENED = 2  # every so many bottlenecks tell what a scope promises
 SCREENS = 24  # bottlenecks' columns that come out of it
 SCOPES = 3  # that are worth perturbing
 CANDIDATES = 12  # scopes that get a mix, of those that promise most
-
-
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """The best plan so far: seconds of an iteration, money per hour, replicas, GPU types."""
-
-    seconds: float
-    money: float
-    pipelines: int
-    types: list[int]
 
 
 class ColumnSearch:
@@ -313,24 +304,18 @@ class ColumnSearch:
             elites,
         )
 
-    def _best(self, elites: Elites) -> _Start:
+    def _best(self, elites: Elites) -> BestPlan:
         best = int(np.argmin(elites.value[: elites.number[0]]))
         load_elite(elites, best, self._bag)
         seconds, money = float(elites.value[best]), math.inf
         if self._wishes.counts_money:
             money = float(price_per_hour(self._tables, self._bag))
             seconds /= money
-        return _Start(
+        return BestPlan(
             seconds,
             min(money, self._wishes.most_price),
             int(pipelines_of(self._bag)),
-            sorted(
-                {
-                    int(self._tables.option_type[option])
-                    for k in range(self._bag.number[0])
-                    for option in self._bag.options[k, : self._bag.depth[k]]
-                }
-            ),
+            types_of(self._tables, self._bag),
         )
 
     def _horizon(self, elites: Elites, scope: Scope) -> float:
