@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.kernel.bag import Bag
 from planner.kernel.elites import Elites
 from planner.kernel.tables import Floats, Tables
 from planner.kernel.zones import Zones
@@ -44,6 +45,29 @@ class Scope:
     hoped: float = math.inf
     rounds: int = 0
     is_followed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BestPlan:
+    """What scopes need to know of the best plan so far.
+
+    Attributes:
+        seconds: of an iteration.
+        money: per hour that others may cost.
+        pipelines: replicas of all templates.
+        types: node classes.
+    """
+
+    seconds: float
+    money: float
+    pipelines: int
+    types: list[int]
+
+
+def types_of(t: Tables, bag: Bag) -> list[int]:
+    """Node classes of a plan."""
+    used = (bag.options[k, : bag.depth[k]] for k in range(bag.number[0]))
+    return sorted({int(t.option_type[option]) for options in used for option in options})
 
 
 def most_hoped(scope: Scope) -> tuple[bool, float]:
