@@ -29,6 +29,20 @@ START_RATE = 50_000.0  # plans a second, until it is known
 COOL = 0.004  # the temperature of a walk that improves a good plan
 
 
+def load(pricing: Pricing) -> None:
+    """Have every function of the annealing loaded, or compiled if it never was."""
+    if not _LOADED:
+        _LOADED.append(True)
+        kernel = KernelSearch(pricing, Wishes(2, 2, 0, math.inf, math.inf), 0)
+        kernel.start()
+        kernel.walk(lambda: math.inf, kernel.evaluations + 2, templates=2)
+        for _, _recipe in kernel.recipes():
+            break
+
+
+_LOADED: list[bool] = []  # of this process: machine code is never unloaded
+
+
 class KernelSearch:
     """Best plans by the kernel's price, and the walks that find them."""
 

@@ -45,6 +45,7 @@ FINALISTS = 32  # plans that are placed again to move fewer bytes
 REARRANGED = 24  # plans whose stages are moved between a few nodes
 SETTLED = 6  # of the kernel's best plans, placed and priced after each of its stages
 ALL = 1000
+LOAD_S = 0.02  # what loading takes less than if it was done before
 EFFORT = 1000  # rounds of perturbed prices, far more than the time allows
 INSIDE_SHARE = 0.3  # of the seconds, for plans whose gradients do not leave nodes
 
@@ -66,7 +67,7 @@ class _Search:
 
     def __init__(self, request: PlanRequest, profile: Profile) -> None:
         profile.require(request.workload)
-        self._started_s = time.perf_counter()
+        self._began_s = self._started_s = time.perf_counter()
         self._request = request
         self._profile = profile
         known = tuple(n for n in request.composition.nodes if n.gpu_type in profile.types)
@@ -83,6 +84,8 @@ class _Search:
             current = self._judge.as_it_is(self._request.current)
             self._findings.offer(current)
         pricing = self._pricing()
+        if pricing is not None and not self._is_enough(pricing):
+            self._load_kernel(pricing)
         if self._is_exact():
             self._search_exactly()
         if pricing is not None and not self._is_enough(pricing):
@@ -114,16 +117,28 @@ class _Search:
             stays_inside=stays_inside,
         )
 
+    def _load_kernel(self, pricing: Pricing) -> None:
+        """Load what numba has compiled, once a process; it is no part of the budget."""
+        begun_s = time.perf_counter()
+        from planner.kernel_search import load
+
+        load(pricing)
+        seconds = time.perf_counter() - begun_s
+        if seconds > LOAD_S:
+            self._started_s += seconds
+            self._record("load kernel", begun_s)
+
     def _is_exact(self) -> bool:
         """Whether every plan is placed and priced exactly first."""
         is_auto = self._request.workload.recompute == "auto"
         return self._composition.gpus <= MEDIUM_GPUS and not is_auto
 
     def _is_enough(self, pricing: Pricing) -> bool:
-        """Whether that is all: few GPUs, no variants, and a budget that counts plans."""
+        """Whether that is all: few GPUs, no variants, and a budget of few plans."""
         is_plain = int(pricing.tables.variants.max()) == 1
         is_small = self._composition.gpus <= SMALL_GPUS
-        return is_small and is_plain and self._request.budget_s is None
+        is_short = self._request.most_evaluations <= EXACT_EVALUATIONS
+        return is_small and is_plain and is_short and self._request.budget_s is None
 
     def _left_s(self) -> float:
         budget_s = self._request.budget_s
@@ -276,7 +291,7 @@ class _Search:
         moved = None
         if request.current is not None:
             moved = bytes_to_move(request.workload.model, request.current, plan)
-        planning_s = time.perf_counter() - self._started_s
+        planning_s = time.perf_counter() - self._began_s
         return PlanAnswer(
             plan,
             chosen.price,

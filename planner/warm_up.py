@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 
+from planner.bound import bound
 from planner.composition import Composition
 from planner.generator import find_profile
 from planner.models import find_model
@@ -27,7 +28,8 @@ def main() -> None:
     for name in ("llama3-8b", "qwen3-30b-a3b"):
         workload = Workload(find_model(name), 64, 2048, "fp16")
         request = PlanRequest(workload, Composition.from_text(GPUS), budget_evaluations=2000)
-        search(request, find_profile(workload))
+        profile = find_profile(workload)
+        bound(request, profile, search(request, profile))
     sys.stdout.write(f"compiled in {time.perf_counter() - started_s:.0f} s\n")
 
 
