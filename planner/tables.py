@@ -5,7 +5,7 @@ Invariant: nothing here decides or computes; it prints what plan and price say.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, fields
 
 from planner.cost import Price
@@ -14,7 +14,7 @@ from planner.plan import FilledTemplate, Plan, Stage
 from planner.plan_diff import PlanDiff
 from planner.prices import money_per_sample, plan_price
 from planner.profile import Profile
-from planner.request import BoundAnswer, PlanAnswer, PlanRequest
+from planner.request import BoundAnswer, PlanAnswer, PlanRequest, SearchStage
 
 FEW = 4  # places, or shares of the batch, that a table lists one by one
 
@@ -92,12 +92,19 @@ def answer_sentences(answer: PlanAnswer, request: PlanRequest, profile: Profile)
         f"one more node of {gain.gpus} {gain.gpu_type} adds {gain.gain_samples_s:.1f} samples/s"
         for gain in answer.marginal
     ]
-    way = ", ".join(
-        f"{stage.method} {stage.throughput_samples_s:.1f} ({stage.evaluations} plans)"
-        for stage in answer.stages_of_search
-    )
-    lines.append(f"found in {answer.planning_s * 1e3:.0f} ms: {way}")
+    way = ", ".join(f"{stage.method} {stage.throughput_samples_s:.1f}" for stage in _gains(answer))
+    priced = max((stage.evaluations for stage in answer.stages_of_search), default=0)
+    lines.append(f"found in {answer.planning_s * 1e3:.0f} ms: {way} ({priced} plans priced)")
     return "\n".join([*lines, *(f"note: {note}" for note in answer.notes)])
+
+
+def _gains(answer: PlanAnswer) -> Iterator[SearchStage]:
+    """The stages of the search that found something better."""
+    best = 0.0
+    for stage in answer.stages_of_search:
+        if stage.throughput_samples_s > best:
+            best = stage.throughput_samples_s
+            yield stage
 
 
 def _bound(bound: BoundAnswer) -> str:
