@@ -109,7 +109,7 @@ class BoundAnswer:
 
     Attributes:
         bound_samples_s: samples per second; None where the proof does not hold.
-        gap_percent: how far the plan stays below it, in per cent of the bound.
+        gap_percent: by how much it exceeds the plan, in per cent of the plan.
         bound_assumes: what the proof rests on; without a bound, the assumption that failed.
     """
 

@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from planner.brute_force import brute_force
 from planner.candidate import Candidate, Judge, Recipe
@@ -30,6 +31,10 @@ from planner.request import PlanAnswer, PlanRequest, SearchStage
 from planner.simulation import simulated_seconds
 from planner.small_search import SmallSearch
 
+if TYPE_CHECKING:
+    from planner.kernel.moves import Wishes
+    from planner.kernel_search import KernelSearch
+
 __all__ = ["PlanAnswer", "PlanRequest", "search"]
 
 SMALL_GPUS = 8  # so few are searched exactly, unless the kernel knows plans that this does not
@@ -40,6 +45,7 @@ FINALISTS = 32  # plans that are placed again to move fewer bytes
 REARRANGED = 24  # plans whose stages are moved between a few nodes
 SETTLED = 6  # of the kernel's best plans, placed and priced after each of its stages
 ALL = 1000
+EFFORT = 1000  # rounds of perturbed prices, far more than the time allows
 INSIDE_SHARE = 0.3  # of the seconds, for plans whose gradients do not leave nodes
 
 
@@ -187,9 +193,33 @@ class _Search:
         findings.evaluations = first + kernel.evaluations
         self._settle(kernel.recipes(), 1)
         self._record("uniform", started_s)
-        walk("anneal one template", 0.25 * whole, 0.25 * whole, 1, HOT)
-        walk("anneal", 0.4 * whole, 0.6 * whole, request.max_templates, HOT)
+        if request.method != "columns":
+            walk("anneal one template", 0.2 * whole, 0.2 * whole, 1, HOT)
+            walk("anneal", 0.25 * whole, 0.4 * whole, request.max_templates, HOT)
+        if request.method != "search":
+            self._generate_columns(kernel, wishes, 0.7 * whole, int(0.7 * whole * left))
         walk("local search", whole, whole, request.max_templates, COOL)
+
+    def _generate_columns(
+        self, kernel: KernelSearch, wishes: Wishes, share: float, most: int
+    ) -> None:
+        """Templates built from prices, mixed to whole plans."""
+        from planner.columns import ColumnSearch
+
+        begun_s = time.perf_counter()
+        end_s = begun_s + share * self._left_s()
+        columns = ColumnSearch(kernel.pricing, wishes, self._request.seed)
+        first = kernel.evaluations
+
+        def over() -> bool:
+            return time.perf_counter() >= end_s or first + columns.priced >= most
+
+        if most > first:
+            columns.run(kernel.elites, over, EFFORT)
+        kernel.evaluations = first + columns.priced
+        self._findings.evaluations += columns.priced
+        self._settle(kernel.recipes())
+        self._record("columns", begun_s)
 
     def _rearrange(self) -> None:
         """On a few GPUs: better placements of the best plans."""

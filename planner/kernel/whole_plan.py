@@ -44,9 +44,10 @@ def choose(sizes: Ints, bag: Bag, limit_s: float, largest: int) -> int:
 
 @jit
 def continuous_seconds(sizes: Ints, bag: Bag, batch: int, low_s: float, largest: int) -> float:
-    """When the batch is trained if micro-batches could be split; no plan of whole ones is faster.
+    """About when the batch is trained if micro-batches could be split; infinite if never.
 
-    Newton's method from below on the samples trained by then, a convex function of the time.
+    Newton's method on the samples trained by then, a convex function of the time where memory sets
+    no limit: the first step leads beyond the root, the others back to it.
     """
     time_s = low_s
     for _ in range(ROUNDS):
@@ -70,11 +71,12 @@ def continuous_seconds(sizes: Ints, bag: Bag, batch: int, low_s: float, largest:
                     best_rate = own_rate
             samples += bag.replicas[k] * best
             rate += bag.replicas[k] * best_rate
-        if samples >= batch * (1 - 1e-12):
-            return time_s
         if rate == 0.0:
-            return math.inf
-        time_s += (batch - samples) / rate
+            return time_s if samples >= batch else math.inf
+        step_s = (batch - samples) / rate
+        time_s = max(low_s, time_s + step_s)
+        if abs(step_s) <= 1e-12 * time_s or (step_s < 0.0 and time_s == low_s):
+            return time_s
     return time_s
 
 
@@ -126,23 +128,26 @@ def seconds_with(sizes: Ints, bag: Bag, batch: int, largest: int) -> float:
         low_s = max(low_s, first_s)
     if low_s == math.inf:
         return math.inf
-    low_s = continuous_seconds(sizes, bag, batch, low_s, largest)
-    if low_s == math.inf:
+    high_s = continuous_seconds(sizes, bag, batch, low_s, largest)
+    if high_s == math.inf:
         return math.inf
-    high_s = low_s
+    beyond_s = 4 * high_s + 64 * widest_s
     while choose(sizes, bag, high_s, largest) < batch:
         high_s += widest_s
-        if high_s > 4 * low_s + 64 * widest_s:
+        if high_s > beyond_s:
             return math.inf
-    if high_s > low_s:
-        low_s = high_s - widest_s
-        for _ in range(STEPS):
-            middle_s = 0.5 * (low_s + high_s)
-            if choose(sizes, bag, middle_s, largest) < batch:
-                low_s = middle_s
-            else:
-                high_s = middle_s
-        choose(sizes, bag, high_s, largest)
+    while high_s > low_s:  # down to where the batch is just not trained any more
+        below_s = max(low_s, high_s - widest_s)
+        if choose(sizes, bag, below_s, largest) < batch:
+            for _ in range(STEPS):
+                middle_s = 0.5 * (below_s + high_s)
+                if choose(sizes, bag, middle_s, largest) < batch:
+                    below_s = middle_s
+                else:
+                    high_s = middle_s
+            break
+        high_s = below_s
+    choose(sizes, bag, high_s, largest)
     if not shares_exactly(sizes, bag, batch, high_s):
         return math.inf
     return last_end(bag, high_s)

@@ -1,0 +1,285 @@
+"""A proof that no plan is faster: what the GPUs could be worth at most in a given time.
+
+If, at some prices of GPUs, no template trains more samples in T than its GPUs cost, then no plan
+trains more in T than all GPUs together cost; if that is less than the batch, every plan needs more
+than T.  Prices come from column generation over relaxed templates (`planner.kernel.bound_pricing`),
+and the largest T that is ruled out is found by bisection between times of which one was ruled out
+and one was not.  Every plan then adds at least the shortest optimizer step, and its gradient sums:
+with more pipelines than the largest node has GPUs, each layer is held on two nodes at least, so a
+GPU sends 2 (R-1)/R of its gradients, experts apart, through a NIC no faster than its own node's.
+Such plans are ruled out cell by cell of the longest of these times; plans with fewer pipelines are
+ruled out without them, but with a row that counts pipelines.
+Invariant: no plan that `planner.cost` prices within the assumptions beats the bound.
+Source: research on plan search (the bound); Farley's bound for column generation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.kernel.bound_pricing import new_relaxed, relaxed_stages, worst_columns
+from planner.kernel.column_pricing import new_chains
+from planner.kernel.mixing import best_mix
+from planner.kernel.tables import MAX_DEPTH, Floats, Ints
+from planner.kernel.zones import Zones
+from planner.mixtures import binding_rows, first_prices, option_prices
+from planner.pricing_tables import Pricing, pricing_of
+from planner.profile import Profile
+from planner.relaxation import cheapest_edges, optimistic, shortest_step, sync_zones
+from planner.request import BoundAnswer, PlanAnswer, PlanRequest
+
+GRID = 1.015  # ratio of the ends of a cell of bottlenecks
+PRECISION = 0.002  # of the time that is ruled out
+ROUNDING = 1e-9  # of a gain that is taken for none; prices leave four times as much
+ROUNDS = 12  # of prices and columns for one T
+MOST_COLUMNS = 4000  # of one round
+PER_ROUND = 60  # columns of a round that enter the mix
+SYNC_FROM, SYNC_TO = 0.01, 0.5  # of an iteration: ends of the cells of gradient sums
+SYNC_GRID = 1.12  # ratio of the ends of such a cell
+SMALLEST = 1e-3  # share of the plan's time below which no proof is looked for
+
+
+def bound(request: PlanRequest, profile: Profile, answer: PlanAnswer) -> BoundAnswer:
+    """An upper bound on samples/s of all plans for the request, and how near the answer is.
+
+    Args:
+        request: workload, composition and D_max.
+        profile: supplies all costs.
+        answer: any plan for it; where the bisection starts.
+    """
+    pricing = pricing_of(request.workload, request.composition, profile)
+    if pricing is None:
+        return BoundAnswer(None, None, ("no GPU type of the composition is profiled",))
+    proof = Proof(pricing, request, profile)
+    iteration_s = answer.price.iteration_s
+    least_s = proof.least_seconds(iteration_s)
+    if least_s is None:
+        return BoundAnswer(
+            None, None, (f"failed: no proof below {SMALLEST:g} of the plan's own iteration",)
+        )
+    samples_s = request.workload.global_batch / least_s
+    gap = 100 * (1 - answer.price.throughput_samples_s / samples_s)
+    return BoundAnswer(samples_s, gap, proof.assumptions)
+
+
+def node_worth(request: PlanRequest, profile: Profile, answer: PlanAnswer) -> dict[str, float]:
+    """About how many samples/s one more of the largest nodes of each type adds: dual prices."""
+    pricing = pricing_of(request.workload, request.composition, profile)
+    if pricing is None:
+        return {}
+    prices = Proof(pricing, request, profile).prices(answer.price.iteration_s)
+    t = pricing.tables
+    worth: dict[str, float] = {}
+    for kind, one in enumerate(pricing.classes):
+        lowest = int(np.flatnonzero(t.option_type == kind)[0])
+        each = prices[lowest] / t.option_tp[lowest]
+        samples_s = float(each * one.gpus) / t.batch * answer.price.throughput_samples_s
+        worth[one.gpu_type] = max(worth.get(one.gpu_type, 0.0), samples_s)
+    return worth
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """Some of all plans: those whose longest gradient sum is between two times.
+
+    Attributes:
+        least_sync_s: it takes so long at least.
+        zones: how long stages take, and at most.
+        pipelines: there are at most so many; infinite: no limit.
+    """
+
+    least_sync_s: float
+    zones: Zones
+    pipelines: float
+
+
+class Proof:
+    """The relaxed problem of one request."""
+
+    def __init__(self, pricing: Pricing, request: PlanRequest, profile: Profile) -> None:
+        """Prepare all stages that there can be.
+
+        Args:
+            pricing: of the request.
+            request: what is asked.
+            profile: of the request.
+        """
+        t = optimistic(pricing, request.workload, profile)
+        self._tables = t
+        self._deepest = min(request.deepest, MAX_DEPTH)
+        self._least = _classes(self._deepest, t.batch)
+        options, types = len(t.option_tp), len(t.node_gpus)
+        self._stage_s = np.empty(
+            (
+                len(self._least),
+                len(t.sizes),
+                options,
+                self._deepest,
+                2,
+                t.dense + 1,
+                t.layers + 1,
+            )
+        )
+        replicas = math.lcm(*{int(ways) for ways in t.ways.flat}) * t.batch
+        relaxed_stages(t, self._least, replicas, self._stage_s)
+        self._edge_s = cheapest_edges(pricing, request.workload, profile)
+        self._side_s = np.minimum(self._edge_s.min(axis=1), self._edge_s.min(axis=2))
+        self._step_s = shortest_step(t, self._deepest)
+        self._chains = new_chains(self._deepest, t.layers, types)
+        self._found = new_relaxed(MOST_COLUMNS, options)
+        self._rows = binding_rows(t)
+        self._columns = np.zeros((0, 4 + options))
+        links = [profile.network, *profile.nics.values()]
+        self._sums_count = not any(link.points for link in links)  # else latency hides in sizes
+        self._taus_s: Floats = np.zeros(0)
+        self.assumptions = (
+            f"at most {request.deepest} stages a replica",
+            f"TP degrees {_listed({tp for _, tp in pricing.options})}, inside a node",
+            f"micro-batches {_listed(set(t.sizes.tolist()))}",
+            "the profile's seconds, on the fastest node of each type",
+            "an iteration of (M - 1) max t + sum t, gradient sums and optimizer step",
+            *(
+                ("expert tilings with EP a power of two and ETP 1 or TP",)
+                if request.workload.model.experts
+                else ()
+            ),
+        )
+
+    def least_seconds(self, iteration_s: float) -> float | None:
+        """The longest iteration that is ruled out for all plans; None if none is.
+
+        Args:
+            iteration_s: of a plan, where the bisection starts.
+        """
+        self._set_grid(iteration_s)
+        least_s = iteration_s
+        for regime in self.regimes(iteration_s):
+            ruled_out_s = self._ruled_out_below(regime, least_s)
+            if ruled_out_s is None:
+                return None
+            least_s = min(least_s, ruled_out_s)
+        return least_s
+
+    def _ruled_out_below(self, regime: Regime, high_s: float) -> float | None:
+        """The longest iteration that is ruled out in a regime, but no more than asked.
+
+        Both ends of the bisection were tried: the low one was ruled out, the high one was not.
+        """
+        if self.is_ruled_out(high_s, regime):
+            return high_s
+        low_s, shortest_s = 0.9 * high_s, SMALLEST * high_s
+        while not self.is_ruled_out(low_s, regime):
+            high_s, low_s = low_s, 0.9 * low_s
+            if low_s < shortest_s:
+                return None
+        while high_s > low_s * (1 + PRECISION):
+            middle_s = math.sqrt(low_s * high_s)
+            if self.is_ruled_out(middle_s, regime):
+                low_s = middle_s
+            else:
+                high_s = middle_s
+        return low_s
+
+    def regimes(self, iteration_s: float) -> list[Regime]:
+        """Few pipelines without gradient sums, and many by the time that these take."""
+        t = self._tables
+        largest = int(t.node_gpus.max())
+        free = sync_zones(t, math.inf, largest)
+        regimes = [Regime(0.0, free, float(largest))]
+        if not self._sums_count:
+            return [Regime(0.0, free, math.inf)]
+        ends = [0.0]
+        most_s = SYNC_FROM * iteration_s
+        while most_s < SYNC_TO * iteration_s:
+            ends.append(most_s)
+            most_s *= SYNC_GRID
+        for low_s, high_s in zip(ends, [*ends[1:], math.inf], strict=True):
+            zones = sync_zones(t, high_s, largest)
+            regimes.append(Regime(low_s, zones, math.inf))
+        return regimes
+
+    def prices(self, iteration_s: float) -> Floats:
+        """[O] what a TP group is worth in samples within the time, gradient sums apart."""
+        self._set_grid(iteration_s)
+        free = Regime(0.0, sync_zones(self._tables, math.inf, 1), math.inf)
+        self.is_ruled_out(iteration_s, free)
+        return self._mix(iteration_s, free)[1]
+
+    def _set_grid(self, pipeline_s: float) -> None:
+        least_s = float(self._stage_s[..., 1:].min(initial=math.inf))
+        count = 2 + max(1, math.ceil(math.log(max(1.0, pipeline_s / least_s), GRID)))
+        self._taus_s = np.asarray(least_s * (1 - 1e-9) * GRID ** np.arange(count))
+
+    def _mix(self, horizon_s: float, regime: Regime) -> tuple[float, Floats, float]:
+        """Samples of the best mix of the columns known, [O] prices, and the price of a replica."""
+        t = self._tables
+        every = np.ones(len(t.node_gpus), np.bool_)
+        known = self._columns[self._columns[:, 3] <= regime.zones.most_s]
+        if len(known) == 0:
+            return 0.0, first_prices(t, every), 0.0
+        worth = known[:, 0] + (horizon_s - known[:, 2]) * known[:, 1]
+        room = t.room[self._rows].astype(np.float64)
+        uses = known[:, 4:].T[self._rows]
+        if regime.pipelines < math.inf:
+            uses = np.vstack([uses, np.ones(len(worth))])
+            room = np.append(room, regime.pipelines)
+        good = np.flatnonzero(worth > 0)
+        if len(good) == 0:
+            return 0.0, first_prices(t, every), 0.0
+        amounts, duals = np.zeros(len(good)), np.zeros(len(room))
+        uses = np.ascontiguousarray(uses[:, good])
+        total = best_mix(worth[good], uses, room, amounts, duals)
+        by_row = duals[: len(self._rows)]
+        replica = float(duals[-1]) if len(duals) > len(by_row) else 0.0
+        return float(total), option_prices(t, self._rows, by_row, every), replica
+
+    def is_ruled_out(self, iteration_s: float, regime: Regime) -> bool:
+        """Whether it is proven that no plan of the regime has iterations of that time."""
+        batch = self._tables.batch
+        horizon_s = iteration_s - self._step_s - regime.least_sync_s
+        if horizon_s <= 0:
+            return True
+        for _ in range(ROUNDS):
+            total, prices, replica = self._mix(horizon_s, regime)
+            if total >= batch:
+                return False
+            if total:  # dearer, up to the batch: as good a proof, and sooner at an end
+                dearer = batch * (1 - 4 * ROUNDING) / total
+                prices, replica = prices * dearer, replica * dearer
+            worst = worst_columns(
+                self._tables,
+                horizon_s,
+                prices,
+                replica,
+                self._edge_s,
+                self._side_s,
+                self._taus_s,
+                self._least,
+                self._stage_s,
+                regime.zones,
+                self._chains,
+                self._found,
+            )
+            if worst <= ROUNDING:
+                return True
+            found, count = self._found, int(self._found.number[0])
+            new = [found.fixed, found.rate, found.sum_s, found.sync_s]
+            rows = np.column_stack([*(part[:count] for part in new), found.uses[:count]])
+            best = np.argsort(-found.gain[:count], kind="stable")[:PER_ROUND]
+            self._columns = np.concatenate([self._columns, rows[best]])
+        return False
+
+
+def _classes(deepest: int, batch: int) -> Ints:
+    """Least micro-batches of each class: powers of two until everything is in flight."""
+    least = [1]
+    while least[-1] < deepest and least[-1] * 2 <= batch:
+        least.append(least[-1] * 2)
+    return np.array(least)
+
+
+def _listed(values: set[int]) -> str:
+    return ", ".join(map(str, sorted(values)))

@@ -1,0 +1,400 @@
+"""The template that is worth most at given GPU prices, by a dynamic programme from the last stage.
+
+A replica with micro-batches of b samples trains b (1 + (T - sum t) / tau) samples in T seconds and
+uses GPUs at a price.  For a given bottleneck tau both add up over stages, so the cheapest chain of
+stages is a shortest path over (position from the end, blocks covered, GPU type in front): from the
+end, because there the position says how many micro-batches a stage has in flight.
+Invariant: a chain is feasible within tau and memory at its in-flight counts; messages between
+stages are those of `edge_s`, which the fill of a template prices again.
+Source: research on plan search (column generation).
+Legend: O options, P positions, L blocks, T GPU types, Z sizes, G bottlenecks, Q bundles, C columns.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.kernel.filling import stage_rows
+from planner.kernel.jit import jit
+from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
+from planner.kernel.zones import Zones, blocks_in_zones
+
+DEPTHS = 2  # chains of one bottleneck that become columns
+TINY = 1e-9  # of what a column is worth
+FAR = 0.06  # a column that costs so much more than it is worth is of no interest
+
+
+class Chains(NamedTuple):
+    """Where the dynamic programme works, and what it leaves.
+
+    Attributes:
+        value: [P + 1, L + 1, T] cheapest chain of stages.
+        onward: [L + 1, T] the same with the edge to one more stage in front.
+        onward_type: [P, L + 1, T] type behind that edge.
+        option: [P, L + 1, T] front stage of the chain.
+        blocks: [P, L + 1, T] its blocks.
+        cost: [P] of the cheapest whole pipeline with so many stages, less one.
+        first_option: [P] its first stage.
+        first_blocks: [P].
+    """
+
+    value: Floats
+    onward: Floats
+    onward_type: Ints
+    option: Ints
+    blocks: Ints
+    cost: Floats
+    first_option: Ints
+    first_blocks: Ints
+
+
+class Columns(NamedTuple):
+    """Templates that are worth more than they cost; the first `number[0]` rows hold.
+
+    Attributes:
+        number: [1] of them.
+        gain: [C] samples beyond the price of the GPUs, of one replica.
+        size: [C] index of the micro-batch size.
+        together: [C] replicas come in multiples of this, so that experts can be tiled.
+        depth: [C].
+        options: [C, D].
+        blocks: [C, D].
+    """
+
+    number: Ints
+    gain: Floats
+    size: Ints
+    together: Ints
+    depth: Ints
+    options: Ints
+    blocks: Ints
+
+
+@jit
+def new_chains(deepest: int, layers: int, types: int) -> Chains:
+    """Room for one run of the dynamic programme."""
+    return Chains(
+        np.zeros((deepest + 1, layers + 1, types)),
+        np.zeros((layers + 1, types)),
+        np.zeros((deepest, layers + 1, types), np.int64),
+        np.zeros((deepest, layers + 1, types), np.int64),
+        np.zeros((deepest, layers + 1, types), np.int64),
+        np.zeros(deepest),
+        np.zeros(deepest, np.int64),
+        np.zeros(deepest, np.int64),
+    )
+
+
+@jit
+def new_columns(most: int) -> Columns:
+    """Room for so many columns."""
+    return Columns(
+        np.zeros(1, np.int64),
+        np.zeros(most),
+        np.zeros(most, np.int64),
+        np.zeros(most, np.int64),
+        np.zeros(most, np.int64),
+        np.zeros((most, MAX_DEPTH), np.int64),
+        np.zeros((most, MAX_DEPTH), np.int64),
+    )
+
+
+@jit
+def stage_seconds(t: Tables, size: int, replicas: int, most: int, out: Floats) -> None:
+    """Seconds of every stage there can be, messages apart; infinite where memory is too small.
+
+    Args:
+        t: what it prices with.
+        size: index of the micro-batch size.
+        replicas: of the template, for tilings and ZeRO.
+        most: micro-batches of a replica, as far as they bound what is in flight.
+        out: [O, P, 2, dense + 1, L + 1] by option, position from the end, whether it is the first
+            stage, blocks of the first kind and of the second.
+    """
+    for option in range(out.shape[0]):
+        for position in range(out.shape[1]):
+            is_last = 1 if position == 0 else 0
+            for is_first in range(2):
+                rows = out[option, position, is_first]
+                fixed_s = is_first * t.ends_s[option, size, 0]
+                fixed_s += is_last * t.ends_s[option, size, 1]
+                if t.ends_s[option, size, 0] == math.inf or is_full(out, option, position):
+                    rows[:] = math.inf
+                    continue
+                stage_rows(
+                    t,
+                    option,
+                    size,
+                    min(most, position + 1),
+                    is_first,
+                    is_last,
+                    replicas,
+                    fixed_s,
+                    t.dense,
+                    rows,
+                )
+
+
+@jit
+def is_full(stage_s: Floats, option: int, position: int) -> bool:
+    """Whether no block fits nearer to the end, where less is in flight; the last does not count."""
+    if position < 2:
+        return False
+    for is_first in range(2):
+        for dense in range(min(2, stage_s.shape[3])):
+            if stage_s[option, position - 1, is_first, dense, 1 - dense] < math.inf:
+                return False
+    return True
+
+
+@jit
+def least_rate(
+    stage_s: Floats, price: Floats, per_second: float, tau_s: float, deepest: int
+) -> float:
+    """The least cost of a block of the second kind in any stage before the last."""
+    least = math.inf
+    position = min(1, deepest - 1)
+    for option in range(len(price)):
+        if price[option] == math.inf:
+            continue
+        for blocks in range(1, stage_s.shape[4]):
+            seconds = stage_s[option, position, 0, 0, blocks]
+            if seconds > tau_s:
+                break
+            least = min(least, (price[option] + per_second * seconds) / blocks)
+    return least
+
+
+@jit
+def cheapest_chains(
+    t: Tables,
+    stage_s: Floats,
+    tau_s: float,
+    price: Floats,
+    per_second: float,
+    edge_s: Floats,
+    side_s: Floats,
+    most_blocks: Ints,
+    limit: float,
+    chains: Chains,
+) -> float:
+    """The least cost of a pipeline within tau; infinite if none is below the limit.
+
+    Args:
+        t: what it prices with.
+        stage_s: of `stage_seconds`.
+        tau_s: no stage is slower.
+        price: [O] of a TP group; infinite: not to be used.
+        per_second: price of a second of any stage.
+        edge_s: [T, T] a message from the first to the second, which both stages wait for.
+        side_s: [T] the part of tau that a message takes from a stage of that type.
+        most_blocks: [O, L + 1] of a stage in front of so many blocks.
+        limit: dearer ones are of no use.
+        chains: takes the chains of each depth.
+    """
+    layers = stage_s.shape[4] - 1
+    deepest = stage_s.shape[1]
+    types = len(side_s)
+    chains.value[:] = math.inf
+    chains.cost[:] = math.inf
+    rate = least_rate(stage_s, price, per_second, tau_s, deepest)
+    if rate * max(0, layers - t.dense - layers_at_end(stage_s, price, tau_s)) >= limit:
+        return math.inf
+    best = math.inf
+    for position in range(deepest):
+        reached = False
+        if position == 0:
+            chains.onward[:] = math.inf
+            chains.onward[0] = 0.0
+            reached = True
+        else:
+            for covered in range(layers + 1):
+                ahead = rate * max(0, layers - covered - t.dense)
+                for kind in range(types):
+                    least = math.inf
+                    for behind in range(types):
+                        cost = chains.value[position, covered, behind]
+                        if cost < math.inf:
+                            cost += 2 * per_second * edge_s[kind, behind]
+                            if cost < least:
+                                least = cost
+                                chains.onward_type[position, covered, kind] = behind
+                    if least + ahead >= limit:
+                        least = math.inf
+                    else:
+                        reached = True
+                    chains.onward[covered, kind] = least
+        if not reached:
+            break
+        for option in range(len(price)):
+            if price[option] == math.inf:
+                continue
+            kind = t.option_type[option]
+            behind_s = side_s[kind] if position else 0.0
+            within_s = tau_s - behind_s - side_s[kind]
+            first_within_s = tau_s - behind_s
+            for covered in range(layers):
+                start = chains.onward[covered, kind]
+                if start == math.inf:
+                    continue
+                start += price[option]
+                left = layers - covered
+                cap = most_blocks[option, covered]
+                for blocks in range(1, min(left, cap + 1)):  # in the middle or at the end
+                    dense = max(0, min(left, t.dense) - (left - blocks)) if t.dense else 0
+                    seconds = stage_s[option, position, 0, dense, blocks - dense]
+                    if seconds > within_s:
+                        break
+                    cost = start + per_second * seconds
+                    if cost < chains.value[position + 1, covered + blocks, kind]:
+                        chains.value[position + 1, covered + blocks, kind] = cost
+                        chains.option[position, covered + blocks, kind] = option
+                        chains.blocks[position, covered + blocks, kind] = blocks
+                if cap < left:
+                    continue
+                dense = min(left, t.dense)
+                seconds = stage_s[option, position, 1, dense, left - dense]
+                if seconds <= first_within_s:
+                    cost = start + per_second * seconds
+                    if cost < chains.cost[position]:
+                        chains.cost[position] = cost
+                        chains.first_option[position] = option
+                        chains.first_blocks[position] = left
+        best = min(best, chains.cost[position])
+    return best
+
+
+@jit
+def layers_at_end(stage_s: Floats, price: Floats, tau_s: float) -> int:
+    """The most blocks that a last stage can hold."""
+    most = 0
+    for option in range(len(price)):
+        if price[option] < math.inf:
+            while most + 1 < stage_s.shape[4]:
+                alone = min(stage_s[option, 0, 0, 0, most + 1], stage_s[option, 0, 1, 0, most + 1])
+                if alone > tau_s:
+                    break
+                most += 1
+    return most
+
+
+@jit
+def read_chain(t: Tables, chains: Chains, position: int, options: Ints, blocks: Ints) -> None:
+    """The stages of the cheapest pipeline with `position` + 1 of them, the first one first."""
+    covered = len(chains.onward) - 1 - chains.first_blocks[position]
+    options[0] = chains.first_option[position]
+    blocks[0] = chains.first_blocks[position]
+    kind = t.option_type[options[0]]
+    for ahead in range(1, position + 1):
+        at = position - ahead
+        kind = chains.onward_type[at + 1, covered, kind]
+        options[ahead] = chains.option[at, covered, kind]
+        blocks[ahead] = chains.blocks[at, covered, kind]
+        covered -= blocks[ahead]
+
+
+@jit
+def keep_column(columns: Columns, gain: float) -> int:
+    """The row for a new column with that gain; -1 if others are better."""
+    count = columns.number[0]
+    if count < len(columns.gain):
+        columns.number[0] = count + 1
+        return count
+    worst = 0
+    for row in range(count):
+        if columns.gain[row] < columns.gain[worst]:
+            worst = row
+    return worst if columns.gain[worst] < gain else -1
+
+
+@jit
+def price_columns(
+    t: Tables,
+    horizon_s: float,
+    price: Floats,
+    edge_s: Floats,
+    zones: Zones,
+    taus_s: Floats,
+    together: Ints,
+    stage_s: Floats,
+    is_ready: Ints,
+    promise: Floats,
+    least_promise: float,
+    learns: bool,
+    step: int,
+    chains: Chains,
+    columns: Columns,
+) -> int:
+    """Collect the best columns of every micro-batch size and bottleneck; returns how many it tried.
+
+    Args:
+        t: what it prices with.
+        horizon_s: T.
+        price: [O] of a TP group in samples; infinite: not to be used.
+        edge_s: [Z, T, T] messages as `cheapest_chains` takes them.
+        zones: likewise.
+        taus_s: [G] ascending.
+        together: [Q] bundles of replicas.
+        stage_s: [Q, Z, O, P, 2, dense + 1, L + 1], filled here where `is_ready` [Q, Z] is 0.
+        is_ready: see there.
+        promise: [Q, Z, G] best gain of the last run that learns, a share of what the column is
+            worth; -1 where that is far below 0.
+        least_promise: bottlenecks with less stay out.
+        learns: whether `promise` changes.
+        step: every so many of the bottlenecks.
+        chains: for the function's own use.
+        columns: takes the columns.
+    """
+    tried = 0
+    side_s = np.zeros(edge_s.shape[1])
+    most_blocks = np.zeros((len(t.option_tp), t.layers + 1), np.int64)
+    blocks_in_zones(t, zones, most_blocks)
+    for bundle in range(len(together)):
+        for size in range(len(t.sizes)):
+            b = t.sizes[size]
+            if b * together[bundle] > t.batch:
+                continue
+            for kind in range(len(side_s)):
+                side_s[kind] = edge_s[size, kind, kind]
+            for g in range(0, len(taus_s), step):
+                tau_s = taus_s[g]
+                if promise[bundle, size, g] < least_promise or tau_s > horizon_s:
+                    continue
+                if not is_ready[bundle, size]:
+                    is_ready[bundle, size] = 1
+                    stage_seconds(t, size, together[bundle], t.batch // b, stage_s[bundle, size])
+                worth = b * (1 + horizon_s / tau_s)
+                tried += 1
+                best = cheapest_chains(
+                    t,
+                    stage_s[bundle, size],
+                    tau_s,
+                    price,
+                    b / tau_s,
+                    edge_s[size],
+                    side_s,
+                    most_blocks,
+                    worth * (1 + FAR) if learns else worth,
+                    chains,
+                )
+                if learns:
+                    gain = -1.0 if best == math.inf else (worth - best) / worth
+                    promise[bundle, size, g : g + step] = gain
+                for _ in range(DEPTHS):
+                    at = int(np.argmin(chains.cost))
+                    gain = worth - chains.cost[at]
+                    if chains.cost[at] == math.inf or gain <= TINY * worth:
+                        break
+                    row = keep_column(columns, gain / worth)
+                    if row < 0:
+                        break
+                    columns.gain[row] = gain / worth
+                    columns.size[row] = size
+                    columns.together[row] = together[bundle]
+                    columns.depth[row] = at + 1
+                    read_chain(t, chains, int(at), columns.options[row], columns.blocks[row])
+                    chains.cost[at] = math.inf
+    return tried

@@ -1,0 +1,124 @@
+"""The scopes of column generation: types that may be used, where, and the time to sum gradients.
+
+Source: research on plan search (column generation).   Legend: O options, T node classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.kernel.bag import Bag
+from planner.kernel.elites import Elites
+from planner.kernel.tables import Floats, Tables
+from planner.kernel.zones import Zones
+from planner.mixtures import Bools
+from planner.zones import end_zones, plan_zone_seconds, slow_ends, whole_zones, zones_of
+
+APART = 2.5  # NICs that differ by less count as equally slow when scopes are thought of
+NEW_SYNC = 0.1  # scopes whose gradient sums differ by less are one
+
+
+@dataclass(slots=True)
+class Scope:
+    """Types that may be used, where, and how long gradients may be summed.
+
+    Attributes:
+        allowed: [T].
+        zones: where those with slow NICs may stand.
+        promise: [Q, Z, G] as `column_pricing` takes it.
+        prices: [O] of TP groups, the last.
+        mixed: samples of the last mix, a share of the batch.
+        hoped: what no mix of any columns exceeds, likewise.
+        rounds: so far.
+        is_followed: the best plan stood here.
+    """
+
+    allowed: Bools
+    zones: Zones
+    promise: Floats
+    prices: Floats
+    mixed: float = 0.0
+    hoped: float = math.inf
+    rounds: int = 0
+    is_followed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BestPlan:
+    """What scopes need to know of the best plan so far.
+
+    Attributes:
+        seconds: of an iteration.
+        money: per hour that others may cost.
+        pipelines: replicas of all templates.
+        types: node classes.
+    """
+
+    seconds: float
+    money: float
+    pipelines: int
+    types: list[int]
+
+
+def types_of(t: Tables, bag: Bag) -> list[int]:
+    """Node classes of a plan."""
+    used = (bag.options[k, : bag.depth[k]] for k in range(bag.number[0]))
+    return sorted({int(t.option_type[option]) for options in used for option in options})
+
+
+def most_hoped(scope: Scope) -> tuple[bool, float]:
+    """Orders those first that the best plan follows, then those that promise most."""
+    return not scope.is_followed, -scope.hoped
+
+
+def most_mixed(scope: Scope) -> float:
+    """Orders the best mixes first."""
+    return -scope.mixed
+
+
+def nic_speeds(t: Tables) -> list[float]:
+    """Seconds per byte of the NICs that are far enough apart to matter, slowest first."""
+    speeds: list[float] = []
+    for slowness in sorted(set(t.nic[:, 1].tolist()), reverse=True):
+        if not speeds or slowness * APART < speeds[-1]:
+            speeds.append(slowness)
+    return speeds
+
+
+def all_zones(t: Tables, speeds: list[float], seconds: float) -> Iterator[tuple[Bools, Zones]]:
+    """Every NIC as the slowest: everywhere, and in a part of the blocks where it is."""
+    for slowest in speeds:
+        allowed = t.nic[:, 1] <= slowest
+        for zones in whole_zones(t, slowest, seconds):
+            yield allowed, zones
+        for fast in speeds:
+            if fast < slowest:
+                for zones in end_zones(t, slowest, fast, seconds):
+                    yield allowed, zones
+
+
+def zones_of_plan(
+    t: Tables, speeds: list[float], elites: Elites, row: int, used: list[int]
+) -> Iterator[Zones]:
+    """The zones in which one of the elites stands itself."""
+    slowest = float(t.nic[used, 1].max())
+    for fast in speeds:
+        if fast <= slowest:
+            front, back = slow_ends(t, elites, row, fast)
+            zones = zones_of(t, front, back, slowest, fast, math.inf)
+            most_s = plan_zone_seconds(t, elites, row, zones)
+            yield zones._replace(most_s=most_s * (1 + 1e-9))
+
+
+def is_alike(one: Zones, other: Zones) -> bool:
+    """Whether two scopes would look for the same."""
+    return (
+        (one.front, one.back) == (other.front, other.back)
+        and abs(one.most_s - other.most_s) < NEW_SYNC * other.most_s
+        and np.array_equal(one.slow_s, other.slow_s)
+        and np.array_equal(one.fast_s, other.fast_s)
+    )
