@@ -1,7 +1,8 @@
 """Measure the planner: `python -m tests.benchmarks.planner [PART ...]`; writes docs/results.
 
-Parts are `rates`, `quality`, `simpler`, `process` and `report`, by default all; `references`
-extends the references and is for the background: it takes hours and may be stopped at any time.
+Parts are `rates`, `quality`, `simpler`, `bound`, `process` and `report`, by default all;
+`references` extends the references and is for the background: it takes hours and may be stopped at
+any time.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.planner import process, quality, rates
+from tests.benchmarks.planner import gap, process, quality, rates
 from tests.benchmarks.planner.compositions import Case, cases
 from tests.benchmarks.planner.references import MODELS, SECONDS, References
 from tests.benchmarks.planner.report import report
 
 ROOT = Path(__file__).parents[3]
 MEASURED = ROOT / "build" / "bench_planner.json"
-PARTS = ("rates", "quality", "simpler", "process", "report")
+PARTS = ("rates", "quality", "simpler", "bound", "process", "report")
 HUGE_BUDGETS_S = (0.5, 2.0)
 PROCESS_GPUS = "h100=8x4,a100-40=16x4+8x1,a6000=8x4"
 
@@ -51,6 +52,10 @@ def measure(part: str, options: argparse.Namespace, measured: dict[str, Any]) ->
                 rows += quality.samples(options.models, group, budgets_s, references, say)
         old = measured.get("quality", [])
         measured["quality"] = merged(old, rows, ("model", "case", "budget_s"))
+    elif part == "bound":
+        usual = [case for case in chosen if case.composition.gpus <= 1000]
+        rows = gap.gaps(options.models, usual, say)
+        measured["bound"] = merged(measured.get("bound", []), rows, ("model", "case"))
     elif part == "simpler":
         usual = [case for case in chosen if case.composition.gpus <= 1000]
         rows = quality.simpler(options.models, usual, references, say)

@@ -29,6 +29,7 @@ from tests.benchmarks.planner.references import References
 
 BUDGETS_S = (0.05, 0.5, 1.0, 3.0)
 ANNEALING_STEPS = 500_000
+WARMING = 3000  # plans of the search that loads the kernel
 SETTLED = 24  # of the best plans that annealing leaves, placed and priced
 NEVER_S = 1e6  # a message between types, where plans of one type a pipeline are looked for
 
@@ -76,9 +77,9 @@ class Simpler:
 
 
 def warm(model: str, case: Case) -> None:
-    """One search, so that the kernel is loaded and the profile read."""
+    """One search that ends by plans, not seconds: all its stages run and load the kernel."""
     workload = case.workload(model)
-    request = PlanRequest(workload, case.composition, budget_s=1.0, budget_evaluations=None)
+    request = PlanRequest(workload, case.composition, budget_evaluations=WARMING)
     search(request, find_profile(workload))
 
 

@@ -21,6 +21,9 @@ from tests.benchmarks.stall import processor
 
 Row = dict[str, Any]
 WORST = 8
+MANY_MICRO_BATCHES = 30
+MOST_GAP_PERCENT = 8.0
+MOST_PROOF_S = 10.0
 HUGE = "4,096 GPUs"
 # (model, budget, figure, least per cent of the reference)
 GOALS = (
@@ -176,6 +179,37 @@ def _simpler(measured: Row, references: References) -> str:
     return text
 
 
+def _bound(found: list[Row]) -> str:
+    rows = []
+    for model in dict.fromkeys(row["model"] for row in found):
+        own = [row for row in found if row["model"] == model]
+        proven = [row for row in own if row["gap_percent"] is not None]
+        many = [r["gap_percent"] for r in proven if r["micro_batches"] >= MANY_MICRO_BATCHES]
+        few = [r["gap_percent"] for r in proven if r["micro_batches"] < MANY_MICRO_BATCHES]
+        cell = "-"
+        if many:
+            middle = statistics.median(many)
+            cell = f"{middle:.1f} % of {len(many)} (goal 8: {_met(middle <= MOST_GAP_PERCENT)})"
+        others = f"{statistics.median(few):.1f} % of {len(few)}" if few else "-"
+        longest = max(row["seconds"] for row in own)
+        took = f"{longest:.1f} s (goal 10: {_met(longest <= MOST_PROOF_S)})"
+        rows.append((model, cell, others, f"{len(own) - len(proven)} of {len(own)}", took))
+    head = (
+        "model",
+        f"median gap, M >= {MANY_MICRO_BATCHES}",
+        "with fewer",
+        "without proof",
+        "longest proof",
+    )
+    named = sorted(found, key=lambda row: -(row["gap_percent"] or 0.0))[:4]
+    widest = "; ".join(
+        f"{r['model']} {r['case']} {r['gap_percent']:.1f} % (M {r['micro_batches']})"
+        for r in named
+        if r["gap_percent"] is not None
+    )
+    return _table(head, rows) + f"\n\nWidest: {widest}."
+
+
 def _process(found: list[Row]) -> str:
     rows = []
     for model in dict.fromkeys(row["model"] for row in found):
@@ -227,8 +261,12 @@ def _reduced(measured: Row, references: References, known: dict[str, Case]) -> s
             f"({' and '.join(ENGINES)}, {len(SEEDS)} seeds, {SECONDS:g} s each), but only: "
             f"{'; '.join(tried) or 'what is measured here'}. Their percentages flatter."
         )
-    if measured.get("bound") is None:
-        said.append("The gap to the bound was not measured.")
+    for part in ("rates", "simpler", "bound", "process"):
+        if part not in measured:
+            said.append(f"Not measured: {part}.")
+        elif part in ("simpler", "bound"):
+            pairs = {(row["model"], row["case"]) for row in measured[part]}
+            said.append(f"`{part}` was measured for: {_listed(' '.join(p) for p in pairs)}.")
     return "\n".join(f"- {line}" for line in said) or "Nothing."
 
 
@@ -273,6 +311,9 @@ figure is above 100 %.
             "Each with 500,000 annealing steps at the same depth: one replicated template, and "
             "plans whose\npipelines are each of one GPU type.\n\n" + _simpler(measured, references)
         )
+    if "bound" in measured:
+        text = _bound(measured["bound"])
+        parts.append(f"## Gap of the plan of 3 s to the proven bound\n\n{text}")
     if "process" in measured:
         parts.append(
             f"## `heddle plan --budget-s 0.5` as a process\n\n{_process(measured['process'])}"
