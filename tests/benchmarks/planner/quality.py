@@ -31,7 +31,6 @@ BUDGETS_S = (0.05, 0.5, 1.0, 3.0)
 ANNEALING_STEPS = 500_000
 WARMING = 3000  # plans of the search that loads the kernel
 SETTLED = 24  # of the best plans that annealing leaves, placed and priced
-NEVER_S = 1e6  # a message between types, where plans of one type a pipeline are looked for
 
 Say = Callable[[str], None]
 
@@ -175,10 +174,10 @@ def _annealed(model: str, case: Case, way: str, templates: int) -> Candidate | N
 
 
 def _without_mixing(pricing: Pricing) -> Pricing:
-    """The tables with a prohibitive message between GPUs of different types."""
+    """The tables without messages between GPUs of different types."""
     crossing_s = pricing.tables.crossing_s.copy()
     types = np.array([name for name, _ in pricing.options])
-    crossing_s[types[:, None] != types[None, :]] = NEVER_S
+    crossing_s[types[:, None] != types[None, :]] = math.inf
     return replace(pricing, tables=pricing.tables._replace(crossing_s=crossing_s))
 
 

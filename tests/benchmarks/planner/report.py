@@ -9,6 +9,7 @@ import datetime
 import os
 import platform
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -255,12 +256,17 @@ def _reduced(measured: Row, references: References, known: dict[str, Case]) -> s
     pairs = {(row["model"], row["case"]) for row in rows}
     short = [p for p in pairs if not full <= set(references.of(p[0], known[p[1]]).searched)]
     if short:
-        tried = sorted({s for m, c in short for s in references.of(m, known[c]).searched})
+        tried = Counter(s for m, c in short for s in references.of(m, known[c]).searched)
+        names = "; ".join(f"{name} ({n} of {len(short)})" for name, n in sorted(tried.items()))
         said.append(
             f"{len(short)} of {len(pairs)} references had less than the whole search "
-            f"({' and '.join(ENGINES)}, {len(SEEDS)} seeds, {SECONDS:g} s each), but only: "
-            f"{'; '.join(tried) or 'what is measured here'}. Their percentages flatter."
+            f"({' and '.join(ENGINES)}, {len(SEEDS)} seeds, {SECONDS:g} s each), but only "
+            f"{names or 'nothing'}, and the searches of this report. Their percentages flatter."
         )
+        bare = [p for p in short if not references.of(p[0], known[p[1]]).searched]
+        if bare and tried:
+            named = _listed(" ".join(p) for p in bare)
+            said.append(f"Nothing but the searches of this report stands behind {named}.")
     for part in ("rates", "simpler", "bound", "process"):
         if part not in measured:
             said.append(f"Not measured: {part}.")
