@@ -1,0 +1,70 @@
+"""The committed reference plans of the planner's benchmark are plans, at the prices they state."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.cost import price
+from planner.generator import find_profile
+from planner.plan import faults
+from tests.benchmarks.planner.compositions import BATCHES, HUGE_GPUS, TYPES, cases
+from tests.benchmarks.planner.references import Reference, References, compact, expanded
+
+CASES = {case.name: case for case in cases()}
+ROWS = sorted(References.load().rows.items())
+SMALL = [row for key, row in ROWS if CASES[key[1]].composition.gpus <= 128]
+LARGE = [row for key, row in ROWS if CASES[key[1]].composition.gpus > 128]
+
+
+def named(reference: Reference) -> str:
+    return f"{reference.model}-{reference.case}"
+
+
+def states_its_price(reference: Reference) -> None:
+    assert reference.plan is not None
+    case = CASES[reference.case]
+    workload, composition = case.workload(reference.model), case.composition
+    assert not faults(reference.plan, workload, composition)
+    profile = find_profile(workload)
+    priced = price(reference.plan, workload, composition, profile)
+    assert priced.throughput_samples_s == pytest.approx(reference.throughput_samples_s, rel=1e-9), (
+        "run `python -m tests.benchmarks.planner references`, which prices them again"
+    )
+    for replica in priced.replicas:
+        stages = reference.plan.templates[replica.template].stages
+        for stage, kind in zip(replica.stages, stages, strict=True):
+            assert stage.peak_memory_bytes <= profile.gpu_type(kind.gpu_type).usable_bytes
+
+
+@pytest.mark.parametrize("reference", SMALL, ids=named)
+def test_a_reference_states_todays_price(reference):
+    states_its_price(reference)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reference", LARGE, ids=named)
+def test_a_large_reference_states_todays_price(reference):
+    states_its_price(reference)
+
+
+def test_every_committed_reference_is_of_a_composition_that_is_still_generated():
+    assert ROWS
+    assert {model for (model, _), _ in ROWS} >= {"llama3-8b", "qwen3-32b"}
+
+
+def test_a_compact_plan_reads_back_equal():
+    plan = ROWS[0][1].plan
+    assert plan is not None
+    assert expanded(compact(plan)) == plan
+
+
+def test_the_compositions_are_those_that_the_goals_speak_of():
+    usual = [case for case in CASES.values() if case.composition.gpus < HUGE_GPUS]
+    assert len(usual) == 30
+    assert len(CASES) == 33
+    assert all(32 <= case.composition.gpus <= 512 for case in usual)
+    assert all(2 <= len(case.composition.gpu_types) <= 4 for case in CASES.values())
+    assert {t for case in usual for t in case.composition.gpu_types} == set(TYPES)
+    assert {sum(case.batch == b for case in usual) for b in BATCHES} == {15}
+    mixed = [case for case in usual if "+" in case.text]
+    assert 10 <= len(mixed) <= 20
