@@ -19,7 +19,7 @@ from planner.fill import Filling, Lane
 from planner.kernel.bag import new_bag
 from planner.kernel.elites import load_elite, new_elites, offer
 from planner.kernel.filling import new_bench, variant_of
-from planner.kernel.local_search import COLD, HOT, anneal, start_uniform
+from planner.kernel.local_search import COLD, HOT, anneal, start_pure, start_uniform
 from planner.kernel.moves import Wishes
 from planner.pricing_tables import Pricing
 
@@ -69,10 +69,10 @@ class KernelSearch:
         return float(self.elites.value[: self.found].min()) if self.found else math.inf
 
     def start(self) -> None:
-        """Every template of one kind of stage."""
-        self.evaluations += int(
-            start_uniform(self.pricing.tables, self.wishes, self._now, self._bench, self.elites)
-        )
+        """Every template of one kind of stage, and plans of pipelines on one kind of node each."""
+        for start in (start_uniform, start_pure):
+            priced = start(self.pricing.tables, self.wishes, self._now, self._bench, self.elites)
+            self.evaluations += int(priced)
 
     def walk(
         self, left_s: Callable[[], float], most: float, *, templates: int, hot: float = HOT

@@ -167,3 +167,56 @@ def start_uniform(t: Tables, wishes: Wishes, now: Bag, bench: Bench, elites: Eli
                     if value < math.inf:
                         remember(elites, now, value)
     return priced
+
+
+@jit
+def start_pure(t: Tables, wishes: Wishes, now: Bag, bench: Bench, elites: Elites) -> int:
+    """Price plans of pipelines that each stay on one node class; returns how many.
+
+    The best template of one option is found for each class alone; then the classes join one by one,
+    the one whose template trains most first.
+    """
+    classes = len(t.node_gpus)
+    best = np.full(classes, np.inf)
+    option_of = np.zeros(classes, np.int64)
+    depth_of = np.zeros(classes, np.int64)
+    replicas_of = np.zeros(classes, np.int64)
+    priced = 0
+    now.number[0] = 1
+    for option in range(len(t.option_tp)):
+        kind = t.option_type[option]
+        for depth in range(1, wishes.deepest + 1):
+            now.depth[0] = depth
+            for s in range(depth):
+                now.options[0, s] = option
+            most = most_replicas(t, now, 0)
+            if most < 1:
+                break
+            now.replicas[0] = most
+            priced += 1
+            if refill(t, now, 0, bench):
+                value = iteration_seconds(t, now)
+                if value < best[kind]:
+                    best[kind] = value
+                    option_of[kind] = option
+                    depth_of[kind] = depth
+                    replicas_of[kind] = most
+    order = np.argsort(best)
+    now.number[0] = 0
+    for i in range(min(classes, wishes.max_templates)):
+        kind = order[i]
+        if best[kind] == np.inf:
+            break
+        k = now.number[0]
+        now.number[0] = k + 1
+        now.depth[k] = depth_of[kind]
+        now.replicas[k] = replicas_of[kind]
+        for s in range(depth_of[kind]):
+            now.options[k, s] = option_of[kind]
+        for j in range(k + 1):
+            refill(t, now, j, bench)
+        priced += 1
+        value = objective(t, wishes, now)
+        if value < np.inf:
+            remember(elites, now, value)
+    return priced

@@ -15,7 +15,8 @@ from planner.kernel.jit import jit
 from planner.kernel.tables import Ints, Tables
 
 ROUNDS = 20  # of Newton's method on the rates
-STEPS = 22  # of the bisection within one micro-batch of the slowest
+STEPS = 24  # of the bisection within one micro-batch of the slowest
+GIVE_UP = 40  # doublings of a step towards a time that is long enough
 
 
 @jit
@@ -131,15 +132,17 @@ def seconds_with(sizes: Ints, bag: Bag, batch: int, largest: int) -> float:
     high_s = continuous_seconds(sizes, bag, batch, low_s, largest)
     if high_s == math.inf:
         return math.inf
-    beyond_s = 4 * high_s + 64 * widest_s
+    doublings = 0
     while choose(sizes, bag, high_s, largest) < batch:
-        high_s += widest_s
-        if high_s > beyond_s:
+        high_s += widest_s * 2.0**doublings
+        doublings += 1
+        if doublings > GIVE_UP:
             return math.inf
+    doublings = 0
     while high_s > low_s:  # down to where the batch is just not trained any more
-        below_s = max(low_s, high_s - widest_s)
+        below_s = max(low_s, high_s - widest_s * 2.0**doublings)
         if choose(sizes, bag, below_s, largest) < batch:
-            for _ in range(STEPS):
+            for _ in range(STEPS + doublings):
                 middle_s = 0.5 * (below_s + high_s)
                 if choose(sizes, bag, middle_s, largest) < batch:
                     below_s = middle_s
@@ -147,6 +150,7 @@ def seconds_with(sizes: Ints, bag: Bag, batch: int, largest: int) -> float:
                     high_s = middle_s
             break
         high_s = below_s
+        doublings += 1
     choose(sizes, bag, high_s, largest)
     if not shares_exactly(sizes, bag, batch, high_s):
         return math.inf
