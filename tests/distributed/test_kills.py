@@ -42,6 +42,7 @@ PARTS = ("prepare", "drain", "transfer", "verify", "vote", "form", "build")
 KINDS = ("rank", "agent", "fork_server", "store")
 STEADY_S = 180.0  # a pod that was killed imports torch again, on a machine that others use too
 TOLERANCE = 1e-5
+BATCH = 10
 
 
 def job(data: Path) -> dict[str, object]:
@@ -54,7 +55,7 @@ def job(data: Path) -> dict[str, object]:
             "data": {"path": str(data)},
             # A low rate: hundreds of steps stay comparable, and a lost or doubled step still shows.
             "training": {
-                "globalBatch": 10, "sequenceLength": 128, "learningRate": 5e-5, "warmupSteps": 0,
+                "globalBatch": BATCH, "sequenceLength": 128, "learningRate": 5e-5, "warmupSteps": 0,
             },
             "steps": 100_000,
             "elastic": {
@@ -92,7 +93,7 @@ class Run:
         )  # fmt: skip
         held = load_job(job(data))
         self.agents = Agents("secret", self.wake, settings.report_wait_s, self._hear)
-        search = SearchSettings("tiny-llama", 16, 128, 0, 2, settings.plan_evaluations)
+        search = SearchSettings("tiny-llama", BATCH, 128, 0, 2, settings.plan_evaluations)
         self.planning = Planning(search, self.wake)
         self.loop = Reconciler(held, self.cluster, self.agents, self.planning, self.wake, settings)
 

@@ -23,7 +23,7 @@ from tests.cluster.configuration import NodeSpec
 from tests.cluster.errors import ClusterFailed
 from tests.cluster.host_mounts import host_mounts
 from tests.cluster.installation import install_crd
-from tests.e2e.kubernetes.job import Job, Json, job_body
+from tests.e2e.kubernetes.job import TRAINING, Job, Json, job_body
 from tests.e2e.kubernetes.listener import Listener
 from tests.e2e.kubernetes.operator_process import OperatorProcess, operator_of
 from tests.e2e.kubernetes.reference import Reference
@@ -145,7 +145,7 @@ def a_manual_job_moves_to_the_plan_it_is_given_and_to_no_other(
 def plan_for_both() -> str:
     """What `heddle plan --output json` would say for both nodes, as JSON."""
     nodes = Composition(tuple(Node(name, "demo-slow", 2) for name in ("n1", "n2")))
-    workload = Workload(find_model("tiny-llama"), 16, 128)
+    workload = Workload(find_model("tiny-llama"), int(TRAINING["globalBatch"]), 128)
     found = search(PlanRequest(workload, nodes, None, min_holders=2), load_profile("tiny-llama"))
     return json.dumps({**found.plan.to_json(), "digest": found.plan.digest})
 
