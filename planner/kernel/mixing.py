@@ -23,6 +23,16 @@ PLAIN_PIVOTS = 200  # after so many, the first column that gains enters, so that
 
 
 @jit
+def left_of(room: Floats, uses: Floats, counts: Ints) -> Floats:
+    """[R] what is left of the room; a loop, because numba's own product asks for scipy."""
+    left = room.copy()
+    for row in range(uses.shape[0]):
+        for column in range(uses.shape[1]):
+            left[row] -= uses[row, column] * counts[column]
+    return left
+
+
+@jit
 def best_mix(worth: Floats, uses: Floats, room: Floats, amounts: Floats, prices: Floats) -> float:
     """The best amounts, their prices, and what the mix is worth.
 
@@ -98,7 +108,7 @@ def fill_rest(room: Floats, uses: Floats, worth: Floats, counts: Ints) -> float:
     Returns:
         What all counts are worth.
     """
-    left = room - uses @ counts.astype(np.float64)
+    left = left_of(room, uses, counts)
     total = 0.0
     for c in range(len(worth)):
         total += worth[c] * counts[c]
@@ -167,7 +177,7 @@ def best_whole_mix(
         wide = np.zeros((rows + len(bounded), columns))
         wide[:rows] = uses
         left = np.zeros(rows + len(bounded))
-        left[:rows] = room - uses @ lower.astype(np.float64)
+        left[:rows] = left_of(room, uses, lower)
         for i, c in enumerate(bounded):
             wide[rows + i, c] = 1.0
             left[rows + i] = upper[c] - lower[c]

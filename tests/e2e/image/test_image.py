@@ -15,7 +15,8 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import NodeSpec
 from tests.e2e.image.container_image import NAME, NoBase, build, buildah, missing
 
-pytestmark = [pytest.mark.slow, pytest.mark.cluster]
+# The build compiles the planner's kernel, which takes a minute or two.
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(900)]
 CHART = Path(__file__).parents[3] / "charts" / "heddle"
 COMMANDS = ("demo", "plan", "price", "operator", "status", "logs", "data", "worker")
 
