@@ -17,7 +17,7 @@ Json: TypeAlias = dict[str, Any]
 JOBS = "/apis/heddle.dev/v1alpha1/namespaces/default/heddlejobs"
 WITHIN_S = 240.0  # for a change of plan with new pods, many times what it takes on two idle cores
 # A low rate: hundreds of steps stay comparable, and a lost or doubled step still shows.
-TRAINING = {"globalBatch": 10, "sequenceLength": 128, "learningRate": 5e-5, "warmupSteps": 0}
+TRAINING = {"globalBatch": 8, "sequenceLength": 128, "learningRate": 5e-5, "warmupSteps": 0}
 ENDLESS = 100_000
 # Changes follow each other here, so that none may wait for its turn.
 PROMPT = {"joinDebounceSeconds": 0, "cooldownSeconds": 0, "minGainPercent": 0.1, "minHolders": 2}
