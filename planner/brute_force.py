@@ -37,7 +37,7 @@ from planner.placement import holders_by_layer
 from planner.plan import FilledTemplate, Plan, check
 from planner.profile import Profile
 from planner.ranks import RankMap
-from planner.request import PlanAnswer, PlanRequest, SearchStage
+from planner.request import PlanAnswer, PlanRequest, SearchStage, idle_gpus
 from planner.simulation import simulate_price
 
 MOST_GPUS = 8
@@ -366,10 +366,6 @@ def _require_small(request: PlanRequest, options: Sequence[Option], sizes: Seque
 
 def _answer(request: PlanRequest, found: _Found, priced: int, planning_s: float) -> PlanAnswer:
     plan = found.plan
-    used: dict[str, int] = {}
-    for placed in plan.placement:
-        used[placed.node] = used.get(placed.node, 0) + len(placed.gpus)
-    left = ((n.name, n.gpus - used.get(n.name, 0)) for n in request.composition.nodes)
     moved = None
     if request.current is not None:
         moved = bytes_to_move(request.workload.model, request.current, plan)
@@ -387,6 +383,6 @@ def _answer(request: PlanRequest, found: _Found, priced: int, planning_s: float)
         (SearchStage("brute-force", priced, found.price.throughput_samples_s),),
         planning_s,
         moved,
-        tuple((name, count) for name, count in left if count),
+        idle_gpus(plan, request.composition),
         notes,
     )

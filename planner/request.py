@@ -7,6 +7,7 @@ not do (`notes`).  JSON keys are those of `heddle plan --output json`.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -101,6 +102,15 @@ class SearchStage:
             "evaluations": self.evaluations,
             "throughput_samples_s": self.throughput_samples_s,
         }
+
+
+def idle_gpus(plan: Plan, composition: Composition) -> tuple[tuple[str, int], ...]:
+    """(node, number of GPUs) that a plan leaves unused, where there are any."""
+    used: Counter[str] = Counter()
+    for placed in plan.placement:
+        used[placed.node] += len(placed.gpus)
+    left = ((node.name, node.gpus - used[node.name]) for node in composition.nodes)
+    return tuple((name, count) for name, count in left if count)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from planner.movement import bytes_to_move
 from planner.pricing_tables import Pricing, pricing_of
 from planner.profile import Profile
 from planner.rearrange import rearranged
-from planner.request import PlanAnswer, PlanRequest, SearchStage
+from planner.request import PlanAnswer, PlanRequest, SearchStage, idle_gpus
 from planner.simulation import simulated_seconds
 from planner.small_search import SmallSearch
 
@@ -284,10 +284,6 @@ class _Search:
 
     def _answer(self, chosen: Candidate) -> PlanAnswer:
         request, plan = self._request, chosen.plan
-        used: dict[str, int] = {}
-        for placed in plan.placement:
-            used[placed.node] = used.get(placed.node, 0) + len(placed.gpus)
-        left = ((n.name, n.gpus - used.get(n.name, 0)) for n in request.composition.nodes)
         moved = None
         if request.current is not None:
             moved = bytes_to_move(request.workload.model, request.current, plan)
@@ -300,7 +296,7 @@ class _Search:
             tuple(self._stages),
             planning_s,
             moved,
-            tuple((name, count) for name, count in left if count),
+            idle_gpus(plan, request.composition),
             tuple(self._notes(chosen)),
         )
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-
 import pytest
 
+from planner.bound import bound
 from planner.cost import price
 from planner.plan import Plan
 from planner.request import PlanAnswer
@@ -16,10 +14,6 @@ from tests.oracle.instances import Instance, instances
 
 MOST_MISSING = 0.05
 ANSWERED = [i for i in instances() if committed()[i.name]["iteration_s"] is not None]
-
-if importlib.util.find_spec("planner.bound") is None:
-    pytest.skip("planner.bound does not exist yet", allow_module_level=True)
-bound = importlib.import_module("planner.bound").bound
 
 
 def proven_answer(instance: Instance) -> PlanAnswer:
