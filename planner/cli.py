@@ -233,7 +233,7 @@ def _workload(wishes: dict[str, Any]) -> Workload:
         usual.sequence_length if length is None else length,
         precision or usual.precision,
         int(wishes.pop("zero")),
-        recompute or shape.recompute,  # type: ignore[arg-type]
+        recompute or shape.recompute,
         wishes.pop("sequence_parallel"),
     )
 

@@ -28,7 +28,7 @@ from planner.memory import (
 from planner.plan import Stage
 from planner.profile import Profile
 from planner.stage_cost import StageWork, stage_seconds
-from planner.workload import RECOMPUTATIONS, Workload
+from planner.workload import STAGE_RECOMPUTATIONS, Workload
 
 # The gradients of a run of layers are cut into `lcm of the TP degrees` parts, rounded down; with
 # degrees 1, 2 and 4 nothing is lost, and of others no more than this.
@@ -120,7 +120,7 @@ class EveryFill:
         self._sizes = sizes
         self._allow_ep = allow_ep and workload.model.experts is not None
         asked: str = workload.recompute
-        self._recomputations = tuple(RECOMPUTATIONS) if asked == "auto" else (asked,)
+        self._recomputations = STAGE_RECOMPUTATIONS if asked == "auto" else (asked,)
         self._fills: dict[Outline, tuple[Fill, ...]] = {}
         self._choices: dict[tuple[StageSlot, int], tuple[StageChoice, ...]] = {}
         self._short: dict[tuple[StageSlot, int], tuple[int, int]] = {}

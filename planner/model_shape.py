@@ -20,6 +20,7 @@ KINDS: tuple[Kind, ...] = ("embedding", "block", "moe_block", "head")
 # softmax kernel, `eager` its scale, mask and softmax one by one; `fp32` is GPT-Neo's own code,
 # which casts queries and keys to fp32 first.
 Scores = Literal["flash", "fused", "eager", "fp32"]
+StageRecompute = Literal["none", "selective", "full"]  # what a backward pass computes again
 VOCABULARY_MULTIPLE = 128  # Megatron's --make-vocab-size-divisible-by
 
 
@@ -103,7 +104,7 @@ class ModelShape:
     scores: Scores = "flash"
     experts: Experts | None = None
     latent: LatentAttention | None = None
-    recompute: str = "none"
+    recompute: StageRecompute = "none"
 
     def __post_init__(self) -> None:
         if min(self.layers, self.hidden, self.heads, self.kv_heads, self.ffn, self.vocab) < 1:

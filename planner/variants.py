@@ -13,7 +13,7 @@ from planner.composition import Composition
 from planner.entries import LayerCost
 from planner.expert_parallel import Device, Tiling, expert_seconds
 from planner.profile import Profile
-from planner.workload import RECOMPUTATIONS, Workload
+from planner.workload import STAGE_RECOMPUTATIONS, Workload
 
 FEW_GPUS = 16
 
@@ -37,7 +37,7 @@ def variants_of(
     """Every variant of a stage of that option, those that cut experts least first."""
     wanted: tuple[str, ...] = (workload.recompute,)
     if workload.recompute == "auto":
-        wanted = RECOMPUTATIONS
+        wanted = STAGE_RECOMPUTATIONS
     tilings = [(1, 0)]
     experts = workload.model.experts
     kind, tp = option

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from planner.errors import InvalidWorkload
-from planner.model_shape import ModelShape
+from planner.model_shape import ModelShape, StageRecompute
 from planner.models import MODELS, find_model
 
 __all__ = ["MODELS", "ModelShape", "Precision", "Recompute", "Workload", "find_model"]
@@ -19,6 +19,7 @@ __all__ = ["MODELS", "ModelShape", "Precision", "Recompute", "Workload", "find_m
 Precision = Literal["fp32", "fp16", "bf16"]
 Recompute = Literal["none", "selective", "full", "auto"]
 RECOMPUTATIONS: tuple[Recompute, ...] = get_args(Recompute)
+STAGE_RECOMPUTATIONS: tuple[StageRecompute, ...] = get_args(StageRecompute)
 
 
 @dataclass(frozen=True, slots=True)

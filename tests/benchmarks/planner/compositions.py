@@ -46,8 +46,7 @@ class Case:
     def workload(self, model: str) -> Workload:
         """Training of that model on it, with the settings that `heddle plan` takes."""
         shape = find_model(model)
-        recompute = shape.recompute
-        return Workload(shape, self.batch, SEQUENCE_LENGTH, "fp16", recompute=recompute)  # type: ignore[arg-type]
+        return Workload(shape, self.batch, SEQUENCE_LENGTH, "fp16", recompute=shape.recompute)
 
 
 def cases() -> tuple[Case, ...]:
