@@ -19,7 +19,13 @@ from heddle_operator.eligibility import (
     usable_nodes,
 )
 from heddle_operator.modes import follow_choice, recommend
-from heddle_operator.replan import backoff_s, expected_change_s, expected_stall_s, judge
+from heddle_operator.replan import (
+    backoff_s,
+    expected_change_s,
+    expected_stall_s,
+    judge,
+    quiet_left_s,
+)
 from heddle_operator.separation import without_separated
 from heddle_operator.settings import Settings
 from heddle_operator.situation import Situation
@@ -107,11 +113,14 @@ def _judge(
         live.plan if live else None,
         forced,
         job.spec.elastic,
-        expected_change_s(observed.epochs, settings),
+        expected_change_s(observed.epochs, now, settings),
         expected_stall_s(observed.stalls_s, settings),
     )
     assert reply.plan is not None
     if not verdict.adopts:
+        if verdict.pays_from_change_s is not None:
+            pays_from_s = verdict.pays_from_change_s
+            again = sooner(again, quiet_left_s(observed.epochs, now, pays_from_s, settings))
         return Decision(
             _tell_refusal(live, reply, composition, verdict.reason), phase, verdict.reason, again
         )

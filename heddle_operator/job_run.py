@@ -182,8 +182,9 @@ class JobRun:
         self._seen = (decision, observed)
 
     def _stalls_s(self) -> tuple[float, ...]:
+        """Stalls of planned moves: a loss waits for time-outs that no move has to wait for."""
         seen = reconfigurations(self._seen[1]) if self._seen else ()
-        return tuple(change.stall_s for change in seen)
+        return tuple(change.stall_s for change in seen if change.reason != "loss")
 
     def _tell(self, objects: JobObjects, event: RecordEvent) -> None:
         task = asyncio.create_task(objects.tell(event), name="event")

@@ -1,7 +1,8 @@
 """Whether to move to another plan: the gain must pay for the stall before the next change.
 
 Invariant: a plan that lost GPUs is always left; otherwise the job moves only if gain >=
-minGainPercent and gain x expected time to the next change > measured stall.
+minGainPercent and gain x expected time to the next change > measured stall.  What does not pay now
+pays once the cluster has been quiet for long enough, and the verdict says when.
 Source: design, section 5, "Whether to move".
 """
 
@@ -15,14 +16,22 @@ from heddle_operator.settings import Settings
 from heddle_operator.snapshot import EpochRecord, PlanReply
 from planner.plan import Plan
 
+LOOK_LATER_S = 0.1  # past the moment itself, so that rounding cannot put it off once more
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a plan is adopted, how much it gains, and why."""
+    """Whether a plan is adopted, how much it gains, and why.
+
+    Attributes:
+        pays_from_change_s: expected time to the next change from which the plan would be adopted;
+            None where no such time would change the verdict.
+    """
 
     adopts: bool
     gain_percent: float
     reason: str
+    pays_from_change_s: float | None = None
 
 
 def judge(
@@ -64,21 +73,43 @@ def judge(
             percent,
             f"kept: {percent:+.1f} % does not pay, {expected_change_s:.0f} s until the next change "
             f"are too few for a stall of {stall_s:.2f} s",
+            stall_s / gain,
         )
     return Verdict(True, percent, f"moved: {percent:+.1f} % pays")
 
 
-def expected_change_s(epochs: tuple[EpochRecord, ...], settings: Settings) -> float:
-    """Mean distance of the job's own changes once there are enough, else the setting."""
-    times = [r.closed_s for r in epochs if r.outcome == "live" and r.closed_s is not None]
+def expected_change_s(epochs: tuple[EpochRecord, ...], now: float, settings: Settings) -> float:
+    """Mean distance of the job's own changes once there are enough, else the setting.
+
+    The time since the last change counts too: it is a distance that has not ended yet, and a
+    cluster that has come to rest must not be judged by its restless hour for ever.
+    """
+    times = _change_times(epochs)
     if len(times) <= settings.changes_known:
         return settings.expected_change_s
-    return (times[-1] - times[0]) / (len(times) - 1)
+    return (max(now, times[-1]) - times[0]) / (len(times) - 1)
+
+
+def quiet_left_s(
+    epochs: tuple[EpochRecord, ...], now: float, change_s: float, settings: Settings
+) -> float | None:
+    """How long the job must see no change until `expected_change_s` exceeds `change_s`.
+
+    None while the setting is expected, which no quiet time lengthens.
+    """
+    times = _change_times(epochs)
+    if len(times) <= settings.changes_known:
+        return None
+    return max(0.0, times[0] + change_s * (len(times) - 1) - now) + LOOK_LATER_S
 
 
 def expected_stall_s(stalls_s: tuple[float, ...], settings: Settings) -> float:
     """Median of the measured stalls, else the expectation of the settings."""
     return median(stalls_s) if stalls_s else settings.expected_stall_s
+
+
+def _change_times(epochs: tuple[EpochRecord, ...]) -> list[float]:
+    return [r.closed_s for r in epochs if r.outcome == "live" and r.closed_s is not None]
 
 
 def backoff_s(epochs: tuple[EpochRecord, ...], settings: Settings) -> float:

@@ -189,7 +189,7 @@ class Observed:
 
     Attributes:
         replies: plans that were answered; `planning` are those still searched for.
-        stalls_s: measured stalls of this job, oldest first.
+        stalls_s: measured stalls of this job's planned moves (joins and drains), oldest first.
         recovering_since_s: since when this operator has seen the job recover from a loss; one that
             starts anew counts from its own first look.
         unusable: nodes with GPUs that the job cannot use, and why, for people.

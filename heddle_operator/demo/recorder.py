@@ -119,8 +119,11 @@ class Recorder:
         return measure_stall(tuple(self.switches.get(epoch, {}).values()), loss)
 
     def stalls_s(self) -> tuple[float, ...]:
-        """All measured stalls, oldest first; what the next adoption must pay for."""
-        found = (self.stall(epoch) for epoch in sorted(self.switches) if epoch > 1)
+        """Measured stalls of planned moves, oldest first; what the next adoption must pay for."""
+        lost = {record.epoch for record in self.epochs if record.reason == "loss"}
+        found = (
+            self.stall(epoch) for epoch in sorted(self.switches) if epoch > 1 and epoch not in lost
+        )
         return tuple(stall.stall_s for stall in found if stall is not None)
 
     def steps_of(self, epoch: int) -> tuple[StepRecord, ...]:

@@ -19,9 +19,13 @@ def running(*nodes, **elastic):
     return operator
 
 
+def adopts(decision):
+    return any(isinstance(action, AdoptPlan) for action in decision.actions)
+
+
 def adopted(operator):
     """The decision that adopts the next plan."""
-    return operator.run(lambda d: any(isinstance(a, AdoptPlan) for a in d.actions))
+    return operator.run(adopts)
 
 
 def events(decision):
@@ -96,3 +100,23 @@ def test_a_join_waits_for_the_cooldown_after_the_last_change(cooldown, waits):
     operator.cluster.add_node("c")
     decision = operator.run(lambda d: "; adopted in " in d.reason)
     assert decision.look_again_s <= 30
+
+
+def test_a_gain_that_does_not_pay_in_a_restless_cluster_is_taken_once_it_rests():
+    operator = running("a")
+    cluster = operator.cluster
+    for _ in range(2):
+        cluster.add_node("b")
+        operator.settle()
+        cluster.drain("b")
+        operator.settle()
+        cluster.kill_node("b")
+    closed_s = [record.closed_s for record in cluster.records.all]
+    snapshot, stall_s = cluster.snapshot, 10 * (closed_s[-1] - closed_s[0])
+    cluster.snapshot = lambda: replace(snapshot(), stalls_s=(stall_s,))
+    cluster.add_node("b")
+    kept = operator.run(lambda d: "are too few for a stall of" in d.reason)
+    cluster.now += kept.look_again_s - 1
+    assert not adopts(operator.look())
+    cluster.now += 1
+    assert adopts(operator.look())

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from heddle_operator.api import Elastic
-from heddle_operator.replan import backoff_s, expected_change_s, expected_stall_s, judge
+from heddle_operator.replan import (
+    backoff_s,
+    expected_change_s,
+    expected_stall_s,
+    judge,
+    quiet_left_s,
+)
 from heddle_operator.settings import Settings
 from heddle_operator.snapshot import EpochRecord, PlanReply
 from planner.composition import Composition, Node
@@ -49,8 +55,30 @@ def record(epoch, outcome, closed_s):
 
 def test_the_expected_change_is_the_jobs_own_once_it_has_seen_three():
     few = tuple(record(i + 1, "live", 10.0 * i) for i in range(3))
-    assert expected_change_s(few, Settings()) == 600.0
-    assert expected_change_s((*few, record(4, "live", 60.0)), Settings()) == pytest.approx(20.0)
+    assert expected_change_s(few, 21.0, Settings()) == 600.0
+    more = (*few, record(4, "live", 60.0))
+    assert expected_change_s(more, 60.0, Settings()) == pytest.approx(20.0)
+
+
+def test_time_without_a_change_lengthens_what_is_expected():
+    quick = tuple(record(i + 1, "live", 10.0 * i) for i in range(4))
+    assert expected_change_s(quick, 30.0, Settings()) == pytest.approx(10.0)
+    assert expected_change_s(quick, 90.0, Settings()) == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize("now", [30.0, 50.0, 89.0])
+def test_what_does_not_pay_in_a_restless_hour_pays_after_the_time_that_is_told(now):
+    quick = tuple(record(i + 1, "live", 10.0 * i) for i in range(4))
+    kept = verdict(0.5, change_s=expected_change_s(quick, now, Settings()), stall_s=15.0)
+    assert not kept.adopts
+    wait_s = quiet_left_s(quick, now, kept.pays_from_change_s, Settings())
+    for after_s, adopts in ((wait_s - 0.2, False), (wait_s, True)):
+        change_s = expected_change_s(quick, now + after_s, Settings())
+        assert verdict(0.5, change_s=change_s, stall_s=15.0).adopts is adopts
+
+
+def test_no_quiet_time_changes_what_the_setting_expects():
+    assert quiet_left_s((record(1, "live", 0.0),), 1.0, 30.0, Settings()) is None
 
 
 def test_the_expected_stall_is_the_median_of_the_measured():

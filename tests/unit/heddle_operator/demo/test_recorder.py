@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 
 from heddle_operator.demo.recorder import Recorder
+from heddle_operator.snapshot import EpochRecord
+from planner.composition import Composition, Node
+from tests.fakes.operator import a_job
+from tests.fakes.planner import fake_plan
 from worker.contract import RankReport, Report, StepRecord, SwitchRecord
 
 
@@ -59,3 +63,16 @@ def test_processes_are_those_that_train_the_epoch():
     recorder.take_report(report(ranks=(rank, waits)))
     assert {epoch: sorted(ranks) for epoch, ranks in recorder.processes.items()} == {1: [0]}
     assert recorder.processes[1][0]["pid"] == 7
+
+
+def test_the_stall_of_a_loss_is_no_price_of_a_planned_move():
+    recorder = Recorder()
+    told = SwitchRecord(
+        epoch=2, slot=0, pid=1, step=5, stopped_s=1.0, laps={"drain": 1.1}, first_step_s=9.5
+    )
+    recorder.take_report(report(switches=(told,)))
+    composition = Composition((Node("a", "demo-fast", 1),))
+    plan = fake_plan(composition, a_job().workload)
+    for reason, stalls_s in (("join", (pytest.approx(8.5),)), ("loss", ())):
+        recorder.epochs = (EpochRecord(2, plan, reason, composition, 0.0),)
+        assert recorder.stalls_s() == stalls_s
