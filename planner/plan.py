@@ -260,12 +260,19 @@ def faults(
 def _tiling_faults(template: FilledTemplate, workload: Workload, where: str) -> list[str]:
     experts = workload.model.experts
     found = []
+    stop = 0
     for s, stage in enumerate(template.stages):
+        stop += stage.layers
         if not stage.is_tiled:
             continue
         tiling = f"{where} stage {s} has EP {stage.ep} and ETP {stage.expert_tp}"
         if experts is None:
             found.append(f"{tiling}, but {workload.model.name} has no experts")
+        elif stop <= experts.dense_blocks:
+            found.append(
+                f"{tiling}, but the first {experts.dense_blocks} blocks of {workload.model.name} "
+                "have no experts"
+            )
         elif experts.count % stage.ep or experts.ffn % stage.expert_tp:
             found.append(
                 f"{tiling}, which do not divide the {experts.count} experts of width {experts.ffn}"

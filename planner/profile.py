@@ -163,8 +163,10 @@ class Profile:
         """12 hex digits that name every number of this profile."""
         rows = [
             (self.model, self.sequence_length, self.precision, self.origin),
+            (self.link_origin, self.sequence_parallel),
             sorted((k, _fields(v)) for k, v in self.types.items()),
             sorted((k, _fields(v)) for k, v in self.layers.items()),
+            sorted((k, _fields(v)) for k, v in self.tiles.items()),
             sorted((k, _fields(v)) for k, v in self.inside_links.items()),
             _fields(self.network),
             sorted((k, _fields(v)) for k, v in self.nics.items()),

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 
 from planner.errors import InvalidPlan
+from planner.model_shape import Experts
 from planner.plan import Plan, check, faults
-from tests.builders import compositions, nodes, on_one_node, plans_on, template, workload
+from tests.builders import MODEL, compositions, nodes, on_one_node, plans_on, template, workload
 
 PLAN = on_one_node(template("2x4 1x2", 2, (3, 2)), template("1x3 1x3", 1, (6,)))
 
@@ -51,6 +52,21 @@ def test_every_fault_is_named(plan, text, batch, sentence):
     assert any(sentence in fault for fault in faults(plan, workload(batch), nodes(text)))
     with pytest.raises(InvalidPlan, match="cannot run"):
         check(plan, workload(batch), nodes(text))
+
+
+def test_blocks_without_experts_are_not_tiled():
+    experts = Experts(count=4, per_token=2, ffn=MODEL.ffn, dense_blocks=2)
+    moe = replace(workload(4), model=replace(MODEL, experts=experts))
+    for tiled, dense, is_fault in ((0, 2, True), (0, 3, False), (1, 2, False)):
+        plan = on_one_node(template(f"1x{dense} 1x{MODEL.layers - dense}", 2, (2, 2)))
+        (row,) = plan.templates
+        stages = list(row.stages)
+        stages[tiled] = replace(stages[tiled], ep=2, etp=1)
+        tiling = replace(plan, templates=(replace(row, stages=tuple(stages)),))
+        found = faults(tiling, moe, nodes("fast-0:4"))
+        assert (
+            any("the first 2 blocks of tiny-llama have no experts" in f for f in found) is is_fault
+        )
 
 
 def test_a_gpu_given_twice_is_a_fault():

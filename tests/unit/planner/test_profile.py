@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -46,6 +47,23 @@ def test_the_digest_follows_every_number(tmp_path):
     links["between_nodes"]["latency_s"] *= 2
     path.write_text(json.dumps(links))
     assert load_profile("tiny-llama", tmp_path).digest != demo_profile().digest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {
+            "tiles": {
+                ("demo-fast", 1, 1, 2, 1): demo_profile().layer_cost("block", "demo-fast", 1, 1)
+            }
+        },
+        {"sequence_parallel": True},
+        {"link_origin": "assumed"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_the_digest_follows_what_the_numbers_are_of(change):
+    assert replace(demo_profile(), **change).digest != demo_profile().digest
 
 
 def test_one_modelled_file_makes_the_whole_profile_modelled(tmp_path):
