@@ -9,7 +9,6 @@ that e was voted for.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import itemgetter
 
 from heddle_operator.eligibility import is_reachable
 from heddle_operator.settings import Settings
@@ -164,15 +163,25 @@ def _lost(
     leavers: frozenset[tuple[str, int]] = frozenset()
     if pending and pending.seal and has_switch_begun(observed, pending.epoch):
         leavers = frozenset((m.pod, m.slot) for m in pending.seal.members if m.rank is None)
-    found = []
+    found: dict[str, list[Member]] = {}
     for member in live.seal.members:
         if member.rank is None:
             continue
         excused = (member.pod, member.slot) in leavers
         what = _what_happened(observed, member, live, excused)
         if what:
-            found.append((what.startswith("halted"), f"rank {member.rank} on {member.node} {what}"))
-    return tuple(words for _, words in sorted(found, key=itemgetter(0)))  # the cause comes first
+            found.setdefault(what, []).append(member)
+    causes_first = sorted(found, key=lambda what: what.startswith("halted"))
+    return tuple(f"{_ranks_in_words(found[what])} {what}" for what in causes_first)
+
+
+def _ranks_in_words(members: list[Member]) -> str:
+    """Those on the first node by number, the others by how many they are: a job may have many."""
+    node = members[0].node
+    here = [str(member.rank) for member in members if member.node == node]
+    others = len(members) - len(here)
+    more = f" and {others} more" if others else ""
+    return f"{'ranks' if len(here) > 1 else 'rank'} {', '.join(here)} on {node}{more}"
 
 
 def _vanished(

@@ -53,7 +53,7 @@ def test_once_all_have_halted_the_loss_is_told_and_a_plan_is_searched_for_what_i
     decision = recovered(*after_the_loss_of_a("b", "c"))
     event, request = decision.actions
     assert event.reason == "WorkerLost"
-    assert event.message.startswith("rank 0 on a went with its pod; rank 1 on b halted")
+    assert event.message.startswith("rank 0 on a went with its pod; rank 1 on b and 1 more halted")
     assert isinstance(request, RequestPlan)
     assert [node.name for node in request.composition.nodes] == ["b", "c"]
 

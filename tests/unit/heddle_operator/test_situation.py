@@ -39,6 +39,16 @@ def test_what_happened_to_a_rank_is_said():
     assert read(cluster).lost == ("rank 0 on a went with its pod", "rank 1 on b halted: broken")
 
 
+def test_ranks_to_which_the_same_happened_are_told_together():
+    _, cluster = running("a", "b", "c")
+    cluster.kill_node("a")
+    cluster._halt_broken()
+    assert read(cluster).lost == (
+        "rank 0 on a went with its pod",
+        "rank 1 on b and 1 more halted: broken",
+    )
+
+
 def test_an_agent_is_in_doubt_until_the_grace_has_passed():
     _, cluster = running("a", "b")
     cluster.unreachable["tiny-a-0"] = cluster.now
