@@ -11,6 +11,8 @@ import signal
 import pytest
 from hypothesis import settings
 
+from tests.cluster.assets import Assets, reasons_not_to_start
+
 # One thread per process: four ranks with a pool each on two cores are slower than four without.
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
@@ -25,6 +27,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("heddle", derandomize=True, deadline=None, max_examples=30)
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("heddle")
+
+
+@pytest.fixture(scope="session")
+def assets() -> Assets:
+    """The binaries of Kubernetes; the test is skipped, saying why, where no cluster can start."""
+    found = Assets.of(os.environ)
+    reasons = reasons_not_to_start(found)
+    if reasons:
+        pytest.skip("; ".join(reasons))
+    return found
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.assets import Assets, reasons_not_to_start
+from tests.cluster.assets import Assets
 from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import NodeSpec
-
-
-@pytest.fixture(scope="session")
-def assets() -> Assets:
-    """The binaries; the test is skipped, saying why, where no cluster can start."""
-    found = Assets.of(os.environ)
-    reasons = reasons_not_to_start(found)
-    if reasons:
-        pytest.skip("; ".join(reasons))
-    return found
 
 
 @pytest.fixture(scope="module")
