@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from random import Random
@@ -19,6 +19,9 @@ from random import Random
 from planner.composition import Composition
 from planner.composition_sets import committed_sets
 from planner.errors import InvalidComposition
+from planner.likeness import nearest, node_counts
+
+__all__ = ["TrainingRange", "nearest", "range_for", "training_compositions", "usual_types"]
 
 LEAST_DISTANCE = 0.05  # of every training composition from every one of the evaluation
 MOST_TRIES = 500  # for one composition; a range that runs dry is refused
@@ -46,17 +49,27 @@ class TrainingRange:
 SIMULATION = TrainingRange(94, (2, 4), (32, 512), (1, 2, 4, 8))
 HARDWARE = TrainingRange(32, (1, 4), (3, 32), (1, 2, 3, 4))
 DEMO = TrainingRange(32, (1, 2), (1, 12), (1, 2, 3, 4))
-_ON_HARDWARE = {"a5000", "rtx-pro-6000"}  # types of the paper's testbed, which is small
-_IN_DEMO = {"demo-fast", "demo-slow"}
+SIMULATION_TYPES = ("a100-40", "a100-80", "h100", "a6000")
+TESTBED_TYPES = ("a5000", "rtx-pro-6000")  # of the paper's cluster, which is small
+HARDWARE_TYPES = (*SIMULATION_TYPES, *TESTBED_TYPES)
+DEMO_TYPES = ("demo-fast", "demo-slow")
 
-Shares = dict[tuple[str, int], float]
+
+def usual_types(model: str) -> tuple[str, ...]:
+    """The GPU types that the model of that name has a policy for, unless somebody says otherwise.
+
+    Those of the paper: four in its simulations, six in its hardware study; the demo has its own.
+    """
+    if model == "tiny-llama":
+        return DEMO_TYPES
+    return HARDWARE_TYPES if model == "gpt-neo-2.7b" else SIMULATION_TYPES
 
 
 def range_for(types: Sequence[str]) -> TrainingRange:
     """Small compositions for the demo's types and those of the paper's testbed, else large ones."""
-    if set(types) <= _IN_DEMO:
+    if set(types) <= set(DEMO_TYPES):
         return DEMO
-    return HARDWARE if set(types) & _ON_HARDWARE else SIMULATION
+    return HARDWARE if set(types) & set(TESTBED_TYPES) else SIMULATION
 
 
 def training_compositions(
@@ -76,7 +89,7 @@ def training_compositions(
     random = Random(f"{seed} {' '.join(types)} {asked}")
     ranks = list(range(asked.num))
     random.shuffle(ranks)
-    held_out = [_known(one.composition) for rows in committed_sets().values() for one in rows]
+    held_out = [one.composition for rows in committed_sets().values() for one in rows]
     found: dict[tuple[tuple[tuple[str, int], int], ...], Composition] = {}
     for rank, (kinds, dominant) in zip(ranks, _wishes(types, asked, random), strict=False):
         for attempt in range(MOST_TRIES):
@@ -88,8 +101,7 @@ def training_compositions(
             one = _drawn((dominant, *others), total, asked.node_gpus, random)
             name = tuple(sorted(node_counts(one).items()))
             is_within = asked.gpus[0] <= one.gpus <= asked.gpus[1]
-            near = any(_between(_known(one), other) < LEAST_DISTANCE for other in held_out)
-            if is_within and not near and name not in found:
+            if is_within and name not in found and not _is_near(one, held_out):
                 found[name] = one
                 break
         else:
@@ -101,42 +113,8 @@ def training_compositions(
     return tuple(found.values())
 
 
-def node_counts(composition: Composition) -> Counter[tuple[str, int]]:
-    """{(GPU type, GPUs of a node): nodes}; what a composition is, whatever its nodes are called."""
-    return Counter((node.gpu_type, node.gpus) for node in composition.nodes)
-
-
-def distance(one: Composition, other: Composition) -> float:
-    """How unlike two compositions are; 0 if they have as many nodes of each type and size.
-
-    The share of GPUs (0 to 1) that would have to change their type or the size of their node, plus
-    the doublings of the number of GPUs (log2) from one to the other.  Names, speeds, prices and
-    links of nodes do not count.
-    """
-    return _between(_known(one), _known(other))
-
-
-def nearest(composition: Composition, among: Iterable[Composition]) -> tuple[Composition, float]:
-    """The one that is least unlike, and its `distance`; of equals the first.
-
-    Raises:
-        ValueError: there is none.
-    """
-    own = _known(composition)
-    distances = ((other, _between(own, _known(other))) for other in among)
-    return min(distances, key=lambda pair: pair[1])
-
-
-def _known(composition: Composition) -> tuple[Shares, int]:
-    """Shares of the GPUs by (type, size of node), and the number of GPUs."""
-    counts, gpus = node_counts(composition), composition.gpus
-    return {key: nodes * key[1] / gpus for key, nodes in counts.items()}, gpus
-
-
-def _between(one: tuple[Shares, int], other: tuple[Shares, int]) -> float:
-    (a, many), (b, few) = one, other
-    moved = sum(abs(a.get(key, 0.0) - b.get(key, 0.0)) for key in a.keys() | b.keys()) / 2
-    return moved + abs(math.log2(many / few))
+def _is_near(one: Composition, held_out: Sequence[Composition]) -> bool:
+    return bool(held_out) and nearest(one, held_out)[1] < LEAST_DISTANCE
 
 
 def _wishes(

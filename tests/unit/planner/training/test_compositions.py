@@ -7,26 +7,25 @@ from dataclasses import replace
 
 import pytest
 
-from planner.composition import Composition, Node
+from planner.composition import Composition
 from planner.composition_sets import committed_sets
 from planner.errors import InvalidComposition
+from planner.likeness import node_counts
 from planner.training.compositions import (
     DEMO,
     HARDWARE,
     LEAST_DISTANCE,
     SIMULATION,
-    distance,
     nearest,
-    node_counts,
     range_for,
     training_compositions,
+    usual_types,
 )
 
 TYPES = ("a100-40", "a100-80", "h100", "a6000")
 SIX = (*TYPES, "a5000", "rtx-pro-6000")
 DEMO_TYPES = ("demo-fast", "demo-slow")
 EVERY = pytest.mark.parametrize("types", [TYPES, SIX, DEMO_TYPES, ("h100",)])
-of = Composition.from_text
 
 
 def gpus_by_type(composition: Composition) -> Counter[str]:
@@ -89,31 +88,15 @@ def test_the_range_follows_the_types():
     assert {len(one.gpu_types) for one in training_compositions(DEMO_TYPES, 0)} == {1, 2}
 
 
+@pytest.mark.parametrize(
+    ("model", "types"),
+    [("tiny-llama", DEMO_TYPES), ("gpt-neo-2.7b", SIX), ("llama3-8b", TYPES), ("qwen3-64b", TYPES)],
+)
+def test_a_model_has_its_usual_types(model, types):
+    assert usual_types(model) == types
+
+
 def test_a_range_with_too_few_compositions_is_refused():
     asked = replace(SIMULATION, num=9, kinds=(1, 1), gpus=(1, 2), node_gpus=(1,))
     with pytest.raises(InvalidComposition, match=r"no 9 different .* of 1 to 2 GPUs of h100"):
         training_compositions(("h100",), 0, asked)
-
-
-def test_distance_counts_gpus_of_another_kind_and_doublings():
-    assert distance(of("h100=4x4"), of("h100=4x4")) == 0
-    assert distance(of("h100=4x4"), of("h100=2x8")) == 1
-    assert distance(of("h100=4x4"), of("h100=2x4")) == 1
-    assert distance(of("h100=3x4,a6000=1x4"), of("h100=1x4,a6000=3x4")) == pytest.approx(0.5)
-    assert distance(of("h100=4x4"), of("a6000=8x4")) == 2
-
-
-def test_distance_does_not_look_at_names_or_speed():
-    slow = Composition((Node("b", "h100", 4, speed_factor=0.5), Node("a", "h100", 4)))
-    assert distance(slow, of("h100=2x4")) == 0
-
-
-def test_distance_is_symmetric():
-    one, other = of("h100=3x4+5x1,a6000=2x8"), of("h100=7x2,a100-40=16x4")
-    assert distance(one, other) == pytest.approx(distance(other, one))
-
-
-def test_nearest_is_the_first_of_the_least_unlike():
-    among = (of("h100=8x4"), of("h100=2x4"), of("a6000=4x4"))
-    assert nearest(of("h100=4x4"), among) == (among[0], 1.0)
-    assert nearest(of("h100=3x4"), among)[0] == among[1]
