@@ -144,6 +144,14 @@ class Constructions:
         batches = np.repeat([float(one.menu.batch) for one in self.environments], self.each)
         return np.where(np.isfinite(self.seconds), batches / self.seconds, 0.0)
 
+    @property
+    def best(self) -> Floats:
+        """[E] samples a second of the best plan on each composition; 0 where there is none."""
+        values = [one.value[: one.number[0]].min(initial=math.inf) for one in self.elites]
+        batches = np.array([one.menu.batch for one in self.environments])
+        found: Floats = batches / np.array(values)
+        return found
+
     def observe_depths(self, rows: Ints) -> DepthView:
         """State, candidates and mask before a template of these rows, which ascend."""
         schema = self.environments[0].schema
@@ -206,6 +214,18 @@ class Constructions:
                 self._benches[e],
                 self.elites[e],
             )
+
+    def decisions(self, row: int) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
+        """For each closed template of a row: its depth, and class and degree of each stage."""
+        e, own = divmod(row, self.each)
+        draft, menu = self._drafts[e], self.environments[e].menu
+        classes = self.environments[e].pricing.tables.option_type
+        found = []
+        for k in range(int(draft.number[own, 0])):
+            depth = int(draft.depth[own, k])
+            options = draft.options[own, k, :depth]
+            found.append((depth, tuple((int(classes[o]), int(menu.degree[o])) for o in options)))
+        return tuple(found)
 
     def _parts(self, rows: Ints) -> list[tuple[int, slice, Ints]]:
         """For each environment that has rows: its index, where its rows stand, their own numbers."""
