@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -232,7 +233,7 @@ class Constructions:
         cuts = np.searchsorted(rows, np.arange(len(self.environments) + 1) * self.each)
         return [
             (e, slice(int(a), int(b)), rows[a:b] - e * self.each)
-            for e, (a, b) in enumerate(zip(cuts[:-1], cuts[1:], strict=True))
+            for e, (a, b) in enumerate(pairwise(cuts))
             if b > a
         ]
 

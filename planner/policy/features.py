@@ -150,9 +150,7 @@ def _state(
     return state
 
 
-def _summary(
-    schema: FeatureSchema, type_gpus: Ints, gpus: Ints, nodes: Ints, batch: int
-) -> Floats:
+def _summary(schema: FeatureSchema, type_gpus: Ints, gpus: Ints, nodes: Ints, batch: int) -> Floats:
     """Size, batch, the share of each type, and how uneven the mix is."""
     total = gpus.sum()
     shares = type_gpus / total

@@ -39,9 +39,7 @@ class PolicyChooser:
     def stages(self, view: StageView) -> tuple[Ints, Ints]:
         """A node class of each row, and then a degree of it."""
         film = self._film.rows(view.rows)
-        hidden = self._network.stage(
-            self._trunk[view.rows], view.context.astype(np.float32), film
-        )
+        hidden = self._network.stage(self._trunk[view.rows], view.context.astype(np.float32), film)
         draws = self._generator.random((2, len(view.rows)))
         logits = self._network.score("device", hidden, view.device.astype(np.float32), film)
         classes = draw(logits, view.mask.any(axis=2), draws[0])
@@ -62,5 +60,4 @@ def probabilities(logits: Array, mask: Bools) -> Floats:
 def draw(logits: Array, mask: Bools, draws: Floats) -> Ints:
     """[R] one of the kept candidates of each row, by a number from 0 to 1."""
     ends = np.cumsum(probabilities(logits, mask), axis=1)
-    chosen = (ends > (draws * ends[:, -1])[:, None]).argmax(axis=1)
-    return chosen
+    return (ends > (draws * ends[:, -1])[:, None]).argmax(axis=1)

@@ -107,7 +107,9 @@ def imitated(judged: Judged, records: Records, weight: Floats) -> Tensor:
     return total / max(1.0, len(records.depth_row) + 2.0 * len(records.stage_row))
 
 
-def _chosen(logits: Tensor, mask: np.typing.NDArray[np.bool_], choice: object) -> tuple[Tensor, Tensor]:
+def _chosen(
+    logits: Tensor, mask: np.typing.NDArray[np.bool_], choice: object
+) -> tuple[Tensor, Tensor]:
     """Log-probability of the choices, and entropy, both [N]."""
     kept = logits.masked_fill(~torch.from_numpy(mask), -1e9)
     logs = torch.log_softmax(kept, dim=1)

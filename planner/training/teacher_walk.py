@@ -90,9 +90,7 @@ def step(t: Tables, wishes: Wishes, bag: Bag, state: Ints) -> int:
 
 
 @jit
-def walk(
-    t: Tables, wishes: Wishes, steps: int, state: Ints, bench: Bench, best: Bag
-) -> float:
+def walk(t: Tables, wishes: Wishes, steps: int, state: Ints, bench: Bench, best: Bag) -> float:
     """Anneal for so many steps; leaves the best plan in `best` and returns its seconds."""
     now, trial = new_bag(), new_bag()
     value = math.inf
@@ -113,8 +111,8 @@ def walk(
     for _ in range(steps):
         temperature *= cooling
         copy_bag(now, trial)
-        step(t, wishes, trial, state)
-        seconds = rebuild(t, trial, 0, bench)
+        first = step(t, wishes, trial, state)
+        seconds = rebuild(t, trial, first, bench)
         accepted = seconds < value
         if not accepted and seconds < math.inf:
             accepted = uniform(state) < math.exp((value - seconds) / (temperature * value))

@@ -146,9 +146,7 @@ class Trainer:
         gain = advantages(values, settings.rollouts)
         for c, rows in self._by_composition(picked):
             for row in range(rows.start, rows.stop):
-                self._buffers.offer(
-                    int(c), float(throughput[row]), constructions.decisions(row)
-                )
+                self._buffers.offer(int(c), float(throughput[row]), constructions.decisions(row))
         entropy = 0.0
         passed = self._updates / settings.updates
         rate = settings.rate * (1 - (1 - LEAST_RATE) * passed)
@@ -157,7 +155,10 @@ class Trainer:
             for part in np.array_split(np.arange(len(picked)), settings.clusters):
                 if not len(part):
                     continue
-                first, stop = (int(part[0] * settings.rollouts), int((part[-1] + 1) * settings.rollouts))
+                first, stop = (
+                    int(part[0] * settings.rollouts),
+                    int((part[-1] + 1) * settings.rollouts),
+                )
                 own = records.of_rows(first, stop)
                 judged = self._judge(own, picked, settings.rollouts)
                 objective = clipped(judged, own, gain, settings.clip)
