@@ -22,7 +22,6 @@ from planner.policy.weights import Policy, find_policy
 from planner.pricing_tables import Pricing
 from planner.request import PlanRequest
 
-
 STARTS = 32  # rollouts before other engines go on
 EACH = 8  # of so many plans that may be priced, one is a rollout
 
