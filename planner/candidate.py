@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from planner.composition import Composition
 from planner.cost import Price, price
 from planner.errors import UnprofiledConfiguration
-from planner.fill import Filling, Lane, Structure, share
+from planner.fill import Filling, Structure
 from planner.placement import holders_by_layer, place
 from planner.plan import FilledTemplate, Plan, Stage, faults
 from planner.profile import Profile
+from planner.sharing import Lane, share
 from planner.workload import Workload
 
 BOTH_WAYS_GPUS = 64  # on more, only expert parallelism is worth a second placement
