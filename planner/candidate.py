@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.composition import Composition
-from planner.cost import Price, price
+from planner.cost import Price, ReplicaPrice, price, replica_prices, whole_price
 from planner.errors import UnprofiledConfiguration
 from planner.fill import Filling, Structure
 from planner.placement import holders_by_layer, place
@@ -89,22 +89,22 @@ class Judge:
 
         None if the memory is too small.
         """
-        workload = self.workload
-        priced = price(plan, workload, self.composition, self.profile)
+        asked = (self.workload, self.composition, self.profile)
+        replicas = replica_prices(plan, *asked)
         lanes = [filling.lane for _, n, filling in recipe for _ in range(n)]
         real = [
             Lane(lane.micro_batch, max(times), sum(times), lane.most)
-            for lane, replica in zip(lanes, priced.replicas, strict=True)
+            for lane, replica in zip(lanes, replicas, strict=True)
             for times in [[stage.time_s for stage in replica.stages]]
         ]
-        again = share(workload.global_batch, real)
+        again = share(self.workload.global_batch, real)
         shares = tuple(m for template in plan.templates for m in template.micro_batches)
         if again is not None and again != shares:
-            plan = Plan(_filled(recipe, again, workload.recompute), plan.placement)
-            priced = price(plan, workload, self.composition, self.profile)
-        if not self._fits(plan, priced):
+            plan = Plan(_filled(recipe, again, self.workload.recompute), plan.placement)
+            replicas = replica_prices(plan, *asked)
+        if not self._fits(plan, replicas):
             return None
-        return Candidate(plan, priced, holders_by_layer(plan), recipe)
+        return Candidate(plan, whole_price(plan, replicas, *asked), holders_by_layer(plan), recipe)
 
     def as_it_is(self, plan: Plan) -> Candidate | None:
         """A plan that runs already, if it still fits the composition and is profiled."""
@@ -114,17 +114,16 @@ class Judge:
             priced = price(plan, self.workload, self.composition, self.profile)
         except UnprofiledConfiguration:
             return None
-        if not self._fits(plan, priced):
+        if not self._fits(plan, priced.replicas):
             return None
         return Candidate(plan, priced, holders_by_layer(plan), None)
 
-    def _fits(self, plan: Plan, priced: Price) -> bool:
+    def _fits(self, plan: Plan, replicas: tuple[ReplicaPrice, ...]) -> bool:
+        kinds = {(replica.template, replica.stages) for replica in replicas}
         return all(
             stage.peak_memory_bytes <= self.profile.gpu_type(kind.gpu_type).usable_bytes
-            for replica in priced.replicas
-            for stage, kind in zip(
-                replica.stages, plan.templates[replica.template].stages, strict=True
-            )
+            for template, stages in kinds
+            for stage, kind in zip(stages, plan.templates[template].stages, strict=True)
         )
 
 
