@@ -40,11 +40,13 @@ class Filling:
         layers: blocks of each stage.
         lane: what a replica does.
         ways: (recomputation, EP, ETP) of each stage; empty: the workload's, and no tiling.
+        classes: number of the class of nodes of each stage; empty: any nodes of its type.
     """
 
     layers: tuple[int, ...]
     lane: Lane
     ways: tuple[tuple[str, int, int], ...] = ()
+    classes: tuple[int, ...] = ()
 
 
 def pareto_splits(

@@ -169,5 +169,6 @@ class KernelSearch:
                 int(tables.sizes[size]), float(e.tau_s[row, k]), float(e.sum_s[row, k]), most
             )
             structure = tuple(names.options[option] for option in options)
-            rows.append((structure, replicas, Filling(blocks, lane, tuple(ways))))
-        return tuple(sorted(rows, key=lambda r: (r[0], r[1], r[2].layers)))
+            classes = tuple(int(tables.option_type[option]) for option in options)
+            rows.append((structure, replicas, Filling(blocks, lane, tuple(ways), classes)))
+        return tuple(sorted(rows, key=lambda r: (r[0], r[1], r[2].layers, r[2].classes)))

@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from planner.brute_force import brute_force
@@ -254,7 +255,7 @@ class _Search:
 
     def _settle(self, recipes: Iterator[tuple[float, Recipe]], most: int = SETTLED) -> None:
         """Place and price the kernel's best plans."""
-        for _, recipe in list(recipes)[:most]:
+        for _, recipe in islice(recipes, most):
             if recipe in self._settled or (self._findings.best and self._left_s() <= 0):
                 continue
             self._settled.add(recipe)
