@@ -33,7 +33,7 @@ from planner.simulation import simulated_seconds
 from planner.small_search import SmallSearch
 
 if TYPE_CHECKING:
-    from planner.kernel.moves import Wishes
+    from planner.columns import ColumnSearch
     from planner.kernel_search import KernelSearch
 
 __all__ = ["PlanAnswer", "PlanRequest", "search"]
@@ -49,6 +49,8 @@ ALL = 1000
 LOAD_S = 0.02  # what loading takes less than if it was done before
 EFFORT = 1000  # rounds of perturbed prices, far more than the time allows
 INSIDE_SHARE = 0.3  # of the seconds, for plans whose gradients do not leave nodes
+TURNS = 3  # of columns and local search
+COLUMNS, WALK = 0.7, 0.9  # of the seconds of a turn; of what is then left of it
 
 
 def search(request: PlanRequest, profile: Profile) -> PlanAnswer:
@@ -77,6 +79,7 @@ class _Search:
         self._findings = Findings(request)
         self._stages: list[SearchStage] = []
         self._settled: set[object] = set()
+        self._settle_s = 0.0  # what placing and pricing a plan takes
 
     def run(self) -> PlanAnswer:
         """All stages of the search, one after the other."""
@@ -90,9 +93,10 @@ class _Search:
         if self._is_exact():
             self._search_exactly()
         if pricing is not None and not self._is_enough(pricing):
-            inside = self._pricing(stays_inside=True)
-            if self._composition.gpus <= MEDIUM_GPUS and inside is not None:
-                self._search_with_kernel(inside, INSIDE_SHARE)
+            if self._composition.gpus <= MEDIUM_GPUS:
+                inside = self._pricing(stays_inside=True)
+                if inside is not None:
+                    self._search_with_kernel(inside, INSIDE_SHARE)
             self._search_with_kernel(pricing)
             self._rearrange()
         best = self._findings.best or self._findings.nearest
@@ -147,6 +151,13 @@ class _Search:
             return math.inf
         return self._started_s + budget_s - time.perf_counter()
 
+    def _left_to_search_s(self) -> float:
+        """Without what placing and pricing the last plans will take."""
+        left_s = self._left_s()
+        if left_s == math.inf:
+            return left_s
+        return left_s - max(2 * self._settle_s, min(SETTLED * self._settle_s, 0.1 * left_s))
+
     def _until(self, share: float) -> Callable[[], bool]:
         """Whether that share of the time that is left now is over."""
         end_s = time.perf_counter() + share * self._left_s()
@@ -171,6 +182,7 @@ class _Search:
             self._record(name, started_s)
 
     def _search_with_kernel(self, pricing: Pricing, whole: float = 0.9) -> None:
+        from planner.columns import ColumnSearch
         from planner.kernel.local_search import HOT
         from planner.kernel.moves import Wishes
         from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES
@@ -190,14 +202,17 @@ class _Search:
         first = findings.evaluations
         left = max(0, request.most_evaluations - first)
 
+        def settle(most: int) -> None:
+            findings.evaluations = first + kernel.evaluations
+            self._settle(kernel.recipes(), ALL if is_small else most)
+
         def walk(name: str, share: float, until: float, templates: int, hot: float) -> None:
             begun_s = time.perf_counter()
-            end_s = begun_s + share * self._left_s()
+            end_s = begun_s + share * self._left_to_search_s()
             kernel.walk(
                 lambda: end_s - time.perf_counter(), int(until * left), templates=templates, hot=hot
             )
-            findings.evaluations = first + kernel.evaluations
-            self._settle(kernel.recipes(), ALL if is_small else SETTLED)
+            settle(1)
             self._record(name, begun_s)
 
         kernel.start()
@@ -206,25 +221,28 @@ class _Search:
             pricing = replace(pricing, tables=pricing.tables._replace(min_replicas=1))
             kernel = KernelSearch(pricing, wishes, request.seed)
             kernel.start()
-        findings.evaluations = first + kernel.evaluations
-        self._settle(kernel.recipes(), 1)
+        settle(1)
         self._record("uniform", started_s)
         if request.method != "columns":
-            walk("anneal one template", 0.2 * whole, 0.2 * whole, 1, HOT)
-            walk("anneal", 0.25 * whole, 0.4 * whole, request.max_templates, HOT)
+            walk("anneal one template", 0.05 * whole, 0.05 * whole, 1, HOT)
+            walk("anneal", 0.08 * whole, 0.15 * whole, request.max_templates, HOT)
         if request.method != "search":
-            self._generate_columns(kernel, wishes, 0.7 * whole, int(0.7 * whole * left))
+            columns = ColumnSearch(kernel.pricing, wishes, request.seed)
+            for turn in range(1, TURNS):
+                part = whole / (TURNS + 1 - turn)
+                most = whole * (0.15 + 0.85 * turn / TURNS)
+                self._generate_columns(kernel, columns, COLUMNS * part, int(most * left))
+                walk("local search", WALK * part, most, request.max_templates, COOL)
+            self._generate_columns(kernel, columns, COLUMNS * whole, int(0.9 * whole * left))
         walk("local search", whole, whole, request.max_templates, COOL)
+        settle(SETTLED)
 
     def _generate_columns(
-        self, kernel: KernelSearch, wishes: Wishes, share: float, most: int
+        self, kernel: KernelSearch, columns: ColumnSearch, share: float, most: int
     ) -> None:
         """Templates built from prices, mixed to whole plans."""
-        from planner.columns import ColumnSearch
-
         begun_s = time.perf_counter()
-        end_s = begun_s + share * self._left_s()
-        columns = ColumnSearch(kernel.pricing, wishes, self._request.seed)
+        end_s = begun_s + share * self._left_to_search_s()
         first = kernel.evaluations
 
         def over() -> bool:
@@ -234,7 +252,7 @@ class _Search:
             columns.run(kernel.elites, over, EFFORT)
         kernel.evaluations = first + columns.priced
         self._findings.evaluations += columns.priced
-        self._settle(kernel.recipes())
+        self._settle(kernel.recipes(), 1)
         self._record("columns", begun_s)
 
     def _rearrange(self) -> None:
@@ -255,11 +273,14 @@ class _Search:
 
     def _settle(self, recipes: Iterator[tuple[float, Recipe]], most: int = SETTLED) -> None:
         """Place and price the kernel's best plans."""
-        for _, recipe in islice(recipes, most):
-            if recipe in self._settled or (self._findings.best and self._left_s() <= 0):
+        for rank, (_, recipe) in enumerate(islice(recipes, most)):
+            begun_s = time.perf_counter()
+            is_late = self._left_s() < (self._settle_s if rank else 0.0)
+            if recipe in self._settled or (self._findings.best and is_late):
                 continue
             self._settled.add(recipe)
             self._findings.offer(self._judge.settle(recipe))
+            self._settle_s = time.perf_counter() - begun_s
 
     # ------------------------------------------------------------------ the answer
 
