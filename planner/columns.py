@@ -56,7 +56,6 @@ from planner.scopes import (
     Scope,
     all_zones,
     is_alike,
-    most_hoped,
     most_mixed,
     nic_speeds,
     types_of,
@@ -69,7 +68,10 @@ FIRST_TIMES = 8  # times that are tried where no plan is known, each twice the o
 MOST_COLUMNS = 4000  # of the pool
 PER_ROUND = 60  # best columns of a round
 ROUNDS = 8  # of prices and columns in one scope, at most
-ENOUGH = 1.002  # a round that adds less to the mix ends the rounds
+ENOUGH = 1.002  # a round that adds less to the mix
+STALE = 3  # such rounds in a row that end the rounds
+SMOOTH = 0.5  # share of the prices before in those that are asked next
+COARSE, COARSE_ROUNDS = 2, 2  # only every second bottleneck, in the first rounds
 SIGMA = 0.35  # of the logarithm of perturbed prices
 PERTURBATIONS = 10  # price vectors between two integer programmes
 PER_PERTURBATION = 12  # best columns of each
@@ -159,24 +161,34 @@ class ColumnSearch:
 
     def _converge(self, elites: Elites, scope: Scope, deadline: Callable[[], bool]) -> None:
         """Rounds of prices and columns until the mix gains no more, then whole replicas."""
+        stale = 0
         for turn in range(ROUNDS):
             if deadline():
                 return
-            before = scope.mixed
+            mixed, prices = scope.mixed, scope.prices
             self._mix(elites, scope)
-            if turn and scope.mixed < before * ENOUGH:
+            stale = stale + 1 if scope.mixed < mixed * ENOUGH else 0
+            if turn and (stale == STALE or scope.hoped < scope.mixed * ENOUGH):
                 break
-            self._add(elites, scope, scope.prices, PER_ROUND, learns=True)
+            if turn or not scope.rounds:
+                prices = SMOOTH * prices + (1 - SMOOTH) * scope.prices
+            else:
+                prices = scope.prices
+            step = COARSE if scope.rounds < COARSE_ROUNDS else 1
+            self._add(elites, scope, prices, PER_ROUND, learns=True, step=step)
         self._combine(elites, scope, deadline)
 
     def _explore(self, elites: Elites, deadline: Callable[[], bool]) -> None:
         """A look at some scopes that were not looked at, and more at those that promise most."""
-        new = [scope for scope in self._scopes if not scope.rounds][:EXPLORED]
-        for scope in new:
+        followed = {id(scope) for scope in self._followed}
+        turn = [scope for scope in self._scopes if id(scope) not in followed]
+        for scope in turn[:EXPLORED]:
             if deadline():
                 return
-            self._add(elites, scope, scope.prices, SCREENS, learns=True, step=SCREENED)
-        for scope in sorted(new, key=most_hoped)[:CANDIDATES]:
+            self._mix(elites, scope)
+            self._scopes.remove(scope)
+            self._scopes.append(scope)
+        for scope in sorted(turn[:EXPLORED], key=most_mixed)[:CANDIDATES]:
             if deadline():
                 return
             self._converge(elites, scope, deadline)
@@ -222,7 +234,8 @@ class ColumnSearch:
             count = 2 + max(0, math.ceil(math.log(max(1.0, start.seconds / least_s), GRID)))
             self._taus_s = least_s * GRID ** np.arange(count)
             pairs = all_zones(t, self._speeds, start.seconds)
-            self._scopes = [self._scope(allowed, zones) for allowed, zones in pairs]
+            scopes = [self._scope(allowed, zones) for allowed, zones in pairs]
+            self._scopes = [scopes[i] for i in self._random.permutation(len(scopes))]
         self._follow(elites)
 
     def _follow(self, elites: Elites) -> None:
@@ -231,7 +244,8 @@ class ColumnSearch:
         used = self._best(elites).types
         self._followed = []
         for zones in zones_of_plan(self._tables, self._speeds, elites, best, used):
-            alike = [scope for scope in self._scopes if is_alike(scope.zones, zones)]
+            layers = self._tables.layers
+            alike = [scope for scope in self._scopes if is_alike(scope.zones, zones, layers)]
             if not alike:
                 allowed = self._tables.nic[:, 1] <= self._tables.nic[used, 1].max()
                 alike = [self._scope(allowed, zones)]
