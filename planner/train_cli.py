@@ -52,6 +52,9 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
     help="Of the policy.  [default: the one that comes with Heddle]",
 )
 @click.option("--resume", is_flag=True, help="Go on where a killed training was.")
+@click.option(
+    "--keep-every-s", default=15.0, show_default=True, help="Seconds between states on disk."
+)
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def train_policy(
     model: str,
@@ -63,6 +66,7 @@ def train_policy(
     blind_to_batch: bool,
     folder: Path | None,
     resume: bool,
+    keep_every_s: float,
     output: str,
 ) -> None:
     """Train a policy and write its files."""
@@ -85,7 +89,7 @@ def train_policy(
     if resume:
         training.resume()
     with _Display() as display:
-        card = training.run(display.show, _commit())
+        card = training.run(display.show, _commit(), keep_every_s)
     if output == "json":
         click.echo(json.dumps(card.to_json(), indent=2))
         return

@@ -27,7 +27,6 @@ from planner.training.trainer import Progress, Trainer
 from planner.training.validation import best_of
 
 JUDGED_EVERY = 50  # updates
-KEPT_EVERY_S = 15.0
 CARD_FIELDS = ("groups", "seed", "temperatures", "sees_batch", "uses_film")
 ROLLOUTS = (16, 128)  # of which the best is taken, in the card
 
@@ -74,12 +73,13 @@ class Training:
         self._best_percent, self._last_percent = data["percents"]
         self._seconds = tuple(data["seconds"])
 
-    def run(self, show: Callable[[Status], None], commit: str) -> PolicyCard:
+    def run(self, show: Callable[[Status], None], commit: str, keep_every_s: float) -> PolicyCard:
         """Train to the end, and write weights and card.
 
         Args:
             show: told of every step.
             commit: of the code.
+            keep_every_s: how often the state is written.
         """
         kept_s = time.perf_counter()
         self._reference = self._references()
@@ -88,7 +88,7 @@ class Training:
             if progress.phase == "improve" and (is_last or progress.done % JUDGED_EVERY == 0):
                 self._judge()
             show(Status(progress, self._best_percent, self._last_percent))
-            if time.perf_counter() - kept_s > KEPT_EVERY_S:
+            if time.perf_counter() - kept_s > keep_every_s:
                 keep(self._folder, self._state(), self._settings, self._questions)
                 kept_s = time.perf_counter()
         if not self._best:
