@@ -75,7 +75,7 @@ def train_policy(
     from planner.training.run import Training
     from planner.training.settings import TrainingSettings
 
-    shape = find_model(model)
+    shape, commit = find_model(model), _commit()
     if seed < 0:
         raise InvalidRequest(f"--seed is {seed}; it must be 0 or more")
     asked: dict[str, Any] = {f"uses_{part}": part not in without for part in PARTS}
@@ -89,7 +89,7 @@ def train_policy(
     if resume:
         training.resume()
     with _Display() as display:
-        card = training.run(display.show, _commit(), keep_every_s)
+        card = training.run(display.show, commit, keep_every_s)
     if output == "json":
         click.echo(json.dumps(card.to_json(), indent=2))
         return
