@@ -19,7 +19,7 @@ from planner.kernel.tables import Floats
 from planner.policy.card import PolicyCard
 from planner.policy.network import Array, Network
 from planner.policy.weights import digest_of, weights_content, write_policy
-from planner.training.checkpoint import CHECKPOINT, State, take_up
+from planner.training.checkpoint import CHECKPOINT, State, keep_state, take_up
 from planner.training.curriculum import Curriculum
 from planner.training.settings import TrainingSettings
 from planner.training.teacher_walk import teach
@@ -75,7 +75,7 @@ class Training:
 
     def keep(self) -> None:
         """Write the state, so that the training can be resumed from here."""
-        keep(self._folder, self._state(), self._settings, self._questions)
+        keep_state(self._folder, self._state(), self._settings, self._questions)
 
     def run(self, show: Callable[[Status], None], commit: str, keep_every_s: float) -> PolicyCard:
         """Train to the end, and write weights and card.
