@@ -44,6 +44,7 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 @click.option("--groups", type=click.IntRange(1), help="Rollout groups.  [default: 10000]")
 @click.option("--seed", default=0, show_default=True, help="Of everything that is drawn.")
 @click.option("--compositions", type=click.IntRange(1), help="To train on.")
+@click.option("--lessons", type=click.IntRange(1), help="Steps of each teacher.")
 @click.option("--without", multiple=True, type=click.Choice(PARTS), help="Leave a part out.")
 @click.option("--blind-to-batch", is_flag=True, help="No features of n, b, M and B.")
 @click.option(
@@ -62,6 +63,7 @@ def train_policy(
     groups: int | None,
     seed: int,
     compositions: int | None,
+    lessons: int | None,
     without: tuple[str, ...],
     blind_to_batch: bool,
     folder: Path | None,
@@ -79,7 +81,7 @@ def train_policy(
     if seed < 0:
         raise InvalidRequest(f"--seed is {seed}; it must be 0 or more")
     asked: dict[str, Any] = {f"uses_{part}": part not in without for part in PARTS}
-    asked |= {"groups": groups, "compositions": compositions}
+    asked |= {"groups": groups, "compositions": compositions, "lessons": lessons}
     known = {name: value for name, value in asked.items() if value is not None}
     settings = TrainingSettings(seed=seed, sees_batch=not blind_to_batch, **known)
     names = usual_types(model) if types is None else tuple(sorted(set(types.split(","))))

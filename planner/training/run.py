@@ -23,7 +23,7 @@ from planner.training.checkpoint import CHECKPOINT, State, keep_state, take_up
 from planner.training.curriculum import Curriculum
 from planner.training.settings import TrainingSettings
 from planner.training.teacher_walk import teach
-from planner.training.trainer import Progress, Trainer
+from planner.training.trainer import Trainer, TrainingStep
 from planner.training.validation import best_of
 
 JUDGED_EVERY = 50  # updates
@@ -41,7 +41,7 @@ class Status:
         last: the same of the last look.
     """
 
-    progress: Progress
+    progress: TrainingStep
     best: float
     last: float
 
