@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import cycle, islice
 from typing import TYPE_CHECKING
 
 from planner.brute_force import brute_force
@@ -48,7 +48,13 @@ SETTLED = 6  # of the kernel's best plans, placed and priced after each of its s
 ALL = 1000
 LOAD_S = 0.02  # what loading takes less than if it was done before
 INSIDE_SHARE = 0.3  # of the seconds, for plans whose gradients do not leave nodes
-WALK, WALK_STEPS = 1.0, 20_000  # a walk after columns: its seconds as a share of theirs, and plans
+WALK_STEPS = 20_000  # plans of a walk after columns, at most; it takes no longer than they did
+WALKS = (  # one after the other: name, templates (0: all), temperature (0: that of improving)
+    ("local search", 0, 0.0),
+    ("anneal", 0, 0.03),
+    ("local search", 0, 0.0),
+    ("anneal one template", 1, 0.03),
+)
 
 
 def search(request: PlanRequest, profile: Profile) -> PlanAnswer:
@@ -232,13 +238,17 @@ class _Search:
             walk("anneal", 0.08 * whole, 0.15 * whole, request.max_templates, HOT)
         if request.method != "search":
             columns = ColumnSearch(kernel.pricing, wishes, request.seed)
-            while kernel.evaluations < whole * left and self._left_to_search_s() > 0:
+            for name, templates, hot in cycle(WALKS):
+                if kernel.evaluations >= int(whole * left) or self._left_to_search_s() <= 0:
+                    break
                 begun_s = time.perf_counter()
                 self._generate_columns(kernel, columns, whole, int(whole * left))
+                if not kernel.found:
+                    break
                 took_s = time.perf_counter() - begun_s
-                share = min(1.0, WALK * took_s / max(1e-9, self._left_to_search_s()))
-                most = min(whole, (kernel.evaluations - first + WALK_STEPS) / max(1, left))
-                walk("local search", share, most, request.max_templates, COOL)
+                share = min(1.0, took_s / max(1e-9, self._left_to_search_s()))
+                most = min(whole, (kernel.evaluations + WALK_STEPS) / max(1, left))
+                walk(name, share, most, templates or request.max_templates, hot or COOL)
         walk("local search", whole, whole, request.max_templates, COOL)
         settle(SETTLED)
 
@@ -248,15 +258,15 @@ class _Search:
         """Templates built from prices, mixed to whole plans."""
         begun_s = time.perf_counter()
         end_s = begun_s + share * self._left_to_search_s()
-        first = kernel.evaluations
+        others = kernel.evaluations - columns.priced
+        first = columns.priced
 
         def over() -> bool:
-            return time.perf_counter() >= end_s or first + columns.priced >= most
+            return time.perf_counter() >= end_s or others + columns.priced >= most
 
-        if most > first:
-            columns.run(kernel.elites, over, 1)
-        kernel.evaluations = first + columns.priced
-        self._findings.evaluations += columns.priced
+        columns.run(kernel.elites, over, 1)
+        kernel.evaluations = others + columns.priced
+        self._findings.evaluations += columns.priced - first
         self._settle(kernel.recipes(), 1)
         self._record("columns", begun_s)
 
