@@ -34,6 +34,7 @@ from planner.small_search import SmallSearch
 
 if TYPE_CHECKING:
     from planner.columns import ColumnSearch
+    from planner.kernel.moves import Wishes
     from planner.kernel_search import KernelSearch
 
 __all__ = ["PlanAnswer", "PlanRequest", "search"]
@@ -49,6 +50,8 @@ ALL = 1000
 LOAD_S = 0.02  # what loading takes less than if it was done before
 INSIDE_SHARE = 0.3  # of the seconds, for plans whose gradients do not leave nodes
 WALK_STEPS = 20_000  # plans of a walk after columns, at most; it takes no longer than they did
+KERNEL_SHARE = 0.9  # on a few GPUs: the rest is for better placements
+GAIN = 1e-4  # of turns that go on; so many walks without one, and the search starts afresh
 WALKS = (  # one after the other: name, templates (0: all), temperature (0: that of improving)
     ("local search", 0, 0.0),
     ("anneal", 0, 0.03),
@@ -101,7 +104,8 @@ class _Search:
                 inside = self._pricing(stays_inside=True)
                 if inside is not None:
                     self._search_with_kernel(inside, INSIDE_SHARE)
-            self._search_with_kernel(pricing)
+            is_medium = self._composition.gpus <= MEDIUM_GPUS
+            self._search_with_kernel(pricing, KERNEL_SHARE if is_medium else 1.0)
             self._rearrange()
         best = self._findings.best or self._findings.nearest
         if best is None:
@@ -191,26 +195,47 @@ class _Search:
             stage()
             self._record(name, started_s)
 
-    def _search_with_kernel(self, pricing: Pricing, whole: float = 0.9) -> None:
-        from planner.columns import ColumnSearch
-        from planner.kernel.local_search import HOT
+    def _wishes(self) -> Wishes:
         from planner.kernel.moves import Wishes
         from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES
-        from planner.kernel_search import COOL, KernelSearch
 
-        request, findings = self._request, self._findings
-        is_small = self._composition.gpus <= MEDIUM_GPUS
-        started_s = time.perf_counter()
-        wishes = Wishes(
+        request = self._request
+        return Wishes(
             min(request.deepest, MAX_DEPTH),
             min(request.max_templates, MAX_TEMPLATES),
             int(request.objective == "cost"),
             self._most_s(),
             math.inf if request.max_price is None else request.max_price,
         )
-        kernel = KernelSearch(pricing, wishes, request.seed)
+
+    def _started(self, pricing: Pricing, wishes: Wishes) -> KernelSearch:
+        """With so many pipelines as are asked for, or fewer if no such plan fits."""
+        from planner.kernel_search import KernelSearch
+
+        kernel = KernelSearch(pricing, wishes, self._request.seed)
+        kernel.start()
+        if not kernel.found and pricing.tables.min_replicas > 1:
+            pricing = replace(pricing, tables=pricing.tables._replace(min_replicas=1))
+            kernel = KernelSearch(pricing, wishes, self._request.seed)
+            kernel.start()
+        return kernel
+
+    def _search_with_kernel(self, pricing: Pricing, whole: float) -> None:
+        from planner.columns import ColumnSearch
+        from planner.kernel.local_search import HOT
+        from planner.kernel_search import COOL, KernelSearch
+
+        request, findings = self._request, self._findings
+        is_small = self._composition.gpus <= MEDIUM_GPUS
+        started_s = time.perf_counter()
+        wishes = self._wishes()
+        kernel = self._started(pricing, wishes)
+        end_s = started_s + whole * self._left_to_search_s()
         first = findings.evaluations
         left = max(0, request.most_evaluations - first)
+
+        def left_s() -> float:
+            return min(self._left_to_search_s(), end_s - time.perf_counter())
 
         def settle(most: int) -> None:
             findings.evaluations = first + kernel.evaluations
@@ -218,46 +243,62 @@ class _Search:
 
         def walk(name: str, share: float, until: float, templates: int, hot: float) -> None:
             begun_s = time.perf_counter()
-            end_s = begun_s + share * self._left_to_search_s()
+            until_s = begun_s + share * left_s()
             kernel.walk(
-                lambda: end_s - time.perf_counter(), int(until * left), templates=templates, hot=hot
+                lambda: until_s - time.perf_counter(),
+                int(until * left),
+                templates=templates,
+                hot=hot,
             )
             settle(1)
             self._record(name, begun_s)
 
-        kernel.start()
-        if not kernel.found and pricing.tables.min_replicas > 1:
-            # no plan with so many pipelines fits: then one with fewer
-            pricing = replace(pricing, tables=pricing.tables._replace(min_replicas=1))
-            kernel = KernelSearch(pricing, wishes, request.seed)
-            kernel.start()
         settle(1)
         self._record("uniform", started_s)
+
+        def anneal() -> None:
+            begun = kernel.evaluations / max(1, left)
+            share = whole - begun
+            walk("anneal one template", 0.05, begun + 0.05 * share, 1, HOT)
+            walk("anneal", 0.08, begun + 0.15 * share, request.max_templates, HOT)
+
         if request.method != "columns":
-            walk("anneal one template", 0.05 * whole, 0.05 * whole, 1, HOT)
-            walk("anneal", 0.08 * whole, 0.15 * whole, request.max_templates, HOT)
-        if request.method != "search":
-            columns = ColumnSearch(kernel.pricing, wishes, request.seed)
-            for name, templates, hot in cycle(WALKS):
-                if kernel.evaluations >= int(whole * left) or self._left_to_search_s() <= 0:
-                    break
-                begun_s = time.perf_counter()
-                self._generate_columns(kernel, columns, whole, int(whole * left))
-                if not kernel.found:
-                    break
-                took_s = time.perf_counter() - begun_s
-                share = min(1.0, took_s / max(1e-9, self._left_to_search_s()))
-                most = min(whole, (kernel.evaluations + WALK_STEPS) / max(1, left))
-                walk(name, share, most, templates or request.max_templates, hot or COOL)
-        walk("local search", whole, whole, request.max_templates, COOL)
+            anneal()
+        kernels = [kernel]
+        columns = ColumnSearch(kernel.pricing, wishes, request.seed)
+        best, stale = kernel.best, 0
+        turns = cycle(WALKS) if request.method != "search" else ()
+        for name, templates, hot in turns:
+            if kernel.evaluations >= int(whole * left) or left_s() <= 0:
+                break
+            begun_s = time.perf_counter()
+            self._generate_columns(kernel, columns, begun_s + left_s(), int(whole * left))
+            if not kernel.found:
+                break
+            took_s = time.perf_counter() - begun_s
+            share = min(1.0, took_s / max(1e-9, left_s()))
+            most = min(whole, (kernel.evaluations + WALK_STEPS) / max(1, left))
+            walk(name, share, most, templates or request.max_templates, hot or COOL)
+            stale = 0 if kernel.best < best * (1 - GAIN) else stale + 1
+            if stale == len(WALKS):  # nothing more is found from here: afresh
+                kernel = KernelSearch(kernel.pricing, wishes, request.seed + len(kernels))
+                kernel.evaluations = kernels[-1].evaluations
+                kernels.append(kernel)
+                kernel.start()
+                anneal()
+                stale = 0
+            best = kernel.best
+        walk("local search", 1.0, whole, request.max_templates, COOL)
+        priced = kernel.evaluations
+        kernel = min(kernels, key=lambda one: one.best)
+        kernel.evaluations = priced
         settle(SETTLED)
 
     def _generate_columns(
-        self, kernel: KernelSearch, columns: ColumnSearch, share: float, most: int
+        self, kernel: KernelSearch, columns: ColumnSearch, end_s: float, most: int
     ) -> None:
         """Templates built from prices, mixed to whole plans."""
         begun_s = time.perf_counter()
-        end_s = begun_s + share * self._left_to_search_s()
         others = kernel.evaluations - columns.priced
         first = columns.priced
 
