@@ -60,8 +60,16 @@ WALKS = (  # one after the other: name, templates (0: all), temperature (0: that
 )
 
 
-def search(request: PlanRequest, profile: Profile) -> PlanAnswer:
+def search(
+    request: PlanRequest, profile: Profile, clock: Callable[[], float] = time.perf_counter
+) -> PlanAnswer:
     """The best plan found within the budget.
+
+    Args:
+        request: what is asked.
+        profile: supplies all costs.
+        clock: whose seconds the budget counts; a benchmark beside other work takes the
+            processor's.
 
     Raises:
         Infeasible: no plan fits; the message names the term that binds, and by how much.
@@ -69,15 +77,16 @@ def search(request: PlanRequest, profile: Profile) -> PlanAnswer:
     """
     if request.method == "brute-force":
         return brute_force(request, profile)
-    return _Search(request, profile).run()
+    return _Search(request, profile, clock).run()
 
 
 class _Search:
     """One search: its budget, what it has found, and how."""
 
-    def __init__(self, request: PlanRequest, profile: Profile) -> None:
+    def __init__(self, request: PlanRequest, profile: Profile, clock: Callable[[], float]) -> None:
         profile.require(request.workload)
-        self._began_s = self._started_s = time.perf_counter()
+        self._clock = clock
+        self._began_s = self._started_s = self._clock()
         self._request = request
         self._profile = profile
         known = tuple(n for n in request.composition.nodes if n.gpu_type in profile.types)
@@ -132,11 +141,11 @@ class _Search:
 
     def _load_kernel(self, pricing: Pricing) -> None:
         """Load what numba has compiled, once a process; it is no part of the budget."""
-        begun_s = time.perf_counter()
+        begun_s = self._clock()
         from planner.kernel_search import load
 
         load(pricing)
-        seconds = time.perf_counter() - begun_s
+        seconds = self._clock() - begun_s
         if seconds > LOAD_S:
             self._started_s += seconds
             self._record("load kernel", begun_s)
@@ -157,7 +166,7 @@ class _Search:
         budget_s = self._request.budget_s
         if budget_s is None:
             return math.inf
-        return self._started_s + budget_s - time.perf_counter()
+        return self._started_s + budget_s - self._clock()
 
     def _left_to_search_s(self) -> float:
         """Without what placing and pricing the last plans will take."""
@@ -168,13 +177,13 @@ class _Search:
 
     def _until(self, share: float) -> Callable[[], bool]:
         """Whether that share of the time that is left now is over."""
-        end_s = time.perf_counter() + share * self._left_s()
-        return lambda: self._findings.best is not None and time.perf_counter() >= end_s
+        end_s = self._clock() + share * self._left_s()
+        return lambda: self._findings.best is not None and self._clock() >= end_s
 
     def _record(self, name: str, started_s: float) -> None:
         best = self._findings.best
         samples = best.price.throughput_samples_s if best else 0.0
-        seconds = time.perf_counter() - started_s
+        seconds = self._clock() - started_s
         if self._stages and self._stages[-1].throughput_samples_s == samples:
             for index, stage in enumerate(self._stages):
                 if (stage.method, stage.throughput_samples_s) == (name, samples):  # once more
@@ -191,7 +200,7 @@ class _Search:
         late = self._until(EXACT_SHARE)
         small = SmallSearch(self._judge, self._findings, late, budget)
         for name, stage in small.stages():
-            started_s = time.perf_counter()
+            started_s = self._clock()
             stage()
             self._record(name, started_s)
 
@@ -227,7 +236,7 @@ class _Search:
 
         request, findings = self._request, self._findings
         is_small = self._composition.gpus <= MEDIUM_GPUS
-        started_s = time.perf_counter()
+        started_s = self._clock()
         wishes = self._wishes()
         kernel = self._started(pricing, wishes)
         end_s = started_s + whole * self._left_to_search_s()
@@ -235,20 +244,21 @@ class _Search:
         left = max(0, request.most_evaluations - first)
 
         def left_s() -> float:
-            return min(self._left_to_search_s(), end_s - time.perf_counter())
+            return min(self._left_to_search_s(), end_s - self._clock())
 
         def settle(most: int) -> None:
             findings.evaluations = first + kernel.evaluations
             self._settle(kernel.recipes(), ALL if is_small else most)
 
         def walk(name: str, share: float, until: float, templates: int, hot: float) -> None:
-            begun_s = time.perf_counter()
+            begun_s = self._clock()
             until_s = begun_s + share * left_s()
             kernel.walk(
-                lambda: until_s - time.perf_counter(),
+                lambda: until_s - self._clock(),
                 int(until * left),
                 templates=templates,
                 hot=hot,
+                clock=self._clock,
             )
             settle(1)
             self._record(name, begun_s)
@@ -271,11 +281,11 @@ class _Search:
         for name, templates, hot in turns:
             if kernel.evaluations >= int(whole * left) or left_s() <= 0:
                 break
-            begun_s = time.perf_counter()
+            begun_s = self._clock()
             self._generate_columns(kernel, columns, begun_s + left_s(), int(whole * left))
             if not kernel.found:
                 break
-            took_s = time.perf_counter() - begun_s
+            took_s = self._clock() - begun_s
             share = min(1.0, took_s / max(1e-9, left_s()))
             most = min(whole, (kernel.evaluations + WALK_STEPS) / max(1, left))
             walk(name, share, most, templates or request.max_templates, hot or COOL)
@@ -298,12 +308,12 @@ class _Search:
         self, kernel: KernelSearch, columns: ColumnSearch, end_s: float, most: int
     ) -> None:
         """Templates built from prices, mixed to whole plans."""
-        begun_s = time.perf_counter()
+        begun_s = self._clock()
         others = kernel.evaluations - columns.priced
         first = columns.priced
 
         def over() -> bool:
-            return time.perf_counter() >= end_s or others + columns.priced >= most
+            return self._clock() >= end_s or others + columns.priced >= most
 
         columns.run(kernel.elites, over, 1)
         kernel.evaluations = others + columns.priced
@@ -315,7 +325,7 @@ class _Search:
         """On a few GPUs: better placements of the best plans."""
         if self._composition.gpus > MEDIUM_GPUS or self._request.current is not None:
             return
-        started_s = time.perf_counter()
+        started_s = self._clock()
         late = self._until(1.0)
         ranked = sorted(self._findings.found, key=self._findings.rank)
         for candidate in ranked[:REARRANGED]:
@@ -330,13 +340,13 @@ class _Search:
     def _settle(self, recipes: Iterator[tuple[float, Recipe]], most: int = SETTLED) -> None:
         """Place and price the kernel's best plans."""
         for rank, (_, recipe) in enumerate(islice(recipes, most)):
-            begun_s = time.perf_counter()
+            begun_s = self._clock()
             is_late = self._left_s() < (self._settle_s if rank else 0.0)
             if recipe in self._settled or (self._findings.best and is_late):
                 continue
             self._settled.add(recipe)
             self._findings.offer(self._judge.settle(recipe))
-            self._settle_s = time.perf_counter() - begun_s
+            self._settle_s = self._clock() - begun_s
 
     # ------------------------------------------------------------------ the answer
 
@@ -365,7 +375,7 @@ class _Search:
         moved = None
         if request.current is not None:
             moved = bytes_to_move(request.workload.model, request.current, plan)
-        planning_s = time.perf_counter() - self._began_s
+        planning_s = self._clock() - self._began_s
         return PlanAnswer(
             plan,
             chosen.price,

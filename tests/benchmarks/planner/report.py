@@ -298,6 +298,12 @@ def report(
 ) -> str:
     """The result file."""
     known = {case.name: case for case in chosen}
+    seconds = (
+        "Seconds of searches and proofs are the processor's own,\nof one thread: as long as they "
+        "take where nothing else runs."
+        if measured.get("clock") == "processor"
+        else "Seconds are those of a clock on the wall."
+    )
     today = datetime.datetime.now(datetime.UTC)
     parts = [
         f"""# The planner's speed and quality
@@ -305,7 +311,8 @@ def report(
 Command: `make bench-planner` (`python -m tests.benchmarks.planner`)
 Date: {today:%Y-%m-%d}
 Machine: {os.cpu_count()} cores ({processor()}), {platform.system()} {platform.machine()}, no GPU,
-shared with other work. Throughput is modelled, times are measured; no learned policy takes part.
+shared with other work. {seconds}
+Throughput is modelled, times are measured; no learned policy takes part.
 
 A reference is the best plan ever found for a model on a composition
 (`tests/benchmarks/planner/references.json`); every plan measured here was offered to it, so no
