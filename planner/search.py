@@ -1,9 +1,9 @@
 """Find the best plan for a composition, and say how it was found.
 
 An anytime search in stages.  On a few GPUs every plan is placed and priced exactly; on more, the
-jitted kernel anneals over whole plans, column generation builds templates from prices, and what
-they found is placed and priced by the one evaluator.  Then, with a current plan, take among plans
-within half a per cent the one that moves fewest bytes.
+jitted kernel anneals shortly over whole plans, then column generation, which builds templates from
+prices, and walks from the best plans take turns; where they gain nothing more, the search starts
+afresh.  What they found is placed and priced by the one evaluator.
 Invariants: the same request and seed give the same plan unless seconds cut the search short; the
 answer is never slower than the current plan while that still fits (unless it puts every piece on
 more of the nodes that were asked for).
@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 
 from planner.brute_force import brute_force
 from planner.candidate import Candidate, Judge, Recipe
+from planner.choice import fewest_bytes, notes_of
 from planner.errors import Infeasible
-from planner.findings import NEAR, Findings
+from planner.findings import Findings
 from planner.infeasible import why_infeasible
 from planner.movement import bytes_to_move
 from planner.pricing_tables import Pricing, pricing_of
@@ -43,7 +44,6 @@ SMALL_GPUS = 8  # so few are searched exactly, unless the kernel knows plans tha
 MEDIUM_GPUS = 16  # so few are searched both ways
 EXACT_EVALUATIONS = 3000  # of the exact search: about a second
 EXACT_SHARE = 0.4  # of the seconds
-FINALISTS = 32  # plans that are placed again to move fewer bytes
 REARRANGED = 24  # plans whose stages are moved between a few nodes
 SETTLED = 6  # of the kernel's best plans, placed and priced after each of its stages
 ALL = 1000
@@ -121,7 +121,7 @@ class _Search:
             raise Infeasible(why_infeasible(self._request, self._profile))
         chosen = best
         if self._request.current is not None and self._findings.best is not None:
-            chosen = self._fewest_bytes(current)
+            chosen = fewest_bytes(self._findings, self._judge, current)
         return self._answer(chosen)
 
     # ------------------------------------------------------------------ which way, and how long
@@ -350,26 +350,6 @@ class _Search:
 
     # ------------------------------------------------------------------ the answer
 
-    def _fewest_bytes(self, current: Candidate | None) -> Candidate:
-        """Of the plans within half a per cent, the one that moves fewest bytes."""
-        findings, before = self._findings, self._request.current
-        assert findings.best is not None
-        assert before is not None
-        holders, best = findings.rank(findings.best)
-        limit = best * NEAR
-        if current is not None and findings.rank(current)[0] == holders:
-            limit = min(limit, findings.objective(current))
-        near = [c for c in findings.found if findings.rank(c) <= (holders, limit)]
-        near = sorted(near, key=findings.rank)[:FINALISTS]
-        for candidate in tuple(near):
-            if candidate.recipe is not None:
-                kept = self._judge.settle(candidate.recipe, before)
-                if kept is not None and findings.rank(kept) <= (holders, limit):
-                    near.append(kept)
-        model = self._request.workload.model
-        bytes_of = {id(c): bytes_to_move(model, before, c.plan) for c in near}
-        return min(near, key=lambda c: (bytes_of[id(c)], findings.objective(c)))
-
     def _answer(self, chosen: Candidate) -> PlanAnswer:
         request, plan = self._request, chosen.plan
         moved = None
@@ -385,21 +365,5 @@ class _Search:
             planning_s,
             moved,
             idle_gpus(plan, request.composition),
-            tuple(self._notes(chosen)),
+            tuple(notes_of(request, self._profile, chosen)),
         )
-
-    def _notes(self, chosen: Candidate) -> Iterator[str]:
-        asked, nodes = self._request.min_holders, self._request.composition.nodes
-        if chosen.holders < asked:
-            where = (
-                f"the composition has {len(nodes)} node(s)"
-                if len(nodes) < asked
-                else "no plan that reaches it fits in memory"
-            )
-            yield (
-                f"every piece of the state should live on {asked} nodes, "
-                f"this plan reaches {chosen.holders}: {where}"
-            )
-        unknown = sorted({n.gpu_type for n in nodes} - set(self._profile.types))
-        if unknown:
-            yield f"GPU type {unknown[0]!r} has no profile for this model; its nodes stay idle"
