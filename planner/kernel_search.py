@@ -10,37 +10,58 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from random import Random
 
 import numpy as np
 
 from planner.candidate import Recipe
-from planner.fill import Filling, Lane
+from planner.columns import ColumnSearch
+from planner.fill import Filling
 from planner.kernel.bag import new_bag
-from planner.kernel.elites import load_elite, new_elites, offer
+from planner.kernel.elites import Elites, load_elite, new_elites, offer
 from planner.kernel.filling import new_bench, variant_of
 from planner.kernel.local_search import COLD, HOT, anneal, start_pure, start_uniform
 from planner.kernel.moves import Wishes
+from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES
 from planner.pricing_tables import Pricing
+from planner.request import PlanRequest
+from planner.sharing import Lane
 
 WALK = 500  # steps between two looks at the clock: a few milliseconds
 CHAINS = 4  # of a walk
 START_RATE = 50_000.0  # plans a second, until it is known
+LOADING = 4  # looks at the clock of a column search that loads its functions
 COOL = 0.004  # the temperature of a walk that improves a good plan
 
 
 def load(pricing: Pricing) -> None:
-    """Have every function of the annealing loaded, or compiled if it never was."""
+    """Have every function of annealing and columns loaded, or compiled if it never was."""
     if not _LOADED:
         _LOADED.append(True)
-        kernel = KernelSearch(pricing, Wishes(2, 2, 0, math.inf, math.inf), 0)
+        wishes = Wishes(MAX_DEPTH, 2, 0, math.inf, math.inf)
+        kernel = KernelSearch(pricing, wishes, 0)
         kernel.start()
         kernel.walk(lambda: math.inf, kernel.evaluations + 2, templates=2)
+        asked = count()
+        ColumnSearch(pricing, wishes, 0).run(kernel.elites, lambda: next(asked) > LOADING, 1)
         for _, _recipe in kernel.recipes():
             break
 
 
 _LOADED: list[bool] = []  # of this process: machine code is never unloaded
+
+
+def wishes_of(request: PlanRequest) -> Wishes:
+    """What a request allows, and what it wants to be small."""
+    least = request.min_throughput
+    return Wishes(
+        min(request.deepest, MAX_DEPTH),
+        min(request.max_templates, MAX_TEMPLATES),
+        int(request.objective == "cost"),
+        request.workload.global_batch / least if least else math.inf,
+        math.inf if request.max_price is None else request.max_price,
+    )
 
 
 class KernelSearch:
@@ -68,6 +89,12 @@ class KernelSearch:
         """The smallest objective so far."""
         return float(self.elites.value[: self.found].min()) if self.found else math.inf
 
+    def take(self, others: Elites, evaluations: int) -> None:
+        """Take over the best plans of somebody else, who priced so many."""
+        for row in range(int(others.number[0])):
+            offer(others, row, self.elites)
+        self.evaluations += evaluations
+
     def start(self) -> None:
         """Every template of one kind of stage, and plans of pipelines on one kind of node each."""
         for start in (start_uniform, start_pure):
@@ -75,7 +102,13 @@ class KernelSearch:
             self.evaluations += int(priced)
 
     def walk(
-        self, left_s: Callable[[], float], most: float, *, templates: int, hot: float = HOT
+        self,
+        left_s: Callable[[], float],
+        most: float,
+        *,
+        templates: int,
+        hot: float = HOT,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Anneal until no time is left or so many plans were priced.
 
@@ -87,13 +120,14 @@ class KernelSearch:
             most: evaluations.
             templates: most templates of a plan.
             hot: first temperature of each chain.
+            clock: that `left_s` goes by.
         """
         wishes = self.wishes._replace(max_templates=min(templates, self.wishes.max_templates))
         pool = new_elites()
         for row in range(self.found):
             if self.elites.templates[row] <= wishes.max_templates:
                 offer(self.elites, row, pool)
-        whole_s, begun_s = left_s(), time.perf_counter()
+        whole_s, begun_s = left_s(), clock()
         rate = START_RATE  # plans a second
         chains = 0
         while pool.number[0] and self.evaluations < most and left_s() > 0:
@@ -122,9 +156,9 @@ class KernelSearch:
                 self.evaluations += steps
             chains += 1
             if whole_s < math.inf:
-                passed_s = time.perf_counter() - begun_s
+                passed_s = clock() - begun_s
                 rate = (self.evaluations - before) / max(passed_s, 1e-6)
-                begun_s = time.perf_counter()
+                begun_s = clock()
         for row in range(int(pool.number[0])):
             offer(pool, row, self.elites)
 
@@ -168,5 +202,6 @@ class KernelSearch:
                 int(tables.sizes[size]), float(e.tau_s[row, k]), float(e.sum_s[row, k]), most
             )
             structure = tuple(names.options[option] for option in options)
-            rows.append((structure, replicas, Filling(blocks, lane, tuple(ways))))
-        return tuple(sorted(rows, key=lambda r: (r[0], r[1], r[2].layers)))
+            classes = tuple(int(tables.option_type[option]) for option in options)
+            rows.append((structure, replicas, Filling(blocks, lane, tuple(ways), classes)))
+        return tuple(sorted(rows, key=lambda r: (r[0], r[1], r[2].layers, r[2].classes)))

@@ -22,7 +22,7 @@ APART = 2.5  # NICs that differ by less count as equally slow when scopes are th
 NEW_SYNC = 0.1  # scopes whose gradient sums differ by less are one
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Scope:
     """Types that may be used, where, and how long gradients may be summed.
 
@@ -34,7 +34,6 @@ class Scope:
         mixed: samples of the last mix, a share of the batch.
         hoped: what no mix of any columns exceeds, likewise.
         rounds: so far.
-        is_followed: the best plan stood here.
     """
 
     allowed: Bools
@@ -44,7 +43,6 @@ class Scope:
     mixed: float = 0.0
     hoped: float = math.inf
     rounds: int = 0
-    is_followed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +50,14 @@ class BestPlan:
     """What scopes need to know of the best plan so far.
 
     Attributes:
+        value: its objective.
         seconds: of an iteration.
         money: per hour that others may cost.
         pipelines: replicas of all templates.
         types: node classes.
     """
 
+    value: float
     seconds: float
     money: float
     pipelines: int
@@ -68,11 +68,6 @@ def types_of(t: Tables, bag: Bag) -> list[int]:
     """Node classes of a plan."""
     used = (bag.options[k, : bag.depth[k]] for k in range(bag.number[0]))
     return sorted({int(t.option_type[option]) for options in used for option in options})
-
-
-def most_hoped(scope: Scope) -> tuple[bool, float]:
-    """Orders those first that the best plan follows, then those that promise most."""
-    return not scope.is_followed, -scope.hoped
 
 
 def most_mixed(scope: Scope) -> float:
@@ -114,11 +109,11 @@ def zones_of_plan(
             yield zones._replace(most_s=most_s * (1 + 1e-9))
 
 
-def is_alike(one: Zones, other: Zones) -> bool:
+def is_alike(one: Zones, other: Zones, layers: int) -> bool:
     """Whether two scopes would look for the same."""
     return (
         (one.front, one.back) == (other.front, other.back)
         and abs(one.most_s - other.most_s) < NEW_SYNC * other.most_s
         and np.array_equal(one.slow_s, other.slow_s)
-        and np.array_equal(one.fast_s, other.fast_s)
+        and (one.front == layers or np.array_equal(one.fast_s, other.fast_s))
     )

@@ -1,0 +1,107 @@
+"""Propose plans by rollouts: the best of a batch that is built side by side.
+
+It enumerates nothing and searches nothing: every plan comes from the choices of one construction.
+Invariant: the same pricing, policy, wishes and seed propose the same plans.
+Source: Heddle, Algorithm 1; research on plan search (best of n, greedy choices are erratic).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.composition import Composition
+from planner.kernel.elites import Elites
+from planner.kernel.moves import Wishes
+from planner.policy.environment import Constructions, Environment
+from planner.policy.rollouts import Chooser, UniformChooser, play
+from planner.policy.sampling import PolicyChooser
+from planner.policy.schema import FeatureSchema
+from planner.policy.weights import Policy, find_policy
+from planner.pricing_tables import Pricing
+from planner.profile import Profile
+from planner.request import PlanRequest
+
+STARTS = 32  # rollouts before other engines go on
+EACH = 8  # of so many plans that may be priced, one is a rollout
+
+
+class Proposal(NamedTuple):
+    """What rollouts found.
+
+    Attributes:
+        elites: the best plans, by the kernel's price.
+        evaluations: plans that were priced.
+        warning: a sentence if the policy was trained on other prices, else empty.
+    """
+
+    elites: Elites
+    evaluations: int
+    warning: str = ""
+
+
+def rollouts_of(
+    request: PlanRequest,
+    composition: Composition,
+    profile: Profile,
+    pricing: Pricing,
+    wishes: Wishes,
+) -> Proposal:
+    """The best plans of the rollouts that a request asks for.
+
+    Args:
+        request: its method says who chooses, and how often; `auto` needs a few good starts.
+        composition: the nodes of profiled types.
+        profile: what prices the plans.
+        pricing: of the request on them.
+        wishes: limits and objective.
+
+    Raises:
+        NoPolicy: the model has none.
+        InvalidPolicy: its files are damaged.
+        PolicyMisfit: it was not trained for this question.
+    """
+    policy, rollouts, warning = None, request.rollouts, ""
+    if request.method != "random":
+        policy = find_policy(request.workload.model.name, request.policy)
+        policy.card.require(composition, pricing, request.deepest)
+        if policy.card.profile != profile.digest:
+            warning = (
+                f"the policy was trained on another profile than this one (that of "
+                f"{policy.card.model} then); its plans are priced by this one"
+            )
+    if request.method == "auto":
+        rollouts = max(1, min(STARTS, request.most_evaluations // EACH))
+    found = propose(policy, pricing, wishes, rollouts, request.seed)
+    return found._replace(warning=warning)
+
+
+def propose(
+    policy: Policy | None, pricing: Pricing, wishes: Wishes, rollouts: int, seed: int
+) -> Proposal:
+    """The best plans of so many rollouts.
+
+    Args:
+        policy: that chooses; its card fits the pricing.  None: every choice is drawn uniformly.
+        pricing: of the question.
+        wishes: limits, and what is made best among the plans that come up.
+        rollouts: how many.
+        seed: of the draws.
+    """
+    schema = _schema_of(pricing, wishes) if policy is None else policy.schema
+    environment = Environment.of(pricing, schema, wishes)
+    constructions = Constructions([environment], rollouts)
+    generator = np.random.default_rng(seed)
+    chooser: Chooser = UniformChooser(generator)
+    if policy is not None:
+        chooser = PolicyChooser(policy.network, constructions, generator, policy.card.temperatures)
+    play(constructions, chooser)
+    return Proposal(constructions.elites[0], constructions.evaluations)
+
+
+def _schema_of(pricing: Pricing, wishes: Wishes) -> FeatureSchema:
+    """Features of whatever is there; nobody reads them."""
+    types = tuple(sorted({one.gpu_type for one in pricing.classes}))
+    degrees = tuple(sorted({int(tp) for tp in pricing.tables.option_tp}))
+    return FeatureSchema(types, degrees, wishes.deepest, wishes.max_templates, sees_batch=False)

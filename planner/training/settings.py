@@ -1,0 +1,74 @@
+"""How a policy is trained: every number that is not the paper's network.
+
+Invariant: equal settings, model and types train equal weights on equal machines.
+Source: Heddle, section 5.5.  Beyond it, each by a setting of its own: cloning of search teachers,
+features of the batch, and judging a rollout by what it adds to the best of a few, because the best
+of a few is what a plan is taken from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSettings:
+    """Settings of one training.
+
+    Attributes:
+        groups: rollout groups in all.
+        rollouts: of a group.
+        together: groups of an update; their rollouts step together.
+        clusters: of compositions, whose gradients are made to agree.
+        epochs: passes over an update's decisions.
+        rate: of Adam, falling to a tenth.
+        clip: of PPO's ratio.
+        entropy: weight of the entropy bonus.
+        penalty: delta of equation 1, as a share of the best throughput of the group.
+        best_of: 1: rollouts are judged by their value, as in the paper; k: by what they add to the
+            best of k.
+        forced: probability of a forced depth, at first and at last.
+        temperatures: lowest and highest of the rollouts that it is judged by, and then used with.
+        imitation: weight of self-imitation.
+        imitation_every: so many updates.
+        compositions: that are trained on, 94 of them the paper's number.
+        lessons: steps of the annealing that teaches, per composition.
+        cloning: passes over the teachers' plans.
+        uses_clusters: whether gradients are made to agree (PCGrad).
+        uses_imitation: whether the best plans are imitated (SIL).
+        uses_forced: whether depths are forced.
+        uses_film: whether the composition's summary conditions the network (FiLM).
+        uses_cloning: whether search teachers come before GRPO.
+        sees_batch: whether features tell how the batch is shared.
+        seed: of everything that is drawn.
+    """
+
+    groups: int = 10_000
+    rollouts: int = 16
+    together: int = 16
+    clusters: int = 8
+    epochs: int = 2
+    rate: float = 5e-4
+    clip: float = 0.2
+    entropy: float = 0.025
+    penalty: float = 0.1
+    best_of: int = 8
+    forced: tuple[float, float] = (0.8, 0.25)
+    temperatures: tuple[float, float] = (0.5, 1.0)
+    imitation: float = 0.1
+    imitation_every: int = 4
+    compositions: int = 1128
+    lessons: int = 3_000
+    cloning: int = 20
+    uses_clusters: bool = True
+    uses_imitation: bool = True
+    uses_forced: bool = True
+    uses_film: bool = True
+    uses_cloning: bool = True
+    sees_batch: bool = True
+    seed: int = 0
+
+    @property
+    def updates(self) -> int:
+        """Updates of the weights by GRPO."""
+        return max(1, self.groups // self.together)

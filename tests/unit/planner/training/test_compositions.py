@@ -1,0 +1,102 @@
+"""Training compositions: as varied as the paper's, the same every time, none of the evaluation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from planner.composition import Composition
+from planner.composition_sets import committed_sets
+from planner.errors import InvalidComposition
+from planner.likeness import node_counts
+from planner.training.compositions import (
+    DEMO,
+    HARDWARE,
+    LEAST_DISTANCE,
+    SIMULATION,
+    nearest,
+    range_for,
+    training_compositions,
+    usual_types,
+)
+
+TYPES = ("a100-40", "a100-80", "h100", "a6000")
+SIX = (*TYPES, "a5000", "rtx-pro-6000")
+DEMO_TYPES = ("demo-fast", "demo-slow")
+EVERY = pytest.mark.parametrize("types", [TYPES, SIX, DEMO_TYPES, ("h100",)])
+
+
+def gpus_by_type(composition: Composition) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for node in composition.nodes:
+        found[node.gpu_type] += node.gpus
+    return found
+
+
+@EVERY
+def test_they_are_the_same_every_time_and_all_different(types):
+    found = training_compositions(types, 0)
+    assert found == training_compositions(types, 0)
+    assert found != training_compositions(types, 1)
+    assert len(found) == range_for(types).num
+    assert len({tuple(sorted(node_counts(one).items())) for one in found}) == len(found)
+
+
+@EVERY
+@pytest.mark.parametrize("seed", [0, 1])
+def test_none_is_near_a_composition_of_the_evaluation(types, seed):
+    found = training_compositions(types, seed)
+    for rows in committed_sets().values():
+        for row in rows:
+            assert nearest(row.composition, found)[1] >= LEAST_DISTANCE
+
+
+@EVERY
+def test_they_stay_within_their_range(types):
+    asked = range_for(types)
+    for one in training_compositions(types, 0):
+        assert asked.gpus[0] <= one.gpus <= asked.gpus[1]
+        assert set(one.gpu_types) <= set(types)
+        assert len(one.gpu_types) <= asked.kinds[1]
+        assert {node.gpus for node in one.nodes} <= set(asked.node_gpus)
+
+
+def test_there_are_as_many_as_the_paper_has_and_they_vary_as_its_do():
+    found = training_compositions(TYPES, 0)
+    assert len(found) == 94
+    assert {len(one.gpu_types) for one in found} == {2, 3, 4}
+    dominant = Counter(max(t, key=lambda name: t[name]) for t in map(gpus_by_type, found))
+    assert set(dominant) == set(TYPES)
+    assert min(dominant.values()) >= 94 // 4 - 8
+    assert Counter(one.gpus >= 128 for one in found)[True] == pytest.approx(47, abs=4)
+    sizes = [{node.gpus for node in one.nodes} for one in found]
+    assert {1, 2, 4, 8} <= {min(s) for s in sizes if len(s) == 1}
+    per_type = [
+        {t: len({n.gpus for n in one.nodes if n.gpu_type == t}) for t in one.gpu_types}
+        for one in found
+    ]
+    assert any(max(kinds.values()) > 1 for kinds in per_type)
+    assert len(training_compositions(SIX, 0)) == 32
+
+
+def test_the_range_follows_the_types():
+    assert range_for(TYPES) is SIMULATION
+    assert range_for(SIX) is HARDWARE
+    assert range_for(DEMO_TYPES) is DEMO
+    assert {len(one.gpu_types) for one in training_compositions(DEMO_TYPES, 0)} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("model", "types"),
+    [("tiny-llama", DEMO_TYPES), ("gpt-neo-2.7b", SIX), ("llama3-8b", TYPES), ("qwen3-64b", TYPES)],
+)
+def test_a_model_has_its_usual_types(model, types):
+    assert usual_types(model) == types
+
+
+def test_a_range_with_too_few_compositions_is_refused():
+    asked = replace(SIMULATION, num=9, kinds=(1, 1), gpus=(1, 2), node_gpus=(1,))
+    with pytest.raises(InvalidComposition, match=r"no 9 different .* of 1 to 2 GPUs of h100"):
+        training_compositions(("h100",), 0, asked)
