@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 from planner.brute_force import brute_force
 from planner.candidate import Candidate, Judge, Recipe
 from planner.errors import Infeasible
+from planner.exact_search import ExactSearch
 from planner.findings import NEAR, Findings
 from planner.infeasible import why_infeasible
 from planner.movement import bytes_to_move
 from planner.pricing_tables import Pricing, pricing_of
 from planner.profile import Profile
-from planner.rearrange import rearranged
 from planner.request import PlanAnswer, PlanRequest, SearchStage, idle_gpus
 from planner.simulation import simulated_seconds
 from planner.small_search import SmallSearch
@@ -42,7 +42,7 @@ MEDIUM_GPUS = 16  # so few are searched both ways
 EXACT_EVALUATIONS = 3000  # of the exact search: about a second
 EXACT_SHARE = 0.4  # of the seconds
 FINALISTS = 32  # plans that are placed again to move fewer bytes
-REARRANGED = 24  # plans whose stages are moved between a few nodes
+SMALL_SHARE = 0.4  # of the seconds, for the kernel where `planner.exact_search` comes after it
 SETTLED = 6  # of the kernel's best plans, placed and priced after each of its stages
 ALL = 1000
 LOAD_S = 0.02  # what loading takes less than if it was done before
@@ -92,8 +92,8 @@ class _Search:
             inside = self._pricing(stays_inside=True)
             if self._composition.gpus <= MEDIUM_GPUS and inside is not None:
                 self._search_with_kernel(inside, INSIDE_SHARE)
-            self._search_with_kernel(pricing)
-            self._rearrange()
+            self._search_with_kernel(pricing, SMALL_SHARE if self._is_few() else 0.9)
+            self._refine()
         best = self._findings.best or self._findings.nearest
         if best is None:
             raise Infeasible(why_infeasible(self._request, self._profile))
@@ -236,17 +236,18 @@ class _Search:
         self._settle(kernel.recipes())
         self._record("columns", begun_s)
 
-    def _rearrange(self) -> None:
-        """On a few GPUs: better placements of the best plans."""
-        if self._composition.gpus > MEDIUM_GPUS or self._request.current is not None:
+    def _is_few(self) -> bool:
+        """Whether fill and placement are searched together in the end."""
+        return self._composition.gpus <= MEDIUM_GPUS and self._request.current is None
+
+    def _refine(self) -> None:
+        """On a few GPUs: fill and placement together, every plan priced exactly."""
+        if not self._is_few():
             return
         started_s = time.perf_counter()
         late = self._until(1.0)
-        ranked = sorted(self._findings.found, key=self._findings.rank)
-        for candidate in ranked[:REARRANGED]:
-            if candidate.recipe is not None and not late():
-                self._findings.offer(rearranged(candidate, self._judge, self._findings, late))
-        self._record("rearrange", started_s)
+        ExactSearch(self._judge, self._findings, late, self._request.most_evaluations).run()
+        self._record("refine", started_s)
 
     def _most_s(self) -> float:
         least = self._request.min_throughput

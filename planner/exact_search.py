@@ -1,0 +1,416 @@
+"""Improve plans on few nodes, where fill and placement decide and the kernel only estimates them.
+
+Best-first over bags of structures: the best bag so far is taken, every bag one step from it is
+filled and placed in a few ways, and each such plan descends, step by step, through better fills and
+placements.  Every plan on the way is priced exactly (`planner.exact_pricing`).
+Invariant: the same request and seed give the same plan unless seconds cut the search short.
+Source: design, section 2 (local search on whole plans).   Legend: b micro-batch, n replicas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from random import Random
+
+from planner.candidate import Judge
+from planner.draft import (
+    Draft,
+    Drafts,
+    Way,
+    canonical_drafts,
+    counts_of_drafts,
+    drafts_of,
+    plan_of,
+    twins_of,
+)
+from planner.draft_moves import fill_moves, placement_moves
+from planner.exact_fill import first_fills
+from planner.exact_pricing import ExactPrices, Priced
+from planner.fill import Counts, Filling, Option, Structure
+from planner.findings import Findings
+from planner.neighbourhood import adjacent, options, packs, structures
+from planner.placement import place, room_of
+from planner.plan import FilledTemplate, Stage
+from planner.variants import variants_of
+
+STARTS = 24  # of the plans that other stages found
+START_DEPTH = 3  # of the templates that the search looks at in any case
+PROMISING = 1.25  # a bag whose first plan is slower than the best by more is left
+TRIED = 3  # first fills of a placed bag that are priced
+POOL = 16  # structures that may take the room of others
+PER_DEMAND = 2  # of them, of those that need the same GPUs
+CLOSE = 1.05  # of the first plans of a bag, those that are slower than the best by less descend too
+WORTHY = 1.1  # a plan that is slower than the best by more keeps its nodes
+SHAKEN = 10  # bags that are filled and placed at random in the end
+MOST_SHAKES = 4  # random steps
+STALE = 300  # random plans in a row that were seen before, after which the search ends
+
+Value = tuple[int, float]  # as `Findings.rank`
+
+
+class ExactSearch:
+    """One search over few GPUs: what it knows of plans and bags."""
+
+    def __init__(
+        self, judge: Judge, findings: Findings, late: Callable[[], bool], budget: float
+    ) -> None:
+        """Prepare.
+
+        Args:
+            judge: settles plans.
+            findings: takes candidates, and holds the request.
+            late: whether the time is up.
+            budget: evaluations in all, those of other stages included.
+        """
+        self._judge, self._findings, self._late = judge, findings, late
+        self._budget = budget
+        self._request = findings.request
+        workload, composition, profile = judge.workload, judge.composition, judge.profile
+        self._prices = ExactPrices(workload, composition, profile)
+        self._choices = options(composition, workload.model, profile)
+        self._ways: dict[Option, tuple[Way, ...]] = {
+            option: tuple(
+                (v.recompute, v.ep, v.etp)
+                for v in variants_of(
+                    workload, composition, profile, option, self._request.allow_ep
+                )
+            )
+            for option in self._choices
+        }
+        self._sizes = sorted(
+            {
+                b
+                for kind in composition.gpu_types
+                for b in profile.micro_batches(kind)
+                if b <= workload.global_batch
+            }
+        )
+        self._room = room_of(composition)
+        self._twins = twins_of(composition)
+        self._gpu_s: dict[Structure, float] = {}  # GPU seconds of a batch, gradients apart
+        self._seen: set[Drafts] = set()
+        self._best: dict[Counts, tuple[Value, Drafts]] = {}  # plan of each bag
+        self._visited: set[Counts] = set()
+        self._left: dict[Counts, None] = {}  # visited bags that did not look promising
+        self._promising = PROMISING
+        self._heap: list[tuple[Value, Counts]] = []
+
+    def run(self) -> None:
+        """Search until the time or the budget is over, or nothing is left to look at."""
+        ranked = sorted(self._findings.found, key=self._findings.rank)
+        for candidate in ranked[:STARTS]:
+            if self._over():
+                return
+            drafts = canonical_drafts(
+                drafts_of(candidate.plan, self._judge.composition), self._twins
+            )
+            value = self._value(drafts, (1, math.inf))
+            if value is not None:
+                self._descend(drafts, value)
+        self._visit_singles(min(START_DEPTH, self._request.deepest))
+        self._expand()
+        self._visit_singles(self._request.deepest)
+        self._expand()
+        while self._left and not self._over():
+            self._promising *= PROMISING
+            for bag in tuple(self._left):
+                if not self._over():
+                    self._visit(bag)
+            self._expand()
+        self._shake()
+
+    def _shake(self) -> None:
+        """Descend again from the best bags, filled and placed at random."""
+        random = Random(self._request.seed)
+        stale = 0
+        while self._best and stale < STALE and not self._over():
+            ranked = sorted(self._best.values())[:SHAKEN]
+            _, drafts = ranked[random.randrange(len(ranked))]
+            for _ in range(random.randrange(1, MOST_SHAKES + 1)):
+                steps = list(self._every_step(drafts)) or [drafts]
+                drafts = canonical_drafts(steps[random.randrange(len(steps))], self._twins)
+            value = self._value(drafts, (1, math.inf))
+            stale += 1
+            if value is not None:
+                stale = 0
+                self._descend(drafts, value)
+
+    def _every_step(self, drafts: Drafts) -> Iterator[Drafts]:
+        yield from fill_moves(drafts, self._ways, self._sizes)
+        yield from placement_moves(drafts, self._judge.composition)
+
+    def _visit_singles(self, deepest: int) -> None:
+        """Every bag of one template, up to that depth."""
+        for structure in structures(self._choices, deepest, self._room):
+            replicas = 1
+            while packs(((structure, replicas),), self._room):
+                if self._over():
+                    return
+                if ((structure, replicas),) not in self._visited:
+                    self._visit(((structure, replicas),))
+                replicas += 1
+
+    def _expand(self) -> None:
+        """Visit every bag one step from the best ones."""
+        while self._heap and not self._over():
+            _, counts = heappop(self._heap)
+            for bag in adjacent(
+                counts, self._choices, self._pool(), self._request.deepest, self._room
+            ):
+                if self._over():
+                    return
+                if len(bag) <= self._request.max_templates and bag not in self._visited:
+                    self._visit(bag)
+
+    def _over(self) -> bool:
+        if self._findings.best is None:  # an answer first, however small the budget
+            return False
+        return self._late() or self._findings.evaluations >= self._budget
+
+    def _pool(self) -> list[Structure]:
+        """For each demand of GPUs the structures that need least GPU time, the best ones first."""
+        kept: dict[tuple[str, ...], int] = {}
+        found = []
+        for structure in sorted(self._gpu_s, key=lambda s: (self._gpu_s[s], s)):
+            demand = tuple(sorted(kind for kind, tp in structure for _ in range(tp)))
+            kept[demand] = kept.get(demand, 0) + 1
+            if kept[demand] <= PER_DEMAND:
+                found.append(structure)
+        return found[:POOL]
+
+    # ------------------------------------------------------------------ one bag
+
+    def _visit(self, counts: Counts) -> None:
+        """The best plans of a bag that are found from its first fills and placements."""
+        self._visited.add(counts)
+        self._left.pop(counts, None)
+        found = []
+        for drafts in self._placed(counts):
+            for filled in self._first(drafts):
+                if self._over():
+                    return
+                value = self._value(filled, (1, math.inf))
+                if value is not None:
+                    found.append((value, filled))
+        found.sort()
+        for (reach, objective), filled in found:
+            if (reach, objective) <= (found[0][0][0], found[0][0][1] * CLOSE):
+                self._descend(filled, (reach, objective))
+
+    def _placed(self, counts: Counts) -> Iterator[Drafts]:
+        """Placements by replica, by stage and by layer, of templates that are not filled yet."""
+        found: dict[Drafts, None] = {}
+        for where in (self._by_rule(counts, False), self._by_rule(counts, True), self._by_layer(counts)):
+            if where is not None:
+                places = iter(where)
+                drafts = tuple(
+                    Draft(
+                        structure,
+                        0,
+                        (),
+                        (),
+                        tuple(
+                            tuple([next(places) for _ in structure]) for _ in range(replicas)
+                        ),
+                    )
+                    for structure, replicas in counts
+                )
+                found |= dict.fromkeys((drafts, self._mirrored(drafts)))
+        yield from found
+
+    def _by_rule(self, counts: Counts, by_stage: bool) -> list[int] | None:
+        """The node of every stage in plan order by the rules of `planner.placement`."""
+        workload, composition = self._judge.workload, self._judge.composition
+        templates = [
+            FilledTemplate(
+                tuple(
+                    Stage(kind, tp, workload.model.layers - len(structure) + 1 if s == 0 else 1)
+                    for s, (kind, tp) in enumerate(structure)
+                ),
+                1,
+                (1,) * replicas,
+            )
+            for structure, replicas in counts
+        ]
+        least = self._request.min_holders
+        where = place(workload.model, templates, composition, least, by_stage=by_stage)
+        if where is None:
+            return None
+        index = {node.name: i for i, node in enumerate(composition.nodes)}
+        return [index[placed.node] for placed in where]
+
+    def _by_layer(self, counts: Counts) -> list[int] | None:
+        """Stages that hold about the same layers, of whatever template, on as few nodes."""
+        nodes = self._judge.composition.nodes
+        free = [node.gpus for node in nodes]
+        slots = [
+            (s / len(structure), -tp, position, kind)
+            for position, (s, (kind, tp), structure) in enumerate(
+                (s, option, structure)
+                for structure, replicas in counts
+                for _ in range(replicas)
+                for s, option in enumerate(structure)
+            )
+        ]
+        chosen = [0] * len(slots)
+        last = -1
+        for _, minus_tp, position, kind in sorted(slots):
+            room = [n for n, left in enumerate(free) if nodes[n].gpu_type == kind and left >= -minus_tp]
+            if not room:
+                return None
+            last = min(room, key=lambda n: (n != last, -free[n], -nodes[n].speed_factor, n))
+            free[last] += minus_tp
+            chosen[position] = last
+        return chosen
+
+    def _mirrored(self, drafts: Drafts) -> Drafts:
+        """With the slowest nodes for the fastest ones of equal size, and so on."""
+        nodes = self._judge.composition.nodes
+        order: dict[tuple[str, int], list[int]] = {}
+        for index in sorted(range(len(nodes)), key=lambda i: (nodes[i].speed_factor, i)):
+            order.setdefault((nodes[index].gpu_type, nodes[index].gpus), []).append(index)
+        other = {
+            one: two
+            for row in order.values()
+            if nodes[row[0]].speed_factor < nodes[row[-1]].speed_factor
+            for one, two in zip(row, reversed(row), strict=True)
+        }
+        return tuple(
+            draft._replace(
+                where=tuple(tuple([other.get(n, n) for n in where]) for where in draft.where)
+            )
+            for draft in drafts
+        )
+
+    def _first(self, drafts: Drafts) -> list[Drafts]:
+        """The fastest first fills, gradients apart."""
+        found = []
+        for filled in first_fills(
+            drafts, self._prices, self._ways, self._sizes, self._judge.workload
+        ):
+            floor = self._prices.floor(filled)
+            if floor is not None:
+                found.append((floor.seconds, canonical_drafts(filled, self._twins)))
+        found.sort()
+        if found and len(drafts) == 1:
+            structure, replicas = drafts[0].structure, len(drafts[0].where)
+            gpu_s = found[0][0] * replicas * sum(tp for _, tp in structure)
+            self._gpu_s[structure] = min(self._gpu_s.get(structure, math.inf), gpu_s)
+        best = self._findings.best
+        limit_s = math.inf
+        if best is not None and self._request.objective == "throughput":
+            limit_s = best.price.iteration_s * self._promising
+        if found and found[0][0] >= limit_s:
+            self._left[counts_of_drafts(drafts)] = None
+        return [filled for seconds, filled in found[:TRIED] if seconds < limit_s]
+
+    # ------------------------------------------------------------------ one plan
+
+    def _descend(self, drafts: Drafts, value: Value) -> None:
+        """Take every step that helps, until none does; nodes are changed in good plans only."""
+        while True:
+            for step in self._steps(drafts, value):
+                if self._over():
+                    return
+                moved = canonical_drafts(step, self._twins)
+                found = self._value(moved, value)
+                if found is not None:
+                    drafts, value = moved, found
+                    break
+            else:
+                return
+
+    def _steps(self, drafts: Drafts, value: Value) -> Iterator[Drafts]:
+        yield from fill_moves(drafts, self._ways, self._sizes)
+        best = self._findings.best
+        if best is not None:
+            reach, objective = self._findings.rank(best)
+            if value > (reach, objective * WORTHY):
+                return
+        yield from placement_moves(drafts, self._judge.composition)
+
+    def _value(self, drafts: Drafts, limit: Value) -> Value | None:
+        """How good a plan is; None if it was seen, does not fit, or is no better than that."""
+        if drafts in self._seen:
+            return None
+        self._seen.add(drafts)
+        if len(drafts) > self._request.max_templates:
+            return None
+        holders = self._holders(drafts)
+        reach, _ = self._findings.rank_of(holders, 0.0)
+        if reach > limit[0]:
+            return None
+        weight = self._weight(drafts)
+        if weight == math.inf:
+            return None
+        limit_s = limit[1] / weight if reach == limit[0] else math.inf
+        self._findings.evaluations += 1
+        priced = self._prices.priced(drafts, limit_s)
+        if priced is None:
+            return None
+        value = (reach, priced.seconds * weight)
+        counts = counts_of_drafts(drafts)
+        if counts not in self._best or value < self._best[counts][0]:
+            self._best[counts] = (value, drafts)
+            heappush(self._heap, (value, counts))
+        best = self._findings.best
+        if best is None or value < self._findings.rank(best):
+            self._offer(drafts, priced)
+        return value
+
+    def _holders(self, drafts: Drafts) -> int:
+        """On how many nodes every layer lives at least; only asked where it matters."""
+        if self._request.min_holders == 1:
+            return 1
+        layers = self._judge.workload.model.layers
+        homes: list[set[int]] = [set() for _ in range(layers + 2)]
+        for draft in drafts:
+            start = 0
+            for s, count in enumerate(draft.layers):
+                is_last = s == len(draft.layers) - 1
+                stop = start + count + (s == 0) + is_last
+                nodes = {where[s] for where in draft.where}
+                for layer in range(start, stop):
+                    homes[layer] |= nodes
+                start = stop
+        return min(map(len, homes))
+
+    def _weight(self, drafts: Drafts) -> float:
+        """What a second of the plan costs: 1, or the price of its nodes."""
+        request = self._request
+        if request.objective != "cost" and request.max_price is None:
+            return 1.0
+        used = {node for draft in drafts for where in draft.where for node in where}
+        per_hour = 0.0
+        for node in used:
+            stated = self._judge.composition.nodes[node].price
+            if stated is None:
+                return math.inf
+            per_hour += stated
+        if request.max_price is not None and per_hour > request.max_price:
+            return math.inf
+        return per_hour if request.objective == "cost" else 1.0
+
+    def _offer(self, drafts: Drafts, priced: Priced) -> None:
+        """Have the evaluator say what the plan costs."""
+        recipe = tuple(
+            (
+                draft.structure,
+                len(draft.where),
+                Filling(draft.layers, priced.lanes[first], draft.ways),
+            )
+            for draft, first in zip(drafts, _firsts(drafts), strict=True)
+        )
+        plan = plan_of(drafts, priced.shares, self._judge.composition)
+        self._findings.offer(self._judge.priced(recipe, plan))
+
+
+def _firsts(drafts: Drafts) -> list[int]:
+    """Index of the first replica of each template in the plan."""
+    firsts, count = [], 0
+    for draft in drafts:
+        firsts.append(count)
+        count += len(draft.where)
+    return firsts
