@@ -62,13 +62,13 @@ def _of_template(
         chosen = tuple(
             wanted if wanted in ways[option] else ways[option][0] for option in draft.structure
         )
-        split = _split(draft, prices, chosen, b, layers, replicas)
-        if split is None:
-            continue
-        blocks, times = split
-        filled = draft._replace(micro_batch=b, layers=blocks, ways=chosen)
-        assert len(blocks) == depth
-        yield (rounds - 1) * max(times) + sum(times), filled
+        for least in dict.fromkeys((min(rounds, depth), 1)):
+            split = _split(draft, prices, chosen, b, layers, replicas, least)
+            if split is not None:
+                blocks, times = split
+                filled = draft._replace(micro_batch=b, layers=blocks, ways=chosen)
+                yield (rounds - 1) * max(times) + sum(times), filled
+                break
 
 
 def _split(
@@ -78,8 +78,9 @@ def _split(
     b: int,
     layers: int,
     replicas: int,
+    least: int,
 ) -> tuple[tuple[int, ...], list[float]] | None:
-    """Layers of each stage and its seconds; None if they do not fit."""
+    """Layers of each stage and its seconds; None if `least` micro-batches do not fit with them."""
     depth = len(draft.structure)
     if depth > layers:
         return None
@@ -88,7 +89,7 @@ def _split(
         terms = prices.stage_terms(
             draft.structure[s], b, depth, s, s + 1, count, ways[s], replicas
         )
-        return terms.work_s if terms.most else inf
+        return terms.work_s if terms.most >= min(least, depth - s) else inf
 
     blocks = [1] * depth
     times = [seconds(s, 1) for s in range(depth)]

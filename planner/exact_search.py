@@ -298,13 +298,19 @@ class ExactSearch:
             structure, replicas = drafts[0].structure, len(drafts[0].where)
             gpu_s = found[0][0] * replicas * sum(tp for _, tp in structure)
             self._gpu_s[structure] = min(self._gpu_s.get(structure, math.inf), gpu_s)
-        best = self._findings.best
-        limit_s = math.inf
-        if best is not None and self._request.objective == "throughput":
-            limit_s = best.price.iteration_s * self._promising
-        if found and found[0][0] >= limit_s:
+        kept = [filled for seconds, filled in found[:TRIED] if self._is_promising(seconds, filled)]
+        if found and not kept:
             self._left[counts_of_drafts(drafts)] = None
-        return [filled for seconds, filled in found[:TRIED] if seconds < limit_s]
+        return kept
+
+    def _is_promising(self, floor_s: float, drafts: Drafts) -> bool:
+        """Whether that first fill may lead to a best plan."""
+        best = self._findings.best
+        if best is None or self._request.objective != "throughput":
+            return True
+        reach, seconds = self._findings.rank(best)
+        own, _ = self._findings.rank_of(self._holders(drafts), 0.0)
+        return own < reach or floor_s < seconds * self._promising
 
     # ------------------------------------------------------------------ one plan
 
