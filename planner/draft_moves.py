@@ -44,15 +44,22 @@ def fill_moves(
                 layers[giver] -= 1
                 layers[taker] += 1
                 yield _with(drafts, t, draft._replace(layers=tuple(layers)))
+    if len(drafts) > 1:
+        for b in sizes:
+            yield tuple(draft._replace(micro_batch=b) for draft in drafts)
+
+
+def split_moves(
+    drafts: Drafts, ways: Mapping[Option, Sequence[Way]], sizes: Sequence[int]
+) -> Iterator[Drafts]:
+    """Some replicas of a template that take another way or micro-batch than the rest."""
+    for t, draft in enumerate(drafts):
         for rest, part in _parts(draft):
             for b in sizes:
                 if b != draft.micro_batch:
                     yield (*_with(drafts, t, rest), part._replace(micro_batch=b))
             for changed in _other_ways(part, ways):
                 yield (*_with(drafts, t, rest), part._replace(ways=changed))
-    if len(drafts) > 1:
-        for b in sizes:
-            yield tuple(draft._replace(micro_batch=b) for draft in drafts)
 
 
 def _parts(draft: Draft) -> Iterator[tuple[Draft, Draft]]:

@@ -8,71 +8,85 @@ Source: Heddle, section 5.3 (layer split).   Legend: b micro-batch, D stages, n 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, inf
 
-from planner.draft import Draft, Drafts, Way
-from planner.exact_pricing import ExactPrices
-from planner.fill import Option
+from planner.draft import Drafts, Way
+from planner.exact_pricing import ExactPrices, StageTerms
+from planner.fill import Option, Structure
 from planner.workload import Workload
 
 KEPT = 3  # fills of a template with one micro-batch
 
 
-def first_fills(
-    drafts: Drafts,
-    prices: ExactPrices,
-    ways: Mapping[Option, Sequence[Way]],
-    sizes: Sequence[int],
-    workload: Workload,
-) -> Iterator[Drafts]:
-    """A few fills of all templates with each micro-batch; none if a template does not fit.
-
-    Args:
-        drafts: placed.
-        prices: of stages.
-        ways: of each option.
-        sizes: micro-batches.
-        workload: model and batch.
-    """
-    pipelines = sum(len(draft.where) for draft in drafts)
-    for b in sizes:
-        rounds = ceil(workload.global_batch / (b * pipelines))
-        rows = []
-        for draft in drafts:
-            found = sorted(_of_template(draft, prices, ways, b, rounds, workload.model.layers))
-            rows.append([filled for _, filled in found[:KEPT]])
-        if all(rows):
-            for rank in range(max(map(len, rows))):
-                yield tuple(row[min(rank, len(row) - 1)] for row in rows)
+Fill = tuple[tuple[int, ...], tuple[Way, ...]]  # layers and ways of each stage
 
 
-def _of_template(
-    draft: Draft,
-    prices: ExactPrices,
-    ways: Mapping[Option, Sequence[Way]],
-    b: int,
-    rounds: int,
-    layers: int,
-) -> Iterator[tuple[float, Draft]]:
-    """(about the seconds of a replica, filled template) with each way on all stages, or the best."""
-    depth, replicas = len(draft.structure), len(draft.where)
-    every = dict.fromkeys(way for option in draft.structure for way in ways[option])
-    for wanted in every:
-        chosen = tuple(
-            wanted if wanted in ways[option] else ways[option][0] for option in draft.structure
-        )
-        for least in dict.fromkeys((min(rounds, depth), 1)):
-            split = _split(draft, prices, chosen, b, layers, replicas, least)
-            if split is not None:
-                blocks, times = split
-                filled = draft._replace(micro_batch=b, layers=blocks, ways=chosen)
-                yield (rounds - 1) * max(times) + sum(times), filled
-                break
+class FirstFills:
+    """First fills of the templates of one search, found once each."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        prices: ExactPrices,
+        ways: Mapping[Option, Sequence[Way]],
+        sizes: Sequence[int],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            workload: model and batch.
+            prices: of stages.
+            ways: of each option.
+            sizes: micro-batches.
+        """
+        self._workload, self._prices = workload, prices
+        self._ways, self._sizes = ways, sizes
+        self._known: dict[tuple[Structure, int, int, int], list[Fill]] = {}
+
+    def of(self, drafts: Drafts) -> Iterator[Drafts]:
+        """A few fills of all templates with each micro-batch; none if a template does not fit.
+
+        Args:
+            drafts: placed.
+        """
+        pipelines = sum(len(draft.where) for draft in drafts)
+        for b in self._sizes:
+            rounds = ceil(self._workload.global_batch / (b * pipelines))
+            rows = [self._fills(draft.structure, len(draft.where), b, rounds) for draft in drafts]
+            if all(rows):
+                for rank in range(max(map(len, rows))):
+                    yield tuple(
+                        draft._replace(micro_batch=b, layers=layers, ways=ways)
+                        for draft, row in zip(drafts, rows, strict=True)
+                        for layers, ways in (row[min(rank, len(row) - 1)],)
+                    )
+
+    def _fills(self, structure: Structure, replicas: int, b: int, rounds: int) -> list[Fill]:
+        """The fastest fills, token exchange apart, with each way on all stages."""
+        key = (structure, replicas, b, rounds)
+        if key not in self._known:
+            found = []
+            for wanted in dict.fromkeys(way for option in structure for way in self._ways[option]):
+                ways = tuple(
+                    wanted if wanted in self._ways[option] else self._ways[option][0]
+                    for option in structure
+                )
+                for least in dict.fromkeys((min(rounds, len(structure)), 1)):
+                    split = _split(
+                        structure, self._prices, ways, b, self._workload.model.layers, replicas, least
+                    )
+                    if split is not None:
+                        layers, times = split
+                        found.append(((rounds - 1) * max(times) + sum(times), (layers, ways)))
+                        break
+            self._known[key] = [fill for _, fill in sorted(found)[:KEPT]]
+        return self._known[key]
 
 
 def _split(
-    draft: Draft,
+    structure: Structure,
     prices: ExactPrices,
     ways: Sequence[Way],
     b: int,
@@ -81,26 +95,43 @@ def _split(
     least: int,
 ) -> tuple[tuple[int, ...], list[float]] | None:
     """Layers of each stage and its seconds; None if `least` micro-batches do not fit with them."""
-    depth = len(draft.structure)
+    depth = len(structure)
     if depth > layers:
         return None
 
-    def seconds(s: int, count: int) -> float:
-        terms = prices.stage_terms(
-            draft.structure[s], b, depth, s, s + 1, count, ways[s], replicas
-        )
-        return terms.work_s if terms.most >= min(least, depth - s) else inf
+    def terms(s: int, count: int) -> StageTerms:
+        return prices.stage_terms(structure[s], b, depth, s, s + 1, count, ways[s], replicas)
 
-    blocks = [1] * depth
-    times = [seconds(s, 1) for s in range(depth)]
-    if max(times) == inf:
+    def fits(s: int, count: int) -> bool:
+        return terms(s, count).most >= min(least, depth - s)
+
+    one_s = [terms(s, 1).work_s for s in range(depth)]
+    if max(one_s) == inf or not all(fits(s, 1) for s in range(depth)):
         return None
-    after = [seconds(s, 2) for s in range(depth)]
-    for _ in range(layers - depth):
-        s = min(range(depth), key=lambda stage: (after[stage], stage))
-        if after[s] == inf:
-            return None
+    block_s = [terms(s, 2).work_s - first_s for s, first_s in enumerate(one_s)]
+    caps = [layers] * depth
+    while sum(caps) >= layers:
+        blocks, times = _dealt(one_s, block_s, caps, layers)
+        over = [s for s in range(depth) if not fits(s, blocks[s])]
+        if not over:
+            return blocks, times
+        for s in over:
+            caps[s] = bisect_left(range(1, blocks[s]), True, key=lambda n, s=s: not fits(s, n))
+    return None
+
+
+def _dealt(
+    one_s: Sequence[float], block_s: Sequence[float], caps: Sequence[int], layers: int
+) -> tuple[tuple[int, ...], list[float]]:
+    """(blocks, seconds) of each stage: each block goes to the stage that is done first with it."""
+    blocks, times = [1] * len(caps), list(one_s)
+    after = [first_s + more_s for first_s, more_s in zip(one_s, block_s, strict=True)]
+    for s, cap in enumerate(caps):
+        if cap == 1:
+            after[s] = inf
+    for _ in range(layers - len(caps)):
+        s = after.index(min(after))
         blocks[s] += 1
         times[s] = after[s]
-        after[s] = seconds(s, blocks[s] + 1)
+        after[s] = after[s] + block_s[s] if blocks[s] < caps[s] else inf
     return tuple(blocks), times

@@ -221,19 +221,17 @@ class ExactPrices:
             work = stage_seconds(
                 profile, workload.model, Stage(gpu_type, tp, layers, how, ep, etp), b, run
             )
-            most = 0
-            for count in range(1, depth - index + 1):
+            usable = profile.gpu_type(gpu_type).usable_bytes
+            for most in range(depth - index, -1, -1):  # as many live at once at most
                 slot = StageSlot(
-                    gpu_type, tp, b, count, depth, index, how, replicas, ep, etp, start
+                    gpu_type, tp, b, max(1, most), depth, index, how, replicas, ep, etp, start
                 )
-                peak = stage_memory(workload, profile, slot, layers).peak_bytes
-                if peak > profile.gpu_type(gpu_type).usable_bytes:
+                if not most or stage_memory(workload, profile, slot, layers).peak_bytes <= usable:
                     break
-                most = count
         except UnprofiledConfiguration:
             return NONE
         if most == depth - index:
-            most = workload.global_batch  # in flight are never more
+            most = workload.global_batch
         step_s = profile.optimizer_s(gpu_type, stepped_parameters(workload, slot, layers))
         return StageTerms(
             work.forward_s + work.backward_s + work.communication_s + work.recompute_s,

@@ -10,8 +10,9 @@ Source: design, section 2 (local search on whole plans).   Legend: b micro-batch
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
+from itertools import islice
 from random import Random
 
 from planner.candidate import Judge
@@ -25,8 +26,8 @@ from planner.draft import (
     plan_of,
     twins_of,
 )
-from planner.draft_moves import fill_moves, placement_moves
-from planner.exact_fill import first_fills
+from planner.draft_moves import fill_moves, placement_moves, split_moves
+from planner.exact_fill import FirstFills
 from planner.exact_pricing import ExactPrices, Priced
 from planner.fill import Counts, Filling, Option, Structure
 from planner.findings import Findings
@@ -36,7 +37,7 @@ from planner.plan import FilledTemplate, Stage
 from planner.variants import variants_of
 
 STARTS = 24  # of the plans that other stages found
-START_DEPTH = 3  # of the templates that the search looks at in any case
+FRESH = 20  # bags of one template between two bags that are taken
 PROMISING = 1.25  # a bag whose first plan is slower than the best by more is left
 TRIED = 3  # first fills of a placed bag that are priced
 POOL = 16  # structures that may take the room of others
@@ -79,7 +80,7 @@ class ExactSearch:
             )
             for option in self._choices
         }
-        self._sizes = sorted(
+        self._sizes = sizes = sorted(
             {
                 b
                 for kind in composition.gpu_types
@@ -87,6 +88,7 @@ class ExactSearch:
                 if b <= workload.global_batch
             }
         )
+        self._fills = FirstFills(workload, self._prices, self._ways, sizes)
         self._room = room_of(composition)
         self._twins = twins_of(composition)
         self._gpu_s: dict[Structure, float] = {}  # GPU seconds of a batch, gradients apart
@@ -109,16 +111,18 @@ class ExactSearch:
             value = self._value(drafts, (1, math.inf))
             if value is not None:
                 self._descend(drafts, value)
-        self._visit_singles(min(START_DEPTH, self._request.deepest))
-        self._expand()
-        self._visit_singles(self._request.deepest)
-        self._expand()
+        singles = self._singles()
+        while not self._over():
+            fresh = tuple(islice(singles, FRESH))
+            self._visit_all(fresh)
+            if not fresh and not self._heap:
+                break
+            self._expand()
         while self._left and not self._over():
             self._promising *= PROMISING
-            for bag in tuple(self._left):
-                if not self._over():
-                    self._visit(bag)
-            self._expand()
+            self._visit_all(tuple(self._left))
+            while self._heap and not self._over():
+                self._expand()
         self._shake()
 
     def _shake(self) -> None:
@@ -140,29 +144,33 @@ class ExactSearch:
     def _every_step(self, drafts: Drafts) -> Iterator[Drafts]:
         yield from fill_moves(drafts, self._ways, self._sizes)
         yield from placement_moves(drafts, self._judge.composition)
+        yield from split_moves(drafts, self._ways, self._sizes)
 
-    def _visit_singles(self, deepest: int) -> None:
-        """Every bag of one template, up to that depth."""
-        for structure in structures(self._choices, deepest, self._room):
+    def _singles(self) -> Iterator[Counts]:
+        """Every bag of one template, shallow ones first."""
+        for structure in structures(self._choices, self._request.deepest, self._room):
             replicas = 1
             while packs(((structure, replicas),), self._room):
-                if self._over():
-                    return
-                if ((structure, replicas),) not in self._visited:
-                    self._visit(((structure, replicas),))
+                yield ((structure, replicas),)
                 replicas += 1
 
     def _expand(self) -> None:
-        """Visit every bag one step from the best ones."""
-        while self._heap and not self._over():
-            _, counts = heappop(self._heap)
-            for bag in adjacent(
-                counts, self._choices, self._pool(), self._request.deepest, self._room
-            ):
-                if self._over():
-                    return
-                if len(bag) <= self._request.max_templates and bag not in self._visited:
-                    self._visit(bag)
+        """Visit every bag one step from the best one that was not taken yet."""
+        if not self._heap:
+            return
+        _, counts = heappop(self._heap)
+        bags = adjacent(counts, self._choices, self._pool(), self._request.deepest, self._room)
+        self._visit_all(
+            bag
+            for bag in bags
+            if bag not in self._visited and len(bag) <= self._request.max_templates
+        )
+
+    def _visit_all(self, bags: Iterable[Counts]) -> None:
+        for bag in bags:
+            if self._over():
+                return
+            self._visit(bag)
 
     def _over(self) -> bool:
         if self._findings.best is None:  # an answer first, however small the budget
@@ -287,9 +295,7 @@ class ExactSearch:
     def _first(self, drafts: Drafts) -> list[Drafts]:
         """The fastest first fills, gradients apart."""
         found = []
-        for filled in first_fills(
-            drafts, self._prices, self._ways, self._sizes, self._judge.workload
-        ):
+        for filled in self._fills.of(drafts):
             floor = self._prices.floor(filled)
             if floor is not None:
                 found.append((floor.seconds, canonical_drafts(filled, self._twins)))
@@ -329,13 +335,14 @@ class ExactSearch:
                 return
 
     def _steps(self, drafts: Drafts, value: Value) -> Iterator[Drafts]:
-        yield from fill_moves(drafts, self._ways, self._sizes)
         best = self._findings.best
-        if best is not None:
-            reach, objective = self._findings.rank(best)
-            if value > (reach, objective * WORTHY):
-                return
-        yield from placement_moves(drafts, self._judge.composition)
+        reach, objective = self._findings.rank(best) if best else (1, math.inf)
+        if value[0] > reach:
+            return
+        yield from fill_moves(drafts, self._ways, self._sizes)
+        if value <= (reach, objective * WORTHY):
+            yield from placement_moves(drafts, self._judge.composition)
+            yield from split_moves(drafts, self._ways, self._sizes)
 
     def _value(self, drafts: Drafts, limit: Value) -> Value | None:
         """How good a plan is; None if it was seen, does not fit, or is no better than that."""
