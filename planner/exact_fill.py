@@ -14,7 +14,7 @@ from math import ceil, inf
 
 from planner.draft import Drafts, Way
 from planner.exact_pricing import ExactPrices, StageTerms
-from planner.fill import Option, Structure
+from planner.fill import Counts, Option, Structure
 from planner.workload import Workload
 
 KEPT = 3  # fills of a template with one micro-batch
@@ -51,17 +51,27 @@ class FirstFills:
         Args:
             drafts: placed.
         """
-        pipelines = sum(len(draft.where) for draft in drafts)
+        counts = tuple((draft.structure, len(draft.where)) for draft in drafts)
+        for b, rows in self._rows(counts):
+            for rank in range(max(map(len, rows))):
+                yield tuple(
+                    draft._replace(micro_batch=b, layers=layers, ways=ways)
+                    for draft, row in zip(drafts, rows, strict=True)
+                    for layers, ways in (row[min(rank, len(row) - 1)],)
+                )
+
+    def fit(self, counts: Counts) -> bool:
+        """Whether every template of a bag has a fill with the same micro-batch."""
+        return next(self._rows(counts), None) is not None
+
+    def _rows(self, counts: Counts) -> Iterator[tuple[int, list[list[Fill]]]]:
+        """(b, fills of each template) for each micro-batch that all have."""
+        pipelines = sum(replicas for _, replicas in counts)
         for b in self._sizes:
             rounds = ceil(self._workload.global_batch / (b * pipelines))
-            rows = [self._fills(draft.structure, len(draft.where), b, rounds) for draft in drafts]
+            rows = [self._fills(structure, n, b, rounds) for structure, n in counts]
             if all(rows):
-                for rank in range(max(map(len, rows))):
-                    yield tuple(
-                        draft._replace(micro_batch=b, layers=layers, ways=ways)
-                        for draft, row in zip(drafts, rows, strict=True)
-                        for layers, ways in (row[min(rank, len(row) - 1)],)
-                    )
+                yield b, rows
 
     def _fills(self, structure: Structure, replicas: int, b: int, rounds: int) -> list[Fill]:
         """The fastest fills, token exchange apart, with each way on all stages."""

@@ -30,7 +30,7 @@ from planner.draft_moves import fill_moves, placement_moves, split_moves
 from planner.exact_fill import FirstFills
 from planner.exact_pricing import ExactPrices, Priced
 from planner.fill import Counts, Filling, Option, Structure
-from planner.findings import Findings
+from planner.findings import NEAR, Findings
 from planner.neighbourhood import adjacent, options, packs, structures
 from planner.placement import place, room_of
 from planner.plan import FilledTemplate, Stage
@@ -49,24 +49,22 @@ MOST_SHAKES = 4  # random steps
 STALE = 300  # random plans in a row that were seen before, after which the search ends
 
 Value = tuple[int, float]  # as `Findings.rank`
+WORST: Value = (1, math.inf)
 
 
 class ExactSearch:
     """One search over few GPUs: what it knows of plans and bags."""
 
-    def __init__(
-        self, judge: Judge, findings: Findings, late: Callable[[], bool], budget: float
-    ) -> None:
+    def __init__(self, judge: Judge, findings: Findings) -> None:
         """Prepare.
 
         Args:
             judge: settles plans.
             findings: takes candidates, and holds the request.
-            late: whether the time is up.
-            budget: evaluations in all, those of other stages included.
         """
-        self._judge, self._findings, self._late = judge, findings, late
-        self._budget = budget
+        self._judge, self._findings = judge, findings
+        self._late: Callable[[], bool] = lambda: False
+        self._budget = 0.0
         self._request = findings.request
         workload, composition, profile = judge.workload, judge.composition, judge.profile
         self._prices = ExactPrices(workload, composition, profile)
@@ -92,6 +90,7 @@ class ExactSearch:
         self._room = room_of(composition)
         self._twins = twins_of(composition)
         self._gpu_s: dict[Structure, float] = {}  # GPU seconds of a batch, gradients apart
+        self._singles = self._every_single()
         self._seen: set[Drafts] = set()
         self._best: dict[Counts, tuple[Value, Drafts]] = {}  # plan of each bag
         self._visited: set[Counts] = set()
@@ -99,21 +98,19 @@ class ExactSearch:
         self._promising = PROMISING
         self._heap: list[tuple[Value, Counts]] = []
 
-    def run(self) -> None:
-        """Search until the time or the budget is over, or nothing is left to look at."""
+    def run(self, late: Callable[[], bool], budget: float) -> bool:
+        """Go on searching; whether nothing is left to look at.
+
+        Args:
+            late: whether the time is up.
+            budget: evaluations in all, those of other stages included.
+        """
+        self._late, self._budget = late, budget
         ranked = sorted(self._findings.found, key=self._findings.rank)
         for candidate in ranked[:STARTS]:
-            if self._over():
-                return
-            drafts = canonical_drafts(
-                drafts_of(candidate.plan, self._judge.composition), self._twins
-            )
-            value = self._value(drafts, (1, math.inf))
-            if value is not None:
-                self._descend(drafts, value)
-        singles = self._singles()
+            self._improve(drafts_of(candidate.plan, self._judge.composition))
         while not self._over():
-            fresh = tuple(islice(singles, FRESH))
+            fresh = tuple(islice(self._singles, FRESH))
             self._visit_all(fresh)
             if not fresh and not self._heap:
                 break
@@ -124,6 +121,7 @@ class ExactSearch:
             while self._heap and not self._over():
                 self._expand()
         self._shake()
+        return not self._over()
 
     def _shake(self) -> None:
         """Descend again from the best bags, filled and placed at random."""
@@ -134,19 +132,15 @@ class ExactSearch:
             _, drafts = ranked[random.randrange(len(ranked))]
             for _ in range(random.randrange(1, MOST_SHAKES + 1)):
                 steps = list(self._every_step(drafts)) or [drafts]
-                drafts = canonical_drafts(steps[random.randrange(len(steps))], self._twins)
-            value = self._value(drafts, (1, math.inf))
-            stale += 1
-            if value is not None:
-                stale = 0
-                self._descend(drafts, value)
+                drafts = steps[random.randrange(len(steps))]
+            stale = 0 if self._improve(drafts) else stale + 1
 
     def _every_step(self, drafts: Drafts) -> Iterator[Drafts]:
         yield from fill_moves(drafts, self._ways, self._sizes)
         yield from placement_moves(drafts, self._judge.composition)
         yield from split_moves(drafts, self._ways, self._sizes)
 
-    def _singles(self) -> Iterator[Counts]:
+    def _every_single(self) -> Iterator[Counts]:
         """Every bag of one template, shallow ones first."""
         for structure in structures(self._choices, self._request.deepest, self._room):
             replicas = 1
@@ -173,8 +167,8 @@ class ExactSearch:
             self._visit(bag)
 
     def _over(self) -> bool:
-        if self._findings.best is None:  # an answer first, however small the budget
-            return False
+        if self._findings.best is None and self._findings.nearest is None:
+            return False  # an answer first, however small the budget
         return self._late() or self._findings.evaluations >= self._budget
 
     def _pool(self) -> list[Structure]:
@@ -194,12 +188,14 @@ class ExactSearch:
         """The best plans of a bag that are found from its first fills and placements."""
         self._visited.add(counts)
         self._left.pop(counts, None)
+        if not self._fills.fit(counts):
+            return
         found = []
         for drafts in self._placed(counts):
             for filled in self._first(drafts):
                 if self._over():
                     return
-                value = self._value(filled, (1, math.inf))
+                value = self._value(filled, WORST)
                 if value is not None:
                     found.append((value, filled))
         found.sort()
@@ -320,6 +316,16 @@ class ExactSearch:
 
     # ------------------------------------------------------------------ one plan
 
+    def _improve(self, drafts: Drafts) -> bool:
+        """Descend from a plan, unless it was seen before or does not fit."""
+        if self._over():
+            return False
+        drafts = canonical_drafts(drafts, self._twins)
+        value = self._value(drafts, WORST)
+        if value is not None:
+            self._descend(drafts, value)
+        return value is not None
+
     def _descend(self, drafts: Drafts, value: Value) -> None:
         """Take every step that helps, until none does; nodes are changed in good plans only."""
         while True:
@@ -336,7 +342,7 @@ class ExactSearch:
 
     def _steps(self, drafts: Drafts, value: Value) -> Iterator[Drafts]:
         best = self._findings.best
-        reach, objective = self._findings.rank(best) if best else (1, math.inf)
+        reach, objective = self._findings.rank(best) if best else WORST
         if value[0] > reach:
             return
         yield from fill_moves(drafts, self._ways, self._sizes)
@@ -368,10 +374,17 @@ class ExactSearch:
         if counts not in self._best or value < self._best[counts][0]:
             self._best[counts] = (value, drafts)
             heappush(self._heap, (value, counts))
-        best = self._findings.best
-        if best is None or value < self._findings.rank(best):
+        if value < self._limit():
             self._offer(drafts, priced)
         return value
+
+    def _limit(self) -> Value:
+        """What a plan must be below to be offered: the best, or near it where bytes count too."""
+        best = self._findings.best
+        if best is None:
+            return WORST
+        reach, objective = self._findings.rank(best)
+        return reach, objective * (1 if self._request.current is None else NEAR)
 
     def _holders(self, drafts: Drafts) -> int:
         """On how many nodes every layer lives at least; only asked where it matters."""

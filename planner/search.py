@@ -29,7 +29,6 @@ from planner.pricing_tables import Pricing, pricing_of
 from planner.profile import Profile
 from planner.request import PlanAnswer, PlanRequest, SearchStage, idle_gpus
 from planner.simulation import simulated_seconds
-from planner.small_search import SmallSearch
 
 if TYPE_CHECKING:
     from planner.kernel.moves import Wishes
@@ -37,17 +36,17 @@ if TYPE_CHECKING:
 
 __all__ = ["PlanAnswer", "PlanRequest", "search"]
 
-SMALL_GPUS = 8  # so few are searched exactly, unless the kernel knows plans that this does not
+SMALL_GPUS = 8  # so few are searched exactly alone where the budget is small
 MEDIUM_GPUS = 16  # so few are searched both ways
-EXACT_EVALUATIONS = 3000  # of the exact search: about a second
-EXACT_SHARE = 0.4  # of the seconds
+EXACT_EVALUATIONS = 3000  # of the exact search before the kernel: half a second
+EXACT_SHARE = 0.3  # of the seconds, before the kernel
 FINALISTS = 32  # plans that are placed again to move fewer bytes
-SMALL_SHARE = 0.4  # of the seconds, for the kernel where `planner.exact_search` comes after it
+SMALL_SHARE = 0.3  # of the seconds, for the kernel where the exact search goes on after it
 SETTLED = 6  # of the kernel's best plans, placed and priced after each of its stages
 ALL = 1000
 LOAD_S = 0.02  # what loading takes less than if it was done before
 EFFORT = 1000  # rounds of perturbed prices, far more than the time allows
-INSIDE_SHARE = 0.3  # of the seconds, for plans whose gradients do not leave nodes
+INSIDE_SHARE = 0.2  # of the seconds, for plans whose gradients do not leave nodes
 
 
 def search(request: PlanRequest, profile: Profile) -> PlanAnswer:
@@ -76,6 +75,7 @@ class _Search:
         self._findings = Findings(request)
         self._stages: list[SearchStage] = []
         self._settled: set[object] = set()
+        self._exact: ExactSearch | None = None
 
     def run(self) -> PlanAnswer:
         """All stages of the search, one after the other."""
@@ -84,16 +84,14 @@ class _Search:
             current = self._judge.as_it_is(self._request.current)
             self._findings.offer(current)
         pricing = self._pricing()
-        if pricing is not None and not self._is_enough(pricing):
+        is_done = self._search_exactly(EXACT_EVALUATIONS, EXACT_SHARE)
+        if pricing is not None and not (is_done or self._is_enough(pricing)):
             self._load_kernel(pricing)
-        if self._is_exact():
-            self._search_exactly()
-        if pricing is not None and not self._is_enough(pricing):
             inside = self._pricing(stays_inside=True)
-            if self._composition.gpus <= MEDIUM_GPUS and inside is not None:
+            if self._is_few() and inside is not None:
                 self._search_with_kernel(inside, INSIDE_SHARE)
             self._search_with_kernel(pricing, SMALL_SHARE if self._is_few() else 0.9)
-            self._refine()
+            self._search_exactly(self._request.most_evaluations, 1.0)
         best = self._findings.best or self._findings.nearest
         if best is None:
             raise Infeasible(why_infeasible(self._request, self._profile))
@@ -128,10 +126,9 @@ class _Search:
             self._started_s += seconds
             self._record("load kernel", begun_s)
 
-    def _is_exact(self) -> bool:
-        """Whether every plan is placed and priced exactly first."""
-        is_auto = self._request.workload.recompute == "auto"
-        return self._composition.gpus <= MEDIUM_GPUS and not is_auto
+    def _is_few(self) -> bool:
+        """Whether fill and placement are searched together, and every plan is priced exactly."""
+        return 0 < self._composition.gpus <= MEDIUM_GPUS
 
     def _is_enough(self, pricing: Pricing) -> bool:
         """Whether that is all: few GPUs, no variants, and a budget of few plans."""
@@ -159,15 +156,17 @@ class _Search:
 
     # ------------------------------------------------------------------ stages of the search
 
-    def _search_exactly(self) -> None:
-        whole = self._request.most_evaluations
-        budget = min(whole, EXACT_EVALUATIONS)
-        late = self._until(EXACT_SHARE)
-        small = SmallSearch(self._judge, self._findings, late, budget)
-        for name, stage in small.stages():
-            started_s = time.perf_counter()
-            stage()
-            self._record(name, started_s)
+    def _search_exactly(self, evaluations: int, share: float) -> bool:
+        """On a few GPUs: plans that are priced exactly; whether no other is left to look at."""
+        if not self._is_few():
+            return False
+        started_s = time.perf_counter()
+        if self._exact is None:
+            self._exact = ExactSearch(self._judge, self._findings)
+        budget = min(self._request.most_evaluations, evaluations)
+        is_done = self._exact.run(self._until(share), budget)
+        self._record("exact search", started_s)
+        return is_done
 
     def _search_with_kernel(self, pricing: Pricing, whole: float = 0.9) -> None:
         from planner.kernel.local_search import HOT
@@ -235,19 +234,6 @@ class _Search:
         self._findings.evaluations += columns.priced
         self._settle(kernel.recipes())
         self._record("columns", begun_s)
-
-    def _is_few(self) -> bool:
-        """Whether fill and placement are searched together in the end."""
-        return self._composition.gpus <= MEDIUM_GPUS and self._request.current is None
-
-    def _refine(self) -> None:
-        """On a few GPUs: fill and placement together, every plan priced exactly."""
-        if not self._is_few():
-            return
-        started_s = time.perf_counter()
-        late = self._until(1.0)
-        ExactSearch(self._judge, self._findings, late, self._request.most_evaluations).run()
-        self._record("refine", started_s)
 
     def _most_s(self) -> float:
         least = self._request.min_throughput
