@@ -74,25 +74,40 @@ class FirstFills:
                 yield b, rows
 
     def _fills(self, structure: Structure, replicas: int, b: int, rounds: int) -> list[Fill]:
-        """The fastest fills, token exchange apart, with each way on all stages."""
+        """Fills with one way on all stages, those of the fastest blocks that fit."""
         key = (structure, replicas, b, rounds)
         if key not in self._known:
-            found = []
-            for wanted in dict.fromkeys(way for option in structure for way in self._ways[option]):
-                ways = tuple(
-                    wanted if wanted in self._ways[option] else self._ways[option][0]
-                    for option in structure
-                )
+            found: list[Fill] = []
+            for ways in self._ranked(structure, replicas, b):
                 for least in dict.fromkeys((min(rounds, len(structure)), 1)):
-                    split = _split(
+                    layers = _split(
                         structure, self._prices, ways, b, self._workload.model.layers, replicas, least
                     )
-                    if split is not None:
-                        layers, times = split
-                        found.append(((rounds - 1) * max(times) + sum(times), (layers, ways)))
+                    if layers is not None:
+                        found.append((layers, ways))
                         break
-            self._known[key] = [fill for _, fill in sorted(found)[:KEPT]]
+                if len(found) == KEPT:
+                    break
+            self._known[key] = found
         return self._known[key]
+
+    def _ranked(
+        self, structure: Structure, replicas: int, b: int
+    ) -> list[tuple[Way, ...]]:
+        """One way for all stages that know it, in the order of the pace of their blocks."""
+        paces: dict[tuple[Way, ...], float] = {}
+        for wanted in dict.fromkeys(way for option in structure for way in self._ways[option]):
+            ways = tuple(
+                wanted if wanted in self._ways[option] else self._ways[option][0]
+                for option in structure
+            )
+            blocks_s = [
+                self._prices.block_s(option, b, way, replicas)
+                for option, way in zip(structure, ways, strict=True)
+            ]
+            if max(blocks_s) < inf:
+                paces[ways] = -sum(1 / block_s for block_s in blocks_s)
+        return sorted(paces, key=lambda ways: (paces[ways], ways))
 
 
 def _split(
@@ -103,8 +118,8 @@ def _split(
     layers: int,
     replicas: int,
     least: int,
-) -> tuple[tuple[int, ...], list[float]] | None:
-    """Layers of each stage and its seconds; None if `least` micro-batches do not fit with them."""
+) -> tuple[int, ...] | None:
+    """Layers of each stage; None if `least` micro-batches do not fit with them."""
     depth = len(structure)
     if depth > layers:
         return None
@@ -121,10 +136,10 @@ def _split(
     block_s = [terms(s, 2).work_s - first_s for s, first_s in enumerate(one_s)]
     caps = [layers] * depth
     while sum(caps) >= layers:
-        blocks, times = _dealt(one_s, block_s, caps, layers)
+        blocks = _dealt(one_s, block_s, caps, layers)
         over = [s for s in range(depth) if not fits(s, blocks[s])]
         if not over:
-            return blocks, times
+            return blocks
         for s in over:
             caps[s] = bisect_left(range(1, blocks[s]), True, key=lambda n, s=s: not fits(s, n))
     return None
@@ -132,9 +147,9 @@ def _split(
 
 def _dealt(
     one_s: Sequence[float], block_s: Sequence[float], caps: Sequence[int], layers: int
-) -> tuple[tuple[int, ...], list[float]]:
-    """(blocks, seconds) of each stage: each block goes to the stage that is done first with it."""
-    blocks, times = [1] * len(caps), list(one_s)
+) -> tuple[int, ...]:
+    """Blocks of each stage: one after the other goes to the stage that is done first with it."""
+    blocks = [1] * len(caps)
     after = [first_s + more_s for first_s, more_s in zip(one_s, block_s, strict=True)]
     for s, cap in enumerate(caps):
         if cap == 1:
@@ -142,6 +157,5 @@ def _dealt(
     for _ in range(layers - len(caps)):
         s = after.index(min(after))
         blocks[s] += 1
-        times[s] = after[s]
         after[s] = after[s] + block_s[s] if blocks[s] < caps[s] else inf
-    return tuple(blocks), times
+    return tuple(blocks)

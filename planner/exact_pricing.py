@@ -24,7 +24,7 @@ from planner.memory import StageSlot, boundary_bytes, stage_memory, stepped_para
 from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.profile import Profile
 from planner.ranks import RankMap
-from planner.stage_cost import stage_seconds
+from planner.stage_cost import StageWork, stage_seconds
 from planner.workload import Workload
 
 
@@ -77,6 +77,7 @@ class ExactPrices:
             for node in self._nodes
         ]
         self._terms: dict[tuple[object, ...], StageTerms] = {}
+        self._blocks: dict[tuple[Option, int, Way], float] = {}
         self._edges: dict[tuple[object, ...], float] = {}
         self._exchanges: dict[tuple[object, ...], float] = {}
         self._syncs: dict[tuple[object, ...], float] = {}
@@ -200,6 +201,24 @@ class ExactPrices:
             return NONE
         return terms
 
+    def block_s(self, option: Option, b: int, way: Way, replicas: int) -> float:
+        """Seconds of a block of the model's last kind; infinite where `stage_terms` are none."""
+        _, ep, etp = way
+        if replicas * option[1] % (ep * (etp or option[1])):
+            return math.inf
+        key = (option, b, way)
+        seconds = self._blocks.get(key)
+        if seconds is None:
+            model = self._workload.model
+            run = range(model.layers, model.layers + 1)
+            try:
+                work = stage_seconds(self._profile, model, Stage(*option, 1, *way), b, run)
+                seconds = _total_s(work)
+            except UnprofiledConfiguration:
+                seconds = math.inf
+            self._blocks[key] = seconds
+        return seconds
+
     def _stage(
         self,
         option: Option,
@@ -234,7 +253,7 @@ class ExactPrices:
             most = workload.global_batch
         step_s = profile.optimizer_s(gpu_type, stepped_parameters(workload, slot, layers))
         return StageTerms(
-            work.forward_s + work.backward_s + work.communication_s + work.recompute_s,
+            _total_s(work),
             experts * (3 if how == "full" else 2),
             most,
             step_s,
@@ -319,3 +338,8 @@ class ExactPrices:
             seconds = max(sync_seconds(self._workload, ranks, self._profile, self._nics))
             self._syncs[key] = seconds
         return seconds
+
+
+def _total_s(work: StageWork) -> float:
+    """All that a stage does for one micro-batch, messages to its neighbours apart."""
+    return work.forward_s + work.backward_s + work.communication_s + work.recompute_s
