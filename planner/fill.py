@@ -133,48 +133,24 @@ def share(global_batch: int, lanes: Sequence[Lane]) -> tuple[int, ...] | None:
     """
     if not lanes or any(lane.most < 1 for lane in lanes):
         return None
-    kinds = {lane: min(lane.most, global_batch // lane.micro_batch) for lane in lanes}
-    last_s = max(lane.seconds(most) for lane, most in kinds.items())
-    start_s = _fluid_end(global_batch, lanes)
-    width_s = max(lane.bottleneck_s for lane in kinds)
-    while start_s <= last_s + _TOLERANCE_S:
-        ends = sorted(
-            {
-                end_s
-                for lane, most in kinds.items()
-                for count in range(
-                    max(1, lane.within(start_s)), min(most, lane.within(start_s + width_s)) + 1
-                )
-                if (end_s := lane.seconds(count)) >= start_s - _TOLERANCE_S
-            }
-        )
-        if ends and _samples_by_size(global_batch, lanes, ends[-1]) is not None:
-            index = bisect_left(
-                ends,
-                True,
-                key=lambda end_s: _samples_by_size(global_batch, lanes, end_s) is not None,
-            )
-            return _balanced(global_batch, lanes, ends[index])
-        start_s, width_s = start_s + width_s, 2 * width_s
-    return None
-
-
-def _fluid_end(global_batch: int, lanes: Sequence[Lane]) -> float:
-    """No share ends earlier: when all would be trained if micro-batches could be cut."""
-    free: list[Lane] = list(lanes)
-    left, end_s = float(global_batch), 0.0
-    while free:
-        rate = sum(lane.micro_batch / lane.bottleneck_s for lane in free)
-        begun = sum(lane.micro_batch * (1 - lane.sum_s / lane.bottleneck_s) for lane in free)
-        end_s = (left - begun) / rate
-        full = {lane for lane in free if lane.seconds(lane.most) < end_s - _TOLERANCE_S}
-        if not full:
-            break
-        left -= sum(lane.micro_batch * lane.most for lane in free if lane in full)
-        free = [lane for lane in free if lane not in full]
-    else:
-        return math.inf
-    return max(end_s, max(lane.sum_s for lane in lanes))
+    ends = sorted(
+        {
+            lane.seconds(count)
+            for lane in set(lanes)
+            for count in range(1, min(lane.most, global_batch // lane.micro_batch) + 1)
+        }
+    )
+    start = bisect_left(ends, max(lane.sum_s for lane in lanes) - _TOLERANCE_S)
+    low, high = start, len(ends)
+    while low < high:
+        middle = (low + high) // 2
+        if _samples_by_size(global_batch, lanes, ends[middle]) is None:
+            low = middle + 1
+        else:
+            high = middle
+    if low == len(ends):
+        return None
+    return _balanced(global_batch, lanes, ends[low])
 
 
 def _samples_by_size(

@@ -43,7 +43,6 @@ EXACT_SHARE = 0.3  # of the seconds, before the kernel
 FINALISTS = 32  # plans that are placed again to move fewer bytes
 SMALL_SHARE = 0.3  # of the seconds, for the kernel where the exact search goes on after it
 SETTLED = 6  # of the kernel's best plans, placed and priced after each of its stages
-ALL = 1000
 LOAD_S = 0.02  # what loading takes less than if it was done before
 EFFORT = 1000  # rounds of perturbed prices, far more than the time allows
 INSIDE_SHARE = 0.2  # of the seconds, for plans whose gradients do not leave nodes
@@ -175,7 +174,6 @@ class _Search:
         from planner.kernel_search import COOL, KernelSearch
 
         request, findings = self._request, self._findings
-        is_small = self._composition.gpus <= MEDIUM_GPUS
         started_s = time.perf_counter()
         wishes = Wishes(
             min(request.deepest, MAX_DEPTH),
@@ -195,7 +193,7 @@ class _Search:
                 lambda: end_s - time.perf_counter(), int(until * left), templates=templates, hot=hot
             )
             findings.evaluations = first + kernel.evaluations
-            self._settle(kernel.recipes(), ALL if is_small else SETTLED)
+            self._settle(kernel.recipes())
             self._record(name, begun_s)
 
         kernel.start()
