@@ -18,12 +18,13 @@ from planner.cost import edge_link
 from planner.draft import Draft, Drafts, Way, plan_of
 from planner.errors import UnprofiledConfiguration
 from planner.expert_parallel import Device, Tiling, expert_seconds
-from planner.fill import Lane, Option, share
+from planner.fill import Option
 from planner.gradient_sync import sync_seconds
 from planner.memory import StageSlot, boundary_bytes, stage_memory, stepped_parameters
 from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.profile import Profile
 from planner.ranks import RankMap
+from planner.sharing import Lane, share
 from planner.stage_cost import StageWork, stage_seconds
 from planner.workload import Workload
 
