@@ -1,4 +1,4 @@
-"""A plan before its batch is shared, as plain tuples: what a search over few GPUs changes and prices.
+"""A plan before its batch is shared, as plain tuples that a search over few GPUs changes.
 
 Invariant: drafts in canonical form are equal exactly if they say the same plan, the names of GPUs
 and the order of templates apart.
@@ -143,6 +143,26 @@ def drafts_of(plan: Plan, composition: Composition) -> Drafts:
         )
         for template in plan.templates
     )
+
+
+def holders_of(drafts: Drafts, layers: int) -> int:
+    """On how many nodes every block lives at least.
+
+    Embedding and head live where the first and the last block do, so they need no look.
+
+    Args:
+        drafts: filled.
+        layers: L; 0: nobody asks, the answer is 1.
+    """
+    homes: list[set[int]] = [set() for _ in range(layers)]
+    for draft in drafts if layers else ():
+        start = 0
+        for s, count in enumerate(draft.layers):
+            nodes = {where[s] for where in draft.where}
+            for layer in range(start, start + count):
+                homes[layer] |= nodes
+            start += count
+    return min(map(len, homes), default=1)
 
 
 def plan_of(drafts: Drafts, shares: Sequence[int], composition: Composition) -> Plan:

@@ -9,12 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, permutations
+from typing import NamedTuple
 
 from planner.composition import Composition
 from planner.draft import Draft, Drafts, Way
 from planner.fill import Option
 
 Slot = tuple[int, int, int]  # template, replica, stage
+
+
+class StageSeat(NamedTuple):
+    """A stage of a replica and its node."""
+
+    slot: Slot
+    option: Option
+    node: int
 
 
 def _with(drafts: Drafts, t: int, draft: Draft) -> Drafts:
@@ -75,9 +84,7 @@ def _parts(draft: Draft) -> Iterator[tuple[Draft, Draft]]:
                 yield draft._replace(where=rest), draft._replace(where=part)
 
 
-def _other_ways(
-    draft: Draft, ways: Mapping[Option, Sequence[Way]]
-) -> Iterator[tuple[Way, ...]]:
+def _other_ways(draft: Draft, ways: Mapping[Option, Sequence[Way]]) -> Iterator[tuple[Way, ...]]:
     for s, option in enumerate(draft.structure):
         for way in ways[option]:
             if way != draft.ways[s]:
@@ -89,48 +96,65 @@ def _other_ways(
 
 
 def placement_moves(drafts: Drafts, composition: Composition) -> Iterator[Drafts]:
-    """Stages that change places, or move to idle GPUs."""
-    free = [node.gpus for node in composition.nodes]
-    types = [node.gpu_type for node in composition.nodes]
-    slots: list[tuple[Slot, Option, int]] = []
+    """Nodes or stages that change places, stages that move to idle GPUs, replicas that swap."""
+    nodes = composition.nodes
+    free = [node.gpus for node in nodes]
+    seats: list[StageSeat] = []
     for t, draft in enumerate(drafts):
         for r, where in enumerate(draft.where):
-            for s, (option, node) in enumerate(zip(draft.structure, where, strict=True)):
-                slots.append(((t, r, s), option, node))
-                free[node] -= option[1]
-    used = [node.gpus - left for node, left in zip(composition.nodes, free, strict=True)]
-    for one, other in combinations(range(len(free)), 2):  # all that two nodes hold
-        if types[one] == types[other] and used[one] + used[other]:
-            if used[one] <= used[other] + free[other] and used[other] <= used[one] + free[one]:
-                swap = {one: other, other: one}
-                yield tuple(
-                    draft._replace(
-                        where=tuple(tuple([swap.get(n, n) for n in w]) for w in draft.where)
-                    )
-                    for draft in drafts
-                )
-    for one, other in combinations(slots, 2):
-        if one[1] == other[1] and one[2] != other[2]:
-            yield _moved(drafts, {one[0]: other[2], other[0]: one[2]})
-    for slot, (gpu_type, tp), home in slots:
+            for s, ((_, tp), node) in enumerate(zip(draft.structure, where, strict=True)):
+                seats.append(StageSeat((t, r, s), draft.structure[s], node))
+                free[node] -= tp
+    yield from _node_swaps(drafts, composition, free)
+    yield from _stage_swaps(drafts, seats)
+    for seat in seats:
         for node, room in enumerate(free):
-            if node != home and types[node] == gpu_type and room >= tp:
-                yield _moved(drafts, {slot: node})
-    for slot, (gpu_type, tp), home in slots:
-        for first, second in combinations(slots, 2):  # a large group for two small ones
-            if (
-                first[2] == second[2] != home
-                and first[1][0] == second[1][0] == gpu_type
-                and first[1][1] + second[1][1] == tp
-            ):
-                yield _moved(drafts, {slot: first[2], first[0]: home, second[0]: home})
-    for t, draft in enumerate(drafts):  # whole replicas; their order counts with experts
-        if draft.is_tiled:
-            for a, b in combinations(range(len(draft.where)), 2):
-                if draft.where[a] != draft.where[b]:
-                    rows = list(draft.where)
-                    rows[a], rows[b] = rows[b], rows[a]
-                    yield _with(drafts, t, draft._replace(where=tuple(rows)))
+            gpu_type, tp = seat.option
+            if node != seat.node and nodes[node].gpu_type == gpu_type and room >= tp:
+                yield _moved(drafts, {seat.slot: node})
+    for t, draft in enumerate(drafts):  # neighbours share experts, so the order counts
+        for one, other in combinations(range(len(draft.where) if draft.is_tiled else 0), 2):
+            if draft.where[one] != draft.where[other]:
+                rows = list(draft.where)
+                rows[one], rows[other] = rows[other], rows[one]
+                yield _with(drafts, t, draft._replace(where=tuple(rows)))
+
+
+def _node_swaps(drafts: Drafts, composition: Composition, free: Sequence[int]) -> Iterator[Drafts]:
+    """All that two nodes hold changes places."""
+    nodes = composition.nodes
+    used = [node.gpus - left for node, left in zip(nodes, free, strict=True)]
+    for one, other in combinations(range(len(nodes)), 2):
+        alike = nodes[one].gpu_type == nodes[other].gpu_type
+        fits = used[one] <= nodes[other].gpus and used[other] <= nodes[one].gpus
+        if alike and fits and used[one] + used[other]:
+            swap = {one: other, other: one}
+            yield tuple(
+                draft._replace(
+                    where=tuple(
+                        tuple([swap.get(node, node) for node in where]) for where in draft.where
+                    )
+                )
+                for draft in drafts
+            )
+
+
+def _stage_swaps(drafts: Drafts, seats: Sequence[StageSeat]) -> Iterator[Drafts]:
+    """Two equal stages change places, or a stage and two of half its GPUs."""
+    for one, other in combinations(seats, 2):
+        if one.option == other.option and one.node != other.node:
+            yield _moved(drafts, {one.slot: other.node, other.slot: one.node})
+    for whole in seats:
+        gpu_type, tp = whole.option
+        halves = [
+            seat
+            for seat in seats
+            if seat.option == (gpu_type, tp // 2) and tp % 2 == 0 and seat.node != whole.node
+        ]
+        for one, other in combinations(halves, 2):
+            if one.node == other.node:
+                home = whole.node
+                yield _moved(drafts, {whole.slot: one.node, one.slot: home, other.slot: home})
 
 
 def _moved(drafts: Drafts, homes: Mapping[Slot, int]) -> Drafts:

@@ -8,8 +8,8 @@ Source: Heddle, section 5.3 (layer split).   Legend: b micro-batch, D stages, n 
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from math import ceil, inf
 
 from planner.draft import Drafts, Way
@@ -81,7 +81,13 @@ class FirstFills:
             for ways in self._ranked(structure, replicas, b):
                 for least in dict.fromkeys((min(rounds, len(structure)), 1)):
                     layers = _split(
-                        structure, self._prices, ways, b, self._workload.model.layers, replicas, least
+                        structure,
+                        self._prices,
+                        ways,
+                        b,
+                        self._workload.model.layers,
+                        replicas,
+                        least,
                     )
                     if layers is not None:
                         found.append((layers, ways))
@@ -91,9 +97,7 @@ class FirstFills:
             self._known[key] = found
         return self._known[key]
 
-    def _ranked(
-        self, structure: Structure, replicas: int, b: int
-    ) -> list[tuple[Way, ...]]:
+    def _ranked(self, structure: Structure, replicas: int, b: int) -> list[tuple[Way, ...]]:
         """One way for all stages that know it, in the order of the pace of their blocks."""
         paces: dict[tuple[Way, ...], float] = {}
         for wanted in dict.fromkeys(way for option in structure for way in self._ways[option]):
@@ -141,8 +145,20 @@ def _split(
         if not over:
             return blocks
         for s in over:
-            caps[s] = bisect_left(range(1, blocks[s]), True, key=lambda n, s=s: not fits(s, n))
+            caps[s] = _most(partial(fits, s), blocks[s])
     return None
+
+
+def _most(fits: Callable[[int], bool], count: int) -> int:
+    """The most blocks that fit, where one does and `count` do not."""
+    low = 1
+    while count - low > 1:
+        middle = (low + count) // 2
+        if fits(middle):
+            low = middle
+        else:
+            count = middle
+    return low
 
 
 def _dealt(

@@ -213,7 +213,9 @@ class ExactPrices:
             model = self._workload.model
             run = range(model.layers, model.layers + 1)
             try:
-                work = stage_seconds(self._profile, model, Stage(*option, 1, *way), b, run)
+                work = stage_seconds(
+                    self._profile, model, Stage(*option, 1, way[0], ep, etp), b, run
+                )
                 seconds = _total_s(work)
             except UnprofiledConfiguration:
                 seconds = math.inf
@@ -303,9 +305,7 @@ class ExactPrices:
             )
             seats = RankMap.of(Plan((template,), placed)).seats
             ranks = dict(zip(names, (busy[one], busy[other]), strict=True))
-            link = edge_link(
-                self._profile, seats[0], seats[left[1]], busy=ranks, nics=self._nics
-            )
+            link = edge_link(self._profile, seats[0], seats[left[1]], busy=ranks, nics=self._nics)
             seconds = 2 * link.seconds(boundary_bytes(self._workload, b))
             self._edges[key] = seconds
         return seconds

@@ -17,23 +17,23 @@ from random import Random
 
 from planner.candidate import Judge
 from planner.draft import (
-    Draft,
     Drafts,
     Way,
     canonical_drafts,
     counts_of_drafts,
     drafts_of,
+    holders_of,
     plan_of,
     twins_of,
 )
 from planner.draft_moves import fill_moves, placement_moves, split_moves
 from planner.exact_fill import FirstFills
+from planner.exact_placement import FirstPlacements
 from planner.exact_pricing import ExactPrices, Priced
 from planner.fill import Counts, Filling, Option, Structure
 from planner.findings import NEAR, Findings
 from planner.neighbourhood import adjacent, options, packs, structures
-from planner.placement import place, room_of
-from planner.plan import FilledTemplate, Stage
+from planner.placement import room_of
 from planner.variants import variants_of
 
 STARTS = 24  # of the plans that other stages found
@@ -72,9 +72,7 @@ class ExactSearch:
         self._ways: dict[Option, tuple[Way, ...]] = {
             option: tuple(
                 (v.recompute, v.ep, v.etp)
-                for v in variants_of(
-                    workload, composition, profile, option, self._request.allow_ep
-                )
+                for v in variants_of(workload, composition, profile, option, self._request.allow_ep)
             )
             for option in self._choices
         }
@@ -86,6 +84,9 @@ class ExactSearch:
                 if b <= workload.global_batch
             }
         )
+        # where one node is enough, how many hold a layer is never asked
+        self._layers = workload.model.layers if self._request.min_holders > 1 else 0
+        self._placements = FirstPlacements(workload.model, composition, self._request.min_holders)
         self._fills = FirstFills(workload, self._prices, self._ways, sizes)
         self._room = room_of(composition)
         self._twins = twins_of(composition)
@@ -191,7 +192,7 @@ class ExactSearch:
         if not self._fills.fit(counts):
             return
         found = []
-        for drafts in self._placed(counts):
+        for drafts in self._placements.of(counts):
             for filled in self._first(drafts):
                 if self._over():
                     return
@@ -202,91 +203,6 @@ class ExactSearch:
         for (reach, objective), filled in found:
             if (reach, objective) <= (found[0][0][0], found[0][0][1] * CLOSE):
                 self._descend(filled, (reach, objective))
-
-    def _placed(self, counts: Counts) -> Iterator[Drafts]:
-        """Placements by replica, by stage and by layer, of templates that are not filled yet."""
-        found: dict[Drafts, None] = {}
-        for where in (self._by_rule(counts, False), self._by_rule(counts, True), self._by_layer(counts)):
-            if where is not None:
-                places = iter(where)
-                drafts = tuple(
-                    Draft(
-                        structure,
-                        0,
-                        (),
-                        (),
-                        tuple(
-                            tuple([next(places) for _ in structure]) for _ in range(replicas)
-                        ),
-                    )
-                    for structure, replicas in counts
-                )
-                found |= dict.fromkeys((drafts, self._mirrored(drafts)))
-        yield from found
-
-    def _by_rule(self, counts: Counts, by_stage: bool) -> list[int] | None:
-        """The node of every stage in plan order by the rules of `planner.placement`."""
-        workload, composition = self._judge.workload, self._judge.composition
-        templates = [
-            FilledTemplate(
-                tuple(
-                    Stage(kind, tp, workload.model.layers - len(structure) + 1 if s == 0 else 1)
-                    for s, (kind, tp) in enumerate(structure)
-                ),
-                1,
-                (1,) * replicas,
-            )
-            for structure, replicas in counts
-        ]
-        least = self._request.min_holders
-        where = place(workload.model, templates, composition, least, by_stage=by_stage)
-        if where is None:
-            return None
-        index = {node.name: i for i, node in enumerate(composition.nodes)}
-        return [index[placed.node] for placed in where]
-
-    def _by_layer(self, counts: Counts) -> list[int] | None:
-        """Stages that hold about the same layers, of whatever template, on as few nodes."""
-        nodes = self._judge.composition.nodes
-        free = [node.gpus for node in nodes]
-        slots = [
-            (s / len(structure), -tp, position, kind)
-            for position, (s, (kind, tp), structure) in enumerate(
-                (s, option, structure)
-                for structure, replicas in counts
-                for _ in range(replicas)
-                for s, option in enumerate(structure)
-            )
-        ]
-        chosen = [0] * len(slots)
-        last = -1
-        for _, minus_tp, position, kind in sorted(slots):
-            room = [n for n, left in enumerate(free) if nodes[n].gpu_type == kind and left >= -minus_tp]
-            if not room:
-                return None
-            last = min(room, key=lambda n: (n != last, -free[n], -nodes[n].speed_factor, n))
-            free[last] += minus_tp
-            chosen[position] = last
-        return chosen
-
-    def _mirrored(self, drafts: Drafts) -> Drafts:
-        """With the slowest nodes for the fastest ones of equal size, and so on."""
-        nodes = self._judge.composition.nodes
-        order: dict[tuple[str, int], list[int]] = {}
-        for index in sorted(range(len(nodes)), key=lambda i: (nodes[i].speed_factor, i)):
-            order.setdefault((nodes[index].gpu_type, nodes[index].gpus), []).append(index)
-        other = {
-            one: two
-            for row in order.values()
-            if nodes[row[0]].speed_factor < nodes[row[-1]].speed_factor
-            for one, two in zip(row, reversed(row), strict=True)
-        }
-        return tuple(
-            draft._replace(
-                where=tuple(tuple([other.get(n, n) for n in where]) for where in draft.where)
-            )
-            for draft in drafts
-        )
 
     def _first(self, drafts: Drafts) -> list[Drafts]:
         """The fastest first fills, gradients apart."""
@@ -311,7 +227,7 @@ class ExactSearch:
         if best is None or self._request.objective != "throughput":
             return True
         reach, seconds = self._findings.rank(best)
-        own, _ = self._findings.rank_of(self._holders(drafts), 0.0)
+        own, _ = self._findings.rank_of(holders_of(drafts, self._layers), 0.0)
         return own < reach or floor_s < seconds * self._promising
 
     # ------------------------------------------------------------------ one plan
@@ -357,7 +273,7 @@ class ExactSearch:
         self._seen.add(drafts)
         if len(drafts) > self._request.max_templates:
             return None
-        holders = self._holders(drafts)
+        holders = holders_of(drafts, self._layers)
         reach, _ = self._findings.rank_of(holders, 0.0)
         if reach > limit[0]:
             return None
@@ -385,23 +301,6 @@ class ExactSearch:
             return WORST
         reach, objective = self._findings.rank(best)
         return reach, objective * (1 if self._request.current is None else NEAR)
-
-    def _holders(self, drafts: Drafts) -> int:
-        """On how many nodes every layer lives at least; only asked where it matters."""
-        if self._request.min_holders == 1:
-            return 1
-        layers = self._judge.workload.model.layers
-        homes: list[set[int]] = [set() for _ in range(layers + 2)]
-        for draft in drafts:
-            start = 0
-            for s, count in enumerate(draft.layers):
-                is_last = s == len(draft.layers) - 1
-                stop = start + count + (s == 0) + is_last
-                nodes = {where[s] for where in draft.where}
-                for layer in range(start, stop):
-                    homes[layer] |= nodes
-                start = stop
-        return min(map(len, homes))
 
     def _weight(self, drafts: Drafts) -> float:
         """What a second of the plan costs: 1, or the price of its nodes."""
