@@ -46,6 +46,7 @@ CLOSE = 1.05  # of the first plans of a bag, those that are slower than the best
 WORTHY = 1.1  # a plan that is slower than the best by more keeps its nodes
 SHAKEN = 10  # bags that are filled and placed at random in the end
 MOST_SHAKES = 4  # random steps
+MOST_IN_VAIN = 500  # bags that are visited, however small the budget, until a plan is found
 STALE = 300  # random plans in a row that were seen before, after which the search ends
 
 Value = tuple[int, float]  # as `Findings.rank`
@@ -100,7 +101,7 @@ class ExactSearch:
         self._heap: list[tuple[Value, Counts]] = []
 
     def run(self, late: Callable[[], bool], budget: float) -> bool:
-        """Go on searching; whether nothing is left to look at.
+        """Go on searching; whether plans were found and nothing is left to look at.
 
         Args:
             late: whether the time is up.
@@ -122,7 +123,7 @@ class ExactSearch:
             while self._heap and not self._over():
                 self._expand()
         self._shake()
-        return not self._over()
+        return bool(self._best) and not self._over()
 
     def _shake(self) -> None:
         """Descend again from the best bags, filled and placed at random."""
@@ -169,7 +170,7 @@ class ExactSearch:
 
     def _over(self) -> bool:
         if self._findings.best is None and self._findings.nearest is None:
-            return False  # an answer first, however small the budget
+            return len(self._visited) >= MOST_IN_VAIN and self._late()
         return self._late() or self._findings.evaluations >= self._budget
 
     def _pool(self) -> list[Structure]:
@@ -278,12 +279,17 @@ class ExactSearch:
         if reach > limit[0]:
             return None
         weight = self._weight(drafts)
-        if weight == math.inf:
+        if weight == math.inf and self._findings.nearest is not None:
             return None
-        limit_s = limit[1] / weight if reach == limit[0] else math.inf
+        limit_s = math.inf
+        if reach == limit[0] and weight < math.inf:
+            limit_s = limit[1] / weight
         self._findings.evaluations += 1
         priced = self._prices.priced(drafts, limit_s)
         if priced is None:
+            return None
+        if weight == math.inf:
+            self._offer(drafts, priced)
             return None
         value = (reach, priced.seconds * weight)
         counts = counts_of_drafts(drafts)
@@ -303,7 +309,7 @@ class ExactSearch:
         return reach, objective * (1 if self._request.current is None else NEAR)
 
     def _weight(self, drafts: Drafts) -> float:
-        """What a second of the plan costs: 1, or the price of its nodes."""
+        """What a second of the plan costs: 1, or the price of its nodes; infinite above a limit."""
         request = self._request
         if request.objective != "cost" and request.max_price is None:
             return 1.0

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -159,11 +159,6 @@ class _Search:
         """Let the kernel leave that share of the time to other stages."""
         self._kept_s = 0.0 if self._request.budget_s is None else share * self._left_s()
 
-    def _until(self, share: float) -> Callable[[], bool]:
-        """Whether that share of the time that is left now is over."""
-        end_s = time.perf_counter() + share * self._left_s()
-        return lambda: self._findings.best is not None and time.perf_counter() >= end_s
-
     def _record(self, name: str, started_s: float) -> None:
         best = self._findings.best
         samples = best.price.throughput_samples_s if best else 0.0
@@ -186,9 +181,10 @@ class _Search:
         if self._exact is None:
             self._exact = ExactSearch(self._judge, self._findings)
         budget = min(self._request.most_evaluations, evaluations)
-        is_done = self._exact.run(self._until(share), budget)
+        end_s = time.perf_counter() + share * self._left_s()
+        is_done = self._exact.run(lambda: time.perf_counter() >= end_s, budget)
         self._record("exact search", started_s)
-        return is_done
+        return is_done and self._composition.gpus <= SMALL_GPUS
 
     def _search_with_kernel(self, pricing: Pricing, whole: float = 0.9) -> None:
         from planner.columns import ColumnSearch
