@@ -43,6 +43,7 @@ TRIED = 3  # first fills of a placed bag that are priced
 POOL = 16  # structures that may take the room of others
 PER_DEMAND = 2  # of them, of those that need the same GPUs
 CLOSE = 1.05  # of the first plans of a bag, those that are slower than the best by less descend too
+HOPEFUL = 1.15  # a first plan that is slower than the best by more descends last
 WORTHY = 1.1  # a plan that is slower than the best by more keeps its nodes
 SHAKEN = 10  # bags that are filled and placed at random in the end
 MOST_SHAKES = 4  # random steps
@@ -97,6 +98,7 @@ class ExactSearch:
         self._best: dict[Counts, tuple[Value, Drafts]] = {}  # plan of each bag
         self._visited: set[Counts] = set()
         self._left: dict[Counts, None] = {}  # visited bags that did not look promising
+        self._later: list[tuple[Value, Drafts]] = []  # first plans that did not look hopeful
         self._promising = PROMISING
         self._heap: list[tuple[Value, Counts]] = []
 
@@ -117,6 +119,10 @@ class ExactSearch:
             if not fresh and not self._heap:
                 break
             self._expand()
+        self._later.sort()
+        while self._later and not self._over():
+            value, filled = self._later.pop(0)
+            self._descend(filled, value)
         while self._left and not self._over():
             self._promising *= PROMISING
             self._visit_all(tuple(self._left))
@@ -201,9 +207,12 @@ class ExactSearch:
                 if value is not None:
                     found.append((value, filled))
         found.sort()
-        for (reach, objective), filled in found:
-            if (reach, objective) <= (found[0][0][0], found[0][0][1] * CLOSE):
-                self._descend(filled, (reach, objective))
+        for value, filled in found:
+            if value <= (found[0][0][0], found[0][0][1] * CLOSE):
+                if self._is_near(value, HOPEFUL):
+                    self._descend(filled, value)
+                else:
+                    self._later.append((value, filled))
 
     def _first(self, drafts: Drafts) -> list[Drafts]:
         """The fastest first fills, gradients apart."""
@@ -257,13 +266,17 @@ class ExactSearch:
             else:
                 return
 
-    def _steps(self, drafts: Drafts, value: Value) -> Iterator[Drafts]:
+    def _is_near(self, value: Value, factor: float) -> bool:
+        """Whether a plan is as good as the best up to that factor."""
         best = self._findings.best
-        reach, objective = self._findings.rank(best) if best else WORST
-        if value[0] > reach:
-            return
+        if best is None:
+            return True
+        reach, objective = self._findings.rank(best)
+        return value <= (reach, objective * factor)
+
+    def _steps(self, drafts: Drafts, value: Value) -> Iterator[Drafts]:
         yield from fill_moves(drafts, self._ways, self._sizes)
-        if value <= (reach, objective * WORTHY):
+        if self._is_near(value, WORTHY):
             yield from placement_moves(drafts, self._judge.composition)
             yield from split_moves(drafts, self._ways, self._sizes)
 

@@ -30,6 +30,7 @@ from planner.pricing_tables import Pricing, pricing_of
 from planner.profile import Profile
 from planner.request import PlanAnswer, PlanRequest, SearchStage, idle_gpus
 from planner.simulation import simulated_seconds
+from planner.small_search import SmallSearch
 
 if TYPE_CHECKING:
     from planner.columns import ColumnSearch
@@ -40,7 +41,8 @@ __all__ = ["PlanAnswer", "PlanRequest", "search"]
 SMALL_GPUS = 8  # so few are searched exactly alone where the budget is small
 MEDIUM_GPUS = 16  # so few are searched both ways
 EXACT_EVALUATIONS = 3000  # of the exact search before the kernel: half a second
-EXACT_SHARE = 0.3  # of the seconds, before the kernel
+ENUMERATE_SHARE = 0.2  # of the seconds
+EXACT_SHARE = 0.25  # of the seconds, before the kernel
 FINALISTS = 32  # plans that are placed again to move fewer bytes
 SMALL_SHARE = 0.3  # of the seconds, for the kernel where the exact search goes on after it
 SETTLED = 6  # of the kernel's best plans, placed and priced after each of its stages
@@ -86,9 +88,10 @@ class _Search:
             current = self._judge.as_it_is(self._request.current)
             self._findings.offer(current)
         pricing = self._pricing()
-        is_done = self._search_exactly(EXACT_EVALUATIONS, EXACT_SHARE)
-        if pricing is not None and not (is_done or self._is_enough(pricing)):
+        self._enumerate()
+        if pricing is not None and not self._is_enough(pricing):
             self._load_kernel(pricing)
+            self._search_exactly(2 * EXACT_EVALUATIONS, EXACT_SHARE)
             if self._is_few():
                 inside = self._pricing(stays_inside=True)
                 if inside is not None:
@@ -173,18 +176,34 @@ class _Search:
 
     # ------------------------------------------------------------------ stages of the search
 
-    def _search_exactly(self, evaluations: int, share: float) -> bool:
-        """On a few GPUs: plans that are priced exactly; whether no other is left to look at."""
+    def _enumerate(self) -> None:
+        """On a few GPUs: every template of small depth, and bags of the best of them."""
+        if not self._is_few() or self._request.workload.recompute == "auto":
+            return
+        end_s = time.perf_counter() + ENUMERATE_SHARE * self._left_s()
+        budget = min(self._request.most_evaluations, EXACT_EVALUATIONS)
+        small = SmallSearch(
+            self._judge,
+            self._findings,
+            lambda: self._findings.best is not None and time.perf_counter() >= end_s,
+            budget,
+        )
+        for name, stage in small.stages():
+            started_s = time.perf_counter()
+            stage()
+            self._record(name, started_s)
+
+    def _search_exactly(self, evaluations: int, share: float) -> None:
+        """On a few GPUs: fill and placement together, every plan priced exactly."""
         if not self._is_few():
-            return False
+            return
         started_s = time.perf_counter()
         if self._exact is None:
             self._exact = ExactSearch(self._judge, self._findings)
-        budget = min(self._request.most_evaluations, evaluations)
         end_s = time.perf_counter() + share * self._left_s()
-        is_done = self._exact.run(lambda: time.perf_counter() >= end_s, budget)
+        budget = min(self._request.most_evaluations, evaluations)
+        self._exact.run(lambda: time.perf_counter() >= end_s, budget)
         self._record("exact search", started_s)
-        return is_done and self._composition.gpus <= SMALL_GPUS
 
     def _search_with_kernel(self, pricing: Pricing, whole: float = 0.9) -> None:
         from planner.columns import ColumnSearch
