@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
+from itertools import combinations, product
 from random import Random
 
 from planner.composition import Composition
@@ -116,3 +116,77 @@ def counts_of(plan: Plan) -> Counts:
         (tuple((stage.gpu_type, stage.tp) for stage in template.stages), template.replicas)
         for template in plan.templates
     )
+
+
+def adjacent(
+    counts: Counts,
+    choices: Sequence[Option],
+    pool: Sequence[Structure],
+    deepest: int,
+    room: Room,
+) -> Iterator[Counts]:
+    """Every bag one step from a bag that packs, each once.
+
+    Args:
+        counts: the bag.
+        choices: every option that a stage may have.
+        pool: structures that may take the room of others.
+        deepest: most stages.
+        room: of the nodes.
+    """
+    known = {counts}
+    for step in _steps(counts, choices, pool, deepest, room):
+        bag = canonical(step)
+        if bag and bag not in known:
+            known.add(bag)
+            if packs(bag, room):
+                yield bag
+
+
+def _steps(
+    counts: Counts,
+    choices: Sequence[Option],
+    pool: Sequence[Structure],
+    deepest: int,
+    room: Room,
+) -> Iterator[list[tuple[Structure, int]]]:
+    """More or fewer replicas, changed stages of all or of one, other templates in their room."""
+    for index, (structure, replicas) in enumerate(counts):
+        rest = [*counts[:index], *counts[index + 1 :]]
+        yield [*rest, (structure, replicas + 1)]
+        yield [*rest, (structure, replicas - 1)]
+        for other in every_change(structure, choices, deepest):
+            yield [*rest, (other, replicas)]
+            if replicas > 1:
+                yield [*rest, (structure, replicas - 1), (other, 1)]
+    for index in range(-1, len(counts)):
+        structure, replicas = counts[index] if index >= 0 else ((), 0)
+        rest = [row for at, row in enumerate(counts) if at != index]
+        for kept in range(replicas - 1, -1, -1) if replicas else (0,):
+            base = [*rest, (structure, kept)] if structure else list(counts)
+            for other in pool:
+                most = 0
+                while packs(canonical([*base, (other, most + 1)]), room):
+                    most += 1
+                for added in range(most, 0, -1):
+                    yield [*base, (other, added)]
+
+
+def every_change(
+    structure: Structure, choices: Sequence[Option], deepest: int
+) -> Iterator[Structure]:
+    """The structure with one stage replaced, removed or added, or with two swapped."""
+    depth = len(structure)
+    for s in range(depth):
+        for option in choices:
+            yield (*structure[:s], option, *structure[s + 1 :])
+        if depth > 1:
+            yield (*structure[:s], *structure[s + 1 :])
+    if depth < deepest:
+        for s in range(depth + 1):
+            for option in choices:
+                yield (*structure[:s], option, *structure[s:])
+    for one, other in combinations(range(depth), 2):
+        stages = list(structure)
+        stages[one], stages[other] = stages[other], stages[one]
+        yield tuple(stages)

@@ -1,9 +1,10 @@
 """Find the best plan for a composition, and say how it was found.
 
-An anytime search in stages.  On a few GPUs every plan is placed and priced exactly; on more, the
-jitted kernel anneals shortly over whole plans, then column generation, which builds templates from
-prices, and walks from the best plans take turns; where they gain nothing more, the search starts
-afresh.  What they found is placed and priced by the one evaluator.
+An anytime search in stages.  On a few GPUs fill and placement are searched together, every plan
+priced exactly, before and after the kernel.  The jitted kernel anneals shortly over whole plans,
+then column generation, which builds templates from prices, and walks from the best plans take
+turns; where they gain nothing more, the search starts afresh.  What they found is placed and priced
+by the one evaluator.
 Invariants: the same request and seed give the same plan unless seconds cut the search short; the
 answer is never slower than the current plan while that still fits (unless it puts every piece on
 more of the nodes that were asked for).
@@ -23,12 +24,12 @@ from planner.brute_force import brute_force
 from planner.candidate import Candidate, Judge, Recipe
 from planner.choice import fewest_bytes, notes_of
 from planner.errors import Infeasible, InvalidPolicy, NoPolicy, PolicyMisfit
+from planner.exact_search import ExactSearch
 from planner.findings import Findings
 from planner.infeasible import why_infeasible
 from planner.movement import bytes_to_move
 from planner.pricing_tables import Pricing, pricing_of
 from planner.profile import Profile
-from planner.rearrange import rearranged
 from planner.request import PlanAnswer, PlanRequest, SearchStage, idle_gpus
 from planner.simulation import simulated_seconds
 from planner.small_search import SmallSearch
@@ -39,18 +40,17 @@ if TYPE_CHECKING:
 
 __all__ = ["PlanAnswer", "PlanRequest", "search"]
 
-SMALL_GPUS = 8  # so few are searched exactly, unless the kernel knows plans that this does not
+SMALL_GPUS = 8  # so few are searched exactly alone where the budget is small
 MEDIUM_GPUS = 16  # so few are searched both ways
-EXACT_EVALUATIONS = 3000  # of the exact search: about a second
-EXACT_SHARE = 0.4  # of the seconds
-REARRANGED = 24  # plans whose stages are moved between a few nodes
+EXACT_EVALUATIONS = 3000  # of the exact search before the kernel: half a second
+ENUMERATE_SHARE = 0.2  # of the seconds
+EXACT_SHARE = 0.25  # of the seconds, before the kernel
 SETTLED = 6  # of the kernel's best plans, placed and priced after each of its stages
-ALL = 1000
 LOAD_S = 0.02  # what loading takes less than if it was done before
 ROLLOUTS = ("policy", "random")  # methods that build plans, and search nothing
-INSIDE_SHARE = 0.3  # of the seconds, for plans whose gradients do not leave nodes
+INSIDE_SHARE = 0.2  # of the seconds, for plans whose gradients do not leave nodes
 WALK_STEPS = 20_000  # plans of a walk after columns, at most; it takes no longer than they did
-KERNEL_SHARE = 0.9  # on a few GPUs: the rest is for better placements
+SMALL_SHARE = 0.3  # of the seconds, for the kernel where the exact search goes on after it
 GAIN = 1e-4  # of turns that go on; so many walks without one, and the search starts afresh
 WALKS = (  # one after the other: name, templates (0: all), temperature (0: that of improving)
     ("local search", 0, 0.0),
@@ -95,6 +95,7 @@ class _Search:
         self._findings = Findings(request)
         self._stages: list[SearchStage] = []
         self._settled: set[object] = set()
+        self._exact: ExactSearch | None = None
         self._warnings: tuple[str, ...] = ()
         self._settle_s = 0.0  # what placing and pricing a plan takes
 
@@ -105,24 +106,10 @@ class _Search:
             current = self._judge.as_it_is(self._request.current)
             self._findings.offer(current)
         pricing = self._pricing()
-        wants_rollouts = self._request.method in ROLLOUTS
-        if pricing is not None and (wants_rollouts or not self._is_enough(pricing)):
-            self._load_kernel(pricing)
-        if wants_rollouts:
+        if self._request.method in ROLLOUTS:
             self._roll_out(pricing)
-            pricing = None
-        elif self._is_exact():
-            self._search_exactly()
-        if pricing is not None and not self._is_enough(pricing):
-            if self._composition.gpus <= MEDIUM_GPUS:
-                inside = self._pricing(stays_inside=True)
-                if inside is not None:
-                    self._search_with_kernel(inside, INSIDE_SHARE, asks_policy=False)
-            is_medium = self._composition.gpus <= MEDIUM_GPUS
-            asks_policy = self._request.method == "auto"
-            share = KERNEL_SHARE if is_medium else 1.0
-            self._search_with_kernel(pricing, share, asks_policy=asks_policy)
-            self._rearrange()
+        else:
+            self._search_all(pricing)
         best = self._findings.best or self._findings.nearest
         if best is None:
             raise Infeasible(why_infeasible(self._request, self._profile))
@@ -130,6 +117,22 @@ class _Search:
         if self._request.current is not None and self._findings.best is not None:
             chosen = fewest_bytes(self._findings, self._judge, current)
         return self._answer(chosen)
+
+    def _search_all(self, pricing: Pricing | None) -> None:
+        self._enumerate()
+        if pricing is None or self._is_enough(pricing):
+            return
+        self._load_kernel(pricing)
+        asks_policy = self._request.method == "auto"
+        if not self._is_few():
+            self._search_with_kernel(pricing, 1.0, asks_policy=asks_policy)
+            return
+        self._search_exactly(2 * EXACT_EVALUATIONS, EXACT_SHARE)
+        inside = self._pricing(stays_inside=True)
+        if inside is not None:
+            self._search_with_kernel(inside, INSIDE_SHARE, asks_policy=False)
+        self._search_with_kernel(pricing, SMALL_SHARE, asks_policy=asks_policy)
+        self._search_exactly(self._request.most_evaluations, 1.0)
 
     # ------------------------------------------------------------------ which way, and how long
 
@@ -157,10 +160,9 @@ class _Search:
             self._started_s += seconds
             self._record("load kernel", begun_s)
 
-    def _is_exact(self) -> bool:
-        """Whether every plan is placed and priced exactly first."""
-        is_auto = self._request.workload.recompute == "auto"
-        return self._composition.gpus <= MEDIUM_GPUS and not is_auto
+    def _is_few(self) -> bool:
+        """Whether fill and placement are searched together, and every plan is priced exactly."""
+        return 0 < self._composition.gpus <= MEDIUM_GPUS
 
     def _is_enough(self, pricing: Pricing) -> bool:
         """Whether that is all: few GPUs, no variants, and a budget of few plans."""
@@ -182,11 +184,6 @@ class _Search:
             return left_s
         return left_s - max(2 * self._settle_s, min(SETTLED * self._settle_s, 0.1 * left_s))
 
-    def _until(self, share: float) -> Callable[[], bool]:
-        """Whether that share of the time that is left now is over."""
-        end_s = self._clock() + share * self._left_s()
-        return lambda: self._findings.best is not None and self._clock() >= end_s
-
     def _record(self, name: str, started_s: float) -> None:
         best = self._findings.best
         samples = best.price.throughput_samples_s if best else 0.0
@@ -201,15 +198,30 @@ class _Search:
 
     # ------------------------------------------------------------------ stages of the search
 
-    def _search_exactly(self) -> None:
-        whole = self._request.most_evaluations
-        budget = min(whole, EXACT_EVALUATIONS)
-        late = self._until(EXACT_SHARE)
+    def _enumerate(self) -> None:
+        """On a few GPUs: every template of small depth, and bags of the best of them."""
+        if not self._is_few() or self._request.workload.recompute == "auto":
+            return
+        end_s = self._clock() + ENUMERATE_SHARE * self._left_s()
+        budget = min(self._request.most_evaluations, EXACT_EVALUATIONS)
+
+        def late() -> bool:
+            return self._findings.best is not None and self._clock() >= end_s
+
         small = SmallSearch(self._judge, self._findings, late, budget)
         for name, stage in small.stages():
             started_s = self._clock()
             stage()
             self._record(name, started_s)
+
+    def _search_exactly(self, evaluations: int, share: float) -> None:
+        """On a few GPUs: fill and placement together, every plan priced exactly."""
+        started_s = self._clock()
+        self._exact = self._exact or ExactSearch(self._judge, self._findings)
+        end_s = started_s + share * self._left_s()
+        budget = min(self._request.most_evaluations, evaluations)
+        self._exact.run(lambda: self._clock() >= end_s, budget)
+        self._record("exact search", started_s)
 
     def _started(self, pricing: Pricing, *, asks_policy: bool) -> KernelSearch:
         """With so many pipelines as are asked for, or fewer if no such plan fits."""
@@ -237,7 +249,6 @@ class _Search:
         from planner.kernel_search import COOL, KernelSearch
 
         request, findings = self._request, self._findings
-        is_small = self._composition.gpus <= MEDIUM_GPUS
         started_s = self._clock()
         kernel = self._started(pricing, asks_policy=asks_policy)
         wishes = kernel.wishes
@@ -250,7 +261,7 @@ class _Search:
 
         def settle(most: int) -> None:
             findings.evaluations = first + kernel.evaluations
-            self._settle(kernel.recipes(), ALL if is_small else most)
+            self._settle(kernel.recipes(), most)
 
         def walk(name: str, share: float, until: float, templates: int, hot: float) -> None:
             begun_s = self._clock()
@@ -307,6 +318,7 @@ class _Search:
         """The best plans of rollouts alone, of the policy or of uniform choices."""
         if pricing is None:
             return
+        self._load_kernel(pricing)
         from planner.kernel_search import KernelSearch, wishes_of
 
         for least in sorted({pricing.tables.min_replicas, 1}, reverse=True):
@@ -356,18 +368,6 @@ class _Search:
         self._findings.evaluations += columns.priced - first
         self._settle(kernel.recipes(), 1)
         self._record("columns", begun_s)
-
-    def _rearrange(self) -> None:
-        """On a few GPUs: better placements of the best plans."""
-        if self._composition.gpus > MEDIUM_GPUS or self._request.current is not None:
-            return
-        started_s = self._clock()
-        late = self._until(1.0)
-        ranked = sorted(self._findings.found, key=self._findings.rank)
-        for candidate in ranked[:REARRANGED]:
-            if candidate.recipe is not None and not late():
-                self._findings.offer(rearranged(candidate, self._judge, self._findings, late))
-        self._record("rearrange", started_s)
 
     def _settle(self, recipes: Iterator[tuple[float, Recipe]], most: int = SETTLED) -> None:
         """Place and price the kernel's best plans."""

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from random import Random
 
-from planner.neighbourhood import canonical, changed, neighbour, options, packs, structures
+from planner.neighbourhood import (
+    adjacent,
+    canonical,
+    changed,
+    every_change,
+    neighbour,
+    options,
+    packs,
+    structures,
+)
 from planner.placement import room_of
 from tests.builders import MODEL, demo_profile, nodes
 
@@ -29,6 +38,25 @@ def test_a_bag_has_one_form():
         ((TP1,), 2),
         ((TP2,), 2),
     )
+
+
+def test_changes_reach_every_depth_and_respect_the_deepest():
+    depths = {len(s) for s in every_change((TP1, TP2), (TP1, TP2), 3)}
+    assert depths == {1, 2, 3}
+    assert {len(s) for s in every_change((TP1, TP2), (TP1, TP2), 2)} == {1, 2}
+    assert (TP2, TP1) in every_change((TP1, TP2), (TP1, TP2), 2)
+
+
+def test_bags_one_step_away_pack_and_come_once():
+    room = room_of(nodes("fast-0:4"))
+    bag = (((TP1, TP1), 1), ((TP2,), 1))
+    found = list(adjacent(bag, (TP1, TP2), [(TP2,)], 3, room))
+    assert len(set(found)) == len(found)
+    assert bag not in found
+    assert all(packs(one, room) for one in found)
+    assert (((TP1, TP1), 1),) in found  # a replica less
+    assert (((TP2,), 2),) in found  # another template in its room
+    assert (((TP1, TP1), 2), ((TP2,), 1)) not in found  # no room
 
 
 def test_steps_reach_every_depth_and_respect_the_deepest():
