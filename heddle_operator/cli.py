@@ -17,6 +17,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "demo": ("heddle_operator.demo.cli:demo", "Watch a job move while nodes join, leave and die."),
     "plan": ("planner.cli:plan", "Search the best plan for a set of GPUs."),
     "price": ("planner.price_cli:price", "Price a plan: seconds, memory, bubble."),
+    "evaluate": (
+        "planner.evaluate_cli:evaluate_command",
+        "Measure the planner's methods on compositions.",
+    ),
     "profile": ("worker.profile_cli:profile", "Measure layers and links of this machine."),
     "validate-cost": (
         "planner.validate_cli:validate_cost",

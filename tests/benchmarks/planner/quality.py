@@ -25,7 +25,7 @@ from planner.pricing_tables import Pricing, pricing_of
 from planner.request import PlanRequest
 from planner.search import search
 from tests.benchmarks.planner.compositions import Case
-from tests.benchmarks.planner.references import References
+from tests.benchmarks.planner.references import BenchmarkReferences
 
 BUDGETS_S = (0.05, 0.5, 1.0, 3.0)
 ANNEALING_STEPS = 500_000
@@ -82,7 +82,7 @@ def warm(model: str, case: Case) -> None:
     search(request, find_profile(workload))
 
 
-def sample(model: str, case: Case, budget_s: float, references: References) -> Sample:
+def sample(model: str, case: Case, budget_s: float, references: BenchmarkReferences) -> Sample:
     """One search of the whole planner."""
     workload = case.workload(model)
     profile = find_profile(workload)
@@ -105,7 +105,7 @@ def samples(
     models: Sequence[str],
     chosen: Sequence[Case],
     budgets_s: Iterable[float],
-    references: References,
+    references: BenchmarkReferences,
     say: Say,
 ) -> list[dict[str, Any]]:
     """Every model on every composition with every budget."""
@@ -126,7 +126,7 @@ def samples(
 
 
 def simpler(
-    models: Sequence[str], chosen: Sequence[Case], references: References, say: Say
+    models: Sequence[str], chosen: Sequence[Case], references: BenchmarkReferences, say: Say
 ) -> list[dict[str, Any]]:
     """The simpler ways on every composition, each with all its annealing steps."""
     rows = []

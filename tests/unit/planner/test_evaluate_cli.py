@@ -1,0 +1,107 @@
+"""The command evaluate: it measures, goes on where it was, and refuses in one sentence."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+from click.testing import CliRunner
+
+from heddle_operator.cli import heddle
+from planner.composition_sets import COMMITTED
+from planner.errors import HeddleError, InvalidComposition, InvalidRequest, InvalidWorkload
+from planner.evaluate_cli import METHODS, evaluate_command, read_methods
+
+QUICK = "--model tiny-llama --budget-evaluations 40 --reference-s 0"
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A folder with a file of two compositions."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.txt").write_text("demo-fast=1x2 name=two\ndemo-fast=1x3 batch=32\n")
+    return tmp_path
+
+
+def run(line: str) -> str:
+    result = CliRunner().invoke(evaluate_command, shlex.split(line), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refused(line: str) -> str:
+    result = CliRunner().invoke(evaluate_command, shlex.split(line))
+    assert isinstance(result.exception, HeddleError), result.output
+    return str(result.exception)
+
+
+def test_it_prints_json_of_every_composition_and_method(small):
+    text = run(f"{QUICK} --compositions small.txt --methods search,columns --output json")
+    data = json.loads(text)
+    assert [row["name"] for row in data["compositions"]] == ["two", "demo-fast=1x3"]
+    assert [row["batch"] for row in data["compositions"]] == [20, 32]
+    assert [one["method"] for one in data["summary"]] == ["search", "columns"]
+    assert data["training_compositions"] > 0
+    for row in data["compositions"]:
+        assert row["nearest_training"]["composition"].startswith("demo-")
+
+
+def test_it_prints_tables_and_keeps_references_and_draws(small):
+    line = f"{QUICK} --compositions small.txt --methods search --references best.json"
+    text = run(f"{line} --picture curves.svg --curve-evaluations 20")
+    assert "nearest training" in text
+    assert "% of reference" in text
+    assert len(json.loads((small / "best.json").read_text())) == 2
+    assert (small / "curves.svg").read_text().startswith("<?xml")
+    run(line)
+    assert len(json.loads((small / "best.json").read_text())) == 2
+
+
+def test_the_usual_methods_are_known():
+    assert ",".join(read_methods(METHODS)) == METHODS
+    assert read_methods(" search,columns, search ") == ("search", "columns")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("search,oracle", "the method 'oracle' is unknown; there are auto, "),
+        (",", "--methods names no method; there are auto, "),
+    ],
+)
+def test_a_method_that_is_unknown_is_refused(text, found):
+    with pytest.raises(InvalidRequest, match=found):
+        read_methods(text)
+
+
+def test_what_cannot_be_evaluated_is_refused_in_one_sentence(small):
+    (small / "empty.txt").write_text("# nothing\n")
+    (small / "wrong.txt").write_text("demo-fast=1x2\ndemo-fast=x\n")
+    assert "gone.txt cannot be read" in refused(f"{QUICK} --compositions gone.txt")
+    assert "empty.txt holds no composition" in refused(f"{QUICK} --compositions empty.txt")
+    assert "wrong.txt, line 2: 'demo-fast=x'" in refused(f"{QUICK} --compositions wrong.txt")
+    unknown = refused("--model gpt-9 --compositions small.txt")
+    assert "gpt-9" in unknown
+    assert "'best'" in refused(f"{QUICK} --compositions small.txt --methods best")
+    (small / "other.json").write_text("{}")
+    lost = refused(f"{QUICK} --compositions small.txt --references other.json")
+    assert "other.json cannot be read" in lost
+    nowhere = refused(
+        f"{QUICK} --compositions small.txt --methods search --picture gone/curves.svg"
+    )
+    assert "gone/curves.svg cannot be written" in nowhere
+
+
+@pytest.mark.parametrize("option", ["--model tiny-llama", "--compositions small.txt"])
+def test_model_and_compositions_must_be_given(option):
+    result = CliRunner().invoke(evaluate_command, shlex.split(option))
+    assert result.exit_code == 2
+    assert "Missing option" in result.output
+
+
+def test_heddle_has_the_command_and_its_errors_are_the_planners():
+    assert "evaluate" in CliRunner().invoke(heddle, ["--help"]).output
+    assert issubclass(InvalidWorkload, HeddleError)
+    assert issubclass(InvalidComposition, HeddleError)
+    assert (COMMITTED / "paper.txt").exists()
