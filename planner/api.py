@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from planner.composition import Composition
-from planner.errors import Infeasible, InvalidRequest, NoPolicy
+from planner.errors import Infeasible, InvalidRequest
 from planner.generator import find_profile
 from planner.marginal import marginal_gains
 from planner.prices import plan_price, require_prices
@@ -59,6 +59,8 @@ def answer(request: PlanRequest, profile: Profile) -> PlanAnswer:
         Infeasible: no plan does what is asked; the message says what binds.
         InvalidRequest: wishes that contradict each other.
         NoPolicy: the learned policy is asked for, and there is none.
+        InvalidPolicy: its files are damaged.
+        PolicyMisfit: it was not trained for this question.
         UnprofiledConfiguration: the profile speaks of another workload.
     """
     check_request(request)
@@ -78,9 +80,15 @@ def check_request(request: PlanRequest) -> None:
     Raises:
         InvalidRequest: a limit that cannot be meant.
         InvalidComposition: money counts, and a node has no price.
-        NoPolicy: the learned policy is asked for, and there is none.
     """
-    for name in ("budget_s", "budget_evaluations", "min_throughput", "d_max", "max_templates"):
+    for name in (
+        "budget_s",
+        "budget_evaluations",
+        "min_throughput",
+        "d_max",
+        "max_templates",
+        "rollouts",
+    ):
         limit = getattr(request, name)
         if limit is not None and not limit > 0:
             raise InvalidRequest(f"{name} is {limit}; it must be above 0")
@@ -88,11 +96,6 @@ def check_request(request: PlanRequest) -> None:
         raise InvalidRequest(f"min_holders is {request.min_holders}; it must be at least 1")
     if request.max_price is not None and request.max_price < 0:
         raise InvalidRequest(f"max_price is {request.max_price}; it must be 0 or more")
-    if request.method == "policy":
-        raise NoPolicy(
-            f"there is no policy for this model ({request.workload.model.name}) yet; leave the "
-            f"method out, or use one of search, columns"
-        )
     if request.objective == "cost" or request.max_price is not None:
         require_prices(request.composition)
 

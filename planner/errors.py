@@ -4,7 +4,8 @@ Every error a user can cause ends as one sentence, never as a traceback.
 
     HeddleError
       PlanningError      InvalidComposition, InvalidWorkload, InvalidPlan, InvalidRequest, NoPolicy,
-                         UnprofiledConfiguration, Infeasible, IrregularPlan, InvalidMeasurements
+                         InvalidPolicy, PolicyMisfit, UnprofiledConfiguration, Infeasible,
+                         IrregularPlan, InvalidMeasurements
       MigrationError     (migration/errors.py)
       WorkerError        (worker/errors.py)
       OperatorError      (heddle_operator/errors.py)
@@ -41,6 +42,14 @@ class InvalidRequest(PlanningError):
 
 class NoPolicy(PlanningError):
     """There is no learned policy for the model that was asked for."""
+
+
+class InvalidPolicy(PlanningError):
+    """The files of a policy are damaged, or of another version; the message names the folder."""
+
+
+class PolicyMisfit(PlanningError):
+    """A policy was not trained for what is asked; the message names what it knows."""
 
 
 class IrregularPlan(PlanningError):

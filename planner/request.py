@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from planner.composition import Composition
@@ -22,7 +23,9 @@ DEFAULT_EVALUATIONS = 3000
 DEFAULT_MAX_TEMPLATES = 8
 DEFAULT_D_MAX = 24
 
-Method = Literal["auto", "policy", "search", "columns", "brute-force"]
+DEFAULT_ROLLOUTS = 128
+
+Method = Literal["auto", "policy", "search", "columns", "random", "brute-force"]
 Objective = Literal["throughput", "cost"]
 
 
@@ -40,7 +43,10 @@ class PlanRequest:
         budget_s: seconds after which the search ends with the best plan so far; None: no limit.
         d_max: most stages of a template; None: min(layers, 24).
         max_templates: most templates of a plan.
-        method: which engine searches; auto: all, one after the other.
+        method: which engine searches; auto: all, one after the other; policy and random: rollouts
+            alone, of the learned policy or of uniform choices.
+        rollouts: how many of them, of which the best is taken.
+        policy: folder of a trained policy; None: the one that comes with Heddle.
         objective: samples per second, or money per sample.
         min_throughput: samples per second that the plan must reach.
         max_price: money per hour that its nodes may cost.
@@ -59,6 +65,8 @@ class PlanRequest:
     d_max: int | None = None
     max_templates: int = DEFAULT_MAX_TEMPLATES
     method: Method = "auto"
+    rollouts: int = DEFAULT_ROLLOUTS
+    policy: Path | None = None
     objective: Objective = "throughput"
     min_throughput: float | None = None
     max_price: float | None = None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from planner.brute_force import brute_force
 from planner.candidate import Candidate, Judge, Recipe
-from planner.errors import Infeasible
+from planner.errors import Infeasible, InvalidPolicy, NoPolicy, PolicyMisfit
 from planner.findings import NEAR, Findings
 from planner.infeasible import why_infeasible
 from planner.movement import bytes_to_move
@@ -47,6 +47,9 @@ SETTLED = 6  # of the kernel's best plans, placed and priced after each of its s
 ALL = 1000
 LOAD_S = 0.02  # what loading takes less than if it was done before
 EFFORT = 1000  # rounds of perturbed prices, far more than the time allows
+MAIN_SHARE = 0.9  # of the seconds, for the two engines
+ROLLOUTS = ("policy", "random")  # methods that build plans, and search nothing
+PROPOSED = 32  # rollouts of the policy before the engines
 INSIDE_SHARE = 0.3  # of the seconds, for plans whose gradients do not leave nodes
 
 
@@ -84,9 +87,13 @@ class _Search:
             current = self._judge.as_it_is(self._request.current)
             self._findings.offer(current)
         pricing = self._pricing()
-        if pricing is not None and not self._is_enough(pricing):
+        wants_rollouts = self._request.method in ROLLOUTS
+        if pricing is not None and (wants_rollouts or not self._is_enough(pricing)):
             self._load_kernel(pricing)
-        if self._is_exact():
+        if wants_rollouts:
+            self._roll_out(pricing)
+            pricing = None
+        elif self._is_exact():
             self._search_exactly()
         if pricing is not None and not self._is_enough(pricing):
             inside = self._pricing(stays_inside=True)
@@ -169,24 +176,18 @@ class _Search:
             stage()
             self._record(name, started_s)
 
-    def _search_with_kernel(self, pricing: Pricing, whole: float = 0.9) -> None:
+    def _search_with_kernel(self, pricing: Pricing, whole: float = MAIN_SHARE) -> None:
         from planner.kernel.local_search import HOT
-        from planner.kernel.moves import Wishes
-        from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES
         from planner.kernel_search import COOL, KernelSearch
 
         request, findings = self._request, self._findings
         is_small = self._composition.gpus <= MEDIUM_GPUS
         started_s = time.perf_counter()
-        wishes = Wishes(
-            min(request.deepest, MAX_DEPTH),
-            min(request.max_templates, MAX_TEMPLATES),
-            int(request.objective == "cost"),
-            self._most_s(),
-            math.inf if request.max_price is None else request.max_price,
-        )
+        wishes = self._wishes()
         kernel = KernelSearch(pricing, wishes, request.seed)
         first = findings.evaluations
+        if request.method == "auto" and whole == MAIN_SHARE:
+            self._propose(kernel)
         left = max(0, request.most_evaluations - first)
 
         def walk(name: str, share: float, until: float, templates: int, hot: float) -> None:
@@ -214,6 +215,66 @@ class _Search:
         if request.method != "search":
             self._generate_columns(kernel, wishes, 0.7 * whole, int(0.7 * whole * left))
         walk("local search", whole, whole, request.max_templates, COOL)
+
+    def _roll_out(self, pricing: Pricing | None) -> None:
+        """The best plans of rollouts alone, of the policy or of uniform choices."""
+        if pricing is None:
+            return
+        from planner.kernel_search import KernelSearch
+
+        for least in sorted({pricing.tables.min_replicas, 1}, reverse=True):
+            tables = pricing.tables._replace(min_replicas=least)
+            kernel = KernelSearch(replace(pricing, tables=tables), self._wishes(), 0)
+            self._propose(kernel)
+            if self._findings.found:
+                return
+
+    def _propose(self, kernel: KernelSearch) -> None:
+        """Offer the kernel what rollouts find; without a policy that fits, auto only says so."""
+        from planner.kernel.elites import offer
+        from planner.policy.propose import propose
+        from planner.policy.weights import find_policy
+
+        begun_s = time.perf_counter()
+        request, name = self._request, self._request.method
+        rollouts = request.rollouts
+        policy = None
+        if name != "random":
+            try:
+                policy = find_policy(request.workload.model.name, request.policy)
+                policy.card.require(self._composition, kernel.pricing, request.deepest)
+            except (NoPolicy, PolicyMisfit, InvalidPolicy) as why:
+                if name == "policy":
+                    raise
+                self._record(f"no policy: {why}", begun_s)
+                return
+        if name == "auto":
+            name, rollouts = "policy", min(PROPOSED, request.most_evaluations // 4)
+        if rollouts < 1:
+            return
+        found = propose(policy, kernel.pricing, kernel.wishes, rollouts, request.seed)
+        kernel.evaluations += found.evaluations
+        for row in range(int(found.elites.number[0])):
+            offer(found.elites, row, kernel.elites)
+        self._findings.evaluations += found.evaluations
+        for _, recipe in kernel.recipes():
+            self._settled.add(recipe)
+            if self._findings.offer(self._judge.settle(recipe)):
+                break
+        self._record(name, begun_s)
+
+    def _wishes(self) -> Wishes:
+        from planner.kernel.moves import Wishes
+        from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES
+
+        request = self._request
+        return Wishes(
+            min(request.deepest, MAX_DEPTH),
+            min(request.max_templates, MAX_TEMPLATES),
+            int(request.objective == "cost"),
+            self._most_s(),
+            math.inf if request.max_price is None else request.max_price,
+        )
 
     def _generate_columns(
         self, kernel: KernelSearch, wishes: Wishes, share: float, most: int

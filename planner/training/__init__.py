@@ -1,5 +1,6 @@
-"""How a policy is learned: the compositions it sees, and the updates that change its weights.
+"""Train the policy: the only place of the planner that knows torch.
 
-The only part of the planner that may import torch, and only when something of it is called; nothing
-but the commands imports it.  `compositions` needs no torch.
+Here live the torch twin of the network, the objective, its gradients, what is imitated, and the
+loop.  Nothing else of the planner imports this package but the command `heddle train-policy`, which
+does so when it is called.
 """

@@ -1,0 +1,69 @@
+"""Add a template to a plan: as many replicas as fit or rather fewer, its fill, and the plan's price.
+
+The fill takes as many replicas as can be packed, or the power of two below where that is faster:
+then n b M meets B without a remainder, and GPUs stay for later templates.
+Invariant: the templates before the last one keep their stages and their replicas.
+Source: Heddle, section 5.3 (DP degree, micro-batch in the context of the plan so far).
+"""
+
+from __future__ import annotations
+
+import math
+
+from planner.kernel.bag import Bag, fillings_of, most_replicas, pipelines_of
+from planner.kernel.filling import Bench, fill_template
+from planner.kernel.jit import jit
+from planner.kernel.tables import Tables
+from planner.kernel.whole_plan import iteration_seconds
+
+PER_SIZE = 4  # splits of one micro-batch size, as in the annealing
+REFILL = 1.5  # a change of the number of pipelines by this factor fills a template again
+
+
+@jit
+def price_last(t: Tables, bag: Bag, replicas: int, bench: Bench) -> float:
+    """Seconds of an iteration if the last template has so many replicas; infinite if it cannot."""
+    last = bag.number[0] - 1
+    bag.replicas[last] = replicas
+    bag.pipelines[last] = 0
+    pipelines = pipelines_of(bag)
+    for j in range(last + 1):
+        before = bag.pipelines[j]
+        if before == 0 or before * REFILL < pipelines or pipelines * REFILL < before:
+            bag.pipelines[j] = pipelines
+            fill_template(
+                t,
+                bag.options[j],
+                bag.depth[j],
+                bag.replicas[j],
+                pipelines,
+                PER_SIZE,
+                bench,
+                fillings_of(bag, j),
+            )
+        if bag.filling_count[j, 0] == 0:
+            return math.inf
+    return iteration_seconds(t, bag)
+
+
+@jit
+def fill_last(t: Tables, bag: Bag, bench: Bench) -> float:
+    """Choose the replicas of the last template and fill it; infinite if it does not fit.
+
+    The plan is left priced with that choice.
+    """
+    last = bag.number[0] - 1
+    most = most_replicas(t, bag, last)
+    power = 1
+    while power * 2 <= most:
+        power *= 2
+    if most < 1:
+        return math.inf
+    seconds = price_last(t, bag, most, bench)
+    if power < most:
+        fewer_s = price_last(t, bag, power, bench)
+        if fewer_s < seconds:
+            return fewer_s
+        if seconds < math.inf:
+            price_last(t, bag, most, bench)
+    return seconds

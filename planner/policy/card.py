@@ -1,0 +1,140 @@
+"""What a trained policy is for: its card, and what it must not be asked.
+
+Invariant: a question that the training did not cover is refused with a reason, never answered by
+guessing; another profile than the one trained on is only worth a warning, because every plan is
+priced by the profile at hand.
+Source: design, section 2 ("Learned policy").
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from planner.composition import Composition
+from planner.errors import InvalidPolicy, PolicyMisfit
+from planner.policy.schema import FeatureSchema
+from planner.pricing_tables import Pricing
+
+WORD = 16  # digits of a digest of the weights
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyCard:
+    """What a policy was trained for, how, and how good it is.
+
+    Attributes:
+        model: name of the model.
+        types: GPU types.
+        tp_degrees: the paper's K.
+        d_max: most stages.
+        t_max: most templates.
+        most_types: of one composition.
+        most_node_gpus: of one node.
+        sees_batch: of the features.
+        uses_film: of the network.
+        features: digest of the feature schema.
+        weights: digest of the weights.
+        training_set: digest of the questions it was trained on.
+        num_compositions: how many they are.
+        profile: digest of the profile that priced them.
+        groups: rollout groups of the training.
+        seed: of the training.
+        commit: of the code that trained it; empty where there is no repository.
+        settings: all others of the training.
+        evaluation: of the policy on compositions that it was not trained on.
+        seconds: of the training, by clock and of processor time.
+    """
+
+    model: str
+    types: tuple[str, ...]
+    tp_degrees: tuple[int, ...]
+    d_max: int
+    t_max: int
+    most_types: int
+    most_node_gpus: int
+    sees_batch: bool
+    uses_film: bool
+    features: str
+    weights: str
+    training_set: str
+    num_compositions: int
+    profile: str
+    groups: int
+    seed: int
+    commit: str
+    settings: Mapping[str, Any]
+    evaluation: Mapping[str, Any]
+    seconds: Mapping[str, float]
+
+    @property
+    def schema(self) -> FeatureSchema:
+        """The features of the network."""
+        return FeatureSchema(self.types, self.tp_degrees, self.d_max, self.t_max, self.sees_batch)
+
+    def to_json(self) -> dict[str, Any]:
+        """The card as plain data."""
+        return asdict(self)
+
+    @staticmethod
+    def from_text(text: str, where: str) -> PolicyCard:
+        """Read a card.
+
+        Raises:
+            InvalidPolicy: it is no card; the message names the file and what is wrong.
+        """
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise InvalidPolicy(
+                f"policy card {where} is no JSON: {error}; train it again"
+            ) from None
+        names = {field.name for field in fields(PolicyCard)}
+        if not isinstance(data, dict) or set(data) != names:
+            odd = sorted(names ^ set(data)) if isinstance(data, dict) else ["everything"]
+            raise InvalidPolicy(
+                f"policy card {where} lacks or does not know the key {odd[0]!r}; train the policy "
+                f"again with `heddle train-policy`"
+            )
+        try:
+            types, degrees = tuple(data["types"]), tuple(data["tp_degrees"])
+            return PolicyCard(**{**data, "types": types, "tp_degrees": degrees})
+        except TypeError as error:
+            raise InvalidPolicy(f"policy card {where} is wrong: {error}; train it again") from None
+
+    def require(self, composition: Composition, pricing: Pricing, deepest: int) -> None:
+        """Check that this policy was trained for such a question.
+
+        Args:
+            composition: its nodes are of profiled types.
+            pricing: the kernel's tables of the question.
+            deepest: most stages that are asked for.
+
+        Raises:
+            PolicyMisfit: what was asked, what was trained on, and what to do.
+        """
+        present = composition.gpu_types
+        unknown = [name for name in present if name not in self.types]
+        degrees = sorted({int(tp) for tp in pricing.tables.option_tp} - set(self.tp_degrees))
+        largest = max(composition.nodes, key=lambda node: node.gpus)
+        misfit = ""
+        if unknown:
+            misfit = f"GPU type {unknown[0]!r}, it knows {', '.join(self.types)}"
+        elif degrees:
+            misfit = f"TP {degrees[0]}, it knows {', '.join(map(str, self.tp_degrees))}"
+        elif deepest > self.d_max:
+            misfit = f"{deepest} stages, it knows up to {self.d_max}; give --d-max {self.d_max}"
+        elif len(present) > self.most_types:
+            misfit = f"{len(present)} GPU types at once, it knows up to {self.most_types}"
+        elif largest.gpus > self.most_node_gpus:
+            misfit = (
+                f"nodes of {largest.gpus} GPUs ({largest.name}), it knows up to "
+                f"{self.most_node_gpus}"
+            )
+        if misfit:
+            raise PolicyMisfit(
+                f"the policy of {self.model} was not trained for {misfit}; use --method search or "
+                f"columns, or train one with `heddle train-policy`"
+            )

@@ -1,0 +1,78 @@
+"""Close templates of constructions, and price the plans that they make.
+
+Invariant: a row that is not ended holds a plan that trains exactly B samples.
+Source: Heddle, section 5.5 (what a template that does not fit means).
+"""
+
+from __future__ import annotations
+
+import math
+
+from planner.kernel.appending import fill_last
+from planner.kernel.bag import Bag
+from planner.kernel.elites import Elites, remember
+from planner.kernel.filling import Bench
+from planner.kernel.jit import jit
+from planner.kernel.local_search import objective
+from planner.kernel.moves import Wishes
+from planner.kernel.tables import Ints, Tables
+from planner.policy.drafts import Drafts
+
+
+@jit
+def draft_bag(d: Drafts, r: int) -> Bag:
+    """One construction as the kernel prices it, a view."""
+    return Bag(
+        d.number[r],
+        d.depth[r],
+        d.options[r],
+        d.replicas[r],
+        d.chosen[r],
+        d.pipelines[r],
+        d.filling_count[r],
+        d.size[r],
+        d.tau_s[r],
+        d.sum_s[r],
+        d.most[r],
+        d.blocks[r],
+    )
+
+
+@jit
+def close_templates(
+    t: Tables,
+    wishes: Wishes,
+    d: Drafts,
+    rows: Ints,
+    t_max: int,
+    bench: Bench,
+    elites: Elites,
+) -> int:
+    """Fill and price the open template of each row; returns how many plans there were.
+
+    A template that does not fit ends its row at the plan so far.  Every plan on the way is offered
+    to the elites.
+    """
+    priced = 0
+    for i in range(len(rows)):
+        r = rows[i]
+        bag = draft_bag(d, r)
+        k = bag.number[0]
+        bag.number[0] = k + 1
+        seconds = fill_last(t, bag, bench)
+        priced += 1
+        if seconds == math.inf:
+            bag.number[0] = k
+            d.ended[r] = 1
+            continue
+        d.seconds[r] = seconds
+        d.used[r] = 0
+        for s in range(bag.depth[k]):
+            option = bag.options[k, s]
+            d.taken[r, option] += bag.replicas[k] * t.option_tp[option]
+        value = objective(t, wishes, bag)
+        if value < math.inf:
+            remember(elites, bag, value)
+        if k + 1 >= t_max:
+            d.ended[r] = 1
+    return priced

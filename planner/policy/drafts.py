@@ -1,0 +1,318 @@
+"""Plans under construction, many at once: what is left, what may be chosen next, what it is like.
+
+Invariants: a choice that a mask keeps can be packed; every mask of a row that is still built keeps
+at least one choice.
+Source: Heddle, section 5.1 (feasibility masking), Table 2.
+Legend: R constructions, T templates, D stages, C node classes, K TP degrees, O options, F features.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.kernel.jit import jit
+from planner.kernel.tables import MAX_DEPTH, MAX_FILLINGS, MAX_TEMPLATES, Floats, Ints
+from planner.policy.features import Menu
+
+
+class Drafts(NamedTuple):
+    """R constructions on one composition.
+
+    Attributes:
+        number: [R, 1] templates that are closed.
+        depth: [R, T] their stages; the open template's follows them.
+        options: [R, T, D] option of each stage.
+        replicas: [R, T] n.
+        chosen: [R, T] the filling that the price took.
+        pipelines: [R, T] replicas of the whole plan when the template was filled.
+        filling_count: [R, T, 1]; this and the next five as in `Bag`.
+        size: [R, T, F].
+        tau_s: [R, T, F].
+        sum_s: [R, T, F].
+        most: [R, T, F].
+        blocks: [R, T, F, D].
+        taken: [R, O] GPUs that closed templates take, by option.
+        used: [R, O] stages of the open template, by option.
+        stage: [R] stages of the open template that are placed.
+        seconds: [R] an iteration of the plan so far; infinite without one.
+        ended: [R] 1: nothing is added any more.
+    """
+
+    number: Ints
+    depth: Ints
+    options: Ints
+    replicas: Ints
+    chosen: Ints
+    pipelines: Ints
+    filling_count: Ints
+    size: Ints
+    tau_s: Floats
+    sum_s: Floats
+    most: Ints
+    blocks: Ints
+    taken: Ints
+    used: Ints
+    stage: Ints
+    seconds: Floats
+    ended: Ints
+
+
+def new_drafts(rows: int, options: int) -> Drafts:
+    """Constructions before their first choice."""
+    slots = (rows, MAX_TEMPLATES)
+    return Drafts(
+        np.zeros((rows, 1), np.int64),
+        np.zeros(slots, np.int64),
+        np.zeros((*slots, MAX_DEPTH), np.int64),
+        np.zeros(slots, np.int64),
+        np.zeros(slots, np.int64),
+        np.zeros(slots, np.int64),
+        np.zeros((*slots, 1), np.int64),
+        np.zeros((*slots, MAX_FILLINGS), np.int64),
+        np.zeros((*slots, MAX_FILLINGS)),
+        np.zeros((*slots, MAX_FILLINGS)),
+        np.zeros((*slots, MAX_FILLINGS), np.int64),
+        np.zeros((*slots, MAX_FILLINGS, MAX_DEPTH), np.int64),
+        np.zeros((rows, options), np.int64),
+        np.zeros((rows, options), np.int64),
+        np.zeros(rows, np.int64),
+        np.full(rows, np.inf),
+        np.zeros(rows, np.int64),
+    )
+
+
+@jit
+def gpus_left(m: Menu, taken: Ints, used: Ints, left: Ints) -> int:
+    """GPUs that TP groups of each option could still take [O], and how many GPUs there are in all.
+
+    Closed form for nodes cut into blocks of powers of two: what larger groups take counts against
+    smaller ones, and a group needs room among those of every smaller degree too.
+    """
+    total = 0
+    for c in range(len(m.class_type)):
+        start, stop = m.first_option[c], m.first_option[c + 1]
+        gone = 0
+        for o in range(stop - 1, start - 1, -1):
+            gone += taken[o] + used[o] * m.tp[o]
+            left[o] = m.room[o] - gone
+        for o in range(start + 1, stop):
+            left[o] = min(left[o], left[o - 1])
+        if stop > start:
+            total += left[start]
+    return total
+
+
+@jit
+def replicas_with(m: Menu, taken: Ints, used: Ints, only: int, added: int) -> int:
+    """How often the open template fits into a node class, with one stage more if asked.
+
+    Args:
+        m: the menu.
+        taken: [O] of one construction.
+        used: [O] likewise.
+        only: a node class.
+        added: an option of it, or -1.
+    """
+    most = m.batch
+    gone = 0
+    need = 0
+    for o in range(m.first_option[only + 1] - 1, m.first_option[only] - 1, -1):
+        gone += taken[o]
+        need += (used[o] + (1 if o == added else 0)) * m.tp[o]
+        if need:
+            most = min(most, (m.room[o] - gone) // need)
+    return most
+
+
+@jit
+def resonance(batch: int, replicas: float) -> float:
+    """How far a number of replicas is above the power of two below it, in octaves."""
+    exponent = math.log2(max(1.0, replicas))
+    return exponent - math.floor(exponent)
+
+
+@jit
+def observe_states(m: Menu, d: Drafts, rows: Ints, t_max: int, left: Ints, out: Floats) -> None:
+    """The state of Table 2 of each of these rows: out [R, S], its static features already there."""
+    degrees = (len(m.state) - 7 - 5 * len(m.type_gpus)) // (4 * len(m.type_gpus))
+    width = 5 + 4 * degrees
+    for i in range(len(rows)):
+        r = rows[i]
+        total = gpus_left(m, d.taken[r], d.used[r], left)
+        for c in range(len(m.class_type)):
+            start, stop = m.first_option[c], m.first_option[c + 1]
+            at = m.class_type[c] * width
+            gpus = m.type_gpus[m.class_type[c]]
+            if stop == start:
+                continue
+            out[i, at] += left[start] / gpus
+            out[i, at + 1] += left[stop - 1] / gpus
+            for o in range(start, stop):
+                groups = left[o] // m.tp[o]
+                out[i, at + 5 + 3 * degrees + m.degree[o]] += math.log2(1 + groups) / 12
+        at = width * len(m.type_gpus)
+        out[i, at + 1] = d.number[r, 0] / t_max
+        if m.sees_batch:
+            pipelines = 0
+            for k in range(d.number[r, 0]):
+                pipelines += d.replicas[r, k]
+            out[i, at + 2] = math.log2(m.batch) / 16
+            out[i, at + 3] = math.log2(m.batch / m.gpus) / 12
+            out[i, at + 4] = math.log2(1 + pipelines) / 10
+            out[i, at + 5] = math.log2(m.batch / max(1, pipelines)) / 16
+            out[i, at + 6] = total / m.gpus
+
+
+@jit
+def observe_depths(m: Menu, d: Drafts, rows: Ints, left: Ints, out: Floats, mask: Ints) -> None:
+    """Features and mask of STOP (0) and every depth: out [R, D + 1, F], mask [R, D + 1]."""
+    for i in range(len(rows)):
+        r = rows[i]
+        total = gpus_left(m, d.taken[r], d.used[r], left)
+        number = d.number[r, 0]
+        before = d.depth[r, number - 1] if number else 0
+        mask[i, 0] = 1 if number else 0
+        for depth in range(m.d_max + 1):
+            row = out[i, depth]
+            row[depth] = 1.0
+            at = m.d_max + 1
+            if depth == 0:
+                row[at] = total / m.gpus
+                continue
+            mask[i, depth] = 1 if depth <= min(total, m.deepest) else 0
+            replicas = max(1.0, total / depth)
+            row[at] = depth / m.layers
+            row[at + 1] = math.log2(replicas) / 12
+            row[at + 2] = 1.0 if depth == before else 0.0
+            row[at + 3] = number / 8
+            if m.sees_batch:
+                whole = math.floor(replicas)
+                share = m.batch / whole
+                row[at + 4] = resonance(m.batch, whole)
+                row[at + 5] = math.log2(share) / 16
+                row[at + 6] = 1.0 if m.batch % whole == 0 else 0.0
+                row[at + 7] = (depth - 1) / (depth - 1 + share)
+
+
+@jit
+def observe_stages(
+    m: Menu,
+    d: Drafts,
+    rows: Ints,
+    left: Ints,
+    context: Floats,
+    device: Floats,
+    degree: Floats,
+    mask: Ints,
+) -> None:
+    """Features and mask of the next stage of each of these rows.
+
+    Args:
+        m: the menu.
+        d: the constructions.
+        rows: those with an open template.
+        left: [O] for the function's own use.
+        context: [R, F] of what is placed.
+        device: [R, C, F] of node classes.
+        degree: [R, C, K, F] of degrees; both hold what no choice changes already.
+        mask: [R, C, K].
+    """
+    types = len(m.type_gpus)
+    degrees = degree.shape[2]
+    for i in range(len(rows)):
+        r = rows[i]
+        number = d.number[r, 0]
+        depth = d.depth[r, number]
+        j = d.stage[r]
+        used, taken = d.used[r], d.taken[r]
+        total = gpus_left(m, taken, used, left)
+        last = d.options[r, number, j - 1] if j else -1
+        now = m.batch
+        speed = 0.0
+        held = 0.0
+        for c in range(len(m.class_type)):
+            now = min(now, replicas_with(m, taken, used, c, -1))
+        for s in range(j):
+            o = d.options[r, number, s]
+            speed += m.speed[o]
+            held += 1.0 / (m.state_share[o] + (depth - s) * m.kept_share[o] + 1e-6)
+        row = context[i]
+        row[0] = depth / m.d_max
+        row[1] = (depth - j) / depth
+        row[2] = (depth - j) / 24
+        row[3] = math.log2(1 + max(0, now)) / 12
+        row[4] = speed / depth
+        row[5] = min(2.0, held / m.layers)
+        row[6] = min(1.0, max(0.0, m.layers - held) / (depth - j) / m.layers)
+        row[7] = 1.0 if j == 0 else 0.0
+        row[8] = 1.0 if j == depth - 1 else 0.0
+        row[9] = math.log2(max(1.0, total / (depth - j))) / 12
+        if m.sees_batch:
+            row[10] = math.log2(m.batch / max(1, now)) / 16
+            row[11] = resonance(m.batch, now)
+        kind = -1
+        if last >= 0:
+            for c in range(len(m.class_type)):
+                if m.first_option[c] <= last < m.first_option[c + 1]:
+                    kind = c
+            row[12 + m.class_type[kind]] = 1.0
+            row[12 + types + m.degree[last]] = 1.0
+        to_come = depth - j - 1
+        for c in range(len(m.class_type)):
+            start, stop = m.first_option[c], m.first_option[c + 1]
+            on_it = 0
+            for o in range(start, stop):
+                on_it += used[o]
+            if stop > start:
+                fits = min(now, replicas_with(m, taken, used, c, start))
+                row = device[i, c]
+                at = types + 5
+                row[at] = left[start] / m.gpus
+                row[at + 1] = math.log2(1 + left[start]) / 12
+                row[at + 2] = min(1.0, left[start] / (4.0 * (depth - j)))
+                row[at + 3] = math.log2(1 + max(0, fits)) / 12
+                row[at + 4] = 1.0 if c == kind else 0.0
+                row[at + 5] = on_it / depth
+                if m.sees_batch:
+                    row[at + 6] = fits / now if now else 0.0
+                    row[at + 7] = resonance(m.batch, fits)
+            for o in range(start, stop):
+                k = m.degree[o]
+                fits = min(now, replicas_with(m, taken, used, c, o))
+                mask[i, c, k] = 1 if left[o] >= m.tp[o] and total - m.tp[o] >= to_come else 0
+                row = degree[i, c, k]
+                at = types + degrees + 3
+                row[at] = math.log2(1 + left[o] // m.tp[o]) / 12
+                row[at + 1] = math.log2(1 + max(0, fits)) / 12
+                row[at + 2] = 1.0 if o == last else 0.0
+                row[at + 3] = used[o] / depth
+                row[at + 4] = (depth - j) * (m.state_share[o] + m.kept_share[o])
+                if m.sees_batch:
+                    row[at + 5] = fits / now if now else 0.0
+                    row[at + 6] = resonance(m.batch, fits)
+
+
+@jit
+def open_templates(d: Drafts, rows: Ints, depths: Ints) -> None:
+    """Start a template of that depth in each row; 0 ends the row."""
+    for i in range(len(rows)):
+        r = rows[i]
+        if depths[i] == 0:
+            d.ended[r] = 1
+        else:
+            d.depth[r, d.number[r, 0]] = depths[i]
+            d.stage[r] = 0
+            d.used[r] = 0
+
+
+@jit
+def place_stages(d: Drafts, rows: Ints, options: Ints) -> None:
+    """Give the next stage of each row an option."""
+    for i in range(len(rows)):
+        r = rows[i]
+        d.options[r, d.number[r, 0], d.stage[r]] = options[i]
+        d.used[r, options[i]] += 1
+        d.stage[r] += 1

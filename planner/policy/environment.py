@@ -1,0 +1,251 @@
+"""Build many plans side by side: observe, choose, fill, price.
+
+The learned policy, the uniform one (`--method random`) and the training drive the same environment,
+so that they differ in nothing but their choices.
+Invariant: the same choices give the same plans.
+Source: Heddle, Algorithm 1 and equation 1.
+Legend: R constructions in all, C node classes, K TP degrees, D most stages, F features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.kernel.elites import Elites, new_elites
+from planner.kernel.filling import new_bench
+from planner.kernel.moves import Wishes
+from planner.kernel.tables import Floats, Ints
+from planner.policy.closing import close_templates
+from planner.policy.drafts import (
+    new_drafts,
+    observe_depths,
+    observe_stages,
+    observe_states,
+    open_templates,
+    place_stages,
+)
+from planner.policy.features import Menu, menu_of
+from planner.policy.schema import FeatureSchema
+from planner.pricing_tables import Pricing
+
+Bools: TypeAlias = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One composition to plan for.
+
+    Attributes:
+        pricing: the kernel's tables.
+        menu: what may be chosen.
+        schema: of the features.
+        wishes: limits and objective of the plans that are kept.
+    """
+
+    pricing: Pricing
+    menu: Menu
+    schema: FeatureSchema
+    wishes: Wishes
+
+    @staticmethod
+    def of(pricing: Pricing, schema: FeatureSchema, wishes: Wishes) -> Environment:
+        """The environment of a pricing; depth and templates are limited by schema and wishes."""
+        return Environment(pricing, menu_of(pricing, schema, wishes.deepest), schema, wishes)
+
+    @property
+    def t_max(self) -> int:
+        """Most templates."""
+        return min(self.schema.t_max, self.wishes.max_templates)
+
+
+@dataclass(frozen=True)
+class DepthView:
+    """What a choice of depths may depend on.
+
+    Attributes:
+        rows: [R] which constructions.
+        state: [R, S].
+        features: [R, D + 1, F] of STOP and every depth.
+        mask: [R, D + 1] what is possible.
+    """
+
+    rows: Ints
+    state: Floats
+    features: Floats
+    mask: Bools
+
+
+@dataclass(frozen=True)
+class StageView:
+    """What the choice of a stage may depend on, besides the state when its template was opened.
+
+    Attributes:
+        rows: [R] which constructions.
+        context: [R, F] of what the template has so far.
+        device: [R, C, F].
+        degree: [R, C, K, F].
+        mask: [R, C, K].
+    """
+
+    rows: Ints
+    context: Floats
+    device: Floats
+    degree: Floats
+    mask: Bools
+
+
+class Constructions:
+    """R constructions, equally many on each of some compositions, composition by composition."""
+
+    def __init__(self, environments: Sequence[Environment], each: int) -> None:
+        """Start `each` constructions per environment; all share one schema."""
+        self.environments = tuple(environments)
+        self.each = each
+        self.rows = len(self.environments) * each
+        self.classes = max(len(one.menu.class_type) for one in self.environments)
+        self.evaluations = 0
+        self.elites: tuple[Elites, ...] = tuple(new_elites() for _ in self.environments)
+        self._drafts = [new_drafts(each, len(one.menu.tp)) for one in self.environments]
+        self._benches = [
+            new_bench(one.pricing.tables.layers, one.pricing.tables.dense)
+            for one in self.environments
+        ]
+        self._left = [np.zeros(len(one.menu.tp), np.int64) for one in self.environments]
+        self._options = [_option_table(one) for one in self.environments]
+        self._widths = self.environments[0].schema.widths
+
+    @property
+    def summary(self) -> Floats:
+        """[R, Z] of each row's composition."""
+        return np.repeat(
+            np.array([one.menu.summary for one in self.environments]), self.each, axis=0
+        )
+
+    @property
+    def live(self) -> Ints:
+        """Rows to which a template may be added."""
+        ended = np.concatenate([draft.ended for draft in self._drafts])
+        return np.flatnonzero(ended == 0)
+
+    @property
+    def seconds(self) -> Floats:
+        """[R] an iteration of each plan so far; infinite where there is none."""
+        return np.concatenate([draft.seconds for draft in self._drafts])
+
+    @property
+    def throughput(self) -> Floats:
+        """[R] samples a second of each plan so far; 0 where there is none."""
+        batches = np.repeat([float(one.menu.batch) for one in self.environments], self.each)
+        return np.where(np.isfinite(self.seconds), batches / self.seconds, 0.0)
+
+    @property
+    def best(self) -> Floats:
+        """[E] samples a second of the best plan on each composition; 0 where there is none."""
+        values = [one.value[: one.number[0]].min(initial=math.inf) for one in self.elites]
+        batches = np.array([one.menu.batch for one in self.environments])
+        found: Floats = batches / np.array(values)
+        return found
+
+    def observe_depths(self, rows: Ints) -> DepthView:
+        """State, candidates and mask before a template of these rows, which ascend."""
+        schema = self.environments[0].schema
+        state = np.empty((len(rows), self._widths["state"]))
+        features = np.zeros((len(rows), schema.d_max + 1, self._widths["depth"]))
+        mask = np.zeros((len(rows), schema.d_max + 1), np.int64)
+        for e, span, own in self._parts(rows):
+            one, draft, left = self.environments[e], self._drafts[e], self._left[e]
+            state[span] = one.menu.state
+            observe_states(one.menu, draft, own, schema.t_max, left, state[span])
+            observe_depths(one.menu, draft, own, left, features[span], mask[span])
+        return DepthView(rows, state, features, mask.astype(bool))
+
+    def open(self, rows: Ints, depths: Ints) -> None:
+        """Open a template of that depth in each of these rows; 0 stops the row."""
+        for e, span, own in self._parts(rows):
+            open_templates(self._drafts[e], own, depths[span])
+
+    def observe_stages(self, rows: Ints) -> StageView:
+        """Candidates and mask of the next stage of these rows, which ascend."""
+        degrees = len(self.environments[0].schema.tp_degrees)
+        grid = (len(rows), self.classes)
+        context = np.zeros((len(rows), self._widths["stage"]))
+        device = np.zeros((*grid, self._widths["device"]))
+        degree = np.zeros((*grid, degrees, self._widths["degree"]))
+        mask = np.zeros((*grid, degrees), np.int64)
+        for e, span, own in self._parts(rows):
+            menu = self.environments[e].menu
+            known = self._options[e] >= 0
+            device[span, : len(known)] = menu.device
+            degree[span, : len(known)][:, known] = menu.option
+            observe_stages(
+                menu,
+                self._drafts[e],
+                own,
+                self._left[e],
+                context[span],
+                device[span],
+                degree[span],
+                mask[span],
+            )
+        return StageView(rows, context, device, degree, mask.astype(bool))
+
+    def place(self, rows: Ints, classes: Ints, degrees: Ints) -> None:
+        """Give the next stage of these rows a node class and a TP degree, both as indices."""
+        for e, span, own in self._parts(rows):
+            options = self._options[e][classes[span], degrees[span]]
+            place_stages(self._drafts[e], own, options)
+
+    def close(self, rows: Ints) -> None:
+        """Fill and price the open templates of these rows."""
+        for e, _, own in self._parts(rows):
+            one = self.environments[e]
+            self.evaluations += close_templates(
+                one.pricing.tables,
+                one.wishes,
+                self._drafts[e],
+                own,
+                one.t_max,
+                self._benches[e],
+                self.elites[e],
+            )
+
+    def decisions(self, row: int) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
+        """For each closed template of a row: its depth, and class and degree of each stage."""
+        e, own = divmod(row, self.each)
+        draft, menu = self._drafts[e], self.environments[e].menu
+        classes = self.environments[e].pricing.tables.option_type
+        found = []
+        for k in range(int(draft.number[own, 0])):
+            depth = int(draft.depth[own, k])
+            options = draft.options[own, k, :depth]
+            found.append((depth, tuple((int(classes[o]), int(menu.degree[o])) for o in options)))
+        return tuple(found)
+
+    def _parts(self, rows: Ints) -> list[tuple[int, slice, Ints]]:
+        """For each environment that has rows: its index, where its rows stand, their own numbers."""
+        cuts = np.searchsorted(rows, np.arange(len(self.environments) + 1) * self.each)
+        return [
+            (e, slice(int(a), int(b)), rows[a:b] - e * self.each)
+            for e, (a, b) in enumerate(pairwise(cuts))
+            if b > a
+        ]
+
+
+def _option_table(one: Environment) -> Ints:
+    """[C, K] the option of a node class and a degree; -1 where there is none."""
+    menu = one.menu
+    table = np.full((len(menu.class_type), len(one.schema.tp_degrees)), -1)
+    table[one.pricing.tables.option_type, menu.degree] = np.arange(len(menu.tp))
+    return table
+
+
+def no_limits(deepest: int, max_templates: int) -> Wishes:
+    """Wishes of the training: throughput alone."""
+    return Wishes(deepest, max_templates, 0, math.inf, math.inf)

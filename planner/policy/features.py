@@ -1,0 +1,205 @@
+"""What can be chosen on a composition, and its features that no choice changes.
+
+To the policy as to the kernel, nodes that are alike are a GPU type of their own: the device head
+scores node classes, each by its features, so that any number of them can be scored.  Its state is
+the paper's, by GPU type.
+Invariant: features depend on fractions and ratios, never on names or counts beyond a log scale.
+Source: Heddle, Table 2.   Legend: C node classes, O options (node class, TP), N types, K degrees.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.kernel.tables import Floats, Ints, Tables
+from planner.policy.schema import OF_TYPE, FeatureSchema
+from planner.pricing_tables import Pricing
+
+
+class Menu(NamedTuple):
+    """All that may be chosen on one composition, as the jitted environment reads it.
+
+    Attributes:
+        first_option: [C + 1] options of class c are first_option[c] to first_option[c + 1] - 1.
+        tp: [O] TP degree.
+        degree: [O] its index in the schema's degrees.
+        room: [O] GPUs that TP groups of that degree could take.
+        class_type: [C] index in the schema's types.
+        type_gpus: [N] GPUs.
+        speed: [O] blocks a second, relative to the fastest option.
+        state_share: [O] a block's state over the memory of a GPU.
+        kept_share: [O] its activations of one sample over that memory.
+        layers: L.
+        batch: B.
+        gpus: G.
+        deepest: most stages here.
+        d_max: of the schema.
+        sees_batch: 1 if features tell how the batch is shared.
+        state: [S] the state's features that no choice changes; zero where one does.
+        summary: [Z] of the composition.
+        device: [C, F] features of a node class that no choice changes.
+        option: [O, F] features of an option that no choice changes.
+    """
+
+    first_option: Ints
+    tp: Ints
+    degree: Ints
+    room: Ints
+    class_type: Ints
+    type_gpus: Ints
+    speed: Floats
+    state_share: Floats
+    kept_share: Floats
+    layers: int
+    batch: int
+    gpus: int
+    deepest: int
+    d_max: int
+    sees_batch: int
+    state: Floats
+    summary: Floats
+    device: Floats
+    option: Floats
+
+
+def menu_of(pricing: Pricing, schema: FeatureSchema, deepest: int) -> Menu:
+    """What may be chosen; the schema knows all types and degrees of the pricing.
+
+    Args:
+        pricing: of a workload on a composition.
+        schema: the order of types and degrees.
+        deepest: most stages that a template may have.
+    """
+    t = pricing.tables
+    classes = len(pricing.classes)
+    first = np.searchsorted(t.option_type, np.arange(classes + 1))
+    kinds = np.array([schema.types.index(one.gpu_type) for one in pricing.classes])
+    degrees = np.array([schema.tp_degrees.index(int(tp)) for tp in t.option_tp])
+    gpus = np.array([t.room[first[c] : first[c + 1]].max() for c in range(classes)])
+    nodes = np.array([n // one.gpus for n, one in zip(gpus, pricing.classes, strict=True)])
+    type_gpus = np.bincount(kinds, weights=gpus, minlength=len(schema.types)).astype(np.int64)
+    speed = _speed(t)
+    usable = t.usable_bytes[t.option_type]
+    numel = t.block_numel[:, 1] + t.expert_numel.min(axis=1)
+    state_share = numel * t.state_bytes[:3].sum() / usable
+    kept_share = t.kept_bytes[:, 0, :, 1].min(axis=1) / usable
+    rows = _OptionRows(speed, t.option_tp, state_share, kinds[t.option_type], degrees)
+    total = int(gpus.sum())
+    return Menu(
+        first_option=first,
+        tp=t.option_tp,
+        degree=degrees,
+        room=t.room,
+        class_type=kinds,
+        type_gpus=type_gpus,
+        speed=speed,
+        state_share=state_share,
+        kept_share=kept_share,
+        layers=t.layers,
+        batch=t.batch,
+        gpus=total,
+        deepest=min(deepest, schema.d_max, t.layers),
+        d_max=schema.d_max,
+        sees_batch=int(schema.sees_batch),
+        state=_state(schema, rows, usable, type_gpus, total),
+        summary=_summary(schema, type_gpus, gpus, nodes, t.batch),
+        device=_device(pricing, schema, rows, first, kinds, gpus / total),
+        option=_options(schema, rows),
+    )
+
+
+class _OptionRows(NamedTuple):
+    """What features are made of, by option."""
+
+    speed: Floats
+    tp: Ints
+    state_share: Floats
+    kind: Ints
+    degree: Ints
+
+
+def _speed(t: Tables) -> Floats:
+    """Blocks and samples a second of each option at its best micro-batch, relative to the best."""
+    seconds = (t.block_s[:, :, :, 1].min(axis=2) / t.sizes).min(axis=1)
+    return np.where(np.isfinite(seconds), seconds.min() / seconds, 0.0)
+
+
+def _state(
+    schema: FeatureSchema, rows: _OptionRows, usable: Floats, type_gpus: Ints, total: int
+) -> Floats:
+    degrees = len(schema.tp_degrees)
+    width = OF_TYPE + 4 * degrees
+    state = np.zeros(schema.widths["state"])
+    alone = rows.speed[rows.tp == rows.tp.min()].max()
+    for i in range(len(schema.types)):
+        of_type = state[i * width : (i + 1) * width]
+        own = np.flatnonzero(rows.kind == i)
+        if not len(own):
+            continue
+        of_type[2] = type_gpus[i] / total
+        of_type[3] = rows.speed[own[0]] / alone
+        of_type[4] = usable[own[0]] / 1e11
+        for o in own:
+            k = OF_TYPE + rows.degree[o]
+            of_type[k] = rows.speed[o]
+            of_type[k + degrees] = rows.speed[o] / rows.tp[o] / alone
+            of_type[k + 2 * degrees] = min(4.0, rows.state_share[o])
+    state[len(schema.types) * width] = np.log2(total) / 12
+    return state
+
+
+def _summary(schema: FeatureSchema, type_gpus: Ints, gpus: Ints, nodes: Ints, batch: int) -> Floats:
+    """Size, batch, the share of each type, and how uneven the mix is."""
+    total = gpus.sum()
+    shares = type_gpus / total
+    present = shares[shares > 0]
+    size = gpus / nodes
+    return np.array(
+        [
+            *shares,
+            np.log2(total) / 12,
+            np.log2(batch) / 16,
+            np.log2(batch / total) / 12,
+            float(-(present * np.log(present)).sum()),
+            float((gpus * np.log2(size)).sum() / total / 3),
+            float((gpus * np.log2(size) ** 2).sum() / total / 9),
+            len(schema.types) and len(present) / 4,
+        ]
+    )
+
+
+def _device(
+    pricing: Pricing,
+    schema: FeatureSchema,
+    rows: _OptionRows,
+    first: Ints,
+    kinds: Ints,
+    shares: Floats,
+) -> Floats:
+    features = np.zeros((len(pricing.classes), schema.widths["device"]))
+    n = len(schema.types)
+    for c, one in enumerate(pricing.classes):
+        o = first[c]
+        features[c, kinds[c]] = 1
+        features[c, n : n + 5] = (
+            np.log2(one.gpus) / 3,
+            rows.speed[o],
+            np.log2(1 + 1 / max(rows.state_share[o], 1e-6)) / 6,
+            -np.log2(pricing.tables.nic[c, 1] * 1e9) / 6,
+            shares[c],
+        )
+    return features
+
+
+def _options(schema: FeatureSchema, rows: _OptionRows) -> Floats:
+    features = np.zeros((len(rows.tp), schema.widths["degree"]))
+    n, k = len(schema.types), len(schema.tp_degrees)
+    every = np.arange(len(rows.tp))
+    features[every, rows.kind] = 1
+    features[every, n + rows.degree] = 1
+    features[:, n + k] = rows.speed
+    features[:, n + k + 1] = rows.speed / rows.tp
+    features[:, n + k + 2] = np.log2(1 + 1 / np.maximum(rows.state_share, 1e-6)) / 6
+    return features

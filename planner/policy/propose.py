@@ -1,0 +1,63 @@
+"""Propose plans by rollouts: the best of a batch that is built side by side.
+
+It enumerates nothing and searches nothing: every plan comes from the choices of one construction.
+Invariant: the same pricing, policy, wishes and seed propose the same plans.
+Source: Heddle, Algorithm 1; research on plan search (best of n, greedy choices are erratic).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.kernel.elites import Elites
+from planner.kernel.moves import Wishes
+from planner.policy.environment import Constructions, Environment
+from planner.policy.rollouts import Chooser, UniformChooser, play
+from planner.policy.sampling import PolicyChooser
+from planner.policy.schema import FeatureSchema
+from planner.policy.weights import Policy
+from planner.pricing_tables import Pricing
+
+
+class Proposal(NamedTuple):
+    """What rollouts found.
+
+    Attributes:
+        elites: the best plans, by the kernel's price.
+        evaluations: plans that were priced.
+    """
+
+    elites: Elites
+    evaluations: int
+
+
+def propose(
+    policy: Policy | None, pricing: Pricing, wishes: Wishes, rollouts: int, seed: int
+) -> Proposal:
+    """The best plans of so many rollouts.
+
+    Args:
+        policy: that chooses; its card fits the pricing.  None: every choice is drawn uniformly.
+        pricing: of the question.
+        wishes: limits, and what is made best among the plans that come up.
+        rollouts: how many.
+        seed: of the draws.
+    """
+    schema = _schema_of(pricing, wishes) if policy is None else policy.schema
+    environment = Environment.of(pricing, schema, wishes)
+    constructions = Constructions([environment], rollouts)
+    generator = np.random.default_rng(seed)
+    chooser: Chooser = UniformChooser(generator)
+    if policy is not None:
+        chooser = PolicyChooser(policy.network, constructions, generator)
+    play(constructions, chooser)
+    return Proposal(constructions.elites[0], constructions.evaluations)
+
+
+def _schema_of(pricing: Pricing, wishes: Wishes) -> FeatureSchema:
+    """Features of whatever is there; nobody reads them."""
+    types = tuple(sorted({one.gpu_type for one in pricing.classes}))
+    degrees = tuple(sorted({int(tp) for tp in pricing.tables.option_tp}))
+    return FeatureSchema(types, degrees, wishes.deepest, wishes.max_templates, sees_batch=False)

@@ -1,0 +1,65 @@
+"""Play constructions to their end, whoever chooses.
+
+Invariant: a chooser sees masked candidates only; all constructions step together.
+Source: Heddle, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from planner.kernel.tables import Ints
+from planner.policy.environment import Bools, Constructions, DepthView, StageView
+
+
+class Chooser(Protocol):
+    """Whatever makes the decisions of constructions."""
+
+    def depths(self, view: DepthView) -> Ints:
+        """[R] a depth for each row, or 0 for STOP; only what the mask keeps."""
+        ...
+
+    def stages(self, view: StageView) -> tuple[Ints, Ints]:
+        """[R] node class and [R] index of the TP degree of the next stage of each row."""
+        ...
+
+
+def play(constructions: Constructions, chooser: Chooser) -> None:
+    """Build every plan to its end."""
+    while len(rows := constructions.live):
+        depths = chooser.depths(constructions.observe_depths(rows))
+        constructions.open(rows, depths)
+        stage = 0
+        while len(open_rows := rows[depths > stage]):
+            view = constructions.observe_stages(open_rows)
+            constructions.place(open_rows, *chooser.stages(view))
+            stage += 1
+        constructions.close(rows[depths > 0])
+
+
+class UniformChooser:
+    """Draws every decision uniformly from what is possible: the baseline `random`."""
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        """Draw from that generator."""
+        self._generator = generator
+
+    def depths(self, view: DepthView) -> Ints:
+        """Any depth that is possible, or STOP."""
+        return draw_uniform(view.mask, self._generator.random(len(view.rows)))
+
+    def stages(self, view: StageView) -> tuple[Ints, Ints]:
+        """Any node class that is possible, and any degree of it."""
+        draws = self._generator.random((2, len(view.rows)))
+        classes = draw_uniform(view.mask.any(axis=2), draws[0])
+        every = np.arange(len(classes))
+        return classes, draw_uniform(view.mask[every, classes], draws[1])
+
+
+def draw_uniform(mask: Bools, draws: np.typing.NDArray[np.float64]) -> Ints:
+    """[R] one of the kept candidates of each row, by a number from 0 to 1."""
+    counts = np.cumsum(mask, axis=1)
+    wanted = np.floor(draws * counts[:, -1]).astype(np.int64) + 1
+    return (counts >= wanted[:, None]).argmax(axis=1)

@@ -1,0 +1,126 @@
+"""The questions that a policy is trained on: generated compositions, each with a batch.
+
+Invariant: the same model, types and settings give the same questions in the same order.
+Source: Heddle, section 6 (94 synthetic clusters); batches other than the usual one are beyond it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from random import Random
+
+from planner.command_input import settings_of
+from planner.composition import Composition
+from planner.generator import find_profile
+from planner.kernel.tables import MAX_TEMPLATES
+from planner.model_shape import ModelShape
+from planner.policy.environment import Environment, no_limits
+from planner.policy.schema import FeatureSchema
+from planner.pricing_tables import pricing_of
+from planner.profile import Profile
+from planner.training.compositions import range_for, training_compositions
+from planner.training.settings import TrainingSettings
+from planner.workload import Workload
+
+D_MAX = 24
+VALIDATION = 12  # compositions that are never trained on
+USUAL_SHARE = 0.7  # of the questions have the model's usual batch
+BATCH_FACTORS = (0.5, 2, 4, 8)  # the others', in terms of it
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A composition and the batch that is trained on it."""
+
+    composition: Composition
+    batch: int
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """All questions of one training.
+
+    Attributes:
+        model: that is planned for.
+        types: GPU types.
+        schema: of the features.
+        profile: of the usual workload.
+        training: questions to train on.
+        validation: questions to judge by.
+    """
+
+    model: ModelShape
+    types: tuple[str, ...]
+    schema: FeatureSchema
+    profile: Profile
+    training: tuple[Question, ...]
+    validation: tuple[Question, ...]
+
+    @property
+    def digest(self) -> str:
+        """12 hex digits that name the questions trained on."""
+        rows = [f"{one.composition.digest} {one.batch}" for one in self.training]
+        return hashlib.blake2b("\n".join(rows).encode(), digest_size=6).hexdigest()
+
+    def environment(self, question: Question) -> Environment:
+        """The environment of a question."""
+        workload = replace(usual_workload(self.model), global_batch=question.batch)
+        pricing = pricing_of(workload, question.composition, self.profile)
+        assert pricing is not None
+        return Environment.of(pricing, self.schema, no_limits(D_MAX, MAX_TEMPLATES))
+
+
+def usual_workload(model: ModelShape) -> Workload:
+    """What `heddle plan` takes if nothing else is said."""
+    usual = settings_of(model)
+    return Workload(
+        model,
+        usual.global_batch,
+        usual.sequence_length,
+        usual.precision,
+        recompute=model.recompute,
+    )
+
+
+def curriculum_of(
+    model: ModelShape, types: tuple[str, ...], settings: TrainingSettings
+) -> Curriculum:
+    """The questions of one training.
+
+    Raises:
+        UnprofiledConfiguration: a type has no profile.
+        InvalidComposition: there are too few different compositions.
+    """
+    workload = usual_workload(model)
+    profile = find_profile(workload)
+    degrees = sorted({tp for name in types for tp in _degrees(profile, name)})
+    schema = FeatureSchema(
+        types, tuple(degrees), min(D_MAX, model.layers), MAX_TEMPLATES, settings.sees_batch
+    )
+    within = range_for(types)
+    found: list[Composition] = []
+    seed = 0
+    while len(found) < settings.compositions + VALIDATION:
+        # the first are the standard set, whatever the seed of the training
+        known = set(found)
+        found += [one for one in training_compositions(types, seed, within) if one not in known]
+        seed += 1
+        if seed > 50:
+            break
+    first = found[: len(found) - VALIDATION][: settings.compositions]
+    questions = [*first, *found[-VALIDATION:]]
+    random = Random(f"{model.name} {' '.join(types)}")
+    asked = tuple(Question(one, _batch(workload.global_batch, random)) for one in questions)
+    return Curriculum(model, types, schema, profile, asked[:-VALIDATION], asked[-VALIDATION:])
+
+
+def _degrees(profile: Profile, gpu_type: str) -> tuple[int, ...]:
+    profile.gpu_type(gpu_type)
+    return profile.tp_degrees(gpu_type)
+
+
+def _batch(usual: int, random: Random) -> int:
+    if random.random() < USUAL_SHARE:
+        return usual
+    return int(usual * random.choice(BATCH_FACTORS))

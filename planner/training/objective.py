@@ -1,0 +1,118 @@
+"""What an update makes larger: the clipped objective of the decisions, and their entropy.
+
+Invariant: decisions that were forced earn nothing; a decision's entropy does not grow with depth.
+Source: Heddle, section 5.5; PPO: Schulman et al. (2017); group baseline: Shao et al. (2024).
+Legend: N templates begun, S stages, R rollouts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from planner.kernel.tables import Floats
+from planner.training.records import Records
+from planner.training.torch_network import TorchNetwork
+
+
+class Judged(NamedTuple):
+    """What the network says now of recorded decisions.
+
+    Attributes:
+        depth: [N] log-probability of the choice.
+        device: [S] likewise.
+        degree: [S] likewise.
+        entropy: mean over templates of the mean over the decisions of a template.
+    """
+
+    depth: Tensor
+    device: Tensor
+    degree: Tensor
+    entropy: Tensor
+
+
+def advantages(values: Floats, each: int) -> Floats:
+    """How each rollout compares with its group of `each`, in standard deviations."""
+    groups = values.reshape(-1, each)
+    centred = groups - groups.mean(axis=1, keepdims=True)
+    spread = groups.std(axis=1, keepdims=True)
+    scale = np.maximum(spread, 1e-3 * np.abs(groups).max(axis=1, keepdims=True) + 1e-12)
+    found: Floats = (centred / scale).reshape(-1)
+    return found
+
+
+def judge(network: TorchNetwork, records: Records, summary: Tensor, each: int) -> Judged:
+    """Run the network on recorded decisions.
+
+    Args:
+        network: the current weights.
+        records: rollout r belongs to composition r // each.
+        summary: [E, Z] of the compositions.
+        each: rollouts of a composition.
+    """
+    film = network.film(summary)
+    of = torch.from_numpy(records.depth_row // each)
+    of_stage = torch.from_numpy(records.stage_row // each)
+    opened = torch.from_numpy(records.opened)
+    trunk = network.trunk(torch.from_numpy(records.state), film, of)
+    depth, depth_entropy = _chosen(
+        network.score("depth", trunk, torch.from_numpy(records.depths), film, of),
+        records.depth_mask,
+        records.depth,
+    )
+    hidden = network.stage(trunk, opened, torch.from_numpy(records.context), film, of_stage)
+    device, device_entropy = _chosen(
+        network.score("device", hidden, torch.from_numpy(records.devices), film, of_stage),
+        records.device_mask,
+        records.device,
+    )
+    degree, degree_entropy = _chosen(
+        network.score("degree", hidden, torch.from_numpy(records.degrees), film, of_stage),
+        records.degree_mask,
+        records.degree,
+    )
+    in_template = depth_entropy.index_add(0, opened, device_entropy + degree_entropy)
+    decisions = torch.ones_like(depth_entropy).index_add(
+        0, opened, torch.full_like(device_entropy, 2.0)
+    )
+    return Judged(depth, device, degree, (in_template / decisions).mean())
+
+
+def clipped(judged: Judged, records: Records, advantage: Floats, clip: float) -> Tensor:
+    """PPO's clipped objective, mean over decisions."""
+    total = torch.zeros(())
+    count = 0.0
+    for now, old, rows, free in (
+        (judged.depth, records.depth_old, records.depth_row, records.depth_free),
+        (judged.device, records.device_old, records.stage_row, records.device_free),
+        (judged.degree, records.degree_old, records.stage_row, np.ones_like(records.device_free)),
+    ):
+        weight = torch.from_numpy(free)
+        gain = torch.from_numpy(advantage[rows].astype(np.float32))
+        ratio = torch.exp(now - torch.from_numpy(old.astype(np.float32)))
+        kept = torch.minimum(ratio * gain, ratio.clamp(1 - clip, 1 + clip) * gain)
+        total = total + (kept * weight).sum()
+        count += float(free.sum())
+    return total / max(1.0, count)
+
+
+def imitated(judged: Judged, records: Records, weight: Floats) -> Tensor:
+    """Mean log-likelihood of decisions, each weighted as its rollout is."""
+    of_depth = torch.from_numpy(weight[records.depth_row].astype(np.float32))
+    of_stage = torch.from_numpy(weight[records.stage_row].astype(np.float32))
+    total = (judged.depth * of_depth).sum() + ((judged.device + judged.degree) * of_stage).sum()
+    return total / max(1.0, len(records.depth_row) + 2.0 * len(records.stage_row))
+
+
+def _chosen(
+    logits: Tensor, mask: np.typing.NDArray[np.bool_], choice: object
+) -> tuple[Tensor, Tensor]:
+    """Log-probability of the choices, and entropy, both [N]."""
+    kept = logits.masked_fill(~torch.from_numpy(mask), -1e9)
+    logs = torch.log_softmax(kept, dim=1)
+    index = torch.from_numpy(np.asarray(choice))[:, None]
+    entropy = -(logs.exp() * logs).sum(dim=1)
+    return logs.gather(1, index)[:, 0], entropy

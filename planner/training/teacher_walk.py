@@ -1,0 +1,138 @@
+"""Teach by search: anneal over the plans that the policy's own environment can build.
+
+A plan is an ordered row of templates; replicas follow from the order, as in a construction, so that
+every plan of a teacher can be repeated decision by decision.
+Invariant: the same tables, seed and steps give the same plan.
+Source: research on plan search (annealing with as many replicas as fit teaches best).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.kernel.appending import fill_last
+from planner.kernel.bag import Bag, copy_bag, new_bag
+from planner.kernel.filling import Bench, new_bench
+from planner.kernel.jit import jit
+from planner.kernel.moves import Wishes, change_stages, random_stages
+from planner.kernel.random import below, uniform
+from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES, Ints, Tables
+
+HOT, COLD = 0.05, 0.0005  # temperatures, as shares of the seconds
+STARTS = 200  # random templates, the best of which is walked from
+
+
+class Lesson(NamedTuple):
+    """The best plan of a walk.
+
+    Attributes:
+        seconds: of an iteration; infinite if no plan was found.
+        templates: for each template the option of each stage, in order.
+    """
+
+    seconds: float
+    templates: tuple[tuple[int, ...], ...]
+
+
+@jit
+def rebuild(t: Tables, bag: Bag, first: int, bench: Bench) -> float:
+    """Place and fill all templates from `first` on again, in order."""
+    seconds = math.inf
+    count = bag.number[0]
+    for k in range(first, count):
+        bag.number[0] = k + 1
+        seconds = fill_last(t, bag, bench)
+        if seconds == math.inf:
+            break
+    bag.number[0] = count
+    return seconds
+
+
+@jit
+def step(t: Tables, wishes: Wishes, bag: Bag, state: Ints) -> int:
+    """Change the row of templates a little; returns the first that changed."""
+    count = bag.number[0]
+    k = below(state, count)
+    kind = below(state, 12)
+    if kind < 7:
+        change_stages(t, wishes, bag, k, state)
+        return k
+    if kind < 9 and count < wishes.max_templates:
+        bag.number[0] = count + 1
+        if below(state, 2):
+            random_stages(t, wishes, bag, count, state)
+        else:
+            bag.depth[count] = bag.depth[k]
+            bag.options[count] = bag.options[k]
+            change_stages(t, wishes, bag, count, state)
+        return count
+    if kind == 9 and count > 1:
+        for j in range(k, count - 1):
+            bag.depth[j] = bag.depth[j + 1]
+            bag.options[j] = bag.options[j + 1]
+        bag.number[0] = count - 1
+        return min(k, count - 2)
+    if kind == 10 and count > 1:
+        other = below(state, count)
+        for s in range(MAX_DEPTH):
+            kept = bag.options[k, s]
+            bag.options[k, s] = bag.options[other, s]
+            bag.options[other, s] = kept
+        kept = bag.depth[k]
+        bag.depth[k] = bag.depth[other]
+        bag.depth[other] = kept
+        return min(k, other)
+    random_stages(t, wishes, bag, k, state)
+    return k
+
+
+@jit
+def walk(t: Tables, wishes: Wishes, steps: int, state: Ints, bench: Bench, best: Bag) -> float:
+    """Anneal for so many steps; leaves the best plan in `best` and returns its seconds."""
+    now, trial = new_bag(), new_bag()
+    value = math.inf
+    now.number[0] = 1
+    for _ in range(STARTS):
+        trial.number[0] = 1
+        random_stages(t, wishes, trial, 0, state)
+        seconds = rebuild(t, trial, 0, bench)
+        if seconds < value:
+            value = seconds
+            copy_bag(trial, now)
+    if value == math.inf:
+        return value
+    best_s = value
+    copy_bag(now, best)
+    temperature = HOT
+    cooling = (COLD / HOT) ** (1.0 / steps)
+    for _ in range(steps):
+        temperature *= cooling
+        copy_bag(now, trial)
+        first = step(t, wishes, trial, state)
+        seconds = rebuild(t, trial, first, bench)
+        accepted = seconds < value
+        if not accepted and seconds < math.inf:
+            accepted = uniform(state) < math.exp((value - seconds) / (temperature * value))
+        if accepted:
+            value = seconds
+            copy_bag(trial, now)
+            if value < best_s:
+                best_s = value
+                copy_bag(trial, best)
+    return best_s
+
+
+def teach(tables: Tables, wishes: Wishes, steps: int, seed: int) -> Lesson:
+    """The best plan of one annealing."""
+    state = np.array([1 + seed % 2147483646], np.int64)
+    best = new_bag()
+    bench = new_bench(tables.layers, tables.dense)
+    wishes = wishes._replace(max_templates=min(wishes.max_templates, MAX_TEMPLATES))
+    seconds = float(walk(tables, wishes, steps, state, bench, best))
+    templates = tuple(
+        tuple(int(o) for o in best.options[k, : best.depth[k]]) for k in range(best.number[0])
+    )
+    return Lesson(seconds, templates if seconds < math.inf else ())
