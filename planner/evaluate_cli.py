@@ -17,21 +17,25 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from planner.api import with_budget
-from planner.command_input import settings_of, write_picture
+from planner.command_input import write_picture
+from planner.composition import Composition
 from planner.composition_sets import read_composition_file
-from planner.errors import InvalidRequest
+from planner.errors import InvalidPolicy, InvalidRequest, NoPolicy
 from planner.evaluation.picture import curves_svg
 from planner.evaluation.references import References
 from planner.evaluation.report import evaluation_text, to_json
 from planner.evaluation.run import EvaluationRequest, evaluate
 from planner.evaluation.trial import curve_budgets
 from planner.generator import find_profile
+from planner.model_shape import ModelShape
 from planner.models import find_model
-from planner.request import Method
-from planner.training.compositions import training_compositions, usual_types
-from planner.workload import Workload
+from planner.policy.weights import find_policy
+from planner.request import DEFAULT_ROLLOUTS, Method
+from planner.training.compositions import usual_types
+from planner.training.curriculum import curriculum_of, usual_workload
+from planner.training.settings import TrainingSettings
 
-METHODS = "policy,auto,search,columns"
+METHODS = "policy,auto,search,columns,random"
 REFERENCE_S = 30.0
 CURVE_EVALUATIONS = 32768  # the paper's figure ends at 32,000
 A_FILE = click.Path(path_type=Path)
@@ -64,6 +68,14 @@ A_FILE = click.Path(path_type=Path)
 @click.option(
     "--budget-evaluations", type=click.IntRange(1), help="Stop after so many priced plans instead."
 )
+@click.option(
+    "--rollouts",
+    default=DEFAULT_ROLLOUTS,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Plans that methods policy and random build; the best one counts.",
+)
+@click.option("--policy", type=A_FILE, help="Folder of a trained policy.")
 @click.option("--seed", default=0, show_default=True, help="Of the searches.")
 @click.option("--profile", "profiles", type=A_FILE, help="Folder of profiles.")
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
@@ -81,6 +93,8 @@ def evaluate_command(
     kept: Path | None,
     budget_s: float | None,
     budget_evaluations: int | None,
+    rollouts: int,
+    policy: Path | None,
     seed: int,
     profiles: Path | None,
     output: Literal["table", "json"],
@@ -94,14 +108,7 @@ def evaluate_command(
     docs/evaluate.md tells it by example.
     """
     shape = find_model(model)
-    usual = settings_of(shape)
-    workload = Workload(
-        shape,
-        usual.global_batch,
-        usual.sequence_length,
-        usual.precision,
-        recompute=shape.recompute,
-    )
+    workload = usual_workload(shape)
     if curve_evaluations is None:
         curve_evaluations = CURVE_EVALUATIONS if picture is not None else 0
     budget = with_budget({"budget_s": budget_s, "budget_evaluations": budget_evaluations})
@@ -109,7 +116,9 @@ def evaluate_command(
         workload,
         read_composition_file(file),
         read_methods(methods),
-        training_compositions(usual_types(shape.name), 0),
+        trained_on(shape, policy),
+        rollouts=rollouts,
+        policy=policy,
         reference_s=reference_s,
         curves=curve_budgets(curve_evaluations),
         seed=seed,
@@ -125,6 +134,18 @@ def evaluate_command(
         click.echo(json.dumps(to_json(rows, asked, profile), indent=2))
     else:
         click.echo(evaluation_text(rows, asked))
+
+
+def trained_on(shape: ModelShape, policy: Path | None) -> tuple[Composition, ...]:
+    """The compositions that a policy was trained on; without one, those that it would be."""
+    try:
+        card = find_policy(shape.name, policy).card
+    except (NoPolicy, InvalidPolicy):
+        types, settings = usual_types(shape.name), TrainingSettings()
+    else:
+        types, settings = card.types, TrainingSettings(**card.settings)
+    curriculum = curriculum_of(shape, types, settings)
+    return tuple(question.composition for question in curriculum.training)
 
 
 def read_methods(text: str) -> tuple[Method, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from planner.composition import Composition
@@ -18,7 +19,7 @@ from planner.evaluation.references import References
 from planner.evaluation.trial import Trial, best_so_far, try_budgets, try_out
 from planner.likeness import nearest
 from planner.profile import Profile
-from planner.request import Method, PlanRequest
+from planner.request import DEFAULT_ROLLOUTS, Method, PlanRequest
 from planner.workload import Workload
 
 WARMING = 300  # plans of the searches that load what numba has compiled
@@ -37,6 +38,8 @@ class EvaluationRequest:
         training: what the policy was trained on, to tell how new a composition is to it.
         budget_s: seconds of each search; None: no limit.
         budget_evaluations: plans of each search; None: as many as the seconds allow.
+        rollouts: plans that methods policy and random build.
+        policy: folder of a trained policy; None: the one that comes with Heddle.
         reference_s: seconds of the search for a reference; 0: the best of the methods is it.
         curves: budgets, in plans, of the points of best-so-far curves.
         seed: of all searches; that for a reference has the next one.
@@ -48,6 +51,8 @@ class EvaluationRequest:
     training: tuple[Composition, ...] = ()
     budget_s: float | None = None
     budget_evaluations: int | None = None
+    rollouts: int = DEFAULT_ROLLOUTS
+    policy: Path | None = None
     reference_s: float = 0.0
     curves: tuple[int, ...] = ()
     seed: int = 0
@@ -117,8 +122,11 @@ def evaluate(
     listed = [replace(one, batch=one.batch or batch) for one in asked.listed]
     say("load the kernel")
     for method in asked.methods:
-        try_budgets(_question(asked, listed[0], method), profile, (WARMING,))
+        try_out(replace(_question(asked, listed[0], method), **_SHORT), profile)
     return tuple(_evaluated(asked, one, profile, references, say) for one in listed)
+
+
+_SHORT: dict[str, Any] = {"budget_s": None, "budget_evaluations": WARMING}
 
 
 def text_of(composition: Composition) -> str:
@@ -148,7 +156,7 @@ def _evaluated(
         say(f"{one.name}: {method}")
         question = _question(asked, one, method)
         trial = try_out(question, profile)
-        further = try_budgets(question, profile, asked.curves) if trial.took_part else ()
+        further = try_budgets(question, profile, asked.curves, trial)
         for found in (trial, *further):
             if found.plan is not None:
                 by = f"{method}, seed {asked.seed}, {found.evaluations} plans"
@@ -197,4 +205,6 @@ def _question(asked: EvaluationRequest, one: ListedComposition, method: Method) 
         method=method,
         budget_s=asked.budget_s,
         budget_evaluations=asked.budget_evaluations,
+        rollouts=asked.rollouts,
+        policy=asked.policy,
     )

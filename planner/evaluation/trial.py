@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from planner.api import answer
-from planner.errors import NoPolicy, PlanningError
+from planner.errors import InvalidPolicy, NoPolicy, PlanningError, PolicyMisfit
 from planner.plan import Plan
 from planner.profile import Profile
 from planner.request import Method, PlanAnswer, PlanRequest
@@ -39,7 +39,7 @@ class Trial:
         seconds: that it took, placing and pricing included.
         evaluations: plans it priced.
         plan: None if it has none.
-        took_part: whether it is to be judged; not if there is no policy for the model.
+        took_part: whether it is to be judged; not if no policy fits the question.
         note: why there is no plan, or what the answer says besides its plan.
         curve: best so far by evaluation; empty if nobody asked for it.
     """
@@ -71,7 +71,7 @@ def try_out(request: PlanRequest, profile: Profile) -> Trial:
     try:
         found = answer(request, profile)
     except PlanningError as error:
-        took_part = not isinstance(error, NoPolicy)
+        took_part = not isinstance(error, NoPolicy | InvalidPolicy | PolicyMisfit)
         return Trial(request.method, 0.0, 0.0, 0, None, took_part, str(error))
     return Trial(
         request.method,
@@ -94,11 +94,26 @@ def curve_budgets(most: int) -> tuple[int, ...]:
 
 
 def try_budgets(
-    request: PlanRequest, profile: Profile, budgets: Iterable[int]
+    request: PlanRequest, profile: Profile, budgets: Iterable[int], first: Trial
 ) -> tuple[Trial, ...]:
-    """Ask again with each budget of plans."""
+    """Ask again with each budget of plans.
+
+    A method that builds plans gets as many rollouts as price about so many, judged by a first
+    trial of the request as it is; without a plan in that there are no more trials.
+    """
+    if first.plan is None:
+        return ()
+    rollouts_per_plan = request.rollouts / max(1, first.evaluations)
     return tuple(
-        try_out(replace(request, budget_s=None, budget_evaluations=budget), profile)
+        try_out(
+            replace(
+                request,
+                budget_s=None,
+                budget_evaluations=budget,
+                rollouts=max(1, round(budget * rollouts_per_plan)),
+            ),
+            profile,
+        )
         for budget in budgets
     )
 

@@ -53,6 +53,26 @@ def test_a_curve_never_falls_and_has_a_point_for_each_number_of_plans():
 
 
 def test_larger_budgets_price_more_plans():
-    few, many = try_budgets(replace(ASKED, budget_s=9.0), demo_profile(), (4, 60))
+    few, many = try_budgets(replace(ASKED, budget_s=9.0), demo_profile(), (4, 60), FOUND)
     assert few.evaluations < many.evaluations <= 60
     assert few.throughput_samples_s <= many.throughput_samples_s
+
+
+def test_a_method_that_builds_plans_gets_rollouts_for_its_budget():
+    asked = replace(ASKED, method="random", rollouts=8)
+    first = try_out(asked, demo_profile())
+    assert first.plan is not None
+    few, many = try_budgets(asked, demo_profile(), (16, 256), first)
+    assert few.evaluations == pytest.approx(16, rel=0.75)
+    assert many.evaluations == pytest.approx(256, rel=0.5)
+
+
+def test_without_a_first_plan_there_are_no_more_trials():
+    nothing = replace(FOUND, plan=None)
+    assert try_budgets(ASKED, demo_profile(), (4, 60), nothing) == ()
+
+
+def test_a_method_without_a_policy_took_no_part(tmp_path):
+    one = try_out(replace(ASKED, method="policy", policy=tmp_path), demo_profile())
+    assert (one.plan, one.took_part) == (None, False)
+    assert "no policy" in one.note
