@@ -17,6 +17,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "demo": ("heddle_operator.demo.cli:demo", "Watch a job move while nodes join, leave and die."),
     "plan": ("planner.cli:plan", "Search the best plan for a set of GPUs."),
     "price": ("planner.price_cli:price", "Price a plan: seconds, memory, bubble."),
+    "train-policy": ("planner.train_cli:train_policy", "Train the learned planner of a model."),
     "evaluate": (
         "planner.evaluate_cli:evaluate_command",
         "Measure the planner's methods on compositions.",

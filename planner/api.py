@@ -80,6 +80,8 @@ def check_request(request: PlanRequest) -> None:
     Raises:
         InvalidRequest: a limit that cannot be meant.
         InvalidComposition: money counts, and a node has no price.
+        NoPolicy: the learned policy is asked for, and there is none.
+        InvalidPolicy: its files are damaged.
     """
     for name in (
         "budget_s",
@@ -96,6 +98,9 @@ def check_request(request: PlanRequest) -> None:
         raise InvalidRequest(f"min_holders is {request.min_holders}; it must be at least 1")
     if request.max_price is not None and request.max_price < 0:
         raise InvalidRequest(f"max_price is {request.max_price}; it must be 0 or more")
+    if request.method == "policy":  # before anything is loaded
+        find_policy = import_module("planner.policy.weights").find_policy
+        find_policy(request.workload.model.name, request.policy)
     if request.objective == "cost" or request.max_price is not None:
         require_prices(request.composition)
 

@@ -31,7 +31,7 @@ from planner.model_shape import ModelShape
 from planner.models import find_model
 from planner.policy.weights import find_policy
 from planner.request import DEFAULT_ROLLOUTS, Method
-from planner.training.compositions import usual_types
+from planner.training.compositions import training_compositions, usual_types
 from planner.training.curriculum import curriculum_of, usual_workload
 from planner.training.settings import TrainingSettings
 
@@ -137,14 +137,18 @@ def evaluate_command(
 
 
 def trained_on(shape: ModelShape, policy: Path | None) -> tuple[Composition, ...]:
-    """The compositions that a policy was trained on; without one, those that it would be."""
+    """The compositions that a policy was trained on; without one, the standard set of its types.
+
+    None where this version of Heddle generates others than the policy's card names.
+    """
     try:
         card = find_policy(shape.name, policy).card
     except (NoPolicy, InvalidPolicy):
-        types, settings = usual_types(shape.name), TrainingSettings()
-    else:
-        types, settings = card.types, TrainingSettings(**card.settings)
-    curriculum = curriculum_of(shape, types, settings)
+        return training_compositions(usual_types(shape.name), 0)
+    settings = TrainingSettings(compositions=card.num_compositions)
+    curriculum = curriculum_of(find_model(card.model), card.types, settings)
+    if curriculum.digest != card.training_set:
+        return ()
     return tuple(question.composition for question in curriculum.training)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from planner.candidate import Recipe
 from planner.fill import Filling, Lane
 from planner.kernel.bag import new_bag
-from planner.kernel.elites import load_elite, new_elites, offer
+from planner.kernel.elites import Elites, load_elite, new_elites, offer
 from planner.kernel.filling import new_bench, variant_of
 from planner.kernel.local_search import COLD, HOT, anneal, start_pure, start_uniform
 from planner.kernel.moves import Wishes
@@ -67,6 +67,12 @@ class KernelSearch:
     def best(self) -> float:
         """The smallest objective so far."""
         return float(self.elites.value[: self.found].min()) if self.found else math.inf
+
+    def take(self, others: Elites, evaluations: int) -> None:
+        """Take over the best plans of somebody else, who priced so many."""
+        for row in range(int(others.number[0])):
+            offer(others, row, self.elites)
+        self.evaluations += evaluations
 
     def start(self) -> None:
         """Every template of one kind of stage, and plans of pipelines on one kind of node each."""

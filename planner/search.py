@@ -49,7 +49,6 @@ LOAD_S = 0.02  # what loading takes less than if it was done before
 EFFORT = 1000  # rounds of perturbed prices, far more than the time allows
 MAIN_SHARE = 0.9  # of the seconds, for the two engines
 ROLLOUTS = ("policy", "random")  # methods that build plans, and search nothing
-PROPOSED = 32  # rollouts of the policy before the engines
 INSIDE_SHARE = 0.3  # of the seconds, for plans whose gradients do not leave nodes
 
 
@@ -231,31 +230,18 @@ class _Search:
 
     def _propose(self, kernel: KernelSearch) -> None:
         """Offer the kernel what rollouts find; without a policy that fits, auto only says so."""
-        from planner.kernel.elites import offer
-        from planner.policy.propose import propose
-        from planner.policy.weights import find_policy
+        from planner.policy.propose import rollouts_of
 
         begun_s = time.perf_counter()
-        request, name = self._request, self._request.method
-        rollouts = request.rollouts
-        policy = None
-        if name != "random":
-            try:
-                policy = find_policy(request.workload.model.name, request.policy)
-                policy.card.require(self._composition, kernel.pricing, request.deepest)
-            except (NoPolicy, PolicyMisfit, InvalidPolicy) as why:
-                if name == "policy":
-                    raise
-                self._record(f"no policy: {why}", begun_s)
-                return
-        if name == "auto":
-            name, rollouts = "policy", min(PROPOSED, request.most_evaluations // 4)
-        if rollouts < 1:
+        name = "random" if self._request.method == "random" else "policy"
+        try:
+            found = rollouts_of(self._request, self._composition, kernel.pricing, kernel.wishes)
+        except (NoPolicy, PolicyMisfit, InvalidPolicy) as why:
+            if self._request.method == "policy":
+                raise
+            self._record(f"no policy: {why}", begun_s)
             return
-        found = propose(policy, kernel.pricing, kernel.wishes, rollouts, request.seed)
-        kernel.evaluations += found.evaluations
-        for row in range(int(found.elites.number[0])):
-            offer(found.elites, row, kernel.elites)
+        kernel.take(found.elites, found.evaluations)
         self._findings.evaluations += found.evaluations
         for _, recipe in kernel.recipes():
             self._settled.add(recipe)

@@ -1,4 +1,4 @@
-"""Add a template to a plan: as many replicas as fit or rather fewer, its fill, and the plan's price.
+"""Add a template to a plan: its replicas, its fill, and what the plan then costs.
 
 The fill takes as many replicas as can be packed, or the power of two below where that is faster:
 then n b M meets B without a remainder, and GPUs stay for later templates.

@@ -35,6 +35,8 @@ class PolicyCard:
         most_node_gpus: of one node.
         sees_batch: of the features.
         uses_film: of the network.
+        temperature: at which plans are drawn, the best of a few on the compositions that it was
+            judged by.
         features: digest of the feature schema.
         weights: digest of the weights.
         training_set: digest of the questions it was trained on.
@@ -57,6 +59,7 @@ class PolicyCard:
     most_node_gpus: int
     sees_batch: bool
     uses_film: bool
+    temperature: float
     features: str
     weights: str
     training_set: str

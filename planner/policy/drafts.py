@@ -128,7 +128,7 @@ def replicas_with(m: Menu, taken: Ints, used: Ints, only: int, added: int) -> in
 
 
 @jit
-def resonance(batch: int, replicas: float) -> float:
+def resonance(replicas: float) -> float:
     """How far a number of replicas is above the power of two below it, in octaves."""
     exponent = math.log2(max(1.0, replicas))
     return exponent - math.floor(exponent)
@@ -191,7 +191,7 @@ def observe_depths(m: Menu, d: Drafts, rows: Ints, left: Ints, out: Floats, mask
             if m.sees_batch:
                 whole = math.floor(replicas)
                 share = m.batch / whole
-                row[at + 4] = resonance(m.batch, whole)
+                row[at + 4] = resonance(whole)
                 row[at + 5] = math.log2(share) / 16
                 row[at + 6] = 1.0 if m.batch % whole == 0 else 0.0
                 row[at + 7] = (depth - 1) / (depth - 1 + share)
@@ -252,7 +252,7 @@ def observe_stages(
         row[9] = math.log2(max(1.0, total / (depth - j))) / 12
         if m.sees_batch:
             row[10] = math.log2(m.batch / max(1, now)) / 16
-            row[11] = resonance(m.batch, now)
+            row[11] = resonance(now)
         kind = -1
         if last >= 0:
             for c in range(len(m.class_type)):
@@ -278,7 +278,7 @@ def observe_stages(
                 row[at + 5] = on_it / depth
                 if m.sees_batch:
                     row[at + 6] = fits / now if now else 0.0
-                    row[at + 7] = resonance(m.batch, fits)
+                    row[at + 7] = resonance(fits)
             for o in range(start, stop):
                 k = m.degree[o]
                 fits = min(now, replicas_with(m, taken, used, c, o))
@@ -292,7 +292,7 @@ def observe_stages(
                 row[at + 4] = (depth - j) * (m.state_share[o] + m.kept_share[o])
                 if m.sees_batch:
                     row[at + 5] = fits / now if now else 0.0
-                    row[at + 6] = resonance(m.batch, fits)
+                    row[at + 6] = resonance(fits)
 
 
 @jit

@@ -100,6 +100,12 @@ class StageView:
     degree: Floats
     mask: Bools
 
+    @property
+    def class_mask(self) -> Bools:
+        """[R, C] node classes with a degree that is possible."""
+        found: Bools = np.logical_or.reduce(self.mask, axis=2)
+        return found
+
 
 class Constructions:
     """R constructions, equally many on each of some compositions, composition by composition."""
@@ -229,7 +235,7 @@ class Constructions:
         return tuple(found)
 
     def _parts(self, rows: Ints) -> list[tuple[int, slice, Ints]]:
-        """For each environment that has rows: its index, where its rows stand, their own numbers."""
+        """For each environment with rows: its index, where they stand, their own numbers."""
         cuts = np.searchsorted(rows, np.arange(len(self.environments) + 1) * self.each)
         return [
             (e, slice(int(a), int(b)), rows[a:b] - e * self.each)

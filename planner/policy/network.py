@@ -125,8 +125,8 @@ class Network:
         scale, shift = film.of[head]
         query = (hidden @ w[f"{head}.weight"] + w[f"{head}.bias"]) * scale + shift
         width = candidates.shape[-1]
-        keys = candidates.reshape(-1, width) @ w[f"{head}.candidate"]
-        keys = keys.reshape(*candidates.shape[:-1], HEAD)
+        flat: Array = candidates.reshape(-1, width) @ w[f"{head}.candidate"]
+        keys = flat.reshape(*candidates.shape[:-1], HEAD)
         keys *= scale[:, None, :]
         keys += query[:, None, :]
         np.maximum(keys, 0, out=keys)

@@ -11,14 +11,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.composition import Composition
 from planner.kernel.elites import Elites
 from planner.kernel.moves import Wishes
 from planner.policy.environment import Constructions, Environment
 from planner.policy.rollouts import Chooser, UniformChooser, play
 from planner.policy.sampling import PolicyChooser
 from planner.policy.schema import FeatureSchema
-from planner.policy.weights import Policy
+from planner.policy.weights import Policy, find_policy
 from planner.pricing_tables import Pricing
+from planner.request import PlanRequest
+
+STARTS = 32  # rollouts before other engines go on
+EACH = 8  # of so many plans that may be priced, one is a rollout
 
 
 class Proposal(NamedTuple):
@@ -31,6 +36,31 @@ class Proposal(NamedTuple):
 
     elites: Elites
     evaluations: int
+
+
+def rollouts_of(
+    request: PlanRequest, composition: Composition, pricing: Pricing, wishes: Wishes
+) -> Proposal:
+    """The best plans of the rollouts that a request asks for.
+
+    Args:
+        request: its method says who chooses, and how often; `auto` needs a few good starts.
+        composition: the nodes of profiled types.
+        pricing: of the request on them.
+        wishes: limits and objective.
+
+    Raises:
+        NoPolicy: the model has none.
+        InvalidPolicy: its files are damaged.
+        PolicyMisfit: it was not trained for this question.
+    """
+    policy, rollouts = None, request.rollouts
+    if request.method != "random":
+        policy = find_policy(request.workload.model.name, request.policy)
+        policy.card.require(composition, pricing, request.deepest)
+    if request.method == "auto":
+        rollouts = max(1, min(STARTS, request.most_evaluations // EACH))
+    return propose(policy, pricing, wishes, rollouts, request.seed)
 
 
 def propose(
@@ -51,7 +81,7 @@ def propose(
     generator = np.random.default_rng(seed)
     chooser: Chooser = UniformChooser(generator)
     if policy is not None:
-        chooser = PolicyChooser(policy.network, constructions, generator)
+        chooser = PolicyChooser(policy.network, constructions, generator, policy.card.temperature)
     play(constructions, chooser)
     return Proposal(constructions.elites[0], constructions.evaluations)
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from planner.kernel.tables import Ints
+from planner.kernel.tables import Floats, Ints
 from planner.policy.environment import Bools, Constructions, DepthView, StageView
 
 
@@ -53,13 +53,14 @@ class UniformChooser:
     def stages(self, view: StageView) -> tuple[Ints, Ints]:
         """Any node class that is possible, and any degree of it."""
         draws = self._generator.random((2, len(view.rows)))
-        classes = draw_uniform(view.mask.any(axis=2), draws[0])
+        classes = draw_uniform(view.class_mask, draws[0])
         every = np.arange(len(classes))
         return classes, draw_uniform(view.mask[every, classes], draws[1])
 
 
-def draw_uniform(mask: Bools, draws: np.typing.NDArray[np.float64]) -> Ints:
+def draw_uniform(mask: Bools, draws: Floats) -> Ints:
     """[R] one of the kept candidates of each row, by a number from 0 to 1."""
     counts = np.cumsum(mask, axis=1)
     wanted = np.floor(draws * counts[:, -1]).astype(np.int64) + 1
-    return (counts >= wanted[:, None]).argmax(axis=1)
+    chosen: Ints = (counts >= wanted[:, None]).argmax(axis=1)
+    return chosen

@@ -17,9 +17,21 @@ class PolicyChooser:
     """Draws every decision from the network's probabilities."""
 
     def __init__(
-        self, network: Network, constructions: Constructions, generator: np.random.Generator
+        self,
+        network: Network,
+        constructions: Constructions,
+        generator: np.random.Generator,
+        temperature: float = 1.0,
     ) -> None:
-        """Condition the network on the compositions of these constructions."""
+        """Condition the network on the compositions of these constructions.
+
+        Args:
+            network: whose probabilities count.
+            constructions: that will be played.
+            generator: of the draws.
+            temperature: below 1, likely choices are drawn more often than they are likely.
+        """
+        self._sharpness = np.float32(1 / temperature)
         self._network = network
         summary = constructions.summary.astype(np.float32)
         self._film = network.film(summary[:1] if len(constructions.environments) == 1 else summary)
@@ -34,7 +46,7 @@ class PolicyChooser:
             self._trunk = np.zeros((len(self._trunk), trunk.shape[1]), np.float32)
         self._trunk[view.rows] = trunk
         logits = self._network.score("depth", trunk, view.features.astype(np.float32), film)
-        return draw(logits, view.mask, self._generator.random(len(view.rows)))
+        return draw(logits * self._sharpness, view.mask, self._generator.random(len(view.rows)))
 
     def stages(self, view: StageView) -> tuple[Ints, Ints]:
         """A node class of each row, and then a degree of it."""
@@ -42,11 +54,11 @@ class PolicyChooser:
         hidden = self._network.stage(self._trunk[view.rows], view.context.astype(np.float32), film)
         draws = self._generator.random((2, len(view.rows)))
         logits = self._network.score("device", hidden, view.device.astype(np.float32), film)
-        classes = draw(logits, view.mask.any(axis=2), draws[0])
+        classes = draw(logits * self._sharpness, view.class_mask, draws[0])
         every = np.arange(len(classes))
         candidates = view.degree[every, classes].astype(np.float32)
         logits = self._network.score("degree", hidden, candidates, film)
-        return classes, draw(logits, view.mask[every, classes], draws[1])
+        return classes, draw(logits * self._sharpness, view.mask[every, classes], draws[1])
 
 
 def probabilities(logits: Array, mask: Bools) -> Floats:
@@ -60,4 +72,5 @@ def probabilities(logits: Array, mask: Bools) -> Floats:
 def draw(logits: Array, mask: Bools, draws: Floats) -> Ints:
     """[R] one of the kept candidates of each row, by a number from 0 to 1."""
     ends = np.cumsum(probabilities(logits, mask), axis=1)
-    return (ends > (draws * ends[:, -1])[:, None]).argmax(axis=1)
+    chosen: Ints = (ends > (draws * ends[:, -1])[:, None]).argmax(axis=1)
+    return chosen

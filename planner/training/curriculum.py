@@ -25,6 +25,8 @@ from planner.workload import Workload
 
 D_MAX = 24
 VALIDATION = 12  # compositions that are never trained on
+VALIDATION_SEED = 1_000_003
+MOST_SETS = 50  # of generated compositions; small ranges hold no more
 USUAL_SHARE = 0.7  # of the questions have the model's usual batch
 BATCH_FACTORS = (0.5, 2, 4, 8)  # the others', in terms of it
 
@@ -99,20 +101,17 @@ def curriculum_of(
         types, tuple(degrees), min(D_MAX, model.layers), MAX_TEMPLATES, settings.sees_batch
     )
     within = range_for(types)
+    judged_by = training_compositions(types, VALIDATION_SEED, within)[:VALIDATION]
     found: list[Composition] = []
-    seed = 0
-    while len(found) < settings.compositions + VALIDATION:
-        # the first are the standard set, whatever the seed of the training
-        known = set(found)
+    for seed in range(MOST_SETS):  # the first is the standard set, whatever the training's seed
+        known = {*found, *judged_by}
         found += [one for one in training_compositions(types, seed, within) if one not in known]
-        seed += 1
-        if seed > 50:
+        if len(found) >= settings.compositions:
             break
-    first = found[: len(found) - VALIDATION][: settings.compositions]
-    questions = [*first, *found[-VALIDATION:]]
+    questions = [*judged_by, *found[: settings.compositions]]
     random = Random(f"{model.name} {' '.join(types)}")
     asked = tuple(Question(one, _batch(workload.global_batch, random)) for one in questions)
-    return Curriculum(model, types, schema, profile, asked[:-VALIDATION], asked[-VALIDATION:])
+    return Curriculum(model, types, schema, profile, asked[VALIDATION:], asked[:VALIDATION])
 
 
 def _degrees(profile: Profile, gpu_type: str) -> tuple[int, ...]:

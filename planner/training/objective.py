@@ -7,13 +7,15 @@ Legend: N templates begun, S stages, R rollouts.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from planner.kernel.tables import Floats
+from planner.kernel.tables import Floats, Ints
+from planner.policy.environment import Bools
 from planner.training.records import Records
 from planner.training.torch_network import TorchNetwork
 
@@ -34,13 +36,36 @@ class Judged(NamedTuple):
     entropy: Tensor
 
 
-def advantages(values: Floats, each: int) -> Floats:
-    """How each rollout compares with its group of `each`, in standard deviations."""
+def advantages(values: Floats, each: int, best_of: int = 1) -> Floats:
+    """How each rollout compares with its group of `each`, in standard deviations.
+
+    Args:
+        values: [R] of the rollouts, group by group.
+        each: rollouts of a group.
+        best_of: 1: the value counts, as in the paper; k: what the rollout adds to the best of k
+            that are drawn from its group.
+    """
     groups = values.reshape(-1, each)
-    centred = groups - groups.mean(axis=1, keepdims=True)
-    spread = groups.std(axis=1, keepdims=True)
-    scale = np.maximum(spread, 1e-3 * np.abs(groups).max(axis=1, keepdims=True) + 1e-12)
+    worth = groups if best_of == 1 else _worth_to_best(groups, best_of)
+    centred = worth - worth.mean(axis=1, keepdims=True)
+    spread = worth.std(axis=1, keepdims=True)
+    scale = np.maximum(spread, 1e-3 * np.abs(worth).max(axis=1, keepdims=True) + 1e-12)
     found: Floats = (centred / scale).reshape(-1)
+    return found
+
+
+def _worth_to_best(groups: Floats, best_of: int) -> Floats:
+    """Mean of max(0, value - best of k - 1 others) over all choices of these others."""
+    each = groups.shape[1]
+    others = best_of - 1
+    # that the best of the others is the q-th smallest
+    likely = np.array([math.comb(q, others - 1) for q in range(each)]) / math.comb(each - 1, others)
+    order = np.argsort(groups, axis=1, kind="stable")
+    ranked = np.take_along_axis(groups, order, axis=1)
+    below = np.tril(np.ones((each, each)), -1) * likely
+    worth = ranked * below.sum(axis=1) - ranked @ below.T
+    found = np.empty_like(groups)
+    np.put_along_axis(found, order, worth, axis=1)
     return found
 
 
@@ -107,12 +132,10 @@ def imitated(judged: Judged, records: Records, weight: Floats) -> Tensor:
     return total / max(1.0, len(records.depth_row) + 2.0 * len(records.stage_row))
 
 
-def _chosen(
-    logits: Tensor, mask: np.typing.NDArray[np.bool_], choice: object
-) -> tuple[Tensor, Tensor]:
+def _chosen(logits: Tensor, mask: Bools, choice: Ints) -> tuple[Tensor, Tensor]:
     """Log-probability of the choices, and entropy, both [N]."""
     kept = logits.masked_fill(~torch.from_numpy(mask), -1e9)
     logs = torch.log_softmax(kept, dim=1)
-    index = torch.from_numpy(np.asarray(choice))[:, None]
+    index = torch.from_numpy(choice)[:, None]
     entropy = -(logs.exp() * logs).sum(dim=1)
     return logs.gather(1, index)[:, 0], entropy

@@ -156,7 +156,7 @@ class RecordingChooser:
         hidden = self._network.stage(self._trunk[view.rows], context, film)
         draws = self._generator.random((2, len(view.rows)))
         logits = self._network.score("device", hidden, devices, film)
-        mask = view.mask.any(axis=2)
+        mask = view.class_mask
         forced = self._forcing.types[view.rows]
         classes = draw(np.where(forced[:, None], np.float32(0), logits), mask, draws[0])
         every = np.arange(len(classes))
@@ -184,8 +184,8 @@ class RecordingChooser:
 
     def records(self) -> Records:
         """All decisions so far."""
-        templates = [np.concatenate(column) for column in zip(*self._templates, strict=True)]  # type: ignore[arg-type]
-        stages = [np.concatenate(column) for column in zip(*self._stages, strict=True)]  # type: ignore[arg-type]
+        templates = [np.concatenate(column) for column in zip(*self._templates, strict=True)]
+        stages = [np.concatenate(column) for column in zip(*self._stages, strict=True)]
         return Records(*templates, *stages)
 
 
@@ -251,7 +251,7 @@ class ScriptedChooser(RecordingChooser):
                 self._opened[view.rows],
                 view.context.astype(np.float32),
                 view.device.astype(np.float32),
-                view.mask.any(axis=2),
+                view.class_mask,
                 classes,
                 nothing,
                 free,

@@ -1,8 +1,9 @@
 """How a policy is trained: every number that is not the paper's network.
 
 Invariant: equal settings, model and types train equal weights on equal machines.
-Source: Heddle, section 5.5; what the paper leaves open is from research on plan search: entropy
-0.04, rate 5e-4 and forced depths never under 0.25, because less of them collapsed.
+Source: Heddle, section 5.5.  Beyond it, each by a setting of its own: cloning of search teachers,
+features of the batch, and judging a rollout by what it adds to the best of a few, because the best
+of a few is what a plan is taken from.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ class TrainingSettings:
         clip: of PPO's ratio.
         entropy: weight of the entropy bonus.
         penalty: delta of equation 1, as a share of the best throughput of the group.
+        best_of: 1: rollouts are judged by their value, as in the paper; k: by what they add to the
+            best of k.
         forced: probability of a forced depth, at first and at last.
         imitation: weight of self-imitation.
         imitation_every: so many updates.
@@ -46,14 +49,15 @@ class TrainingSettings:
     epochs: int = 2
     rate: float = 5e-4
     clip: float = 0.2
-    entropy: float = 0.04
+    entropy: float = 0.015
     penalty: float = 0.1
+    best_of: int = 4
     forced: tuple[float, float] = (0.8, 0.25)
     imitation: float = 0.1
     imitation_every: int = 4
-    compositions: int = 376
-    lessons: int = 4_000
-    cloning: int = 12
+    compositions: int = 1128
+    lessons: int = 3_000
+    cloning: int = 20
     uses_clusters: bool = True
     uses_imitation: bool = True
     uses_forced: bool = True

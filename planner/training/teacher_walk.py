@@ -54,8 +54,8 @@ def rebuild(t: Tables, bag: Bag, first: int, bench: Bench) -> float:
 @jit
 def step(t: Tables, wishes: Wishes, bag: Bag, state: Ints) -> int:
     """Change the row of templates a little; returns the first that changed."""
-    count = bag.number[0]
-    k = below(state, count)
+    count = int(bag.number[0])
+    k = int(below(state, count))
     kind = below(state, 12)
     if kind < 7:
         change_stages(t, wishes, bag, k, state)
@@ -76,7 +76,7 @@ def step(t: Tables, wishes: Wishes, bag: Bag, state: Ints) -> int:
         bag.number[0] = count - 1
         return min(k, count - 2)
     if kind == 10 and count > 1:
-        other = below(state, count)
+        other = int(below(state, count))
         for s in range(MAX_DEPTH):
             kept = bag.options[k, s]
             bag.options[k, s] = bag.options[other, s]

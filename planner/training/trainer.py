@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from planner.kernel.tables import Floats, Ints
-from planner.policy.environment import Constructions, Environment
+from planner.kernel.tables import Ints
+from planner.policy.environment import Constructions
 from planner.policy.network import Network
 from planner.training.curriculum import Curriculum
 from planner.training.gradients import flat_gradient, without_conflicts
@@ -143,7 +143,7 @@ class Trainer:
         )
         shares = throughput / np.repeat(best, settings.rollouts)
         values = np.where(throughput > 0, shares, -settings.penalty)
-        gain = advantages(values, settings.rollouts)
+        gain = advantages(values, settings.rollouts, settings.best_of)
         for c, rows in self._by_composition(picked):
             for row in range(rows.start, rows.stop):
                 self._buffers.offer(int(c), float(throughput[row]), constructions.decisions(row))
@@ -287,20 +287,3 @@ class Trainer:
         ]
         self._generator.bit_generator.state = data["generator"]
         self._buffers.restore(data["buffers"])
-
-
-def environments_of(curriculum: Curriculum) -> tuple[Environment, ...]:
-    """The environments of the questions that a training is judged by."""
-    return tuple(curriculum.environment(one) for one in curriculum.validation)
-
-
-def best_of(
-    network: Network, environments: tuple[Environment, ...], rollouts: int, seed: int
-) -> Floats:
-    """[E] the best throughput of so many rollouts on each environment."""
-    from planner.policy.rollouts import play
-    from planner.policy.sampling import PolicyChooser
-
-    constructions = Constructions(environments, rollouts)
-    play(constructions, PolicyChooser(network, constructions, np.random.default_rng(seed)))
-    return constructions.best.reshape(len(environments))

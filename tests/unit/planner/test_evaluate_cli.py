@@ -13,7 +13,7 @@ from planner.composition_sets import COMMITTED
 from planner.errors import HeddleError, InvalidComposition, InvalidRequest, InvalidWorkload
 from planner.evaluate_cli import METHODS, evaluate_command, read_methods
 
-QUICK = "--model tiny-llama --budget-evaluations 40 --reference-s 0"
+QUICK = "--model tiny-llama --budget-evaluations 40 --reference-s 0 --policy none"
 
 
 @pytest.fixture

@@ -1,0 +1,197 @@
+"""One training from its first step to the policy's files.
+
+Invariant: what is written does not depend on how often the training was killed and resumed.
+Source: design, section 2 ("Learned policy").
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from planner.kernel.tables import Floats
+from planner.policy.card import PolicyCard
+from planner.policy.network import Array, Network
+from planner.policy.weights import digest_of, weights_content, write_policy
+from planner.training.checkpoint import CHECKPOINT, State, keep, take_up
+from planner.training.curriculum import Curriculum
+from planner.training.settings import TrainingSettings
+from planner.training.teacher_walk import teach
+from planner.training.trainer import Progress, Trainer
+from planner.training.validation import best_of
+
+JUDGED_EVERY = 50  # updates
+JUDGED_AT = 0.5  # temperature
+TEMPERATURES = (1.0, 0.7, 0.5, 0.35, 0.25)  # one of them goes into the card
+KEPT_EVERY_S = 15.0
+ROLLOUTS = (16, 128)  # of which the best is taken, in the card
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a progress bar shows.
+
+    Attributes:
+        progress: of the phase.
+        best: best of 16 on the validation set so far, in per cent of its reference.
+        last: the same of the last look.
+    """
+
+    progress: Progress
+    best: float
+    last: float
+
+
+class Training:
+    """A trainer, what it is judged by, and its files."""
+
+    def __init__(self, curriculum: Curriculum, settings: TrainingSettings, folder: Path) -> None:
+        """Prepare; nothing is written yet."""
+        torch.set_num_threads(1)  # sums in one order, whatever the machine
+        self._settings, self._curriculum, self._folder = settings, curriculum, folder
+        self._trainer = Trainer(curriculum, settings)
+        self._judged_by = tuple(curriculum.environment(one) for one in curriculum.validation)
+        self._reference: Floats = np.zeros(0)
+        self._best: dict[str, Array] = {}
+        self._best_percent = self._last_percent = 0.0
+        self._seconds = (0.0, 0.0)
+        self._begun = (time.perf_counter(), time.process_time())
+
+    def resume(self) -> None:
+        """Take up the state on disk.
+
+        Raises:
+            InvalidPolicy: there is none of this training.
+        """
+        arrays, data = take_up(self._folder, self._settings, self._questions)
+        self._trainer.restore(arrays, data["trainer"])
+        self._best = {n[5:]: value for n, value in arrays.items() if n.startswith("best.")}
+        self._best_percent, self._last_percent = data["percents"]
+        self._seconds = tuple(data["seconds"])
+
+    def run(self, show: Callable[[Status], None], commit: str) -> PolicyCard:
+        """Train to the end, and write weights and card.
+
+        Args:
+            show: told of every step.
+            commit: of the code.
+        """
+        kept_s = time.perf_counter()
+        self._reference = self._references()
+        for progress in self._trainer.run():
+            is_last = progress.done == progress.total
+            if progress.phase == "improve" and (is_last or progress.done % JUDGED_EVERY == 0):
+                self._judge()
+            show(Status(progress, self._best_percent, self._last_percent))
+            if time.perf_counter() - kept_s > KEPT_EVERY_S:
+                keep(self._folder, self._state(), self._settings, self._questions)
+                kept_s = time.perf_counter()
+        if not self._best:
+            self._judge()
+        card, content = self._finished(commit)
+        write_policy(self._folder, card, content)
+        (self._folder / CHECKPOINT).unlink(missing_ok=True)
+        return card
+
+    @property
+    def _questions(self) -> str:
+        return f"{self._curriculum.digest} {self._curriculum.profile.digest}"
+
+    def _references(self) -> Floats:
+        """[E] throughput of a teacher's annealing on each question of the validation."""
+        steps = 2 * self._settings.lessons
+        return np.array(
+            [
+                one.menu.batch / teach(one.pricing.tables, one.wishes, steps, 7).seconds
+                for one in self._judged_by
+            ]
+        )
+
+    def _percent(
+        self, network: Network, rollouts: int, temperature: float, seed: int = 1
+    ) -> Floats:
+        """[E] best of so many rollouts, in per cent of the reference."""
+        found = best_of(network, self._judged_by, rollouts, seed, temperature)
+        known = self._reference > 0
+        percents: Floats = 100 * found[known] / self._reference[known]
+        return percents
+
+    def _judge(self) -> None:
+        percents = self._percent(self._trainer.network, ROLLOUTS[0], JUDGED_AT)
+        self._last_percent = float(percents.mean())
+        if self._last_percent > self._best_percent:
+            self._best_percent = self._last_percent
+            self._best = {n: value.copy() for n, value in self._trainer.network.weights.items()}
+
+    def _state(self) -> State:
+        arrays, data = self._trainer.state()
+        arrays |= {f"best.{name}": value for name, value in self._best.items()}
+        return arrays, {
+            "trainer": data,
+            "percents": (self._best_percent, self._last_percent),
+            "seconds": self._spent(),
+        }
+
+    def _spent(self) -> tuple[float, float]:
+        now = (time.perf_counter(), time.process_time())
+        clock, processor = (
+            spent + (end - begun)
+            for spent, end, begun in zip(self._seconds, now, self._begun, strict=True)
+        )
+        return clock, processor
+
+    def _finished(self, commit: str) -> tuple[PolicyCard, bytes]:
+        curriculum, settings = self._curriculum, self._settings
+        content = weights_content(self._best)
+        network = Network(self._best, settings.uses_film)
+        temperature = max(
+            TEMPERATURES,
+            key=lambda t: sum(
+                self._percent(network, ROLLOUTS[0], t, seed).mean() for seed in range(2, 5)
+            ),
+        )
+        clock, processor = self._spent()
+        nodes = [node for one in curriculum.training for node in one.composition.nodes]
+        card = PolicyCard(
+            model=curriculum.model.name,
+            types=curriculum.types,
+            tp_degrees=curriculum.schema.tp_degrees,
+            d_max=curriculum.schema.d_max,
+            t_max=curriculum.schema.t_max,
+            most_types=max(len(one.composition.gpu_types) for one in curriculum.training),
+            most_node_gpus=max(node.gpus for node in nodes),
+            sees_batch=settings.sees_batch,
+            uses_film=settings.uses_film,
+            temperature=temperature,
+            features=curriculum.schema.digest,
+            weights=digest_of(content),
+            training_set=curriculum.digest,
+            num_compositions=len(curriculum.training),
+            profile=curriculum.profile.digest,
+            groups=settings.groups,
+            seed=settings.seed,
+            commit=commit,
+            settings={n: v for n, v in asdict(settings).items() if n not in ("groups", "seed")},
+            evaluation=self._evaluation(network, temperature),
+            seconds={"clock": round(clock, 1), "processor": round(processor, 1)},
+        )
+        return card, content
+
+    def _evaluation(self, network: Network, temperature: float) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "on": f"{len(self._judged_by)} generated compositions that were not trained on",
+            "reference": f"an annealing of {2 * self._settings.lessons} steps each",
+        }
+        for rollouts in ROLLOUTS:
+            percents = self._percent(network, rollouts, temperature)
+            found[f"best_of_{rollouts}_percent"] = {
+                "mean": round(float(percents.mean()), 2),
+                "worst": round(float(percents.min()), 2),
+            }
+        return found
