@@ -45,7 +45,13 @@ A_FILE = click.Path(path_type=Path)
 @click.option(
     "--model", required=True, help="Name of the model, or the path of a Hugging Face config.json."
 )
-@click.option("--compositions", "file", type=A_FILE, required=True, help="One composition a line.")
+@click.option(
+    "--compositions",
+    "file",
+    type=A_FILE,
+    required=True,
+    help="File with one composition a line; or paper, benchmark, hardware, demo.",
+)
 @click.option(
     "--methods",
     default=METHODS,

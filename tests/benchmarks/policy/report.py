@@ -78,6 +78,11 @@ class Percents:
         return [percent for row in rows for percent in (self.of(row),) if percent is not None]
 
 
+def _first_words(why: object) -> str:
+    """The finding of an error, without what to do."""
+    return str(why).partition(";")[0]
+
+
 def _rolled(rows: Sequence[Row], percents: Percents) -> str:
     lines = []
     for model in order(rows):
@@ -88,7 +93,7 @@ def _rolled(rows: Sequence[Row], percents: Percents) -> str:
             drawn = percents.all(row for row in own if row["method"] == "random")
             if not found or not drawn:
                 note = next((r["note"] for r in own if r["method"] == "policy"), "not measured")
-                lines.append((model, rollouts, f"none: {note}", *["-"] * 6))
+                lines.append((model, rollouts, _first_words(note), *["-"] * 6))
                 continue
             spread = Spread.of(found)
             ahead = spread.mean - statistics.fmean(drawn)
@@ -239,7 +244,7 @@ def _cards(models: Iterable[str]) -> str:
         try:
             card = find_policy(model).card
         except PlanningError as error:
-            lines.append((model, f"none: {error}", *["-"] * 5))
+            lines.append((model, _first_words(error), *["-"] * 5))
             continue
         clock_s = card.seconds["clock"]
         lines.append(
@@ -293,8 +298,8 @@ Machine: {os.cpu_count()} cores ({processor()}), {platform.system()} {platform.m
 shared with other work. Throughput is modelled, times are measured.
 
 All compositions are those of `profiles/compositions`, which no policy was trained on: the paper's
-(written out where its text gives them, else reconstructed, as each line says), those of the search's
-benchmark, the cluster that grows under the job (gpt-neo-2.7b) and the demo's (tiny-llama). A
+(written out where its text gives them, else reconstructed, as each line says), those of the
+search's benchmark, the cluster that grows under the job (gpt-neo-2.7b), the demo's (tiny-llama). A
 reference is the best plan ever found for a model on a composition; every plan measured here was
 offered to it.
 
