@@ -6,15 +6,18 @@ Invariant: a candidate fits in memory, trains exactly B samples, and its price i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from planner.composition import Composition
-from planner.cost import Price, price
+from planner.cost import Price, ReplicaPrice, price, replica_prices, whole_price
 from planner.errors import UnprofiledConfiguration
-from planner.fill import Filling, Lane, Structure, share
+from planner.fill import Filling, Structure
+from planner.node_classes import by_class, template_by_class
 from planner.placement import holders_by_layer, place
 from planner.plan import FilledTemplate, Plan, Stage, faults
 from planner.profile import Profile
+from planner.sharing import Lane, share
 from planner.workload import Workload
 
 BOTH_WAYS_GPUS = 64  # on more, only expert parallelism is worth a second placement
@@ -47,6 +50,10 @@ class Judge:
     composition: Composition
     profile: Profile
     min_holders: int = 1
+    _by_class: Composition = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_class", by_class(self.composition))
 
     def settle(self, recipe: Recipe, current: Plan | None = None) -> Candidate | None:
         """Place filled templates, share the batch by what the placement gives, and price.
@@ -64,46 +71,56 @@ class Judge:
         if shares is None:
             return None
         templates = _filled(recipe, shares, workload.recompute)
-        found = None
         tiled = any(stage.is_tiled for template in templates for stage in template.stages)
         is_small = self.composition.gpus <= BOTH_WAYS_GPUS
-        for by_stage in (False, True) if tiled or is_small else (False,):
-            where = place(
-                workload.model,
-                templates,
-                self.composition,
-                self.min_holders,
-                current,
-                by_stage=by_stage,
-            )
-            if where is None:
-                continue
-            one = self.priced(recipe, Plan(templates, where))
-            if one and (found is None or one.price.iteration_s < found.price.iteration_s):
-                found = one
+        found = None
+        for rows, nodes in self._sites(recipe, templates, current):
+            if found is not None and not is_small:
+                break
+            for by_stage in (False, True) if tiled or is_small else (False,):
+                where = place(
+                    workload.model, rows, nodes, self.min_holders, current, by_stage=by_stage
+                )
+                if where is None:
+                    continue
+                one = self.priced(recipe, Plan(templates, where))
+                if one and (found is None or one.price.iteration_s < found.price.iteration_s):
+                    found = one
         return found
+
+    def _sites(
+        self, recipe: Recipe, templates: tuple[FilledTemplate, ...], current: Plan | None
+    ) -> Iterator[tuple[tuple[FilledTemplate, ...], Composition]]:
+        """What is placed on what: first on the classes of nodes that the recipe was priced for."""
+        if current is None and all(filling.classes for _, _, filling in recipe):
+            rows = tuple(
+                template_by_class(template, filling.classes)
+                for template, (_, _, filling) in zip(templates, recipe, strict=True)
+            )
+            yield rows, self._by_class
+        yield templates, self.composition
 
     def priced(self, recipe: Recipe, plan: Plan) -> Candidate | None:
         """Price a placed plan, its batch shared again by what the placement gives.
 
         None if the memory is too small.
         """
-        workload = self.workload
-        priced = price(plan, workload, self.composition, self.profile)
+        asked = (self.workload, self.composition, self.profile)
+        replicas = replica_prices(plan, *asked)
         lanes = [filling.lane for _, n, filling in recipe for _ in range(n)]
         real = [
             Lane(lane.micro_batch, max(times), sum(times), lane.most)
-            for lane, replica in zip(lanes, priced.replicas, strict=True)
+            for lane, replica in zip(lanes, replicas, strict=True)
             for times in [[stage.time_s for stage in replica.stages]]
         ]
-        again = share(workload.global_batch, real)
+        again = share(self.workload.global_batch, real)
         shares = tuple(m for template in plan.templates for m in template.micro_batches)
         if again is not None and again != shares:
-            plan = Plan(_filled(recipe, again, workload.recompute), plan.placement)
-            priced = price(plan, workload, self.composition, self.profile)
-        if not self._fits(plan, priced):
+            plan = Plan(_filled(recipe, again, self.workload.recompute), plan.placement)
+            replicas = replica_prices(plan, *asked)
+        if not self._fits(plan, replicas):
             return None
-        return Candidate(plan, priced, holders_by_layer(plan), recipe)
+        return Candidate(plan, whole_price(plan, replicas, *asked), holders_by_layer(plan), recipe)
 
     def as_it_is(self, plan: Plan) -> Candidate | None:
         """A plan that runs already, if it still fits the composition and is profiled."""
@@ -113,14 +130,15 @@ class Judge:
             priced = price(plan, self.workload, self.composition, self.profile)
         except UnprofiledConfiguration:
             return None
-        if not self._fits(plan, priced):
+        if not self._fits(plan, priced.replicas):
             return None
         return Candidate(plan, priced, holders_by_layer(plan), None)
 
-    def _fits(self, plan: Plan, priced: Price) -> bool:
+    def _fits(self, plan: Plan, replicas: tuple[ReplicaPrice, ...]) -> bool:
+        alike = {(replica.template, id(replica.stages)): replica for replica in replicas}
         return all(
             stage.peak_memory_bytes <= self.profile.gpu_type(kind.gpu_type).usable_bytes
-            for replica in priced.replicas
+            for replica in alike.values()
             for stage, kind in zip(
                 replica.stages, plan.templates[replica.template].stages, strict=True
             )

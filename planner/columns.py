@@ -56,7 +56,6 @@ from planner.scopes import (
     Scope,
     all_zones,
     is_alike,
-    most_hoped,
     most_mixed,
     nic_speeds,
     types_of,
@@ -69,7 +68,10 @@ FIRST_TIMES = 8  # times that are tried where no plan is known, each twice the o
 MOST_COLUMNS = 4000  # of the pool
 PER_ROUND = 60  # best columns of a round
 ROUNDS = 8  # of prices and columns in one scope, at most
-ENOUGH = 1.002  # a round that adds less to the mix ends the rounds
+ENOUGH = 1.002  # a round that adds less to the mix
+STALE = 3  # such rounds in a row that end the rounds
+SMOOTH = 0.5  # share of the prices before in those that are asked next
+COARSE, COARSE_ROUNDS = 2, 2  # only every second bottleneck, in the first rounds
 SIGMA = 0.35  # of the logarithm of perturbed prices
 PERTURBATIONS = 10  # price vectors between two integer programmes
 PER_PERTURBATION = 12  # best columns of each
@@ -82,7 +84,10 @@ PROMISING, ANY = -0.06, -2.0  # least gain, as a share, of a bottleneck the last
 SCREENED = 2  # every so many bottlenecks tell what a scope promises
 SCREENS = 24  # bottlenecks' columns that come out of it
 SCOPES = 3  # that are worth perturbing
-CANDIDATES = 12  # scopes that get a mix, of those that promise most
+CANDIDATES = 2  # scopes that get a mix, of those that promise most
+EXPLORED = 16  # scopes that are looked at in a row
+GOOD = 1e-3  # gain of a plan
+STARTS = 10  # plans whose templates become columns
 
 
 class ColumnSearch:
@@ -113,6 +118,7 @@ class ColumnSearch:
         self._bench, self._fillings = new_bench(t.layers, t.dense), new_fillings()
         self._bag, self._trial = new_bag(), new_bag()
         self._scopes: list[Scope] = []
+        self._followed: list[Scope] = []
         self._speeds = nic_speeds(t)
         self.priced = 0
 
@@ -129,14 +135,63 @@ class ColumnSearch:
         if elites.number[0] == 0:
             return self.priced
         self._start(elites)
-        self._generate(elites, deadline)
         for _ in range(effort):
-            for scope in sorted(self._scopes, key=most_mixed)[:SCOPES]:
-                if deadline():
-                    return self.priced
-                self._combine(elites, scope, deadline)
-                self._perturb(elites, scope, deadline)
+            if deadline():
+                break
+            self._deepen(elites, deadline)
+            self._explore(elites, deadline)
         return self.priced
+
+    def _deepen(self, elites: Elites, deadline: Callable[[], bool]) -> None:
+        """Improve where the best plan stands, as long as that helps, then in the best mixes."""
+        while not deadline():
+            before = elites.value.min()
+            self._follow(elites)
+            for scope in self._followed:
+                self._converge(elites, scope, deadline)
+            if elites.value.min() >= before * (1 - GOOD):
+                break
+        mixed = sorted((scope for scope in self._scopes if scope.mixed), key=most_mixed)
+        others = [one for one in mixed[:SCOPES] if not any(one is f for f in self._followed)]
+        for scope in (*self._followed, *others):
+            if deadline():
+                return
+            self._perturb(elites, scope, deadline)
+            self._combine(elites, scope, deadline)
+
+    def _converge(self, elites: Elites, scope: Scope, deadline: Callable[[], bool]) -> None:
+        """Rounds of prices and columns until the mix gains no more, then whole replicas."""
+        stale = 0
+        for turn in range(ROUNDS):
+            if deadline():
+                return
+            mixed, prices = scope.mixed, scope.prices
+            self._mix(elites, scope)
+            stale = stale + 1 if scope.mixed < mixed * ENOUGH else 0
+            if turn and (stale == STALE or scope.hoped < scope.mixed * ENOUGH):
+                break
+            if turn or not scope.rounds:
+                prices = SMOOTH * prices + (1 - SMOOTH) * scope.prices
+            else:
+                prices = scope.prices
+            step = COARSE if scope.rounds < COARSE_ROUNDS else 1
+            self._add(elites, scope, prices, PER_ROUND, learns=True, step=step)
+        self._combine(elites, scope, deadline)
+
+    def _explore(self, elites: Elites, deadline: Callable[[], bool]) -> None:
+        """A look at some scopes that were not looked at, and more at those that promise most."""
+        followed = {id(scope) for scope in self._followed}
+        turn = [scope for scope in self._scopes if id(scope) not in followed]
+        for scope in turn[:EXPLORED]:
+            if deadline():
+                return
+            self._mix(elites, scope)
+            self._scopes.remove(scope)
+            self._scopes.append(scope)
+        for scope in sorted(turn[:EXPLORED], key=most_mixed)[:CANDIDATES]:
+            if deadline():
+                return
+            self._converge(elites, scope, deadline)
 
     def _find_first(self, elites: Elites, deadline: Callable[[], bool]) -> None:
         """Where nothing is known to fit, the cheapest templates in ever longer times."""
@@ -160,7 +215,7 @@ class ColumnSearch:
         """Put the templates of the elites into the pool; at first, think of scopes."""
         t = self._tables
         start = self._best(elites)
-        for e in np.argsort(elites.value[: elites.number[0]], kind="stable"):
+        for e in np.argsort(elites.value[: elites.number[0]], kind="stable")[:STARTS]:
             load_elite(elites, int(e), self._bag)
             for k in range(self._bag.number[0]):
                 add_column(
@@ -179,46 +234,27 @@ class ColumnSearch:
             count = 2 + max(0, math.ceil(math.log(max(1.0, start.seconds / least_s), GRID)))
             self._taus_s = least_s * GRID ** np.arange(count)
             pairs = all_zones(t, self._speeds, start.seconds)
-            self._scopes = [self._scope(allowed, zones) for allowed, zones in pairs]
+            scopes = [self._scope(allowed, zones) for allowed, zones in pairs]
+            self._scopes = [scopes[i] for i in self._random.permutation(len(scopes))]
         self._follow(elites)
 
     def _follow(self, elites: Elites) -> None:
         """Add the scopes in which the best plan stands itself."""
         best = int(np.argmin(elites.value[: elites.number[0]]))
         used = self._best(elites).types
+        self._followed = []
         for zones in zones_of_plan(self._tables, self._speeds, elites, best, used):
-            if not any(is_alike(scope.zones, zones) for scope in self._scopes):
+            layers = self._tables.layers
+            alike = [scope for scope in self._scopes if is_alike(scope.zones, zones, layers)]
+            if not alike:
                 allowed = self._tables.nic[:, 1] <= self._tables.nic[used, 1].max()
-                self._scopes.append(self._scope(allowed, zones))
-                self._scopes[-1].is_followed = True
+                alike = [self._scope(allowed, zones)]
+                self._scopes.extend(alike)
+            self._followed.append(alike[0])
 
     def _scope(self, allowed: Bools, zones: Zones) -> Scope:
         promise = np.full((*self._is_ready.shape, len(self._taus_s)), -1.0)
         return Scope(allowed, zones, promise, first_prices(self._tables, allowed))
-
-    def _generate(self, elites: Elites, deadline: Callable[[], bool]) -> None:
-        """A round in the scopes that promise most, and more in those whose mixes are best."""
-        for scope in self._scopes:
-            if deadline():
-                return
-            if not scope.rounds:
-                self._add(elites, scope, scope.prices, SCREENS, learns=True, step=SCREENED)
-        new = [scope for scope in self._scopes if scope.rounds == 1]
-        for scope in sorted(new, key=most_hoped)[:CANDIDATES]:
-            if deadline():
-                return
-            self._mix(elites, scope)
-            self._add(elites, scope, scope.prices, PER_ROUND, learns=True)
-        for scope in sorted(self._scopes, key=most_mixed)[: 2 * SCOPES]:
-            for _ in range(ROUNDS):
-                if deadline():
-                    return
-                before = scope.mixed
-                self._mix(elites, scope)
-                if scope.mixed < before * ENOUGH:
-                    break
-                self._add(elites, scope, scope.prices, PER_ROUND, learns=True)
-            self._combine(elites, scope, deadline)
 
     def _perturb(self, elites: Elites, scope: Scope, deadline: Callable[[], bool]) -> None:
         """Templates for other prices, which use up what the best mix leaves."""

@@ -184,6 +184,7 @@ def pipeline_prices(
     workload: Workload,
     profile: Profile,
     speed: Callable[[str], float],
+    busy: Mapping[str, int],
     *,
     placed: bool = True,
     nics: Mapping[str, float] = NO_NICS,
@@ -196,6 +197,7 @@ def pipeline_prices(
         workload: supplies the size of an activation.
         profile: supplies all costs.
         speed: speed factor by node name.
+        busy: ranks by node.
         placed: whether edges inside a node take the node's link.
         nics: bytes per second of the network card of the nodes that state one.
 
@@ -206,7 +208,6 @@ def pipeline_prices(
     b = template.micro_batch
     leads = [ranks.seats[group[0]] for group in pipeline.ranks]
     message = boundary_bytes(workload, b)
-    busy = Counter(seat.node for seat in ranks.seats)
     edges = [
         edge_link(profile, left, right, placed=placed, busy=busy, nics=nics).seconds(message)
         for left, right in pairwise(leads)
@@ -283,6 +284,19 @@ def price(
         UnprofiledConfiguration: the profile lacks a key of the plan, or speaks of another workload.
         InvalidPlan: a node of the plan is not in the composition.
     """
+    replicas = replica_prices(plan, workload, composition, profile, placed=placed)
+    return whole_price(plan, replicas, workload, composition, profile)
+
+
+def replica_prices(
+    plan: Plan,
+    workload: Workload,
+    composition: Composition,
+    profile: Profile,
+    *,
+    placed: bool = True,
+) -> tuple[ReplicaPrice, ...]:
+    """The price of every replica, in plan order; arguments and errors are those of `price`."""
     profile.require(workload)
     ranks = RankMap.of(plan)
     speed = _speed_factors(plan, composition)
@@ -296,7 +310,7 @@ def price(
         together = tuple(left == right for left, right in pairwise(leads))
         key = (
             pipeline.template_index,
-            pipeline.num_micro_batches,
+            min(pipeline.num_micro_batches, len(leads)),  # as many are in flight at most
             together,
             tuple(map(speed, leads)),
             tuple(busy[node] for node in leads),
@@ -304,11 +318,11 @@ def price(
         )
         if key not in known:
             known[key] = pipeline_prices(
-                pipeline, ranks, workload, profile, speed, placed=placed, nics=nics
+                pipeline, ranks, workload, profile, speed, busy, placed=placed, nics=nics
             )
         return known[key]
 
-    replicas = tuple(
+    return tuple(
         ReplicaPrice(
             pipeline.template_index,
             pipeline.replica,
@@ -317,8 +331,19 @@ def price(
         )
         for pipeline in ranks.pipelines
     )
-    sync_s = max(sync_seconds(workload, ranks, profile, nics))
-    optimizer_s = optimizer_seconds(ranks, workload, profile, speed)
+
+
+def whole_price(
+    plan: Plan,
+    replicas: tuple[ReplicaPrice, ...],
+    workload: Workload,
+    composition: Composition,
+    profile: Profile,
+) -> Price:
+    """The price of a placed plan whose replicas are priced; further arguments as of `price`."""
+    ranks = RankMap.of(plan)
+    sync_s = max(sync_seconds(workload, ranks, profile, composition.nics))
+    optimizer_s = optimizer_seconds(ranks, workload, profile, _speed_factors(plan, composition))
     iteration_s = max(replica.pipeline_s for replica in replicas) + sync_s + optimizer_s
     worked = sum(
         stage.tp * replica.micro_batches * stage_price.time_s

@@ -1,18 +1,17 @@
-"""Fill templates: layers per stage, micro-batch, and each replica's share of the global batch.
+"""Fill templates: layers per stage, and the micro-batch.
 
 Layers: for each bottleneck the cheapest split within the memory caps, kept as a Pareto set of
 (bottleneck, sum), because the true M decides between them.  Micro-batch: every profiled size is
-kept and chosen in the context of the whole plan.  Batch: shared to the exact sample, so that all
-replicas finish as early as the slowest must.
-Invariants: the layers of a filling sum to L, each at least 1; shares sum to B exactly.
+kept and chosen in the context of the whole plan.
+Invariant: the layers of a filling sum to L, each at least 1.
 Source: Heddle, section 5.3.   Legend: b micro-batch, M micro-batches, tau bottleneck seconds.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -20,6 +19,7 @@ from itertools import pairwise, product
 from planner.composition import Composition
 from planner.memory import StageSlot, boundary_bytes, layers_that_fit
 from planner.profile import BLOCKS, Kind, Profile
+from planner.sharing import Lane, samples_by_size
 from planner.workload import Workload
 
 Option = tuple[str, int]  # GPU type, TP degree
@@ -28,34 +28,6 @@ Counts = tuple[tuple[Structure, int], ...]  # templates with their number of rep
 
 _TOLERANCE_S = 1e-12
 _TRIES = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """A replica as far as its share of the batch depends on it.
-
-    Attributes:
-        micro_batch: b.
-        bottleneck_s: tau, the slowest stage.
-        sum_s: all stages.
-        most: the largest M that its memory allows.
-    """
-
-    micro_batch: int
-    bottleneck_s: float
-    sum_s: float
-    most: int
-
-    def seconds(self, micro_batches: int) -> float:
-        """(M - 1) tau + sum."""
-        return (micro_batches - 1) * self.bottleneck_s + self.sum_s
-
-    def within(self, limit_s: float) -> int:
-        """The most micro-batches that it finishes in that time."""
-        if limit_s < self.sum_s - _TOLERANCE_S:
-            return 0
-        count = 1 + math.floor((limit_s - self.sum_s + _TOLERANCE_S) / self.bottleneck_s)
-        return min(self.most, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +40,13 @@ class Filling:
         layers: blocks of each stage.
         lane: what a replica does.
         ways: (recomputation, EP, ETP) of each stage; empty: the workload's, and no tiling.
+        classes: number of the class of nodes of each stage; empty: any nodes of its type.
     """
 
     layers: tuple[int, ...]
     lane: Lane
     ways: tuple[tuple[str, int, int], ...] = ()
+    classes: tuple[int, ...] = ()
 
 
 def pareto_splits(
@@ -123,75 +97,6 @@ def _cheapest(
         layers[stage] += more
         left -= more
     return tuple(layers)
-
-
-def share(global_batch: int, lanes: Sequence[Lane]) -> tuple[int, ...] | None:
-    """M of each replica, such that all samples are trained and the last replica ends earliest.
-
-    Returns:
-        At least 1 each, with sum of M b = B exactly; None if there is no such share.
-    """
-    if not lanes or any(lane.most < 1 for lane in lanes):
-        return None
-    ends = sorted(
-        {
-            lane.seconds(count)
-            for lane in set(lanes)
-            for count in range(1, min(lane.most, global_batch // lane.micro_batch) + 1)
-        }
-    )
-    start = bisect_left(ends, max(lane.sum_s for lane in lanes) - _TOLERANCE_S)
-    low, high = start, len(ends)
-    while low < high:
-        middle = (low + high) // 2
-        if _samples_by_size(global_batch, lanes, ends[middle]) is None:
-            low = middle + 1
-        else:
-            high = middle
-    if low == len(ends):
-        return None
-    return _balanced(global_batch, lanes, ends[low])
-
-
-def _samples_by_size(
-    global_batch: int, lanes: Sequence[Lane], limit_s: float
-) -> dict[int, int] | None:
-    """{b: micro-batches of that size in all} that sum to B within the limit; None if impossible.
-
-    Greedy from the largest size: exact where sizes divide each other, as powers of two do.
-    """
-    least: defaultdict[int, int] = defaultdict(int)
-    most: defaultdict[int, int] = defaultdict(int)
-    for lane in lanes:
-        count = lane.within(limit_s)
-        if count < 1:
-            return None
-        least[lane.micro_batch] += 1
-        most[lane.micro_batch] += count
-    left = global_batch - sum(size * count for size, count in least.items())
-    chosen: dict[int, int] = {}
-    for size in sorted(least, reverse=True):
-        more = min(most[size] - least[size], max(left, 0) // size)
-        chosen[size] = least[size] + more
-        left -= more * size
-    return chosen if left == 0 else None
-
-
-def _balanced(global_batch: int, lanes: Sequence[Lane], limit_s: float) -> tuple[int, ...]:
-    """Spread the micro-batches of each size: those that would end last give theirs up first."""
-    wanted = _samples_by_size(global_batch, lanes, limit_s)
-    assert wanted is not None
-    counts = [lane.within(limit_s) for lane in lanes]
-    for size, total in wanted.items():
-        members = [index for index, lane in enumerate(lanes) if lane.micro_batch == size]
-        excess = sum(counts[index] for index in members) - total
-        for _ in range(excess):
-            last = max(
-                (index for index in members if counts[index] > 1),
-                key=lambda index: (lanes[index].seconds(counts[index]), index),
-            )
-            counts[last] -= 1
-    return tuple(counts)
 
 
 class FillTable:
@@ -368,8 +273,10 @@ class FillTable:
         for end_s in ends[:_TRIES]:
             options = [self._by_size(structure, end_s) for structure, _ in counts]
             for chosen in product(*options):
-                lanes = [f.lane for f, (_, n) in zip(chosen, counts, strict=True) for _ in range(n)]
-                if _samples_by_size(self._workload.global_batch, lanes, end_s) is not None:
+                kinds: Counter[Lane] = Counter()
+                for filling, (_, replicas) in zip(chosen, counts, strict=True):
+                    kinds[filling.lane] += replicas
+                if samples_by_size(self._workload.global_batch, kinds, end_s) is not None:
                     return chosen
         return None
 

@@ -57,7 +57,7 @@ def sync_messages(
         sharded = sum(sizes[layer][0] for layer in range(start, stop))
         whole = sum(sizes[layer][1] for layer in range(start, stop))
         for slot in range(slots):
-            owners = tuple(group[slot * len(group) // slots] for group in groups)
+            owners = tuple([group[slot * len(group) // slots] for group in groups])
             parameters = sharded // slots + (whole if slot == 0 else 0)
             messages[owners] += parameters * gradient_bytes
     return dict(messages)
@@ -139,29 +139,31 @@ def sync_seconds(
     if tiled:
         experts = _expert_messages(workload.model, ranks, gradient_bytes)
         messages = dict(Counter(messages) + Counter(experts))
-    messages = {owners: size for owners, size in messages.items() if len(owners) > 1}
     node = [seat.node for seat in ranks.seats]
-    nodes = {owners: {node[rank] for rank in owners} for owners in messages}
-    crossing = [owners for owners in messages if len(nodes[owners]) > 1]
+    summed = [  # by holders, once: so many ranks are not hashed again and again
+        (owners, {node[rank] for rank in owners}, num_bytes)
+        for owners, num_bytes in messages.items()
+        if len(owners) > 1
+    ]
+    crossing = [owners for owners, names, _ in summed if len(names) > 1]
     sharing = (
         _rings_by_node(crossing, node)
         if profile.rings
         else Counter(node[rank] for rank in {rank for owners in crossing for rank in owners})
     )
+    type_of = {seat.node: seat.gpu_type for seat in ranks.seats}
     nic: dict[str, LinkCost] = {
-        seat.node: profile.between_nodes(seat.gpu_type).at_most(nics.get(seat.node))
-        for seat in ranks.seats
+        name: profile.between_nodes(type_of[name]).at_most(nics.get(name)).shared_by(share)
+        for name, share in sharing.items()
     }
+    slowest_first = sorted(nic, key=lambda name: (nic[name].bandwidth_bytes_per_s, name))
+    slowness = {name: index for index, name in enumerate(slowest_first)}
     seconds = [0.0] * len(node)
-    for owners, num_bytes in messages.items():
-        types = {ranks.seats[rank].gpu_type for rank in owners}
-        if len(nodes[owners]) > 1:
-            link = min(
-                (nic[name].shared_by(sharing[name]) for name in sorted(nodes[owners])),
-                key=lambda share: share.bandwidth_bytes_per_s,
-            )
+    for owners, names, num_bytes in summed:
+        if len(names) > 1:
+            link = nic[min(names, key=slowness.__getitem__)]
         else:
-            link = profile.inside_ring(next(iter(types)), len(owners))
+            link = profile.inside_ring(type_of[next(iter(names))], len(owners))
         taken_s = link.seconds(2 * (len(owners) - 1) / len(owners) * num_bytes)
         for rank in owners:
             seconds[rank] += taken_s

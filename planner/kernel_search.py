@@ -15,13 +15,14 @@ from random import Random
 import numpy as np
 
 from planner.candidate import Recipe
-from planner.fill import Filling, Lane
+from planner.fill import Filling
 from planner.kernel.bag import new_bag
 from planner.kernel.elites import Elites, load_elite, new_elites, offer
 from planner.kernel.filling import new_bench, variant_of
 from planner.kernel.local_search import COLD, HOT, anneal, start_pure, start_uniform
 from planner.kernel.moves import Wishes
 from planner.pricing_tables import Pricing
+from planner.sharing import Lane
 
 WALK = 500  # steps between two looks at the clock: a few milliseconds
 CHAINS = 4  # of a walk
@@ -174,5 +175,6 @@ class KernelSearch:
                 int(tables.sizes[size]), float(e.tau_s[row, k]), float(e.sum_s[row, k]), most
             )
             structure = tuple(names.options[option] for option in options)
-            rows.append((structure, replicas, Filling(blocks, lane, tuple(ways))))
-        return tuple(sorted(rows, key=lambda r: (r[0], r[1], r[2].layers)))
+            classes = tuple(int(tables.option_type[option]) for option in options)
+            rows.append((structure, replicas, Filling(blocks, lane, tuple(ways), classes)))
+        return tuple(sorted(rows, key=lambda r: (r[0], r[1], r[2].layers, r[2].classes)))

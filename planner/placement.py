@@ -11,10 +11,11 @@ Source: Heddle, section 5.3 (packing).  Any GPUs of a node form a TP group, so o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from planner.composition import Composition, Node
+from planner.free_nodes import FreeNodes
 from planner.movement import shared_numel
 from planner.plan import FilledTemplate, PlacedStage, Plan
 from planner.ranks import Pipeline, RankMap, Seat
@@ -56,34 +57,6 @@ def can_pack(groups: Mapping[tuple[str, int], int], room: Room) -> bool:
 
 def _degree(option: tuple[str, int]) -> int:
     return option[1]
-
-
-@dataclass(slots=True)
-class _Nodes:
-    """What is left of each node while a placement grows."""
-
-    free: dict[str, int]
-    by_type: dict[str, list[Node]]
-    layers: dict[str, Counter[int]] = field(default_factory=dict)
-
-    @staticmethod
-    def of(composition: Composition) -> _Nodes:
-        by_type: dict[str, list[Node]] = {}
-        for node in composition.nodes:
-            by_type.setdefault(node.gpu_type, []).append(node)
-        return _Nodes({node.name: node.gpus for node in composition.nodes}, by_type)
-
-    def take(self, node: str, gpus: int, layers: Iterable[int]) -> None:
-        self.free[node] -= gpus
-        self.layers.setdefault(node, Counter()).update(layers)
-
-    def copies(self, node: str, layers: range) -> int:
-        """How many copies of these layers the node holds already."""
-        held = self.layers.get(node)
-        return max((held[layer] for layer in layers), default=0) if held else 0
-
-    def with_room(self, gpu_type: str, gpus: int) -> list[Node]:
-        return [n for n in self.by_type.get(gpu_type, ()) if self.free[n.name] >= gpus]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +126,16 @@ def _by_replica(
     held: _Held | None,
 ) -> dict[Slot, str] | None:
     """A node for every stage, replica by replica."""
-    nodes = _Nodes.of(composition)
+    nodes = FreeNodes.of(composition)
     chosen: dict[Slot, str] = {}
 
-    def best(room: list[Node], gpus: int, layers: range, tp: int, previous: str | None) -> str:
-        wanted = min(gpus, max(node.gpus for node in room))
+    def best(
+        kind: str, least: int, gpus: int, layers: range, tp: int, previous: str | None
+    ) -> str | None:
+        if min_holders == 1 and held is None:
+            return nodes.best(kind, least, gpus, (previous,))
+        room = nodes.with_room(kind, least)
+        wanted = min(gpus, max((node.gpus for node in room), default=0))
 
         def rank(node: Node) -> tuple[object, ...]:
             free = nodes.free[node.name]
@@ -171,27 +149,27 @@ def _by_replica(
                 node.name,
             )
 
-        return min(room, key=rank).name
+        return min(room, key=rank).name if room else None
 
     for t, r in _replicas(templates):
         template = templates[t]
         cuts = template.layer_bounds()
         types = {stage.gpu_type for stage in template.stages}
-        whole = nodes.with_room(next(iter(types)), template.gpus) if len(types) == 1 else []
-        if whole:
-            layers = range(cuts[0], cuts[-1])
-            node = best(whole, template.gpus, layers, template.stages[0].tp, None)
-            nodes.take(node, template.gpus, layers)
-            chosen.update({(t, r, s): node for s in range(len(template.stages))})
-            continue
+        if len(types) == 1:
+            layers, tp = range(cuts[0], cuts[-1]), template.stages[0].tp
+            node = best(next(iter(types)), template.gpus, template.gpus, layers, tp, None)
+            if node is not None:
+                nodes.take(node, template.gpus, layers if min_holders > 1 else ())
+                chosen.update({(t, r, s): node for s in range(len(template.stages))})
+                continue
         previous: str | None = None
         for s, stage in enumerate(template.stages):
-            room = nodes.with_room(stage.gpu_type, stage.tp)
-            if not room:
-                return None
             layers = range(cuts[s], cuts[s + 1])
-            previous = best(room, _run_gpus(template, s), layers, stage.tp, previous)
-            nodes.take(previous, stage.tp, layers)
+            gpus = _run_gpus(template, s)
+            previous = best(stage.gpu_type, stage.tp, gpus, layers, stage.tp, previous)
+            if previous is None:
+                return None
+            nodes.take(previous, stage.tp, layers if min_holders > 1 else ())
             chosen[t, r, s] = previous
     return chosen
 
@@ -200,32 +178,18 @@ def _by_stage(
     templates: Sequence[FilledTemplate], composition: Composition
 ) -> dict[Slot, str] | None:
     """A node for every stage, stage by stage: its replicas fill one node after the other."""
-    nodes = _Nodes.of(composition)
+    nodes = FreeNodes.of(composition)
     chosen: dict[Slot, str] = {}
     hardest = [(-max(s.tp for s in t.stages), -t.gpus * t.replicas) for t in templates]
     for t in sorted(range(len(templates)), key=lambda index: (*hardest[index], index)):
         for s, stage in enumerate(templates[t].stages):
             previous: str | None = None
             for r in range(templates[t].replicas):
-                room = nodes.with_room(stage.gpu_type, stage.tp)
-                if not room:
+                wanted = (templates[t].replicas - r) * stage.tp
+                previous = nodes.best(stage.gpu_type, stage.tp, wanted, (previous,))
+                if previous is None:
                     return None
-                wanted = min((templates[t].replicas - r) * stage.tp, max(n.gpus for n in room))
-
-                def rank(
-                    node: Node, last: str | None = previous, gpus: int = wanted
-                ) -> tuple[object, ...]:
-                    free = nodes.free[node.name]
-                    return (
-                        node.name != last,
-                        free < gpus,
-                        abs(free - gpus),
-                        -node.speed_factor,
-                        node.name,
-                    )
-
-                previous = min(room, key=rank).name
-                nodes.take(previous, stage.tp, ())
+                nodes.take(previous, stage.tp)
                 chosen[t, r, s] = previous
     return chosen
 
@@ -244,7 +208,7 @@ def _largest_first(
     templates: Sequence[FilledTemplate], composition: Composition
 ) -> dict[Slot, str] | None:
     """A node for every stage, largest TP groups first: fits whenever anything does."""
-    nodes = _Nodes.of(composition)
+    nodes = FreeNodes.of(composition)
     slots = [
         (-stage.tp, t, r, s)
         for t, template in enumerate(templates)
@@ -253,12 +217,11 @@ def _largest_first(
     ]
     chosen: dict[Slot, str] = {}
     for minus_tp, t, r, s in sorted(slots):
-        room = nodes.with_room(templates[t].stages[s].gpu_type, -minus_tp)
-        if not room:
+        mates = (chosen.get((t, r, other)) for other in (s - 1, s + 1))
+        node = nodes.best(templates[t].stages[s].gpu_type, -minus_tp, -minus_tp, mates)
+        if node is None:
             return None
-        mates = {chosen.get((t, r, other)) for other in (s - 1, s + 1)}
-        node = min(room, key=lambda n: (n.name not in mates, nodes.free[n.name], n.name)).name
-        nodes.take(node, -minus_tp, ())
+        nodes.take(node, -minus_tp)
         chosen[t, r, s] = node
     return chosen
 

@@ -7,12 +7,11 @@ Source: design, section 2 ("One kernel").
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
-from planner.composition import Composition, Node
+from planner.composition import Composition
 from planner.entries import LayerCost
 from planner.errors import UnprofiledConfiguration
 from planner.expert_parallel import Tiling, expert_seconds
@@ -25,36 +24,13 @@ from planner.memory import (
     boundary_bytes,
 )
 from planner.model_shape import Kind
+from planner.node_classes import NodeClass, class_sizes
 from planner.profile import Profile
 from planner.tensors import expert_numel, layer_numel, layer_tensors
 from planner.variants import Variant, layer_seconds, tiling_devices, variants_of
 from planner.workload import Workload
 
 ENDS: tuple[Kind, Kind] = ("embedding", "head")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class NodeClass:
-    """Nodes that are alike: to the kernel, a GPU type of their own.
-
-    Attributes:
-        gpu_type: of their GPUs.
-        gpus: of one node.
-        speed_factor: of its GPUs.
-        gpu_price: money per GPU and hour; 0 where none is stated.
-    """
-
-    gpu_type: str
-    gpus: int
-    speed_factor: float
-    gpu_price: float
-
-    @staticmethod
-    def of(node: Node) -> NodeClass:
-        """The class of a node."""
-        return NodeClass(
-            node.gpu_type, node.gpus, node.speed_factor, (node.price or 0.0) / node.gpus
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +71,8 @@ def pricing_of(
             may be best.
     """
     model = workload.model
-    members = Counter(NodeClass.of(node) for node in composition.nodes)
-    classes = tuple(sorted(members))
+    members = class_sizes(composition)
+    classes = tuple(members)
     rows = tuple(
         (index, one.gpu_type, tp)
         for index, one in enumerate(classes)

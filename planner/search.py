@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from planner.brute_force import brute_force
@@ -32,6 +33,7 @@ from planner.simulation import simulated_seconds
 from planner.small_search import SmallSearch
 
 if TYPE_CHECKING:
+    from planner.columns import ColumnSearch
     from planner.kernel.moves import Wishes
     from planner.kernel_search import KernelSearch
 
@@ -46,10 +48,10 @@ REARRANGED = 24  # plans whose stages are moved between a few nodes
 SETTLED = 6  # of the kernel's best plans, placed and priced after each of its stages
 ALL = 1000
 LOAD_S = 0.02  # what loading takes less than if it was done before
-EFFORT = 1000  # rounds of perturbed prices, far more than the time allows
 MAIN_SHARE = 0.9  # of the seconds, for the two engines
 ROLLOUTS = ("policy", "random")  # methods that build plans, and search nothing
 INSIDE_SHARE = 0.3  # of the seconds, for plans whose gradients do not leave nodes
+WALK, WALK_STEPS = 1.0, 20_000  # a walk after columns: its seconds as a share of theirs, and plans
 
 
 def search(request: PlanRequest, profile: Profile) -> PlanAnswer:
@@ -78,6 +80,7 @@ class _Search:
         self._findings = Findings(request)
         self._stages: list[SearchStage] = []
         self._settled: set[object] = set()
+        self._settle_s = 0.0  # what placing and pricing a plan takes
 
     def run(self) -> PlanAnswer:
         """All stages of the search, one after the other."""
@@ -95,9 +98,10 @@ class _Search:
         elif self._is_exact():
             self._search_exactly()
         if pricing is not None and not self._is_enough(pricing):
-            inside = self._pricing(stays_inside=True)
-            if self._composition.gpus <= MEDIUM_GPUS and inside is not None:
-                self._search_with_kernel(inside, INSIDE_SHARE)
+            if self._composition.gpus <= MEDIUM_GPUS:
+                inside = self._pricing(stays_inside=True)
+                if inside is not None:
+                    self._search_with_kernel(inside, INSIDE_SHARE)
             self._search_with_kernel(pricing)
             self._rearrange()
         best = self._findings.best or self._findings.nearest
@@ -152,6 +156,13 @@ class _Search:
             return math.inf
         return self._started_s + budget_s - time.perf_counter()
 
+    def _left_to_search_s(self) -> float:
+        """Without what placing and pricing the last plans will take."""
+        left_s = self._left_s()
+        if left_s == math.inf:
+            return left_s
+        return left_s - max(2 * self._settle_s, min(SETTLED * self._settle_s, 0.1 * left_s))
+
     def _until(self, share: float) -> Callable[[], bool]:
         """Whether that share of the time that is left now is over."""
         end_s = time.perf_counter() + share * self._left_s()
@@ -161,6 +172,12 @@ class _Search:
         best = self._findings.best
         samples = best.price.throughput_samples_s if best else 0.0
         seconds = time.perf_counter() - started_s
+        if self._stages and self._stages[-1].throughput_samples_s == samples:
+            for index, stage in enumerate(self._stages):
+                if (stage.method, stage.throughput_samples_s) == (name, samples):  # once more
+                    seconds += stage.seconds
+                    del self._stages[index]
+                    break
         self._stages.append(SearchStage(name, self._findings.evaluations, samples, seconds))
 
     # ------------------------------------------------------------------ stages of the search
@@ -176,6 +193,7 @@ class _Search:
             self._record(name, started_s)
 
     def _search_with_kernel(self, pricing: Pricing, whole: float = MAIN_SHARE) -> None:
+        from planner.columns import ColumnSearch
         from planner.kernel.local_search import HOT
         from planner.kernel_search import COOL, KernelSearch
 
@@ -189,14 +207,17 @@ class _Search:
             self._propose(kernel)
         left = max(0, request.most_evaluations - first)
 
+        def settle(most: int) -> None:
+            findings.evaluations = first + kernel.evaluations
+            self._settle(kernel.recipes(), ALL if is_small else most)
+
         def walk(name: str, share: float, until: float, templates: int, hot: float) -> None:
             begun_s = time.perf_counter()
-            end_s = begun_s + share * self._left_s()
+            end_s = begun_s + share * self._left_to_search_s()
             kernel.walk(
                 lambda: end_s - time.perf_counter(), int(until * left), templates=templates, hot=hot
             )
-            findings.evaluations = first + kernel.evaluations
-            self._settle(kernel.recipes(), ALL if is_small else SETTLED)
+            settle(1)
             self._record(name, begun_s)
 
         kernel.start()
@@ -205,15 +226,22 @@ class _Search:
             pricing = replace(pricing, tables=pricing.tables._replace(min_replicas=1))
             kernel = KernelSearch(pricing, wishes, request.seed)
             kernel.start()
-        findings.evaluations = first + kernel.evaluations
-        self._settle(kernel.recipes(), 1)
+        settle(1)
         self._record("uniform", started_s)
         if request.method != "columns":
-            walk("anneal one template", 0.2 * whole, 0.2 * whole, 1, HOT)
-            walk("anneal", 0.25 * whole, 0.4 * whole, request.max_templates, HOT)
+            walk("anneal one template", 0.05 * whole, 0.05 * whole, 1, HOT)
+            walk("anneal", 0.08 * whole, 0.15 * whole, request.max_templates, HOT)
         if request.method != "search":
-            self._generate_columns(kernel, wishes, 0.7 * whole, int(0.7 * whole * left))
+            columns = ColumnSearch(kernel.pricing, wishes, request.seed)
+            while kernel.evaluations < whole * left and self._left_to_search_s() > 0:
+                begun_s = time.perf_counter()
+                self._generate_columns(kernel, columns, whole, int(whole * left))
+                took_s = time.perf_counter() - begun_s
+                share = min(1.0, WALK * took_s / max(1e-9, self._left_to_search_s()))
+                most = min(whole, (kernel.evaluations - first + WALK_STEPS) / max(1, left))
+                walk("local search", share, most, request.max_templates, COOL)
         walk("local search", whole, whole, request.max_templates, COOL)
+        settle(SETTLED)
 
     def _roll_out(self, pricing: Pricing | None) -> None:
         """The best plans of rollouts alone, of the policy or of uniform choices."""
@@ -263,24 +291,21 @@ class _Search:
         )
 
     def _generate_columns(
-        self, kernel: KernelSearch, wishes: Wishes, share: float, most: int
+        self, kernel: KernelSearch, columns: ColumnSearch, share: float, most: int
     ) -> None:
         """Templates built from prices, mixed to whole plans."""
-        from planner.columns import ColumnSearch
-
         begun_s = time.perf_counter()
-        end_s = begun_s + share * self._left_s()
-        columns = ColumnSearch(kernel.pricing, wishes, self._request.seed)
+        end_s = begun_s + share * self._left_to_search_s()
         first = kernel.evaluations
 
         def over() -> bool:
             return time.perf_counter() >= end_s or first + columns.priced >= most
 
         if most > first:
-            columns.run(kernel.elites, over, EFFORT)
+            columns.run(kernel.elites, over, 1)
         kernel.evaluations = first + columns.priced
         self._findings.evaluations += columns.priced
-        self._settle(kernel.recipes())
+        self._settle(kernel.recipes(), 1)
         self._record("columns", begun_s)
 
     def _rearrange(self) -> None:
@@ -301,11 +326,14 @@ class _Search:
 
     def _settle(self, recipes: Iterator[tuple[float, Recipe]], most: int = SETTLED) -> None:
         """Place and price the kernel's best plans."""
-        for _, recipe in list(recipes)[:most]:
-            if recipe in self._settled or (self._findings.best and self._left_s() <= 0):
+        for rank, (_, recipe) in enumerate(islice(recipes, most)):
+            begun_s = time.perf_counter()
+            is_late = self._left_s() < (self._settle_s if rank else 0.0)
+            if recipe in self._settled or (self._findings.best and is_late):
                 continue
             self._settled.add(recipe)
             self._findings.offer(self._judge.settle(recipe))
+            self._settle_s = time.perf_counter() - begun_s
 
     # ------------------------------------------------------------------ the answer
 

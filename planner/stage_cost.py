@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from planner.memory import StageSlot, stepped_parameters
 from planner.model_shape import ModelShape
-from planner.plan import Stage
+from planner.plan import FilledTemplate, Stage
 from planner.profile import BLOCKS, Profile
 from planner.ranks import RankMap
 from planner.workload import Workload
@@ -91,24 +91,32 @@ def optimizer_seconds(
     ranks: RankMap, workload: Workload, profile: Profile, speed: Callable[[str], float]
 ) -> float:
     """The longest optimizer step of any rank."""
+    seconds: dict[tuple[int, int], float] = {}  # by template and stage, at full speed
     longest = 0.0
     for pipeline in ranks.pipelines:
         template = pipeline.template
-        cuts = template.layer_bounds()
-        for index, stage in enumerate(template.stages):
-            slot = StageSlot(
-                stage.gpu_type,
-                stage.tp,
-                template.micro_batch,
-                1,
-                len(template.stages),
-                index,
-                replicas=template.replicas,
-                ep=stage.ep,
-                etp=stage.etp,
-                start=max(1, cuts[index]),
-            )
-            held = stepped_parameters(workload, slot, stage.layers)
-            node = ranks.seats[pipeline.ranks[index][0]].node
-            longest = max(longest, profile.optimizer_s(stage.gpu_type, held) / speed(node))
+        for index, group in enumerate(pipeline.ranks):
+            key = (pipeline.template_index, index)
+            if key not in seconds:
+                seconds[key] = _step_seconds(template, index, workload, profile)
+            longest = max(longest, seconds[key] / speed(ranks.seats[group[0]].node))
     return longest
+
+
+def _step_seconds(
+    template: FilledTemplate, index: int, workload: Workload, profile: Profile
+) -> float:
+    stage = template.stages[index]
+    slot = StageSlot(
+        stage.gpu_type,
+        stage.tp,
+        template.micro_batch,
+        1,
+        len(template.stages),
+        index,
+        replicas=template.replicas,
+        ep=stage.ep,
+        etp=stage.etp,
+        start=max(1, template.layer_bounds()[index]),
+    )
+    return profile.optimizer_s(stage.gpu_type, stepped_parameters(workload, slot, stage.layers))

@@ -35,8 +35,7 @@ class PolicyCard:
         most_node_gpus: of one node.
         sees_batch: of the features.
         uses_film: of the network.
-        temperature: at which plans are drawn, the best of a few on the compositions that it was
-            judged by.
+        temperatures: lowest and highest at which plans are drawn.
         features: digest of the feature schema.
         weights: digest of the weights.
         training_set: digest of the questions it was trained on.
@@ -59,7 +58,7 @@ class PolicyCard:
     most_node_gpus: int
     sees_batch: bool
     uses_film: bool
-    temperature: float
+    temperatures: tuple[float, float]
     features: str
     weights: str
     training_set: str
@@ -102,8 +101,8 @@ class PolicyCard:
                 f"again with `heddle train-policy`"
             )
         try:
-            types, degrees = tuple(data["types"]), tuple(data["tp_degrees"])
-            return PolicyCard(**{**data, "types": types, "tp_degrees": degrees})
+            listed = ("types", "tp_degrees", "temperatures")
+            return PolicyCard(**{**data, **{name: tuple(data[name]) for name in listed}})
         except TypeError as error:
             raise InvalidPolicy(f"policy card {where} is wrong: {error}; train it again") from None
 

@@ -135,10 +135,18 @@ def resonance(replicas: float) -> float:
 
 
 @jit
+def sync_share(sync_samples: float, batch: int, replicas: int) -> float:
+    """Share of a block's seconds in an iteration that its gradient sum would take."""
+    if replicas < 2:
+        return 0.0
+    return sync_samples / (sync_samples + batch / replicas)
+
+
+@jit
 def observe_states(m: Menu, d: Drafts, rows: Ints, t_max: int, left: Ints, out: Floats) -> None:
     """The state of Table 2 of each of these rows: out [R, S], its static features already there."""
-    degrees = (len(m.state) - 7 - 5 * len(m.type_gpus)) // (4 * len(m.type_gpus))
-    width = 5 + 4 * degrees
+    degrees = (len(m.state) - 7 - 6 * len(m.type_gpus)) // (4 * len(m.type_gpus))
+    width = 6 + 4 * degrees
     for i in range(len(rows)):
         r = rows[i]
         total = gpus_left(m, d.taken[r], d.used[r], left)
@@ -152,7 +160,7 @@ def observe_states(m: Menu, d: Drafts, rows: Ints, t_max: int, left: Ints, out: 
             out[i, at + 1] += left[stop - 1] / gpus
             for o in range(start, stop):
                 groups = left[o] // m.tp[o]
-                out[i, at + 5 + 3 * degrees + m.degree[o]] += math.log2(1 + groups) / 12
+                out[i, at + 6 + 3 * degrees + m.degree[o]] += math.log2(1 + groups) / 12
         at = width * len(m.type_gpus)
         out[i, at + 1] = d.number[r, 0] / t_max
         if m.sees_batch:
@@ -269,7 +277,7 @@ def observe_stages(
             if stop > start:
                 fits = min(now, replicas_with(m, taken, used, c, start))
                 row = device[i, c]
-                at = types + 5
+                at = types + 6
                 row[at] = left[start] / m.gpus
                 row[at + 1] = math.log2(1 + left[start]) / 12
                 row[at + 2] = min(1.0, left[start] / (4.0 * (depth - j)))
@@ -279,12 +287,13 @@ def observe_stages(
                 if m.sees_batch:
                     row[at + 6] = fits / now if now else 0.0
                     row[at + 7] = resonance(fits)
+                    row[at + 8] = sync_share(m.sync_samples[start], m.batch, fits)
             for o in range(start, stop):
                 k = m.degree[o]
                 fits = min(now, replicas_with(m, taken, used, c, o))
                 mask[i, c, k] = 1 if left[o] >= m.tp[o] and total - m.tp[o] >= to_come else 0
                 row = degree[i, c, k]
-                at = types + degrees + 3
+                at = types + degrees + 4
                 row[at] = math.log2(1 + left[o] // m.tp[o]) / 12
                 row[at + 1] = math.log2(1 + max(0, fits)) / 12
                 row[at + 2] = 1.0 if o == last else 0.0
@@ -293,6 +302,7 @@ def observe_stages(
                 if m.sees_batch:
                     row[at + 5] = fits / now if now else 0.0
                     row[at + 6] = resonance(fits)
+                    row[at + 7] = sync_share(m.sync_samples[o], m.batch, fits)
 
 
 @jit

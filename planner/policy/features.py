@@ -31,6 +31,7 @@ class Menu(NamedTuple):
         speed: [O] blocks a second, relative to the fastest option.
         state_share: [O] a block's state over the memory of a GPU.
         kept_share: [O] its activations of one sample over that memory.
+        sync_samples: [O] its gradient sum, in samples whose computation takes as long.
         layers: L.
         batch: B.
         gpus: G.
@@ -52,6 +53,7 @@ class Menu(NamedTuple):
     speed: Floats
     state_share: Floats
     kept_share: Floats
+    sync_samples: Floats
     layers: int
     batch: int
     gpus: int
@@ -85,7 +87,8 @@ def menu_of(pricing: Pricing, schema: FeatureSchema, deepest: int) -> Menu:
     numel = t.block_numel[:, 1] + t.expert_numel.min(axis=1)
     state_share = numel * t.state_bytes[:3].sum() / usable
     kept_share = t.kept_bytes[:, 0, :, 1].min(axis=1) / usable
-    rows = _OptionRows(speed, t.option_tp, state_share, kinds[t.option_type], degrees)
+    sync = _sync_samples(t)
+    rows = _OptionRows(speed, t.option_tp, state_share, sync, kinds[t.option_type], degrees)
     total = int(gpus.sum())
     return Menu(
         first_option=first,
@@ -97,6 +100,7 @@ def menu_of(pricing: Pricing, schema: FeatureSchema, deepest: int) -> Menu:
         speed=speed,
         state_share=state_share,
         kept_share=kept_share,
+        sync_samples=sync,
         layers=t.layers,
         batch=t.batch,
         gpus=total,
@@ -116,6 +120,7 @@ class _OptionRows(NamedTuple):
     speed: Floats
     tp: Ints
     state_share: Floats
+    sync_samples: Floats
     kind: Ints
     degree: Ints
 
@@ -124,6 +129,19 @@ def _speed(t: Tables) -> Floats:
     """Blocks and samples a second of each option at its best micro-batch, relative to the best."""
     seconds = (t.block_s[:, :, :, 1].min(axis=2) / t.sizes).min(axis=1)
     return np.where(np.isfinite(seconds), seconds.min() / seconds, 0.0)
+
+
+def _sync_samples(t: Tables) -> Floats:
+    """How many samples a block could compute while its gradients are summed once."""
+    numel = t.block_numel[:, 1] + t.expert_numel.min(axis=1)
+    sum_s = 2 * numel * t.state_bytes[1] * t.nic[t.option_type, 1]
+    seconds = (t.block_s[:, :, :, 1].min(axis=2) / t.sizes).min(axis=1)
+    return np.where(np.isfinite(seconds), sum_s / seconds, 0.0)
+
+
+def _log(samples: Floats) -> Floats:
+    found: Floats = np.log2(np.maximum(samples, 1e-3)) / 12
+    return found
 
 
 def _state(
@@ -141,6 +159,8 @@ def _state(
         of_type[2] = type_gpus[i] / total
         of_type[3] = rows.speed[own[0]] / alone
         of_type[4] = usable[own[0]] / 1e11
+        if schema.sees_batch:
+            of_type[5] = float(_log(rows.sync_samples[own]).mean())
         for o in own:
             k = OF_TYPE + rows.degree[o]
             of_type[k] = rows.speed[o]
@@ -183,12 +203,13 @@ def _device(
     for c, one in enumerate(pricing.classes):
         o = first[c]
         features[c, kinds[c]] = 1
-        features[c, n : n + 5] = (
+        features[c, n : n + 6] = (
             np.log2(one.gpus) / 3,
             rows.speed[o],
             np.log2(1 + 1 / max(rows.state_share[o], 1e-6)) / 6,
             -np.log2(pricing.tables.nic[c, 1] * 1e9) / 6,
             shares[c],
+            float(_log(rows.sync_samples[o : o + 1])[0]),
         )
     return features
 
@@ -202,4 +223,5 @@ def _options(schema: FeatureSchema, rows: _OptionRows) -> Floats:
     features[:, n + k] = rows.speed
     features[:, n + k + 1] = rows.speed / rows.tp
     features[:, n + k + 2] = np.log2(1 + 1 / np.maximum(rows.state_share, 1e-6)) / 6
+    features[:, n + k + 3] = _log(rows.sync_samples)
     return features

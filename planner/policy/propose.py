@@ -81,7 +81,7 @@ def propose(
     generator = np.random.default_rng(seed)
     chooser: Chooser = UniformChooser(generator)
     if policy is not None:
-        chooser = PolicyChooser(policy.network, constructions, generator, policy.card.temperature)
+        chooser = PolicyChooser(policy.network, constructions, generator, policy.card.temperatures)
     play(constructions, chooser)
     return Proposal(constructions.elites[0], constructions.evaluations)
 

@@ -21,7 +21,7 @@ class PolicyChooser:
         network: Network,
         constructions: Constructions,
         generator: np.random.Generator,
-        temperature: float = 1.0,
+        temperatures: tuple[float, float] = (1.0, 1.0),
     ) -> None:
         """Condition the network on the compositions of these constructions.
 
@@ -29,9 +29,12 @@ class PolicyChooser:
             network: whose probabilities count.
             constructions: that will be played.
             generator: of the draws.
-            temperature: below 1, likely choices are drawn more often than they are likely.
+            temperatures: of the first and the last rollout on a composition; those between spread
+                evenly on a log scale.  Below 1, likely choices are drawn more often.
         """
-        self._sharpness = np.float32(1 / temperature)
+        spread = np.geomspace(*temperatures, constructions.each)
+        sharpness = np.tile(1 / spread, len(constructions.environments))
+        self._sharpness = sharpness.astype(np.float32)[:, None]
         self._network = network
         summary = constructions.summary.astype(np.float32)
         self._film = network.film(summary[:1] if len(constructions.environments) == 1 else summary)
@@ -46,7 +49,9 @@ class PolicyChooser:
             self._trunk = np.zeros((len(self._trunk), trunk.shape[1]), np.float32)
         self._trunk[view.rows] = trunk
         logits = self._network.score("depth", trunk, view.features.astype(np.float32), film)
-        return draw(logits * self._sharpness, view.mask, self._generator.random(len(view.rows)))
+        return draw(
+            logits * self._sharpness[view.rows], view.mask, self._generator.random(len(view.rows))
+        )
 
     def stages(self, view: StageView) -> tuple[Ints, Ints]:
         """A node class of each row, and then a degree of it."""
@@ -54,11 +59,14 @@ class PolicyChooser:
         hidden = self._network.stage(self._trunk[view.rows], view.context.astype(np.float32), film)
         draws = self._generator.random((2, len(view.rows)))
         logits = self._network.score("device", hidden, view.device.astype(np.float32), film)
-        classes = draw(logits * self._sharpness, view.class_mask, draws[0])
+        sharpness = self._sharpness[view.rows]
+        classes = draw(logits * sharpness, view.class_mask, draws[0])
         every = np.arange(len(classes))
         candidates = view.degree[every, classes].astype(np.float32)
         logits = self._network.score("degree", hidden, candidates, film)
-        return classes, draw(logits * self._sharpness, view.mask[every, classes], draws[1])
+        return classes, draw(
+            logits * self._sharpness[view.rows], view.mask[every, classes], draws[1]
+        )
 
 
 def probabilities(logits: Array, mask: Bools) -> Floats:

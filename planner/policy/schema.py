@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 
 VERSION = 1  # to be raised with every change of a feature's meaning
 
-OF_TYPE = 5  # rho, eta, s, f, m; and K each of alpha, phi, mu, h
+OF_TYPE = 6  # rho, eta, s, f, m, beyond the paper sigma; and K each of alpha, phi, mu, h
 OF_CLUSTER = 2  # log G, t / T_max
 OF_BATCH = 5  # beyond the paper: B, and what the plan so far leaves of it
 OF_SUMMARY = 7  # size, batch, how uneven
@@ -21,12 +21,12 @@ OF_DEPTH = 4  # besides its number, of D + 1
 OF_DEPTH_BATCH = 4
 OF_STAGE = 10  # besides the type and the degree of the stage before
 OF_STAGE_BATCH = 2
-OF_DEVICE = 5  # besides its type
+OF_DEVICE = 6  # besides its type
 OF_DEVICE_LEFT = 6
-OF_DEVICE_BATCH = 2
-OF_DEGREE = 3  # besides its type and its degree
+OF_DEVICE_BATCH = 3
+OF_DEGREE = 4  # besides its type and its degree
 OF_DEGREE_LEFT = 5
-OF_DEGREE_BATCH = 2
+OF_DEGREE_BATCH = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,8 @@ from planner.training.trainer import Progress, Trainer
 from planner.training.validation import best_of
 
 JUDGED_EVERY = 50  # updates
-JUDGED_AT = 0.5  # temperature
-TEMPERATURES = (1.0, 0.7, 0.5, 0.35, 0.25)  # one of them goes into the card
 KEPT_EVERY_S = 15.0
+CARD_FIELDS = ("groups", "seed", "temperatures", "sees_batch", "uses_film")
 ROLLOUTS = (16, 128)  # of which the best is taken, in the card
 
 
@@ -113,17 +112,17 @@ class Training:
             ]
         )
 
-    def _percent(
-        self, network: Network, rollouts: int, temperature: float, seed: int = 1
-    ) -> Floats:
+    def _percent(self, network: Network, rollouts: int) -> Floats:
         """[E] best of so many rollouts, in per cent of the reference."""
-        found = best_of(network, self._judged_by, rollouts, seed, temperature)
+        found = best_of(
+            network, self._judged_by, rollouts, seed=1, temperatures=self._settings.temperatures
+        )
         known = self._reference > 0
         percents: Floats = 100 * found[known] / self._reference[known]
         return percents
 
     def _judge(self) -> None:
-        percents = self._percent(self._trainer.network, ROLLOUTS[0], JUDGED_AT)
+        percents = self._percent(self._trainer.network, ROLLOUTS[0])
         self._last_percent = float(percents.mean())
         if self._last_percent > self._best_percent:
             self._best_percent = self._last_percent
@@ -150,12 +149,6 @@ class Training:
         curriculum, settings = self._curriculum, self._settings
         content = weights_content(self._best)
         network = Network(self._best, settings.uses_film)
-        temperature = max(
-            TEMPERATURES,
-            key=lambda t: sum(
-                self._percent(network, ROLLOUTS[0], t, seed).mean() for seed in range(2, 5)
-            ),
-        )
         clock, processor = self._spent()
         nodes = [node for one in curriculum.training for node in one.composition.nodes]
         card = PolicyCard(
@@ -168,7 +161,7 @@ class Training:
             most_node_gpus=max(node.gpus for node in nodes),
             sees_batch=settings.sees_batch,
             uses_film=settings.uses_film,
-            temperature=temperature,
+            temperatures=settings.temperatures,
             features=curriculum.schema.digest,
             weights=digest_of(content),
             training_set=curriculum.digest,
@@ -177,19 +170,19 @@ class Training:
             groups=settings.groups,
             seed=settings.seed,
             commit=commit,
-            settings={n: v for n, v in asdict(settings).items() if n not in ("groups", "seed")},
-            evaluation=self._evaluation(network, temperature),
+            settings={n: v for n, v in asdict(settings).items() if n not in CARD_FIELDS},
+            evaluation=self._evaluation(network),
             seconds={"clock": round(clock, 1), "processor": round(processor, 1)},
         )
         return card, content
 
-    def _evaluation(self, network: Network, temperature: float) -> dict[str, Any]:
+    def _evaluation(self, network: Network) -> dict[str, Any]:
         found: dict[str, Any] = {
             "on": f"{len(self._judged_by)} generated compositions that were not trained on",
             "reference": f"an annealing of {2 * self._settings.lessons} steps each",
         }
         for rollouts in ROLLOUTS:
-            percents = self._percent(network, rollouts, temperature)
+            percents = self._percent(network, rollouts)
             found[f"best_of_{rollouts}_percent"] = {
                 "mean": round(float(percents.mean()), 2),
                 "worst": round(float(percents.min()), 2),

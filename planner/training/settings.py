@@ -28,6 +28,7 @@ class TrainingSettings:
         best_of: 1: rollouts are judged by their value, as in the paper; k: by what they add to the
             best of k.
         forced: probability of a forced depth, at first and at last.
+        temperatures: lowest and highest of the rollouts that it is judged by, and then used with.
         imitation: weight of self-imitation.
         imitation_every: so many updates.
         compositions: that are trained on, 94 of them the paper's number.
@@ -53,6 +54,7 @@ class TrainingSettings:
     penalty: float = 0.1
     best_of: int = 4
     forced: tuple[float, float] = (0.8, 0.25)
+    temperatures: tuple[float, float] = (0.5, 1.0)
     imitation: float = 0.1
     imitation_every: int = 4
     compositions: int = 1128

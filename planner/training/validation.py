@@ -22,10 +22,10 @@ def best_of(
     environments: Sequence[Environment],
     rollouts: int,
     seed: int,
-    temperature: float = 1.0,
+    temperatures: tuple[float, float],
 ) -> Floats:
     """[E] samples a second of the best of so many rollouts on each environment."""
     constructions = Constructions(environments, rollouts)
     generator = np.random.default_rng(seed)
-    play(constructions, PolicyChooser(network, constructions, generator, temperature))
+    play(constructions, PolicyChooser(network, constructions, generator, temperatures))
     return constructions.best

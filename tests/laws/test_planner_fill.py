@@ -7,8 +7,9 @@ from itertools import combinations, pairwise, product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.fill import FillTable, Lane, pareto_splits, share
+from planner.fill import FillTable, pareto_splits
 from planner.memory import StageSlot, fits
+from planner.sharing import Lane, share
 from tests.builders import MODEL, demo_profile, nodes, workload
 
 SECONDS = st.floats(0.01, 1)

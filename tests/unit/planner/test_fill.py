@@ -1,4 +1,4 @@
-"""Fill: splits, shares, and the table of fillings of a search."""
+"""Fill: splits, and the table of fillings of a search."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from planner.fill import FillTable, Lane, pareto_splits, share
+from planner.fill import FillTable, pareto_splits
 from tests.builders import demo_profile, nodes, workload
 
 TP1, TP2, SLOW = ("demo-fast", 1), ("demo-fast", 2), ("demo-slow", 1)
@@ -30,20 +30,6 @@ def test_a_cap_moves_layers_to_another_stage_or_ends_it():
     assert pareto_splits([1.0, 2.0], [0.0, 0.0], [3, 6], 6) == [((3, 3), 6.0, 9.0)]
     assert pareto_splits([1.0, 2.0], [0.0, 0.0], [3, 2], 6) == []
     assert pareto_splits([1.0, 2.0], [0.0, 0.0], [6, 6], 1) == []
-
-
-def test_shares_are_exact_and_follow_speed():
-    fast, slow = Lane(2, 1.0, 1.0, 99), Lane(2, 3.0, 3.0, 99)
-    assert share(16, [fast, slow]) == (6, 2)
-    assert share(16, [fast, fast]) == (4, 4)
-    assert share(15, [fast, slow]) is None
-    assert share(15, [fast, Lane(1, 1.0, 1.0, 99)]) is not None
-
-
-def test_memory_limits_a_share():
-    assert share(16, [Lane(2, 1.0, 1.0, 2), Lane(2, 9.0, 9.0, 99)]) == (2, 6)
-    assert share(16, [Lane(2, 1.0, 1.0, 2)]) is None
-    assert share(16, []) is None
 
 
 def test_a_whole_replica_on_one_demo_gpu_has_no_filling():

@@ -1,0 +1,47 @@
+"""A small question on real profiles, and a network that nobody trained."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from planner.composition import Composition
+from planner.generator import find_profile
+from planner.models import find_model
+from planner.policy.environment import Environment, no_limits
+from planner.policy.network import Network, shapes
+from planner.policy.schema import FeatureSchema
+from planner.pricing_tables import pricing_of
+from planner.workload import Workload
+
+GPUS = "h100=2x4,a100-40=2x2+3x1"
+
+
+def environment_on(gpus, schema, *, batch=256, d_max=24):
+    workload = Workload(find_model("llama3-8b"), batch, 2048, "fp16")
+    pricing = pricing_of(workload, Composition.from_text(gpus), find_profile(workload))
+    return Environment.of(pricing, schema, no_limits(d_max, 8))
+
+
+def untrained(schema, seed=0):
+    draws = np.random.default_rng(seed)
+    weights = {
+        name: (0.2 * draws.standard_normal(shape)).astype(np.float32)
+        for name, shape in shapes(schema).items()
+    }
+    return Network(weights)
+
+
+@pytest.fixture(scope="session")
+def schema():
+    return FeatureSchema(("a100-40", "h100"), (1, 2, 4, 8), 24, 8)
+
+
+@pytest.fixture(scope="session")
+def environment(schema):
+    return environment_on(GPUS, schema)
+
+
+@pytest.fixture(scope="session")
+def network(schema):
+    return untrained(schema)

@@ -1,0 +1,83 @@
+"""Masks and what is left: exact for small clusters, by looking at every way to pack."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.policy.drafts import gpus_left, replicas_with
+from planner.policy.environment import Constructions
+from planner.policy.rollouts import UniformChooser, play
+from planner.policy.schema import FeatureSchema
+from tests.unit.planner.policy.conftest import environment_on
+
+SCHEMA = FeatureSchema(("a100-40", "h100"), (1, 2, 4, 8), 24, 8)
+
+
+def packs(nodes, groups):
+    """Whether TP groups fit into nodes; every way is tried."""
+    if not groups:
+        return True
+    first, rest = groups[0], groups[1:]
+    return any(
+        packs([*nodes[:i], node - first, *nodes[i + 1 :]], rest)
+        for i, node in enumerate(nodes)
+        if node >= first
+    )
+
+
+@given(
+    size=st.sampled_from([2, 3, 4, 6]),
+    nodes=st.integers(1, 3),
+    groups=st.lists(st.sampled_from([1, 2, 4]), max_size=5),
+)
+def test_a_group_is_left_exactly_when_some_packing_has_room_for_it(size, nodes, groups):
+    menu = environment_on(f"h100={nodes}x{size}", SCHEMA).menu
+    groups = [tp for tp in groups if tp <= size]
+    used = np.array([groups.count(int(tp)) for tp in menu.tp])
+    taken = np.zeros(len(menu.tp), np.int64)
+    left = np.zeros(len(menu.tp), np.int64)
+    if not packs([size] * nodes, sorted(groups, reverse=True)):
+        return
+    gpus_left(menu, taken, used, left)
+    for option, tp in enumerate(menu.tp):
+        possible = packs([size] * nodes, sorted([*groups, int(tp)], reverse=True))
+        assert (left[option] >= tp) == possible
+
+
+def test_a_template_fits_as_often_as_its_groups_do(environment):
+    menu = environment.menu
+    none = np.zeros(len(menu.tp), np.int64)
+    h100 = int(np.flatnonzero(menu.class_type == 1)[0])
+    first = int(menu.first_option[h100])
+    assert replicas_with(menu, none, none, h100, first) == 8
+    assert replicas_with(menu, none, none, h100, first + 1) == 4
+    used = none.copy()
+    used[first] = 1
+    assert replicas_with(menu, none, used, h100, first) == 4
+
+
+def test_before_the_first_template_nobody_can_stop(environment):
+    view = Constructions([environment], 2).observe_depths(np.array([0, 1]))
+    assert not view.mask[:, 0].any()
+    assert view.mask[:, 1:16].all()
+    assert not view.mask[:, 16:].any()  # 15 GPUs
+
+
+def test_stages_are_offered_only_where_the_later_ones_keep_a_gpu(environment):
+    constructions = Constructions([environment], 1)
+    rows = np.array([0])
+    constructions.open(rows, np.array([15]))
+    mask = constructions.observe_stages(rows).mask[0]
+    assert mask[:, 0].all()  # TP 1
+    assert not mask[:, 1:].any()
+
+
+def test_uniform_rollouts_always_end_in_plans_that_pack(environment):
+    constructions = Constructions([environment], 64)
+    play(constructions, UniformChooser(np.random.default_rng(3)))
+    assert not len(constructions.live)
+    for row in range(64):
+        for depth, stages in constructions.decisions(row):
+            assert depth == len(stages)

@@ -1,0 +1,47 @@
+"""The environment: equal choices, equal plans; compositions beside each other do not meet."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.policy.environment import Constructions
+from planner.policy.rollouts import UniformChooser, play
+from tests.unit.planner.policy.conftest import environment_on
+
+
+def played(environments, each, seed=0):
+    constructions = Constructions(environments, each)
+    play(constructions, UniformChooser(np.random.default_rng(seed)))
+    return constructions
+
+
+def test_equal_draws_build_equal_plans(environment):
+    one, other = (played([environment], 8) for _ in range(2))
+    assert np.array_equal(one.seconds, other.seconds)
+    assert [one.decisions(r) for r in range(8)] == [other.decisions(r) for r in range(8)]
+
+
+def test_the_best_is_at_least_what_any_rollout_ends_with(environment):
+    constructions = played([environment], 32)
+    assert constructions.best[0] >= constructions.throughput.max() * (1 - 1e-12)
+
+
+def test_compositions_of_different_sizes_are_built_beside_each_other(environment, schema):
+    other = environment_on("h100=1x8,a100-40=1x4+1x2+1x1", schema)
+    constructions = played([environment, other], 8)
+    assert constructions.rows == 16
+    assert (constructions.best > 0).all()
+    for row in range(8, 16):
+        for _, stages in constructions.decisions(row):
+            assert all(c < len(other.menu.class_type) for c, _ in stages)
+
+
+def test_no_plan_has_more_templates_than_were_wished_for(environment):
+    limited = type(environment)(
+        environment.pricing,
+        environment.menu,
+        environment.schema,
+        environment.wishes._replace(max_templates=1),
+    )
+    constructions = played([limited], 32)
+    assert max(len(constructions.decisions(row)) for row in range(32)) == 1
