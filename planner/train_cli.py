@@ -44,6 +44,7 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 @click.option("--groups", type=click.IntRange(1), help="Rollout groups.  [default: 10000]")
 @click.option("--seed", default=0, show_default=True, help="Of everything that is drawn.")
 @click.option("--compositions", type=click.IntRange(1), help="To train on.")
+@click.option("--lessons", type=click.IntRange(1), help="Steps of each teacher.")
 @click.option("--without", multiple=True, type=click.Choice(PARTS), help="Leave a part out.")
 @click.option("--blind-to-batch", is_flag=True, help="No features of n, b, M and B.")
 @click.option(
@@ -52,6 +53,9 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
     help="Of the policy.  [default: the one that comes with Heddle]",
 )
 @click.option("--resume", is_flag=True, help="Go on where a killed training was.")
+@click.option(
+    "--keep-every-s", default=15.0, show_default=True, help="Seconds between states on disk."
+)
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def train_policy(
     model: str,
@@ -59,10 +63,12 @@ def train_policy(
     groups: int | None,
     seed: int,
     compositions: int | None,
+    lessons: int | None,
     without: tuple[str, ...],
     blind_to_batch: bool,
     folder: Path | None,
     resume: bool,
+    keep_every_s: float,
     output: str,
 ) -> None:
     """Train a policy and write its files."""
@@ -71,11 +77,11 @@ def train_policy(
     from planner.training.run import Training
     from planner.training.settings import TrainingSettings
 
-    shape = find_model(model)
+    shape, commit = find_model(model), _commit()
     if seed < 0:
         raise InvalidRequest(f"--seed is {seed}; it must be 0 or more")
     asked: dict[str, Any] = {f"uses_{part}": part not in without for part in PARTS}
-    asked |= {"groups": groups, "compositions": compositions}
+    asked |= {"groups": groups, "compositions": compositions, "lessons": lessons}
     known = {name: value for name, value in asked.items() if value is not None}
     settings = TrainingSettings(seed=seed, sees_batch=not blind_to_batch, **known)
     names = usual_types(model) if types is None else tuple(sorted(set(types.split(","))))
@@ -85,7 +91,7 @@ def train_policy(
     if resume:
         training.resume()
     with _Display() as display:
-        card = training.run(display.show, _commit())
+        card = training.run(display.show, commit, keep_every_s)
     if output == "json":
         click.echo(json.dumps(card.to_json(), indent=2))
         return

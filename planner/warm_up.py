@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 
 from planner.bound import bound
 from planner.composition import Composition
@@ -30,6 +31,7 @@ def main() -> None:
         request = PlanRequest(workload, Composition.from_text(GPUS), budget_evaluations=2000)
         profile = find_profile(workload)
         bound(request, profile, search(request, profile))
+        search(replace(request, method="random"), profile)
     sys.stdout.write(f"compiled in {time.perf_counter() - started_s:.0f} s\n")
 
 

@@ -23,7 +23,7 @@ CHECKPOINT = "checkpoint.safetensors"
 State = tuple[dict[str, Array], dict[str, Any]]
 
 
-def keep(folder: Path, state: State, settings: TrainingSettings, questions: str) -> None:
+def keep_state(folder: Path, state: State, settings: TrainingSettings, questions: str) -> None:
     """Write a state.
 
     Args:

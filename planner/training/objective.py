@@ -43,10 +43,11 @@ def advantages(values: Floats, each: int, best_of: int = 1) -> Floats:
         values: [R] of the rollouts, group by group.
         each: rollouts of a group.
         best_of: 1: the value counts, as in the paper; k: what the rollout adds to the best of k
-            that are drawn from its group.
+            that are drawn from its group, which is all of it if it is smaller.
     """
     groups = values.reshape(-1, each)
-    worth = groups if best_of == 1 else _worth_to_best(groups, best_of)
+    drawn = min(best_of, each)
+    worth = groups if drawn == 1 else _worth_to_best(groups, drawn)
     centred = worth - worth.mean(axis=1, keepdims=True)
     spread = worth.std(axis=1, keepdims=True)
     scale = np.maximum(spread, 1e-3 * np.abs(worth).max(axis=1, keepdims=True) + 1e-12)

@@ -238,7 +238,9 @@ class ScriptedChooser(RecordingChooser):
             else:
                 chosen[i] = -1
         self._stage[view.rows] += 1
-        impossible = (chosen < 0) | ~hidden[np.arange(len(chosen)), chosen]
+        beyond = (chosen < 0) | (chosen >= hidden.shape[1])
+        chosen[beyond] = 0
+        impossible = beyond | ~hidden[np.arange(len(chosen)), chosen]
         chosen[impossible] = hidden[impossible].argmax(axis=1)
         self.went_wrong[view.rows[impossible]] = True
         classes, degree = chosen // degrees, chosen % degrees

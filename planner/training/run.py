@@ -19,15 +19,14 @@ from planner.kernel.tables import Floats
 from planner.policy.card import PolicyCard
 from planner.policy.network import Array, Network
 from planner.policy.weights import digest_of, weights_content, write_policy
-from planner.training.checkpoint import CHECKPOINT, State, keep, take_up
+from planner.training.checkpoint import CHECKPOINT, State, keep_state, take_up
 from planner.training.curriculum import Curriculum
 from planner.training.settings import TrainingSettings
 from planner.training.teacher_walk import teach
-from planner.training.trainer import Progress, Trainer
+from planner.training.trainer import Trainer, TrainingStep
 from planner.training.validation import best_of
 
 JUDGED_EVERY = 50  # updates
-KEPT_EVERY_S = 15.0
 CARD_FIELDS = ("groups", "seed", "temperatures", "sees_batch", "uses_film")
 ROLLOUTS = (16, 128)  # of which the best is taken, in the card
 
@@ -42,7 +41,7 @@ class Status:
         last: the same of the last look.
     """
 
-    progress: Progress
+    progress: TrainingStep
     best: float
     last: float
 
@@ -74,12 +73,17 @@ class Training:
         self._best_percent, self._last_percent = data["percents"]
         self._seconds = tuple(data["seconds"])
 
-    def run(self, show: Callable[[Status], None], commit: str) -> PolicyCard:
+    def keep(self) -> None:
+        """Write the state, so that the training can be resumed from here."""
+        keep_state(self._folder, self._state(), self._settings, self._questions)
+
+    def run(self, show: Callable[[Status], None], commit: str, keep_every_s: float) -> PolicyCard:
         """Train to the end, and write weights and card.
 
         Args:
             show: told of every step.
             commit: of the code.
+            keep_every_s: how often the state is written.
         """
         kept_s = time.perf_counter()
         self._reference = self._references()
@@ -88,8 +92,8 @@ class Training:
             if progress.phase == "improve" and (is_last or progress.done % JUDGED_EVERY == 0):
                 self._judge()
             show(Status(progress, self._best_percent, self._last_percent))
-            if time.perf_counter() - kept_s > KEPT_EVERY_S:
-                keep(self._folder, self._state(), self._settings, self._questions)
+            if time.perf_counter() - kept_s > keep_every_s:
+                self.keep()
                 kept_s = time.perf_counter()
         if not self._best:
             self._judge()

@@ -50,9 +50,9 @@ class TrainingSettings:
     epochs: int = 2
     rate: float = 5e-4
     clip: float = 0.2
-    entropy: float = 0.015
+    entropy: float = 0.025
     penalty: float = 0.1
-    best_of: int = 4
+    best_of: int = 8
     forced: tuple[float, float] = (0.8, 0.25)
     temperatures: tuple[float, float] = (0.5, 1.0)
     imitation: float = 0.1

@@ -34,7 +34,7 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TrainingStep:
     """How a training is doing.
 
     Attributes:
@@ -80,7 +80,7 @@ class Trainer:
         """Whether all updates were made."""
         return self._updates >= self.settings.updates
 
-    def run(self) -> Iterator[Progress]:
+    def run(self) -> Iterator[TrainingStep]:
         """Go on to the end; between any two results the state may be kept."""
         if self.settings.uses_cloning:
             yield from self._teach()
@@ -90,7 +90,7 @@ class Trainer:
 
     # ------------------------------------------------------------------ teachers, and cloning
 
-    def _teach(self) -> Iterator[Progress]:
+    def _teach(self) -> Iterator[TrainingStep]:
         total = len(self._environments)
         for index in range(len(self._lessons), total):
             one = self._environments[index]
@@ -104,9 +104,9 @@ class Trainer:
             self._lessons.append(script)
             if script:
                 self._buffers.offer(index, one.menu.batch / lesson.seconds, script)
-            yield Progress("teach", index + 1, total)
+            yield TrainingStep("teach", index + 1, total)
 
-    def _clone(self) -> Iterator[Progress]:
+    def _clone(self) -> Iterator[TrainingStep]:
         known = [index for index, script in enumerate(self._lessons) if script]
         parts = [known[i : i + CLONED_TOGETHER] for i in range(0, len(known), CLONED_TOGETHER)]
         total = self.settings.cloning * len(parts)
@@ -125,11 +125,11 @@ class Trainer:
             objective = objective + 0.1 * self.settings.entropy * judged.entropy
             self._ascend(flat_gradient(objective, self._values), self.settings.rate * 2)
             self._cloned += 1
-            yield Progress("clone", self._cloned, total, float(judged.entropy.detach()))
+            yield TrainingStep("clone", self._cloned, total, float(judged.entropy.detach()))
 
     # ------------------------------------------------------------------ GRPO
 
-    def _improve(self) -> Progress:
+    def _improve(self) -> TrainingStep:
         settings = self.settings
         picked = self._pick()
         constructions = Constructions([self._environments[i] for i in picked], settings.rollouts)
@@ -170,7 +170,7 @@ class Trainer:
                 gradient = gradient + self._imitation(picked)
             self._ascend(gradient, rate)
         self._updates += 1
-        return Progress(
+        return TrainingStep(
             "improve", self._updates, settings.updates, entropy, float(np.maximum(0, shares).mean())
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -80,7 +81,11 @@ def test_importing_the_planner_is_light_and_planning_never_reaches_torch():
         ({"min_holders": 0}, InvalidRequest, "min_holders is 0"),
         ({"max_templates": 0}, InvalidRequest, "max_templates is 0"),
         ({"d_max": 0}, InvalidRequest, "d_max is 0"),
-        ({"method": "policy"}, NoPolicy, r"no policy for this model \(tiny-llama\)"),
+        (
+            {"method": "policy", "policy": Path("nowhere")},
+            NoPolicy,
+            r"no policy for this model \(tiny-llama\)",
+        ),
         ({"objective": "cost"}, InvalidComposition, "node 'fast-0' has no price"),
         ({"max_price": 5}, InvalidComposition, "node 'fast-0' has no price"),
     ],

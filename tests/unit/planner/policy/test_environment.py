@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
+import pytest
 
 from planner.policy.environment import Constructions
 from planner.policy.rollouts import UniformChooser, play
@@ -45,3 +50,27 @@ def test_no_plan_has_more_templates_than_were_wished_for(environment):
     )
     constructions = played([limited], 32)
     assert max(len(constructions.decisions(row)) for row in range(32)) == 1
+
+
+@pytest.mark.slow
+def test_without_compilation_the_same_plans_are_built():
+    code = (
+        "import numpy as np; from tests.unit.planner.policy.test_environment import played; "
+        "from tests.unit.planner.policy.conftest import GPUS, environment_on; "
+        "from planner.policy.schema import FeatureSchema; "
+        "one = environment_on(GPUS, FeatureSchema(('a100-40', 'h100'), (1, 2, 4, 8), 8, 8), "
+        "d_max=8); "
+        "found = played([one], 6, seed=4); "
+        "print([found.decisions(r) for r in range(6)], found.seconds.tolist())"
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "NUMBA_DISABLE_JIT": flag},
+            capture_output=True,
+            text=True,
+        )
+        for flag in ("0", "1")
+    ]
+    assert said[0].returncode == 0, said[0].stderr
+    assert said[0].stdout == said[1].stdout, said[1].stderr

@@ -1,0 +1,84 @@
+"""The card: what a policy must not be asked is refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from planner.composition import Composition
+from planner.errors import InvalidPolicy, PolicyMisfit
+from planner.generator import find_profile
+from planner.models import find_model
+from planner.policy.card import PolicyCard
+from planner.pricing_tables import pricing_of
+from planner.workload import Workload
+
+CARD = PolicyCard(
+    model="llama3-8b",
+    types=("a100-40", "h100"),
+    tp_degrees=(1, 2, 4),
+    d_max=24,
+    t_max=8,
+    most_types=1,
+    most_node_gpus=4,
+    sees_batch=True,
+    uses_film=True,
+    temperatures=(0.5, 1.0),
+    features="",
+    weights="",
+    training_set="",
+    num_compositions=1,
+    profile="",
+    groups=1,
+    seed=0,
+    commit="",
+    settings={},
+    evaluation={},
+    seconds={},
+)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "deepest", "words"),
+    [
+        ("h100=1x4,a6000=1x4", 24, "GPU type 'a6000', it knows a100-40, h100"),
+        ("h100=1x8", 24, "TP 8, it knows 1, 2, 4"),
+        ("h100=1x4", 32, "32 stages, it knows up to 24; give --d-max 24"),
+        ("h100=1x4,a100-40=1x4", 24, "2 GPU types at once, it knows up to 1"),
+        ("h100=1x6", 24, "nodes of 6 GPUs (h100-0), it knows up to 4"),
+    ],
+)
+def test_what_was_not_trained_is_refused(gpus, deepest, words):
+    composition = Composition.from_text(gpus)
+    workload = Workload(find_model("llama3-8b"), 256, 2048, "fp16")
+    pricing = pricing_of(workload, composition, find_profile(workload))
+    with pytest.raises(PolicyMisfit) as caught:
+        CARD.require(composition, pricing, deepest)
+    assert words in str(caught.value)
+
+
+def test_what_was_trained_is_not_refused():
+    composition = Composition.from_text("h100=3x4+1x3")
+    workload = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
+    pricing = pricing_of(workload, composition, find_profile(workload))
+    CARD.require(composition, pricing, 24)
+
+
+def test_a_card_survives_its_file():
+    assert PolicyCard.from_text(json.dumps(CARD.to_json()), "card.json") == CARD
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "'everything'"),
+        ("{}", "lacks or does not know the key 'commit'"),
+        (json.dumps({**CARD.to_json(), "types": 3}), "is wrong"),
+    ],
+)
+def test_a_damaged_card_is_refused_with_its_file(text, words):
+    with pytest.raises(InvalidPolicy, match=r"card\.json") as caught:
+        PolicyCard.from_text(text, "card.json")
+    assert words in str(caught.value)

@@ -1,0 +1,101 @@
+"""Planning by rollouts alone: through the whole search, priced by the evaluator."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from planner.api import answer
+from planner.composition import Composition
+from planner.errors import PolicyMisfit
+from planner.generator import find_profile
+from planner.models import find_model
+from planner.plan import faults
+from planner.policy.schema import FeatureSchema
+from planner.policy.weights import digest_of, weights_content, write_policy
+from planner.request import PlanRequest
+from planner.workload import Workload
+from tests.unit.planner.policy.conftest import untrained
+from tests.unit.planner.policy.test_card import CARD
+
+WORKLOAD = Workload(find_model("llama3-8b"), 256, 2048, "fp16")
+MIXED = Composition.from_text("h100=4x4,a100-40=2x4+3x1")
+REQUEST = PlanRequest(WORKLOAD, MIXED, method="random", rollouts=64)
+SCHEMA = FeatureSchema(("a100-40", "h100"), (1, 2, 4, 8), 24, 8)
+
+
+@pytest.fixture(scope="module")
+def policy_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("policy")
+    content = weights_content(untrained(SCHEMA).weights)
+    card = replace(
+        CARD,
+        tp_degrees=(1, 2, 4, 8),
+        most_types=2,
+        features=SCHEMA.digest,
+        weights=digest_of(content),
+    )
+    write_policy(folder, card, content)
+    return folder
+
+
+@pytest.mark.parametrize("method", ["random", "policy"])
+def test_rollouts_alone_give_a_plan_that_runs(method, policy_folder):
+    request = replace(REQUEST, method=method, policy=policy_folder)
+    found = answer(request, find_profile(WORKLOAD))
+    assert not faults(found.plan, WORKLOAD, MIXED)
+    assert {stage.method for stage in found.stages_of_search} <= {method, "load kernel"}
+    assert found.stages_of_search[-1].evaluations >= 64
+
+
+def test_equal_seeds_propose_equal_plans(policy_folder):
+    request = replace(REQUEST, method="policy", policy=policy_folder)
+    one, other = (answer(request, find_profile(WORKLOAD)).plan.digest for _ in range(2))
+    assert one == other
+
+
+def test_more_rollouts_are_never_worse_than_their_first_ones():
+    few, many = (
+        answer(replace(REQUEST, rollouts=n, max_templates=1), find_profile(WORKLOAD))
+        for n in (1, 200)
+    )
+    assert many.throughput_samples_s >= few.throughput_samples_s
+
+
+def test_auto_says_why_it_goes_on_without_a_policy(policy_folder):
+    other = Composition.from_text("h100=4x4,a6000=2x4")
+    request = replace(
+        REQUEST, composition=other, method="auto", policy=policy_folder, budget_evaluations=500
+    )
+    found = answer(request, find_profile(WORKLOAD))
+    said = [stage.method for stage in found.stages_of_search if "no policy" in stage.method]
+    assert said == [
+        "no policy: the policy of llama3-8b was not trained for GPU type 'a6000', it knows "
+        "a100-40, h100; use --method search or columns, or train one with `heddle train-policy`"
+    ]
+    with pytest.raises(PolicyMisfit):
+        answer(replace(request, method="policy"), find_profile(WORKLOAD))
+
+
+def test_auto_names_the_policy_among_its_stages(policy_folder):
+    request = replace(REQUEST, method="auto", policy=policy_folder, budget_evaluations=500)
+    found = answer(request, find_profile(WORKLOAD))
+    assert "policy" in [stage.method for stage in found.stages_of_search]
+
+
+@pytest.mark.slow
+def test_planning_by_the_policy_never_reaches_torch(policy_folder):
+    code = (
+        "import sys; from planner.cli import plan; "
+        "plan(['--model', 'llama3-8b', '--composition', 'h100=2x4', '--method', 'policy', "
+        f"'--batch', '256', '--policy', {str(policy_folder)!r}], standalone_mode=False); "
+        "assert 'planner.policy.network' in sys.modules; "
+        "assert 'torch' not in sys.modules; "
+        "assert not [m for m in sys.modules if m.startswith('planner.training')]"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "samples/s" in done.stdout

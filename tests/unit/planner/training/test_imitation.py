@@ -1,0 +1,57 @@
+"""Buffers of the best plans, and plans that are repeated."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from planner.policy.environment import Constructions
+from planner.policy.rollouts import UniformChooser, play
+from planner.training.imitation import Buffers, replay
+from planner.training.torch_network import as_network, initial_weights
+
+DEEP = ((2, ((0, 0), (0, 1))),)
+SHALLOW = ((1, ((0, 0),)),)
+
+
+def test_a_buffer_keeps_the_best_of_each_depth():
+    buffers = Buffers(np.zeros((1, 2)))
+    for throughput, script in ((5.0, DEEP), (4.0, DEEP), (6.0, SHALLOW), (0.0, SHALLOW)):
+        buffers.offer(0, throughput, script)
+    assert buffers.best(0) == 6.0
+    assert sorted(buffers.around([0])) == [(0, 5 / 6, DEEP), (0, 1.0, SHALLOW)]
+
+
+def test_plans_of_the_most_similar_compositions_are_imitated_too():
+    buffers = Buffers(np.array([[0.0], [0.1], [0.2], [9.0]]))
+    for c in range(4):
+        buffers.offer(c, 1.0, SHALLOW)
+    assert {c for c, _, _ in buffers.around([0])} == {0, 1, 2}
+
+
+def test_buffers_survive_their_file():
+    buffers, again = (Buffers(np.zeros((2, 1))) for _ in range(2))
+    buffers.offer(1, 3.0, DEEP)
+    again.restore(json.loads(json.dumps(buffers.to_json())))
+    assert again.around([1]) == buffers.around([1])
+
+
+def test_a_plan_is_repeated_decision_by_decision(curriculum):
+    environment = curriculum.environment(curriculum.training[0])
+    constructions = Constructions([environment], 8)
+    play(constructions, UniformChooser(np.random.default_rng(1)))
+    rows = [row for row in range(8) if constructions.throughput[row] > 0]
+    assert rows
+    network = as_network(initial_weights(curriculum.schema, 0), uses_film=True)
+    scripts = [constructions.decisions(row) for row in rows]
+    records, throughput = replay([environment] * len(rows), scripts, network)
+    assert np.allclose(throughput, constructions.throughput[rows])
+    assert len(records.stage_row) == sum(d for script in scripts for d, _ in script)
+
+
+def test_a_plan_that_cannot_be_repeated_is_worth_nothing(curriculum):
+    environment = curriculum.environment(curriculum.training[0])
+    network = as_network(initial_weights(curriculum.schema, 0), uses_film=True)
+    _, throughput = replay([environment], [((6, ((99, 0),) * 6),)], network)
+    assert throughput[0] == 0

@@ -1,0 +1,84 @@
+"""Advantages and the clipped objective."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+
+from planner.training.objective import Judged, _worth_to_best, advantages, clipped
+from planner.training.records import Records
+
+
+def test_an_advantage_does_not_depend_on_the_scale_of_the_composition():
+    values = np.array([1.0, 2.0, 3.0, 6.0])
+    both = advantages(np.concatenate([values, 1000 * values]), 4)
+    assert both[:4] == pytest.approx(both[4:])
+    assert both[:4].sum() == pytest.approx(0)
+    assert both.argmax() in (3, 7)
+
+
+def test_equal_rollouts_have_no_advantage():
+    assert advantages(np.full(8, 5.0), 4).tolist() == [0.0] * 8
+
+
+@pytest.mark.parametrize("best_of", [2, 3, 6])
+def test_the_worth_to_the_best_is_the_mean_over_all_choices_of_others(best_of):
+    group = np.random.default_rng(best_of).random((3, 6))
+    expected = [
+        [
+            np.mean(
+                [
+                    max(0.0, row[i] - max(others))
+                    for others in combinations(np.delete(row, i), best_of - 1)
+                ]
+            )
+            for i in range(6)
+        ]
+        for row in group
+    ]
+    assert np.allclose(_worth_to_best(group, best_of), expected)
+
+
+def one_decision(old, free):
+    """Two rollouts that made one choice of a depth each, and no stage."""
+    none = np.zeros((0, 1), np.float32)
+    empty = np.zeros(0, np.int64)
+    return Records(
+        np.array([0, 1]),
+        np.zeros((2, 1), np.float32),
+        np.zeros((2, 2, 1), np.float32),
+        np.ones((2, 2), bool),
+        np.zeros(2, np.int64),
+        np.array(old),
+        np.array(free, np.float32),
+        empty,
+        empty,
+        none,
+        none,
+        none.astype(bool),
+        empty,
+        np.zeros(0),
+        np.zeros(0, np.float32),
+        none,
+        none.astype(bool),
+        empty,
+        np.zeros(0),
+    )
+
+
+def objective(now, old, gain, free=(1, 1)):
+    judged = Judged(torch.tensor(now), torch.zeros(0), torch.zeros(0), torch.zeros(()))
+    return float(clipped(judged, one_decision(old, free), np.array(gain), 0.2))
+
+
+def test_a_gain_counts_up_to_the_clip_and_a_loss_in_full():
+    likelier = float(np.log(2.0))
+    assert objective([likelier, 0.0], [0.0, 0.0], [1.0, 0.0]) == pytest.approx(1.2 / 2)
+    assert objective([likelier, 0.0], [0.0, 0.0], [-1.0, 0.0]) == pytest.approx(-2.0 / 2)
+
+
+def test_a_forced_decision_earns_nothing():
+    assert objective([0.0, 0.0], [0.0, 0.0], [5.0, 1.0], free=(0, 1)) == pytest.approx(1.0)

@@ -1,0 +1,79 @@
+"""A training that was killed ends with the same policy as one that was not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from planner.errors import InvalidPolicy
+from planner.policy.weights import CARD, WEIGHTS, load_policy
+from planner.training.checkpoint import CHECKPOINT
+from planner.training.run import Training
+from planner.training.settings import TrainingSettings
+
+ARGUMENTS = ("--model", "tiny-llama", "--groups", "320", "--compositions", "8", "--seed", "3")
+LONGEST_S = 240
+
+
+def train(folder, *more):
+    code = "from planner.command import run; from planner.train_cli import train_policy; "
+    code += "run(train_policy)"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *ARGUMENTS, "--folder", str(folder), *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def kill_at(process, checkpoint, size):
+    """SIGKILL once the checkpoint was written `size` times."""
+    written, stamp = 0, None
+    end_s = time.monotonic() + LONGEST_S
+    while process.poll() is None and written < size and time.monotonic() < end_s:
+        now = checkpoint.stat().st_mtime_ns if checkpoint.exists() else None
+        written, stamp = written + (now != stamp), now
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+@pytest.mark.slow
+def test_a_training_killed_twice_ends_with_the_same_weights_bit_for_bit(tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    done = train(whole)
+    assert done.wait(LONGEST_S) == 0, done.communicate()
+    done.communicate()
+    for size in (4, 12):
+        more = ("--resume",) if (cut / CHECKPOINT).exists() else ()
+        kill_at(train(cut, "--keep-every-s", "0.02", *more), cut / CHECKPOINT, size)
+        assert (cut / CHECKPOINT).exists()
+        assert not (cut / WEIGHTS).exists(), "it had ended before it was killed"
+    last = train(cut, "--resume")
+    assert last.wait(LONGEST_S) == 0, last.communicate()
+    last.communicate()
+    assert (cut / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
+    assert load_policy(cut).card.evaluation == load_policy(whole).card.evaluation
+    assert not (cut / CHECKPOINT).exists()
+    assert (cut / CARD).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [{"seed": 4}, {"rate": 1e-3}])
+def test_a_training_is_not_resumed_with_other_settings(tmp_path, curriculum, change):
+    settings = {"groups": 32, "rollouts": 4, "together": 8, "compositions": 8, "lessons": 50}
+    before = Training(curriculum, TrainingSettings(**settings), tmp_path)
+    before.keep()
+    with pytest.raises(InvalidPolicy, match=f"has {next(iter(change))}"):
+        Training(curriculum, TrainingSettings(**{**settings, **change}), tmp_path).resume()
+
+
+def test_without_a_state_on_disk_there_is_nothing_to_resume(tmp_path, curriculum):
+    training = Training(curriculum, TrainingSettings(compositions=8), tmp_path)
+    with pytest.raises(InvalidPolicy, match="leave --resume out"):
+        training.resume()

@@ -1,0 +1,74 @@
+"""The loop: it learns, it can be taken up again, and each of its parts can be left out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from planner.training.trainer import Trainer
+from planner.training.validation import best_of
+from tests.unit.planner.training.conftest import TINY
+
+
+def weights(trainer):
+    return {name: value.copy() for name, value in trainer.network.weights.items()}
+
+
+def equal(one, other):
+    return all(np.array_equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("stop", [3, 9, 11])
+def test_a_training_taken_up_at_any_step_ends_with_the_same_weights(curriculum, stop):
+    whole = Trainer(curriculum, TINY)
+    for _ in whole.run():
+        pass
+    cut = Trainer(curriculum, TINY)
+    for index, _ in enumerate(cut.run()):
+        if index == stop:
+            break
+    arrays, data = cut.state()
+    arrays = {name: value.copy() for name, value in arrays.items()}
+    again = Trainer(curriculum, TINY)
+    again.restore(arrays, json.loads(json.dumps(data)))
+    for _ in again.run():
+        pass
+    assert equal(weights(whole), weights(again))
+    assert not equal(weights(whole), weights(cut))
+
+
+def test_cloning_makes_the_best_of_four_better(curriculum):
+    settings = replace(TINY, cloning=60, groups=1)
+    trainer = Trainer(curriculum, settings)
+    environments = [curriculum.environment(one) for one in curriculum.training]
+    before = best_of(trainer.network, environments, 4, seed=0, temperatures=(1.0, 1.0))
+    for progress in trainer.run():
+        if progress.phase == "improve":
+            break
+    after = best_of(trainer.network, environments, 4, seed=0, temperatures=(1.0, 1.0))
+    assert after.mean() > before.mean()
+    assert (after >= before).mean() > 0.5
+
+
+@pytest.mark.parametrize("part", ["clusters", "imitation", "forced", "film", "cloning"])
+def test_every_part_can_be_left_out_and_matters(curriculum, part):
+    found = []
+    for settings in (TINY, replace(TINY, **{f"uses_{part}": False})):
+        trainer = Trainer(curriculum, settings)
+        for _ in trainer.run():
+            pass
+        found.append(weights(trainer))
+    assert not equal(*found)
+
+
+def test_alike_compositions_stand_beside_each_other(curriculum):
+    trainer = Trainer(curriculum, TINY)
+    picked = trainer._pick()
+    kinds = [curriculum.training[c].composition.gpu_types for c in picked]
+    changes = sum(one != other for one, other in pairwise(kinds))
+    assert changes == len(set(kinds)) - 1
+    assert sorted(picked) == sorted(set(picked))
