@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -11,7 +12,15 @@ from click.testing import CliRunner
 from heddle_operator.cli import heddle
 from planner.composition_sets import COMMITTED
 from planner.errors import HeddleError, InvalidComposition, InvalidRequest, InvalidWorkload
-from planner.evaluate_cli import METHODS, evaluate_command, read_methods
+from planner.evaluate_cli import METHODS, evaluate_command, read_methods, trained_on
+from planner.models import find_model
+from planner.policy.schema import FeatureSchema
+from planner.policy.weights import digest_of, weights_content, write_policy
+from planner.training.compositions import DEMO_TYPES, training_compositions, usual_types
+from planner.training.curriculum import curriculum_of
+from planner.training.settings import TrainingSettings
+from tests.unit.planner.policy.conftest import untrained
+from tests.unit.planner.policy.test_card import CARD
 
 QUICK = "--model tiny-llama --budget-evaluations 40 --reference-s 0 --policy none"
 
@@ -105,3 +114,44 @@ def test_heddle_has_the_command_and_its_errors_are_the_planners():
     assert issubclass(InvalidWorkload, HeddleError)
     assert issubclass(InvalidComposition, HeddleError)
     assert (COMMITTED / "paper.txt").exists()
+
+
+@pytest.fixture
+def policy(tmp_path):
+    """A function that writes an untrained policy whose card names a training set."""
+
+    def write(num_compositions: int, digest: str):
+        schema = FeatureSchema(DEMO_TYPES, (1, 2), 6, 8)
+        content = weights_content(untrained(schema).weights)
+        card = replace(
+            CARD,
+            model="tiny-llama",
+            types=DEMO_TYPES,
+            tp_degrees=(1, 2),
+            d_max=6,
+            features=schema.digest,
+            weights=digest_of(content),
+            num_compositions=num_compositions,
+            training_set=digest,
+        )
+        write_policy(tmp_path / "policy", card, content)
+        return tmp_path / "policy"
+
+    return write
+
+
+def test_nearest_are_the_compositions_that_the_policy_was_trained_on(policy):
+    shape = find_model("tiny-llama")
+    curriculum = curriculum_of(shape, DEMO_TYPES, TrainingSettings(compositions=5))
+    trained = trained_on(shape, policy(5, curriculum.digest))
+    assert trained == tuple(question.composition for question in curriculum.training)
+    assert len(trained) == 5
+
+
+def test_a_training_set_that_cannot_be_made_again_is_not_guessed(policy):
+    assert trained_on(find_model("tiny-llama"), policy(5, "another")) == ()
+
+
+def test_without_a_policy_nearest_are_the_standard_compositions(tmp_path):
+    found = trained_on(find_model("qwen3-64b"), tmp_path)
+    assert found == training_compositions(usual_types("qwen3-64b"), 0)
