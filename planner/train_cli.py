@@ -7,6 +7,7 @@ goes on with --resume and ends with the same weights.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -85,8 +86,9 @@ def train_policy(
     known = {name: value for name, value in asked.items() if value is not None}
     settings = TrainingSettings(seed=seed, sees_batch=not blind_to_batch, **known)
     names = usual_types(model) if types is None else tuple(sorted(set(types.split(","))))
-    curriculum = curriculum_of(shape, names, settings)
     where = policy_folder(model) if folder is None else folder
+    _require_writable(where)
+    curriculum = curriculum_of(shape, names, settings)
     training = Training(curriculum, settings, where)
     if resume:
         training.resume()
@@ -105,6 +107,23 @@ def train_policy(
         f"trained in {card.seconds['clock']:.0f} s ({card.seconds['processor']:.0f} s of "
         f"processor time); written to {where}"
     )
+
+
+def _require_writable(folder: Path) -> None:
+    """Check before minutes of training that its result can be written.
+
+    Raises:
+        InvalidRequest: it cannot.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        reason = "" if os.access(folder, os.W_OK) else "permission denied"
+    except OSError as error:
+        reason = error.strerror
+    if reason:
+        raise InvalidRequest(
+            f"the policy cannot be written to {folder}: {reason}; name another --folder"
+        )
 
 
 class _Display:

@@ -1,0 +1,59 @@
+"""`heddle train-policy`: what it refuses, and what it prints."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from planner.errors import InvalidPolicy, InvalidRequest, InvalidWorkload, UnprofiledConfiguration
+from planner.policy.weights import load_policy
+from planner.train_cli import train_policy
+
+SHORT = ("--groups", "16", "--compositions", "4", "--lessons", "20", "--keep-every-s", "0")
+
+
+def run(*arguments):
+    given = {"catch_exceptions": False, "standalone_mode": False}
+    return CliRunner().invoke(train_policy, arguments, **given)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        (("--model", "gpt-9"), InvalidWorkload, "'gpt-9' is unknown"),
+        (("--model", "tiny-llama", "--types", "h999"), UnprofiledConfiguration, "h999"),
+        (("--model", "tiny-llama", "--seed", "-1"), InvalidRequest, "must be 0 or more"),
+        (("--model", "tiny-llama", "--resume"), InvalidPolicy, "leave --resume out"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_it_begins(tmp_path, arguments, error, words):
+    with pytest.raises(error) as caught:
+        run(*arguments, *SHORT, "--folder", str(tmp_path / "policy"))
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidRequest, match="cannot be written"):
+        run("--model", "tiny-llama", "--folder", str(tmp_path / "file" / "policy"))
+
+
+def test_a_short_training_writes_a_policy_and_says_how_good_it_is(tmp_path):
+    folder = tmp_path / "policy"
+    done = run("--model", "tiny-llama", "--folder", str(folder), *SHORT, "--output", "json")
+    said = json.loads(done.stdout)
+    card = load_policy(folder).card
+    assert said == json.loads(json.dumps(card.to_json()))
+    assert card.types == ("demo-fast", "demo-slow")
+    assert card.num_compositions == 4
+    assert [path.name for path in sorted(folder.iterdir())] == ["card.json", "weights.safetensors"]
+
+
+def test_importing_the_command_does_not_import_torch():
+    code = "import sys, planner.train_cli; assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
