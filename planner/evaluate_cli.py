@@ -115,6 +115,8 @@ def evaluate_command(
     """
     shape = find_model(model)
     workload = usual_workload(shape)
+    if picture is not None and not picture.parent.is_dir():
+        raise InvalidRequest(f"picture {picture} cannot be written: there is no such folder")
     if curve_evaluations is None:
         curve_evaluations = CURVE_EVALUATIONS if picture is not None else 0
     budget = with_budget({"budget_s": budget_s, "budget_evaluations": budget_evaluations})
@@ -132,6 +134,7 @@ def evaluate_command(
     )
     profile = find_profile(workload, profiles)
     references = References.read(kept)
+    references.save()  # what cannot be written is known before it is searched
     with _progress(asked.steps) as say:
         rows = evaluate(asked, profile, references, say)
     if picture is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from planner.composition_sets import ListedComposition
@@ -38,6 +39,10 @@ def reprice(model: str, chosen: Sequence[ListedComposition], references: Referen
         references.keep(known)
 
 
+def _tell(say: Say, model: str, what: str) -> None:
+    say(f"{model} {what}")
+
+
 def extend(
     models: Sequence[str],
     chosen: Callable[[str], Sequence[ListedComposition]],
@@ -49,5 +54,5 @@ def extend(
     for model in models:
         workload = usual_workload(find_model(model))
         asked = EvaluationRequest(workload, tuple(chosen(model)), (), reference_s=seconds)
-        for row in evaluate(asked, find_profile(workload), references, lambda _: None):
+        for row in evaluate(asked, find_profile(workload), references, partial(_tell, say, model)):
             say(f"{model} {row.listed.name}: {row.reference_samples_s:.2f} by {row.found_by}")

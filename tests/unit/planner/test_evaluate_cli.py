@@ -96,10 +96,8 @@ def test_what_cannot_be_evaluated_is_refused_in_one_sentence(small):
     (small / "other.json").write_text("{}")
     lost = refused(f"{QUICK} --compositions small.txt --references other.json")
     assert "other.json cannot be read" in lost
-    nowhere = refused(
-        f"{QUICK} --compositions small.txt --methods search --picture gone/curves.svg"
-    )
-    assert "gone/curves.svg cannot be written" in nowhere
+    for option in ("--picture gone/curves.svg", "--references gone/best.json"):
+        assert "cannot be written" in refused(f"{QUICK} --compositions small.txt {option}")
 
 
 @pytest.mark.parametrize("option", ["--model tiny-llama", "--compositions small.txt"])
