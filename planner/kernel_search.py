@@ -21,7 +21,9 @@ from planner.kernel.elites import Elites, load_elite, new_elites, offer
 from planner.kernel.filling import new_bench, variant_of
 from planner.kernel.local_search import COLD, HOT, anneal, start_pure, start_uniform
 from planner.kernel.moves import Wishes
+from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES
 from planner.pricing_tables import Pricing
+from planner.request import PlanRequest
 from planner.sharing import Lane
 
 WALK = 500  # steps between two looks at the clock: a few milliseconds
@@ -42,6 +44,18 @@ def load(pricing: Pricing) -> None:
 
 
 _LOADED: list[bool] = []  # of this process: machine code is never unloaded
+
+
+def wishes_of(request: PlanRequest) -> Wishes:
+    """What a request allows, and what it wants to be small."""
+    least = request.min_throughput
+    return Wishes(
+        min(request.deepest, MAX_DEPTH),
+        min(request.max_templates, MAX_TEMPLATES),
+        int(request.objective == "cost"),
+        request.workload.global_batch / least if least else math.inf,
+        math.inf if request.max_price is None else request.max_price,
+    )
 
 
 class KernelSearch:

@@ -34,7 +34,6 @@ from planner.small_search import SmallSearch
 
 if TYPE_CHECKING:
     from planner.columns import ColumnSearch
-    from planner.kernel.moves import Wishes
     from planner.kernel_search import KernelSearch
 
 __all__ = ["PlanAnswer", "PlanRequest", "search"]
@@ -80,6 +79,7 @@ class _Search:
         self._findings = Findings(request)
         self._stages: list[SearchStage] = []
         self._settled: set[object] = set()
+        self._warning = ""
         self._settle_s = 0.0  # what placing and pricing a plan takes
 
     def run(self) -> PlanAnswer:
@@ -195,12 +195,12 @@ class _Search:
     def _search_with_kernel(self, pricing: Pricing, whole: float = MAIN_SHARE) -> None:
         from planner.columns import ColumnSearch
         from planner.kernel.local_search import HOT
-        from planner.kernel_search import COOL, KernelSearch
+        from planner.kernel_search import COOL, KernelSearch, wishes_of
 
         request, findings = self._request, self._findings
         is_small = self._composition.gpus <= MEDIUM_GPUS
         started_s = time.perf_counter()
-        wishes = self._wishes()
+        wishes = wishes_of(request)
         kernel = KernelSearch(pricing, wishes, request.seed)
         first = findings.evaluations
         if request.method == "auto" and whole == MAIN_SHARE:
@@ -247,11 +247,11 @@ class _Search:
         """The best plans of rollouts alone, of the policy or of uniform choices."""
         if pricing is None:
             return
-        from planner.kernel_search import KernelSearch
+        from planner.kernel_search import KernelSearch, wishes_of
 
         for least in sorted({pricing.tables.min_replicas, 1}, reverse=True):
             tables = pricing.tables._replace(min_replicas=least)
-            kernel = KernelSearch(replace(pricing, tables=tables), self._wishes(), 0)
+            kernel = KernelSearch(replace(pricing, tables=tables), wishes_of(self._request), 0)
             self._propose(kernel)
             if self._findings.found:
                 return
@@ -263,32 +263,22 @@ class _Search:
         begun_s = time.perf_counter()
         name = "random" if self._request.method == "random" else "policy"
         try:
-            found = rollouts_of(self._request, self._composition, kernel.pricing, kernel.wishes)
+            found = rollouts_of(
+                self._request, self._composition, self._profile, kernel.pricing, kernel.wishes
+            )
         except (NoPolicy, PolicyMisfit, InvalidPolicy) as why:
             if self._request.method == "policy":
                 raise
             self._record(f"no policy: {why}", begun_s)
             return
         kernel.take(found.elites, found.evaluations)
+        self._warning = found.warning
         self._findings.evaluations += found.evaluations
         for _, recipe in kernel.recipes():
             self._settled.add(recipe)
             if self._findings.offer(self._judge.settle(recipe)):
                 break
         self._record(name, begun_s)
-
-    def _wishes(self) -> Wishes:
-        from planner.kernel.moves import Wishes
-        from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES
-
-        request = self._request
-        return Wishes(
-            min(request.deepest, MAX_DEPTH),
-            min(request.max_templates, MAX_TEMPLATES),
-            int(request.objective == "cost"),
-            self._most_s(),
-            math.inf if request.max_price is None else request.max_price,
-        )
 
     def _generate_columns(
         self, kernel: KernelSearch, columns: ColumnSearch, share: float, most: int
@@ -319,10 +309,6 @@ class _Search:
             if candidate.recipe is not None and not late():
                 self._findings.offer(rearranged(candidate, self._judge, self._findings, late))
         self._record("rearrange", started_s)
-
-    def _most_s(self) -> float:
-        least = self._request.min_throughput
-        return math.inf if not least else self._request.workload.global_batch / least
 
     def _settle(self, recipes: Iterator[tuple[float, Recipe]], most: int = SETTLED) -> None:
         """Place and price the kernel's best plans."""
@@ -387,6 +373,8 @@ class _Search:
                 f"every piece of the state should live on {asked} nodes, "
                 f"this plan reaches {chosen.holders}: {where}"
             )
+        if self._warning:
+            yield self._warning
         unknown = sorted({n.gpu_type for n in nodes} - set(self._profile.types))
         if unknown:
             yield f"GPU type {unknown[0]!r} has no profile for this model; its nodes stay idle"

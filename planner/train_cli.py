@@ -119,7 +119,7 @@ def _require_writable(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         reason = "" if os.access(folder, os.W_OK) else "permission denied"
     except OSError as error:
-        reason = error.strerror
+        reason = str(error.strerror)
     if reason:
         raise InvalidRequest(
             f"the policy cannot be written to {folder}: {reason}; name another --folder"

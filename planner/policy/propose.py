@@ -20,6 +20,7 @@ from planner.policy.sampling import PolicyChooser
 from planner.policy.schema import FeatureSchema
 from planner.policy.weights import Policy, find_policy
 from planner.pricing_tables import Pricing
+from planner.profile import Profile
 from planner.request import PlanRequest
 
 STARTS = 32  # rollouts before other engines go on
@@ -32,20 +33,27 @@ class Proposal(NamedTuple):
     Attributes:
         elites: the best plans, by the kernel's price.
         evaluations: plans that were priced.
+        warning: a sentence if the policy was trained on other prices, else empty.
     """
 
     elites: Elites
     evaluations: int
+    warning: str = ""
 
 
 def rollouts_of(
-    request: PlanRequest, composition: Composition, pricing: Pricing, wishes: Wishes
+    request: PlanRequest,
+    composition: Composition,
+    profile: Profile,
+    pricing: Pricing,
+    wishes: Wishes,
 ) -> Proposal:
     """The best plans of the rollouts that a request asks for.
 
     Args:
         request: its method says who chooses, and how often; `auto` needs a few good starts.
         composition: the nodes of profiled types.
+        profile: what prices the plans.
         pricing: of the request on them.
         wishes: limits and objective.
 
@@ -54,13 +62,19 @@ def rollouts_of(
         InvalidPolicy: its files are damaged.
         PolicyMisfit: it was not trained for this question.
     """
-    policy, rollouts = None, request.rollouts
+    policy, rollouts, warning = None, request.rollouts, ""
     if request.method != "random":
         policy = find_policy(request.workload.model.name, request.policy)
         policy.card.require(composition, pricing, request.deepest)
+        if policy.card.profile != profile.digest:
+            warning = (
+                f"the policy was trained on another profile than this one (that of "
+                f"{policy.card.model} then); its plans are priced by this one"
+            )
     if request.method == "auto":
         rollouts = max(1, min(STARTS, request.most_evaluations // EACH))
-    return propose(policy, pricing, wishes, rollouts, request.seed)
+    found = propose(policy, pricing, wishes, rollouts, request.seed)
+    return found._replace(warning=warning)
 
 
 def propose(

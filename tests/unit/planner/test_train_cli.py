@@ -43,6 +43,7 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path):
         run("--model", "tiny-llama", "--folder", str(tmp_path / "file" / "policy"))
 
 
+@pytest.mark.slow
 def test_a_short_training_writes_a_policy_and_says_how_good_it_is(tmp_path):
     folder = tmp_path / "policy"
     done = run("--model", "tiny-llama", "--folder", str(folder), *SHORT, "--output", "json")
@@ -54,6 +55,7 @@ def test_a_short_training_writes_a_policy_and_says_how_good_it_is(tmp_path):
     assert [path.name for path in sorted(folder.iterdir())] == ["card.json", "weights.safetensors"]
 
 
+@pytest.mark.slow
 def test_importing_the_command_does_not_import_torch():
     code = "import sys, planner.train_cli; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

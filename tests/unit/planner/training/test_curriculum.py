@@ -19,6 +19,7 @@ def test_nothing_that_a_training_is_judged_by_is_trained_on(curriculum):
     assert not trained & {one.composition for one in curriculum.validation}
 
 
+@pytest.mark.slow
 def test_equal_settings_ask_equal_questions(curriculum):
     again = curriculum_of(
         find_model("tiny-llama"), DEMO_TYPES, TrainingSettings(compositions=8, seed=5)
@@ -26,6 +27,7 @@ def test_equal_settings_ask_equal_questions(curriculum):
     assert again.digest == curriculum.digest  # the seed of the training has no part in it
 
 
+@pytest.mark.slow
 def test_the_first_94_are_the_standard_set():
     settings = TrainingSettings(compositions=94)
     found = curriculum_of(find_model("llama3-8b"), SIMULATION_TYPES, settings)
@@ -34,6 +36,7 @@ def test_the_first_94_are_the_standard_set():
     assert len({one.composition for one in found.training} & standard) >= 93
 
 
+@pytest.mark.slow
 def test_more_compositions_keep_the_fewer():
     few, more = (
         curriculum_of(

@@ -22,6 +22,7 @@ def equal(one, other):
     return all(np.array_equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [3, 9, 11])
 def test_a_training_taken_up_at_any_step_ends_with_the_same_weights(curriculum, stop):
     whole = Trainer(curriculum, TINY)
@@ -41,6 +42,7 @@ def test_a_training_taken_up_at_any_step_ends_with_the_same_weights(curriculum, 
     assert not equal(weights(whole), weights(cut))
 
 
+@pytest.mark.slow
 def test_cloning_makes_the_best_of_four_better(curriculum):
     settings = replace(TINY, cloning=60, groups=1)
     trainer = Trainer(curriculum, settings)
@@ -54,6 +56,7 @@ def test_cloning_makes_the_best_of_four_better(curriculum):
     assert (after >= before).mean() > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["clusters", "imitation", "forced", "film", "cloning"])
 def test_every_part_can_be_left_out_and_matters(curriculum, part):
     found = []
