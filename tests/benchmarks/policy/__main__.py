@@ -118,7 +118,7 @@ def cases_of(options: argparse.Namespace, model: str) -> tuple[ListedComposition
 def main() -> None:
     """Measure, print and write."""
     options = read_options()
-    references = known.load(options.references)
+    references = known.UnseenReferences.load(options.references)
     chosen: Chosen = {model: cases_of(options, model) for model in options.models}
     chosen = {model: rows for model, rows in chosen.items() if rows}
     options.models = tuple(chosen)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from planner.composition_sets import ListedComposition
-from planner.evaluation.references import References
+from planner.evaluation.references import Reference, References
 from planner.evaluation.run import EvaluationRequest, evaluate
 from planner.generator import find_profile
 from planner.models import find_model
@@ -21,14 +23,31 @@ SECONDS = 30.0
 Say = Callable[[str], None]
 
 
-def load(file: Path = FILE) -> References:
-    """What both files hold, at the prices that they state."""
-    references = References.read(file)
-    for key, row in BenchmarkReferences.load().rows.items():
-        known = references.rows.get(key)
-        if known is None or row.throughput_samples_s > known.throughput_samples_s:
-            references.rows[key] = row
-    return references
+@dataclass(slots=True)
+class UnseenReferences(References):
+    """Those of this benchmark; what the planner's benchmark keeps as well is not written again.
+
+    Attributes:
+        elsewhere: the rows of the planner's benchmark.
+    """
+
+    elsewhere: Mapping[Any, Reference] = field(default_factory=dict)
+
+    @staticmethod
+    def load(file: Path = FILE) -> UnseenReferences:
+        """What both files hold, the better of each, at the prices that they state."""
+        elsewhere = BenchmarkReferences.load().rows
+        rows = dict(elsewhere)
+        for key, row in References.read(file).rows.items():
+            known = rows.get(key)
+            if known is None or row.throughput_samples_s >= known.throughput_samples_s:
+                rows[key] = row
+        return UnseenReferences(rows, file, elsewhere)
+
+    def save(self) -> None:
+        """Write the file."""
+        own = {key: row for key, row in self.rows.items() if row != self.elsewhere.get(key)}
+        References(own, self.file).save()
 
 
 def reprice(model: str, chosen: Sequence[ListedComposition], references: References) -> None:
