@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.heddle-setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup format check test test-fast test-kills test-e2e bench bench-planner validate-cost demo demo-kubernetes kube-assets cluster cluster-down image generate
+.PHONY: help setup format check test test-fast test-kills test-e2e bench bench-planner bench-policy validate-cost demo demo-kubernetes kube-assets cluster cluster-down image generate
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ bench: $(STAMP) ## Measure the stall of join, drain and loss, on Kubernetes too;
 
 bench-planner: $(STAMP) ## Measure the planner's speed and quality; an hour; writes docs/results/planner.md
 	@$(BIN)/python -m tests.benchmarks.planner
+
+bench-policy: $(STAMP) ## Measure the learned planner; hours; writes docs/results/policy.md
+	@$(BIN)/python -m tests.benchmarks.policy
 
 validate-cost: $(STAMP) ## Price measured plans and print how far the prices are off
 	@$(BIN)/heddle validate-cost --data tests/data/measured

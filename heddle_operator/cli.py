@@ -18,6 +18,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "plan": ("planner.cli:plan", "Search the best plan for a set of GPUs."),
     "price": ("planner.price_cli:price", "Price a plan: seconds, memory, bubble."),
     "train-policy": ("planner.train_cli:train_policy", "Train the learned planner of a model."),
+    "evaluate": (
+        "planner.evaluate_cli:evaluate_command",
+        "Measure the planner's methods on compositions.",
+    ),
     "profile": ("worker.profile_cli:profile", "Measure layers and links of this machine."),
     "validate-cost": (
         "planner.validate_cli:validate_cost",

@@ -47,14 +47,23 @@ class ListedComposition:
 def read_composition_file(path: Path) -> tuple[ListedComposition, ...]:
     """The compositions of a file, in its order.
 
+    Args:
+        path: of the file; or the name of a set that comes with Heddle, where there is no such file.
+
     Raises:
         InvalidComposition: it cannot be read, holds nothing, or has a wrong line.
     """
+    committed = COMMITTED / f"{path}.txt"
+    if not path.exists() and committed.is_file():
+        path = committed
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
-        raise InvalidComposition(f"compositions file {path} cannot be read: {reason}") from None
+        known = ", ".join(sorted(one.stem for one in COMMITTED.glob("*.txt")))
+        raise InvalidComposition(
+            f"compositions file {path} cannot be read: {reason}; give a file, or one of {known}"
+        ) from None
     return listed(text, str(path))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from planner.composition import Composition
 
@@ -17,13 +18,39 @@ def node_counts(composition: Composition) -> Counter[tuple[str, int]]:
     return Counter((node.gpu_type, node.gpus) for node in composition.nodes)
 
 
-def distance(one: Composition, other: Composition) -> float:
-    """The share of GPUs that would have to change, plus the doublings of their number.
+class Mix(NamedTuple):
+    """What a composition is made of, as far as likeness goes.
 
-    The first part (0 to 1) counts GPUs of another type or on nodes of another size, the second is
-    |log2| of the ratio of the numbers of GPUs.  Names, speeds, prices and links do not count.
+    Attributes:
+        shares: {(GPU type, GPUs of a node): share of all GPUs}.
+        gpus: their number.
     """
-    return _between(_shares(one), _shares(other))
+
+    shares: dict[tuple[str, int], float]
+    gpus: int
+
+    @staticmethod
+    def of(composition: Composition) -> Mix:
+        """Of at least one node."""
+        gpus = composition.gpus
+        counts = node_counts(composition)
+        return Mix({key: nodes * key[1] / gpus for key, nodes in counts.items()}, gpus)
+
+    def distance(self, other: Mix) -> float:
+        """The share of GPUs that would have to change, plus the doublings of their number.
+
+        The first part (0 to 1) counts GPUs of another type or on nodes of another size, the second
+        is |log2| of the ratio of the numbers of GPUs.  Names, speeds, prices and links of nodes do
+        not count.
+        """
+        keys = sorted(self.shares.keys() | other.shares.keys())
+        moved = sum(abs(self.shares.get(k, 0.0) - other.shares.get(k, 0.0)) for k in keys)
+        return moved / 2 + abs(math.log2(self.gpus / other.gpus))
+
+
+def distance(one: Composition, other: Composition) -> float:
+    """How unlike two compositions are: `Mix.distance`."""
+    return Mix.of(one).distance(Mix.of(other))
 
 
 def nearest(composition: Composition, among: Iterable[Composition]) -> tuple[Composition, float]:
@@ -32,20 +59,5 @@ def nearest(composition: Composition, among: Iterable[Composition]) -> tuple[Com
     Raises:
         ValueError: there is none.
     """
-    own = _shares(composition)
-    return min(((one, _between(own, _shares(one))) for one in among), key=lambda pair: pair[1])
-
-
-_Shares = tuple[dict[tuple[str, int], float], int]
-
-
-def _shares(composition: Composition) -> _Shares:
-    """{(type, GPUs of a node): share of the GPUs}, and the number of GPUs."""
-    counts, gpus = node_counts(composition), composition.gpus
-    return {key: nodes * key[1] / gpus for key, nodes in counts.items()}, gpus
-
-
-def _between(one: _Shares, other: _Shares) -> float:
-    (a, many), (b, few) = one, other
-    moved = sum(abs(a.get(key, 0.0) - b.get(key, 0.0)) for key in sorted(a.keys() | b.keys()))
-    return moved / 2 + abs(math.log2(many / few))
+    own = Mix.of(composition)
+    return min(((one, own.distance(Mix.of(one))) for one in among), key=lambda pair: pair[1])

@@ -2,9 +2,8 @@
 
 An anytime search in stages.  On a few GPUs fill and placement are searched together, every plan
 priced exactly, before and after the kernel.  The jitted kernel anneals shortly over whole plans,
-then column generation, which builds templates from prices, and walks from the best plans take
-turns; where they gain nothing more, the search starts afresh.  What they found is placed and priced
-by the one evaluator.
+then column generation, which builds templates from prices, and walks take turns; where they gain
+nothing more, the search starts afresh.  What they found is placed and priced by the one evaluator.
 Invariants: the same request and seed give the same plan unless seconds cut the search short; the
 answer is never slower than the current plan while that still fits (unless it puts every piece on
 more of the nodes that were asked for).

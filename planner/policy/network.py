@@ -17,6 +17,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.policy.products import product
 from planner.policy.schema import FeatureSchema
 
 Array: TypeAlias = NDArray[np.float32]
@@ -92,8 +93,8 @@ class Network:
     def film(self, summary: Array) -> Film:
         """Scales and shifts for compositions; summary [R, Z]."""
         w = self.weights
-        hidden = _relu(summary @ w["film1.weight"] + w["film1.bias"])
-        out = hidden @ w["film2.weight"] + w["film2.bias"]
+        hidden = _relu(product(summary, w["film1.weight"]) + w["film1.bias"])
+        out = product(hidden, w["film2.weight"]) + w["film2.bias"]
         if not self.uses_film:
             out = np.zeros_like(out)
         found: dict[str, tuple[Array, Array]] = {}
@@ -108,7 +109,7 @@ class Network:
         hidden = state
         for name in ("trunk1", "trunk2"):
             scale, shift = film.of[name]
-            linear = hidden @ self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+            linear = product(hidden, self.weights[f"{name}.weight"]) + self.weights[f"{name}.bias"]
             hidden = _relu(linear * scale + shift)
         return hidden
 
@@ -116,16 +117,16 @@ class Network:
         """The stage layer: [R, H] and [R, F] to [R, U]."""
         w = self.weights
         scale, shift = film.of["stage"]
-        linear = trunk @ w["stage.weight"] + context @ w["stage.context"] + w["stage.bias"]
-        return _relu(linear * scale + shift)
+        linear = product(trunk, w["stage.weight"]) + product(context, w["stage.context"])
+        return _relu((linear + w["stage.bias"]) * scale + shift)
 
     def score(self, head: str, hidden: Array, candidates: Array, film: Film) -> Array:
         """Logits [R, N] of candidates [R, N, F] under a head."""
         w = self.weights
         scale, shift = film.of[head]
-        query = (hidden @ w[f"{head}.weight"] + w[f"{head}.bias"]) * scale + shift
+        query = (product(hidden, w[f"{head}.weight"]) + w[f"{head}.bias"]) * scale + shift
         width = candidates.shape[-1]
-        flat: Array = candidates.reshape(-1, width) @ w[f"{head}.candidate"]
+        flat = product(candidates.reshape(-1, width), w[f"{head}.candidate"])
         keys = flat.reshape(*candidates.shape[:-1], HEAD)
         keys *= scale[:, None, :]
         keys += query[:, None, :]

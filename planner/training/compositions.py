@@ -19,7 +19,7 @@ from random import Random
 from planner.composition import Composition
 from planner.composition_sets import committed_sets
 from planner.errors import InvalidComposition
-from planner.likeness import nearest, node_counts
+from planner.likeness import Mix, nearest, node_counts
 
 __all__ = ["TrainingRange", "nearest", "range_for", "training_compositions", "usual_types"]
 
@@ -89,7 +89,7 @@ def training_compositions(
     random = Random(f"{seed} {' '.join(types)} {asked}")
     ranks = list(range(asked.num))
     random.shuffle(ranks)
-    held_out = [one.composition for rows in committed_sets().values() for one in rows]
+    held_out = [Mix.of(one.composition) for rows in committed_sets().values() for one in rows]
     found: dict[tuple[tuple[tuple[str, int], int], ...], Composition] = {}
     for rank, (kinds, dominant) in zip(ranks, _wishes(types, asked, random), strict=False):
         for attempt in range(MOST_TRIES):
@@ -113,8 +113,13 @@ def training_compositions(
     return tuple(found.values())
 
 
-def _is_near(one: Composition, held_out: Sequence[Composition]) -> bool:
-    return bool(held_out) and nearest(one, held_out)[1] < LEAST_DISTANCE
+def _is_near(one: Composition, held_out: Sequence[Mix]) -> bool:
+    own = Mix.of(one)
+    return any(
+        abs(math.log2(own.gpus / other.gpus)) < LEAST_DISTANCE
+        and own.distance(other) < LEAST_DISTANCE
+        for other in held_out
+    )
 
 
 def _wishes(

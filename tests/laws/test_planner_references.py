@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 from planner.cost import price
+from planner.evaluation.references import Reference, compact, expanded
 from planner.generator import find_profile
 from planner.plan import faults
 from tests.benchmarks.planner.compositions import BATCHES, HUGE_GPUS, TYPES, cases
-from tests.benchmarks.planner.references import Reference, References, compact, expanded
+from tests.benchmarks.planner.references import BenchmarkReferences
 
 CASES = {case.name: case for case in cases()}
-ROWS = sorted(References.load().rows.items())
-SMALL = [row for key, row in ROWS if CASES[key[1]].composition.gpus <= 128]
-LARGE = [row for key, row in ROWS if CASES[key[1]].composition.gpus > 128]
+ROWS = sorted(BenchmarkReferences.load().rows.values(), key=lambda row: (row.model, row.case))
+SMALL = [row for row in ROWS if CASES[row.case].composition.gpus <= 128]
+LARGE = [row for row in ROWS if CASES[row.case].composition.gpus > 128]
 
 
 def named(reference: Reference) -> str:
@@ -49,11 +50,11 @@ def test_a_large_reference_states_todays_price(reference):
 
 def test_every_committed_reference_is_of_a_composition_that_is_still_generated():
     assert ROWS
-    assert {model for (model, _), _ in ROWS} >= {"llama3-8b", "qwen3-32b"}
+    assert {row.model for row in ROWS} >= {"llama3-8b", "qwen3-32b"}
 
 
 def test_a_compact_plan_reads_back_equal():
-    plan = ROWS[0][1].plan
+    plan = ROWS[0].plan
     assert plan is not None
     assert expanded(compact(plan)) == plan
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.benchmarks.planner import gap, process, quality, rates
 from tests.benchmarks.planner.compositions import Case, cases
-from tests.benchmarks.planner.references import MODELS, SECONDS, References
+from tests.benchmarks.planner.references import MODELS, SECONDS, BenchmarkReferences
 from tests.benchmarks.planner.report import report
 
 ROOT = Path(__file__).parents[3]
@@ -39,7 +39,7 @@ def merged(old: list[dict[str, Any]], new: list[dict[str, Any]], keys: tuple[str
 
 def measure(part: str, options: argparse.Namespace, measured: dict[str, Any]) -> None:
     """One part into `measured`."""
-    references = References.load()
+    references = BenchmarkReferences.load()
     chosen = options.cases
     if part == "rates":
         measured["rates"] = rates.measure()
@@ -103,7 +103,7 @@ def main() -> None:
     """Measure, print and write."""
     options = read_options()
     if "references" in options.parts:
-        references = References.load()
+        references = BenchmarkReferences.load()
         references.reprice()
         for model in options.models:
             quality.warm(model, options.cases[0])
@@ -119,7 +119,7 @@ def main() -> None:
         options.measured.parent.mkdir(parents=True, exist_ok=True)
         options.measured.write_text(json.dumps(measured, indent=1) + "\n")
     if "report" in options.parts:
-        text = report(measured, References.load(), cases(), options.note)
+        text = report(measured, BenchmarkReferences.load(), cases(), options.note)
         options.output.write_text(text)
         print(text)
 

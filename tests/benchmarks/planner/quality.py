@@ -25,7 +25,7 @@ from planner.pricing_tables import Pricing, pricing_of
 from planner.request import PlanRequest
 from planner.search import search
 from tests.benchmarks.planner.compositions import Case
-from tests.benchmarks.planner.references import References
+from tests.benchmarks.planner.references import BenchmarkReferences
 
 BUDGETS_S = (0.05, 0.5, 1.0, 3.0)
 ANNEALING_STEPS = 500_000
@@ -83,7 +83,9 @@ def warm(model: str, case: Case) -> None:
     search(request, find_profile(workload))
 
 
-def sample(model: str, case: Case, budget_s: float, references: References, clock: Clock) -> Sample:
+def sample(
+    model: str, case: Case, budget_s: float, references: BenchmarkReferences, clock: Clock
+) -> Sample:
     """One search of the whole planner, its budget and its time in seconds of that clock."""
     workload = case.workload(model)
     profile = find_profile(workload)
@@ -106,7 +108,7 @@ def samples(
     models: Sequence[str],
     chosen: Sequence[Case],
     budgets_s: Iterable[float],
-    references: References,
+    references: BenchmarkReferences,
     say: Say,
     clock: Clock,
 ) -> list[dict[str, Any]]:
@@ -128,7 +130,7 @@ def samples(
 
 
 def simpler(
-    models: Sequence[str], chosen: Sequence[Case], references: References, say: Say
+    models: Sequence[str], chosen: Sequence[Case], references: BenchmarkReferences, say: Say
 ) -> list[dict[str, Any]]:
     """The simpler ways on every composition, each with all its annealing steps."""
     rows = []

@@ -17,7 +17,7 @@ import numpy as np
 
 from tests.benchmarks.planner.compositions import Case
 from tests.benchmarks.planner.quality import BUDGETS_S
-from tests.benchmarks.planner.references import ENGINES, SECONDS, SEEDS, References
+from tests.benchmarks.planner.references import ENGINES, SECONDS, SEEDS, BenchmarkReferences
 from tests.benchmarks.stall import processor
 
 Row = dict[str, Any]
@@ -38,7 +38,7 @@ GOALS = (
 RATE_GOALS = (150_000, 40_000, None, None)
 
 
-def ratio(row: Row, references: References, known: dict[str, Case]) -> float:
+def ratio(row: Row, references: BenchmarkReferences, known: dict[str, Case]) -> float:
     """Per cent of the reference."""
     best = references.of(row["model"], known[row["case"]]).throughput_samples_s
     return 100 * row["throughput_samples_s"] / best if best else 0.0
@@ -89,7 +89,7 @@ Apart from that, in a process of its own: import {load["import_s"]:.2f} s, loadi
 kernel {load["kernel_s"]:.2f} s, compiling it where no cache is kept {cold["kernel_s"]:.0f} s."""
 
 
-def _quality(found: list[Row], references: References, known: dict[str, Case]) -> str:
+def _quality(found: list[Row], references: BenchmarkReferences, known: dict[str, Case]) -> str:
     groups: dict[tuple[str, float], list[float]] = {}
     own: set[str] = set()  # whose references are of nothing but these searches
     for row in found:
@@ -117,7 +117,7 @@ def _quality(found: list[Row], references: References, known: dict[str, Case]) -
     return _table(("model", "budget", "compositions", "mean", "10th percentile", "worst"), rows)
 
 
-def _worst(found: list[Row], references: References, known: dict[str, Case]) -> str:
+def _worst(found: list[Row], references: BenchmarkReferences, known: dict[str, Case]) -> str:
     late = [row for row in found if row["budget_s"] >= 0.5]
     late.sort(key=lambda row: ratio(row, references, known))
     rows = []
@@ -157,7 +157,7 @@ def _overshoot(found: list[Row]) -> str:
     return _table(("budget", "median planning time", "longest", "of"), rows)
 
 
-def _simpler(measured: Row, references: References) -> str:
+def _simpler(measured: Row, references: BenchmarkReferences) -> str:
     at_3 = {
         (row["model"], row["case"]): row["throughput_samples_s"]
         for row in measured["quality"]
@@ -250,7 +250,7 @@ def _process(found: list[Row]) -> str:
     )
 
 
-def _reduced(measured: Row, references: References, known: dict[str, Case]) -> str:
+def _reduced(measured: Row, references: BenchmarkReferences, known: dict[str, Case]) -> str:
     """What was left out, in words."""
     rows = measured.get("quality", [])
     said = []
@@ -294,7 +294,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def report(
-    measured: Row, references: References, chosen: Sequence[Case], notes: Sequence[str]
+    measured: Row, references: BenchmarkReferences, chosen: Sequence[Case], notes: Sequence[str]
 ) -> str:
     """The result file."""
     known = {case.name: case for case in chosen}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -58,11 +59,18 @@ def test_a_mistake_is_named_with_its_line(text, found):
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
-    with pytest.raises(InvalidComposition, match=r"gone\.txt cannot be read: "):
+    with pytest.raises(InvalidComposition, match=r"gone\.txt cannot be read: .*; give a file, or"):
         read_composition_file(tmp_path / "gone.txt")
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidComposition, match=r"bytes\.txt cannot be read: "):
         read_composition_file(tmp_path / "bytes.txt")
+
+
+def test_a_committed_set_goes_by_its_name_where_there_is_no_such_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert read_composition_file(Path("paper")) == committed_sets()["paper"]
+    Path("paper").write_text("h100=1x1\n")
+    assert [row.text for row in read_composition_file(Path("paper"))] == ["h100=1x1"]
 
 
 def test_committed_lines_say_where_they_come_from_and_are_of_profiled_types():

@@ -1,0 +1,199 @@
+"""`heddle evaluate`: how good the planner's methods are on a list of compositions.
+
+Invariant: progress goes to stderr and only on a terminal; what is printed is the result.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, get_args
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from planner.api import with_budget
+from planner.command_input import write_picture
+from planner.composition import Composition
+from planner.composition_sets import read_composition_file
+from planner.errors import InvalidPolicy, InvalidRequest, NoPolicy
+from planner.evaluation.picture import curves_svg
+from planner.evaluation.references import References
+from planner.evaluation.report import evaluation_text, to_json
+from planner.evaluation.run import EvaluationRequest, evaluate
+from planner.evaluation.trial import curve_budgets
+from planner.generator import find_profile
+from planner.model_shape import ModelShape
+from planner.models import find_model
+from planner.policy.weights import find_policy
+from planner.request import DEFAULT_ROLLOUTS, Method
+from planner.training.compositions import training_compositions, usual_types
+from planner.training.curriculum import curriculum_of, usual_workload
+from planner.training.settings import TrainingSettings
+
+METHODS = "policy,auto,search,columns,random"
+REFERENCE_S = 30.0
+CURVE_EVALUATIONS = 32768  # the paper's figure ends at 32,000
+A_FILE = click.Path(path_type=Path)
+
+
+@click.command("evaluate")
+@click.option(
+    "--model", required=True, help="Name of the model, or the path of a Hugging Face config.json."
+)
+@click.option(
+    "--compositions",
+    "file",
+    type=A_FILE,
+    required=True,
+    help="File with one composition a line; or paper, benchmark, hardware, demo.",
+)
+@click.option(
+    "--methods",
+    default=METHODS,
+    show_default=True,
+    help="Methods of `heddle plan`, joined by commas.",
+)
+@click.option(
+    "--reference-s",
+    type=click.FloatRange(0),
+    default=REFERENCE_S,
+    show_default=True,
+    help="Seconds of the search that methods are measured by; 0: by the best of them.",
+)
+@click.option(
+    "--references", "kept", type=A_FILE, help="JSON file that keeps the best plans from run to run."
+)
+@click.option(
+    "--budget-s", type=click.FloatRange(0, min_open=True), help="Of a search.  [default: 2]"
+)
+@click.option(
+    "--budget-evaluations", type=click.IntRange(1), help="Stop after so many priced plans instead."
+)
+@click.option(
+    "--rollouts",
+    default=DEFAULT_ROLLOUTS,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Plans that methods policy and random build; the best one counts.",
+)
+@click.option("--policy", type=A_FILE, help="Folder of a trained policy.")
+@click.option("--seed", default=0, show_default=True, help="Of the searches.")
+@click.option("--profile", "profiles", type=A_FILE, help="Folder of profiles.")
+@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--picture", type=A_FILE, help="SVG file: best so far by evaluation.")
+@click.option(
+    "--curve-evaluations",
+    type=click.IntRange(0),
+    help=f"Plans of the curves' last point.  [default: {CURVE_EVALUATIONS} with --picture, or 0]",
+)
+def evaluate_command(
+    model: str,
+    file: Path,
+    methods: str,
+    reference_s: float,
+    kept: Path | None,
+    budget_s: float | None,
+    budget_evaluations: int | None,
+    rollouts: int,
+    policy: Path | None,
+    seed: int,
+    profiles: Path | None,
+    output: Literal["table", "json"],
+    picture: Path | None,
+    curve_evaluations: int | None,
+) -> None:
+    """Measure the planner's methods on compositions, against the best plans known.
+
+    A line of the file is a composition as `heddle plan --composition` takes it, then any of
+    batch=N, name=LABEL and origin=stated|reconstructed|generated; `#` begins a comment.
+    docs/evaluate.md tells it by example.
+    """
+    shape = find_model(model)
+    workload = usual_workload(shape)
+    if picture is not None and not picture.parent.is_dir():
+        raise InvalidRequest(f"picture {picture} cannot be written: there is no such folder")
+    if curve_evaluations is None:
+        curve_evaluations = CURVE_EVALUATIONS if picture is not None else 0
+    budget = with_budget({"budget_s": budget_s, "budget_evaluations": budget_evaluations})
+    asked = EvaluationRequest(
+        workload,
+        read_composition_file(file),
+        read_methods(methods),
+        trained_on(shape, policy),
+        rollouts=rollouts,
+        policy=policy,
+        reference_s=reference_s,
+        curves=curve_budgets(curve_evaluations),
+        seed=seed,
+        **budget,
+    )
+    profile = find_profile(workload, profiles)
+    references = References.read(kept)
+    references.save()  # what cannot be written is known before it is searched
+    with _progress(asked.steps) as say:
+        rows = evaluate(asked, profile, references, say)
+    if picture is not None:
+        write_picture(picture, curves_svg(rows, shape.name))
+    if output == "json":
+        click.echo(json.dumps(to_json(rows, asked, profile), indent=2))
+    else:
+        click.echo(evaluation_text(rows, asked))
+
+
+def trained_on(shape: ModelShape, policy: Path | None) -> tuple[Composition, ...]:
+    """The compositions that a policy was trained on; without one, the standard set of its types.
+
+    None where this version of Heddle generates others than the policy's card names.
+    """
+    try:
+        card = find_policy(shape.name, policy).card
+    except (NoPolicy, InvalidPolicy):
+        return training_compositions(usual_types(shape.name), 0)
+    settings = TrainingSettings(compositions=card.num_compositions)
+    curriculum = curriculum_of(find_model(card.model), card.types, settings)
+    if curriculum.digest != card.training_set:
+        return ()
+    return tuple(question.composition for question in curriculum.training)
+
+
+def read_methods(text: str) -> tuple[Method, ...]:
+    """The methods that a text names, joined by commas, each once.
+
+    Raises:
+        InvalidRequest: one is unknown, or there is none.
+    """
+    known: dict[str, Method] = {method: method for method in get_args(Method)}
+    names = [name for name in (part.strip() for part in text.split(",")) if name]
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        found = f"the method {unknown[0]!r} is unknown" if unknown else "--methods names no method"
+        raise InvalidRequest(f"{found}; there are {', '.join(known)}")
+    return tuple(dict.fromkeys(known[name] for name in names))
+
+
+@contextmanager
+def _progress(steps: int) -> Iterator[Callable[[str], None]]:
+    """A bar on a terminal, told of each step before it starts."""
+    console = Console(file=sys.stderr)
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=steps)
+        started: list[str] = []
+
+        def say(what: str) -> None:
+            bar.update(task, description=what, completed=len(started))
+            started.append(what)
+
+        yield say

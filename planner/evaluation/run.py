@@ -1,0 +1,210 @@
+"""Try methods on compositions, one after the other, and measure them by the best plan known.
+
+The reference of a composition is the best of a long search with another seed and of all that the
+methods found, so that no plan is above 100 %.
+Invariants: a composition's row depends on nothing but its own line and the questions; references
+are kept as they are found, so that a run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from planner.composition import Composition
+from planner.composition_sets import ListedComposition
+from planner.evaluation.references import References
+from planner.evaluation.trial import Trial, best_so_far, try_budgets, try_out
+from planner.likeness import nearest
+from planner.profile import Profile
+from planner.request import DEFAULT_ROLLOUTS, Method, PlanRequest
+from planner.workload import Workload
+
+WARMING = 300  # plans of the searches that load what numba has compiled
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRequest:
+    """What is to be evaluated.
+
+    Attributes:
+        workload: what is trained; its batch is that of the compositions that state none.
+        listed: the compositions.
+        methods: tried on each of them.
+        training: what the policy was trained on, to tell how new a composition is to it.
+        budget_s: seconds of each search; None: no limit.
+        budget_evaluations: plans of each search; None: as many as the seconds allow.
+        rollouts: plans that methods policy and random build.
+        policy: folder of a trained policy; None: the one that comes with Heddle.
+        reference_s: seconds of the search for a reference; 0: the best of the methods is it.
+        curves: budgets, in plans, of the points of best-so-far curves.
+        seed: of all searches; that for a reference has the next one.
+    """
+
+    workload: Workload
+    listed: tuple[ListedComposition, ...]
+    methods: tuple[Method, ...]
+    training: tuple[Composition, ...] = ()
+    budget_s: float | None = None
+    budget_evaluations: int | None = None
+    rollouts: int = DEFAULT_ROLLOUTS
+    policy: Path | None = None
+    reference_s: float = 0.0
+    curves: tuple[int, ...] = ()
+    seed: int = 0
+
+    @property
+    def steps(self) -> int:
+        """How often progress is told."""
+        return 1 + len(self.listed) * (1 + len(self.methods))
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedComposition:
+    """What the methods made of one composition.
+
+    Attributes:
+        listed: its line, with the batch that was used.
+        reference_samples_s: the best throughput known; 0 if nobody has a plan.
+        found_by: who found that.
+        nearest: the training composition that is least unlike it; None if nobody said which.
+        distance: to that one (`planner.likeness`).
+        trials: one for each method, in their order.
+    """
+
+    listed: ListedComposition
+    reference_samples_s: float
+    found_by: str
+    nearest: Composition | None
+    distance: float
+    trials: tuple[Trial, ...]
+
+    def percent(self, trial: Trial) -> float | None:
+        """Of the reference; None if nobody has a plan, or the method took no part."""
+        if not self.reference_samples_s or not trial.took_part:
+            return None
+        return 100 * trial.throughput_samples_s / self.reference_samples_s
+
+    def to_json(self) -> dict[str, Any]:
+        """The row of `compositions[]`."""
+        near = None if self.nearest is None else {"composition": text_of(self.nearest)}
+        return {
+            "name": self.listed.name,
+            "composition": self.listed.text,
+            "gpus": self.listed.composition.gpus,
+            "batch": self.listed.batch,
+            "origin": self.listed.origin,
+            "reference_samples_s": self.reference_samples_s,
+            "reference_by": self.found_by,
+            "nearest_training": None if near is None else near | {"distance": self.distance},
+            "methods": [
+                trial.to_json() | {"percent": self.percent(trial)} for trial in self.trials
+            ],
+        }
+
+
+def evaluate(
+    asked: EvaluationRequest, profile: Profile, references: References, say: Say
+) -> tuple[EvaluatedComposition, ...]:
+    """Try every method on every composition.
+
+    Args:
+        asked: what.
+        profile: all costs.
+        references: the best plans known; better ones are kept in it.
+        say: told of each search before it starts.
+    """
+    batch = asked.workload.global_batch
+    listed = [replace(one, batch=one.batch or batch) for one in asked.listed]
+    say("load the kernel")
+    for method in asked.methods:
+        try_out(replace(_question(asked, listed[0], method), **_SHORT), profile)
+    return tuple(_evaluated(asked, one, profile, references, say) for one in listed)
+
+
+_SHORT: dict[str, Any] = {"budget_s": None, "budget_evaluations": WARMING}
+
+
+def text_of(composition: Composition) -> str:
+    """The composition as `heddle plan --composition` takes it."""
+    sizes: dict[str, dict[int, int]] = {}
+    for node in composition.nodes:
+        row = sizes.setdefault(node.gpu_type, {})
+        row[node.gpus] = row.get(node.gpus, 0) + 1
+    return ",".join(
+        f"{name}=" + "+".join(f"{row[gpus]}x{gpus}" for gpus in sorted(row, reverse=True))
+        for name, row in sorted(sizes.items())
+    )
+
+
+def _evaluated(
+    asked: EvaluationRequest,
+    one: ListedComposition,
+    profile: Profile,
+    references: References,
+    say: Say,
+) -> EvaluatedComposition:
+    model = asked.workload.model.name
+    say(f"{one.name}: reference")
+    _search_reference(asked, one, profile, references)
+    trials = []
+    for method in asked.methods:
+        say(f"{one.name}: {method}")
+        question = _question(asked, one, method)
+        trial = try_out(question, profile)
+        further = try_budgets(question, profile, asked.curves, trial)
+        for found in (trial, *further):
+            if found.plan is not None:
+                by = f"{method}, seed {asked.seed}, {found.evaluations} plans"
+                references.offer(model, one, found.plan, found.throughput_samples_s, by)
+        trials.append(replace(trial, curve=best_so_far(further)))
+    references.save()
+    best = references.of(model, one)
+    near, distance = nearest(one.composition, asked.training) if asked.training else (None, 0.0)
+    return EvaluatedComposition(
+        one, best.throughput_samples_s, best.found_by, near, distance, tuple(trials)
+    )
+
+
+def _search_reference(
+    asked: EvaluationRequest,
+    one: ListedComposition,
+    profile: Profile,
+    references: References,
+) -> None:
+    """The long search, unless the file says that it was done; what is kept has today's price."""
+    question = replace(
+        _question(asked, one, "auto"),
+        seed=asked.seed + 1,
+        budget_s=asked.reference_s,
+        budget_evaluations=None,
+    )
+    model = asked.workload.model.name
+    references.keep(references.of(model, one).at_todays_price(question.workload, profile))
+    name = f"auto, seed {question.seed}, {asked.reference_s:g} s"
+    if not asked.reference_s or name in references.of(model, one).searched:
+        return
+    found = try_out(question, profile)
+    if found.plan is not None:
+        references.offer(model, one, found.plan, found.throughput_samples_s, name)
+    known = references.of(model, one)
+    references.keep(replace(known, searched=tuple(sorted({*known.searched, name}))))
+    references.save()
+
+
+def _question(asked: EvaluationRequest, one: ListedComposition, method: Method) -> PlanRequest:
+    assert one.batch is not None
+    return PlanRequest(
+        replace(asked.workload, global_batch=one.batch),
+        one.composition,
+        seed=asked.seed,
+        method=method,
+        budget_s=asked.budget_s,
+        budget_evaluations=asked.budget_evaluations,
+        rollouts=asked.rollouts,
+        policy=asked.policy,
+    )

@@ -1,0 +1,136 @@
+"""One method on one composition: its plan, what that took, and how good it is after how many plans.
+
+A curve is made of searches with growing budgets, each from its beginning: its point at N plans is
+what a user who can afford N plans would have got, or the best of fewer.
+Invariants: curves never fall; a method that cannot answer says why, and nothing else stops.
+Source: Heddle, section 6.4 ("Search efficiency").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from planner.api import answer
+from planner.errors import InvalidPolicy, NoPolicy, PlanningError, PolicyMisfit
+from planner.plan import Plan
+from planner.profile import Profile
+from planner.request import Method, PlanAnswer, PlanRequest
+
+FIRST_BUDGET = 16  # plans of a curve's first point
+GROWTH = 4  # from one point of a curve to the next
+
+
+class CurvePoint(NamedTuple):
+    """The best throughput after so many plans were priced."""
+
+    evaluations: int
+    throughput_samples_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What one method made of one composition.
+
+    Attributes:
+        method: that was asked.
+        throughput_samples_s: of its plan; 0 if it has none.
+        seconds: that it took, placing and pricing included.
+        evaluations: plans it priced.
+        plan: None if it has none.
+        took_part: whether it is to be judged; not if no policy fits the question.
+        note: why there is no plan, or what the answer says besides its plan.
+        curve: best so far by evaluation; empty if nobody asked for it.
+    """
+
+    method: Method
+    throughput_samples_s: float
+    seconds: float
+    evaluations: int
+    plan: Plan | None
+    took_part: bool = True
+    note: str = ""
+    curve: tuple[CurvePoint, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The row of `methods[]`; the plan itself is not in it, only its digest."""
+        return {
+            "method": self.method,
+            "throughput_samples_s": self.throughput_samples_s,
+            "seconds": self.seconds,
+            "evaluations": self.evaluations,
+            "plan_digest": None if self.plan is None else self.plan.digest,
+            "note": self.note,
+            "curve": [point._asdict() for point in self.curve],
+        }
+
+
+def try_out(request: PlanRequest, profile: Profile) -> Trial:
+    """Ask once; a method that cannot answer has a note instead of a plan."""
+    try:
+        found = answer(request, profile)
+    except PlanningError as error:
+        took_part = not isinstance(error, NoPolicy | InvalidPolicy | PolicyMisfit)
+        return Trial(request.method, 0.0, 0.0, 0, None, took_part, str(error))
+    return Trial(
+        request.method,
+        found.throughput_samples_s,
+        found.planning_s,
+        _evaluations(found),
+        found.plan,
+        note="; ".join(found.notes),
+    )
+
+
+def curve_budgets(most: int) -> tuple[int, ...]:
+    """Plans of a curve's points: 16, 64, 256, ... and the most; none if that is 0."""
+    budgets = []
+    budget = FIRST_BUDGET
+    while budget < most:
+        budgets.append(budget)
+        budget *= GROWTH
+    return (*budgets, most) if most else ()
+
+
+def try_budgets(
+    request: PlanRequest, profile: Profile, budgets: Iterable[int], first: Trial
+) -> tuple[Trial, ...]:
+    """Ask again with each budget of plans.
+
+    A method that builds plans gets as many rollouts as price about so many, judged by a first
+    trial of the request as it is; without a plan in that there are no more trials.
+    """
+    if first.plan is None:
+        return ()
+    rollouts_per_plan = request.rollouts / max(1, first.evaluations)
+    return tuple(
+        try_out(
+            replace(
+                request,
+                budget_s=None,
+                budget_evaluations=budget,
+                rollouts=max(1, round(budget * rollouts_per_plan)),
+            ),
+            profile,
+        )
+        for budget in budgets
+    )
+
+
+def best_so_far(trials: Iterable[Trial]) -> tuple[CurvePoint, ...]:
+    """The curve of these trials; each is plotted at the plans that it did price."""
+    best = 0.0
+    points: list[CurvePoint] = []
+    found = [(one.evaluations, one.throughput_samples_s) for one in trials if one.plan is not None]
+    for evaluations, samples_s in sorted(found):
+        best = max(best, samples_s)
+        if points and points[-1].evaluations == evaluations:
+            points.pop()
+        points.append(CurvePoint(evaluations, best))
+    return tuple(points)
+
+
+def _evaluations(found: PlanAnswer) -> int:
+    stages = found.stages_of_search
+    return stages[-1].evaluations if stages else 0

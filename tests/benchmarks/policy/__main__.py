@@ -1,0 +1,144 @@
+"""Measure the learned planner: `python -m tests.benchmarks.policy [PART ...]`; writes docs/results.
+
+Parts are `rollouts`, `anytime`, `noise`, `ablations` and `report`, by default all; `references`
+extends the references and is for the background: it takes hours and may be stopped at any time.
+Ablations go on where they were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from planner.composition_sets import ListedComposition
+from planner.evaluation.references import References
+from tests.benchmarks.policy import ablations, anytime, known, noise, rollouts
+from tests.benchmarks.policy.cases import DENSE, MODELS, unseen
+from tests.benchmarks.policy.report import report
+
+ROOT = Path(__file__).parents[3]
+MEASURED = ROOT / "build" / "bench_policy.json"
+TRAININGS = ROOT / "build" / "ablations"
+PARTS = ("rollouts", "anytime", "noise", "ablations", "report")
+
+Chosen = dict[str, Sequence[ListedComposition]]
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def merged(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of now in place of older ones of the same model, composition and kind."""
+    keys = ("model", "case", "method", "rollouts", "budget_s", "is_changed")
+    rows = {tuple(row.get(key) for key in keys): row for row in (*old, *new)}
+    return list(rows.values())
+
+
+def measure(
+    part: str,
+    options: argparse.Namespace,
+    chosen: Chosen,
+    measured: dict[str, Any],
+    references: References,
+) -> None:
+    """One part into `measured`."""
+    old = measured.get(part, [])
+    if part == "rollouts":
+        rows = rollouts.measure(options.models, chosen, references, say)
+        measured[part] = merged(old, rows)
+    elif part == "anytime":
+        rows = anytime.measure(options.models, chosen, references, say)
+        measured[part] = merged(old, rows)
+    elif part == "noise":
+        rows = noise.measure(options.models, chosen, options.noise_s, say)
+        measured[part] = merged(old, rows)
+    elif part == "ablations":
+        for seed in options.seeds:
+            for model in (model for model in options.models if model in DENSE):
+                for name in options.without:
+                    measured[part] = ablations.measure(
+                        (model,),
+                        chosen,
+                        (name,),
+                        (seed,),
+                        options.training_s,
+                        TRAININGS,
+                        references,
+                        measured.get(part, []),
+                        say,
+                    )
+                    save(options.measured, measured)
+
+
+def save(file: Path, measured: dict[str, Any]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(measured, indent=1) + "\n")
+
+
+def read_options() -> argparse.Namespace:
+    words = lambda text: tuple(text.split(","))  # noqa: E731
+    parser = argparse.ArgumentParser(description="Measure the learned planner.")
+    parser.add_argument("parts", nargs="*", default=PARTS, metavar="PART")
+    parser.add_argument("--models", default=MODELS, type=words)
+    parser.add_argument("--cases", default=(), type=words, help="for example c00,three-512")
+    parser.add_argument("--seconds", type=float, default=known.SECONDS, help="of a reference")
+    parser.add_argument("--noise-s", type=float, default=noise.REFERENCE_S, help="of its searches")
+    parser.add_argument("--training-s", type=float, default=ablations.SECONDS)
+    parser.add_argument(
+        "--seeds", default=ablations.SEEDS, type=lambda text: tuple(map(int, words(text)))
+    )
+    parser.add_argument("--without", default=tuple(ablations.PARTS), type=words)
+    parser.add_argument("--measured", type=Path, default=MEASURED, help="what is known so far")
+    parser.add_argument("--references", type=Path, default=known.FILE)
+    parser.add_argument("--note", action="append", default=[], help="a sentence for the report")
+    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "results" / "policy.md")
+    options = parser.parse_args()
+    for given, allowed in (
+        (options.parts, (*PARTS, "references")),
+        (options.models, MODELS),
+        (options.without, tuple(ablations.PARTS)),
+    ):
+        wrong = set(given) - set(allowed)
+        if wrong:
+            parser.error(f"no {min(wrong)!r}; there are {', '.join(allowed)}")
+    return options
+
+
+def cases_of(options: argparse.Namespace, model: str) -> tuple[ListedComposition, ...]:
+    """The compositions of a model that were asked for."""
+    return tuple(one for one in unseen(model) if not options.cases or one.name in options.cases)
+
+
+def main() -> None:
+    """Measure, print and write."""
+    options = read_options()
+    references = known.UnseenReferences.load(options.references)
+    chosen: Chosen = {model: cases_of(options, model) for model in options.models}
+    chosen = {model: rows for model, rows in chosen.items() if rows}
+    options.models = tuple(chosen)
+    if "references" in options.parts:
+        known.extend(options.models, partial(cases_of, options), options.seconds, references, say)
+    measured: dict[str, Any] = {}
+    if options.measured.exists():
+        measured = json.loads(options.measured.read_text())
+    if set(options.parts) - {"references"}:
+        for model, rows in chosen.items():
+            known.reprice(model, rows, references)
+    for part in options.parts:
+        measure(part, options, chosen, measured, references)
+        save(options.measured, measured)
+    if "report" in options.parts:
+        everything: Chosen = {model: unseen(model) for model in MODELS}
+        text = report(measured, everything, references, options.note)
+        options.output.write_text(text)
+        print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""The best plans known for the unseen compositions, those of the planner's benchmark among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from planner.composition_sets import ListedComposition
+from planner.evaluation.references import Reference, References
+from planner.evaluation.run import EvaluationRequest, evaluate
+from planner.generator import find_profile
+from planner.models import find_model
+from planner.training.curriculum import usual_workload
+from tests.benchmarks.planner.references import BenchmarkReferences
+from tests.benchmarks.policy.cases import workload_of
+
+FILE = Path(__file__).with_name("references.json")
+SECONDS = 30.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class UnseenReferences(References):
+    """Those of this benchmark; what the planner's benchmark keeps as well is not written again.
+
+    Attributes:
+        elsewhere: the rows of the planner's benchmark.
+    """
+
+    elsewhere: Mapping[Any, Reference] = field(default_factory=dict)
+
+    @staticmethod
+    def load(file: Path = FILE) -> UnseenReferences:
+        """What both files hold, the better of each, at the prices that they state."""
+        elsewhere = BenchmarkReferences.load().rows
+        rows = dict(elsewhere)
+        for key, row in References.read(file).rows.items():
+            known = rows.get(key)
+            if known is None or row.throughput_samples_s >= known.throughput_samples_s:
+                rows[key] = row
+        return UnseenReferences(rows, file, elsewhere)
+
+    def save(self) -> None:
+        """Write the file."""
+        own = {key: row for key, row in self.rows.items() if row != self.elsewhere.get(key)}
+        References(own, self.file).save()
+
+
+def reprice(model: str, chosen: Sequence[ListedComposition], references: References) -> None:
+    """Take today's prices of what is known for these compositions."""
+    for one in chosen:
+        workload = workload_of(model, one)
+        known = references.of(model, one).at_todays_price(workload, find_profile(workload))
+        references.keep(known)
+
+
+def _tell(say: Say, model: str, what: str) -> None:
+    say(f"{model} {what}")
+
+
+def extend(
+    models: Sequence[str],
+    chosen: Callable[[str], Sequence[ListedComposition]],
+    seconds: float,
+    references: References,
+    say: Say,
+) -> None:
+    """Search what was not searched yet for so long, the file written after every search."""
+    for model in models:
+        workload = usual_workload(find_model(model))
+        asked = EvaluationRequest(workload, tuple(chosen(model)), (), reference_s=seconds)
+        for row in evaluate(asked, find_profile(workload), references, partial(_tell, say, model)):
+            say(f"{model} {row.listed.name}: {row.reference_samples_s:.2f} by {row.found_by}")

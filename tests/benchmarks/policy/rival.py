@@ -1,0 +1,149 @@
+"""An honest rival of the learned start: random plans and slowest-first plans, then local search.
+
+200 random plans and all replicated templates of up to six stages, slowest first, are priced within
+half of the time; annealing from the best of them has the rest.
+Source: design, section 2 and research on plan search (the policy must beat what is nearly free).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+
+from planner.candidate import Judge
+from planner.composition_sets import ListedComposition
+from planner.evaluation.trial import Trial
+from planner.generator import find_profile
+from planner.kernel.bag import Bag, most_replicas, new_bag
+from planner.kernel.elites import Elites, new_elites, offer, remember
+from planner.kernel.filling import Bench, new_bench
+from planner.kernel.jit import jit
+from planner.kernel.local_search import objective, refill
+from planner.kernel.moves import Wishes
+from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES, Ints, Tables
+from planner.kernel_search import COOL, KernelSearch
+from planner.policy.propose import propose
+from planner.pricing_tables import pricing_of
+from planner.request import PlanRequest
+from tests.benchmarks.policy.cases import workload_of
+
+RANDOM = 200
+DEEPEST = 6
+ENUMERATED_SHARE = 0.5  # of the time, for random plans and enumeration
+PART = 200  # plans between two looks at the clock
+
+
+@jit
+def enumerate_some(
+    t: Tables,
+    wishes: Wishes,
+    slowest_first: Ints,
+    now: Ints,
+    most: int,
+    bag: Bag,
+    bench: Bench,
+    elites: Elites,
+) -> int:
+    """Price the next templates, each as often as it fits or a power of two; returns how many.
+
+    Args:
+        t: what it prices with.
+        wishes: objective and limits.
+        slowest_first: [O] the options.
+        now: [1 + DEEPEST] depth and places in `slowest_first`, never falling; goes on from there.
+            Depth 0 means that it is over.
+        most: plans to price, about.
+        bag: for the function's own use.
+        bench: likewise.
+        elites: takes the best.
+    """
+    priced = 0
+    bag.number[0] = 1
+    while priced < most and now[0] > 0:
+        bag.depth[0] = now[0]
+        for s in range(now[0]):
+            bag.options[0, s] = slowest_first[now[1 + s]]
+        bag.replicas[0] = 1
+        replicas = most_replicas(t, bag, 0)
+        priced += 1  # also where there is no room, so that a part ends
+        if replicas >= 1:
+            power = 2 ** int(math.log2(replicas))
+            price_alone(t, wishes, replicas, bag, bench, elites)
+            if power < replicas:
+                price_alone(t, wishes, power, bag, bench, elites)
+                priced += 1
+        advance(now, len(slowest_first))
+    return priced
+
+
+@jit
+def price_alone(
+    t: Tables, wishes: Wishes, replicas: int, bag: Bag, bench: Bench, elites: Elites
+) -> None:
+    """Keep the plan of the first slot, so many replicas of it, if it is good."""
+    bag.replicas[0] = replicas
+    if refill(t, bag, 0, bench):
+        value = objective(t, wishes, bag)
+        if value < math.inf:
+            remember(elites, bag, value)
+
+
+@jit
+def advance(now: Ints, options: int) -> None:
+    """The next template: places that never fall, then one stage more; depth 0 at the end."""
+    depth = now[0]
+    s = depth - 1
+    while s >= 0 and now[1 + s] == options - 1:
+        s -= 1
+    if s >= 0:
+        place = now[1 + s] + 1
+        for r in range(s, depth):
+            now[1 + r] = place
+        return
+    now[:] = 0
+    if depth < len(now) - 1:
+        now[0] = depth + 1
+
+
+def rival(model: str, one: ListedComposition, budget_s: float, seed: int) -> Trial:
+    """Its plan within so many seconds, tables included; placing comes after, as for the engines."""
+    begun_s = time.perf_counter()
+    workload = workload_of(model, one)
+    profile = find_profile(workload)
+    pricing = pricing_of(workload, one.composition, profile)
+    if pricing is None:
+        return Trial("search", 0.0, 0.0, 0, None, note="nothing is profiled")
+    tables = pricing.tables
+    deepest = min(PlanRequest(workload, one.composition).deepest, MAX_DEPTH)
+    wishes = Wishes(deepest, MAX_TEMPLATES, 0, math.inf, math.inf)
+    kernel = KernelSearch(pricing, wishes, seed)
+    found = propose(None, pricing, wishes, RANDOM, seed)
+    pool, bag, bench = new_elites(), new_bag(), new_bench(tables.layers, tables.dense)
+    block_s = tables.block_s[:, 0, 0, :].max(axis=1)
+    slowest_first = np.argsort(-block_s, kind="stable").astype(np.int64)
+    now = np.zeros(1 + min(DEEPEST, deepest), np.int64)
+    now[0] = 1
+    evaluations = found.evaluations
+    while now[0] and time.perf_counter() - begun_s < ENUMERATED_SHARE * budget_s:
+        evaluations += enumerate_some(tables, wishes, slowest_first, now, PART, bag, bench, pool)
+    for elites in (found.elites, pool):
+        for row in range(int(elites.number[0])):
+            offer(elites, row, kernel.elites)
+    kernel.evaluations = evaluations
+    kernel.walk(
+        lambda: begun_s + budget_s - time.perf_counter(),
+        math.inf,
+        templates=MAX_TEMPLATES,
+        hot=COOL,
+    )
+    judge = Judge(workload, one.composition, profile)
+    for _, recipe in kernel.recipes():
+        best = judge.settle(recipe)
+        if best is not None:
+            took_s = time.perf_counter() - begun_s
+            samples_s = best.price.throughput_samples_s
+            return Trial("search", samples_s, took_s, kernel.evaluations, best.plan)
+    took_s = time.perf_counter() - begun_s
+    return Trial("search", 0.0, took_s, kernel.evaluations, None, note="no plan")
