@@ -251,7 +251,7 @@ class _Search:
             walk("anneal", 0.08 * whole, 0.15 * whole, request.max_templates, HOT)
         if request.method != "search":
             columns = ColumnSearch(kernel.pricing, wishes, request.seed)
-            while kernel.evaluations < whole * left and self._left_to_search_s() > 0:
+            while kernel.evaluations < int(whole * left) and self._left_to_search_s() > 0:
                 begun_s = time.perf_counter()
                 self._generate_columns(kernel, columns, whole, int(whole * left))
                 took_s = time.perf_counter() - begun_s
