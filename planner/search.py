@@ -252,12 +252,14 @@ class _Search:
         if request.method != "search":
             columns = ColumnSearch(kernel.pricing, wishes, request.seed)
             while kernel.evaluations < int(whole * left) and self._left_to_search_s() > 0:
-                begun_s = time.perf_counter()
+                begun_s, before = time.perf_counter(), kernel.evaluations
                 self._generate_columns(kernel, columns, whole, int(whole * left))
                 took_s = time.perf_counter() - begun_s
                 share = min(1.0, WALK * took_s / max(1e-9, self._left_to_search_s()))
                 most = min(whole, (kernel.evaluations - first + WALK_STEPS) / max(1, left))
                 walk("local search", share, most, request.max_templates, COOL)
+                if kernel.evaluations == before:  # nothing is left to price
+                    break
         walk("local search", whole, whole, request.max_templates, COOL)
         settle(SETTLED)
 
