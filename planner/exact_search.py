@@ -196,6 +196,7 @@ class ExactSearch:
         """The best plans of a bag that are found from its first fills and placements."""
         self._visited.add(counts)
         self._left.pop(counts, None)
+        self._findings.evaluations += 1  # its first fills are priced too, gradients apart
         if not self._fills.fit(counts):
             return
         found = []

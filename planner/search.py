@@ -67,8 +67,7 @@ def search(
     Args:
         request: what is asked.
         profile: supplies all costs.
-        clock: whose seconds the budget counts; a benchmark beside other work takes the
-            processor's.
+        clock: whose seconds the budget counts; a benchmark beside other work has its own.
 
     Raises:
         Infeasible: no plan fits; the message names the term that binds, and by how much.
@@ -290,7 +289,7 @@ class _Search:
         for name, templates, hot in turns:
             if kernel.evaluations >= int(whole * left) or left_s() <= 0:
                 break
-            begun_s = self._clock()
+            begun_s, priced = self._clock(), kernel.evaluations
             self._generate_columns(kernel, columns, begun_s + left_s(), int(whole * left))
             if not kernel.found:
                 break
@@ -298,6 +297,8 @@ class _Search:
             share = min(1.0, took_s / max(1e-9, left_s()))
             most = min(whole, (kernel.evaluations + WALK_STEPS) / max(1, left))
             walk(name, share, most, templates or request.max_templates, hot or COOL)
+            if kernel.evaluations == priced and not templates:
+                break  # nothing is left to price, and no clock that would end this
             stale = 0 if kernel.best < best * (1 - GAIN) else stale + 1
             if stale == len(WALKS):  # nothing more is found from here: afresh
                 kernel = KernelSearch(kernel.pricing, wishes, request.seed + len(kernels))
@@ -308,9 +309,8 @@ class _Search:
                 stale = 0
             best = kernel.best
         walk("local search", 1.0, whole, request.max_templates, COOL)
-        priced = kernel.evaluations
-        kernel = min(kernels, key=lambda one: one.best)
-        kernel.evaluations = priced
+        best_kernel = min(kernels, key=lambda one: one.best)
+        best_kernel.evaluations, kernel = kernel.evaluations, best_kernel
         settle(SETTLED)
 
     def _roll_out(self, pricing: Pricing | None) -> None:
