@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from itertools import count
+from itertools import count, cycle
 from random import Random
 
 import numpy as np
@@ -33,6 +33,17 @@ CHAINS = 4  # of a walk
 START_RATE = 50_000.0  # plans a second, until it is known
 LOADING = 4  # looks at the clock of a column search that loads its functions
 COOL = 0.004  # the temperature of a walk that improves a good plan
+WALKS = (  # one after the other: name, templates (0: all), temperature (0: that of improving)
+    ("local search", 0, 0.0),
+    ("anneal", 0, 0.03),
+    ("local search", 0, 0.0),
+    ("anneal one template", 1, 0.03),
+)
+
+
+def turns_of(method: str) -> Iterator[tuple[str, int, float]]:
+    """The walks that take turns with column generation, over and over; none without columns."""
+    return cycle(WALKS) if method != "search" else iter(())
 
 
 def load(pricing: Pricing) -> None:

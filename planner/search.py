@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import cycle, islice
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from planner.brute_force import brute_force
@@ -51,12 +51,6 @@ INSIDE_SHARE = 0.2  # of the seconds, for plans whose gradients do not leave nod
 WALK_STEPS = 20_000  # plans of a walk after columns, at most; it takes no longer than they did
 SMALL_SHARE = 0.3  # of the seconds, for the kernel where the exact search goes on after it
 GAIN = 1e-4  # of turns that go on; so many walks without one, and the search starts afresh
-WALKS = (  # one after the other: name, templates (0: all), temperature (0: that of improving)
-    ("local search", 0, 0.0),
-    ("anneal", 0, 0.03),
-    ("local search", 0, 0.0),
-    ("anneal one template", 1, 0.03),
-)
 
 
 def search(
@@ -244,7 +238,7 @@ class _Search:
     def _search_with_kernel(self, pricing: Pricing, whole: float, *, asks_policy: bool) -> None:
         from planner.columns import ColumnSearch
         from planner.kernel.local_search import HOT
-        from planner.kernel_search import COOL, KernelSearch
+        from planner.kernel_search import COOL, WALKS, KernelSearch, turns_of
 
         request, findings = self._request, self._findings
         started_s = self._clock()
@@ -285,8 +279,7 @@ class _Search:
         kernels = [kernel]
         columns = ColumnSearch(kernel.pricing, wishes, request.seed)
         best, stale = kernel.best, 0
-        turns = cycle(WALKS) if request.method != "search" else ()
-        for name, templates, hot in turns:
+        for name, templates, hot in turns_of(request.method):
             if kernel.evaluations >= int(whole * left) or left_s() <= 0:
                 break
             begun_s, priced = self._clock(), kernel.evaluations
