@@ -284,14 +284,12 @@ class _Search:
                 break
             begun_s, priced = self._clock(), kernel.evaluations
             self._generate_columns(kernel, columns, begun_s + left_s(), int(whole * left))
-            if not kernel.found:
-                break
             took_s = self._clock() - begun_s
             share = min(1.0, took_s / max(1e-9, left_s()))
             most = min(whole, (kernel.evaluations + WALK_STEPS) / max(1, left))
             walk(name, share, most, templates or request.max_templates, hot or COOL)
-            if kernel.evaluations == priced and not templates:
-                break  # nothing is left to price, and no clock that would end this
+            if not kernel.found or (kernel.evaluations == priced and not templates):
+                break  # nothing to walk from, or nothing left to price and no clock to end this
             stale = 0 if kernel.best < best * (1 - GAIN) else stale + 1
             if stale == len(WALKS):  # nothing more is found from here: afresh
                 kernel = KernelSearch(kernel.pricing, wishes, request.seed + len(kernels))
