@@ -236,6 +236,8 @@ class _Search:
 
         request, findings = self._request, self._findings
         is_small = self._composition.gpus <= MEDIUM_GPUS
+        # where experts sit decides what their exchange takes, which the kernel knows only roughly
+        least = SETTLED if pricing.tables.spreads_experts else 1
         started_s = self._clock()
         wishes = self._wishes()
         kernel = self._started(pricing, wishes)
@@ -248,7 +250,7 @@ class _Search:
 
         def settle(most: int) -> None:
             findings.evaluations = first + kernel.evaluations
-            self._settle(kernel.recipes(), ALL if is_small else most)
+            self._settle(kernel.recipes(), ALL if is_small else max(most, least))
 
         def walk(name: str, share: float, until: float, templates: int, hot: float) -> None:
             begun_s = self._clock()
@@ -308,7 +310,6 @@ class _Search:
         self, kernel: KernelSearch, columns: ColumnSearch, end_s: float, most: int
     ) -> None:
         """Templates built from prices, mixed to whole plans."""
-        begun_s = self._clock()
         others = kernel.evaluations - columns.priced
         first = columns.priced
 
@@ -318,8 +319,6 @@ class _Search:
         columns.run(kernel.elites, over, 1)
         kernel.evaluations = others + columns.priced
         self._findings.evaluations += columns.priced - first
-        self._settle(kernel.recipes(), 1)
-        self._record("columns", begun_s)
 
     def _rearrange(self) -> None:
         """On a few GPUs: better placements of the best plans."""
