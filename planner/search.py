@@ -46,6 +46,7 @@ EXACT_EVALUATIONS = 3000  # of the exact search: about a second
 EXACT_SHARE = 0.4  # of the seconds
 REARRANGED = 24  # plans whose stages are moved between a few nodes
 SETTLED = 6  # of the kernel's best plans, placed and priced after each of its stages
+SETTLED_TILED = 3  # after each of its walks, where experts are spread
 ALL = 1000
 LOAD_S = 0.02  # what loading takes less than if it was done before
 INSIDE_SHARE = 0.3  # of the seconds, for plans whose gradients do not leave nodes
@@ -237,7 +238,7 @@ class _Search:
         request, findings = self._request, self._findings
         is_small = self._composition.gpus <= MEDIUM_GPUS
         # where experts sit decides what their exchange takes, which the kernel knows only roughly
-        least = SETTLED if pricing.tables.spreads_experts else 1
+        least = SETTLED_TILED if pricing.tables.spreads_experts else 1
         started_s = self._clock()
         wishes = self._wishes()
         kernel = self._started(pricing, wishes)
