@@ -76,7 +76,7 @@ class Judge:
         is_small = self.composition.gpus <= BOTH_WAYS_GPUS
         found = None
         for rows, nodes in self._sites(recipe, templates, current):
-            if found is not None and not is_small:
+            if found is not None and not (is_small or tiled):
                 break
             for by_stage in (False, True) if tiled or is_small else (False,):
                 where = place(

@@ -236,6 +236,7 @@ class _Arrays:
         composition: Composition,
     ) -> None:
         self._workload, self._profile = workload, profile
+        self._exchanged_s: dict[tuple[object, ...], float | None] = {}  # by type, TP, b and tiling
         model = workload.model
         kinds = model.block_kinds if len(model.block_kinds) == 2 else (None, *model.block_kinds)
         o, z, v = len(options), len(sizes), max(map(len, variants))
@@ -293,19 +294,17 @@ class _Arrays:
         b: int,
         composition: Composition,
     ) -> None:
-        workload, profile = self._workload, self._profile
         etp = variant.etp or tp
         exchanged_s = 0.0
         if kind == "moe_block" and (variant.ep, etp) != (1, tp):
             try:
-                cost: LayerCost | None = profile.tiled_cost(gpu_type, tp, b, variant.ep, etp)
+                cost: LayerCost | None = self._profile.tiled_cost(gpu_type, tp, b, variant.ep, etp)
             except UnprofiledConfiguration:
                 return
-            devices = tiling_devices(composition, gpu_type, variant.ep * etp, tp)
-            if devices is None:
+            found_s = self._exchange(composition, gpu_type, Tiling(tp, variant.ep, etp), b)
+            if found_s is None:
                 return
-            tiling = Tiling(tp, variant.ep, etp)
-            exchanged_s = expert_seconds(workload, profile, tiling, devices, b)
+            exchanged_s = found_s
         else:
             cost = self._cost(kind, gpu_type, tp, b)
         if cost is None:
@@ -315,6 +314,20 @@ class _Arrays:
         self.block_s[i, j, n, k] = seconds
         self.kept_bytes[i, j, n, k] = cost.kept_bytes(variant.recompute)
         self.working_bytes[i, j, n, k] = cost.working_bytes(variant.recompute)
+
+    def _exchange(
+        self, composition: Composition, gpu_type: str, tiling: Tiling, b: int
+    ) -> float | None:
+        """Communication of the experts of a block in one pass; None if there are too few GPUs."""
+        key = (gpu_type, tiling, b)
+        if key not in self._exchanged_s:
+            devices = tiling_devices(composition, gpu_type, tiling.ep * tiling.etp, tiling.tp)
+            self._exchanged_s[key] = (
+                None
+                if devices is None
+                else expert_seconds(self._workload, self._profile, tiling, devices, b)
+            )
+        return self._exchanged_s[key]
 
     def _cost(self, kind: Kind, gpu_type: str, tp: int, b: int) -> LayerCost | None:
         return self._profile.layers.get((kind, gpu_type, tp, b))

@@ -45,6 +45,7 @@ EXACT_EVALUATIONS = 3000  # of the exact search before the kernel: half a second
 ENUMERATE_SHARE = 0.2  # of the seconds
 EXACT_SHARE = 0.25  # of the seconds, before the kernel
 SETTLED = 6  # of the kernel's best plans, placed and priced after each of its stages
+SETTLED_TILED = 3  # after each of its walks, where experts are spread
 LOAD_S = 0.02  # what loading takes less than if it was done before
 ROLLOUTS = ("policy", "random")  # methods that build plans, and search nothing
 INSIDE_SHARE = 0.2  # of the seconds, for plans whose gradients do not leave nodes
@@ -241,6 +242,8 @@ class _Search:
         from planner.kernel_search import COOL, WALKS, KernelSearch, turns_of
 
         request, findings = self._request, self._findings
+        # where experts sit decides what their exchange takes, which the kernel knows only roughly
+        least = SETTLED_TILED if pricing.tables.spreads_experts else 1
         started_s = self._clock()
         kernel = self._started(pricing, asks_policy=asks_policy)
         wishes = kernel.wishes
@@ -253,7 +256,7 @@ class _Search:
 
         def settle(most: int) -> None:
             findings.evaluations = first + kernel.evaluations
-            self._settle(kernel.recipes(), most)
+            self._settle(kernel.recipes(), max(most, least))
 
         def walk(name: str, share: float, until: float, templates: int, hot: float) -> None:
             begun_s = self._clock()

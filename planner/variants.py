@@ -42,6 +42,7 @@ def variants_of(
     experts = workload.model.experts
     kind, tp = option
     if experts is not None and allow_ep:
+        smallest = profile.micro_batches(kind)[0]
         largest = 1 << max(n.gpus for n in composition.nodes if n.gpu_type == kind).bit_length() - 1
         tilings += [
             (ep, etp)
@@ -50,7 +51,7 @@ def variants_of(
             if (ep, etp) != (1, tp)
             and experts.ffn % etp == 0
             and ep * etp <= tp * composition.gpus
-            and (kind, tp, profile.micro_batches(kind)[0], ep, etp) in profile.tiles
+            and (kind, tp, smallest, ep, etp) in profile.tiles
         ]
     fastest = _fastest_of_ways(workload, composition, profile, option, tilings)
     return tuple(Variant(again, ep, etp) for ep, etp in fastest for again in wanted)

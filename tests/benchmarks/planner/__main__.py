@@ -42,7 +42,7 @@ def measure(part: str, options: argparse.Namespace, measured: dict[str, Any]) ->
     references = BenchmarkReferences.load()
     chosen = options.cases
     if part == "rates":
-        measured["rates"] = rates.measure()
+        measured["rates"] = rates.measure(CLOCKS[options.clock])
     elif part == "process":
         measured["process"] = process.measure(options.models, PROCESS_GPUS)
     elif part == "quality":
