@@ -114,14 +114,12 @@ class _Search:
         elif self._is_exact():
             self._search_exactly()
         if pricing is not None and not self._is_enough(pricing):
-            if self._composition.gpus <= MEDIUM_GPUS:
-                inside = self._pricing(stays_inside=True)
-                if inside is not None:
-                    self._search_with_kernel(inside, INSIDE_SHARE, asks_policy=False)
             is_medium = self._composition.gpus <= MEDIUM_GPUS
-            asks_policy = self._request.method == "auto"
-            share = KERNEL_SHARE if is_medium else 1.0
-            self._search_with_kernel(pricing, share, asks_policy=asks_policy)
+            inside = self._pricing(stays_inside=True) if is_medium else None
+            if inside is not None:
+                self._search_with_kernel(inside, INSIDE_SHARE, asks_policy=False)
+            share, asks = (KERNEL_SHARE if is_medium else 1.0), self._request.method == "auto"
+            self._search_with_kernel(pricing, share, asks_policy=asks)
             self._rearrange()
         best = self._findings.best or self._findings.nearest
         if best is None:
