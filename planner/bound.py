@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.kernel.bound_pricing import new_relaxed, relaxed_stages, worst_columns
-from planner.kernel.column_pricing import new_chains
+from planner.kernel.chains import new_chains
 from planner.kernel.mixing import best_mix
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints
 from planner.kernel.zones import Zones

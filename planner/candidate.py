@@ -17,6 +17,7 @@ from planner.node_classes import by_class, template_by_class
 from planner.placement import holders_by_layer, place
 from planner.plan import FilledTemplate, Plan, Stage, faults
 from planner.profile import Profile
+from planner.ranks import RankMap
 from planner.sharing import Lane, share
 from planner.workload import Workload
 
@@ -106,7 +107,8 @@ class Judge:
         None if the memory is too small.
         """
         asked = (self.workload, self.composition, self.profile)
-        replicas = replica_prices(plan, *asked)
+        ranks = RankMap.of(plan)
+        replicas = replica_prices(plan, ranks, *asked)
         lanes = [filling.lane for _, n, filling in recipe for _ in range(n)]
         real = [
             Lane(lane.micro_batch, max(times), sum(times), lane.most)
@@ -117,10 +119,13 @@ class Judge:
         shares = tuple(m for template in plan.templates for m in template.micro_batches)
         if again is not None and again != shares:
             plan = Plan(_filled(recipe, again, self.workload.recompute), plan.placement)
-            replicas = replica_prices(plan, *asked)
+            ranks = RankMap.of(plan)
+            replicas = replica_prices(plan, ranks, *asked)
         if not self._fits(plan, replicas):
             return None
-        return Candidate(plan, whole_price(plan, replicas, *asked), holders_by_layer(plan), recipe)
+        return Candidate(
+            plan, whole_price(plan, ranks, replicas, *asked), holders_by_layer(plan), recipe
+        )
 
     def as_it_is(self, plan: Plan) -> Candidate | None:
         """A plan that runs already, if it still fits the composition and is profiled."""

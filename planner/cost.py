@@ -284,12 +284,14 @@ def price(
         UnprofiledConfiguration: the profile lacks a key of the plan, or speaks of another workload.
         InvalidPlan: a node of the plan is not in the composition.
     """
-    replicas = replica_prices(plan, workload, composition, profile, placed=placed)
-    return whole_price(plan, replicas, workload, composition, profile)
+    ranks = RankMap.of(plan)
+    replicas = replica_prices(plan, ranks, workload, composition, profile, placed=placed)
+    return whole_price(plan, ranks, replicas, workload, composition, profile)
 
 
 def replica_prices(
     plan: Plan,
+    ranks: RankMap,
     workload: Workload,
     composition: Composition,
     profile: Profile,
@@ -298,7 +300,6 @@ def replica_prices(
 ) -> tuple[ReplicaPrice, ...]:
     """The price of every replica, in plan order; arguments and errors are those of `price`."""
     profile.require(workload)
-    ranks = RankMap.of(plan)
     speed = _speed_factors(plan, composition)
     nics = composition.nics
     busy = Counter(seat.node for seat in ranks.seats)
@@ -335,13 +336,13 @@ def replica_prices(
 
 def whole_price(
     plan: Plan,
+    ranks: RankMap,
     replicas: tuple[ReplicaPrice, ...],
     workload: Workload,
     composition: Composition,
     profile: Profile,
 ) -> Price:
     """The price of a placed plan whose replicas are priced; further arguments as of `price`."""
-    ranks = RankMap.of(plan)
     sync_s = max(sync_seconds(workload, ranks, profile, composition.nics))
     optimizer_s = optimizer_seconds(ranks, workload, profile, _speed_factors(plan, composition))
     iteration_s = max(replica.pipeline_s for replica in replicas) + sync_s + optimizer_s

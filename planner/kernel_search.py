@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from random import Random
 
 import numpy as np
 
 from planner.candidate import Recipe
+from planner.columns import ColumnSearch
 from planner.fill import Filling
 from planner.kernel.bag import new_bag
 from planner.kernel.elites import Elites, load_elite, new_elites, offer
@@ -29,16 +31,20 @@ from planner.sharing import Lane
 WALK = 500  # steps between two looks at the clock: a few milliseconds
 CHAINS = 4  # of a walk
 START_RATE = 50_000.0  # plans a second, until it is known
+LOADING = 4  # looks at the clock of a column search that loads its functions
 COOL = 0.004  # the temperature of a walk that improves a good plan
 
 
 def load(pricing: Pricing) -> None:
-    """Have every function of the annealing loaded, or compiled if it never was."""
+    """Have every function of annealing and columns loaded, or compiled if it never was."""
     if not _LOADED:
         _LOADED.append(True)
-        kernel = KernelSearch(pricing, Wishes(2, 2, 0, math.inf, math.inf), 0)
+        wishes = Wishes(MAX_DEPTH, 2, 0, math.inf, math.inf)
+        kernel = KernelSearch(pricing, wishes, 0)
         kernel.start()
         kernel.walk(lambda: math.inf, kernel.evaluations + 2, templates=2)
+        asked = count()
+        ColumnSearch(pricing, wishes, 0).run(kernel.elites, lambda: next(asked) > LOADING, 1)
         for _, _recipe in kernel.recipes():
             break
 
@@ -96,7 +102,13 @@ class KernelSearch:
             self.evaluations += int(priced)
 
     def walk(
-        self, left_s: Callable[[], float], most: float, *, templates: int, hot: float = HOT
+        self,
+        left_s: Callable[[], float],
+        most: float,
+        *,
+        templates: int,
+        hot: float = HOT,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Anneal until no time is left or so many plans were priced.
 
@@ -108,13 +120,14 @@ class KernelSearch:
             most: evaluations.
             templates: most templates of a plan.
             hot: first temperature of each chain.
+            clock: that `left_s` goes by.
         """
         wishes = self.wishes._replace(max_templates=min(templates, self.wishes.max_templates))
         pool = new_elites()
         for row in range(self.found):
             if self.elites.templates[row] <= wishes.max_templates:
                 offer(self.elites, row, pool)
-        whole_s, begun_s = left_s(), time.perf_counter()
+        whole_s, begun_s = left_s(), clock()
         rate = START_RATE  # plans a second
         chains = 0
         while pool.number[0] and self.evaluations < most and left_s() > 0:
@@ -143,9 +156,9 @@ class KernelSearch:
                 self.evaluations += steps
             chains += 1
             if whole_s < math.inf:
-                passed_s = time.perf_counter() - begun_s
+                passed_s = clock() - begun_s
                 rate = (self.evaluations - before) / max(passed_s, 1e-6)
-                begun_s = time.perf_counter()
+                begun_s = clock()
         for row in range(int(pool.number[0])):
             offer(pool, row, self.elites)
 

@@ -211,20 +211,16 @@ def _crossing(
     sizes: list[int],
 ) -> Floats:
     """Seconds of an edge between nodes, as `planner.cost.edge_link` with all GPUs at work."""
-    busy = [owner.gpus / tp for owner, (_, tp) in zip(owners, options, strict=True)]
-
-    def seconds(one: int, other: int, b: int) -> float:
-        links = [profile.between_nodes(options[end][0]) for end in (one, other)]
-        if profile.rings:
-            links = [
-                link.shared_by(max(1.0, busy[end]))
-                for link, end in zip(links, (one, other), strict=True)
-            ]
-        link = min(links, key=lambda share: share.bandwidth_bytes_per_s)
-        return 2 * link.seconds(boundary_bytes(workload, b))
-
-    every = range(len(options))
-    return np.array([[[seconds(i, j, b) for b in sizes] for j in every] for i in every])
+    links = [profile.between_nodes(kind) for kind, _ in options]
+    if profile.rings:
+        busy = [owner.gpus / tp for owner, (_, tp) in zip(owners, options, strict=True)]
+        links = [link.shared_by(max(1.0, ranks)) for link, ranks in zip(links, busy, strict=True)]
+    messages = [boundary_bytes(workload, b) for b in sizes]
+    seconds = np.array([[2 * link.seconds(message) for message in messages] for link in links])
+    rate = np.array([link.bandwidth_bytes_per_s for link in links])
+    every = np.arange(len(links))
+    slower = np.where(rate[:, None] <= rate[None, :], every[:, None], every[None, :])
+    return np.asarray(seconds[slower])
 
 
 class _Arrays:

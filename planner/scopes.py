@@ -34,7 +34,6 @@ class Scope:
         mixed: samples of the last mix, a share of the batch.
         hoped: what no mix of any columns exceeds, likewise.
         rounds: so far.
-        is_followed: the best plan stood here.
     """
 
     allowed: Bools
@@ -44,7 +43,6 @@ class Scope:
     mixed: float = 0.0
     hoped: float = math.inf
     rounds: int = 0
-    is_followed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +50,14 @@ class BestPlan:
     """What scopes need to know of the best plan so far.
 
     Attributes:
+        value: its objective.
         seconds: of an iteration.
         money: per hour that others may cost.
         pipelines: replicas of all templates.
         types: node classes.
     """
 
+    value: float
     seconds: float
     money: float
     pipelines: int
@@ -68,11 +68,6 @@ def types_of(t: Tables, bag: Bag) -> list[int]:
     """Node classes of a plan."""
     used = (bag.options[k, : bag.depth[k]] for k in range(bag.number[0]))
     return sorted({int(t.option_type[option]) for options in used for option in options})
-
-
-def most_hoped(scope: Scope) -> tuple[bool, float]:
-    """Orders those first that the best plan follows, then those that promise most."""
-    return not scope.is_followed, -scope.hoped
 
 
 def most_mixed(scope: Scope) -> float:

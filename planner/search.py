@@ -1,9 +1,9 @@
 """Find the best plan for a composition, and say how it was found.
 
 An anytime search in stages.  On a few GPUs every plan is placed and priced exactly; on more, the
-jitted kernel anneals over whole plans, column generation builds templates from prices, and what
-they found is placed and priced by the one evaluator.  Then, with a current plan, take among plans
-within half a per cent the one that moves fewest bytes.
+jitted kernel anneals shortly over whole plans, then column generation, which builds templates from
+prices, and walks from the best plans take turns; where they gain nothing more, the search starts
+afresh.  What they found is placed and priced by the one evaluator.
 Invariants: the same request and seed give the same plan unless seconds cut the search short; the
 answer is never slower than the current plan while that still fits (unless it puts every piece on
 more of the nodes that were asked for).
@@ -16,13 +16,14 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import cycle, islice
 from typing import TYPE_CHECKING
 
 from planner.brute_force import brute_force
 from planner.candidate import Candidate, Judge, Recipe
+from planner.choice import fewest_bytes, notes_of
 from planner.errors import Infeasible, InvalidPolicy, NoPolicy, PolicyMisfit
-from planner.findings import NEAR, Findings
+from planner.findings import Findings
 from planner.infeasible import why_infeasible
 from planner.movement import bytes_to_move
 from planner.pricing_tables import Pricing, pricing_of
@@ -42,19 +43,33 @@ SMALL_GPUS = 8  # so few are searched exactly, unless the kernel knows plans tha
 MEDIUM_GPUS = 16  # so few are searched both ways
 EXACT_EVALUATIONS = 3000  # of the exact search: about a second
 EXACT_SHARE = 0.4  # of the seconds
-FINALISTS = 32  # plans that are placed again to move fewer bytes
 REARRANGED = 24  # plans whose stages are moved between a few nodes
 SETTLED = 6  # of the kernel's best plans, placed and priced after each of its stages
 ALL = 1000
 LOAD_S = 0.02  # what loading takes less than if it was done before
-MAIN_SHARE = 0.9  # of the seconds, for the two engines
 ROLLOUTS = ("policy", "random")  # methods that build plans, and search nothing
 INSIDE_SHARE = 0.3  # of the seconds, for plans whose gradients do not leave nodes
-WALK, WALK_STEPS = 1.0, 20_000  # a walk after columns: its seconds as a share of theirs, and plans
+WALK_STEPS = 20_000  # plans of a walk after columns, at most; it takes no longer than they did
+KERNEL_SHARE = 0.9  # on a few GPUs: the rest is for better placements
+GAIN = 1e-4  # of turns that go on; so many walks without one, and the search starts afresh
+WALKS = (  # one after the other: name, templates (0: all), temperature (0: that of improving)
+    ("local search", 0, 0.0),
+    ("anneal", 0, 0.03),
+    ("local search", 0, 0.0),
+    ("anneal one template", 1, 0.03),
+)
 
 
-def search(request: PlanRequest, profile: Profile) -> PlanAnswer:
+def search(
+    request: PlanRequest, profile: Profile, clock: Callable[[], float] = time.perf_counter
+) -> PlanAnswer:
     """The best plan found within the budget.
+
+    Args:
+        request: what is asked.
+        profile: supplies all costs.
+        clock: whose seconds the budget counts; a benchmark beside other work takes the
+            processor's.
 
     Raises:
         Infeasible: no plan fits; the message names the term that binds, and by how much.
@@ -62,15 +77,16 @@ def search(request: PlanRequest, profile: Profile) -> PlanAnswer:
     """
     if request.method == "brute-force":
         return brute_force(request, profile)
-    return _Search(request, profile).run()
+    return _Search(request, profile, clock).run()
 
 
 class _Search:
     """One search: its budget, what it has found, and how."""
 
-    def __init__(self, request: PlanRequest, profile: Profile) -> None:
+    def __init__(self, request: PlanRequest, profile: Profile, clock: Callable[[], float]) -> None:
         profile.require(request.workload)
-        self._began_s = self._started_s = time.perf_counter()
+        self._clock = clock
+        self._began_s = self._started_s = self._clock()
         self._request = request
         self._profile = profile
         known = tuple(n for n in request.composition.nodes if n.gpu_type in profile.types)
@@ -79,7 +95,7 @@ class _Search:
         self._findings = Findings(request)
         self._stages: list[SearchStage] = []
         self._settled: set[object] = set()
-        self._warning = ""
+        self._warnings: tuple[str, ...] = ()
         self._settle_s = 0.0  # what placing and pricing a plan takes
 
     def run(self) -> PlanAnswer:
@@ -98,18 +114,19 @@ class _Search:
         elif self._is_exact():
             self._search_exactly()
         if pricing is not None and not self._is_enough(pricing):
-            if self._composition.gpus <= MEDIUM_GPUS:
-                inside = self._pricing(stays_inside=True)
-                if inside is not None:
-                    self._search_with_kernel(inside, INSIDE_SHARE)
-            self._search_with_kernel(pricing)
+            is_medium = self._composition.gpus <= MEDIUM_GPUS
+            inside = self._pricing(stays_inside=True) if is_medium else None
+            if inside is not None:
+                self._search_with_kernel(inside, INSIDE_SHARE, asks_policy=False)
+            share, asks = (KERNEL_SHARE if is_medium else 1.0), self._request.method == "auto"
+            self._search_with_kernel(pricing, share, asks_policy=asks)
             self._rearrange()
         best = self._findings.best or self._findings.nearest
         if best is None:
             raise Infeasible(why_infeasible(self._request, self._profile))
         chosen = best
         if self._request.current is not None and self._findings.best is not None:
-            chosen = self._fewest_bytes(current)
+            chosen = fewest_bytes(self._findings, self._judge, current)
         return self._answer(chosen)
 
     # ------------------------------------------------------------------ which way, and how long
@@ -129,11 +146,11 @@ class _Search:
 
     def _load_kernel(self, pricing: Pricing) -> None:
         """Load what numba has compiled, once a process; it is no part of the budget."""
-        begun_s = time.perf_counter()
+        begun_s = self._clock()
         from planner.kernel_search import load
 
         load(pricing)
-        seconds = time.perf_counter() - begun_s
+        seconds = self._clock() - begun_s
         if seconds > LOAD_S:
             self._started_s += seconds
             self._record("load kernel", begun_s)
@@ -154,7 +171,7 @@ class _Search:
         budget_s = self._request.budget_s
         if budget_s is None:
             return math.inf
-        return self._started_s + budget_s - time.perf_counter()
+        return self._started_s + budget_s - self._clock()
 
     def _left_to_search_s(self) -> float:
         """Without what placing and pricing the last plans will take."""
@@ -165,13 +182,13 @@ class _Search:
 
     def _until(self, share: float) -> Callable[[], bool]:
         """Whether that share of the time that is left now is over."""
-        end_s = time.perf_counter() + share * self._left_s()
-        return lambda: self._findings.best is not None and time.perf_counter() >= end_s
+        end_s = self._clock() + share * self._left_s()
+        return lambda: self._findings.best is not None and self._clock() >= end_s
 
     def _record(self, name: str, started_s: float) -> None:
         best = self._findings.best
         samples = best.price.throughput_samples_s if best else 0.0
-        seconds = time.perf_counter() - started_s
+        seconds = self._clock() - started_s
         if self._stages and self._stages[-1].throughput_samples_s == samples:
             for index, stage in enumerate(self._stages):
                 if (stage.method, stage.throughput_samples_s) == (name, samples):  # once more
@@ -188,59 +205,100 @@ class _Search:
         late = self._until(EXACT_SHARE)
         small = SmallSearch(self._judge, self._findings, late, budget)
         for name, stage in small.stages():
-            started_s = time.perf_counter()
+            started_s = self._clock()
             stage()
             self._record(name, started_s)
 
-    def _search_with_kernel(self, pricing: Pricing, whole: float = MAIN_SHARE) -> None:
+    def _started(self, pricing: Pricing, *, asks_policy: bool) -> KernelSearch:
+        """With so many pipelines as are asked for, or fewer if no such plan fits."""
+        from planner.kernel_search import KernelSearch, wishes_of
+
+        wishes = wishes_of(self._request)
+        kernel = KernelSearch(pricing, wishes, self._request.seed)
+        if asks_policy:
+            self._propose(kernel)
+        begun_s, priced = self._clock(), kernel.evaluations
+        kernel.start()
+        if not kernel.found and pricing.tables.min_replicas > 1:
+            pricing = replace(pricing, tables=pricing.tables._replace(min_replicas=1))
+            kernel = KernelSearch(pricing, wishes, self._request.seed)
+            kernel.evaluations = priced
+            kernel.start()
+        self._findings.evaluations += kernel.evaluations - priced
+        self._settle(kernel.recipes(), 1)
+        self._record("uniform", begun_s)
+        return kernel
+
+    def _search_with_kernel(self, pricing: Pricing, whole: float, *, asks_policy: bool) -> None:
         from planner.columns import ColumnSearch
         from planner.kernel.local_search import HOT
-        from planner.kernel_search import COOL, KernelSearch, wishes_of
+        from planner.kernel_search import COOL, KernelSearch
 
         request, findings = self._request, self._findings
         is_small = self._composition.gpus <= MEDIUM_GPUS
-        started_s = time.perf_counter()
-        wishes = wishes_of(request)
-        kernel = KernelSearch(pricing, wishes, request.seed)
-        first = findings.evaluations
-        if request.method == "auto" and whole == MAIN_SHARE:
-            self._propose(kernel)
+        started_s = self._clock()
+        kernel = self._started(pricing, asks_policy=asks_policy)
+        wishes = kernel.wishes
+        end_s = started_s + whole * self._left_to_search_s()
+        first = findings.evaluations - kernel.evaluations
         left = max(0, request.most_evaluations - first)
+
+        def left_s() -> float:
+            return min(self._left_to_search_s(), end_s - self._clock())
 
         def settle(most: int) -> None:
             findings.evaluations = first + kernel.evaluations
             self._settle(kernel.recipes(), ALL if is_small else most)
 
         def walk(name: str, share: float, until: float, templates: int, hot: float) -> None:
-            begun_s = time.perf_counter()
-            end_s = begun_s + share * self._left_to_search_s()
+            begun_s = self._clock()
+            until_s = begun_s + share * left_s()
             kernel.walk(
-                lambda: end_s - time.perf_counter(), int(until * left), templates=templates, hot=hot
+                lambda: until_s - self._clock(),
+                int(until * left),
+                templates=templates,
+                hot=hot,
+                clock=self._clock,
             )
             settle(1)
             self._record(name, begun_s)
 
-        kernel.start()
-        if not kernel.found and pricing.tables.min_replicas > 1:
-            # no plan with so many pipelines fits: then one with fewer
-            pricing = replace(pricing, tables=pricing.tables._replace(min_replicas=1))
-            kernel = KernelSearch(pricing, wishes, request.seed)
-            kernel.start()
-        settle(1)
-        self._record("uniform", started_s)
+        def anneal() -> None:
+            begun = kernel.evaluations / max(1, left)
+            share = whole - begun
+            walk("anneal one template", 0.05, begun + 0.05 * share, 1, HOT)
+            walk("anneal", 0.08, begun + 0.15 * share, request.max_templates, HOT)
+
         if request.method != "columns":
-            walk("anneal one template", 0.05 * whole, 0.05 * whole, 1, HOT)
-            walk("anneal", 0.08 * whole, 0.15 * whole, request.max_templates, HOT)
-        if request.method != "search":
-            columns = ColumnSearch(kernel.pricing, wishes, request.seed)
-            while kernel.evaluations < whole * left and self._left_to_search_s() > 0:
-                begun_s = time.perf_counter()
-                self._generate_columns(kernel, columns, whole, int(whole * left))
-                took_s = time.perf_counter() - begun_s
-                share = min(1.0, WALK * took_s / max(1e-9, self._left_to_search_s()))
-                most = min(whole, (kernel.evaluations - first + WALK_STEPS) / max(1, left))
-                walk("local search", share, most, request.max_templates, COOL)
-        walk("local search", whole, whole, request.max_templates, COOL)
+            anneal()
+        kernels = [kernel]
+        columns = ColumnSearch(kernel.pricing, wishes, request.seed)
+        best, stale = kernel.best, 0
+        turns = cycle(WALKS) if request.method != "search" else ()
+        for name, templates, hot in turns:
+            if kernel.evaluations >= int(whole * left) or left_s() <= 0:
+                break
+            begun_s = self._clock()
+            self._generate_columns(kernel, columns, begun_s + left_s(), int(whole * left))
+            if not kernel.found:
+                break
+            took_s = self._clock() - begun_s
+            share = min(1.0, took_s / max(1e-9, left_s()))
+            most = min(whole, (kernel.evaluations + WALK_STEPS) / max(1, left))
+            walk(name, share, most, templates or request.max_templates, hot or COOL)
+            stale = 0 if kernel.best < best * (1 - GAIN) else stale + 1
+            if stale == len(WALKS):  # nothing more is found from here: afresh
+                kernel = KernelSearch(kernel.pricing, wishes, request.seed + len(kernels))
+                kernel.evaluations = kernels[-1].evaluations
+                kernels.append(kernel)
+                kernel.start()
+                anneal()
+                stale = 0
+            best = kernel.best
+        walk("local search", 1.0, whole, request.max_templates, COOL)
+        priced = kernel.evaluations
+        kernel = min(kernels, key=lambda one: one.best)
+        kernel.evaluations = priced
         settle(SETTLED)
 
     def _roll_out(self, pricing: Pricing | None) -> None:
@@ -260,7 +318,7 @@ class _Search:
         """Offer the kernel what rollouts find; without a policy that fits, auto only says so."""
         from planner.policy.propose import rollouts_of
 
-        begun_s = time.perf_counter()
+        begun_s = self._clock()
         name = "random" if self._request.method == "random" else "policy"
         try:
             found = rollouts_of(
@@ -272,7 +330,7 @@ class _Search:
             self._record(f"no policy: {why}", begun_s)
             return
         kernel.take(found.elites, found.evaluations)
-        self._warning = found.warning
+        self._warnings = (found.warning,) if found.warning else ()
         self._findings.evaluations += found.evaluations
         for _, recipe in kernel.recipes():
             self._settled.add(recipe)
@@ -281,20 +339,19 @@ class _Search:
         self._record(name, begun_s)
 
     def _generate_columns(
-        self, kernel: KernelSearch, columns: ColumnSearch, share: float, most: int
+        self, kernel: KernelSearch, columns: ColumnSearch, end_s: float, most: int
     ) -> None:
         """Templates built from prices, mixed to whole plans."""
-        begun_s = time.perf_counter()
-        end_s = begun_s + share * self._left_to_search_s()
-        first = kernel.evaluations
+        begun_s = self._clock()
+        others = kernel.evaluations - columns.priced
+        first = columns.priced
 
         def over() -> bool:
-            return time.perf_counter() >= end_s or first + columns.priced >= most
+            return self._clock() >= end_s or others + columns.priced >= most
 
-        if most > first:
-            columns.run(kernel.elites, over, 1)
-        kernel.evaluations = first + columns.priced
-        self._findings.evaluations += columns.priced
+        columns.run(kernel.elites, over, 1)
+        kernel.evaluations = others + columns.priced
+        self._findings.evaluations += columns.priced - first
         self._settle(kernel.recipes(), 1)
         self._record("columns", begun_s)
 
@@ -302,7 +359,7 @@ class _Search:
         """On a few GPUs: better placements of the best plans."""
         if self._composition.gpus > MEDIUM_GPUS or self._request.current is not None:
             return
-        started_s = time.perf_counter()
+        started_s = self._clock()
         late = self._until(1.0)
         ranked = sorted(self._findings.found, key=self._findings.rank)
         for candidate in ranked[:REARRANGED]:
@@ -313,42 +370,22 @@ class _Search:
     def _settle(self, recipes: Iterator[tuple[float, Recipe]], most: int = SETTLED) -> None:
         """Place and price the kernel's best plans."""
         for rank, (_, recipe) in enumerate(islice(recipes, most)):
-            begun_s = time.perf_counter()
+            begun_s = self._clock()
             is_late = self._left_s() < (self._settle_s if rank else 0.0)
             if recipe in self._settled or (self._findings.best and is_late):
                 continue
             self._settled.add(recipe)
             self._findings.offer(self._judge.settle(recipe))
-            self._settle_s = time.perf_counter() - begun_s
+            self._settle_s = self._clock() - begun_s
 
     # ------------------------------------------------------------------ the answer
-
-    def _fewest_bytes(self, current: Candidate | None) -> Candidate:
-        """Of the plans within half a per cent, the one that moves fewest bytes."""
-        findings, before = self._findings, self._request.current
-        assert findings.best is not None
-        assert before is not None
-        holders, best = findings.rank(findings.best)
-        limit = best * NEAR
-        if current is not None and findings.rank(current)[0] == holders:
-            limit = min(limit, findings.objective(current))
-        near = [c for c in findings.found if findings.rank(c) <= (holders, limit)]
-        near = sorted(near, key=findings.rank)[:FINALISTS]
-        for candidate in tuple(near):
-            if candidate.recipe is not None:
-                kept = self._judge.settle(candidate.recipe, before)
-                if kept is not None and findings.rank(kept) <= (holders, limit):
-                    near.append(kept)
-        model = self._request.workload.model
-        bytes_of = {id(c): bytes_to_move(model, before, c.plan) for c in near}
-        return min(near, key=lambda c: (bytes_of[id(c)], findings.objective(c)))
 
     def _answer(self, chosen: Candidate) -> PlanAnswer:
         request, plan = self._request, chosen.plan
         moved = None
         if request.current is not None:
             moved = bytes_to_move(request.workload.model, request.current, plan)
-        planning_s = time.perf_counter() - self._began_s
+        planning_s = self._clock() - self._began_s
         return PlanAnswer(
             plan,
             chosen.price,
@@ -358,23 +395,5 @@ class _Search:
             planning_s,
             moved,
             idle_gpus(plan, request.composition),
-            tuple(self._notes(chosen)),
+            (*notes_of(request, self._profile, chosen), *self._warnings),
         )
-
-    def _notes(self, chosen: Candidate) -> Iterator[str]:
-        asked, nodes = self._request.min_holders, self._request.composition.nodes
-        if chosen.holders < asked:
-            where = (
-                f"the composition has {len(nodes)} node(s)"
-                if len(nodes) < asked
-                else "no plan that reaches it fits in memory"
-            )
-            yield (
-                f"every piece of the state should live on {asked} nodes, "
-                f"this plan reaches {chosen.holders}: {where}"
-            )
-        if self._warning:
-            yield self._warning
-        unknown = sorted({n.gpu_type for n in nodes} - set(self._profile.types))
-        if unknown:
-            yield f"GPU type {unknown[0]!r} has no profile for this model; its nodes stay idle"

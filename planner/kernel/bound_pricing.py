@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.kernel.column_pricing import Chains, cheapest_chains, read_chain, stage_seconds
+from planner.kernel.chains import Chains, cheapest_chains, read_chain
+from planner.kernel.column_pricing import stage_seconds
 from planner.kernel.jit import jit
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
 from planner.kernel.zones import Zones, blocks_in_zones, zone_seconds

@@ -54,9 +54,8 @@ class Pool(NamedTuple):
     blocks: Ints
 
 
-@jit
 def new_pool(most: int) -> Pool:
-    """Room for so many columns."""
+    """Room for so many columns; numpy's own zeros, which take no time until they are used."""
     return Pool(
         np.zeros(1, np.int64),
         np.zeros(most, np.int64),

@@ -1,13 +1,11 @@
-"""The template that is worth most at given GPU prices, by a dynamic programme from the last stage.
+"""The templates that are worth most at given GPU prices.
 
 A replica with micro-batches of b samples trains b (1 + (T - sum t) / tau) samples in T seconds and
-uses GPUs at a price.  For a given bottleneck tau both add up over stages, so the cheapest chain of
-stages is a shortest path over (position from the end, blocks covered, GPU type in front): from the
-end, because there the position says how many micro-batches a stage has in flight.
-Invariant: a chain is feasible within tau and memory at its in-flight counts; messages between
-stages are those of `edge_s`, which the fill of a template prices again.
+uses GPUs at a price.  For a given bottleneck tau both add up over stages (`planner.kernel.chains`),
+so every micro-batch size and tau has its cheapest pipelines.
+Invariant: messages between stages are those of `edge_s`, which the fill of a template prices again.
 Source: research on plan search (column generation).
-Legend: O options, P positions, L blocks, T GPU types, Z sizes, G bottlenecks, Q bundles, C columns.
+Legend: O options, P positions, L blocks, T types, Z sizes, G bottlenecks, Q bundles, C columns.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.kernel.chains import Chains, cheapest_chains, read_chain
 from planner.kernel.filling import stage_rows
 from planner.kernel.jit import jit
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
@@ -25,30 +24,6 @@ from planner.kernel.zones import Zones, blocks_in_zones
 DEPTHS = 2  # chains of one bottleneck that become columns
 TINY = 1e-9  # of what a column is worth
 FAR = 0.06  # a column that costs so much more than it is worth is of no interest
-
-
-class Chains(NamedTuple):
-    """Where the dynamic programme works, and what it leaves.
-
-    Attributes:
-        value: [P + 1, L + 1, T] cheapest chain of stages.
-        onward: [L + 1, T] the same with the edge to one more stage in front.
-        onward_type: [P, L + 1, T] type behind that edge.
-        option: [P, L + 1, T] front stage of the chain.
-        blocks: [P, L + 1, T] its blocks.
-        cost: [P] of the cheapest whole pipeline with so many stages, less one.
-        first_option: [P] its first stage.
-        first_blocks: [P].
-    """
-
-    value: Floats
-    onward: Floats
-    onward_type: Ints
-    option: Ints
-    blocks: Ints
-    cost: Floats
-    first_option: Ints
-    first_blocks: Ints
 
 
 class Columns(NamedTuple):
@@ -71,21 +46,6 @@ class Columns(NamedTuple):
     depth: Ints
     options: Ints
     blocks: Ints
-
-
-@jit
-def new_chains(deepest: int, layers: int, types: int) -> Chains:
-    """Room for one run of the dynamic programme."""
-    return Chains(
-        np.zeros((deepest + 1, layers + 1, types)),
-        np.zeros((layers + 1, types)),
-        np.zeros((deepest, layers + 1, types), np.int64),
-        np.zeros((deepest, layers + 1, types), np.int64),
-        np.zeros((deepest, layers + 1, types), np.int64),
-        np.zeros(deepest),
-        np.zeros(deepest, np.int64),
-        np.zeros(deepest, np.int64),
-    )
 
 
 @jit
@@ -148,152 +108,6 @@ def is_full(stage_s: Floats, option: int, position: int) -> bool:
             if stage_s[option, position - 1, is_first, dense, 1 - dense] < math.inf:
                 return False
     return True
-
-
-@jit
-def least_rate(
-    stage_s: Floats, price: Floats, per_second: float, tau_s: float, deepest: int
-) -> float:
-    """The least cost of a block of the second kind in any stage before the last."""
-    least = math.inf
-    position = min(1, deepest - 1)
-    for option in range(len(price)):
-        if price[option] == math.inf:
-            continue
-        for blocks in range(1, stage_s.shape[4]):
-            seconds = stage_s[option, position, 0, 0, blocks]
-            if seconds > tau_s:
-                break
-            least = min(least, (price[option] + per_second * seconds) / blocks)
-    return least
-
-
-@jit
-def cheapest_chains(
-    t: Tables,
-    stage_s: Floats,
-    tau_s: float,
-    price: Floats,
-    per_second: float,
-    edge_s: Floats,
-    side_s: Floats,
-    most_blocks: Ints,
-    limit: float,
-    chains: Chains,
-) -> float:
-    """The least cost of a pipeline within tau; infinite if none is below the limit.
-
-    Args:
-        t: what it prices with.
-        stage_s: of `stage_seconds`.
-        tau_s: no stage is slower.
-        price: [O] of a TP group; infinite: not to be used.
-        per_second: price of a second of any stage.
-        edge_s: [T, T] a message from the first to the second, which both stages wait for.
-        side_s: [T] the part of tau that a message takes from a stage of that type.
-        most_blocks: [O, L + 1] of a stage in front of so many blocks.
-        limit: dearer ones are of no use.
-        chains: takes the chains of each depth.
-    """
-    layers = stage_s.shape[4] - 1
-    deepest = stage_s.shape[1]
-    types = len(side_s)
-    chains.value[:] = math.inf
-    chains.cost[:] = math.inf
-    rate = least_rate(stage_s, price, per_second, tau_s, deepest)
-    if rate * max(0, layers - t.dense - layers_at_end(stage_s, price, tau_s)) >= limit:
-        return math.inf
-    best = math.inf
-    for position in range(deepest):
-        reached = False
-        if position == 0:
-            chains.onward[:] = math.inf
-            chains.onward[0] = 0.0
-            reached = True
-        else:
-            for covered in range(layers + 1):
-                ahead = rate * max(0, layers - covered - t.dense)
-                for kind in range(types):
-                    least = math.inf
-                    for behind in range(types):
-                        cost = chains.value[position, covered, behind]
-                        if cost < math.inf:
-                            cost += 2 * per_second * edge_s[kind, behind]
-                            if cost < least:
-                                least = cost
-                                chains.onward_type[position, covered, kind] = behind
-                    if least + ahead >= limit:
-                        least = math.inf
-                    else:
-                        reached = True
-                    chains.onward[covered, kind] = least
-        if not reached:
-            break
-        for option in range(len(price)):
-            if price[option] == math.inf:
-                continue
-            kind = t.option_type[option]
-            behind_s = side_s[kind] if position else 0.0
-            within_s = tau_s - behind_s - side_s[kind]
-            first_within_s = tau_s - behind_s
-            for covered in range(layers):
-                start = chains.onward[covered, kind]
-                if start == math.inf:
-                    continue
-                start += price[option]
-                left = layers - covered
-                cap = most_blocks[option, covered]
-                for blocks in range(1, min(left, cap + 1)):  # in the middle or at the end
-                    dense = max(0, min(left, t.dense) - (left - blocks)) if t.dense else 0
-                    seconds = stage_s[option, position, 0, dense, blocks - dense]
-                    if seconds > within_s:
-                        break
-                    cost = start + per_second * seconds
-                    if cost < chains.value[position + 1, covered + blocks, kind]:
-                        chains.value[position + 1, covered + blocks, kind] = cost
-                        chains.option[position, covered + blocks, kind] = option
-                        chains.blocks[position, covered + blocks, kind] = blocks
-                if cap < left:
-                    continue
-                dense = min(left, t.dense)
-                seconds = stage_s[option, position, 1, dense, left - dense]
-                if seconds <= first_within_s:
-                    cost = start + per_second * seconds
-                    if cost < chains.cost[position]:
-                        chains.cost[position] = cost
-                        chains.first_option[position] = option
-                        chains.first_blocks[position] = left
-        best = min(best, chains.cost[position])
-    return best
-
-
-@jit
-def layers_at_end(stage_s: Floats, price: Floats, tau_s: float) -> int:
-    """The most blocks that a last stage can hold."""
-    most = 0
-    for option in range(len(price)):
-        if price[option] < math.inf:
-            while most + 1 < stage_s.shape[4]:
-                alone = min(stage_s[option, 0, 0, 0, most + 1], stage_s[option, 0, 1, 0, most + 1])
-                if alone > tau_s:
-                    break
-                most += 1
-    return most
-
-
-@jit
-def read_chain(t: Tables, chains: Chains, position: int, options: Ints, blocks: Ints) -> None:
-    """The stages of the cheapest pipeline with `position` + 1 of them, the first one first."""
-    covered = len(chains.onward) - 1 - chains.first_blocks[position]
-    options[0] = chains.first_option[position]
-    blocks[0] = chains.first_blocks[position]
-    kind = t.option_type[options[0]]
-    for ahead in range(1, position + 1):
-        at = position - ahead
-        kind = chains.onward_type[at + 1, covered, kind]
-        options[ahead] = chains.option[at, covered, kind]
-        blocks[ahead] = chains.blocks[at, covered, kind]
-        covered -= blocks[ahead]
 
 
 @jit

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.benchmarks.planner.report import report
 
 ROOT = Path(__file__).parents[3]
 MEASURED = ROOT / "build" / "bench_planner.json"
+CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 PARTS = ("rates", "quality", "simpler", "bound", "process", "report")
 HUGE_BUDGETS_S = (0.5, 2.0)
 PROCESS_GPUS = "h100=8x4,a100-40=16x4+8x1,a6000=8x4"
@@ -49,12 +51,15 @@ def measure(part: str, options: argparse.Namespace, measured: dict[str, Any]) ->
         rows = []
         for group, budgets_s in ((usual, options.budgets), (huge, HUGE_BUDGETS_S)):
             if group:
-                rows += quality.samples(options.models, group, budgets_s, references, say)
+                rows += quality.samples(
+                    options.models, group, budgets_s, references, say, CLOCKS[options.clock]
+                )
         old = measured.get("quality", [])
         measured["quality"] = merged(old, rows, ("model", "case", "budget_s"))
+        measured["clock"] = options.clock
     elif part == "bound":
         usual = [case for case in chosen if case.composition.gpus <= 1000]
-        rows = gap.gaps(options.models, usual, say)
+        rows = gap.gaps(options.models, usual, say, CLOCKS[options.clock])
         measured["bound"] = merged(measured.get("bound", []), rows, ("model", "case"))
     elif part == "simpler":
         usual = [case for case in chosen if case.composition.gpus <= 1000]
@@ -75,6 +80,9 @@ def read_options() -> argparse.Namespace:
         help="seconds, for example 0.05,0.5",
     )
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of a reference's search")
+    parser.add_argument(
+        "--clock", choices=CLOCKS, default="wall", help="processor: beside other work, as if alone"
+    )
     parser.add_argument("--again", action="store_true", help="repeat searches of references")
     parser.add_argument("--measured", type=Path, default=MEASURED, help="what is known so far")
     parser.add_argument("--note", action="append", default=[], help="a sentence for the report")

@@ -33,6 +33,7 @@ WARMING = 3000  # plans of the search that loads the kernel
 SETTLED = 24  # of the best plans that annealing leaves, placed and priced
 
 Say = Callable[[str], None]
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +83,18 @@ def warm(model: str, case: Case) -> None:
     search(request, find_profile(workload))
 
 
-def sample(model: str, case: Case, budget_s: float, references: BenchmarkReferences) -> Sample:
-    """One search of the whole planner."""
+def sample(
+    model: str, case: Case, budget_s: float, references: BenchmarkReferences, clock: Clock
+) -> Sample:
+    """One search of the whole planner, its budget and its time in seconds of that clock."""
     workload = case.workload(model)
     profile = find_profile(workload)
     request = PlanRequest(workload, case.composition, budget_s=budget_s, budget_evaluations=None)
-    started_s = time.perf_counter()
+    started_s = clock()
     try:
-        found = search(request, profile)
+        found = search(request, profile, clock)
     except Infeasible:
-        return Sample(model, case.name, budget_s, time.perf_counter() - started_s, 0.0, "none")
+        return Sample(model, case.name, budget_s, clock() - started_s, 0.0, "none")
     reached = found.throughput_samples_s
     references.offer(model, case, found.plan, reached, f"auto, seed 0, {budget_s:g} s")
     last, before = "", 0.0
@@ -107,6 +110,7 @@ def samples(
     budgets_s: Iterable[float],
     references: BenchmarkReferences,
     say: Say,
+    clock: Clock,
 ) -> list[dict[str, Any]]:
     """Every model on every composition with every budget."""
     rows = []
@@ -115,7 +119,7 @@ def samples(
         warm(model, chosen[0])
         for case in chosen:
             for budget_s in budgets:
-                one = sample(model, case, budget_s, references)
+                one = sample(model, case, budget_s, references, clock)
                 rows.append(asdict(one))
                 say(
                     f"{model} {case.name} {budget_s:g} s: {one.throughput_samples_s:.2f} samples/s "

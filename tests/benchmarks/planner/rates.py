@@ -29,6 +29,7 @@ from planner.kernel.whole_plan import iteration_seconds
 from planner.models import find_model
 from planner.pricing_tables import pricing_of
 from planner.workload import Workload
+from tests.benchmarks.planner.process import with_bytecode
 
 ROOT = Path(__file__).parents[3]
 GPUS = "h100=16x4,a100-40=16x4,a6000=16x4"
@@ -146,7 +147,13 @@ def loading(model: str, *, is_cold: bool) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", LOAD, folder if is_cold else "", model, GPUS]
         done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=True
+            command,
+            cwd=ROOT,
+            env=with_bytecode(),
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=True,
         )
     import_s, first_s, second_s = map(float, done.stdout.split())
     return {"import_s": import_s, "kernel_s": first_s - second_s}

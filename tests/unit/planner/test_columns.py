@@ -34,8 +34,9 @@ def ask(text: str, wishes: Wishes = WISHES, model: str = "llama3-8b", **rest):
 def run(text: str, wishes: Wishes = WISHES, seed: int = 1, **rest):
     pricing, elites = ask(text, wishes, **rest)
     before = elites.value.min()
-    priced = ColumnSearch(pricing, wishes, seed).run(elites, lambda: False, 1)
-    return pricing, elites, before, priced
+    search = ColumnSearch(pricing, wishes, seed)
+    search.run(elites, lambda: False, 1)
+    return pricing, elites, before, search.priced
 
 
 MIXED = "a100-40=3x4,h100=3x4"

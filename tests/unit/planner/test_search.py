@@ -11,9 +11,10 @@ import pytest
 
 from planner.composition import Composition, Node
 from planner.errors import UnprofiledConfiguration
+from planner.findings import NEAR
 from planner.movement import bytes_to_move
 from planner.request import PlanRequest
-from planner.search import NEAR, search
+from planner.search import search
 from planner.workload import Workload
 from tests.builders import MODEL, demo_profile, nodes, placed, template, workload
 
