@@ -39,6 +39,7 @@ PARTS = {
     "no cloning": "uses_cloning",
 }
 TRIED_UPDATES = 8
+KEPT_EVERY_S = 60.0  # a training that is killed begins again
 TRIED_COMPOSITIONS = 32
 
 
@@ -114,7 +115,7 @@ def _trained(
     curriculum = curriculum_of(find_model(model), usual_types(model), settings)
     settings = replace(settings, groups=groups_for(curriculum, settings, seconds))
     begun_s = time.process_time()
-    Training(curriculum, settings, folder).run(lambda _: None, "")
+    Training(curriculum, settings, folder).run(lambda _: None, "", KEPT_EVERY_S)
     took_s = time.process_time() - begun_s
     percent = {n: _percent(model, chosen, folder, n, references) for n in ROLLOUTS}
     return Ablated(model, part, seed, compositions, settings.groups, took_s, percent)
