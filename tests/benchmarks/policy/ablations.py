@@ -144,7 +144,7 @@ def _percent(
     rollouts: int,
     references: References,
 ) -> float:
-    """Mean per cent of the reference over the compositions that somebody has a plan for."""
+    """Mean per cent of the reference, over the compositions that somebody has a plan for; else 0."""
     found = []
     for one in chosen:
         known = references.of(model, one).throughput_samples_s
@@ -161,4 +161,4 @@ def _percent(
         )
         trial = try_out(asked, find_profile(workload))
         found.append(100 * min(1.0, trial.throughput_samples_s / known))
-    return sum(found) / len(found)
+    return sum(found) / len(found) if found else 0.0
