@@ -144,7 +144,7 @@ def _percent(
     rollouts: int,
     references: References,
 ) -> float:
-    """Mean per cent of the reference, over the compositions that somebody has a plan for; else 0."""
+    """Mean per cent of the reference, over compositions that somebody has a plan for; else 0."""
     found = []
     for one in chosen:
         known = references.of(model, one).throughput_samples_s
