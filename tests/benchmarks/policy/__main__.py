@@ -67,6 +67,7 @@ def measure(
                         chosen,
                         (name,),
                         (seed,),
+                        options.compositions,
                         options.training_s,
                         TRAININGS,
                         references,
@@ -90,6 +91,9 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=known.SECONDS, help="of a reference")
     parser.add_argument("--noise-s", type=float, default=noise.REFERENCE_S, help="of its searches")
     parser.add_argument("--training-s", type=float, default=ablations.SECONDS)
+    parser.add_argument(
+        "--compositions", type=int, default=ablations.COMPOSITIONS, help="trained on"
+    )
     parser.add_argument(
         "--seeds", default=ablations.SEEDS, type=lambda text: tuple(map(int, words(text)))
     )

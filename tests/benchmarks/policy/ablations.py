@@ -28,6 +28,7 @@ from tests.benchmarks.policy.known import Say
 from tests.benchmarks.policy.rollouts import ROLLOUTS
 
 SECONDS = 180.0
+COMPOSITIONS = TrainingSettings().compositions
 SEEDS = (0, 1, 2)
 PARTS = {
     "everything": "",
@@ -38,6 +39,7 @@ PARTS = {
     "no cloning": "uses_cloning",
 }
 TRIED_UPDATES = 8
+KEPT_EVERY_S = 60.0  # a training that is killed begins again
 TRIED_COMPOSITIONS = 32
 
 
@@ -49,6 +51,7 @@ class Ablated:
         model: its name.
         part: that is left out.
         seed: of the training.
+        compositions: that it was trained on.
         groups: that fitted into the time.
         processor_s: that it took.
         percent: {rollouts: mean per cent of the reference over the compositions}.
@@ -57,6 +60,7 @@ class Ablated:
     model: str
     part: str
     seed: int
+    compositions: int
     groups: int
     processor_s: float
     percent: dict[int, float]
@@ -67,6 +71,7 @@ def measure(
     chosen: dict[str, Sequence[ListedComposition]],
     parts: Sequence[str],
     seeds: Sequence[int],
+    compositions: int,
     seconds: float,
     folder: Path,
     references: References,
@@ -82,7 +87,9 @@ def measure(
                 if (model, part, seed) in have:
                     continue
                 where = folder / model / f"{part.replace(' ', '-')}-{seed}"
-                row = _trained(model, chosen[model], part, seed, seconds, where, references)
+                row = _trained(
+                    model, chosen[model], part, seed, compositions, seconds, where, references
+                )
                 rows.append(asdict(row))
                 shares = ", ".join(f"best of {n}: {p:.2f} %" for n, p in row.percent.items())
                 say(
@@ -97,20 +104,21 @@ def _trained(
     chosen: Sequence[ListedComposition],
     part: str,
     seed: int,
+    compositions: int,
     seconds: float,
     folder: Path,
     references: References,
 ) -> Ablated:
-    settings = TrainingSettings(seed=seed)
+    settings = TrainingSettings(seed=seed, compositions=compositions)
     if PARTS[part]:
         settings = replace(settings, **{PARTS[part]: False})
     curriculum = curriculum_of(find_model(model), usual_types(model), settings)
     settings = replace(settings, groups=groups_for(curriculum, settings, seconds))
     begun_s = time.process_time()
-    Training(curriculum, settings, folder).run(lambda _: None, "")
+    Training(curriculum, settings, folder).run(lambda _: None, "", KEPT_EVERY_S)
     took_s = time.process_time() - begun_s
     percent = {n: _percent(model, chosen, folder, n, references) for n in ROLLOUTS}
-    return Ablated(model, part, seed, settings.groups, took_s, percent)
+    return Ablated(model, part, seed, compositions, settings.groups, took_s, percent)
 
 
 def groups_for(curriculum: Curriculum, settings: TrainingSettings, seconds: float) -> int:
@@ -136,7 +144,7 @@ def _percent(
     rollouts: int,
     references: References,
 ) -> float:
-    """Mean per cent of the reference over the compositions that somebody has a plan for."""
+    """Mean per cent of the reference, over compositions that somebody has a plan for; else 0."""
     found = []
     for one in chosen:
         known = references.of(model, one).throughput_samples_s
@@ -153,4 +161,4 @@ def _percent(
         )
         trial = try_out(asked, find_profile(workload))
         found.append(100 * min(1.0, trial.throughput_samples_s / known))
-    return sum(found) / len(found)
+    return sum(found) / len(found) if found else 0.0

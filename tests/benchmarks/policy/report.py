@@ -233,9 +233,11 @@ def _ablations(rows: Sequence[Row]) -> str:
                 cells.append(f"{statistics.fmean(values):.2f} % ({spread})")
             groups = statistics.fmean(row["groups"] for row in own)
             took_s = statistics.fmean(row["processor_s"] for row in own)
-            lines.append((model, part, len(own), *cells, f"{groups:,.0f}", f"{took_s:.0f} s"))
+            most = max(row["compositions"] for row in own)
+            took = f"{took_s:.0f} s"
+            lines.append((model, part, len(own), *cells, most, f"{groups:,.0f}", took))
     head = ("model", "trained with", "seeds", *(f"best of {n}" for n in ROLLOUTS))
-    return table((*head, "groups", "processor time"), lines)
+    return table((*head, "compositions", "groups", "processor time"), lines)
 
 
 def _cards(models: Iterable[str]) -> str:
