@@ -19,7 +19,7 @@ from planner.policy.environment import Environment, no_limits
 from planner.policy.schema import FeatureSchema
 from planner.pricing_tables import pricing_of
 from planner.profile import Profile
-from planner.training.compositions import range_for, training_compositions
+from planner.training.compositions import HARDWARE, range_for, training_compositions
 from planner.training.settings import TrainingSettings
 from planner.workload import Workload
 
@@ -29,6 +29,8 @@ VALIDATION_SEED = 1_000_003
 MOST_SETS = 50  # of generated compositions; small ranges hold no more
 USUAL_SHARE = 0.7  # of the questions have the model's usual batch
 BATCH_FACTORS = (0.5, 2, 4, 8)  # the others', in terms of it
+TESTBED_BATCH = 128  # usual on the paper's hardware, whatever is usual in its simulations
+TESTBED_FACTORS = (0.5, 2, 4, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,10 @@ def curriculum_of(
             break
     questions = [*judged_by, *found[: settings.compositions]]
     random = Random(f"{model.name} {' '.join(types)}")
-    asked = tuple(Question(one, _batch(workload.global_batch, random)) for one in questions)
+    usual, factors = workload.global_batch, BATCH_FACTORS
+    if within == HARDWARE:
+        usual, factors = TESTBED_BATCH, TESTBED_FACTORS
+    asked = tuple(Question(one, _batch(usual, factors, random)) for one in questions)
     return Curriculum(model, types, schema, profile, asked[VALIDATION:], asked[:VALIDATION])
 
 
@@ -119,7 +124,7 @@ def _degrees(profile: Profile, gpu_type: str) -> tuple[int, ...]:
     return profile.tp_degrees(gpu_type)
 
 
-def _batch(usual: int, random: Random) -> int:
+def _batch(usual: int, factors: tuple[float, ...], random: Random) -> int:
     if random.random() < USUAL_SHARE:
         return usual
-    return int(usual * random.choice(BATCH_FACTORS))
+    return int(usual * random.choice(factors))
