@@ -52,7 +52,9 @@ class Buffers:
             wanted |= dict.fromkeys(int(near) for near in self._near[c])
         found = []
         for c in wanted:
-            ranked = sorted(self._held[c].values(), key=lambda row: -row[0])[:BEST]
+            # equally fast ones by depth: their order must not depend on when they were found
+            held = sorted(self._held[c].items(), key=lambda row: (-row[1][0], row[0]))
+            ranked = [kept for _, kept in held[:BEST]]
             found += [(c, value / ranked[0][0], script) for value, script in ranked]
         return found
 

@@ -37,6 +37,14 @@ def test_buffers_survive_their_file():
     assert again.around([1]) == buffers.around([1])
 
 
+def test_equally_fast_plans_are_imitated_in_the_same_order_before_and_after_a_file():
+    buffers, again = (Buffers(np.zeros((1, 1))) for _ in range(2))
+    buffers.offer(0, 3.0, DEEP)
+    buffers.offer(0, 3.0, SHALLOW)
+    again.restore(json.loads(json.dumps(buffers.to_json())))
+    assert again.around([0]) == buffers.around([0])
+
+
 def test_a_plan_is_repeated_decision_by_decision(curriculum):
     environment = curriculum.environment(curriculum.training[0])
     constructions = Constructions([environment], 8)
