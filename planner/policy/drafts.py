@@ -16,6 +16,7 @@ import numpy as np
 from planner.kernel.jit import jit
 from planner.kernel.tables import MAX_DEPTH, MAX_FILLINGS, MAX_TEMPLATES, Floats, Ints
 from planner.policy.features import Menu
+from planner.policy.schema import Array, Bools
 
 
 class Drafts(NamedTuple):
@@ -143,7 +144,7 @@ def sync_share(sync_samples: float, batch: int, replicas: int) -> float:
 
 
 @jit
-def observe_states(m: Menu, d: Drafts, rows: Ints, t_max: int, left: Ints, out: Floats) -> None:
+def observe_states(m: Menu, d: Drafts, rows: Ints, t_max: int, left: Ints, out: Array) -> None:
     """The state of Table 2 of each of these rows: out [R, S], its static features already there."""
     degrees = (len(m.state) - 7 - 6 * len(m.type_gpus)) // (4 * len(m.type_gpus))
     width = 6 + 4 * degrees
@@ -175,14 +176,14 @@ def observe_states(m: Menu, d: Drafts, rows: Ints, t_max: int, left: Ints, out: 
 
 
 @jit
-def observe_depths(m: Menu, d: Drafts, rows: Ints, left: Ints, out: Floats, mask: Ints) -> None:
+def observe_depths(m: Menu, d: Drafts, rows: Ints, left: Ints, out: Array, mask: Bools) -> None:
     """Features and mask of STOP (0) and every depth: out [R, D + 1, F], mask [R, D + 1]."""
     for i in range(len(rows)):
         r = rows[i]
         total = gpus_left(m, d.taken[r], d.used[r], left)
         number = d.number[r, 0]
         before = d.depth[r, number - 1] if number else 0
-        mask[i, 0] = 1 if number else 0
+        mask[i, 0] = number > 0
         for depth in range(m.d_max + 1):
             row = out[i, depth]
             row[depth] = 1.0
@@ -190,7 +191,7 @@ def observe_depths(m: Menu, d: Drafts, rows: Ints, left: Ints, out: Floats, mask
             if depth == 0:
                 row[at] = total / m.gpus
                 continue
-            mask[i, depth] = 1 if depth <= min(total, m.deepest) else 0
+            mask[i, depth] = depth <= min(total, m.deepest)
             replicas = max(1.0, total / depth)
             row[at] = depth / m.layers
             row[at + 1] = math.log2(replicas) / 12
@@ -211,10 +212,10 @@ def observe_stages(
     d: Drafts,
     rows: Ints,
     left: Ints,
-    context: Floats,
-    device: Floats,
-    degree: Floats,
-    mask: Ints,
+    context: Array,
+    device: Array,
+    degree: Array,
+    mask: Bools,
 ) -> None:
     """Features and mask of the next stage of each of these rows.
 
@@ -291,7 +292,7 @@ def observe_stages(
             for o in range(start, stop):
                 k = m.degree[o]
                 fits = min(now, replicas_with(m, taken, used, c, o))
-                mask[i, c, k] = 1 if left[o] >= m.tp[o] and total - m.tp[o] >= to_come else 0
+                mask[i, c, k] = left[o] >= m.tp[o] and total - m.tp[o] >= to_come
                 row = degree[i, c, k]
                 at = types + degrees + 4
                 row[at] = math.log2(1 + left[o] // m.tp[o]) / 12

@@ -13,10 +13,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.kernel.elites import Elites, new_elites
 from planner.kernel.filling import new_bench
@@ -32,10 +30,8 @@ from planner.policy.drafts import (
     place_stages,
 )
 from planner.policy.features import Menu, menu_of
-from planner.policy.schema import FeatureSchema
+from planner.policy.schema import Array, Bools, FeatureSchema
 from planner.pricing_tables import Pricing
-
-Bools: TypeAlias = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -77,8 +73,8 @@ class DepthView:
     """
 
     rows: Ints
-    state: Floats
-    features: Floats
+    state: Array
+    features: Array
     mask: Bools
 
 
@@ -95,9 +91,9 @@ class StageView:
     """
 
     rows: Ints
-    context: Floats
-    device: Floats
-    degree: Floats
+    context: Array
+    device: Array
+    degree: Array
     mask: Bools
 
     @property
@@ -162,15 +158,15 @@ class Constructions:
     def observe_depths(self, rows: Ints) -> DepthView:
         """State, candidates and mask before a template of these rows, which ascend."""
         schema = self.environments[0].schema
-        state = np.empty((len(rows), self._widths["state"]))
-        features = np.zeros((len(rows), schema.d_max + 1, self._widths["depth"]))
-        mask = np.zeros((len(rows), schema.d_max + 1), np.int64)
+        state = np.empty((len(rows), self._widths["state"]), np.float32)
+        features = np.zeros((len(rows), schema.d_max + 1, self._widths["depth"]), np.float32)
+        mask = np.zeros((len(rows), schema.d_max + 1), np.bool_)
         for e, span, own in self._parts(rows):
             one, draft, left = self.environments[e], self._drafts[e], self._left[e]
             state[span] = one.menu.state
             observe_states(one.menu, draft, own, schema.t_max, left, state[span])
             observe_depths(one.menu, draft, own, left, features[span], mask[span])
-        return DepthView(rows, state, features, mask.astype(bool))
+        return DepthView(rows, state, features, mask)
 
     def open(self, rows: Ints, depths: Ints) -> None:
         """Open a template of that depth in each of these rows; 0 stops the row."""
@@ -181,10 +177,10 @@ class Constructions:
         """Candidates and mask of the next stage of these rows, which ascend."""
         degrees = len(self.environments[0].schema.tp_degrees)
         grid = (len(rows), self.classes)
-        context = np.zeros((len(rows), self._widths["stage"]))
-        device = np.zeros((*grid, self._widths["device"]))
-        degree = np.zeros((*grid, degrees, self._widths["degree"]))
-        mask = np.zeros((*grid, degrees), np.int64)
+        context = np.zeros((len(rows), self._widths["stage"]), np.float32)
+        device = np.zeros((*grid, self._widths["device"]), np.float32)
+        degree = np.zeros((*grid, degrees, self._widths["degree"]), np.float32)
+        mask = np.zeros((*grid, degrees), np.bool_)
         for e, span, own in self._parts(rows):
             menu = self.environments[e].menu
             known = self._options[e] >= 0
@@ -200,7 +196,7 @@ class Constructions:
                 degree[span],
                 mask[span],
             )
-        return StageView(rows, context, device, degree, mask.astype(bool))
+        return StageView(rows, context, device, degree, mask)
 
     def place(self, rows: Ints, classes: Ints, degrees: Ints) -> None:
         """Give the next stage of these rows a node class and a TP degree, both as indices."""
@@ -236,6 +232,8 @@ class Constructions:
 
     def _parts(self, rows: Ints) -> list[tuple[int, slice, Ints]]:
         """For each environment with rows: its index, where they stand, their own numbers."""
+        if len(self.environments) == 1:
+            return [(0, slice(None), rows)]
         cuts = np.searchsorted(rows, np.arange(len(self.environments) + 1) * self.each)
         return [
             (e, slice(int(a), int(b)), rows[a:b] - e * self.each)

@@ -12,15 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.policy.products import product
-from planner.policy.schema import FeatureSchema
-
-Array: TypeAlias = NDArray[np.float32]
+from planner.policy.schema import Array, FeatureSchema
 
 BACKBONE = 128
 STAGE = 96
@@ -70,12 +67,9 @@ class Film:
 
     def rows(self, rows: NDArray[np.int64]) -> Film:
         """Those of some rows."""
-        return Film(
-            {
-                name: (scale, shift) if len(scale) == 1 else (scale[rows], shift[rows])
-                for name, (scale, shift) in self.of.items()
-            }
-        )
+        if len(self.of["stage"][0]) == 1:
+            return self
+        return Film({name: (scale[rows], shift[rows]) for name, (scale, shift) in self.of.items()})
 
 
 @dataclass(frozen=True, slots=True)

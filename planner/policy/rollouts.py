@@ -11,7 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from planner.kernel.tables import Floats, Ints
-from planner.policy.environment import Bools, Constructions, DepthView, StageView
+from planner.policy.environment import Constructions, DepthView, StageView
+from planner.policy.schema import Bools
 
 
 class Chooser(Protocol):

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from planner.kernel.tables import Floats, Ints
-from planner.policy.environment import Bools, Constructions, DepthView, StageView
-from planner.policy.network import Array, Network
+from planner.policy.environment import Constructions, DepthView, StageView
+from planner.policy.network import Network
+from planner.policy.schema import Array, Bools
 
 
 class PolicyChooser:
@@ -44,11 +45,11 @@ class PolicyChooser:
     def depths(self, view: DepthView) -> Ints:
         """A depth or STOP of each row."""
         film = self._film.rows(view.rows)
-        trunk = self._network.trunk(view.state.astype(np.float32), film)
+        trunk = self._network.trunk(view.state, film)
         if not self._trunk.shape[1]:
             self._trunk = np.zeros((len(self._trunk), trunk.shape[1]), np.float32)
         self._trunk[view.rows] = trunk
-        logits = self._network.score("depth", trunk, view.features.astype(np.float32), film)
+        logits = self._network.score("depth", trunk, view.features, film)
         return draw(
             logits * self._sharpness[view.rows], view.mask, self._generator.random(len(view.rows))
         )
@@ -56,13 +57,13 @@ class PolicyChooser:
     def stages(self, view: StageView) -> tuple[Ints, Ints]:
         """A node class of each row, and then a degree of it."""
         film = self._film.rows(view.rows)
-        hidden = self._network.stage(self._trunk[view.rows], view.context.astype(np.float32), film)
+        hidden = self._network.stage(self._trunk[view.rows], view.context, film)
         draws = self._generator.random((2, len(view.rows)))
-        logits = self._network.score("device", hidden, view.device.astype(np.float32), film)
+        logits = self._network.score("device", hidden, view.device, film)
         sharpness = self._sharpness[view.rows]
         classes = draw(logits * sharpness, view.class_mask, draws[0])
         every = np.arange(len(classes))
-        candidates = view.degree[every, classes].astype(np.float32)
+        candidates = view.degree[every, classes]
         logits = self._network.score("degree", hidden, candidates, film)
         return classes, draw(
             logits * self._sharpness[view.rows], view.mask[every, classes], draws[1]

@@ -10,6 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[np.float32]
+Bools: TypeAlias = NDArray[np.bool_]
 
 VERSION = 1  # to be raised with every change of a feature's meaning
 

@@ -20,8 +20,8 @@ from safetensors.numpy import load, save
 
 from planner.errors import InvalidPolicy, NoPolicy
 from planner.policy.card import WORD, PolicyCard
-from planner.policy.network import Array, Network, shapes
-from planner.policy.schema import FeatureSchema
+from planner.policy.network import Network, shapes
+from planner.policy.schema import Array, FeatureSchema
 from planner.profile import PROFILES
 
 WEIGHTS, CARD = "weights.safetensors", "card.json"

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from planner.errors import InvalidPolicy
-from planner.policy.network import Array
+from planner.policy.schema import Array
 from planner.policy.weights import write_atomically
 from planner.training.settings import TrainingSettings
 

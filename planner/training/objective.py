@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from planner.kernel.tables import Floats, Ints
-from planner.policy.environment import Bools
+from planner.policy.schema import Bools
 from planner.training.records import Records
 from planner.training.torch_network import TorchNetwork
 

@@ -13,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.kernel.tables import Floats, Ints
-from planner.policy.environment import Bools, Constructions, DepthView, StageView
-from planner.policy.network import Array, Film, Network
+from planner.policy.environment import Constructions, DepthView, StageView
+from planner.policy.network import Film, Network
 from planner.policy.rollouts import play
 from planner.policy.sampling import draw, probabilities
+from planner.policy.schema import Array, Bools
 
 
 class Forcing(NamedTuple):
@@ -118,8 +119,8 @@ class RecordingChooser:
     def depths(self, view: DepthView) -> Ints:
         """A depth or STOP of each row; where forced and first, any depth."""
         film = self._film.rows(view.rows)
-        state = view.state.astype(np.float32)
-        features = view.features.astype(np.float32)
+        state = view.state
+        features = view.features
         trunk = self._network.trunk(state, film)
         if self._begun == 0:
             self._trunk = np.zeros((len(self._trunk), trunk.shape[1]), np.float32)
@@ -151,8 +152,8 @@ class RecordingChooser:
     def stages(self, view: StageView) -> tuple[Ints, Ints]:
         """A node class of each row, and then a degree of it."""
         film = self._film.rows(view.rows)
-        context = view.context.astype(np.float32)
-        devices = view.device.astype(np.float32)
+        context = view.context
+        devices = view.device
         hidden = self._network.stage(self._trunk[view.rows], context, film)
         draws = self._generator.random((2, len(view.rows)))
         logits = self._network.score("device", hidden, devices, film)
@@ -160,7 +161,7 @@ class RecordingChooser:
         forced = self._forcing.types[view.rows]
         classes = draw(np.where(forced[:, None], np.float32(0), logits), mask, draws[0])
         every = np.arange(len(classes))
-        degrees = view.degree[every, classes].astype(np.float32)
+        degrees = view.degree[every, classes]
         degree_mask = view.mask[every, classes]
         degree_logits = self._network.score("degree", hidden, degrees, film)
         degree = draw(degree_logits, degree_mask, draws[1])
@@ -251,13 +252,13 @@ class ScriptedChooser(RecordingChooser):
             (
                 view.rows,
                 self._opened[view.rows],
-                view.context.astype(np.float32),
-                view.device.astype(np.float32),
+                view.context,
+                view.device,
                 view.class_mask,
                 classes,
                 nothing,
                 free,
-                view.degree[every, classes].astype(np.float32),
+                view.degree[every, classes],
                 view.mask[every, classes],
                 degree,
                 nothing,

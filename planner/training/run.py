@@ -17,7 +17,8 @@ import torch
 
 from planner.kernel.tables import Floats
 from planner.policy.card import PolicyCard
-from planner.policy.network import Array, Network
+from planner.policy.network import Network
+from planner.policy.schema import Array
 from planner.policy.weights import digest_of, weights_content, write_policy
 from planner.training.checkpoint import CHECKPOINT, State, keep_state, take_up
 from planner.training.curriculum import Curriculum
