@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from planner.errors import Infeasible
 from planner.kernel.tables import Floats
 from planner.policy.card import PolicyCard
 from planner.policy.network import Network
@@ -85,9 +86,18 @@ class Training:
             show: told of every step.
             commit: of the code.
             keep_every_s: how often the state is written.
+
+        Raises:
+            Infeasible: the model fits on none of the compositions that it would be judged by.
         """
         kept_s = time.perf_counter()
         self._reference = self._references()
+        if not self._reference.any():
+            raise Infeasible(
+                f"none of the {len(self._judged_by)} generated compositions holds "
+                f"{self._curriculum.model.name}, so that nothing could be learned; train over GPU "
+                f"types with more memory"
+            )
         for progress in self._trainer.run():
             is_last = progress.done == progress.total
             if progress.phase == "improve" and (is_last or progress.done % JUDGED_EVERY == 0):
@@ -129,7 +139,7 @@ class Training:
     def _judge(self) -> None:
         percents = self._percent(self._trainer.network, ROLLOUTS[0])
         self._last_percent = float(percents.mean())
-        if self._last_percent > self._best_percent:
+        if not self._best or self._last_percent > self._best_percent:
             self._best_percent = self._last_percent
             self._best = {n: value.copy() for n, value in self._trainer.network.weights.items()}
 

@@ -10,9 +10,11 @@ import time
 
 import pytest
 
-from planner.errors import InvalidPolicy
+from planner.errors import Infeasible, InvalidPolicy
+from planner.models import find_model
 from planner.policy.weights import CARD, WEIGHTS, load_policy
 from planner.training.checkpoint import CHECKPOINT
+from planner.training.curriculum import curriculum_of
 from planner.training.run import Training
 from planner.training.settings import TrainingSettings
 
@@ -71,6 +73,14 @@ def test_a_training_is_not_resumed_with_other_settings(tmp_path, curriculum, cha
     before.keep()
     with pytest.raises(InvalidPolicy, match=f"has {next(iter(change))}"):
         Training(curriculum, TrainingSettings(**{**settings, **change}), tmp_path).resume()
+
+
+@pytest.mark.slow
+def test_a_model_that_fits_nowhere_is_not_trained(tmp_path):
+    settings = TrainingSettings(groups=16, compositions=2, lessons=20)
+    curriculum = curriculum_of(find_model("deepseek-v3-like"), ("a5000",), settings)
+    with pytest.raises(Infeasible, match="none of the 12 generated compositions holds deepseek"):
+        Training(curriculum, settings, tmp_path).run(print, "", 60.0)
 
 
 def test_without_a_state_on_disk_there_is_nothing_to_resume(tmp_path, curriculum):
