@@ -108,7 +108,7 @@ class _Search:
         wants_rollouts = self._request.method in ROLLOUTS
         if pricing is not None and (wants_rollouts or not self._is_enough(pricing)):
             self._load_kernel(pricing)
-        if wants_rollouts:
+        if wants_rollouts and pricing is not None:
             self._roll_out(pricing)
             pricing = None
         elif self._is_exact():
@@ -209,14 +209,16 @@ class _Search:
             stage()
             self._record(name, started_s)
 
-    def _started(self, pricing: Pricing, *, asks_policy: bool) -> KernelSearch:
-        """With so many pipelines as are asked for, or fewer if no such plan fits."""
+    def _started(self, pricing: Pricing, *, asks_policy: bool) -> tuple[KernelSearch, KernelSearch]:
+        """With so many pipelines as are asked for, or fewer if no such plan fits; and proposals."""
         from planner.kernel_search import KernelSearch, wishes_of
 
         wishes = wishes_of(self._request)
         kernel = KernelSearch(pricing, wishes, self._request.seed)
+        proposals = KernelSearch(pricing, wishes, self._request.seed)
         if asks_policy:
-            self._propose(kernel)
+            self._propose(proposals)
+        kernel.evaluations = proposals.evaluations
         begun_s, priced = self._clock(), kernel.evaluations
         kernel.start()
         if not kernel.found and pricing.tables.min_replicas > 1:
@@ -227,7 +229,7 @@ class _Search:
         self._findings.evaluations += kernel.evaluations - priced
         self._settle(kernel.recipes(), 1)
         self._record("uniform", begun_s)
-        return kernel
+        return kernel, proposals
 
     def _search_with_kernel(self, pricing: Pricing, whole: float, *, asks_policy: bool) -> None:
         from planner.columns import ColumnSearch
@@ -237,7 +239,7 @@ class _Search:
         request, findings = self._request, self._findings
         is_small = self._composition.gpus <= MEDIUM_GPUS
         started_s = self._clock()
-        kernel = self._started(pricing, asks_policy=asks_policy)
+        kernel, proposals = self._started(pricing, asks_policy=asks_policy)
         wishes = kernel.wishes
         end_s = started_s + whole * self._left_to_search_s()
         first = findings.evaluations - kernel.evaluations
@@ -271,6 +273,7 @@ class _Search:
 
         if request.method != "columns":
             anneal()
+        kernel.take(proposals.elites, 0)  # only now, so that the first walks look elsewhere
         kernels = [kernel]
         columns = ColumnSearch(kernel.pricing, wishes, request.seed)
         best, stale = kernel.best, 0
@@ -301,10 +304,8 @@ class _Search:
         kernel.evaluations = priced
         settle(SETTLED)
 
-    def _roll_out(self, pricing: Pricing | None) -> None:
+    def _roll_out(self, pricing: Pricing) -> None:
         """The best plans of rollouts alone, of the policy or of uniform choices."""
-        if pricing is None:
-            return
         from planner.kernel_search import KernelSearch, wishes_of
 
         for least in sorted({pricing.tables.min_replicas, 1}, reverse=True):
