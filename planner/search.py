@@ -216,14 +216,16 @@ class _Search:
         self._exact.run(lambda: self._clock() >= end_s, budget)
         self._record("exact search", started_s)
 
-    def _started(self, pricing: Pricing, *, asks_policy: bool) -> KernelSearch:
-        """With so many pipelines as are asked for, or fewer if no such plan fits."""
+    def _started(self, pricing: Pricing, *, asks_policy: bool) -> tuple[KernelSearch, KernelSearch]:
+        """With so many pipelines as are asked for, or fewer if no such plan fits; and proposals."""
         from planner.kernel_search import KernelSearch, wishes_of
 
         wishes = wishes_of(self._request)
         kernel = KernelSearch(pricing, wishes, self._request.seed)
+        proposals = KernelSearch(pricing, wishes, self._request.seed)
         if asks_policy:
-            self._propose(kernel)
+            self._propose(proposals)
+        kernel.evaluations = proposals.evaluations
         begun_s, priced = self._clock(), kernel.evaluations
         kernel.start()
         if not kernel.found and pricing.tables.min_replicas > 1:
@@ -234,7 +236,7 @@ class _Search:
         self._findings.evaluations += kernel.evaluations - priced
         self._settle(kernel.recipes(), 1)
         self._record("uniform", begun_s)
-        return kernel
+        return kernel, proposals
 
     def _search_with_kernel(self, pricing: Pricing, whole: float, *, asks_policy: bool) -> None:
         from planner.columns import ColumnSearch
@@ -245,7 +247,7 @@ class _Search:
         # where experts sit decides what their exchange takes, which the kernel knows only roughly
         least = SETTLED_TILED if pricing.tables.spreads_experts else 1
         started_s = self._clock()
-        kernel = self._started(pricing, asks_policy=asks_policy)
+        kernel, proposals = self._started(pricing, asks_policy=asks_policy)
         wishes = kernel.wishes
         end_s = started_s + whole * self._left_to_search_s()
         first = findings.evaluations - kernel.evaluations
@@ -279,6 +281,7 @@ class _Search:
 
         if request.method != "columns":
             anneal()
+        kernel.take(proposals.elites, 0)  # only now, so that the first walks look elsewhere
         kernels = [kernel]
         columns = ColumnSearch(kernel.pricing, wishes, request.seed)
         best, stale = kernel.best, 0
