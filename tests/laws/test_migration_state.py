@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 import torch
 from hypothesis import given, settings
 
@@ -43,6 +44,7 @@ def run(change: Change, state):
         return list(pool.map(act, transports))
 
 
+@pytest.mark.slow
 @given(changes())
 @settings(max_examples=25)
 def test_the_new_state_is_the_old_state_bit_for_bit(change: Change):

@@ -27,6 +27,7 @@ def ask(composition, profile=None, model=None, batch=32, **wishes):
     return request, profile, search(request, profile)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(compositions(most_nodes=2, most_gpus=4), st.integers(1, 40), st.sampled_from([1, 2, None]))
 def test_no_plan_beats_the_bound(composition, batch, d_max):
@@ -61,6 +62,7 @@ def test_the_answer_does_not_decide_the_bound():
     assert one.bound_samples_s == pytest.approx(other.bound_samples_s, rel=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "text"),
     [("llama3-8b", "a100-40=3x4,h100=2x4"), ("qwen3-30b-a3b", "h100=2x8")],

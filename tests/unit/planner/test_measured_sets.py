@@ -78,6 +78,7 @@ def test_a_folder_without_a_set_is_one_sentence(tmp_path):
         read_sets(tmp_path / "missing")
 
 
+@pytest.mark.slow
 def test_facts_that_came_with_the_data_say_the_same(tmp_path):
     shutil.copytree(FOLDER / "sailor", tmp_path / "sailor")
     given = read_sets(tmp_path, FOLDER / "sets.yaml")

@@ -41,6 +41,7 @@ def test_a_budget_of_one_still_answers():
     assert ask(TEN, budget_s=0.0).throughput_samples_s > 0
 
 
+@pytest.mark.slow
 def test_limits_on_depth_and_templates_hold():
     assert all(len(t.stages) == 1 for t in ask(TEN, d_max=1).plan.templates)
     assert len(ask(TEN, max_templates=1).plan.templates) == 1
@@ -86,6 +87,7 @@ def test_a_current_plan_that_is_not_profiled_is_no_candidate():
     assert answer.plan.tp_degrees == {2}
 
 
+@pytest.mark.slow
 def test_the_hash_seed_of_the_process_changes_no_plan():
     code = (
         "from planner.composition import Composition; from planner.profile import load_profile; "

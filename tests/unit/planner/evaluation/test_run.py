@@ -74,6 +74,7 @@ def test_curves_end_at_the_largest_budget_and_never_above_the_reference():
         assert trial.curve[-1].throughput_samples_s <= row.reference_samples_s
 
 
+@pytest.mark.slow
 def test_a_reference_is_searched_once_and_kept(tmp_path):
     file = tmp_path / "best.json"
     asked = replace(ASKED, listed=(TWO,), reference_s=0.05)

@@ -60,6 +60,7 @@ def told() -> str:
     return json.dumps([search.priced, np.sort(elites.value)[:5].tolist()])
 
 
+@pytest.mark.slow
 def test_jitted_and_un_jitted_find_the_same():
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
     plain = subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from planner.policy.environment import Constructions
@@ -13,6 +14,7 @@ from planner.training.torch_network import TorchNetwork
 from tests.unit.planner.policy.conftest import environment_on, untrained
 
 
+@pytest.mark.slow
 def test_numpy_and_torch_give_the_same_probabilities(environment, schema, network):
     other = environment_on("h100=1x8,a100-40=1x4", schema)
     constructions = Constructions([environment, other], 8)

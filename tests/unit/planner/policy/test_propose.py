@@ -65,6 +65,7 @@ def test_more_rollouts_are_never_worse_than_their_first_ones():
     assert many.throughput_samples_s >= few.throughput_samples_s
 
 
+@pytest.mark.slow
 def test_auto_says_why_it_goes_on_without_a_policy(policy_folder):
     other = Composition.from_text("h100=4x4,a6000=2x4")
     request = replace(

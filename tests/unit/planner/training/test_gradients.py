@@ -34,6 +34,7 @@ def test_one_gradient_alone_stays_as_it_is():
     assert found.tolist() == [3.0, -1.0]
 
 
+@pytest.mark.slow
 def test_weights_that_play_no_part_have_gradient_zero():
     used = torch.tensor([2.0], requires_grad=True)
     unused = torch.tensor([5.0, 6.0], requires_grad=True)

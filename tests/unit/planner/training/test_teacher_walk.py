@@ -16,6 +16,7 @@ from tests.unit.planner.policy.test_drafts import SCHEMA
 GPUS = "h100=4x4,a100-40=4x4+3x1"
 
 
+@pytest.mark.slow
 def test_a_teacher_beats_as_many_random_plans():
     environment = environment_on(GPUS, SCHEMA)
     lesson = teach(environment.pricing.tables, environment.wishes, 400, 0)
