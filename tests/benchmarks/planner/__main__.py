@@ -108,7 +108,12 @@ def main() -> None:
         for model in options.models:
             quality.warm(model, options.cases[0])
         references.extend(
-            options.models, options.cases, options.seconds, again=options.again, say=say
+            options.models,
+            options.cases,
+            options.seconds,
+            again=options.again,
+            clock=CLOCKS[options.clock],
+            say=say,
         )
         references.save()
     measured: dict[str, Any] = {}

@@ -5,7 +5,6 @@ What a reference is, and its file, are those of `heddle evaluate`, which may be 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +49,7 @@ class BenchmarkReferences(References):
         seconds: float,
         *,
         again: bool,
+        clock: Callable[[], float],
         say: Callable[[str], None],
     ) -> None:
         """Search what was not searched yet, the file written after every search.
@@ -59,6 +59,7 @@ class BenchmarkReferences(References):
             chosen: compositions.
             seconds: of one search.
             again: search also what was searched before (the engines have changed).
+            clock: whose seconds these are.
             say: told of every search.
         """
         for model, case, engine, seed in _searches(models, chosen):
@@ -66,7 +67,7 @@ class BenchmarkReferences(References):
             known = self.of(model, case)
             if name in known.searched and not again:
                 continue
-            started_s = time.perf_counter()
+            started_s = clock()
             workload = case.workload(model)
             request = PlanRequest(
                 workload,
@@ -77,14 +78,14 @@ class BenchmarkReferences(References):
                 method=engine,
             )
             try:
-                found = search(request, find_profile(workload))
+                found = search(request, find_profile(workload), clock)
             except Infeasible as error:
                 say(f"{model} {case.name} {name}: {error}")
             else:
                 self.offer(model, case, found.plan, found.throughput_samples_s, name)
                 before = known.throughput_samples_s
                 ratio = 100 * found.throughput_samples_s / before if before else 100.0
-                took_s = time.perf_counter() - started_s
+                took_s = clock() - started_s
                 say(f"{model} {case.name} {name}: {ratio:.2f} % of before ({took_s:.1f} s)")
             known = self.of(model, case)
             tried = tuple(sorted({*known.searched, name}))
