@@ -65,21 +65,25 @@ def new_elites() -> Elites:
 
 
 @jit
-def remember(elites: Elites, bag: Bag, value: float) -> None:
-    """Keep the plan if it is among the best; equally good ones count as one."""
-    row = -1
+def claim_row(elites: Elites, value: float) -> int:
+    """The row that a plan takes: a free one, or that of the worst; -1 if it is not to be kept."""
     worst = 0
     for e in range(elites.number[0]):
         if abs(elites.value[e] - value) <= 1e-12 * value:
-            return
+            return -1
         if elites.value[e] > elites.value[worst]:
             worst = e
     if elites.number[0] < ELITES:
-        row = elites.number[0]
         elites.number[0] += 1
-    elif value < elites.value[worst]:
-        row = worst
-    else:
+        return elites.number[0] - 1
+    return worst if value < elites.value[worst] else -1
+
+
+@jit
+def remember(elites: Elites, bag: Bag, value: float) -> None:
+    """Keep the plan if it is among the best; equally good ones count as one."""
+    row = claim_row(elites, value)
+    if row < 0:
         return
     elites.value[row] = value
     elites.templates[row] = bag.number[0]
@@ -99,28 +103,19 @@ def remember(elites: Elites, bag: Bag, value: float) -> None:
 @jit
 def offer(source: Elites, row: int, target: Elites) -> None:
     """Keep one of the best plans of another pool, if it is among the best here."""
-    value = source.value[row]
-    worst = 0
-    for e in range(target.number[0]):
-        if abs(target.value[e] - value) <= 1e-12 * value:
-            return
-        if target.value[e] > target.value[worst]:
-            worst = e
-    if target.number[0] < ELITES:
-        worst = target.number[0]
-        target.number[0] += 1
-    elif value >= target.value[worst]:
+    place = claim_row(target, source.value[row])
+    if place < 0:
         return
-    target.value[worst] = value
-    target.templates[worst] = source.templates[row]
-    target.depth[worst] = source.depth[row]
-    target.options[worst] = source.options[row]
-    target.replicas[worst] = source.replicas[row]
-    target.size[worst] = source.size[row]
-    target.most[worst] = source.most[row]
-    target.tau_s[worst] = source.tau_s[row]
-    target.sum_s[worst] = source.sum_s[row]
-    target.blocks[worst] = source.blocks[row]
+    target.value[place] = source.value[row]
+    target.templates[place] = source.templates[row]
+    target.depth[place] = source.depth[row]
+    target.options[place] = source.options[row]
+    target.replicas[place] = source.replicas[row]
+    target.size[place] = source.size[row]
+    target.most[place] = source.most[row]
+    target.tau_s[place] = source.tau_s[row]
+    target.sum_s[place] = source.sum_s[row]
+    target.blocks[place] = source.blocks[row]
 
 
 @jit

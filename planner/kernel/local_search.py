@@ -27,12 +27,9 @@ HOT, COLD = 0.03, 0.0005  # temperatures, as shares of the objective
 
 
 @jit
-def objective(t: Tables, wishes: Wishes, bag: Bag) -> float:
-    """What is minimised; infinite for a plan that cannot run or breaks a limit."""
-    if pipelines_of(bag) < t.min_replicas:
-        return math.inf
-    seconds = iteration_seconds(t, bag)
-    if seconds > wishes.most_s:
+def judged(t: Tables, wishes: Wishes, bag: Bag, seconds: float) -> float:
+    """What is minimised, of a plan that takes so long; infinite if it breaks a limit."""
+    if pipelines_of(bag) < t.min_replicas or seconds > wishes.most_s:
         return math.inf
     if wishes.counts_money or wishes.most_price < math.inf:
         price = price_per_hour(t, bag)
@@ -41,6 +38,19 @@ def objective(t: Tables, wishes: Wishes, bag: Bag) -> float:
         if wishes.counts_money:
             return seconds * price
     return seconds
+
+
+@jit
+def objective(t: Tables, wishes: Wishes, bag: Bag) -> float:
+    """What is minimised; infinite for a plan that cannot run or breaks a limit."""
+    return judged(t, wishes, bag, iteration_seconds(t, bag))
+
+
+@jit
+def is_outdated(bag: Bag, k: int, pipelines: int) -> bool:
+    """Whether a slot was filled in a plan of far more or fewer pipelines, or never."""
+    before = bag.pipelines[k]
+    return before * REFILL < pipelines or pipelines * REFILL < before
 
 
 @jit
@@ -108,8 +118,7 @@ def anneal(
             pipelines = pipelines_of(trial)
             fits = True
             for k in range(trial.number[0]):
-                before = trial.pipelines[k]
-                if dirty[k] or before * REFILL < pipelines or pipelines * REFILL < before:
+                if dirty[k] or is_outdated(trial, k, pipelines):
                     dirty[k] = 1
                     fits = fits and refill(t, trial, k, bench)
             if fits:

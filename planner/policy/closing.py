@@ -13,7 +13,7 @@ from planner.kernel.bag import Bag
 from planner.kernel.elites import Elites, remember
 from planner.kernel.filling import Bench
 from planner.kernel.jit import jit
-from planner.kernel.local_search import objective
+from planner.kernel.local_search import judged
 from planner.kernel.moves import Wishes
 from planner.kernel.tables import Ints, Tables
 from planner.policy.drafts import Drafts
@@ -70,7 +70,7 @@ def close_templates(
         for s in range(bag.depth[k]):
             option = bag.options[k, s]
             d.taken[r, option] += bag.replicas[k] * t.option_tp[option]
-        value = objective(t, wishes, bag)
+        value = judged(t, wishes, bag, seconds)
         if value < math.inf:
             remember(elites, bag, value)
         if k + 1 >= t_max:
