@@ -4,8 +4,8 @@ VENV ?= .venv
 IMAGE ?= heddle:latest
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.heddle-setup
-# Tests run side by side on the cores, but for those with clusters and jobs, which have times.
-ALONE := tests/contracts tests/cluster tests/distributed tests/e2e
+# Tests run side by side on the cores, but for those whose clusters and jobs have times.
+ALONE := tests/contracts tests/cluster tests/distributed/test_faults.py tests/e2e
 AT_ONCE := -n auto --maxprocesses 4 --dist worksteal
 # Without written bytecode every run would compile the tests again, which takes 10 s.
 unexport PYTHONDONTWRITEBYTECODE
