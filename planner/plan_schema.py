@@ -1,8 +1,7 @@
 """The JSON of a plan, checked before anything is built from it.
 
 Invariant: what passes has every key with a value of the right type; whether it tiles model, batch
-    and
-nodes is `planner.plan.faults`' question.
+and nodes is `planner.plan.faults`' question.
 """
 
 from __future__ import annotations
