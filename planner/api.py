@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from planner.composition import Composition
-from planner.errors import Infeasible, InvalidRequest
+from planner.errors import Infeasible, InvalidRequest, NoPolicy
 from planner.generator import find_profile
 from planner.marginal import marginal_gains
 from planner.prices import plan_price, require_prices
 from planner.profile import Profile
-from planner.request import PlanAnswer, PlanRequest
+from planner.request import MOST_ROLLOUTS, PlanAnswer, PlanRequest
 from planner.search import search
 from planner.workload import Workload
 
@@ -80,7 +81,7 @@ def check_request(request: PlanRequest) -> None:
     Raises:
         InvalidRequest: a limit that cannot be meant.
         InvalidComposition: money counts, and a node has no price.
-        NoPolicy: the learned policy is asked for, and there is none.
+        NoPolicy: the learned policy is asked for, or its folder is named, and there is none.
         InvalidPolicy: its files are damaged.
     """
     for name in (
@@ -94,15 +95,36 @@ def check_request(request: PlanRequest) -> None:
         limit = getattr(request, name)
         if limit is not None and not limit > 0:
             raise InvalidRequest(f"{name} is {limit}; it must be above 0")
+    if request.rollouts > MOST_ROLLOUTS:
+        raise InvalidRequest(f"rollouts is {request.rollouts}; it must be at most {MOST_ROLLOUTS}")
+    if request.seed < 0:
+        raise InvalidRequest(f"seed is {request.seed}; it must be 0 or more")
     if request.min_holders < 1:
         raise InvalidRequest(f"min_holders is {request.min_holders}; it must be at least 1")
     if request.max_price is not None and request.max_price < 0:
         raise InvalidRequest(f"max_price is {request.max_price}; it must be 0 or more")
+    require_policy_folder(request.policy)
     if request.method == "policy":  # before anything is loaded
         find_policy = import_module("planner.policy.weights").find_policy
         find_policy(request.workload.model.name, request.policy)
     if request.objective == "cost" or request.max_price is not None:
         require_prices(request.composition)
+
+
+def require_policy_folder(folder: Path | None) -> None:
+    """Refuse a folder that was named for its policy and holds none.
+
+    Raises:
+        NoPolicy: names it.
+    """
+    if folder is None:
+        return
+    card = import_module("planner.policy.weights").CARD
+    if not (folder / card).is_file():
+        raise NoPolicy(
+            f"there is no policy in {folder} (no {card}); name a folder that `heddle train-policy` "
+            f"wrote, or leave the policy out"
+        )
 
 
 def _check_limits(request: PlanRequest, found: PlanAnswer) -> None:

@@ -6,12 +6,18 @@ traceback.  Source: sysexits; 130 and 141 are what a shell says of SIGINT and SI
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import click
 
 from planner.errors import HeddleError
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # anything may be written when a disk gets full
 
 
 def run(command: click.Command) -> NoReturn:
@@ -27,5 +33,19 @@ def run(command: click.Command) -> NoReturn:
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
     except BrokenPipeError:
+        _forget_output()
         sys.exit(141)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        _forget_output()
+        where = error.filename or "the output"
+        click.echo(f"Error: {where} cannot be written: {error.strerror}; make room", err=True)
+        sys.exit(2)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _forget_output() -> None:
+    """Let the interpreter flush into nothing at its end, where it would complain once more."""
+    with contextlib.suppress(OSError, AttributeError), Path(os.devnull).open("w") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())

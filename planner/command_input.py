@@ -112,9 +112,12 @@ def read_plan_file(path: str) -> dict[str, Any]:
         InvalidPlan: it cannot be read, or is no object.
     """
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text()
+        if path != "-":
+            text = Path(path).read_text()
+        else:
+            text = "" if sys.stdin is None else sys.stdin.read()  # None: the shell closed it
         data = json.loads(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidPlan(
             f"plan {path} cannot be read: {error}; `heddle plan --output json` prints one"
         ) from None

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import re
+import reprlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -196,7 +197,7 @@ class Composition:
 def _node(row: object, index: int) -> Node:
     if not isinstance(row, Mapping):
         raise InvalidComposition(
-            f"node {index + 1} is {row!r}; a node is a mapping with name, type and gpus"
+            f"node {index + 1} is {reprlib.repr(row)}; a node is a mapping with name, type and gpus"
         )
     unknown = sorted(set(row) - set(_NODE_KEYS))
     if unknown:

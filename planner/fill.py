@@ -10,7 +10,7 @@ Source: Heddle, section 5.3.   Legend: b micro-batch, M micro-batches, tau bottl
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -266,8 +266,7 @@ class FillTable:
                 end_s
                 for structure, _ in counts
                 for filling in self.fillings(structure)
-                for end_s in map(filling.lane.seconds, range(1, filling.lane.most + 1))
-                if end_s >= limit_s - _TOLERANCE_S
+                for end_s in self._ends_from(filling.lane, limit_s - _TOLERANCE_S)
             }
         )
         for end_s in ends[:_TRIES]:
@@ -279,6 +278,12 @@ class FillTable:
                 if samples_by_size(self._workload.global_batch, kinds, end_s) is not None:
                     return chosen
         return None
+
+    @staticmethod
+    def _ends_from(lane: Lane, limit_s: float) -> Iterator[float]:
+        """When a replica ends with each number of micro-batches; the first ones not before then."""
+        first = bisect_left(range(1, lane.most + 1), limit_s, key=lane.seconds) + 1
+        return map(lane.seconds, range(first, min(first + _TRIES, lane.most + 1)))
 
     def _by_size(self, structure: Structure, limit_s: float) -> list[Filling]:
         """For each micro-batch the filling that trains most by then, larger micro-batches first."""

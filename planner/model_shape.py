@@ -8,9 +8,10 @@ configurations.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from planner.errors import InvalidWorkload
 
@@ -21,6 +22,8 @@ KINDS: tuple[Kind, ...] = ("embedding", "block", "moe_block", "head")
 # which casts queries and keys to fp32 first.
 Scores = Literal["flash", "fused", "eager", "fp32"]
 StageRecompute = Literal["none", "selective", "full"]  # what a backward pass computes again
+LARGEST = 10**9  # of a model's sizes; beyond it somebody has mistyped
+LONGEST = 200  # characters of a name: it is part of the names of files
 VOCABULARY_MULTIPLE = 128  # Megatron's --make-vocab-size-divisible-by
 
 
@@ -107,7 +110,17 @@ class ModelShape:
     recompute: StageRecompute = "none"
 
     def __post_init__(self) -> None:
-        if min(self.layers, self.hidden, self.heads, self.kv_heads, self.ffn, self.vocab) < 1:
+        if len(self.name) > LONGEST:
+            raise InvalidWorkload(
+                f"model {self.name[:20]!r}... has a name of {len(self.name)} characters; it may "
+                f"have {LONGEST}"
+            )
+        sizes = (self.layers, self.hidden, self.heads, self.kv_heads, self.ffn, self.vocab)
+        if max(*sizes, self.head_width) > LARGEST:
+            raise InvalidWorkload(
+                f"model {self.name!r} has a size above {LARGEST:,}; give its true sizes"
+            )
+        if min(sizes) < 1:
             raise InvalidWorkload(
                 f"model {self.name!r} has a size below 1; every size must be positive"
             )
@@ -192,7 +205,9 @@ class ModelShape:
         try:
             for key, part in (("experts", Experts), ("latent", LatentAttention)):
                 if row.get(key) is not None:
+                    _require_kinds(part, row[key], f"{key}.")
                     row[key] = part(**row[key])
+            _require_kinds(ModelShape, row)
             return ModelShape(**row)
         except TypeError as error:
             raise InvalidWorkload(f"the model's shape cannot be read: {error}") from None
@@ -200,3 +215,33 @@ class ModelShape:
     def to_json(self) -> dict[str, Any]:
         """The shape as plain data."""
         return asdict(self)
+
+
+_KINDS: Mapping[object, tuple[type, str]] = {
+    "int": (int, "a whole number"),
+    "bool": (bool, "true or false"),
+    "str": (str, "a text"),
+    "Scores": (str, f"one of {', '.join(get_args(Scores))}"),
+    "StageRecompute": (str, f"one of {', '.join(get_args(StageRecompute))}"),
+}
+_CHOICES: Mapping[object, tuple[str, ...]] = {
+    "Scores": get_args(Scores),
+    "StageRecompute": get_args(StageRecompute),
+}
+
+
+def _require_kinds(part: type, row: Mapping[str, Any], before: str = "") -> None:
+    """Refuse a value of the wrong kind; `before` stands before its key in the sentence.
+
+    Raises:
+        InvalidWorkload: the first one.
+    """
+    for field in fields(part):
+        if field.name not in row or field.type not in _KINDS:
+            continue
+        (kind, wanted), value = _KINDS[field.type], row[field.name]
+        is_kind = type(value) is kind and value in _CHOICES.get(field.type, (value,))
+        if not is_kind:
+            raise InvalidWorkload(
+                f"the model's {before}{field.name} is {reprlib.repr(value)}; it must be {wanted}"
+            )

@@ -107,7 +107,11 @@ def compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> PlanDiff:
                 f"the {name} plan holds {sorted(layers)} layers, {model.name} has {model.layers}"
             )
     speeds = [data.get("throughput_samples_s") for data in (one, other)]
-    known = [float(speed) for speed in speeds if isinstance(speed, int | float)]
+    known = [
+        float(speed)
+        for speed in speeds
+        if isinstance(speed, int | float) and not isinstance(speed, bool) and 0 < speed < 1e15
+    ]
     return PlanDiff(
         before.digest,
         after.digest,

@@ -25,6 +25,7 @@ DEFAULT_MAX_TEMPLATES = 8
 DEFAULT_D_MAX = 24
 
 DEFAULT_ROLLOUTS = 128
+MOST_ROLLOUTS = 100_000  # they are all in memory at once
 
 Method = Literal["auto", "policy", "search", "columns", "random", "brute-force"]
 Objective = Literal["throughput", "cost"]

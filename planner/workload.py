@@ -19,6 +19,8 @@ __all__ = ["MODELS", "ModelShape", "Precision", "Recompute", "Workload", "find_m
 Precision = Literal["fp32", "fp16", "bf16"]
 Recompute = Literal["none", "selective", "full", "auto"]
 RECOMPUTATIONS: tuple[Recompute, ...] = get_args(Recompute)
+MOST_SAMPLES = 2**20  # of a step; beyond these somebody has mistyped, and a search takes for ever
+MOST_TOKENS = 2**24  # of a sample
 STAGE_RECOMPUTATIONS: tuple[StageRecompute, ...] = get_args(StageRecompute)
 
 
@@ -50,6 +52,11 @@ class Workload:
             raise InvalidWorkload(
                 f"global batch {self.global_batch} and sequence length {self.sequence_length} "
                 f"must both be at least 1"
+            )
+        if self.global_batch > MOST_SAMPLES or self.sequence_length > MOST_TOKENS:
+            raise InvalidWorkload(
+                f"global batch {self.global_batch} and sequence length {self.sequence_length} must "
+                f"be at most {MOST_SAMPLES:,} and {MOST_TOKENS:,}"
             )
         if self.precision not in get_args(Precision):
             raise InvalidWorkload(
@@ -89,6 +96,11 @@ class Workload:
                 raise InvalidWorkload(
                     f"the workload's {key} is {value!r}; it must be a whole number"
                 )
+        if not isinstance(data.get("sequence_parallel", False), bool):
+            raise InvalidWorkload(
+                f"the workload's sequence_parallel is {data['sequence_parallel']!r}; it must be "
+                f"true or false"
+            )
         stated = data.get("model")
         if isinstance(stated, Mapping):
             model = ModelShape.from_json(stated)

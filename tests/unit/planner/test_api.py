@@ -84,8 +84,11 @@ def test_importing_the_planner_is_light_and_planning_never_reaches_torch():
         (
             {"method": "policy", "policy": Path("nowhere")},
             NoPolicy,
-            r"no policy for this model \(tiny-llama\)",
+            r"no policy in nowhere \(no card.json\)",
         ),
+        ({"method": "auto", "policy": Path("nowhere")}, NoPolicy, "no policy in nowhere"),
+        ({"seed": -1}, InvalidRequest, "seed is -1; it must be 0 or more"),
+        ({"rollouts": 10**11}, InvalidRequest, "rollouts is 100000000000; it must be at most"),
         ({"objective": "cost"}, InvalidComposition, "node 'fast-0' has no price"),
         ({"max_price": 5}, InvalidComposition, "node 'fast-0' has no price"),
     ],

@@ -59,3 +59,23 @@ def test_a_shape_with_a_wrong_key_is_one_sentence():
         ModelShape.from_json({"name": "x", "depth": 3})
     with pytest.raises(InvalidWorkload, match="cannot be read"):
         ModelShape.from_json({"name": "x"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("name", ["tiny-llama"], r"name is \['tiny-llama'\]; it must be a text"),
+        ("name", "x" * 5000, "a name of 5000 characters; it may have 200"),
+        ("tied_head", [None], "tied_head is .*; it must be true or false"),
+        ("layers", 2.5, "layers is 2.5; it must be a whole number"),
+        ("layers", True, "layers is True; it must be a whole number"),
+        ("hidden", 10**400, "a size above 1,000,000,000"),
+        ("scores", "slow", "scores is 'slow'; it must be one of flash, fused, eager, fp32"),
+        ("experts", {"count": "8", "per_token": 1, "ffn": 8}, r"experts.count is '8'; it must be"),
+        ("experts", "many", "cannot be read"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_one_short_sentence(key, value, sentence):
+    with pytest.raises(InvalidWorkload, match=sentence) as caught:
+        ModelShape.from_json({**asdict(find_model("tiny-llama")), key: value})
+    assert len(str(caught.value)) < 200

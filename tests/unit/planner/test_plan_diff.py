@@ -112,3 +112,10 @@ def test_files_that_cannot_be_compared_are_one_sentence():
     ):
         with pytest.raises(InvalidPlan, match=sentence):
             compare(one, two)
+
+
+@pytest.mark.parametrize("speed", [0, -1, True, 10**400, float("nan"), "fast", None])
+def test_a_throughput_that_is_none_is_left_out(speed):
+    plan = on_one_node(template("1x6", 2, (6,)))
+    found = compare(file_of(plan, throughput_samples_s=speed), file_of(plan))
+    assert found.throughputs is None

@@ -41,6 +41,8 @@ def test_an_impossible_shape_is_refused(changes, sentence):
     [
         {"global_batch": 0},
         {"sequence_length": 0},
+        {"global_batch": 2**20 + 1},
+        {"sequence_length": 2**24 + 1},
         {"precision": "fp8"},
         {"zero": 2},
         {"recompute": "some"},
@@ -65,3 +67,9 @@ def test_recomputation_may_be_left_to_the_planner_but_a_stage_always_states_it()
     template = {"stages": [row], "micro_batch": 1, "micro_batches": [8]}
     with pytest.raises(InvalidPlan, match="recompute is 'auto', expected"):
         Plan.from_json({"templates": [template], "placement": []})
+
+
+def test_a_setting_of_the_wrong_kind_is_one_sentence():
+    row = Workload(MODEL, 8, 128).to_json()
+    with pytest.raises(InvalidWorkload, match=r"sequence_parallel is .*; it must be true or"):
+        Workload.from_json({**row, "sequence_parallel": []})
