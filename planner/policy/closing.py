@@ -22,19 +22,20 @@ from planner.policy.drafts import Drafts
 @jit
 def draft_bag(d: Drafts, r: int) -> Bag:
     """One construction as the kernel prices it, a view."""
+    p = d.plans
     return Bag(
-        d.number[r],
-        d.depth[r],
-        d.options[r],
-        d.replicas[r],
-        d.chosen[r],
-        d.pipelines[r],
-        d.filling_count[r],
-        d.size[r],
-        d.tau_s[r],
-        d.sum_s[r],
-        d.most[r],
-        d.blocks[r],
+        p.number[r],
+        p.depth[r],
+        p.options[r],
+        p.replicas[r],
+        p.chosen[r],
+        p.pipelines[r],
+        p.filling_count[r],
+        p.size[r],
+        p.tau_s[r],
+        p.sum_s[r],
+        p.most[r],
+        p.blocks[r],
     )
 
 
