@@ -21,13 +21,13 @@ from planner.fill import Filling
 from planner.kernel.bag import new_bag
 from planner.kernel.elites import Elites, load_elite, new_elites, offer
 from planner.kernel.filling import new_bench, variant_of
-from planner.kernel.local_search import COLD, anneal, start_pure, start_uniform
+from planner.kernel.local_search import anneal, start
 from planner.kernel.moves import Wishes
 from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES
 from planner.pricing_tables import Pricing
 from planner.request import PlanRequest
 from planner.sharing import Lane
-from planner.turns import HOT
+from planner.turns import COLD, HOT
 
 WALK = 500  # steps between two looks at the clock: a few milliseconds
 CHAINS = 4  # of a walk
@@ -97,9 +97,8 @@ class KernelSearch:
 
     def start(self) -> None:
         """Every template of one kind of stage, and plans of pipelines on one kind of node each."""
-        for start in (start_uniform, start_pure):
-            priced = start(self.pricing.tables, self.wishes, self._now, self._bench, self.elites)
-            self.evaluations += int(priced)
+        priced = start(self.pricing.tables, self.wishes, self._now, self._bench, self.elites)
+        self.evaluations += int(priced)
 
     def walk(
         self,

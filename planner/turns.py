@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 
 HOT = 0.03  # first temperature of a walk that looks elsewhere, a share of the objective
 COOL = 0.004  # of one that improves a good plan
+COLD = 0.0005  # last one of all
 ANNEALS = (  # name, most templates (0: all), share of the seconds left, of the plans when it ends
     ("anneal one template", 1, 0.05, 0.05),
     ("anneal", 0, 0.08, 0.15),
@@ -26,7 +27,8 @@ WALKS = (  # after columns, one after the other: name, most templates, temperatu
     ("local search", 0, COOL),
     ("anneal one template", 1, HOT),
 )
-WALK_STEPS = 20_000  # plans of a walk after columns, at most; it takes no longer than they did
+WALK_STEPS = 20_000  # plans of a walk after columns, at most; it takes no longer than they did,
+# or where no clock ends the search no more plans
 GAIN = 1e-4  # of turns that go on; so many walks without one, and the search starts afresh
 
 Engine = Literal["walk", "columns", "proposals", "afresh"]
@@ -86,9 +88,12 @@ def turns(method: str, most: int, progress: Callable[[], Progress]) -> Iterator[
             break
         yield Turn("columns", evaluations=most)
         mixed = progress()
-        share = min(1.0, mixed.took_s / max(1e-9, mixed.left_s))
-        steps = min(most, mixed.evaluations + WALK_STEPS)
-        yield Turn("walk", name, share, steps, templates, hot)
+        share, steps = 1.0, mixed.evaluations - before.evaluations
+        if mixed.left_s < math.inf:
+            share = min(1.0, mixed.took_s / max(1e-9, mixed.left_s))
+            steps = WALK_STEPS
+        until = min(most, mixed.evaluations + steps)
+        yield Turn("walk", name, share, until, templates, hot)
         now = progress()
         if now.best == math.inf or (now.evaluations == before.evaluations and not templates):
             break  # nothing to walk from, or nothing left to price and no clock to end this
