@@ -8,8 +8,10 @@ Source: design, section 2 ("An anytime planner in stages").
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from itertools import count
 from random import Random
 
@@ -39,6 +41,7 @@ def load(pricing: Pricing) -> None:
     """Have every function of annealing and columns loaded, or compiled if it never was."""
     if not _LOADED:
         _LOADED.append(True)
+        _set_numba_up()
         wishes = Wishes(MAX_DEPTH, 2, 0, math.inf, math.inf)
         kernel = KernelSearch(pricing, wishes, 0)
         kernel.start()
@@ -47,6 +50,18 @@ def load(pricing: Pricing) -> None:
         ColumnSearch(pricing, wishes, 0).run(kernel.elites, lambda: next(asked) > LOADING, 1)
         for _, _recipe in kernel.recipes():
             break
+
+
+def _set_numba_up() -> None:
+    """Have numba load its own modules without scipy, whose import takes a tenth of a second.
+
+    One of them looks whether scipy could multiply matrices for it; the kernel multiplies none.
+    """
+    blas = "scipy.linalg.cython_blas"
+    if blas not in sys.modules:
+        sys.modules[blas] = None  # type: ignore[assignment]  # as if it were not installed
+        import_module("numba.np.arraymath")
+        del sys.modules[blas]
 
 
 _LOADED: list[bool] = []  # of this process: machine code is never unloaded
