@@ -29,6 +29,7 @@ WALKS = (  # after columns, one after the other: name, most templates, temperatu
 )
 WALK_STEPS = 20_000  # plans of a walk after columns, at most; it takes no longer than they did,
 # or where no clock ends the search no more plans
+COLUMNS_SHARE = 0.2  # of the seconds that are left, for a turn of columns that is not the first
 GAIN = 1e-4  # of turns that go on; so many walks without one, and the search starts afresh
 
 Engine = Literal["walk", "columns", "proposals", "afresh"]
@@ -81,12 +82,13 @@ def turns(method: str, most: int, progress: Callable[[], Progress]) -> Iterator[
     if method != "columns":
         yield from _anneal(most, progress())
     yield Turn("proposals")  # only now, so that the first walks look elsewhere
-    best, stale = progress().best, 0
+    best, stale, columns_share = progress().best, 0, 1.0
     for name, templates, hot in cycle(WALKS) if method != "search" else ():
         before = progress()
         if before.evaluations >= most or before.left_s <= 0:
             break
-        yield Turn("columns", evaluations=most)
+        yield Turn("columns", share=columns_share, evaluations=most)
+        columns_share = COLUMNS_SHARE
         mixed = progress()
         share, steps = 1.0, mixed.evaluations - before.evaluations
         if mixed.left_s < math.inf:
