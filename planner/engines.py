@@ -122,7 +122,7 @@ class Engines:
         """Templates built from prices, mixed to whole plans."""
         kernel, now_s = self._kernels[-1], self._course.now_s
         begun_s = now_s()
-        end_s = begun_s + self._left_s()
+        end_s = begun_s + turn.share * self._left_s()
         others = kernel.evaluations - columns.priced
 
         def over() -> bool:

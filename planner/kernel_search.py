@@ -8,8 +8,10 @@ Source: design, section 2 ("An anytime planner in stages").
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from itertools import count
 from random import Random
 
@@ -21,13 +23,13 @@ from planner.fill import Filling
 from planner.kernel.bag import new_bag
 from planner.kernel.elites import Elites, load_elite, new_elites, offer
 from planner.kernel.filling import new_bench, variant_of
-from planner.kernel.local_search import COLD, anneal, start_pure, start_uniform
+from planner.kernel.local_search import anneal, start
 from planner.kernel.moves import Wishes
 from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES
 from planner.pricing_tables import Pricing
 from planner.request import PlanRequest
 from planner.sharing import Lane
-from planner.turns import HOT
+from planner.turns import COLD, HOT
 
 WALK = 500  # steps between two looks at the clock: a few milliseconds
 CHAINS = 4  # of a walk
@@ -39,6 +41,7 @@ def load(pricing: Pricing) -> None:
     """Have every function of annealing and columns loaded, or compiled if it never was."""
     if not _LOADED:
         _LOADED.append(True)
+        _set_numba_up()
         wishes = Wishes(MAX_DEPTH, 2, 0, math.inf, math.inf)
         kernel = KernelSearch(pricing, wishes, 0)
         kernel.start()
@@ -47,6 +50,18 @@ def load(pricing: Pricing) -> None:
         ColumnSearch(pricing, wishes, 0).run(kernel.elites, lambda: next(asked) > LOADING, 1)
         for _, _recipe in kernel.recipes():
             break
+
+
+def _set_numba_up() -> None:
+    """Have numba load its own modules without scipy, whose import takes a tenth of a second.
+
+    One of them looks whether scipy could multiply matrices for it; the kernel multiplies none.
+    """
+    blas = "scipy.linalg.cython_blas"
+    if blas not in sys.modules:
+        sys.modules[blas] = None  # type: ignore[assignment]  # as if it were not installed
+        import_module("numba.np.arraymath")
+        del sys.modules[blas]
 
 
 _LOADED: list[bool] = []  # of this process: machine code is never unloaded
@@ -97,9 +112,8 @@ class KernelSearch:
 
     def start(self) -> None:
         """Every template of one kind of stage, and plans of pipelines on one kind of node each."""
-        for start in (start_uniform, start_pure):
-            priced = start(self.pricing.tables, self.wishes, self._now, self._bench, self.elites)
-            self.evaluations += int(priced)
+        priced = start(self.pricing.tables, self.wishes, self._now, self._bench, self.elites)
+        self.evaluations += int(priced)
 
     def walk(
         self,

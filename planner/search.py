@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from planner.brute_force import brute_force
 from planner.candidate import Candidate, Judge
 from planner.choice import fewest_bytes, notes_of
 from planner.course import Course
@@ -60,6 +59,8 @@ def search(
         UnprofiledConfiguration: the profile speaks of another workload.
     """
     if request.method == "brute-force":
+        from planner.brute_force import brute_force
+
         return brute_force(request, profile)
     return _Search(request, profile, clock).run()
 

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 
 HOT = 0.03  # first temperature of a walk that looks elsewhere, a share of the objective
 COOL = 0.004  # of one that improves a good plan
+COLD = 0.0005  # last one of all
 ANNEALS = (  # name, most templates (0: all), share of the seconds left, of the plans when it ends
     ("anneal one template", 1, 0.05, 0.05),
     ("anneal", 0, 0.08, 0.15),
@@ -26,7 +27,9 @@ WALKS = (  # after columns, one after the other: name, most templates, temperatu
     ("local search", 0, COOL),
     ("anneal one template", 1, HOT),
 )
-WALK_STEPS = 20_000  # plans of a walk after columns, at most; it takes no longer than they did
+WALK_STEPS = 20_000  # plans of a walk after columns, at most; it takes no longer than they did,
+# or where no clock ends the search no more plans
+COLUMNS_SHARE = 0.2  # of the seconds that are left, for a turn of columns that is not the first
 GAIN = 1e-4  # of turns that go on; so many walks without one, and the search starts afresh
 
 Engine = Literal["walk", "columns", "proposals", "afresh"]
@@ -79,16 +82,20 @@ def turns(method: str, most: int, progress: Callable[[], Progress]) -> Iterator[
     if method != "columns":
         yield from _anneal(most, progress())
     yield Turn("proposals")  # only now, so that the first walks look elsewhere
-    best, stale = progress().best, 0
+    best, stale, columns_share = progress().best, 0, 1.0
     for name, templates, hot in cycle(WALKS) if method != "search" else ():
         before = progress()
         if before.evaluations >= most or before.left_s <= 0:
             break
-        yield Turn("columns", evaluations=most)
+        yield Turn("columns", share=columns_share, evaluations=most)
+        columns_share = COLUMNS_SHARE
         mixed = progress()
-        share = mixed.took_s / mixed.left_s if mixed.took_s < mixed.left_s < math.inf else 1.0
-        steps = min(most, mixed.evaluations + WALK_STEPS)
-        yield Turn("walk", name, share, steps, templates, hot)
+        share, steps = 1.0, mixed.evaluations - before.evaluations
+        if mixed.left_s < math.inf:
+            share = min(1.0, mixed.took_s / max(1e-9, mixed.left_s))
+            steps = WALK_STEPS
+        until = min(most, mixed.evaluations + steps)
+        yield Turn("walk", name, share, until, templates, hot)
         now = progress()
         if now.best == math.inf or (now.evaluations == before.evaluations and not templates):
             break  # nothing to walk from, or nothing left to price and no clock to end this

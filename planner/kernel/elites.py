@@ -46,7 +46,6 @@ class Elites(NamedTuple):
     blocks: Ints
 
 
-@jit
 def new_elites() -> Elites:
     """None yet."""
     return Elites(
@@ -100,22 +99,12 @@ def remember(elites: Elites, bag: Bag, value: float) -> None:
             elites.blocks[row, k, s] = bag.blocks[k, f, s]
 
 
-@jit
 def offer(source: Elites, row: int, target: Elites) -> None:
     """Keep one of the best plans of another pool, if it is among the best here."""
     place = claim_row(target, source.value[row])
-    if place < 0:
-        return
-    target.value[place] = source.value[row]
-    target.templates[place] = source.templates[row]
-    target.depth[place] = source.depth[row]
-    target.options[place] = source.options[row]
-    target.replicas[place] = source.replicas[row]
-    target.size[place] = source.size[row]
-    target.most[place] = source.most[row]
-    target.tau_s[place] = source.tau_s[row]
-    target.sum_s[place] = source.sum_s[row]
-    target.blocks[place] = source.blocks[row]
+    if place >= 0:
+        for kept, offered in zip(target[1:], source[1:], strict=True):
+            kept[place] = offered[row]
 
 
 @jit

@@ -94,6 +94,13 @@ def test_a_walk_takes_no_longer_than_the_columns_before_it():
     assert walk.evaluations == 3 * told.steps + WALK_STEPS  # two walks and columns before
 
 
+def test_where_no_clock_ends_the_search_a_walk_prices_as_many_plans_as_the_columns_before():
+    told = Told(steps=700)
+    walk = taken(told, count=5)[4]
+    assert walk.share == 1.0
+    assert walk.evaluations == 3 * 700 + 700
+
+
 def test_without_any_plan_the_turns_end():
     found = taken(Told(best=math.inf))
     assert engines(found) == ["walk", "walk", "proposals", "columns", "walk", "walk"]
