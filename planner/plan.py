@@ -21,7 +21,7 @@ from typing import Any
 
 from planner.composition import Composition
 from planner.errors import InvalidPlan
-from planner.plan_schema import read_rows
+from planner.plan_schema import TemplateRow, read_rows
 from planner.workload import Workload
 
 
@@ -185,10 +185,13 @@ class Plan:
         """
         rows = read_rows(data)
         plan = Plan(
-            tuple(_template(row) for row in rows["templates"]),
-            tuple(PlacedStage(**row | {"gpus": tuple(row["gpus"])}) for row in rows["placement"]),
+            tuple(_template(row) for row in rows.templates),
+            tuple(
+                PlacedStage(r.template, r.replica, r.stage, r.node, tuple(r.gpus))
+                for r in rows.placement
+            ),
         )
-        stated = rows["digest"] or plan.digest
+        stated = rows.digest or plan.digest
         if stated != plan.digest:
             raise InvalidPlan(
                 f"the plan says digest {stated} but its content has {plan.digest}; it was "
@@ -210,9 +213,11 @@ def _stage_json(stage: Stage) -> dict[str, Any]:
     return row | {"ep": stage.ep, "etp": stage.expert_tp} if stage.is_tiled else row
 
 
-def _template(row: Mapping[str, Any]) -> FilledTemplate:
-    stages = tuple(Stage(**stage | {"etp": stage["etp"] or 0}) for stage in row["stages"])
-    return FilledTemplate(stages, row["micro_batch"], tuple(row["micro_batches"]))
+def _template(row: TemplateRow) -> FilledTemplate:
+    stages = tuple(
+        Stage(s.gpu_type, s.tp, s.layers, s.recompute, s.ep, s.etp or 0) for s in row.stages
+    )
+    return FilledTemplate(stages, row.micro_batch, tuple(row.micro_batches))
 
 
 def faults(

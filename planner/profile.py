@@ -213,7 +213,7 @@ def load_profile(model_name: str, directory: Path | None = None) -> Profile:
             f"the profile in {folder} cannot be read: its files disagree on model, sequence length "
             f"or precision; found {', '.join(map(str, sorted(stated)))}"
         )
-    types = {file.gpu_type.name: file.gpu_type for file in files}
+    types = {file.gpu_type.name: file.gpu_type.entry() for file in files}
     lacking = sorted(set(types) - set(links.inside_node))
     if lacking:
         raise UnprofiledConfiguration(
@@ -227,13 +227,13 @@ def load_profile(model_name: str, directory: Path | None = None) -> Profile:
         files[0].sequence_length,
         files[0].precision,
         "measured" if measured and links.origin == "measured" else "modelled",
-        "; ".join(dict.fromkeys([*(file.hardware for file in files), links.hardware])),
+        "; ".join(dict.fromkeys(part.hardware for part in (*files, links))),
         types,
-        {key: cost for file in files for key, cost in file.layers.items()},
-        {name: links.inside_node[name] for name in types},
-        links.between_nodes,
-        links.nics,
-        links.rings,
+        {key: cost for file in files for key, cost in file.layer_entries()},
+        {name: links.inside_node[name].entry() for name in types},
+        links.between_nodes.entry(),
+        {name: nic.entry() for name, nic in links.nics.items()},
+        {name: {size: ring.entry() for size, ring in r.items()} for name, r in links.rings.items()},
         links.origin,
-        {key: cost for file in files for key, cost in file.tiles.items()},
+        {key: cost for file in files for key, cost in file.tile_entries()},
     )

@@ -7,131 +7,118 @@ A file that does not pass is refused in one sentence: file, key, what was found,
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar
 
-from planner.entries import GpuType, LayerCost, LayerKey, LinkCost, Origin, TileKey
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from planner.entries import GpuType, LayerCost, LayerKey, LinkCost, TileKey
 from planner.errors import UnprofiledConfiguration
-from planner.json_form import (
-    Form,
-    Misfit,
-    above_0,
-    digits,
-    list_of,
-    number,
-    one_of,
-    optional,
-    pair,
-    record,
-    table_of,
-    text,
-    whole,
-)
 from planner.model_shape import Kind
 
-LinkOrigin = Literal["measured", "modelled", "assumed"]
-
-COUNT, BYTES = whole(1), whole(0)
-PROVENANCE = record({}, {"hardware": (str, "unknown hardware")}, is_closed=False)
-LINK = record(
-    {"latency_s": number, "bandwidth_bytes_per_s": above_0},
-    {"points": (list_of(pair(number, number)), ())},
-)
-LAYER = record(
-    {
-        "kind": one_of(*get_args(Kind)),
-        "tp": COUNT,
-        "micro_batch": COUNT,
-        "forward_s": number,
-        "backward_s": number,
-        "tp_communication_s": number,
-        "activation_bytes": BYTES,
-    },
-    {
-        "attention_s": (number, 0.0),
-        "attention_bytes": (BYTES, 0),
-        "input_bytes": (BYTES, 0),
-        "ep": (COUNT, 1),
-        "etp": (optional(COUNT), None),
-    },
-)
-GPU_TYPE = record(
-    {
-        "name": text,
-        "memory_bytes": COUNT,
-        "reserve_bytes": BYTES,
-        "optimizer_latency_s": number,
-        "optimizer_s_per_parameter": number,
-    }
-)
-TYPE_FILE = record(
-    {
-        "origin": one_of(*get_args(Origin)),
-        "provenance": PROVENANCE,
-        "model": text,
-        "sequence_length": COUNT,
-        "precision": text,
-        "gpu_type": GPU_TYPE,
-        "layers": list_of(LAYER),
-    }
-)
-LINKS_FILE = record(
-    {
-        "origin": one_of(*get_args(LinkOrigin)),
-        "provenance": PROVENANCE,
-        "inside_node": table_of(LINK),
-        "between_nodes": LINK,
-    },
-    {"nics": (table_of(LINK), {}), "rings": (table_of(table_of(LINK, digits)), {})},
-)
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+Bytes = Annotated[int, Field(ge=0)]
 
 
-@dataclass(frozen=True, slots=True)
-class TypeFile:
-    """The file of one GPU type.
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
 
-    Attributes:
-        origin: whether its numbers were measured or modelled.
-        hardware: on which, or after which.
-        model: name of the model.
-        sequence_length: tokens a sample.
-        precision: of weights and gradients.
-        gpu_type: the device type.
-        layers: costs of layers, and of MoE blocks with EP 1 and ETP = TP.
-        tiles: costs of MoE blocks with any other tiling.
-    """
 
-    origin: Origin
-    hardware: str
+class _Part(_Strict):
+    origin: str
+    provenance: dict[str, Any]
+
+    @property
+    def hardware(self) -> str:
+        return str(self.provenance.get("hardware", "unknown hardware"))
+
+
+class LinkRow(_Strict):
+    """A link, as `LinkCost`."""
+
+    latency_s: Seconds
+    bandwidth_bytes_per_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    points: list[tuple[Seconds, Seconds]] = []
+
+    def entry(self) -> LinkCost:
+        """The link."""
+        points = tuple(sorted((size, seconds) for size, seconds in self.points))
+        return LinkCost(self.latency_s, self.bandwidth_bytes_per_s, points)
+
+
+class GpuTypeRow(_Strict):
+    """A device type, as `GpuType`."""
+
+    name: str
+    memory_bytes: Count
+    reserve_bytes: Bytes
+    optimizer_latency_s: Seconds
+    optimizer_s_per_parameter: Seconds
+
+    def entry(self) -> GpuType:
+        """The device type."""
+        return GpuType(**self.model_dump())
+
+
+class LayerRow(_Strict):
+    """A layer's cost with its key."""
+
+    kind: Kind
+    tp: Count
+    micro_batch: Count
+    forward_s: Seconds
+    backward_s: Seconds
+    tp_communication_s: Seconds
+    activation_bytes: Bytes
+    attention_s: Seconds = 0.0
+    attention_bytes: Bytes = 0
+    input_bytes: Bytes = 0
+    ep: Count = 1
+    etp: Count | None = None
+
+    def entry(self) -> LayerCost:
+        """The cost without its key."""
+        key = {"kind", "tp", "micro_batch", "ep", "etp"}
+        return LayerCost(**self.model_dump(exclude=key))
+
+
+class TypeFile(_Part):
+    """The file of one GPU type."""
+
+    origin: Literal["measured", "modelled"]
     model: str
-    sequence_length: int
+    sequence_length: Count
     precision: str
-    gpu_type: GpuType
-    layers: Mapping[LayerKey, LayerCost]
-    tiles: Mapping[TileKey, LayerCost]
+    gpu_type: GpuTypeRow
+    layers: list[LayerRow]
+
+    def layer_entries(self) -> Iterator[tuple[LayerKey, LayerCost]]:
+        """The costs of layers, and of MoE blocks with EP 1 and ETP = TP."""
+        for row in self.layers:
+            if row.ep == 1 and row.etp in (None, row.tp):
+                yield (row.kind, self.gpu_type.name, row.tp, row.micro_batch), row.entry()
+
+    def tile_entries(self) -> Iterator[tuple[TileKey, LayerCost]]:
+        """The costs of MoE blocks with any other tiling."""
+        for row in self.layers:
+            etp = row.tp if row.etp is None else row.etp
+            if (row.ep, etp) != (1, row.tp):
+                yield (self.gpu_type.name, row.tp, row.micro_batch, row.ep, etp), row.entry()
 
 
-@dataclass(frozen=True, slots=True)
-class LinksFile:
-    """The file of all links.
+class LinksFile(_Part):
+    """The file of all links."""
 
-    Attributes:
-        origin: whether its numbers were measured, modelled, or assumed.
-        hardware: on which, or after which.
-        inside_node: between two GPUs of one node, by GPU type.
-        between_nodes: between two nodes.
-        nics: of a node, by its GPU type.
-        rings: among so many GPUs of a node, by GPU type and number.
-    """
+    origin: Literal["measured", "modelled", "assumed"]
+    inside_node: dict[str, LinkRow]
+    between_nodes: LinkRow
+    nics: dict[str, LinkRow] = {}
+    rings: dict[str, dict[int, LinkRow]] = {}
 
-    origin: LinkOrigin
-    hardware: str
-    inside_node: Mapping[str, LinkCost]
-    between_nodes: LinkCost
-    nics: Mapping[str, LinkCost]
-    rings: Mapping[str, Mapping[int, LinkCost]]
+
+_File = TypeVar("_File", TypeFile, LinksFile)
 
 
 def read_type_file(path: Path) -> TypeFile:
@@ -140,26 +127,7 @@ def read_type_file(path: Path) -> TypeFile:
     Raises:
         UnprofiledConfiguration: with file, key, what was found and what was expected.
     """
-    content = _read(path, TYPE_FILE)
-    gpu_type = GpuType(**content["gpu_type"])
-    layers: dict[LayerKey, LayerCost] = {}
-    tiles: dict[TileKey, LayerCost] = {}
-    for row in content["layers"]:
-        kind, tp, b, ep, etp = (row.pop(k) for k in ("kind", "tp", "micro_batch", "ep", "etp"))
-        if ep == 1 and etp in (None, tp):
-            layers[kind, gpu_type.name, tp, b] = LayerCost(**row)
-        else:
-            tiles[gpu_type.name, tp, b, ep, etp or tp] = LayerCost(**row)
-    return TypeFile(
-        content["origin"],
-        content["provenance"]["hardware"],
-        content["model"],
-        content["sequence_length"],
-        content["precision"],
-        gpu_type,
-        layers,
-        tiles,
-    )
+    return _read(path, TypeFile)
 
 
 def read_links_file(path: Path) -> LinksFile:
@@ -168,41 +136,37 @@ def read_links_file(path: Path) -> LinksFile:
     Raises:
         UnprofiledConfiguration: as `read_type_file`.
     """
-    content = _read(path, LINKS_FILE)
-    return LinksFile(
-        content["origin"],
-        content["provenance"]["hardware"],
-        _links(content["inside_node"]),
-        _link(content["between_nodes"]),
-        _links(content["nics"]),
-        {name: _links(ring) for name, ring in content["rings"].items()},
-    )
+    return _read(path, LinksFile)
 
 
-def _link(row: Mapping[str, Any]) -> LinkCost:
-    points = tuple(sorted(row["points"]))
-    return LinkCost(row["latency_s"], row["bandwidth_bytes_per_s"], points)
-
-
-def _links(rows: Mapping[Any, Any]) -> dict[Any, LinkCost]:
-    return {key: _link(row) for key, row in rows.items()}
-
-
-def _read(path: Path, form: Form) -> Any:
+def _read(path: Path, form: type[_File]) -> _File:
     try:
-        content = json.loads(path.read_text())
+        text = path.read_text()
+        json.loads(text)
     except (OSError, ValueError) as error:
         raise UnprofiledConfiguration(f"profile file {path} cannot be read: {error}") from None
     try:
-        return form(content)
-    except Misfit as misfit:
+        return form.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "the file"
         raise UnprofiledConfiguration(
-            f"profile file {path} has a wrong value at {misfit.key or 'the file'}: found "
-            f"{_short(misfit.found)}, expected {misfit.expected}"
+            f"profile file {path} has a wrong value at {key}: found {_found(first)}, expected "
+            f"{_expected(first)}"
         ) from None
 
 
-def _short(found: str | None) -> str:
-    if found is None:
+def _found(error: Any) -> str:
+    if error["type"] == "missing":
         return "nothing"
-    return found if len(found) <= 60 else f"{found[:57]}..."
+    text = repr(error["input"])
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _expected(error: Any) -> str:
+    if error["type"] == "missing":
+        return "this key"
+    if error["type"] == "extra_forbidden":
+        return "no such key"
+    message = str(error["msg"])
+    return message.removeprefix("Input should be ").rstrip(".")

@@ -48,7 +48,7 @@ def write_layers(
                 "with --output-folder"
             )
         if old.origin == "measured":
-            kept = dict(old.layers)
+            kept = dict(old.layer_entries())
     kept.update(layers)
     rows = [
         {"kind": kind, "tp": tp, "micro_batch": b} | as_row(cost)

@@ -120,7 +120,7 @@ STAGE = ("templates", 0, "stages", 0)
     [
         (
             changed(*STAGE, "tp", value="four"),
-            "stages.0.tp is 'four', expected an integer",
+            "stages.0.tp is 'four', expected a valid",
         ),
         (
             changed(*STAGE, "recompute", value="some"),
