@@ -7,6 +7,7 @@ nodes is `planner.plan.faults`' question.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -74,7 +75,7 @@ def read_rows(data: Mapping[str, Any]) -> PlanRow:
             what = f"the key {key!r} is missing"
         else:
             wanted = str(first["msg"]).removeprefix("Input should be ")
-            what = f"{key} is {first['input']!r}, expected {wanted}"
+            what = f"{key} is {reprlib.repr(first['input'])}, expected {wanted}"
         raise InvalidPlan(
             f"this is not a plan: {what}; `heddle plan --output json` prints one"
         ) from None
