@@ -199,6 +199,18 @@ def read_plan(data: dict[str, Any], workload: Workload, composition: Composition
     return Plan(unplaced.templates, where)
 
 
+def require_picture(path: Path | None) -> None:
+    """Refuse, before anything is searched, a file that no picture can be written to.
+
+    Raises:
+        InvalidRequest: it is a folder, or in none.
+    """
+    if path is None or (path.parent.is_dir() and not path.is_dir()):
+        return
+    reason = "it is a folder" if path.is_dir() else "there is no such folder"
+    raise InvalidRequest(f"picture {path} cannot be written: {reason}; name another file")
+
+
 def write_picture(path: Path, svg: str) -> None:
     """Write a picture to a file.
 
@@ -208,4 +220,6 @@ def write_picture(path: Path, svg: str) -> None:
     try:
         path.write_text(svg)
     except OSError as error:
-        raise InvalidRequest(f"picture {path} cannot be written: {error}") from None
+        raise InvalidRequest(
+            f"picture {path} cannot be written: {error.strerror}; name another file"
+        ) from None

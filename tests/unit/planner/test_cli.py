@@ -241,7 +241,7 @@ PRICED = "--composition demo-fast=1x2 --objective cost --prices"
         (f"{TWO} --precision fp16", UnprofiledConfiguration, "match exactly"),
         (f"{TWO} --profile nowhere", UnprofiledConfiguration, "no profile"),
         (f"{TWO} --current missing.json", InvalidPlan, "cannot be read"),
-        (f"{TWO} --method policy --policy nowhere", NoPolicy, "no policy for this model"),
+        (f"{TWO} --method policy --policy nowhere", NoPolicy, "no policy in nowhere"),
         (f"{TWO} --min-throughput 1e9", Infeasible, "short"),
         (f"{TWO} --objective cost", InvalidComposition, "has no price"),
         (f"{TWO} --max-price 5", InvalidComposition, "has no price"),
