@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 
 from heddle_operator.errors import InvalidJob
 from planner.errors import HeddleError
+from planner.strict_yaml import load_yaml
 from planner.workload import Workload, find_model
 from worker.contract import TRAINABLE_MODELS, TrainingSpec
 
@@ -240,7 +241,7 @@ def load_job(source: str | Path | Mapping[str, Any]) -> HeddleJob:
     if isinstance(source, str | Path):
         where = str(source)
         try:
-            data = yaml.safe_load(Path(source).read_text())
+            data = load_yaml(Path(source).read_text())
         except OSError as error:
             raise InvalidJob(f"job file {where} cannot be read: {error.strerror}") from None
         except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -92,9 +92,10 @@ def _read_template(path: Path) -> dict[str, Any]:
     import yaml
 
     from heddle_operator.errors import InvalidJob
+    from planner.strict_yaml import load_yaml
 
     try:
-        found = yaml.safe_load(path.read_text())
+        found = load_yaml(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         words = " ".join(str(error).split())
         raise InvalidJob(f"worker template {path} cannot be read: {words}") from None

@@ -6,7 +6,7 @@ Invariant: a mistake of the user is one sentence, with what was found and what t
 from __future__ import annotations
 
 import json
-import math
+import reprlib
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from planner.model_shape import ModelShape
 from planner.models import find_model
 from planner.placement import place
 from planner.plan import Plan
+from planner.strict_yaml import load_yaml
 from planner.workload import Precision, Workload
 
 
@@ -32,6 +33,7 @@ class UsualSettings(NamedTuple):
 
 
 # What the demo trains with, and what the paper's evaluation does.
+DEAREST = 1e15  # money per GPU-hour; beyond it somebody has mistyped
 DEMO_MODEL = "tiny-llama"
 DEMO_SETTINGS = UsualSettings(20, 128, "fp32")
 SETTINGS = UsualSettings(2048, 2048, "fp16")
@@ -55,7 +57,7 @@ def read_composition(text: str | None, file: Path | None) -> Composition | None:
     if file is None:
         return None
     try:
-        return Composition.from_json(yaml.safe_load(file.read_text()))
+        return Composition.from_json(load_yaml(file.read_text()))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise InvalidComposition(f"nodes file {file} cannot be read: {reason}") from None
@@ -68,7 +70,7 @@ def read_prices(file: Path) -> dict[str, float]:
         InvalidComposition: it cannot be read, or a price is no number of 0 or more.
     """
     try:
-        data = yaml.safe_load(file.read_text())
+        data = load_yaml(file.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise InvalidComposition(f"prices file {file} cannot be read: {reason}") from None
@@ -79,10 +81,10 @@ def read_prices(file: Path) -> dict[str, float]:
         )
     for gpu_type, price in data.items():
         number = isinstance(price, int | float) and not isinstance(price, bool)
-        if not isinstance(gpu_type, str) or not number or not 0 <= price < math.inf:
+        if not isinstance(gpu_type, str) or not number or not 0 <= price < DEAREST:
             raise InvalidComposition(
-                f"prices file {file} has {gpu_type!r}: {price!r}; a price is a number of 0 or "
-                f"more, money per GPU-hour"
+                f"prices file {file} has {reprlib.repr(gpu_type)}: {reprlib.repr(price)}; a "
+                f"price is a number of 0 or more, money per GPU-hour"
             )
     return {gpu_type: float(price) for gpu_type, price in data.items()}
 

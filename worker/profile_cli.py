@@ -61,7 +61,7 @@ def profile(
     """Measure one layer of each kind on the device that is here.
 
     A new GPU type or TP degree adds only its entries.  TP degrees above 1 need that many devices;
-    on CPU they are processes.  `heddle profile links` measures the links.
+    on CPU they are processes.  `heddle profile --gpu-type NAME links` measures the links.
     """
     if gpu_type is None:
         raise WorkerError("name the GPU type of this machine with --gpu-type, as its nodes do")
