@@ -8,6 +8,7 @@ Source: design, section 5 (the naming truth of the resource).
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -286,7 +287,7 @@ def check_gpu_types(job: HeddleJob, profiled: tuple[str, ...]) -> None:
 def _sentence(error: ErrorDetails) -> str:
     field = ".".join(str(part) for part in error["loc"])
     found = (
-        f" (found {error['input']!r})"
+        f" (found {reprlib.repr(error['input'])})"
         if error["type"] not in ("missing", "extra_forbidden", "value_error")
         else ""
     )
