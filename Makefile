@@ -4,6 +4,11 @@ VENV ?= .venv
 IMAGE ?= heddle:latest
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.heddle-setup
+# Tests run side by side on the cores, but for those whose clusters and jobs have times.
+ALONE := tests/contracts tests/cluster tests/distributed/test_faults.py tests/e2e
+AT_ONCE := -n auto --maxprocesses 4 --dist worksteal
+# Without written bytecode every run would compile the tests again, which takes 10 s.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup format check test test-fast test-kills test-e2e bench bench-planner bench-policy validate-cost demo demo-kubernetes kube-assets cluster cluster-down image generate
@@ -55,7 +60,10 @@ check: $(STAMP) ## Lint, formatting, types, import contracts
 test: $(STAMP) ## Run every test; those on a real Kubernetes need root, others say what is left out
 	@[ "$$(id -u)" != 0 ] || $(BIN)/python -m tests.cluster assets || \
 	  echo "Without these binaries the tests on a real Kubernetes are left out."
-	@$(BIN)/pytest
+	@status=0; \
+	$(BIN)/pytest $(AT_ONCE) $(ALONE:%=--ignore=%) || status=$$?; \
+	$(BIN)/pytest $(ALONE) || status=$$?; \
+	exit $$status
 
 test-kills: $(STAMP) ## Kill every kind of process in every part of a change; 7 minutes
 	@$(BIN)/pytest tests/distributed/test_kills.py
@@ -64,7 +72,8 @@ test-e2e: kube-assets ## Run the tests on a real Kubernetes with emulated GPUs; 
 	@$(BIN)/pytest tests/cluster tests/e2e/kubernetes
 
 test-fast: $(STAMP) ## Run unit, law and contract tests in under 30 s
-	@$(BIN)/pytest -q -m "not slow" tests/unit tests/laws tests/contracts
+	@$(BIN)/pytest -q $(AT_ONCE) --hypothesis-profile fast -m "not slow" \
+	  tests/unit tests/laws tests/contracts
 
 bench: $(STAMP) ## Measure the stall of join, drain and loss, on Kubernetes too; writes docs/results/
 	@$(BIN)/python -m tests.benchmarks.stall

@@ -4,8 +4,8 @@ A holder's name is its transport rank: its index among the members, old and new 
 belongs to one plan and a GPU to one process, so a member is found in the plan that it holds by its
 node and GPU.
 Invariant: both layouts of a change are cut at the same refinement
-    (`planner.pieces.common_refinement` of the new plan and
-of every plan held), so that equal pieces are the same numbers.
+(`planner.pieces.common_refinement` of the new plan and of every plan held), so that equal pieces
+are the same numbers.
 Source: Heddle, section 5.6 (DSM).
 """
 

@@ -4,8 +4,7 @@ Tuples of one (sender, receiver) pair are coalesced into messages of at most 16 
 dealt out to rounds in which no rank has more than 32 point-to-point operations, because NCCL hangs
 on hundreds in one group.
 Invariant: what `faults` checks.  All pairs run side by side; the paper's serial inter-pipeline
-    stage took 1.8 times the
-optimum in the median of a simulation, this order 1.0 times.
+stage took 1.8 times the optimum in the median of a simulation, this order 1.0 times.
 Source: Heddle, section 5.6 (schedule); the limit of 32 is sglang's, for pytorch#174288.
 """
 
@@ -62,9 +61,10 @@ def arrange(
     """
     rounds: list[list[Message]] = []
     operations: list[Counter[int]] = []
+    first_free: Counter[int] = Counter()  # {rank: its first round with room}; no need to ask before
     for message in _messages(tuples, chunk_bytes):
         ends = (message.sender, message.receiver)
-        index = 0
+        index = max(first_free[message.sender], first_free[message.receiver])
         while index < len(rounds) and any(operations[index][end] >= max_operations for end in ends):
             index += 1
         if index == len(rounds):
@@ -72,6 +72,11 @@ def arrange(
             operations.append(Counter())
         rounds[index].append(message)
         operations[index].update(ends)
+        for end in ends:
+            while first_free[end] < len(rounds) and (
+                operations[first_free[end]][end] >= max_operations
+            ):
+                first_free[end] += 1
     return Schedule(tuple(tuple(messages) for messages in rounds))
 
 
@@ -129,11 +134,15 @@ def _messages(tuples: Sequence[MigrationTuple], chunk_bytes: int) -> list[Messag
     port.
     """
     pairs: dict[tuple[int, int], list[list[MigrationTuple]]] = {}
+    in_last: Counter[tuple[int, int]] = Counter()  # bytes in a pair's last message
     for move in tuples:
-        messages = pairs.setdefault((move.sender, move.receiver), [[]])
-        if messages[-1] and sum(m.num_bytes for m in messages[-1]) + move.num_bytes > chunk_bytes:
+        pair = (move.sender, move.receiver)
+        messages = pairs.setdefault(pair, [[]])
+        if messages[-1] and in_last[pair] + move.num_bytes > chunk_bytes:
             messages.append([])
+            in_last[pair] = 0
         messages[-1].append(move)
+        in_last[pair] += move.num_bytes
     size = 1 + max((end for pair in pairs for end in pair), default=0)
     order = sorted(
         (turn, (receiver - sender) % size, sender, receiver)

@@ -4,8 +4,7 @@ Only bytes that a member needs and does not hold move; a local copy is no tuple.
 deterministic: every rank replays the same choice, so that sender and receiver agree on every peer
 and size without negotiating.
 Source: Heddle, section 5.6 (migration tuples).  The sender is the paper's "best link" refined by
-    load, as equal links
-would all choose the same one (Hetu's switch planner, checkpoint-engine).
+load, as equal links would all choose the same one (Hetu's switch planner, checkpoint-engine).
 """
 
 from __future__ import annotations

@@ -38,7 +38,6 @@ from planner.plan import FilledTemplate, Plan, check
 from planner.profile import Profile
 from planner.ranks import RankMap
 from planner.request import PlanAnswer, PlanRequest, SearchStage, idle_gpus
-from planner.simulation import simulate_price
 
 MOST_GPUS = 8
 MOST_TYPES = 2
@@ -378,7 +377,6 @@ def _answer(request: PlanRequest, found: _Found, priced: int, planning_s: float)
     return PlanAnswer(
         plan,
         found.price,
-        simulate_price(found.price).step_s,
         found.holders,
         (SearchStage("brute-force", priced, found.price.throughput_samples_s),),
         planning_s,

@@ -24,6 +24,7 @@ from planner.command_input import (
     write_picture,
 )
 from planner.composition import Composition
+from planner.effort_options import effort_options
 from planner.errors import InvalidComposition, InvalidRequest
 from planner.generator import find_profile
 from planner.megatron_export import megatron_arguments
@@ -31,7 +32,7 @@ from planner.models import find_model
 from planner.plan_diff import compare
 from planner.plan_picture import plan_svg
 from planner.prices import with_prices
-from planner.request import DEFAULT_MAX_TEMPLATES, DEFAULT_ROLLOUTS, Method, Objective, PlanRequest
+from planner.request import DEFAULT_MAX_TEMPLATES, Method, Objective, PlanRequest
 from planner.tables import answer_sentences, diff_table, plan_table
 from planner.workload import RECOMPUTATIONS, Precision, Recompute, Workload
 
@@ -92,18 +93,7 @@ A_FILE = click.Path(path_type=Path)
     show_default=True,
     help="Which engine searches.",
 )
-@click.option(
-    "--rollouts",
-    default=DEFAULT_ROLLOUTS,
-    show_default=True,
-    type=click.IntRange(1),
-    help="Plans that methods policy and random build; the best one counts.",
-)
-@click.option("--policy", type=A_FILE, help="Folder of a trained policy.")
-@click.option("--budget-s", type=ABOVE_0, help="Stop after so many seconds.  [default: 2]")
-@click.option(
-    "--budget-evaluations", type=click.IntRange(1), help="Stop after so many priced plans instead."
-)
+@effort_options
 @click.option("--d-max", type=click.IntRange(1), help="Most stages.  [default: min(layers, 24)]")
 @click.option(
     "--max-templates",

@@ -19,10 +19,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from planner.kernel.bag import new_bag, pipelines_of
+from planner.kernel.bag import new_bag
 from planner.kernel.chains import new_chains
 from planner.kernel.column_pool import (
-    add_column,
     add_columns,
     new_pool,
     price_counts,
@@ -108,23 +107,19 @@ class ColumnMixer:
 
     def take_plans(self, elites: Elites) -> None:
         """Make columns of the templates of the best plans; a full pool starts afresh."""
-        pipelines = self.best(elites).pipelines
         if self._pool.number[0] == MOST_COLUMNS:
             self._pool.number[0] = 0
-        for e in np.argsort(elites.value[: elites.number[0]], kind="stable")[:STARTS]:
-            load_elite(elites, int(e), self._bag)
-            for k in range(self._bag.number[0]):
-                add_column(
-                    self._tables,
-                    self._pool,
-                    self._bag.depth[k],
-                    self._bag.options[k].copy(),
-                    elites.blocks[e, k],
-                    math.gcd(int(self._bag.replicas[k]), self.largest_bundle),
-                    pipelines,
-                    self._bench,
-                    self._fillings,
-                )
+        rows = np.argsort(elites.value[: elites.number[0]], kind="stable")[:STARTS]
+        pairs = [(e, k) for e in rows.tolist() for k in range(elites.templates[e])]
+        columns = new_columns(len(pairs))
+        columns.number[0] = len(pairs)
+        for row, (e, k) in enumerate(pairs):
+            columns.gain[row] = -row
+            columns.together[row] = math.gcd(int(elites.replicas[e, k]), self.largest_bundle)
+            columns.depth[row] = elites.depth[e, k]
+            columns.options[row] = elites.options[e, k]
+            columns.blocks[row] = elites.blocks[e, k]
+        self._keep(elites, columns, len(pairs), self.best(elites).pipelines)
 
     def find(self, elites: Elites, scope: Scope, seconds: float, most: int) -> None:
         """Columns for iterations of that time, where no plan is known."""
@@ -213,17 +208,17 @@ class ColumnMixer:
         value = float(elites.value[best])
         if self._known is not None and self._known.value == value:
             return self._known
-        load_elite(elites, best, self._bag)
         seconds, money = value, math.inf
         if self._wishes.counts_money:
+            load_elite(elites, best, self._bag)
             money = float(price_per_hour(self._tables, self._bag))
             seconds /= money
         self._known = BestPlan(
             value,
             seconds,
             min(money, self._wishes.most_price),
-            int(pipelines_of(self._bag)),
-            types_of(self._tables, self._bag),
+            int(elites.replicas[best, : elites.templates[best]].sum()),
+            types_of(self._tables, elites, best),
         )
         return self._known
 

@@ -9,10 +9,9 @@ import json
 import reprlib
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import yaml
 
 from planner.composition import Composition
 from planner.errors import InvalidComposition, InvalidPlan, InvalidRequest, InvalidWorkload
@@ -20,7 +19,6 @@ from planner.model_shape import ModelShape
 from planner.models import find_model
 from planner.placement import place
 from planner.plan import Plan
-from planner.strict_yaml import load_yaml
 from planner.workload import Precision, Workload
 
 
@@ -54,13 +52,7 @@ def read_composition(text: str | None, file: Path | None) -> Composition | None:
         raise InvalidComposition("both --composition and --nodes are given; give one of them")
     if text is not None:
         return Composition.from_text(text)
-    if file is None:
-        return None
-    try:
-        return Composition.from_json(load_yaml(file.read_text()))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise InvalidComposition(f"nodes file {file} cannot be read: {reason}") from None
+    return None if file is None else Composition.from_json(_read_yaml(file, "nodes"))
 
 
 def read_prices(file: Path) -> dict[str, float]:
@@ -69,11 +61,7 @@ def read_prices(file: Path) -> dict[str, float]:
     Raises:
         InvalidComposition: it cannot be read, or a price is no number of 0 or more.
     """
-    try:
-        data = load_yaml(file.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise InvalidComposition(f"prices file {file} cannot be read: {reason}") from None
+    data = _read_yaml(file, "prices")
     if not isinstance(data, dict) or not data:
         raise InvalidComposition(
             f"prices file {file} must map GPU types to money per GPU-hour, found "
@@ -87,6 +75,20 @@ def read_prices(file: Path) -> dict[str, float]:
                 f"price is a number of 0 or more, money per GPU-hour"
             )
     return {gpu_type: float(price) for gpu_type, price in data.items()}
+
+
+def _read_yaml(file: Path, holds: str) -> Any:
+    """What a YAML or JSON file says; the library is loaded only for those who have one.
+
+    Raises:
+        InvalidComposition: it cannot be read.
+    """
+    yaml, load_yaml = import_module("yaml"), import_module("planner.strict_yaml").load_yaml
+    try:
+        return load_yaml(file.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidComposition(f"{holds} file {file} cannot be read: {reason}") from None
 
 
 def read_current(path: str, workload: Workload) -> Plan:

@@ -9,7 +9,9 @@ Source: Heddle, section 6; each committed set says what its lines rest on.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from planner.composition import Composition
@@ -115,6 +117,7 @@ def _one(words: list[str]) -> ListedComposition:
     return ListedComposition(stated.get("name", text), text, size, origin)
 
 
-def committed_sets() -> dict[str, tuple[ListedComposition, ...]]:
+@cache
+def committed_sets() -> Mapping[str, tuple[ListedComposition, ...]]:
     """{file name without ending: its compositions} of all sets that come with Heddle."""
     return {path.stem: read_composition_file(path) for path in sorted(COMMITTED.glob("*.txt"))}

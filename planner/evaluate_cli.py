@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import click
 from rich.console import Console
@@ -20,6 +20,7 @@ from planner.api import require_policy_folder, with_budget
 from planner.command_input import require_picture, write_picture
 from planner.composition import Composition
 from planner.composition_sets import read_composition_file
+from planner.effort_options import effort_options
 from planner.errors import InvalidPolicy, InvalidRequest, NoPolicy
 from planner.evaluation.picture import curves_svg
 from planner.evaluation.references import References
@@ -30,7 +31,7 @@ from planner.generator import find_profile
 from planner.model_shape import ModelShape
 from planner.models import find_model
 from planner.policy.weights import find_policy
-from planner.request import DEFAULT_ROLLOUTS, Method
+from planner.request import Method
 from planner.training.compositions import training_compositions, usual_types
 from planner.training.curriculum import curriculum_of, usual_workload
 from planner.training.settings import TrainingSettings
@@ -68,20 +69,7 @@ A_FILE = click.Path(path_type=Path)
 @click.option(
     "--references", "kept", type=A_FILE, help="JSON file that keeps the best plans from run to run."
 )
-@click.option(
-    "--budget-s", type=click.FloatRange(0, min_open=True), help="Of a search.  [default: 2]"
-)
-@click.option(
-    "--budget-evaluations", type=click.IntRange(1), help="Stop after so many priced plans instead."
-)
-@click.option(
-    "--rollouts",
-    default=DEFAULT_ROLLOUTS,
-    show_default=True,
-    type=click.IntRange(1),
-    help="Plans that methods policy and random build; the best one counts.",
-)
-@click.option("--policy", type=A_FILE, help="Folder of a trained policy.")
+@effort_options
 @click.option(
     "--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the searches."
 )
@@ -99,15 +87,12 @@ def evaluate_command(
     methods: str,
     reference_s: float,
     kept: Path | None,
-    budget_s: float | None,
-    budget_evaluations: int | None,
-    rollouts: int,
-    policy: Path | None,
     seed: int,
     profiles: Path | None,
     output: Literal["table", "json"],
     picture: Path | None,
     curve_evaluations: int | None,
+    **effort: Any,
 ) -> None:
     """Measure the planner's methods on compositions, against the best plans known.
 
@@ -120,23 +105,20 @@ def evaluate_command(
     require_picture(picture)
     listed, chosen = read_composition_file(file), read_methods(methods)
     if {"policy", "auto"} & set(chosen):
-        require_policy_folder(policy)
+        require_policy_folder(effort["policy"])
     references = References.read(kept)
     references.save()  # what cannot be written is known before it is searched
     if curve_evaluations is None:
         curve_evaluations = CURVE_EVALUATIONS if picture is not None else 0
-    budget = with_budget({"budget_s": budget_s, "budget_evaluations": budget_evaluations})
     asked = EvaluationRequest(
         workload,
         listed,
         chosen,
-        trained_on(shape, policy),
-        rollouts=rollouts,
-        policy=policy,
+        trained_on(shape, effort["policy"]),
         reference_s=reference_s,
         curves=curve_budgets(curve_evaluations),
         seed=seed,
-        **budget,
+        **with_budget(effort),
     )
     profile = find_profile(workload, profiles)
     with _progress(asked.steps) as say:

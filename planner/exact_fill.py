@@ -13,7 +13,7 @@ from functools import partial
 from math import ceil, inf
 
 from planner.draft import Drafts, Way
-from planner.exact_pricing import ExactPrices, StageTerms
+from planner.exact_pricing import ExactPrices, StagePlace, StageTerms
 from planner.fill import Counts, Option, Structure
 from planner.workload import Workload
 
@@ -129,7 +129,9 @@ def _split(
         return None
 
     def terms(s: int, count: int) -> StageTerms:
-        return prices.stage_terms(structure[s], b, depth, s, s + 1, count, ways[s], replicas)
+        return prices.stage_terms(
+            StagePlace(structure[s], b, depth - s, s == 0, s + 1, count, ways[s], replicas)
+        )
 
     def fits(s: int, count: int) -> bool:
         return terms(s, count).most >= min(least, depth - s)

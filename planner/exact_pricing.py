@@ -29,6 +29,30 @@ from planner.stage_cost import StageWork, stage_seconds
 from planner.workload import Workload
 
 
+class StagePlace(NamedTuple):
+    """A stage in its template: all that its terms depend on.
+
+    Attributes:
+        option: GPU type and TP degree.
+        b: micro-batch.
+        from_end: 1 for the last stage, D for the first.
+        is_first: whether it holds the embedding.
+        start: index of its first block, from 1.
+        layers: its blocks.
+        way: its recomputation and tiling.
+        replicas: n of its template.
+    """
+
+    option: Option
+    b: int
+    from_end: int
+    is_first: bool
+    start: int
+    layers: int
+    way: Way
+    replicas: int
+
+
 class StageTerms(NamedTuple):
     """What a stage costs on a node of speed factor 1, whatever its node.
 
@@ -125,7 +149,8 @@ class ExactPrices:
         for s, (option, layers, way) in enumerate(
             zip(draft.structure, draft.layers, draft.ways, strict=True)
         ):
-            terms = self.stage_terms(option, b, depth, s, start, layers, way, replicas)
+            place = StagePlace(option, b, depth - s, s == 0, start, layers, way, replicas)
+            terms = self.stage_terms(place)
             start += layers
             if not terms.most:
                 return None
@@ -167,92 +192,65 @@ class ExactPrices:
 
     # ------------------------------------------------------------------ terms
 
-    def stage_terms(
-        self,
-        option: Option,
-        b: int,
-        depth: int,
-        index: int,
-        start: int,
-        layers: int,
-        way: Way,
-        replicas: int,
-    ) -> StageTerms:
-        """The terms of a stage; those of no stage at all if it is not profiled or does not fit.
-
-        Args:
-            option: GPU type and TP degree.
-            b: micro-batch.
-            depth: D.
-            index: of the stage, from 0.
-            start: index of its first block, from 1.
-            layers: its blocks.
-            way: its recomputation and tiling.
-            replicas: n of its template.
-        """
-        copies = replicas if self._workload.zero else 1
-        key = (option, b, depth - index, index == 0, start, layers, way, copies)
+    def stage_terms(self, place: StagePlace) -> StageTerms:
+        """The terms of a stage; those of no stage at all if it is not profiled or does not fit."""
+        if not can_tile(place.option, place.way, place.replicas):
+            return NONE
+        key = (place[:-1], place.replicas if self._workload.zero else 1)
         terms = self._terms.get(key)
         if terms is None:
-            terms = self._terms[key] = self._stage(
-                option, b, depth, index, start, layers, way, replicas
-            )
-        _, ep, etp = way
-        if replicas * option[1] % (ep * (etp or option[1])):
-            return NONE
+            terms = self._terms[key] = self._stage(place)
         return terms
 
     def block_s(self, option: Option, b: int, way: Way, replicas: int) -> float:
         """Seconds of a block of the model's last kind; infinite where `stage_terms` are none."""
-        _, ep, etp = way
-        if replicas * option[1] % (ep * (etp or option[1])):
+        if not can_tile(option, way, replicas):
             return math.inf
+        how, ep, etp = way
         key = (option, b, way)
         seconds = self._blocks.get(key)
         if seconds is None:
             model = self._workload.model
             run = range(model.layers, model.layers + 1)
             try:
-                work = stage_seconds(
-                    self._profile, model, Stage(*option, 1, way[0], ep, etp), b, run
-                )
+                work = stage_seconds(self._profile, model, Stage(*option, 1, how, ep, etp), b, run)
                 seconds = _total_s(work)
             except UnprofiledConfiguration:
                 seconds = math.inf
             self._blocks[key] = seconds
         return seconds
 
-    def _stage(
-        self,
-        option: Option,
-        b: int,
-        depth: int,
-        index: int,
-        start: int,
-        layers: int,
-        way: Way,
-        replicas: int,
-    ) -> StageTerms:
+    def _stage(self, place: StagePlace) -> StageTerms:
         workload, profile = self._workload, self._profile
-        gpu_type, tp = option
-        how, ep, etp = way
-        stop = start + layers + (1 if index == depth - 1 else 0)
-        run = range(0 if index == 0 else start, stop)
+        (gpu_type, tp), b, from_end, is_first, start, layers, (how, ep, etp), replicas = place
+        index = 0 if is_first else 1  # which of the others it is makes no difference
+        stop = start + layers + (1 if from_end == 1 else 0)
+        run = range(0 if is_first else start, stop)
         experts = workload.model.kinds_of(run.start, run.stop).get("moe_block", 0)
         try:
             work = stage_seconds(
                 profile, workload.model, Stage(gpu_type, tp, layers, how, ep, etp), b, run
             )
             usable = profile.gpu_type(gpu_type).usable_bytes
-            for most in range(depth - index, -1, -1):  # as many live at once at most
+            for most in range(from_end, -1, -1):  # as many live at once at most
                 slot = StageSlot(
-                    gpu_type, tp, b, max(1, most), depth, index, how, replicas, ep, etp, start
+                    gpu_type,
+                    tp,
+                    b,
+                    max(1, most),
+                    from_end + index,
+                    index,
+                    how,
+                    replicas,
+                    ep,
+                    etp,
+                    start,
                 )
                 if not most or stage_memory(workload, profile, slot, layers).peak_bytes <= usable:
                     break
         except UnprofiledConfiguration:
             return NONE
-        if most == depth - index:
+        if most == from_end:
             most = workload.global_batch
         step_s = profile.optimizer_s(gpu_type, stepped_parameters(workload, slot, layers))
         return StageTerms(
@@ -339,6 +337,13 @@ class ExactPrices:
             seconds = max(sync_seconds(self._workload, ranks, self._profile, self._nics))
             self._syncs[key] = seconds
         return seconds
+
+
+def can_tile(option: Option, way: Way, replicas: int) -> bool:
+    """Whether the devices of a stage over all replicas make up whole tilings of its experts."""
+    _, tp = option
+    _, ep, etp = way
+    return replicas * tp % (ep * (etp or tp)) == 0
 
 
 def _total_s(work: StageWork) -> float:

@@ -8,9 +8,11 @@ Source: design, section 2 ("An anytime planner in stages").
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
-from itertools import count, cycle
+from importlib import import_module
+from itertools import count
 from random import Random
 
 import numpy as np
@@ -21,35 +23,25 @@ from planner.fill import Filling
 from planner.kernel.bag import new_bag
 from planner.kernel.elites import Elites, load_elite, new_elites, offer
 from planner.kernel.filling import new_bench, variant_of
-from planner.kernel.local_search import COLD, HOT, anneal, start_pure, start_uniform
+from planner.kernel.local_search import anneal, start
 from planner.kernel.moves import Wishes
 from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES
 from planner.pricing_tables import Pricing
 from planner.request import PlanRequest
 from planner.sharing import Lane
+from planner.turns import COLD, HOT
 
 WALK = 500  # steps between two looks at the clock: a few milliseconds
 CHAINS = 4  # of a walk
 START_RATE = 50_000.0  # plans a second, until it is known
 LOADING = 4  # looks at the clock of a column search that loads its functions
-COOL = 0.004  # the temperature of a walk that improves a good plan
-WALKS = (  # one after the other: name, templates (0: all), temperature (0: that of improving)
-    ("local search", 0, 0.0),
-    ("anneal", 0, 0.03),
-    ("local search", 0, 0.0),
-    ("anneal one template", 1, 0.03),
-)
-
-
-def turns_of(method: str) -> Iterator[tuple[str, int, float]]:
-    """The walks that take turns with column generation, over and over; none without columns."""
-    return cycle(WALKS) if method != "search" else iter(())
 
 
 def load(pricing: Pricing) -> None:
     """Have every function of annealing and columns loaded, or compiled if it never was."""
     if not _LOADED:
         _LOADED.append(True)
+        _set_numba_up()
         wishes = Wishes(MAX_DEPTH, 2, 0, math.inf, math.inf)
         kernel = KernelSearch(pricing, wishes, 0)
         kernel.start()
@@ -58,6 +50,18 @@ def load(pricing: Pricing) -> None:
         ColumnSearch(pricing, wishes, 0).run(kernel.elites, lambda: next(asked) > LOADING, 1)
         for _, _recipe in kernel.recipes():
             break
+
+
+def _set_numba_up() -> None:
+    """Have numba load its own modules without scipy, whose import takes a tenth of a second.
+
+    One of them looks whether scipy could multiply matrices for it; the kernel multiplies none.
+    """
+    blas = "scipy.linalg.cython_blas"
+    if blas not in sys.modules:
+        sys.modules[blas] = None  # type: ignore[assignment]  # as if it were not installed
+        import_module("numba.np.arraymath")
+        del sys.modules[blas]
 
 
 _LOADED: list[bool] = []  # of this process: machine code is never unloaded
@@ -78,12 +82,12 @@ def wishes_of(request: PlanRequest) -> Wishes:
 class KernelSearch:
     """Best plans by the kernel's price, and the walks that find them."""
 
-    def __init__(self, pricing: Pricing, wishes: Wishes, seed: int) -> None:
-        """Prepare; nothing is priced yet."""
+    def __init__(self, pricing: Pricing, wishes: Wishes, seed: int, evaluations: int = 0) -> None:
+        """Prepare; so many plans were priced before."""
         self.pricing = pricing
         self.wishes = wishes
         self.elites = new_elites()
-        self.evaluations = 0
+        self.evaluations = evaluations
         self._random = Random(seed)
         self._state = np.array([1 + seed % 2147483646], np.int64)
         tables = pricing.tables
@@ -108,9 +112,8 @@ class KernelSearch:
 
     def start(self) -> None:
         """Every template of one kind of stage, and plans of pipelines on one kind of node each."""
-        for start in (start_uniform, start_pure):
-            priced = start(self.pricing.tables, self.wishes, self._now, self._bench, self.elites)
-            self.evaluations += int(priced)
+        priced = start(self.pricing.tables, self.wishes, self._now, self._bench, self.elites)
+        self.evaluations += int(priced)
 
     def walk(
         self,

@@ -3,8 +3,7 @@
 A folder supplies rows only; what its rows do not say (GPU, node, links, precision, recomputation,
 vocabulary) comes from a facts file keyed by the set's path below the folder.
 Invariant: which half of a set a row belongs to depends on the groups of the set and a committed
-    seed
-alone, never on the order of rows.  Groups stay whole: a pick from half a group says nothing.
+seed alone, never on the order of rows.  Groups stay whole: a pick from half a group says nothing.
 Source of the rows: vTrain (MICRO 2024) and Sailor's validation folder, both MIT.
 """
 

@@ -1,8 +1,7 @@
 """What one GPU of a stage holds at its peak, kind by kind, and how many layers fit.
 
 Invariant: from one block on, linear in the number of blocks before and at the optimizer step, so
-    that
-a cap on layers is exact.
+that a cap on layers is exact.
 Source: Heddle, section 5.2 (memory validation); bytes per parameter are what the worker allocates.
 Legend: b micro-batch, M micro-batches of the replica, D depth, stage s = 0..D-1, n replicas.
 """

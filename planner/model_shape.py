@@ -3,7 +3,7 @@
 Layers come in kinds; the blocks of one kind are identical, so that one of each is profiled.
 Invariant: layer index 0 is the embedding, 1..L the blocks, L + 1 the head.
 Source: Heddle, section 5.1; names of sizes are those of Megatron and of Hugging Face
-    configurations.
+configurations.
 """
 
 from __future__ import annotations

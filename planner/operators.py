@@ -3,8 +3,7 @@
 Everything is per rank of a TP group and per micro-batch.  Legend: b micro-batch, s sequence length,
 n = b s tokens, h hidden, t TP degree, e bytes per value, k experts per token.
 Invariant: the backward pass has two products for each one of the forward pass (for its input and
-    for
-its weight), which is why recorded backward times of half a product are never used.
+for its weight), which is why recorded backward times of half a product are never used.
 Source: shapes of Megatron-LM's layers; activations kept are those of Korthikanti et al. (2022).
 """
 

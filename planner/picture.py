@@ -1,7 +1,7 @@
 """A picture of a plan's schedule: who computes what when, and where nobody does.
 
 Invariant: every box is an entry of the simulation's timeline; nothing is drawn that is not
-    simulated.
+simulated.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from planner.cost import Price
 from planner.plan import FilledTemplate, Plan, Stage
 from planner.prices import money_per_sample, plan_price
 from planner.profile import Profile
+from planner.simulation import simulated_seconds
 from planner.workload import Workload
 
 DEFAULT_EVALUATIONS = 3000
@@ -159,7 +160,6 @@ class PlanAnswer:
     Attributes:
         plan: placed on the composition.
         price: its formula price.
-        simulation_s: its simulated step, which the runtime should match.
         holders_min: on how many nodes every piece lives at least.
         stages_of_search: the way to the plan.
         planning_s: wall time of the search.
@@ -172,7 +172,6 @@ class PlanAnswer:
 
     plan: Plan
     price: Price
-    simulation_s: float
     holders_min: int
     stages_of_search: tuple[SearchStage, ...]
     planning_s: float
@@ -186,6 +185,11 @@ class PlanAnswer:
     def throughput_samples_s(self) -> float:
         """Predicted by the formula."""
         return self.price.throughput_samples_s
+
+    @property
+    def simulation_s(self) -> float:
+        """The simulated step, which the runtime should match; computed when it is asked for."""
+        return simulated_seconds(self.price)
 
     def to_json(self, request: PlanRequest, profile: Profile) -> dict[str, Any]:
         """The answer as plain data; `Plan.from_json` reads the plan back from it."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.kernel.bag import Bag
 from planner.kernel.elites import Elites
 from planner.kernel.tables import Floats, Tables
 from planner.kernel.zones import Zones
@@ -64,9 +63,10 @@ class BestPlan:
     types: list[int]
 
 
-def types_of(t: Tables, bag: Bag) -> list[int]:
-    """Node classes of a plan."""
-    used = (bag.options[k, : bag.depth[k]] for k in range(bag.number[0]))
+def types_of(t: Tables, elites: Elites, row: int) -> list[int]:
+    """Node classes of one of the elites."""
+    depths = elites.depth[row, : elites.templates[row]]
+    used = (elites.options[row, k, :depth] for k, depth in enumerate(depths))
     return sorted({int(t.option_type[option]) for options in used for option in options})
 
 

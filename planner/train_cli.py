@@ -36,6 +36,7 @@ It learns on generated compositions and plans others, in minutes:
 docs/policy.md says how it learns, and what each part is worth.
 """
 PARTS = ("clusters", "imitation", "forced", "film", "cloning")
+LINES = 10  # of a phase, where there is no terminal
 PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 
 
@@ -127,7 +128,7 @@ def _require_writable(folder: Path) -> None:
 
 
 class _Display:
-    """A progress bar on a terminal; else a line now and then, on stderr."""
+    """A progress bar on a terminal; else some lines a phase, on stderr."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
@@ -171,7 +172,8 @@ class _Display:
             found=found,
         )
         is_last = progress.done == progress.total
-        if not self._console.is_terminal and (is_last or progress.done % 100 == 0):
+        is_said = is_last or progress.done % max(1, progress.total // LINES) == 0
+        if not self._console.is_terminal and is_said:
             sys.stderr.write(f"{PHASES[progress.phase]} {progress.done}/{progress.total} {found}\n")
             sys.stderr.flush()
 

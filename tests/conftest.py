@@ -25,6 +25,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The same examples on every run, so that a red run is red for everybody; no deadline, as the
 # machine may be busy.  `pytest --hypothesis-profile explore` looks further.
 settings.register_profile("heddle", derandomize=True, deadline=None, max_examples=30)
+settings.register_profile("fast", derandomize=True, deadline=None, max_examples=8)
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("heddle")
 
@@ -42,15 +43,14 @@ def assets() -> Assets:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say at the end, loudly, what did not run and why."""
     skipped = terminalreporter.getreports("skipped")
-    deselected = len(terminalreporter.stats.get("deselected", []))
-    if not skipped and not deselected:
+    chosen = terminalreporter.config.option.markexpr or terminalreporter.config.option.keyword
+    if not skipped and not chosen:
         return
     terminalreporter.section("NOT RUN", sep="=", yellow=True, bold=True)
     for report in skipped:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         terminalreporter.line(f"{report.nodeid}: {reason.removeprefix('Skipped: ')}")
-    if deselected:
+    if chosen:
         terminalreporter.line(
-            f"{deselected} tests left out by the choice on the command line (-m or -k); "
-            "`make test` runs them all"
+            f"what is not {chosen!r}, by the choice on the command line; `make test` runs all tests"
         )

@@ -80,9 +80,8 @@ class Agent:
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _processes: dict[int, _Process] = field(default_factory=dict)  # by fork key
     _next_key: int = 0
-    _forked: set[tuple[int, int]] = field(
-        default_factory=set
-    )  # (epoch, slot): once is enough, a crash loop helps nobody
+    # (epoch, slot): once is enough, a crash loop helps nobody
+    _forked: set[tuple[int, int]] = field(default_factory=set)
     _control: socket.socket | None = None
     _fork_server: asyncio.subprocess.Process | None = None
     _exits: collections.deque[RankExit] = field(

@@ -3,12 +3,11 @@
 HTTP + JSON between the operator and the agent of each worker pod.
 
     PUT /v1/directive   a `Directive`: be this, at this epoch.  Idempotent.  401 wrong token, 400
-    not a directive or a plan
-                        that does not tile the model, 409 an older epoch, or the same epoch with
-                        another plan digest.
+                        not a directive or a plan that does not tile the model, 409 an older epoch,
+                        or the same epoch with another plan digest.
     GET /v1/report      a `Report`: I am this.  `?after=VERSION&wait_s=S` answers when the report's
-    version passes VERSION,
-                        or after S seconds; `&steps_from=K` leaves step records before step K out.
+                        version passes VERSION, or after S seconds; `&steps_from=K` leaves step
+                        records before step K out.
     GET /metrics        Prometheus text.
     PUT /v1/end         the job has ended: the pod ends too, with 0 if no rank of it has anything
                         left to train, else with 1.  Idempotent.  401 wrong token.

@@ -1,8 +1,7 @@
 """`heddle profile`: measure layers and links of the machine it runs on.
 
 Invariant: what is written says `origin: measured` with hardware, versions and date; what could not
-    be
-measured here is named, never made up.
+be measured here is named, never made up.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Write what was measured into a profile's folder: new keys are added, old ones replaced.
 
-Invariant: a file that holds any measured entry says so with hardware, versions and date; entries
-    of a
-modelled file never stay beside measured ones.
+Invariant: a file that holds any measured entry says so with hardware, versions and date; entries of
+a modelled file never stay beside measured ones.
 """
 
 from __future__ import annotations

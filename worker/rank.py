@@ -219,9 +219,8 @@ class Rank:
         if not self._error.startswith(LOST_PEER):  # a peer that went is no fault of this process
             _log.error("the world of epoch %s broke", self._standing.epoch, exc_info=error)
         _log.warning("halted at step %d: %s", self._standing.progress.step, self._error)
-        traceback.clear_frames(
-            error.__traceback__
-        )  # a frame would keep a group, and so its connections, alive
+        # A frame would keep a group, and so its connections, alive.
+        traceback.clear_frames(error.__traceback__)
         self._leave_world()
         self._forget_preparation()
         self._stopped_s = time.monotonic()

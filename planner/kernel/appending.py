@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import math
 
-from planner.kernel.bag import Bag, fillings_of, most_replicas, pipelines_of
-from planner.kernel.filling import Bench, fill_template
+from planner.kernel.bag import Bag, most_replicas, pipelines_of
+from planner.kernel.filling import Bench
 from planner.kernel.jit import jit
+from planner.kernel.local_search import is_outdated, refill
 from planner.kernel.tables import Tables
 from planner.kernel.whole_plan import iteration_seconds
-
-PER_SIZE = 4  # splits of one micro-batch size, as in the annealing
-REFILL = 1.5  # a change of the number of pipelines by this factor fills a template again
 
 
 @jit
@@ -25,22 +23,11 @@ def price_last(t: Tables, bag: Bag, replicas: int, bench: Bench) -> float:
     """Seconds of an iteration if the last template has so many replicas; infinite if it cannot."""
     last = bag.number[0] - 1
     bag.replicas[last] = replicas
-    bag.pipelines[last] = 0
+    bag.pipelines[last] = 0  # never filled
     pipelines = pipelines_of(bag)
     for j in range(last + 1):
-        before = bag.pipelines[j]
-        if before == 0 or before * REFILL < pipelines or pipelines * REFILL < before:
-            bag.pipelines[j] = pipelines
-            fill_template(
-                t,
-                bag.options[j],
-                bag.depth[j],
-                bag.replicas[j],
-                pipelines,
-                PER_SIZE,
-                bench,
-                fillings_of(bag, j),
-            )
+        if is_outdated(bag, j, pipelines):
+            refill(t, bag, j, bench)
         if bag.filling_count[j, 0] == 0:
             return math.inf
     return iteration_seconds(t, bag)

@@ -43,7 +43,6 @@ class Bag(NamedTuple):
     blocks: Ints
 
 
-@jit
 def new_bag() -> Bag:
     """An empty bag."""
     return Bag(

@@ -41,7 +41,6 @@ class Chains(NamedTuple):
     first_blocks: Ints
 
 
-@jit
 def new_chains(deepest: int, layers: int, types: int) -> Chains:
     """Room for one run of the dynamic programme."""
     return Chains(

@@ -48,7 +48,6 @@ class Columns(NamedTuple):
     blocks: Ints
 
 
-@jit
 def new_columns(most: int) -> Columns:
     """Room for so many columns."""
     return Columns(

@@ -46,7 +46,6 @@ class Elites(NamedTuple):
     blocks: Ints
 
 
-@jit
 def new_elites() -> Elites:
     """None yet."""
     return Elites(
@@ -65,21 +64,25 @@ def new_elites() -> Elites:
 
 
 @jit
-def remember(elites: Elites, bag: Bag, value: float) -> None:
-    """Keep the plan if it is among the best; equally good ones count as one."""
-    row = -1
+def claim_row(elites: Elites, value: float) -> int:
+    """The row that a plan takes: a free one, or that of the worst; -1 if it is not to be kept."""
     worst = 0
     for e in range(elites.number[0]):
         if abs(elites.value[e] - value) <= 1e-12 * value:
-            return
+            return -1
         if elites.value[e] > elites.value[worst]:
             worst = e
     if elites.number[0] < ELITES:
-        row = elites.number[0]
         elites.number[0] += 1
-    elif value < elites.value[worst]:
-        row = worst
-    else:
+        return elites.number[0] - 1
+    return worst if value < elites.value[worst] else -1
+
+
+@jit
+def remember(elites: Elites, bag: Bag, value: float) -> None:
+    """Keep the plan if it is among the best; equally good ones count as one."""
+    row = claim_row(elites, value)
+    if row < 0:
         return
     elites.value[row] = value
     elites.templates[row] = bag.number[0]
@@ -96,31 +99,12 @@ def remember(elites: Elites, bag: Bag, value: float) -> None:
             elites.blocks[row, k, s] = bag.blocks[k, f, s]
 
 
-@jit
 def offer(source: Elites, row: int, target: Elites) -> None:
     """Keep one of the best plans of another pool, if it is among the best here."""
-    value = source.value[row]
-    worst = 0
-    for e in range(target.number[0]):
-        if abs(target.value[e] - value) <= 1e-12 * value:
-            return
-        if target.value[e] > target.value[worst]:
-            worst = e
-    if target.number[0] < ELITES:
-        worst = target.number[0]
-        target.number[0] += 1
-    elif value >= target.value[worst]:
-        return
-    target.value[worst] = value
-    target.templates[worst] = source.templates[row]
-    target.depth[worst] = source.depth[row]
-    target.options[worst] = source.options[row]
-    target.replicas[worst] = source.replicas[row]
-    target.size[worst] = source.size[row]
-    target.most[worst] = source.most[row]
-    target.tau_s[worst] = source.tau_s[row]
-    target.sum_s[worst] = source.sum_s[row]
-    target.blocks[worst] = source.blocks[row]
+    place = claim_row(target, source.value[row])
+    if place >= 0:
+        for kept, offered in zip(target[1:], source[1:], strict=True):
+            kept[place] = offered[row]
 
 
 @jit

@@ -53,7 +53,6 @@ class Bench(NamedTuple):
     came: Ints
 
 
-@jit
 def new_fillings() -> Fillings:
     """Room for the fillings of one template."""
     return Fillings(
@@ -66,7 +65,6 @@ def new_fillings() -> Fillings:
     )
 
 
-@jit
 def new_bench(layers: int, dense: int) -> Bench:
     """Room to fill one template of a model."""
     return Bench(

@@ -23,16 +23,12 @@ from planner.kernel.whole_plan import iteration_seconds, price_per_hour
 
 PER_SIZE = 4  # splits of one micro-batch size, while searching
 REFILL = 1.5  # a change of the number of pipelines by this factor fills a slot again
-HOT, COLD = 0.03, 0.0005  # temperatures, as shares of the objective
 
 
 @jit
-def objective(t: Tables, wishes: Wishes, bag: Bag) -> float:
-    """What is minimised; infinite for a plan that cannot run or breaks a limit."""
-    if pipelines_of(bag) < t.min_replicas:
-        return math.inf
-    seconds = iteration_seconds(t, bag)
-    if seconds > wishes.most_s:
+def judged(t: Tables, wishes: Wishes, bag: Bag, seconds: float) -> float:
+    """What is minimised, of a plan that takes so long; infinite if it breaks a limit."""
+    if pipelines_of(bag) < t.min_replicas or seconds > wishes.most_s:
         return math.inf
     if wishes.counts_money or wishes.most_price < math.inf:
         price = price_per_hour(t, bag)
@@ -41,6 +37,19 @@ def objective(t: Tables, wishes: Wishes, bag: Bag) -> float:
         if wishes.counts_money:
             return seconds * price
     return seconds
+
+
+@jit
+def objective(t: Tables, wishes: Wishes, bag: Bag) -> float:
+    """What is minimised; infinite for a plan that cannot run or breaks a limit."""
+    return judged(t, wishes, bag, iteration_seconds(t, bag))
+
+
+@jit
+def is_outdated(bag: Bag, k: int, pipelines: int) -> bool:
+    """Whether a slot was filled in a plan of far more or fewer pipelines, or never."""
+    before = bag.pipelines[k]
+    return before * REFILL < pipelines or pipelines * REFILL < before
 
 
 @jit
@@ -108,8 +117,7 @@ def anneal(
             pipelines = pipelines_of(trial)
             fits = True
             for k in range(trial.number[0]):
-                before = trial.pipelines[k]
-                if dirty[k] or before * REFILL < pipelines or pipelines * REFILL < before:
+                if dirty[k] or is_outdated(trial, k, pipelines):
                     dirty[k] = 1
                     fits = fits and refill(t, trial, k, bench)
             if fits:
@@ -137,14 +145,21 @@ def anneal(
 
 
 @jit
-def start_uniform(t: Tables, wishes: Wishes, now: Bag, bench: Bench, elites: Elites) -> int:
-    """Price every template of one option alone, as often as it fits and once; returns how many.
+def start(t: Tables, wishes: Wishes, now: Bag, bench: Bench, elites: Elites) -> int:
+    """Price plans to start from; returns how many.
 
-    The best of them is left in `elites`.
+    Every template of one option alone, as often as it fits and once; then plans of pipelines that
+    each stay on one node class, the best of each, which join one by one, the fastest first.
     """
+    classes = len(t.node_gpus)
+    best = np.full(classes, np.inf)
+    option_of = np.zeros(classes, np.int64)
+    depth_of = np.zeros(classes, np.int64)
+    replicas_of = np.zeros(classes, np.int64)
     priced = 0
     now.number[0] = 1
     for option in range(len(t.option_tp)):
+        kind = t.option_type[option]
         for depth in range(1, wishes.deepest + 1):
             now.depth[0] = depth
             for s in range(depth):
@@ -163,49 +178,20 @@ def start_uniform(t: Tables, wishes: Wishes, now: Bag, bench: Bench, elites: Eli
                 now.replicas[0] = replicas
                 priced += 1
                 if refill(t, now, 0, bench):
-                    value = objective(t, wishes, now)
+                    seconds = iteration_seconds(t, now)
+                    value = judged(t, wishes, now, seconds)
                     if value < math.inf:
                         remember(elites, now, value)
-    return priced
-
-
-@jit
-def start_pure(t: Tables, wishes: Wishes, now: Bag, bench: Bench, elites: Elites) -> int:
-    """Price plans of pipelines that each stay on one node class; returns how many.
-
-    The best template of one option is found for each class alone; then the classes join one by one,
-    the one whose template trains most first.
-    """
-    classes = len(t.node_gpus)
-    best = np.full(classes, np.inf)
-    option_of = np.zeros(classes, np.int64)
-    depth_of = np.zeros(classes, np.int64)
-    replicas_of = np.zeros(classes, np.int64)
-    priced = 0
-    now.number[0] = 1
-    for option in range(len(t.option_tp)):
-        kind = t.option_type[option]
-        for depth in range(1, wishes.deepest + 1):
-            now.depth[0] = depth
-            for s in range(depth):
-                now.options[0, s] = option
-            most = most_replicas(t, now, 0)
-            if most < 1:
-                break
-            now.replicas[0] = most
-            priced += 1
-            if refill(t, now, 0, bench):
-                value = iteration_seconds(t, now)
-                if value < best[kind]:
-                    best[kind] = value
-                    option_of[kind] = option
-                    depth_of[kind] = depth
-                    replicas_of[kind] = most
+                    if replicas == most and seconds < best[kind]:
+                        best[kind] = seconds
+                        option_of[kind] = option
+                        depth_of[kind] = depth
+                        replicas_of[kind] = most
     order = np.argsort(best)
     now.number[0] = 0
     for i in range(min(classes, wishes.max_templates)):
         kind = order[i]
-        if best[kind] == np.inf:
+        if best[kind] == math.inf:
             break
         k = now.number[0]
         now.number[0] = k + 1
@@ -217,6 +203,6 @@ def start_pure(t: Tables, wishes: Wishes, now: Bag, bench: Bench, elites: Elites
             refill(t, now, j, bench)
         priced += 1
         value = objective(t, wishes, now)
-        if value < np.inf:
+        if value < math.inf:
             remember(elites, now, value)
     return priced

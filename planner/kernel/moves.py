@@ -32,11 +32,39 @@ class Wishes(NamedTuple):
 
 
 @jit
+def insert_stage(bag: Bag, k: int, s: int, option: int) -> None:
+    """A new stage before stage `s` of slot `k`."""
+    for r in range(bag.depth[k], s, -1):
+        bag.options[k, r] = bag.options[k, r - 1]
+    bag.options[k, s] = option
+    bag.depth[k] += 1
+
+
+@jit
+def delete_stage(bag: Bag, k: int, s: int) -> None:
+    """Slot `k` without its stage `s`."""
+    bag.depth[k] -= 1
+    for r in range(s, bag.depth[k]):
+        bag.options[k, r] = bag.options[k, r + 1]
+
+
+@jit
+def is_twice(t: Tables, large: int, small: int) -> bool:
+    """Whether both options are of one type, one with twice the TP degree of the other."""
+    return (
+        small >= 0
+        and large < len(t.option_tp)
+        and t.option_type[large] == t.option_type[small]
+        and t.option_tp[large] == 2 * t.option_tp[small]
+    )
+
+
+@jit
 def change_stages(t: Tables, wishes: Wishes, bag: Bag, k: int, state: Ints) -> None:
-    """Replace, insert, delete or swap a stage of slot `k`."""
+    """Replace, insert, delete, swap, halve or join stages of slot `k`."""
     depth = bag.depth[k]
     s = below(state, depth)
-    step = below(state, 5)
+    step = below(state, 6)
     options = bag.options[k]
     if step == 0:
         options[s] = below(state, len(t.option_tp))
@@ -44,17 +72,19 @@ def change_stages(t: Tables, wishes: Wishes, bag: Bag, k: int, state: Ints) -> N
         added = below(state, len(t.option_tp))
         if below(state, 2):
             added = options[s]
-        for r in range(depth, s, -1):
-            options[r] = options[r - 1]
-        options[s] = added
-        bag.depth[k] = depth + 1
+        insert_stage(bag, k, s, added)
     elif step == 2 and depth > 1:
-        for r in range(s, depth - 1):
-            options[r] = options[r + 1]
-        bag.depth[k] = depth - 1
+        delete_stage(bag, k, s)
     elif step == 3 and depth > 1:
         other = below(state, depth)
         options[s], options[other] = options[other], options[s]
+    elif step == 4 and is_twice(t, options[s], options[s] - 1) and depth < wishes.deepest:
+        options[s] -= 1  # the same GPUs as two stages
+        insert_stage(bag, k, s, options[s])
+    elif step == 4 and s + 1 < depth and options[s] == options[s + 1]:
+        if is_twice(t, options[s] + 1, options[s]):  # or as one stage
+            options[s] += 1
+            delete_stage(bag, k, s + 1)
     else:  # one stage more of one kind, one less of another
         other = below(state, depth)
         options[s] = options[other]
@@ -95,17 +125,39 @@ def change_replicas(most: int, replicas: int, state: Ints) -> int:
 
 
 @jit
+def some_replicas(replicas: int, state: Ints) -> int:
+    """One of so many replicas, or any number of them."""
+    return 1 + below(state, replicas) if below(state, 2) else 1
+
+
+@jit
+def exchange_stages(wishes: Wishes, bag: Bag, k: int, j: int, state: Ints) -> bool:
+    """Give a stage of slot `k` to slot `j`, or swap two; whether that is possible."""
+    s = below(state, bag.depth[k])
+    r = below(state, bag.depth[j])
+    given, taken = bag.options[k, s], bag.options[j, r]
+    if below(state, 2):
+        bag.options[k, s], bag.options[j, r] = taken, given
+        return given != taken
+    if bag.depth[k] == 1 or bag.depth[j] == wishes.deepest:
+        return False
+    insert_stage(bag, j, r, given)
+    delete_stage(bag, k, s)
+    return True
+
+
+@jit
 def propose(t: Tables, wishes: Wishes, bag: Bag, dirty: Ints, state: Ints) -> bool:
     """Change the plan a little; marks what must be filled again; False if it cannot pack."""
     count = bag.number[0]
     k = below(state, count)
-    step = below(state, 10)
+    step = below(state, 13)
     changed = k
-    if step < 4:  # other stages, as many replicas as before, or as fit
+    if step < 5:  # other stages, as many replicas as before, or as fit
         change_stages(t, wishes, bag, k, state)
-    elif step < 7 or wishes.max_templates == 1:
+    elif step < 8 or wishes.max_templates == 1:
         bag.replicas[k] = change_replicas(most_replicas(t, bag, k), bag.replicas[k], state)
-    elif step == 7 and count < wishes.max_templates:  # a new template for what is left
+    elif step == 8 and count < wishes.max_templates:  # a new template for what is left
         changed = count
         bag.number[0] = count + 1
         if below(state, 2):
@@ -115,11 +167,11 @@ def propose(t: Tables, wishes: Wishes, bag: Bag, dirty: Ints, state: Ints) -> bo
             change_stages(t, wishes, bag, changed, state)
         bag.replicas[changed] = 1
         if below(state, 2):
-            bag.replicas[k] -= 1
+            bag.replicas[k] -= some_replicas(bag.replicas[k], state)
             dirty[k] = 1
-        elif below(state, 2):
+        if below(state, 2):
             bag.replicas[changed] = most_replicas(t, bag, changed)
-    elif step == 8 and count > 1:  # a template goes; another may take its room
+    elif step == 9 and count > 1:  # a template goes; another may take its room
         if k != count - 1:
             copy_slot(bag, count - 1, bag, k)
             dirty[k] = 1
@@ -128,13 +180,18 @@ def propose(t: Tables, wishes: Wishes, bag: Bag, dirty: Ints, state: Ints) -> bo
         changed = below(state, count - 1)
         if below(state, 2):
             bag.replicas[changed] = most_replicas(t, bag, changed)
-    elif count > 1:  # a replica moves from one template to another
+    elif count > 1:  # replicas or a stage move from one template to another
         changed = below(state, count)
         if changed == k:
             return False
-        bag.replicas[k] -= 1
-        bag.replicas[changed] += 1
         dirty[k] = 1
+        if step == 10:
+            bag.replicas[k] -= some_replicas(bag.replicas[k], state)
+            bag.replicas[changed] += 1
+            if below(state, 2):
+                bag.replicas[changed] = most_replicas(t, bag, changed)
+        elif not exchange_stages(wishes, bag, k, changed, state):
+            return False
     else:
         random_stages(t, wishes, bag, k, state)
         bag.replicas[k] = most_replicas(t, bag, k)

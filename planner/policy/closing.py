@@ -13,7 +13,7 @@ from planner.kernel.bag import Bag
 from planner.kernel.elites import Elites, remember
 from planner.kernel.filling import Bench
 from planner.kernel.jit import jit
-from planner.kernel.local_search import objective
+from planner.kernel.local_search import judged
 from planner.kernel.moves import Wishes
 from planner.kernel.tables import Ints, Tables
 from planner.policy.drafts import Drafts
@@ -22,19 +22,20 @@ from planner.policy.drafts import Drafts
 @jit
 def draft_bag(d: Drafts, r: int) -> Bag:
     """One construction as the kernel prices it, a view."""
+    p = d.plans
     return Bag(
-        d.number[r],
-        d.depth[r],
-        d.options[r],
-        d.replicas[r],
-        d.chosen[r],
-        d.pipelines[r],
-        d.filling_count[r],
-        d.size[r],
-        d.tau_s[r],
-        d.sum_s[r],
-        d.most[r],
-        d.blocks[r],
+        p.number[r],
+        p.depth[r],
+        p.options[r],
+        p.replicas[r],
+        p.chosen[r],
+        p.pipelines[r],
+        p.filling_count[r],
+        p.size[r],
+        p.tau_s[r],
+        p.sum_s[r],
+        p.most[r],
+        p.blocks[r],
     )
 
 
@@ -70,7 +71,7 @@ def close_templates(
         for s in range(bag.depth[k]):
             option = bag.options[k, s]
             d.taken[r, option] += bag.replicas[k] * t.option_tp[option]
-        value = objective(t, wishes, bag)
+        value = judged(t, wishes, bag, seconds)
         if value < math.inf:
             remember(elites, bag, value)
         if k + 1 >= t_max:

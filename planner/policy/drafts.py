@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.kernel.bag import Bag, new_bag
 from planner.kernel.jit import jit
-from planner.kernel.tables import MAX_DEPTH, MAX_FILLINGS, MAX_TEMPLATES, Floats, Ints
+from planner.kernel.tables import Floats, Ints
 from planner.policy.features import Menu
 from planner.policy.schema import Array, Bools
 
@@ -23,18 +24,8 @@ class Drafts(NamedTuple):
     """R constructions on one composition.
 
     Attributes:
-        number: [R, 1] templates that are closed.
-        depth: [R, T] their stages; the open template's follows them.
-        options: [R, T, D] option of each stage.
-        replicas: [R, T] n.
-        chosen: [R, T] the filling that the price took.
-        pipelines: [R, T] replicas of the whole plan when the template was filled.
-        filling_count: [R, T, 1]; this and the next five as in `Bag`.
-        size: [R, T, F].
-        tau_s: [R, T, F].
-        sum_s: [R, T, F].
-        most: [R, T, F].
-        blocks: [R, T, F, D].
+        plans: the closed templates, a `Bag` with a row [R, ...] for each construction; the open
+            template's depth and options follow them.
         taken: [R, O] GPUs that closed templates take, by option.
         used: [R, O] stages of the open template, by option.
         stage: [R] stages of the open template that are placed.
@@ -42,18 +33,7 @@ class Drafts(NamedTuple):
         ended: [R] 1: nothing is added any more.
     """
 
-    number: Ints
-    depth: Ints
-    options: Ints
-    replicas: Ints
-    chosen: Ints
-    pipelines: Ints
-    filling_count: Ints
-    size: Ints
-    tau_s: Floats
-    sum_s: Floats
-    most: Ints
-    blocks: Ints
+    plans: Bag
     taken: Ints
     used: Ints
     stage: Ints
@@ -63,20 +43,8 @@ class Drafts(NamedTuple):
 
 def new_drafts(rows: int, options: int) -> Drafts:
     """Constructions before their first choice."""
-    slots = (rows, MAX_TEMPLATES)
     return Drafts(
-        np.zeros((rows, 1), np.int64),
-        np.zeros(slots, np.int64),
-        np.zeros((*slots, MAX_DEPTH), np.int64),
-        np.zeros(slots, np.int64),
-        np.zeros(slots, np.int64),
-        np.zeros(slots, np.int64),
-        np.zeros((*slots, 1), np.int64),
-        np.zeros((*slots, MAX_FILLINGS), np.int64),
-        np.zeros((*slots, MAX_FILLINGS)),
-        np.zeros((*slots, MAX_FILLINGS)),
-        np.zeros((*slots, MAX_FILLINGS), np.int64),
-        np.zeros((*slots, MAX_FILLINGS, MAX_DEPTH), np.int64),
+        Bag(*(np.zeros((rows, *field.shape), field.dtype) for field in new_bag())),
         np.zeros((rows, options), np.int64),
         np.zeros((rows, options), np.int64),
         np.zeros(rows, np.int64),
@@ -163,11 +131,11 @@ def observe_states(m: Menu, d: Drafts, rows: Ints, t_max: int, left: Ints, out: 
                 groups = left[o] // m.tp[o]
                 out[i, at + 6 + 3 * degrees + m.degree[o]] += math.log2(1 + groups) / 12
         at = width * len(m.type_gpus)
-        out[i, at + 1] = d.number[r, 0] / t_max
+        out[i, at + 1] = d.plans.number[r, 0] / t_max
         if m.sees_batch:
             pipelines = 0
-            for k in range(d.number[r, 0]):
-                pipelines += d.replicas[r, k]
+            for k in range(d.plans.number[r, 0]):
+                pipelines += d.plans.replicas[r, k]
             out[i, at + 2] = math.log2(m.batch) / 16
             out[i, at + 3] = math.log2(m.batch / m.gpus) / 12
             out[i, at + 4] = math.log2(1 + pipelines) / 10
@@ -181,8 +149,8 @@ def observe_depths(m: Menu, d: Drafts, rows: Ints, left: Ints, out: Array, mask:
     for i in range(len(rows)):
         r = rows[i]
         total = gpus_left(m, d.taken[r], d.used[r], left)
-        number = d.number[r, 0]
-        before = d.depth[r, number - 1] if number else 0
+        number = d.plans.number[r, 0]
+        before = d.plans.depth[r, number - 1] if number else 0
         mask[i, 0] = number > 0
         for depth in range(m.d_max + 1):
             row = out[i, depth]
@@ -233,19 +201,19 @@ def observe_stages(
     degrees = degree.shape[2]
     for i in range(len(rows)):
         r = rows[i]
-        number = d.number[r, 0]
-        depth = d.depth[r, number]
+        number = d.plans.number[r, 0]
+        depth = d.plans.depth[r, number]
         j = d.stage[r]
         used, taken = d.used[r], d.taken[r]
         total = gpus_left(m, taken, used, left)
-        last = d.options[r, number, j - 1] if j else -1
+        last = d.plans.options[r, number, j - 1] if j else -1
         now = m.batch
         speed = 0.0
         held = 0.0
         for c in range(len(m.class_type)):
             now = min(now, replicas_with(m, taken, used, c, -1))
         for s in range(j):
-            o = d.options[r, number, s]
+            o = d.plans.options[r, number, s]
             speed += m.speed[o]
             held += 1.0 / (m.state_share[o] + (depth - s) * m.kept_share[o] + 1e-6)
         row = context[i]
@@ -314,7 +282,7 @@ def open_templates(d: Drafts, rows: Ints, depths: Ints) -> None:
         if depths[i] == 0:
             d.ended[r] = 1
         else:
-            d.depth[r, d.number[r, 0]] = depths[i]
+            d.plans.depth[r, d.plans.number[r, 0]] = depths[i]
             d.stage[r] = 0
             d.used[r] = 0
 
@@ -324,6 +292,6 @@ def place_stages(d: Drafts, rows: Ints, options: Ints) -> None:
     """Give the next stage of each row an option."""
     for i in range(len(rows)):
         r = rows[i]
-        d.options[r, d.number[r, 0], d.stage[r]] = options[i]
+        d.plans.options[r, d.plans.number[r, 0], d.stage[r]] = options[i]
         d.used[r, options[i]] += 1
         d.stage[r] += 1

@@ -221,12 +221,12 @@ class Constructions:
     def decisions(self, row: int) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
         """For each closed template of a row: its depth, and class and degree of each stage."""
         e, own = divmod(row, self.each)
-        draft, menu = self._drafts[e], self.environments[e].menu
+        plans, menu = self._drafts[e].plans, self.environments[e].menu
         classes = self.environments[e].pricing.tables.option_type
         found = []
-        for k in range(int(draft.number[own, 0])):
-            depth = int(draft.depth[own, k])
-            options = draft.options[own, k, :depth]
+        for k in range(int(plans.number[own, 0])):
+            depth = int(plans.depth[own, k])
+            options = plans.options[own, k, :depth]
             found.append((depth, tuple((int(classes[o]), int(menu.degree[o])) for o in options)))
         return tuple(found)
 

@@ -49,7 +49,8 @@ def take_up(folder: Path, settings: TrainingSettings, questions: str) -> State:
     try:
         with safe_open(path, "np") as file:
             header = json.loads(file.metadata()["training"])
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 no mapping
+            names = file.keys()
+            arrays = {name: file.get_tensor(name) for name in names}
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise InvalidPolicy(
             f"there is no training to resume in {folder}: {error}; leave --resume out"

@@ -25,7 +25,7 @@ from planner.training.checkpoint import CHECKPOINT, State, keep_state, take_up
 from planner.training.curriculum import Curriculum
 from planner.training.settings import TrainingSettings
 from planner.training.teacher_walk import teach
-from planner.training.trainer import Trainer, TrainingStep
+from planner.training.trainer import Teacher, Trainer, TrainingStep
 from planner.training.validation import best_of
 
 JUDGED_EVERY = 50  # updates
@@ -51,11 +51,17 @@ class Status:
 class Training:
     """A trainer, what it is judged by, and its files."""
 
-    def __init__(self, curriculum: Curriculum, settings: TrainingSettings, folder: Path) -> None:
+    def __init__(
+        self,
+        curriculum: Curriculum,
+        settings: TrainingSettings,
+        folder: Path,
+        teacher: Teacher = teach,
+    ) -> None:
         """Prepare; nothing is written yet."""
         torch.set_num_threads(1)  # sums in one order, whatever the machine
         self._settings, self._curriculum, self._folder = settings, curriculum, folder
-        self._trainer = Trainer(curriculum, settings)
+        self._trainer = Trainer(curriculum, settings, teacher)
         self._judged_by = tuple(curriculum.environment(one) for one in curriculum.validation)
         self._reference: Floats = np.zeros(0)
         self._best: dict[str, Array] = {}

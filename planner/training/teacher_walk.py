@@ -90,9 +90,17 @@ def step(t: Tables, wishes: Wishes, bag: Bag, state: Ints) -> int:
 
 
 @jit
-def walk(t: Tables, wishes: Wishes, steps: int, state: Ints, bench: Bench, best: Bag) -> float:
+def walk(
+    t: Tables,
+    wishes: Wishes,
+    steps: int,
+    state: Ints,
+    bench: Bench,
+    now: Bag,
+    trial: Bag,
+    best: Bag,
+) -> float:
     """Anneal for so many steps; leaves the best plan in `best` and returns its seconds."""
-    now, trial = new_bag(), new_bag()
     value = math.inf
     now.number[0] = 1
     for _ in range(STARTS):
@@ -128,10 +136,10 @@ def walk(t: Tables, wishes: Wishes, steps: int, state: Ints, bench: Bench, best:
 def teach(tables: Tables, wishes: Wishes, steps: int, seed: int) -> Lesson:
     """The best plan of one annealing."""
     state = np.array([1 + seed % 2147483646], np.int64)
-    best = new_bag()
+    now, trial, best = new_bag(), new_bag(), new_bag()
     bench = new_bench(tables.layers, tables.dense)
     wishes = wishes._replace(max_templates=min(wishes.max_templates, MAX_TEMPLATES))
-    seconds = float(walk(tables, wishes, steps, state, bench, best))
+    seconds = float(walk(tables, wishes, steps, state, bench, now, trial, best))
     templates = tuple(
         tuple(int(o) for o in best.options[k, : best.depth[k]]) for k in range(best.number[0])
     )

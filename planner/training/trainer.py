@@ -7,7 +7,7 @@ Source: Heddle, section 5.5.   Legend: E compositions, R rollouts, Z features of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from planner.kernel.tables import Ints
+from planner.kernel.moves import Wishes
+from planner.kernel.tables import Ints, Tables
 from planner.policy.environment import Constructions
 from planner.policy.network import Network
 from planner.training.curriculum import Curriculum
@@ -24,13 +25,15 @@ from planner.training.imitation import Buffers, Script, replay
 from planner.training.objective import Judged, advantages, clipped, imitated, judge
 from planner.training.records import Forcing, Records, record
 from planner.training.settings import TrainingSettings
-from planner.training.teacher_walk import teach
+from planner.training.teacher_walk import Lesson, teach
 from planner.training.torch_network import TorchNetwork, as_network, initial_weights
 
 LEAST_RATE = 0.1  # of the rate, at the end
 CLONED_TOGETHER = 32  # plans of a cloning step
 LARGEST_GRADIENT = 1.0  # norm
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam
+
+Teacher = Callable[[Tables, Wishes, int, int], Lesson]  # of so many steps, with a seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +58,12 @@ class TrainingStep:
 class Trainer:
     """One training."""
 
-    def __init__(self, curriculum: Curriculum, settings: TrainingSettings) -> None:
+    def __init__(
+        self, curriculum: Curriculum, settings: TrainingSettings, teacher: Teacher = teach
+    ) -> None:
         """Before the first step."""
         self.curriculum, self.settings = curriculum, settings
+        self._teacher = teacher
         self._generator = np.random.default_rng(settings.seed)
         self._weights = initial_weights(curriculum.schema, settings.seed)
         self._names = sorted(self._weights)
@@ -95,7 +101,7 @@ class Trainer:
         for index in range(len(self._lessons), total):
             one = self._environments[index]
             seed = 1000 * self.settings.seed + index
-            lesson = teach(one.pricing.tables, one.wishes, self.settings.lessons, seed)
+            lesson = self._teacher(one.pricing.tables, one.wishes, self.settings.lessons, seed)
             classes = one.pricing.tables.option_type
             script = tuple(
                 (len(row), tuple((int(classes[o]), int(one.menu.degree[o])) for o in row))

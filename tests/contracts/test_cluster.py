@@ -61,14 +61,15 @@ async def local(tmp_path):
     wake = Wake()
     token = tmp_path / "token"
     token.write_text("secret")
-    cluster = LocalCluster("tiny", "contract", tmp_path, token, wake, agent_command=AGENT)
+    run_id = str(tmp_path)  # tests of other processes have theirs
+    cluster = LocalCluster("tiny", run_id, tmp_path, token, wake, agent_command=AGENT)
     for node in NODES.nodes:
         cluster.join(node)
     try:
         yield cluster, wake.wait, lambda: None
     finally:
         await cluster.close()
-        assert processes_with(**{RUN_MARK: "contract"}) == ()
+        assert processes_with(**{RUN_MARK: run_id}) == ()
 
 
 @pytest.fixture(

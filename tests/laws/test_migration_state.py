@@ -60,6 +60,7 @@ def test_the_new_state_is_the_old_state_bit_for_bit(change: Change):
     assert len(digests) == 1
 
 
+@pytest.mark.slow
 @given(changes())
 @settings(max_examples=10)
 def test_what_arrives_is_what_was_missing(change: Change):

@@ -32,6 +32,7 @@ def ask(composition: Composition, **wishes):
         return None
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(compositions(most_nodes=3, most_gpus=3), st.integers(1, 40), st.integers(1, 2))
 def test_an_answer_can_run_and_its_price_is_the_price(composition, batch, min_holders):
@@ -50,6 +51,7 @@ def test_an_answer_can_run_and_its_price_is_the_price(composition, batch, min_ho
     assert sum(count for _, count in answer.idle) == composition.gpus - answer.plan.gpus
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(compositions(most_nodes=3, most_gpus=3), st.integers(0, 3))
 def test_equal_requests_get_equal_plans(composition, seed):
@@ -58,6 +60,7 @@ def test_equal_requests_get_equal_plans(composition, seed):
     assert one is None or one.plan.digest == other.plan.digest
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(
     compositions(most_nodes=2, most_gpus=3),
@@ -74,6 +77,7 @@ def test_throughput_never_falls_when_the_cluster_grows(composition, gpu_type, gp
         assert after.price.iteration_s <= before.price.iteration_s * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(compositions(most_nodes=3, most_gpus=3), st.randoms(use_true_random=False))
 def test_node_names_do_not_change_the_throughput(composition, random):
@@ -159,7 +163,7 @@ def every_placement(templates, composition: Composition):
         ("fast-0:1 fast-1:1", 6),
         ("fast-0:1 slow-0:2", 8),
         ("fast-0:2 slow-0:1", 5),
-        ("fast-0:2 fast-1:2", 4),
+        pytest.param("fast-0:2 fast-1:2", 4, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("min_holders", [1, 2])

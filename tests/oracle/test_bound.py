@@ -8,7 +8,6 @@ from planner.bound import bound
 from planner.cost import price
 from planner.plan import Plan
 from planner.request import PlanAnswer
-from planner.simulation import simulate_price
 from tests.oracle.answers import committed
 from tests.oracle.instances import Instance, instances
 
@@ -21,9 +20,7 @@ def proven_answer(instance: Instance) -> PlanAnswer:
     request, row = instance.request, committed()[instance.name]
     plan = Plan.from_json(row["plan"])
     priced = price(plan, request.workload, request.composition, instance.profile)
-    return PlanAnswer(
-        plan, priced, simulate_price(priced).step_s, row["holders_min"], (), 0.0, None, ()
-    )
+    return PlanAnswer(plan, priced, row["holders_min"], (), 0.0, None, ())
 
 
 def bound_of(instance: Instance) -> float | None:

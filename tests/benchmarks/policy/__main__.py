@@ -59,22 +59,22 @@ def measure(
         rows = noise.measure(options.models, chosen, options.noise_s, say)
         measured[part] = merged(old, rows)
     elif part == "ablations":
-        for seed in options.seeds:
-            for model in (model for model in options.models if model in DENSE):
-                for name in options.without:
-                    measured[part] = ablations.measure(
-                        (model,),
-                        chosen,
-                        (name,),
-                        (seed,),
-                        options.compositions,
-                        options.training_s,
-                        TRAININGS,
-                        references,
-                        measured.get(part, []),
-                        say,
-                    )
-                    save(options.measured, measured)
+        rows = measured.setdefault(part, [])
+        for row in ablations.measure(
+            [model for model in options.models if model in DENSE],
+            chosen,
+            options.without,
+            options.seeds,
+            options.compositions,
+            options.training_s,
+            TRAININGS,
+            references,
+            tuple(rows),
+            say,
+        ):
+            rows.append(row)
+            save(options.measured, measured)
+            references.save()
 
 
 def save(file: Path, measured: dict[str, Any]) -> None:
@@ -82,8 +82,11 @@ def save(file: Path, measured: dict[str, Any]) -> None:
     file.write_text(json.dumps(measured, indent=1) + "\n")
 
 
+def words(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
 def read_options() -> argparse.Namespace:
-    words = lambda text: tuple(text.split(","))  # noqa: E731
     parser = argparse.ArgumentParser(description="Measure the learned planner.")
     parser.add_argument("parts", nargs="*", default=PARTS, metavar="PART")
     parser.add_argument("--models", default=MODELS, type=words)

@@ -1,13 +1,14 @@
 """What each part of the training earns: the same time without it, on unseen compositions.
 
 The time is that of the processor, so that other work on the machine does not count; how many groups
-fit into it is found by a few updates before.
+fit into it is found by a few updates before.  Trainings of one seed have the same teachers: they
+teach once, and every training is charged what that took.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,15 @@ from planner.composition_sets import ListedComposition
 from planner.evaluation.references import References
 from planner.evaluation.trial import try_out
 from planner.generator import find_profile
+from planner.kernel.moves import Wishes
+from planner.kernel.tables import Tables
 from planner.models import find_model
 from planner.request import PlanRequest
 from planner.training.compositions import usual_types
 from planner.training.curriculum import Curriculum, curriculum_of
 from planner.training.run import Training
 from planner.training.settings import TrainingSettings
+from planner.training.teacher_walk import Lesson, teach
 from planner.training.trainer import Trainer
 from tests.benchmarks.policy.cases import workload_of
 from tests.benchmarks.policy.known import Say
@@ -41,6 +45,7 @@ PARTS = {
 TRIED_UPDATES = 8
 KEPT_EVERY_S = 60.0  # a training that is killed begins again
 TRIED_COMPOSITIONS = 32
+WARMING = 4  # compositions, whose training loads the kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,8 @@ class Ablated:
         compositions: that it was trained on.
         groups: that fitted into the time.
         processor_s: that it took.
-        percent: {rollouts: mean per cent of the reference over the compositions}.
+        found: {str(rollouts): {name of the composition: samples a second of the best of them}},
+            0 without a plan.
     """
 
     model: str
@@ -63,7 +69,31 @@ class Ablated:
     compositions: int
     groups: int
     processor_s: float
-    percent: dict[int, float]
+    found: dict[str, dict[str, float]]
+
+
+class Teachers:
+    """Teachers of trainings on the same compositions: each teaches once, and it counts each time.
+
+    Attributes:
+        spared_s: processor time that lessons took when they were first given.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was taught yet."""
+        self.spared_s = 0.0
+        self._given: dict[tuple[int, int], tuple[Lesson, float]] = {}
+
+    def teach(self, tables: Tables, wishes: Wishes, steps: int, seed: int) -> Lesson:
+        """The lesson of that seed, which a trainer gives to one composition only."""
+        if (steps, seed) in self._given:
+            lesson, took_s = self._given[steps, seed]
+            self.spared_s += took_s
+            return lesson
+        begun_s = time.process_time()
+        lesson = teach(tables, wishes, steps, seed)
+        self._given[steps, seed] = (lesson, time.process_time() - begun_s)
+        return lesson
 
 
 def measure(
@@ -77,48 +107,55 @@ def measure(
     references: References,
     done: Sequence[dict[str, Any]],
     say: Say,
-) -> list[dict[str, Any]]:
-    """Every training that is not among those done; each as soon as it is measured is said."""
+) -> Iterator[dict[str, Any]]:
+    """Every training that is not among those done, seed by seed."""
     have = {(row["model"], row["part"], row["seed"]) for row in done}
-    rows = list(done)
     for seed in seeds:
         for model in models:
+            teachers = Teachers()
             for part in parts:
                 if (model, part, seed) in have:
                     continue
                 where = folder / model / f"{part.replace(' ', '-')}-{seed}"
+                settings = TrainingSettings(seed=seed, compositions=compositions)
                 row = _trained(
-                    model, chosen[model], part, seed, compositions, seconds, where, references
+                    model, chosen[model], part, settings, seconds, where, references, teachers
                 )
-                rows.append(asdict(row))
-                shares = ", ".join(f"best of {n}: {p:.2f} %" for n, p in row.percent.items())
                 say(
-                    f"{model} {part}, seed {seed}: {shares}, {row.groups} groups in "
-                    f"{row.processor_s:.0f} s of processor time"
+                    f"{model} {part}, seed {seed}: {row.groups} groups in {row.processor_s:.0f} s "
+                    f"of processor time"
                 )
-    return rows
+                yield asdict(row)
 
 
 def _trained(
     model: str,
     chosen: Sequence[ListedComposition],
     part: str,
-    seed: int,
-    compositions: int,
+    settings: TrainingSettings,
     seconds: float,
     folder: Path,
     references: References,
+    teachers: Teachers,
 ) -> Ablated:
-    settings = TrainingSettings(seed=seed, compositions=compositions)
     if PARTS[part]:
         settings = replace(settings, **{PARTS[part]: False})
     curriculum = curriculum_of(find_model(model), usual_types(model), settings)
-    settings = replace(settings, groups=groups_for(curriculum, settings, seconds))
-    begun_s = time.process_time()
-    Training(curriculum, settings, folder).run(lambda _: None, "", KEPT_EVERY_S)
-    took_s = time.process_time() - begun_s
-    percent = {n: _percent(model, chosen, folder, n, references) for n in ROLLOUTS}
-    return Ablated(model, part, seed, compositions, settings.groups, took_s, percent)
+    _warm(curriculum, settings)
+    groups = groups_for(curriculum, settings, seconds)
+    settings = replace(settings, groups=groups)
+    spared_s, begun_s = teachers.spared_s, time.process_time()
+    Training(curriculum, settings, folder, teachers.teach).run(lambda _: None, "", KEPT_EVERY_S)
+    took_s = time.process_time() - begun_s + teachers.spared_s - spared_s
+    found = {str(n): _found(model, chosen, folder, n, references) for n in ROLLOUTS}
+    return Ablated(model, part, settings.seed, settings.compositions, groups, took_s, found)
+
+
+def _warm(curriculum: Curriculum, settings: TrainingSettings) -> None:
+    """Train a little in vain, so that the time of what follows is not that of loading."""
+    few = replace(curriculum, training=curriculum.training[:WARMING])
+    for _ in Trainer(few, replace(settings, groups=settings.together)).run():
+        pass
 
 
 def groups_for(curriculum: Curriculum, settings: TrainingSettings, seconds: float) -> int:
@@ -137,19 +174,15 @@ def groups_for(curriculum: Curriculum, settings: TrainingSettings, seconds: floa
     return max(1, int((seconds - before_s) / update_s)) * settings.together
 
 
-def _percent(
+def _found(
     model: str,
     chosen: Sequence[ListedComposition],
     folder: Path,
     rollouts: int,
     references: References,
-) -> float:
-    """Mean per cent of the reference, over compositions that somebody has a plan for; else 0."""
-    found = []
+) -> dict[str, float]:
+    found = {}
     for one in chosen:
-        known = references.of(model, one).throughput_samples_s
-        if not known:
-            continue
         workload = workload_of(model, one)
         asked = PlanRequest(
             workload,
@@ -160,5 +193,8 @@ def _percent(
             budget_evaluations=None,
         )
         trial = try_out(asked, find_profile(workload))
-        found.append(100 * min(1.0, trial.throughput_samples_s / known))
-    return sum(found) / len(found) if found else 0.0
+        if trial.plan is not None:
+            by = f"a policy of {folder.name}, {rollouts} rollouts"
+            references.offer(model, one, trial.plan, trial.throughput_samples_s, by)
+        found[one.name] = trial.throughput_samples_s
+    return found

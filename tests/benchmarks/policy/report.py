@@ -215,7 +215,7 @@ def _noise(rows: Sequence[Row]) -> str:
     return table(head, lines)
 
 
-def _ablations(rows: Sequence[Row]) -> str:
+def _ablations(rows: Sequence[Row], percents: Percents) -> str:
     lines = []
     for model in order(rows):
         for part in PARTS:
@@ -225,7 +225,13 @@ def _ablations(rows: Sequence[Row]) -> str:
             cells = []
             for rollouts in ROLLOUTS:
                 values = [
-                    row["percent"].get(str(rollouts), row["percent"].get(rollouts)) for row in own
+                    statistics.fmean(
+                        percents.all(
+                            {"model": model, "case": case, "throughput_samples_s": samples_s}
+                            for case, samples_s in row["found"][str(rollouts)].items()
+                        )
+                    )
+                    for row in own
                 ]
                 spread = (
                     f"{min(values):.2f} to {max(values):.2f}" if len(values) > 1 else "one seed"
@@ -324,7 +330,7 @@ offered to it.
             f"a search and the policy.\n\n{text}"
         )
     if measured.get("ablations"):
-        text = _ablations(measured["ablations"])
+        text = _ablations(measured["ablations"], percents)
         parts.append(
             "## What each part of the training earns\n\nThe same time of the processor for each, "
             f"measured on the unseen compositions.\n\n{text}"

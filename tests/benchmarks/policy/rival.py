@@ -23,10 +23,11 @@ from planner.kernel.jit import jit
 from planner.kernel.local_search import objective, refill
 from planner.kernel.moves import Wishes
 from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES, Ints, Tables
-from planner.kernel_search import COOL, KernelSearch
+from planner.kernel_search import KernelSearch
 from planner.policy.propose import propose
 from planner.pricing_tables import pricing_of
 from planner.request import PlanRequest
+from planner.turns import COOL
 from tests.benchmarks.policy.cases import workload_of
 
 RANDOM = 200

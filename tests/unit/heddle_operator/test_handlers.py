@@ -83,6 +83,7 @@ def test_an_epoch_is_a_config_map_of_its_job(tmp_path):
     run(tmp_path, test)
 
 
+@pytest.mark.slow
 def test_jobs_are_followed_once_the_cluster_could_be_listed(tmp_path):
     async def test(server, handlers, mirror, jobs):
         await server.put("/api/v1/nodes/n1", {})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from heddle_operator.kube_api import connect
 from heddle_operator.lease import Lease, LeaseSettings
 from tests.fakes.api_server import an_api_server
@@ -57,6 +59,7 @@ def test_a_held_lease_is_waited_for_until_it_is_released(tmp_path):
     run(tmp_path, test)
 
 
+@pytest.mark.slow
 def test_the_lease_of_a_dead_operator_is_taken_after_its_duration(tmp_path):
     async def test(server, lease):
         await lease("dead", 1).acquire()
@@ -68,6 +71,7 @@ def test_the_lease_of_a_dead_operator_is_taken_after_its_duration(tmp_path):
     run(tmp_path, test)
 
 
+@pytest.mark.slow
 def test_a_lease_that_is_kept_is_not_taken_though_its_clock_is_wrong(tmp_path):
     async def test(server, lease):
         first = lease("one", 1)
@@ -98,6 +102,7 @@ def test_who_lost_the_lease_stops(tmp_path):
     run(tmp_path, test)
 
 
+@pytest.mark.slow
 def test_who_cannot_renew_stops_before_another_may_start(tmp_path):
     async def test(server, lease):
         first = lease("one", 1)

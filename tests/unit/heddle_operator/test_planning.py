@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from heddle_operator.actions import RequestPlan
 from heddle_operator.planner_process import SearchSettings
 from heddle_operator.planning import Planning
@@ -39,6 +41,7 @@ async def reply(planning, wake, request):
     return planning.replies[request.key]
 
 
+@pytest.mark.slow
 def test_an_answer_is_what_the_planner_answers_for_the_same_request():
     async def test(planning, wake):
         first = await reply(planning, wake, RequestPlan(TWO, None))
@@ -55,6 +58,7 @@ def test_an_answer_is_what_the_planner_answers_for_the_same_request():
     run(test)
 
 
+@pytest.mark.slow
 def test_a_request_without_a_plan_is_answered_with_the_problem():
     async def test(planning, wake):
         unknown = Composition((Node("a", "h100", 1),))
@@ -65,6 +69,7 @@ def test_a_request_without_a_plan_is_answered_with_the_problem():
     run(test)
 
 
+@pytest.mark.slow
 def test_a_planner_that_was_killed_is_started_again():
     async def test(planning, wake):
         await planning.start()

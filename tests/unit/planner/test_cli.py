@@ -41,6 +41,7 @@ def answer(line: str = FIVE) -> dict:
     return json.loads(run(plan, f"{line} --output json"))
 
 
+@pytest.mark.slow
 def test_plan_without_arguments_explains_itself_with_an_example_that_runs():
     text = run(plan, "")
     example = next(line.strip() for line in text.splitlines() if "heddle plan --comp" in line)

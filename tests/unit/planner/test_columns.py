@@ -12,7 +12,7 @@ from planner.generator import find_profile
 from planner.kernel.bag import new_bag
 from planner.kernel.elites import load_elite, new_elites
 from planner.kernel.filling import new_bench
-from planner.kernel.local_search import objective, start_uniform
+from planner.kernel.local_search import objective, start
 from planner.kernel.moves import Wishes
 from planner.kernel.whole_plan import price_per_hour
 from planner.pricing_tables import pricing_of
@@ -27,7 +27,7 @@ def ask(text: str, wishes: Wishes = WISHES, model: str = "llama3-8b", **rest):
     pricing = pricing_of(workload, Composition.from_text(text), find_profile(workload), **rest)
     assert pricing is not None
     t, elites = pricing.tables, new_elites()
-    start_uniform(t, wishes, new_bag(), new_bench(t.layers, t.dense), elites)
+    start(t, wishes, new_bag(), new_bench(t.layers, t.dense), elites)
     return pricing, elites
 
 
@@ -98,13 +98,13 @@ def test_where_money_counts_no_plan_breaks_its_limit():
     t = pricing.tables._replace(gpu_price=np.array([1.0, 4.0]))
     pricing = type(pricing)(t, pricing.classes, pricing.options, pricing.variants)
     elites, bag = new_elites(), new_bag()
-    start_uniform(t, wishes, bag, new_bench(t.layers, t.dense), elites)
+    start(t, wishes, bag, new_bench(t.layers, t.dense), elites)
     before = elites.value.min()
     ColumnSearch(pricing, wishes, 1).run(elites, lambda: False, 1)
     assert elites.value.min() <= before
     cheap = wishes._replace(most_price=20.0)
     elites = new_elites()
-    start_uniform(t, cheap, bag, new_bench(t.layers, t.dense), elites)
+    start(t, cheap, bag, new_bench(t.layers, t.dense), elites)
     ColumnSearch(pricing, cheap, 1).run(elites, lambda: False, 1)
     for row in range(elites.number[0]):
         load_elite(elites, row, bag)

@@ -140,6 +140,7 @@ def policy(tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_nearest_are_the_compositions_that_the_policy_was_trained_on(policy):
     shape = find_model("tiny-llama")
     curriculum = curriculum_of(shape, DEMO_TYPES, TrainingSettings(compositions=5))

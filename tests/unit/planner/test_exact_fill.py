@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.draft import Draft
 from planner.exact_fill import FirstFills
-from planner.exact_pricing import ExactPrices
+from planner.exact_pricing import ExactPrices, StagePlace
 from tests.builders import MODEL, demo_profile, nodes, workload
 
 TP1, TP2, SLOW = ("demo-fast", 1), ("demo-fast", 2), ("demo-slow", 1)
@@ -52,5 +52,5 @@ def test_a_stage_that_holds_few_layers_leaves_them_to_the_others():
         for (draft,) in found.of((Draft((TP1, TP2), 0, (), (), ((0, 1),)),))
     }
     for b, layers in splits.items():
-        terms = prices.stage_terms(TP1, b, 2, 0, 1, layers[0], PLAIN[0], 1)
+        terms = prices.stage_terms(StagePlace(TP1, b, 2, True, 1, layers[0], PLAIN[0], 1))
         assert terms.most > 0

@@ -112,7 +112,7 @@ def test_experts_are_said_as_ep_etp_and_edp():
     assert where is not None
     plan = Plan((template,), where)
     priced = price(plan, asked, composition, profile)
-    answer = PlanAnswer(plan, priced, priced.iteration_s, 1, (), 0.0, None, ())
+    answer = PlanAnswer(plan, priced, 1, (), 0.0, None, ())
     data = answer.to_json(PlanRequest(asked, composition), profile)
     assert [stage["tiling"] for stage in data["templates"][0]["stages"]] == [
         {"ep": 8, "etp": 1, "edp": 1},

@@ -35,6 +35,7 @@ def test_the_search_says_how_it_came_to_its_plan():
     assert stages[-1].evaluations <= PlanRequest(workload(), nodes(TEN)).budget_evaluations
 
 
+@pytest.mark.slow
 def test_a_budget_of_one_still_answers():
     answer = ask(TEN, budget_evaluations=1)
     assert answer.throughput_samples_s > 0
@@ -47,6 +48,7 @@ def test_limits_on_depth_and_templates_hold():
     assert len(ask(TEN, max_templates=1).plan.templates) == 1
 
 
+@pytest.mark.slow
 def test_of_equally_fast_plans_the_one_that_moves_fewest_bytes_is_taken():
     before = ask("fast-0:4 fast-1:4 slow-0:2").plan
     rest = "fast-1:4 slow-0:2"

@@ -58,6 +58,7 @@ def test_larger_budgets_price_more_plans():
     assert few.throughput_samples_s <= many.throughput_samples_s
 
 
+@pytest.mark.slow
 def test_a_method_that_builds_plans_gets_rollouts_for_its_budget():
     asked = replace(ASKED, method="random", rollouts=8)
     first = try_out(asked, demo_profile())
