@@ -264,7 +264,11 @@ def test_bad_input_is_one_sentence(line, error, words):
 
 
 @pytest.mark.parametrize(
-    "prices", ["- 1", "{}", "h100: cheap", "h100: -1", "h100: true", "3: 4", "h100: .inf", "{"]
+    "prices",
+    [
+        *("- 1", "{}", "h100: cheap", "h100: -1", "h100: true", "3: 4", "h100: .inf", "{"),
+        *("h100: 1\nh100: 2", f"h100: 1{'0' * 400}"),
+    ],
 )
 def test_a_wrong_prices_file_is_one_sentence(tmp_path, prices):
     path = tmp_path / "prices.yaml"
