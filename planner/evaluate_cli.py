@@ -16,7 +16,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from planner.api import require_policy_folder, with_budget
+from planner.api import POLICY_METHODS, require_policy_folder, with_budget
 from planner.command_input import require_picture, write_picture
 from planner.composition import Composition
 from planner.composition_sets import read_composition_file
@@ -104,7 +104,7 @@ def evaluate_command(
     workload = usual_workload(shape)
     require_picture(picture)
     listed, chosen = read_composition_file(file), read_methods(methods)
-    if {"policy", "auto"} & set(chosen):
+    if set(POLICY_METHODS) & set(chosen):
         require_policy_folder(effort["policy"])
     references = References.read(kept)
     references.save()  # what cannot be written is known before it is searched

@@ -7,11 +7,10 @@ Source: design, section 2 ("An anytime planner in stages").
 
 from __future__ import annotations
 
+import logging
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from itertools import count
 from random import Random
 
@@ -23,6 +22,7 @@ from planner.fill import Filling
 from planner.kernel.bag import new_bag
 from planner.kernel.elites import Elites, load_elite, new_elites, offer
 from planner.kernel.filling import new_bench, variant_of
+from planner.kernel.jit import is_compiled
 from planner.kernel.local_search import anneal, start
 from planner.kernel.moves import Wishes
 from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES
@@ -31,6 +31,7 @@ from planner.request import PlanRequest
 from planner.sharing import Lane
 from planner.turns import COLD, HOT
 
+_log = logging.getLogger(__name__)
 WALK = 500  # steps between two looks at the clock: a few milliseconds
 CHAINS = 4  # of a walk
 START_RATE = 50_000.0  # plans a second, until it is known
@@ -41,7 +42,8 @@ def load(pricing: Pricing) -> None:
     """Have every function of annealing and columns loaded, or compiled if it never was."""
     if not _LOADED:
         _LOADED.append(True)
-        _set_numba_up()
+        if not is_compiled():
+            _log.warning("compiling the planner's kernel, once for this version: some minutes")
         wishes = Wishes(MAX_DEPTH, 2, 0, math.inf, math.inf)
         kernel = KernelSearch(pricing, wishes, 0)
         kernel.start()
@@ -50,18 +52,6 @@ def load(pricing: Pricing) -> None:
         ColumnSearch(pricing, wishes, 0).run(kernel.elites, lambda: next(asked) > LOADING, 1)
         for _, _recipe in kernel.recipes():
             break
-
-
-def _set_numba_up() -> None:
-    """Have numba load its own modules without scipy, whose import takes a tenth of a second.
-
-    One of them looks whether scipy could multiply matrices for it; the kernel multiplies none.
-    """
-    blas = "scipy.linalg.cython_blas"
-    if blas not in sys.modules:
-        sys.modules[blas] = None  # type: ignore[assignment]  # as if it were not installed
-        import_module("numba.np.arraymath")
-        del sys.modules[blas]
 
 
 _LOADED: list[bool] = []  # of this process: machine code is never unloaded

@@ -1,6 +1,6 @@
 """Compile the planner's kernel ahead of its first use: `python -m planner.warm_up`.
 
-numba keeps the machine code beside the sources (`planner.kernel.jit`), so that this takes a minute
+numba keeps the machine code beside the sources (`planner.kernel.jit`), so that this takes minutes
 once and a second afterwards.  `make setup` and the image do it.
 """
 
@@ -24,15 +24,13 @@ GPUS = "h100=4x4,a100-40=4x4+2x1"
 def main() -> None:
     """Plan once for a model of each kind, so that every function is compiled."""
     started_s = time.perf_counter()
-    sys.stdout.write("compiling the planner's kernel, up to two minutes the first time\n")
-    sys.stdout.flush()
     for name in ("llama3-8b", "qwen3-30b-a3b"):
         workload = Workload(find_model(name), 64, 2048, "fp16")
         request = PlanRequest(workload, Composition.from_text(GPUS), budget_evaluations=2000)
         profile = find_profile(workload)
         bound(request, profile, search(request, profile))
         search(replace(request, method="random"), profile)
-    sys.stdout.write(f"compiled in {time.perf_counter() - started_s:.0f} s\n")
+    sys.stdout.write(f"the planner is ready after {time.perf_counter() - started_s:.0f} s\n")
 
 
 if __name__ == "__main__":

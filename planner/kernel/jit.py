@@ -45,6 +45,11 @@ def cache_folder() -> Path:
 numba.config.CACHE_DIR = str(cache_folder())
 
 
+def is_compiled() -> bool:
+    """Whether functions of these very sources were compiled before, and are only loaded."""
+    return bool(numba.config.DISABLE_JIT) or any(Path(numba.config.CACHE_DIR).rglob("*.nbi"))
+
+
 def jit(function: Function) -> Function:
     """Compile with numba; a division by zero gives infinity, as in numpy."""
     compiled: Function = numba.njit(cache=True, error_model="numpy")(function)
