@@ -8,6 +8,7 @@ Source: design, section 5 (the naming truth of the resource).
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,6 +20,7 @@ from pydantic_core import ErrorDetails
 
 from heddle_operator.errors import InvalidJob
 from planner.errors import HeddleError
+from planner.strict_yaml import load_yaml
 from planner.workload import Workload, find_model
 from worker.contract import TRAINABLE_MODELS, TrainingSpec
 
@@ -240,7 +242,7 @@ def load_job(source: str | Path | Mapping[str, Any]) -> HeddleJob:
     if isinstance(source, str | Path):
         where = str(source)
         try:
-            data = yaml.safe_load(Path(source).read_text())
+            data = load_yaml(Path(source).read_text())
         except OSError as error:
             raise InvalidJob(f"job file {where} cannot be read: {error.strerror}") from None
         except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -285,7 +287,7 @@ def check_gpu_types(job: HeddleJob, profiled: tuple[str, ...]) -> None:
 def _sentence(error: ErrorDetails) -> str:
     field = ".".join(str(part) for part in error["loc"])
     found = (
-        f" (found {error['input']!r})"
+        f" (found {reprlib.repr(error['input'])})"
         if error["type"] not in ("missing", "extra_forbidden", "value_error")
         else ""
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import yaml
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, ApiException, Configuration
 
@@ -159,6 +160,18 @@ class KubeApi:
         return data
 
 
+# What the client raises at a kubeconfig that is broken: it takes its form for granted.
+_BROKEN = (
+    config.ConfigException,
+    OSError,
+    ValueError,
+    yaml.YAMLError,
+    TypeError,
+    AttributeError,
+    KeyError,
+)
+
+
 async def connect(kubeconfig: Path | None = None) -> KubeApi:
     """A connection as kubectl would make it, or that of the pod that this runs in.
 
@@ -166,7 +179,7 @@ async def connect(kubeconfig: Path | None = None) -> KubeApi:
         kubeconfig: where it is; by default where kubectl looks.
 
     Raises:
-        OperatorError: there is neither a kubeconfig nor a service account.
+        OperatorError: there is neither a kubeconfig nor a service account, or it is broken.
     """
     configuration = Configuration()
     configuration.connection_pool_maxsize = CONNECTIONS
@@ -179,11 +192,14 @@ async def connect(kubeconfig: Path | None = None) -> KubeApi:
             await config.load_kube_config(config_file=file, client_configuration=configuration)
             _, chosen = config.list_kube_config_contexts(config_file=file)
             namespace = str(chosen["context"].get("namespace") or "default")
-    except (config.ConfigException, OSError) as error:
+        return KubeApi(configuration, namespace)
+    except _BROKEN as error:
+        reason = " ".join(str(error).split())
+        if not isinstance(error, config.ConfigException | OSError):
+            reason = f"the kubeconfig cannot be read ({reason})"
         raise OperatorError(
-            f"no cluster to talk to: {error}; set KUBECONFIG, or run inside a cluster"
+            f"no cluster to talk to: {reason}; set KUBECONFIG, or run inside a cluster"
         ) from None
-    return KubeApi(configuration, namespace)
 
 
 def is_in_cluster() -> bool:

@@ -21,7 +21,13 @@ def operator() -> None:
 
 @operator.command("run")
 @click.option("--namespace", "namespaces", multiple=True, help="Look at this one only; repeatable.")
-@click.option("--port", default=8080, show_default=True, help="Of probes and metrics.")
+@click.option(
+    "--port",
+    default=8080,
+    show_default=True,
+    type=click.IntRange(1, 65535),
+    help="Of probes and metrics.",
+)
 @click.option("--worker-image", default=IMAGE, show_default=True, envvar="HEDDLE_WORKER_IMAGE")
 @click.option(
     "--worker-template",
@@ -86,12 +92,14 @@ def _read_template(path: Path) -> dict[str, Any]:
     import yaml
 
     from heddle_operator.errors import InvalidJob
+    from planner.strict_yaml import load_yaml
 
     try:
-        template = yaml.safe_load(path.read_text()) or {}
-    except (OSError, yaml.YAMLError) as error:
+        found = load_yaml(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         words = " ".join(str(error).split())
         raise InvalidJob(f"worker template {path} cannot be read: {words}") from None
+    template = {} if found is None else found
     if not isinstance(template, dict):
         raise InvalidJob(f"worker template {path} must hold a mapping with metadata and spec")
     return template

@@ -22,6 +22,7 @@ from planner.search import search
 from planner.workload import Workload
 
 DEFAULT_BUDGET_S = 2.0
+POLICY_METHODS = ("auto", "policy")  # those that ask a policy
 
 
 def plan(
@@ -103,7 +104,8 @@ def check_request(request: PlanRequest) -> None:
         raise InvalidRequest(f"min_holders is {request.min_holders}; it must be at least 1")
     if request.max_price is not None and request.max_price < 0:
         raise InvalidRequest(f"max_price is {request.max_price}; it must be 0 or more")
-    require_policy_folder(request.policy)
+    if request.method in POLICY_METHODS:
+        require_policy_folder(request.policy)
     if request.method == "policy":  # before anything is loaded
         find_policy = import_module("planner.policy.weights").find_policy
         find_policy(request.workload.model.name, request.policy)

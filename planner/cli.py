@@ -19,6 +19,7 @@ from planner.command_input import (
     read_current,
     read_plan_file,
     read_prices,
+    require_picture,
     settings_of,
     write_picture,
 )
@@ -154,6 +155,7 @@ def plan(
         raise InvalidComposition(
             "nobody says which GPUs there are; give --composition TYPE=NODESxGPUS or --nodes FILE"
         )
+    require_picture(picture)
     request = request_of(_without(composition, exclude), wishes)
     profile = find_profile(request.workload, profiles)
     found = answer_of(request, profile)

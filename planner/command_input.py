@@ -6,7 +6,7 @@ Invariant: a mistake of the user is one sentence, with what was found and what t
 from __future__ import annotations
 
 import json
-import math
+import reprlib
 import sys
 from dataclasses import replace
 from importlib import import_module
@@ -31,6 +31,7 @@ class UsualSettings(NamedTuple):
 
 
 # What the demo trains with, and what the paper's evaluation does.
+DEAREST = 1e15  # money per GPU-hour; beyond it somebody has mistyped
 DEMO_MODEL = "tiny-llama"
 DEMO_SETTINGS = UsualSettings(20, 128, "fp32")
 SETTINGS = UsualSettings(2048, 2048, "fp16")
@@ -68,10 +69,10 @@ def read_prices(file: Path) -> dict[str, float]:
         )
     for gpu_type, price in data.items():
         number = isinstance(price, int | float) and not isinstance(price, bool)
-        if not isinstance(gpu_type, str) or not number or not 0 <= price < math.inf:
+        if not isinstance(gpu_type, str) or not number or not 0 <= price < DEAREST:
             raise InvalidComposition(
-                f"prices file {file} has {gpu_type!r}: {price!r}; a price is a number of 0 or "
-                f"more, money per GPU-hour"
+                f"prices file {file} has {reprlib.repr(gpu_type)}: {reprlib.repr(price)}; a "
+                f"price is a number of 0 or more, money per GPU-hour"
             )
     return {gpu_type: float(price) for gpu_type, price in data.items()}
 
@@ -82,9 +83,9 @@ def _read_yaml(file: Path, holds: str) -> Any:
     Raises:
         InvalidComposition: it cannot be read.
     """
-    yaml = import_module("yaml")
+    yaml, load_yaml = import_module("yaml"), import_module("planner.strict_yaml").load_yaml
     try:
-        return yaml.safe_load(file.read_text())
+        return load_yaml(file.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise InvalidComposition(f"{holds} file {file} cannot be read: {reason}") from None
@@ -202,6 +203,18 @@ def read_plan(data: dict[str, Any], workload: Workload, composition: Composition
     return Plan(unplaced.templates, where)
 
 
+def require_picture(path: Path | None) -> None:
+    """Refuse, before anything is searched, a file that no picture can be written to.
+
+    Raises:
+        InvalidRequest: it is a folder, or in none.
+    """
+    if path is None or (path.parent.is_dir() and not path.is_dir()):
+        return
+    reason = "it is a folder" if path.is_dir() else "there is no such folder"
+    raise InvalidRequest(f"picture {path} cannot be written: {reason}; name another file")
+
+
 def write_picture(path: Path, svg: str) -> None:
     """Write a picture to a file.
 
@@ -211,4 +224,6 @@ def write_picture(path: Path, svg: str) -> None:
     try:
         path.write_text(svg)
     except OSError as error:
-        raise InvalidRequest(f"picture {path} cannot be written: {error}") from None
+        raise InvalidRequest(
+            f"picture {path} cannot be written: {error.strerror}; name another file"
+        ) from None

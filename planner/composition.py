@@ -208,7 +208,8 @@ def _node(row: object, index: int) -> Node:
     for key, kind in (("name", str), ("type", str), ("gpus", int)):
         if not isinstance(row.get(key), kind) or isinstance(row.get(key), bool):
             raise InvalidComposition(
-                f"node {index + 1} has {key} {row.get(key)!r}; it must be a {kind.__name__}"
+                f"node {index + 1} has {key} {reprlib.repr(row.get(key))}; it must be a "
+                f"{kind.__name__}"
             )
     price, gbit_s = _number(row, "price", index), _number(row, "nic_gbit_s", index)
     return Node(
@@ -231,6 +232,6 @@ def _number(row: Mapping[Any, Any], key: str, index: int) -> float | None:
     usable = isinstance(number, int | float) and not isinstance(number, bool)
     if not usable or not -1e15 < number < 1e15:
         raise InvalidComposition(
-            f"node {index + 1} has {key} {number!r}; it must be a number above 0"
+            f"node {index + 1} has {key} {reprlib.repr(number)}; it must be a number above 0"
         )
     return float(number)

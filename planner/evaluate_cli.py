@@ -16,8 +16,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from planner.api import with_budget
-from planner.command_input import write_picture
+from planner.api import require_policy_folder, with_budget
+from planner.command_input import require_picture, write_picture
 from planner.composition import Composition
 from planner.composition_sets import read_composition_file
 from planner.effort_options import effort_options
@@ -70,7 +70,9 @@ A_FILE = click.Path(path_type=Path)
     "--references", "kept", type=A_FILE, help="JSON file that keeps the best plans from run to run."
 )
 @effort_options
-@click.option("--seed", default=0, show_default=True, help="Of the searches.")
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the searches."
+)
 @click.option("--profile", "profiles", type=A_FILE, help="Folder of profiles.")
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--picture", type=A_FILE, help="SVG file: best so far by evaluation.")
@@ -100,14 +102,18 @@ def evaluate_command(
     """
     shape = find_model(model)
     workload = usual_workload(shape)
-    if picture is not None and not picture.parent.is_dir():
-        raise InvalidRequest(f"picture {picture} cannot be written: there is no such folder")
+    require_picture(picture)
+    listed, chosen = read_composition_file(file), read_methods(methods)
+    if {"policy", "auto"} & set(chosen):
+        require_policy_folder(effort["policy"])
+    references = References.read(kept)
+    references.save()  # what cannot be written is known before it is searched
     if curve_evaluations is None:
         curve_evaluations = CURVE_EVALUATIONS if picture is not None else 0
     asked = EvaluationRequest(
         workload,
-        read_composition_file(file),
-        read_methods(methods),
+        listed,
+        chosen,
         trained_on(shape, effort["policy"]),
         reference_s=reference_s,
         curves=curve_budgets(curve_evaluations),
@@ -115,8 +121,6 @@ def evaluate_command(
         **with_budget(effort),
     )
     profile = find_profile(workload, profiles)
-    references = References.read(kept)
-    references.save()  # what cannot be written is known before it is searched
     with _progress(asked.steps) as say:
         rows = evaluate(asked, profile, references, say)
     if picture is not None:

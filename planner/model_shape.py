@@ -115,12 +115,7 @@ class ModelShape:
                 f"model {self.name[:20]!r}... has a name of {len(self.name)} characters; it may "
                 f"have {LONGEST}"
             )
-        sizes = (self.layers, self.hidden, self.heads, self.kv_heads, self.ffn, self.vocab)
-        if max(*sizes, self.head_width) > LARGEST:
-            raise InvalidWorkload(
-                f"model {self.name!r} has a size above {LARGEST:,}; give its true sizes"
-            )
-        if min(sizes) < 1:
+        if min(self.layers, self.hidden, self.heads, self.kv_heads, self.ffn, self.vocab) < 1:
             raise InvalidWorkload(
                 f"model {self.name!r} has a size below 1; every size must be positive"
             )
@@ -218,7 +213,7 @@ class ModelShape:
 
 
 _KINDS: Mapping[object, tuple[type, str]] = {
-    "int": (int, "a whole number"),
+    "int": (int, f"a whole number from 0 to {LARGEST:,}"),
     "bool": (bool, "true or false"),
     "str": (str, "a text"),
     "Scores": (str, f"one of {', '.join(get_args(Scores))}"),
@@ -241,7 +236,7 @@ def _require_kinds(part: type, row: Mapping[str, Any], before: str = "") -> None
             continue
         (kind, wanted), value = _KINDS[field.type], row[field.name]
         is_kind = type(value) is kind and value in _CHOICES.get(field.type, (value,))
-        if not is_kind:
+        if not is_kind or (kind is int and not 0 <= value <= LARGEST):
             raise InvalidWorkload(
                 f"the model's {before}{field.name} is {reprlib.repr(value)}; it must be {wanted}"
             )

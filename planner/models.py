@@ -9,12 +9,13 @@ profiles ran it, where the published one has 20 of 128: equal parameters, and TP
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from planner.errors import InvalidWorkload
-from planner.model_shape import Experts, LatentAttention, ModelShape, Scores
+from planner.model_shape import LARGEST, Experts, LatentAttention, ModelShape, Scores
 
 _QWEN3 = {
     "hidden": 5120,
@@ -142,10 +143,10 @@ class _Config:
             value = self._values.get(key)
             if value is None:
                 continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
                 raise InvalidWorkload(
-                    f"model configuration {self._path} has {key} {value!r}; it must be a positive "
-                    f"whole number"
+                    f"model configuration {self._path} has {key} {reprlib.repr(value)}; it must "
+                    f"be a positive whole number up to {LARGEST:,}"
                 )
             return value
         if default is None:

@@ -20,6 +20,7 @@ from planner.command_input import (
     plan_workload,
     read_plan,
     read_plan_file,
+    require_picture,
     write_picture,
 )
 from planner.cost import Price, StagePrice
@@ -65,6 +66,7 @@ def price(
     the planner places it); `-` reads it from standard input.  Edges between stages count as
     crossing nodes, unless --placement is given or the plan says `"edges": "placement"`.
     """
+    require_picture(picture)
     data = read_plan_file(path)
     workload = plan_workload(data, model, batch, seq_len)
     composition = plan_composition(data, text, nodes)

@@ -18,8 +18,9 @@ from planner.errors import UnprofiledConfiguration
 from planner.model_shape import Kind
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
-Bytes = Annotated[int, Field(ge=0)]
+MOST = 10**15  # bytes or tokens: beyond it somebody has mistyped, and floats lose whole numbers
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Bytes = Annotated[int, Field(ge=0, le=MOST)]
 
 
 class _Strict(BaseModel):

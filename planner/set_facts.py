@@ -16,6 +16,7 @@ from planner.errors import InvalidMeasurements
 from planner.gpu_types import find_gpu
 from planner.hardware import GpuHardware, Ring
 from planner.model_shape import ModelShape
+from planner.strict_yaml import load_yaml
 
 SHIPPED_FACTS = Path(__file__).parent / "sets.yaml"
 NIC_LATENCY_S = 20e-6
@@ -112,7 +113,7 @@ def read_facts(path: Path | None = None) -> dict[str, SetFacts]:
     """
     source = SHIPPED_FACTS if path is None else path
     try:
-        data = yaml.safe_load(source.read_text())
+        data = load_yaml(source.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise InvalidMeasurements(f"facts file {source} cannot be read: {reason}") from None

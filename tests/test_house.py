@@ -132,3 +132,11 @@ def test_import_contracts_hold():
         [Path(sys.executable).parent / "lint-imports"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_the_guide_builds_the_image_that_the_chart_asks_for():
+    chart = (ROOT / "charts/heddle/Chart.yaml").read_text()
+    version = re.search(r"^appVersion: (\S+)$", chart, re.MULTILINE)
+    assert version is not None
+    guide = (ROOT / "docs/kubernetes.md").read_text()
+    assert f"make image IMAGE=heddle:{version[1]} " in guide

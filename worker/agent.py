@@ -365,4 +365,7 @@ def terminate_on(agent: Agent, exit_with_parent: bool) -> None:
                 loop.remove_reader(0)
                 agent.stop()
 
-        loop.add_reader(0, parent_gone)
+        try:
+            loop.add_reader(0, parent_gone)
+        except OSError:  # a file, or nothing: it is at its end, and nobody can wait for that
+            agent.stop()

@@ -9,6 +9,7 @@ torch.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,9 @@ from worker.errors import WorkerError
 
 if TYPE_CHECKING:
     from worker.contract import TrainingSpec
+
+
+A_DAY_S = 86400.0
 
 
 @click.group()
@@ -56,11 +60,15 @@ def worker() -> None:
     "--timeout-s",
     default=10.0,
     show_default=True,
-    type=float,
+    type=click.FloatRange(0, A_DAY_S, min_open=True),
     help="Time-out of groups; only partitions need it.",
 )
 @click.option(
-    "--grace-s", default=30.0, show_default=True, type=float, help="From SIGTERM to the end."
+    "--grace-s",
+    default=30.0,
+    show_default=True,
+    type=click.FloatRange(0, A_DAY_S),
+    help="From SIGTERM to the end.",
 )
 @click.option("--exit-with-parent", is_flag=True, help="End when standard input closes.")
 @click.option("--rank-entry", default="worker.rank_process:main", hidden=True)
@@ -84,11 +92,19 @@ def agent(
     from worker.agent import AgentSettings
     from worker.pod import run_pod
 
+    _require_number(timeout_s, "--timeout-s")
+    _require_number(grace_s, "--grace-s")
     token = _token(Path(token_file))
     settings = AgentSettings(
         job, pod, node, gpus, host, token, emulate, timeout_s, grace_s, rank_entry
     )
     sys.exit(asyncio.run(run_pod(settings, port, exit_with_parent)))
+
+
+def _require_number(value: float, option: str) -> None:
+    """Refuse NaN, which every range lets in."""
+    if math.isnan(value):
+        raise WorkerError(f"{option} is nan; give a number of seconds")
 
 
 def _token(path: Path) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,6 +22,8 @@ from planner.models import find_model
 from planner.profile import PROFILES, load_profile
 from planner.workload import Precision
 from worker.errors import WorkerError
+
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")  # that of a label's value
 
 
 @click.group("profile", invoke_without_command=True)
@@ -57,13 +60,18 @@ def profile(
     """Measure one layer of each kind on the device that is here.
 
     A new GPU type or TP degree adds only its entries.  TP degrees above 1 need that many devices;
-    on CPU they are processes.  `heddle profile links` measures the links.
+    on CPU they are processes.  `heddle profile --gpu-type NAME links` measures the links.
     """
+    if gpu_type is None:
+        raise WorkerError("name the GPU type of this machine with --gpu-type, as its nodes do")
+    if not _NAME.fullmatch(gpu_type) or gpu_type == "links":
+        raise WorkerError(
+            f"--gpu-type {gpu_type!r} cannot be the name of a type and its file; use letters, "
+            f"digits, dots, dashes, for example h100-80"
+        )
     ctx.obj = (output_folder, model, gpu_type, _device(device), repeats)
     if ctx.invoked_subcommand is not None:
         return
-    if gpu_type is None:
-        raise WorkerError("name the GPU type of this machine with --gpu-type, as its nodes do")
     _layers(ctx.obj, _numbers(tp), _numbers(micro_batch), seq_len, precision)
 
 
@@ -76,7 +84,7 @@ def _layers(
 ) -> None:
     import torch
 
-    from worker.profile_files import write_layers, write_links
+    from worker.profile_files import make_folder, write_layers, write_links
     from worker.profile_layers import Bench, check_model, measure_layer, measure_optimizer
     from worker.profile_links import inside_node
 
@@ -86,6 +94,7 @@ def _layers(
     usual = settings_of(model)
     length, chosen = seq_len or usual.sequence_length, precision or usual.precision
     _check_tp(model.allows_tp, model.name, degrees, device)
+    make_folder(folder / model.name)
     if device == "cpu":
         torch.set_num_threads(1)
     bench = Bench(torch.device(device), repeats)
@@ -129,23 +138,20 @@ def _layers(
 @click.option("--link-domain", default="default", show_default=True)
 @click.option("--devices", type=click.IntRange(2), help="Devices of this node.  [default: all]")
 @click.pass_obj
-def links(
-    where: tuple[Path, str, str | None, str, int], link_domain: str, devices: int | None
-) -> None:
+def links(where: tuple[Path, str, str, str, int], link_domain: str, devices: int | None) -> None:
     """Measure messages and all-reduces by size, inside this node or between nodes.
 
     Under a launcher that starts one process per node (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT)
     it measures each node with the next one of its link domain; else the devices of this node.
     """
-    from worker.profile_files import write_links
+    from worker.profile_files import make_folder, write_links
     from worker.profile_links import between_nodes, inside_node
 
     folder, name, gpu_type, device, repeats = where
-    if gpu_type is None:
-        raise WorkerError("name the GPU type of this machine with --gpu-type, as its nodes do")
     home = folder / find_model(name).name
+    make_folder(home)
     provenance = _provenance(device, repeats)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if _launched():
         found = between_nodes(device, link_domain, repeats=repeats)
         if found:
             slowest = min(found.values(), key=lambda link: link.bandwidth_bytes_per_s)
@@ -163,6 +169,25 @@ def links(
     rings = {n: ring for n, (_, ring) in measured.items()}
     origin = write_links(home, gpu_type, provenance, message=measured[2][0], rings=rings)
     click.echo(f"groups of {', '.join(map(str, sizes))} devices measured; links {origin}")
+
+
+def _launched() -> bool:
+    """Whether a launcher started this as one of several processes.
+
+    Raises:
+        WorkerError: its variables are incomplete.
+    """
+    stated = {name: os.environ.get(name, "") for name in ("WORLD_SIZE", "RANK", "MASTER_PORT")}
+    if stated["WORLD_SIZE"] in ("", "1"):
+        return False
+    odd = [f"{name}={value!r}" for name, value in stated.items() if not value.isdecimal()]
+    odd += [] if os.environ.get("MASTER_ADDR") else ["MASTER_ADDR=''"]
+    if odd:
+        raise WorkerError(
+            f"the environment has {', '.join(odd)}; a launcher sets WORLD_SIZE, RANK, MASTER_ADDR "
+            f"and MASTER_PORT, and without one WORLD_SIZE is not set"
+        )
+    return True
 
 
 def _numbers(text: str) -> tuple[int, ...]:

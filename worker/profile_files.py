@@ -15,6 +15,7 @@ from planner.entries import GpuType, LayerCost, LayerKey, LinkCost, as_row
 from planner.errors import UnprofiledConfiguration
 from planner.profile import LINKS_FILE
 from planner.profile_schema import read_links_file, read_type_file
+from worker.errors import WorkerError
 
 
 def write_layers(
@@ -98,6 +99,27 @@ def write_links(
     return str(content["origin"])
 
 
+def make_folder(folder: Path) -> None:
+    """Make the folder of a profile; before anything is measured, as it may be refused.
+
+    Raises:
+        WorkerError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WorkerError(
+            f"profiles cannot be written to {folder}: {error.strerror}; name another folder with "
+            f"--output-folder"
+        ) from None
+
+
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    make_folder(path.parent)
+    try:
+        path.write_text(json.dumps(content, indent=1) + "\n")
+    except OSError as error:
+        raise WorkerError(
+            f"profile file {path} cannot be written: {error.strerror}; name another folder with "
+            f"--output-folder"
+        ) from None

@@ -46,7 +46,7 @@ NARROW = 80  # columns below which the live view does not fit
 @click.option("--steps", type=click.IntRange(1), help="Steps to train.")
 @click.option(
     "--seed",
-    type=int,
+    type=click.IntRange(0, 2**63 - 1),
     default=1,
     show_default=True,
     help="Of the weights, the data order and the search.",

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import secrets
 import sys
 import time
@@ -40,6 +41,8 @@ from worker.contract import Report
 
 EVALUATIONS = 600  # of the search: about 0.1 s, and the same plan on every machine
 REPORT_WAIT_S = 0.1  # how fresh steps are on the screen
+NODE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+MOST_GPUS = 32  # of a node: 19 ranks run in real time on two cores, many more would only wait
 PATIENCE_S = 120.0  # without a step the run is given up
 
 
@@ -65,14 +68,27 @@ class DemoOptions:
 
 
 def check_nodes(nodes: Composition, story: tuple[Event, ...]) -> None:
-    """Refuse nodes of a GPU type for which the demo's model has no profile.
+    """Refuse nodes that cannot be emulated on this machine.
 
     Raises:
-        InvalidScript: names the node and the profiled types.
+        InvalidScript: there is none; a name that cannot be that of a pod's folder; more ranks than
+            a machine can run; a GPU type for which the demo's model has no profile.
     """
+    if not nodes.nodes:
+        raise InvalidScript("there is no node; write one `- name: ...` per node")
     profiled = tuple(sorted(load_profile(MODEL).types))
     joined = tuple(event.node for event in story if event.node is not None)
     for node in (*nodes.nodes, *joined):
+        if not NODE_NAME.fullmatch(node.name):
+            raise InvalidScript(
+                f"node {node.name[:80]!r} cannot be called so; use up to 63 letters, digits, dots "
+                f"and dashes, for example rack1-a"
+            )
+        if node.gpus > MOST_GPUS:
+            raise InvalidScript(
+                f"node {node.name!r} has {node.gpus} GPUs; each is a process of this machine, so "
+                f"give a node of the demo at most {MOST_GPUS}"
+            )
         if node.gpu_type not in profiled:
             raise InvalidScript(
                 f"node {node.name!r} is of GPU type {node.gpu_type!r}, for which {MODEL} has no "

@@ -15,6 +15,7 @@ import yaml
 from heddle_operator.errors import InvalidScript
 from planner.composition import Composition, Node
 from planner.errors import InvalidComposition
+from planner.strict_yaml import load_yaml
 
 Verb = Literal["join", "drain", "kill"]
 VERBS: tuple[Verb, ...] = ("join", "drain", "kill")
@@ -92,7 +93,7 @@ def check_story(events: tuple[Event, ...], nodes: Composition, name: str) -> Non
 
 def _read(path: Path, what: str) -> object:
     try:
-        data: object = yaml.safe_load(path.read_text())
+        data: object = load_yaml(path.read_text())
     except OSError as error:
         raise InvalidScript(f"{what} file {path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -53,8 +53,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "heddle.workerImage" -}}
-{{- if .Values.worker.image.repository }}
-{{- include "heddle.image" (dict "image" .Values.worker.image "version" .Chart.AppVersion) }}
+{{- $own := .Values.worker.image }}
+{{- if or $own.repository $own.tag $own.digest }}
+{{- $image := dict "repository" (default .Values.image.repository $own.repository) "tag" $own.tag "digest" $own.digest }}
+{{- include "heddle.image" (dict "image" $image "version" .Chart.AppVersion) }}
 {{- else }}
 {{- include "heddle.operatorImage" . }}
 {{- end }}

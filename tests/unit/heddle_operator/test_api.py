@@ -64,6 +64,7 @@ def test_training_settings_default_as_in_the_workers_contract():
         ("spec.steps", "many", "spec.steps: "),
         ("metadata.name", "Not A Name", "metadata.name: "),
         ("kind", "Job", "kind: "),
+        ("spec.model", ["x" * 999] * 999, "(found ["),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence_with_its_field(path, value, sentence):
@@ -71,6 +72,7 @@ def test_a_mistake_is_one_sentence_with_its_field(path, value, sentence):
         load_job(changed(path, value))
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 400
 
 
 def test_a_missing_field_is_named():

@@ -80,13 +80,28 @@ def test_the_namespace_is_that_of_the_context(tmp_path, given, namespace):
     assert asyncio.run(main()) == (namespace, True)
 
 
-@pytest.mark.parametrize("text", [None, "{}", "current-context: none"])
-def test_without_a_cluster_one_sentence_says_what_to_set(tmp_path, text):
+A_KEY = "{client-certificate-data: AAAA, client-key-data: AAAA}"
+WITH_A_KEY = (
+    f"current-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n"
+    f"clusters: [{{name: a, cluster: {{server: 'https://127.0.0.1:1'}}}}]\n"
+    f"users: [{{name: a, user: {A_KEY}}}]\n"
+)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(None, b"", b"{}", b"[]", b"5", b"a: [", b"\xff\xfe", b"current-context: none"),
+        WITH_A_KEY.encode(),
+    ],
+)
+def test_without_a_cluster_one_sentence_says_what_to_set(tmp_path, content):
     path = tmp_path / "kubeconfig"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(OperatorError, match=r"^no cluster to talk to: .*; set KUBECONFIG"):
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(OperatorError, match=r"^no cluster to talk to: .*; set KUBECONFIG") as found:
         asyncio.run(connect(path))
+    assert "\n" not in str(found.value)
 
 
 def test_a_kubeconfig_trumps_the_service_account(monkeypatch):

@@ -242,7 +242,7 @@ PRICED = "--composition demo-fast=1x2 --objective cost --prices"
         (f"{TWO} --precision fp16", UnprofiledConfiguration, "match exactly"),
         (f"{TWO} --profile nowhere", UnprofiledConfiguration, "no profile"),
         (f"{TWO} --current missing.json", InvalidPlan, "cannot be read"),
-        (f"{TWO} --method policy --policy nowhere", NoPolicy, "no policy for this model"),
+        (f"{TWO} --method policy --policy nowhere", NoPolicy, "there is no policy in nowhere"),
         (f"{TWO} --min-throughput 1e9", Infeasible, "short"),
         (f"{TWO} --objective cost", InvalidComposition, "has no price"),
         (f"{TWO} --max-price 5", InvalidComposition, "has no price"),
@@ -264,7 +264,11 @@ def test_bad_input_is_one_sentence(line, error, words):
 
 
 @pytest.mark.parametrize(
-    "prices", ["- 1", "{}", "h100: cheap", "h100: -1", "h100: true", "3: 4", "h100: .inf", "{"]
+    "prices",
+    [
+        *("- 1", "{}", "h100: cheap", "h100: -1", "h100: true", "3: 4", "h100: .inf", "{"),
+        *("h100: 1\nh100: 2", f"h100: 1{'0' * 400}"),
+    ],
 )
 def test_a_wrong_prices_file_is_one_sentence(tmp_path, prices):
     path = tmp_path / "prices.yaml"

@@ -93,11 +93,13 @@ def test_what_cannot_be_evaluated_is_refused_in_one_sentence(small):
     unknown = refused("--model gpt-9 --compositions small.txt")
     assert "gpt-9" in unknown
     assert "'best'" in refused(f"{QUICK} --compositions small.txt --methods best")
+    assert "no policy in none" in refused(f"{QUICK} --compositions small.txt --methods auto")
     (small / "other.json").write_text("{}")
-    lost = refused(f"{QUICK} --compositions small.txt --references other.json")
+    searched = f"{QUICK} --compositions small.txt --methods search"
+    lost = refused(f"{searched} --references other.json")
     assert "other.json cannot be read" in lost
-    for option in ("--picture gone/curves.svg", "--references gone/best.json"):
-        assert "cannot be written" in refused(f"{QUICK} --compositions small.txt {option}")
+    for option in ("--picture gone/curves.svg", "--picture .", "--references gone/best.json"):
+        assert "cannot be written" in refused(f"{searched} {option}")
 
 
 @pytest.mark.parametrize("option", ["--model tiny-llama", "--compositions small.txt"])

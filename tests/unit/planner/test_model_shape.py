@@ -69,7 +69,7 @@ def test_a_shape_with_a_wrong_key_is_one_sentence():
         ("tied_head", [None], "tied_head is .*; it must be true or false"),
         ("layers", 2.5, "layers is 2.5; it must be a whole number"),
         ("layers", True, "layers is True; it must be a whole number"),
-        ("hidden", 10**400, "a size above 1,000,000,000"),
+        ("hidden", 10**400, "hidden is .*; it must be a whole number from 0 to 1,0"),
         ("scores", "slow", "scores is 'slow'; it must be one of flash, fused, eager, fp32"),
         ("experts", {"count": "8", "per_token": 1, "ffn": 8}, r"experts.count is '8'; it must be"),
         ("experts", "many", "cannot be read"),

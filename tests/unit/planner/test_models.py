@@ -118,6 +118,7 @@ def test_deepseek_is_read_from_its_configuration(tmp_path):
         ({"model_type": "mamba"}, "model_type 'mamba', which is unknown; known are deepseek_v3"),
         ({"hidden_size": None}, "lacks 'hidden_size'"),
         ({"vocab_size": "many"}, "vocab_size 'many'; it must be a positive whole number"),
+        ({"vocab_size": 10**30}, "it must be a positive whole number up to 1,000,000,000"),
         ({"num_key_value_heads": 7}, "kv_heads must divide heads"),
     ],
 )

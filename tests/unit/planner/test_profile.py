@@ -97,6 +97,10 @@ def test_a_broken_file_is_one_sentence(tmp_path, content, sentence):
         ({"backward_s": -1.0}, "layers.3.backward_s: found -1.0, expected greater than or equal"),
         ({"tp": "two"}, "layers.3.tp: found 'two', expected a valid integer"),
         ({"kind": "blok"}, "layers.3.kind: found 'blok', expected 'embedding'"),
+        (
+            {"activation_bytes": 10**400},
+            "activation_bytes: found 1000.*expected less than",
+        ),
         ({"surprise": 1}, "layers.3.surprise: found 1, expected no such key"),
     ],
 )

@@ -66,6 +66,14 @@ def test_an_address_that_is_taken_is_refused(file, taken):
     assert sentence.startswith(f"the agent cannot listen on 127.0.0.1:{taken}: ")
 
 
+@pytest.mark.parametrize("option", ["--timeout-s", "--grace-s"])
+def test_a_time_is_a_number_of_seconds(file, taken, option):
+    given = (*AGENT, "--token-file", file(b"secret"), "--port", taken)
+    assert refused(*given, option, "nan") == f"{option} is nan; give a number of seconds"
+    arguments = [str(argument) for argument in (*given, option, "-1")]
+    assert CliRunner().invoke(worker, arguments).exit_code == 2
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [

@@ -76,6 +76,24 @@ def test_a_pod_without_ranks_ends_well_at_once_however_it_is_told(pod, how):
     assert process.wait(LIMIT_S) == 0
 
 
+def test_a_pod_that_ends_with_its_parent_and_has_none_ends_well_at_once(tmp_path):
+    (tmp_path / "token").write_text("secret")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "worker", "agent", "--job", "tiny", "--pod", "tiny-a-0"),
+            *("--node", "a", "--gpus", "1", "--token-file", str(tmp_path / "token")),
+            "--exit-with-parent",
+        ],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_pod_whose_fork_server_dies_is_lost(pod):
     process, said, _ = pod
     os.kill(json.loads(ask(said, "/v1/report"))["fork_server_pid"], signal.SIGKILL)

@@ -39,9 +39,23 @@ def test_a_measured_profile_is_planned_with(tmp_path):
         ("--gpu-type x --device cpu --model mixtral-8x7b", "LLaMA-like layers only"),
         ("--gpu-type x --device cpu --model gpt-9", "model 'gpt-9' is unknown"),
         ("--device cpu links", "name the GPU type"),
+        ("--gpu-type '' --device cpu", "'' cannot be the name of a type"),
+        ("--gpu-type x/y --device cpu", "'x/y' cannot be the name of a type"),
+        ("--gpu-type links --device cpu", "'links' cannot be the name of a type"),
+        ("--gpu-type x --output-folder /dev/null --device cpu", "cannot be written to /dev/null/"),
+        ("--gpu-type x --output-folder /dev/null --device cpu links", "cannot be written to"),
     ],
 )
 def test_what_cannot_be_measured_is_one_sentence(line, sentence):
     with pytest.raises(HeddleError, match=sentence) as caught:
         run(profile, line)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("size", ["many", "2"])
+def test_half_a_launcher_is_one_sentence(monkeypatch, tmp_path, size):
+    monkeypatch.setenv("WORLD_SIZE", size)
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(HeddleError, match="RANK='', MASTER_PORT='', MASTER_ADDR=''; a launcher"):
+        run(profile, f"--gpu-type x --output-folder {tmp_path} --device cpu links")

@@ -83,3 +83,18 @@ def test_the_example_files_hold_together():
     events = load_story(EXAMPLES / "script.yaml", nodes)
     check_nodes(nodes, events)
     assert [str(event) for event in events] == ["join third", "kill left", "join slow"]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../a", "a/b", "a" * 64, "\u00e9", "-a"])
+def test_a_node_whose_name_cannot_be_that_of_a_folder_is_refused(name):
+    nodes = Composition.from_json([{"name": name, "type": "demo-fast", "gpus": 1}])
+    with pytest.raises(InvalidScript, match="cannot be called so; use up to 63 letters"):
+        check_nodes(nodes, ())
+
+
+def test_more_ranks_than_a_machine_can_run_or_no_node_at_all_are_refused():
+    nodes = Composition.from_json([{"name": "a", "type": "demo-fast", "gpus": 900}])
+    with pytest.raises(InvalidScript, match="has 900 GPUs; each is a process of this machine"):
+        check_nodes(nodes, ())
+    with pytest.raises(InvalidScript, match="there is no node; write one"):
+        check_nodes(Composition(()), ())

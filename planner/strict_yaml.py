@@ -1,0 +1,42 @@
+"""YAML as a user means it: a key that stands twice is a mistake, not the last one of two.
+
+Invariant: whatever is wrong with a text is a `yaml.YAMLError`, a nesting without end included.
+Source: YAML 1.2 demands unique keys; PyYAML does not check it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, which also refuses a key that stands twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: list[object] = []
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} stands twice; keep one", key_node.start_mark
+                )
+            seen.append(key)
+        return super().construct_mapping(node, deep)
+
+
+def load_yaml(text: str) -> object:
+    """The data of a YAML (or JSON) text; only plain data, no objects.
+
+    Raises:
+        yaml.YAMLError: it is no YAML, has a key twice, or is nested beyond all measure.
+    """
+    try:
+        data: object = yaml.load(text, _Loader)
+    except RecursionError:
+        raise yaml.YAMLError("it is nested too deeply") from None
+    return data

@@ -1,0 +1,28 @@
+"""planner/strict_yaml.py: plain data, each key once."""
+
+import pytest
+import yaml
+
+from planner.strict_yaml import load_yaml
+
+
+def test_plain_data_is_read_as_by_any_reader_of_yaml():
+    text = "- {name: a, gpus: 2}\n- &b {name: b}\n- {<<: *b, gpus: 1}\n"
+    assert load_yaml(text) == yaml.safe_load(text)
+    assert load_yaml('{"h100": 2.5}') == {"h100": 2.5}
+    assert load_yaml("") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{name: a, gpus: 2, name: b}", "the key 'name' stands twice; keep one"),
+        ("h100: 2\na100-40: 1\nh100: 3\n", "the key 'h100' stands twice"),
+        ("[" * 3000, "nested too deeply"),
+        ("!!python/object/apply:os.getcwd []", "could not determine a constructor"),
+        ("a: [", "while parsing"),
+    ],
+)
+def test_what_is_wrong_is_an_error_of_yaml(text, words):
+    with pytest.raises(yaml.YAMLError, match=words):
+        load_yaml(text)
