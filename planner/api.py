@@ -6,6 +6,8 @@ question that contradicts itself is refused before anything is searched.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -54,8 +56,15 @@ def with_budget(wishes: dict[str, Any]) -> dict[str, Any]:
     return {**wishes, "budget_s": budget_s, "budget_evaluations": evaluations}
 
 
-def answer(request: PlanRequest, profile: Profile) -> PlanAnswer:
+def answer(
+    request: PlanRequest, profile: Profile, clock: Callable[[], float] = time.perf_counter
+) -> PlanAnswer:
     """Answer a request, with the bound and the gains of more nodes where it asks for them.
+
+    Args:
+        request: what is asked.
+        profile: all costs.
+        clock: whose seconds the budget counts.
 
     Raises:
         Infeasible: no plan does what is asked; the message says what binds.
@@ -66,7 +75,7 @@ def answer(request: PlanRequest, profile: Profile) -> PlanAnswer:
         UnprofiledConfiguration: the profile speaks of another workload.
     """
     check_request(request)
-    found = search(request, profile)
+    found = search(request, profile, clock)
     _check_limits(request, found)
     if request.wants_bound:
         bound = import_module("planner.bound").bound

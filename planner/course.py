@@ -17,6 +17,7 @@ from planner.findings import Findings
 from planner.request import PlanRequest, SearchStage
 
 SETTLED = 6  # of the kernel's best plans, placed and priced at the end
+HOPELESS = 1.02  # a plan that the kernel thinks so much worse than the best is not placed
 
 
 class Course:
@@ -37,6 +38,7 @@ class Course:
         self.stages: list[SearchStage] = []
         self._settled: set[Recipe] = set()
         self._settle_s = 0.0  # what placing and pricing a plan takes
+        self._best = math.inf  # what the kernel thought of the best plan
         self._began_s = clock()
         self._uncounted_s = 0.0
 
@@ -78,18 +80,30 @@ class Course:
 
     def settle(self, recipes: Iterator[tuple[float, Recipe]], most: int) -> None:
         """Place and price the best plans of the kernel, as many as time allows."""
-        for rank, (_, recipe) in enumerate(islice(recipes, most)):
-            begun_s = self.now_s()
+        for rank, (value, recipe) in enumerate(islice(recipes, most)):
             is_late = self.left_s() < (self._settle_s if rank else 0.0)
             if recipe in self._settled or (self.findings.best and is_late):
                 continue
-            self._settled.add(recipe)
-            self.findings.offer(self.judge.settle(recipe))
-            self._settle_s = self.now_s() - begun_s
+            if value > HOPELESS * self._best and self._is_held():
+                continue
+            self._settle(value, recipe)
 
     def settle_first(self, recipes: Iterator[tuple[float, Recipe]]) -> None:
         """Place and price plans until one is the best so far."""
-        for _, recipe in recipes:
-            self._settled.add(recipe)
-            if self.findings.offer(self.judge.settle(recipe)):
+        for value, recipe in recipes:
+            if self._settle(value, recipe):
                 return
+
+    def _settle(self, value: float, recipe: Recipe) -> bool:
+        begun_s = self.now_s()
+        self._settled.add(recipe)
+        is_best = self.findings.offer(self.judge.settle(recipe))
+        self._settle_s = self.now_s() - begun_s
+        if is_best:
+            self._best = value
+        return is_best
+
+    def _is_held(self) -> bool:
+        """Whether the best plan so far lives on as many nodes as is asked for."""
+        best = self.findings.best
+        return best is not None and best.holders >= self.request.min_holders

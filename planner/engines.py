@@ -47,9 +47,8 @@ class Engines:
             propose: offers plans of rollouts, which join after the first walks.
         """
         course, request = self._course, self._request
-        begun_s = course.now_s()
+        self._end_s = course.now_s() + self._share * course.left_to_search_s()
         self._start(propose)
-        self._end_s = begun_s + self._share * course.left_to_search_s()
         kernel = self._kernels[-1]
         columns = ColumnSearch(self._pricing, self._wishes, request.seed)
         self._priced_before = course.findings.evaluations - kernel.evaluations

@@ -32,7 +32,7 @@ from planner.model_shape import ModelShape
 from planner.models import find_model
 from planner.policy.weights import find_policy
 from planner.request import Method
-from planner.training.compositions import training_compositions, usual_types
+from planner.training.compositions import range_for, training_compositions, usual_types
 from planner.training.curriculum import curriculum_of, usual_workload
 from planner.training.settings import TrainingSettings
 
@@ -139,7 +139,8 @@ def trained_on(shape: ModelShape, policy: Path | None) -> tuple[Composition, ...
     try:
         card = find_policy(shape.name, policy).card
     except (NoPolicy, InvalidPolicy):
-        return training_compositions(usual_types(shape.name), 0)
+        types = usual_types(shape.name)
+        return training_compositions(types, 0, range_for(types, shape.name))
     settings = TrainingSettings(compositions=card.num_compositions)
     curriculum = curriculum_of(find_model(card.model), card.types, settings)
     if curriculum.digest != card.training_set:

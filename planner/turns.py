@@ -1,6 +1,7 @@
 """Whose turn it is: which engine goes on, how long, and from what.
 
-At first short walks of annealing, which need nothing to start from; then column generation and
+At first short walks of annealing, which need nothing to start from, and columns that do not know
+what the policy proposes, since its plans draw them to where they stand; then column generation and
 walks by turns, each walk no longer than the columns before it; where a round of them gains nothing,
 the search starts afresh, and at the end the best plan gets what is left.
 Invariant: turns depend on nothing but the method, the budget and the progress that is asked for.
@@ -30,6 +31,8 @@ WALKS = (  # after columns, one after the other: name, most templates, temperatu
 WALK_STEPS = 20_000  # plans of a walk after columns, at most; it takes no longer than they did,
 # or where no clock ends the search no more plans
 COLUMNS_SHARE = 0.2  # of the seconds that are left, for a turn of columns that is not the first
+LEAST_S = 0.01  # in less, columns find nothing
+FIRST = 0.3  # of the seconds left, for columns that do not know the policy's plans
 GAIN = 1e-4  # of turns that go on; so many walks without one, and the search starts afresh
 
 Engine = Literal["walk", "columns", "proposals", "afresh"]
@@ -81,11 +84,13 @@ def turns(method: str, most: int, progress: Callable[[], Progress]) -> Iterator[
     """
     if method != "columns":
         yield from _anneal(most, progress())
-    yield Turn("proposals")  # only now, so that the first walks look elsewhere
+    if method == "auto" and progress().left_s * FIRST > LEAST_S:
+        yield Turn("columns", share=FIRST, evaluations=most)
+    yield Turn("proposals")  # only now, so that the engines look elsewhere first
     best, stale, columns_share = progress().best, 0, 1.0
     for name, templates, hot in cycle(WALKS) if method != "search" else ():
         before = progress()
-        if before.evaluations >= most or before.left_s <= 0:
+        if before.evaluations >= most or before.left_s <= LEAST_S:
             break
         yield Turn("columns", share=columns_share, evaluations=most)
         columns_share = COLUMNS_SHARE

@@ -8,7 +8,8 @@ Source: Heddle, section 6.4 ("Search efficiency").
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -66,10 +67,12 @@ class Trial:
         }
 
 
-def try_out(request: PlanRequest, profile: Profile) -> Trial:
-    """Ask once; a method that cannot answer has a note instead of a plan."""
+def try_out(
+    request: PlanRequest, profile: Profile, clock: Callable[[], float] = time.perf_counter
+) -> Trial:
+    """Ask once, timed by that clock; a method that cannot answer has a note instead of a plan."""
     try:
-        found = answer(request, profile)
+        found = answer(request, profile, clock)
     except PlanningError as error:
         took_part = not isinstance(error, NoPolicy | InvalidPolicy | PolicyMisfit)
         return Trial(request.method, 0.0, 0.0, 0, None, took_part, str(error))

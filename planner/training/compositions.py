@@ -48,25 +48,35 @@ class TrainingRange:
 
 SIMULATION = TrainingRange(94, (2, 4), (32, 512), (1, 2, 4, 8))
 HARDWARE = TrainingRange(32, (1, 4), (3, 32), (1, 2, 3, 4))
+LARGE = TrainingRange(94, (1, 2), (224, 512), (4, 8))  # of a model that fewer GPUs do not hold
 DEMO = TrainingRange(32, (1, 2), (1, 12), (1, 2, 3, 4))
 SIMULATION_TYPES = ("a100-40", "a100-80", "h100", "a6000")
 TESTBED_TYPES = ("a5000", "rtx-pro-6000")  # of the paper's cluster, which is small
 HARDWARE_TYPES = (*SIMULATION_TYPES, *TESTBED_TYPES)
+LARGE_MODEL, LARGE_TYPES = "deepseek-v3-like", ("a100-80", "h100")
 DEMO_TYPES = ("demo-fast", "demo-slow")
 
 
 def usual_types(model: str) -> tuple[str, ...]:
     """The GPU types that the model of that name has a policy for, unless somebody says otherwise.
 
-    Those of the paper: four in its simulations, six in its hardware study; the demo has its own.
+    Those of the paper: four in its simulations, six in its hardware study; the demo has its own,
+    and a model of 671 billion parameters the two with the most memory.
     """
     if model == "tiny-llama":
         return DEMO_TYPES
+    if model == LARGE_MODEL:
+        return LARGE_TYPES
     return HARDWARE_TYPES if model == "gpt-neo-2.7b" else SIMULATION_TYPES
 
 
-def range_for(types: Sequence[str]) -> TrainingRange:
-    """Small compositions for the demo's types and those of the paper's testbed, else large ones."""
+def range_for(types: Sequence[str], model: str = "") -> TrainingRange:
+    """Small compositions for the demo's types and those of the paper's testbed, else large ones.
+
+    Those of the largest model have at least one and a half times the memory that its state takes.
+    """
+    if model == LARGE_MODEL:
+        return LARGE
     if set(types) <= set(DEMO_TYPES):
         return DEMO
     return HARDWARE if set(types) & set(TESTBED_TYPES) else SIMULATION

@@ -102,7 +102,7 @@ def curriculum_of(
     schema = FeatureSchema(
         types, tuple(degrees), min(D_MAX, model.layers), MAX_TEMPLATES, settings.sees_batch
     )
-    within = range_for(types)
+    within = range_for(types, model.name)
     judged_by = training_compositions(types, VALIDATION_SEED, within)[:VALIDATION]
     found: list[Composition] = []
     for seed in range(MOST_SETS):  # the first is the standard set, whatever the training's seed

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.benchmarks.policy.report import report
 ROOT = Path(__file__).parents[3]
 MEASURED = ROOT / "build" / "bench_policy.json"
 TRAININGS = ROOT / "build" / "ablations"
+CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 PARTS = ("rollouts", "anytime", "noise", "ablations", "report")
 
 Chosen = dict[str, Sequence[ListedComposition]]
@@ -50,10 +52,10 @@ def measure(
     """One part into `measured`."""
     old = measured.get(part, [])
     if part == "rollouts":
-        rows = rollouts.measure(options.models, chosen, references, say)
+        rows = rollouts.measure(options.models, chosen, references, say, CLOCKS[options.clock])
         measured[part] = merged(old, rows)
     elif part == "anytime":
-        rows = anytime.measure(options.models, chosen, references, say)
+        rows = anytime.measure(options.models, chosen, references, say, CLOCKS[options.clock])
         measured[part] = merged(old, rows)
     elif part == "noise":
         rows = noise.measure(options.models, chosen, options.noise_s, say)
@@ -101,6 +103,9 @@ def read_options() -> argparse.Namespace:
         "--seeds", default=ablations.SEEDS, type=lambda text: tuple(map(int, words(text)))
     )
     parser.add_argument("--without", default=tuple(ablations.PARTS), type=words)
+    parser.add_argument(
+        "--clock", choices=CLOCKS, default="wall", help="processor: beside other work, as if alone"
+    )
     parser.add_argument("--measured", type=Path, default=MEASURED, help="what is known so far")
     parser.add_argument("--references", type=Path, default=known.FILE)
     parser.add_argument("--note", action="append", default=[], help="a sentence for the report")

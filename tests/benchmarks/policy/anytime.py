@@ -12,7 +12,7 @@ from planner.evaluation.trial import Trial, try_out
 from planner.generator import find_profile
 from planner.request import Method, PlanRequest
 from tests.benchmarks.policy.cases import workload_of
-from tests.benchmarks.policy.known import Say
+from tests.benchmarks.policy.known import Clock, Say
 from tests.benchmarks.policy.rival import rival
 
 BUDGETS_S = (0.05, 0.5, 2.0)
@@ -50,6 +50,7 @@ def measure(
     chosen: dict[str, Sequence[ListedComposition]],
     references: References,
     say: Say,
+    clock: Clock,
 ) -> list[dict[str, Any]]:
     """Every method with every budget on every composition, in a process that is warm."""
     rows = []
@@ -61,24 +62,26 @@ def measure(
                 workload, first.composition, method=method, budget_evaluations=WARMING
             )
             try_out(asked, find_profile(workload))
-        rival(model, first, RIVAL_S, 0)
+        rival(model, first, RIVAL_S, 0, clock)
         for one in chosen[model]:
             for budget_s in BUDGETS_S:
                 for method in METHODS:
-                    trial = _search(model, one, method, budget_s)
+                    trial = _search(model, one, method, budget_s, clock)
                     rows.append(_row(model, one, method, budget_s, trial, references, say))
-            trial = rival(model, one, RIVAL_S, 0)
+            trial = rival(model, one, RIVAL_S, 0, clock)
             rows.append(_row(model, one, RIVAL, RIVAL_S, trial, references, say))
         references.save()
     return rows
 
 
-def _search(model: str, one: ListedComposition, method: Method, budget_s: float) -> Trial:
+def _search(
+    model: str, one: ListedComposition, method: Method, budget_s: float, clock: Clock
+) -> Trial:
     workload = workload_of(model, one)
     asked = PlanRequest(
         workload, one.composition, method=method, budget_s=budget_s, budget_evaluations=None
     )
-    return try_out(asked, find_profile(workload))
+    return try_out(asked, find_profile(workload), clock)
 
 
 def _row(

@@ -21,6 +21,7 @@ FILE = Path(__file__).with_name("references.json")
 SECONDS = 30.0
 
 Say = Callable[[str], None]
+Clock = Callable[[], float]
 
 
 @dataclass(slots=True)

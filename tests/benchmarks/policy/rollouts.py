@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -25,7 +24,7 @@ from planner.policy.weights import Policy, find_policy
 from planner.pricing_tables import Pricing, pricing_of
 from planner.request import PlanRequest
 from tests.benchmarks.policy.cases import workload_of
-from tests.benchmarks.policy.known import Say
+from tests.benchmarks.policy.known import Clock, Say
 
 ROLLOUTS = (16, 128)
 SEEDS = (0, 1, 2)
@@ -64,15 +63,18 @@ def measure(
     chosen: dict[str, Sequence[ListedComposition]],
     references: References,
     say: Say,
+    clock: Clock,
 ) -> list[dict[str, Any]]:
     """Both methods, both numbers of rollouts, every composition."""
     rows = []
     for model in models:
         for method in METHODS:
             for rollouts in ROLLOUTS:
-                _roll(model, chosen[model][0], method, rollouts, references)  # loads and warms
+                _roll(
+                    model, chosen[model][0], method, rollouts, references, clock
+                )  # loads and warms
                 for one in chosen[model]:
-                    row = _roll(model, one, method, rollouts, references)
+                    row = _roll(model, one, method, rollouts, references, clock)
                     rows.append(asdict(row))
                     say(
                         f"{model} {one.name} {method} {rollouts}: "
@@ -90,6 +92,7 @@ def _roll(
     method: Literal["policy", "random"],
     rollouts: int,
     references: References,
+    clock: Clock,
 ) -> Rolled:
     workload = workload_of(model, one)
     profile = find_profile(workload)
@@ -100,7 +103,7 @@ def _roll(
         rollouts=rollouts,
         budget_evaluations=None,
     )
-    trials = [try_out(replace(asked, seed=seed), profile) for seed in SEEDS]
+    trials = [try_out(replace(asked, seed=seed), profile, clock) for seed in SEEDS]
     for seed, trial in zip(SEEDS, trials, strict=True):
         if trial.plan is not None:
             by = f"{method}, seed {seed}, {rollouts} rollouts"
@@ -109,7 +112,7 @@ def _roll(
     alone_s = [math.nan]
     if pricing is not None and any(trial.took_part for trial in trials):
         policy = _policy(model) if method == "policy" else None
-        alone_s = [_seconds(policy, pricing, asked, seed) for seed in SEEDS]
+        alone_s = [_seconds(policy, pricing, asked, seed, clock) for seed in SEEDS]
     return Rolled(
         model,
         one.name,
@@ -130,8 +133,10 @@ def _policy(model: str) -> Policy | None:
         return None
 
 
-def _seconds(policy: Policy | None, pricing: Pricing, asked: PlanRequest, seed: int) -> float:
+def _seconds(
+    policy: Policy | None, pricing: Pricing, asked: PlanRequest, seed: int, clock: Clock
+) -> float:
     wishes = Wishes(min(asked.deepest, MAX_DEPTH), MAX_TEMPLATES, 0, math.inf, math.inf)
-    begun_s = time.perf_counter()
+    begun_s = clock()
     propose(policy, pricing, wishes, asked.rollouts, seed)
-    return time.perf_counter() - begun_s
+    return clock() - begun_s

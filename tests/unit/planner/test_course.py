@@ -7,7 +7,7 @@ import math
 import pytest
 
 from planner.candidate import Judge, Recipe
-from planner.course import SETTLED, Course
+from planner.course import HOPELESS, SETTLED, Course
 from planner.fill import FillTable
 from planner.request import PlanRequest
 from tests.builders import demo_profile, nodes, workload
@@ -84,10 +84,10 @@ def test_time_to_place_the_last_plans_is_kept_back():
     one, clock = course(budget_s=2.0)
     assert one.left_to_search_s() == one.left_s()
     clock.look_s = 0.01
-    settle(one, recipe(2))  # looks twice at the clock
+    settle(one, recipe(2))  # looks at the clock before and after
     clock.look_s = 0.0
     kept_s = one.left_s() - one.left_to_search_s()
-    assert kept_s == pytest.approx(SETTLED * 0.02)
+    assert kept_s == pytest.approx(SETTLED * 0.01)
 
 
 def test_a_plan_is_placed_and_priced_once():
@@ -109,4 +109,19 @@ def test_the_first_plan_that_is_better_ends_the_settling_of_rollouts():
     one.settle_first(iter([(1.0, recipe(1, 1)), (2.0, recipe(2))]))
     assert len(one.findings.found) == 1
     one.settle_first(iter([(1.0, recipe(2)), (2.0, recipe(2, 1))]))
+    assert len(one.findings.found) == 2
+
+
+def test_a_plan_that_the_kernel_thinks_far_worse_is_not_placed():
+    one, _ = course()
+    one.settle(iter([(1.0, recipe(2))]), 1)
+    one.settle(iter([(1.0 * HOPELESS + 0.01, recipe(1, 1))]), 1)
+    assert len(one.findings.found) == 1
+    one.settle(iter([(1.0 * HOPELESS, recipe(1, 1))]), 1)
+    assert len(one.findings.found) == 2
+
+
+def test_a_worse_plan_is_placed_while_too_few_nodes_hold_the_state():
+    one, _ = course(min_holders=2)
+    one.settle(iter([(1.0, recipe(2)), (9.0, recipe(1, 1))]), 2)
     assert len(one.findings.found) == 2

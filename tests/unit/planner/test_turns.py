@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from planner.turns import ANNEALS, WALK_STEPS, WALKS, Progress, Turn, turns
+from planner.turns import ANNEALS, FIRST, LEAST_S, WALK_STEPS, WALKS, Progress, Turn, turns
 
 PLENTY = 10**9
 
@@ -42,13 +42,29 @@ def engines(found: list[Turn]) -> list[str]:
     return [turn.engine for turn in found]
 
 
-def test_the_first_walks_look_elsewhere_before_proposals_join():
+def test_walks_and_columns_look_elsewhere_before_proposals_join():
     first = engines(taken(Told()))
-    assert first[: len(ANNEALS) + 2] == ["walk", "walk", "proposals", "columns"]
+    assert first[: len(ANNEALS) + 3] == ["walk", "walk", "columns", "proposals", "columns"]
+
+
+def test_columns_that_do_not_know_the_proposals_get_a_share_of_the_seconds():
+    told = Told()
+    told.left_s = 2.0
+    first, second, *_ = [turn for turn in taken(told) if turn.engine == "columns"]
+    assert (first.share, second.share) == (FIRST, 1.0)
+
+
+@pytest.mark.parametrize(("left_s", "count"), [(LEAST_S / 2, 0), (2 * LEAST_S, 1)])
+def test_columns_have_no_turn_that_is_too_short_for_them(left_s, count):
+    told = Told()
+    told.left_s = left_s
+    found = taken(told, count=6)
+    assert engines(found).index("proposals") == len(ANNEALS)  # none before them
+    assert min(engines(found).count("columns"), 1) == count
 
 
 def test_columns_and_walks_take_turns_as_long_as_they_gain():
-    later = taken(Told(gain=0.01))[3:]
+    later = taken(Told(gain=0.01))[4:]
     assert engines(later) == ["columns", "walk"] * (len(later) // 2) + ["columns"] * (
         len(later) % 2
     )
@@ -58,7 +74,7 @@ def test_columns_and_walks_take_turns_as_long_as_they_gain():
 def test_a_round_of_walks_without_gain_starts_afresh():
     found = engines(taken(Told()))
     first = found.index("afresh")
-    assert found[3:first] == ["columns", "walk"] * len(WALKS)
+    assert found[4:first] == ["columns", "walk"] * len(WALKS)
     assert found[first + 1 : first + 3] == ["walk", "walk"]
 
 
@@ -89,23 +105,23 @@ def test_without_seconds_left_only_the_last_walk_is_offered():
 def test_a_walk_takes_no_longer_than_the_columns_before_it():
     told = Told()
     told.left_s, told.took_s = 2.0, 0.5
-    walk = taken(told, count=5)[4]
+    walk = taken(told, count=6)[5]
     assert walk.share == pytest.approx(0.25)
-    assert walk.evaluations == 3 * told.steps + WALK_STEPS  # two walks and columns before
+    assert walk.evaluations == 4 * told.steps + WALK_STEPS  # two walks and two columns before
 
 
 def test_where_no_clock_ends_the_search_a_walk_prices_as_many_plans_as_the_columns_before():
     told = Told(steps=700)
-    walk = taken(told, count=5)[4]
+    walk = taken(told, count=6)[5]
     assert walk.share == 1.0
-    assert walk.evaluations == 3 * 700 + 700
+    assert walk.evaluations == 4 * 700 + 700
 
 
 def test_without_any_plan_the_turns_end():
     found = taken(Told(best=math.inf))
-    assert engines(found) == ["walk", "walk", "proposals", "columns", "walk", "walk"]
+    assert engines(found) == ["walk", "walk", "columns", "proposals", "columns", "walk", "walk"]
 
 
 def test_engines_that_price_nothing_more_end():
     found = taken(Told(steps=0))
-    assert engines(found) == ["walk", "walk", "proposals", "columns", "walk", "walk"]
+    assert engines(found) == ["walk", "walk", "columns", "proposals", "columns", "walk", "walk"]

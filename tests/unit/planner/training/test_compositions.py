@@ -15,6 +15,8 @@ from planner.likeness import Mix, node_counts
 from planner.training.compositions import (
     DEMO,
     HARDWARE,
+    LARGE,
+    LARGE_MODEL,
     LEAST_DISTANCE,
     SIMULATION,
     range_for,
@@ -90,6 +92,7 @@ def test_the_range_follows_the_types():
     assert range_for(TYPES) is SIMULATION
     assert range_for(SIX) is HARDWARE
     assert range_for(DEMO_TYPES) is DEMO
+    assert range_for(usual_types(LARGE_MODEL), LARGE_MODEL) is LARGE
     assert {len(one.gpu_types) for one in made(DEMO_TYPES, 0)} == {1, 2}
 
 
