@@ -12,6 +12,7 @@ from planner.generator import find_profile
 from planner.request import PlanRequest
 from planner.search import search
 from tests.benchmarks.planner.compositions import Case
+from tests.benchmarks.planner.quality import WITHOUT_POLICY
 
 BUDGET_S = 3.0
 
@@ -50,7 +51,11 @@ def gaps(
             workload = case.workload(model)
             profile = find_profile(workload)
             request = PlanRequest(
-                workload, case.composition, budget_s=BUDGET_S, budget_evaluations=None
+                workload,
+                case.composition,
+                budget_s=BUDGET_S,
+                budget_evaluations=None,
+                policy=WITHOUT_POLICY,
             )
             try:
                 found = search(request, profile, clock)

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from planner.search import search
 from tests.benchmarks.planner.compositions import Case
 from tests.benchmarks.planner.references import BenchmarkReferences
 
+WITHOUT_POLICY = Path("no policy")  # a folder that holds none, so that the engines are alone
 BUDGETS_S = (0.05, 0.5, 1.0, 3.0)
 ANNEALING_STEPS = 500_000
 WARMING = 3000  # plans of the search that loads the kernel
@@ -89,7 +91,13 @@ def sample(
     """One search of the whole planner, its budget and its time in seconds of that clock."""
     workload = case.workload(model)
     profile = find_profile(workload)
-    request = PlanRequest(workload, case.composition, budget_s=budget_s, budget_evaluations=None)
+    request = PlanRequest(
+        workload,
+        case.composition,
+        budget_s=budget_s,
+        budget_evaluations=None,
+        policy=WITHOUT_POLICY,
+    )
     started_s = clock()
     try:
         found = search(request, profile, clock)
