@@ -26,6 +26,7 @@ from planner.kernel.jit import is_compiled
 from planner.kernel.local_search import anneal, start
 from planner.kernel.moves import Wishes
 from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES
+from planner.long_pipelines import long_pipelines
 from planner.pricing_tables import Pricing
 from planner.request import PlanRequest
 from planner.sharing import Lane
@@ -101,9 +102,28 @@ class KernelSearch:
         self.evaluations += evaluations
 
     def start(self) -> None:
-        """Every template of one kind of stage, and plans of pipelines on one kind of node each."""
-        priced = start(self.pricing.tables, self.wishes, self._now, self._bench, self.elites)
+        """Every template of one kind of stage, and plans of pipelines on one kind of node each.
+
+        Where none of them fits, pipelines that span the kinds.
+        """
+        tables = self.pricing.tables
+        priced = start(tables, self.wishes, self._now, self._bench, self.elites)
         self.evaluations += int(priced)
+        if not self.found:
+            for options in long_pipelines(tables, self.wishes.deepest):
+                self._price_alone(options)
+
+    def _price_alone(self, options: tuple[int, ...]) -> None:
+        """One pipeline of these stages, and nothing else."""
+        now = self._now
+        now.number[0] = now.replicas[0] = 1
+        now.depth[0] = len(options)
+        now.options[0, : len(options)] = options
+        anneal(
+            *(self.pricing.tables, self.wishes, now, self._trial, self._bench, self.elites),
+            *(self._state, 0, HOT, COLD),
+        )
+        self.evaluations += 1
 
     def walk(
         self,

@@ -14,7 +14,7 @@ from planner.composition_sets import COMMITTED
 from planner.evaluate_cli import evaluate_command
 
 TEXT = (Path(__file__).parents[1] / "docs" / "evaluate.md").read_text()
-SHORT = "--reference-s 0 --budget-evaluations 40 --rollouts 4 --curve-evaluations 20 --policy none"
+SHORT = "--reference-s 0 --budget-evaluations 40 --rollouts 4 --curve-evaluations 20"
 
 
 def blocks(language: str) -> list[str]:
