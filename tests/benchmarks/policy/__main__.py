@@ -51,6 +51,8 @@ def measure(
 ) -> None:
     """One part into `measured`."""
     old = measured.get(part, [])
+    if part in ("rollouts", "anytime"):
+        measured["clock"] = options.clock
     if part == "rollouts":
         rows = rollouts.measure(options.models, chosen, references, say, CLOCKS[options.clock])
         measured[part] = merged(old, rows)

@@ -293,6 +293,10 @@ def _reduced(measured: Row, chosen: Chosen, references: References) -> str:
     return "\n".join(f"- {line}" for line in said) or "Nothing."
 
 
+def _in_clock(measured: Row) -> str:
+    return ", in seconds of the processor" if measured.get("clock") == "processor" else ""
+
+
 def report(measured: Row, chosen: Chosen, references: References, notes: Sequence[str]) -> str:
     """The result file."""
     percents = Percents(references, chosen)
@@ -303,7 +307,7 @@ def report(measured: Row, chosen: Chosen, references: References, notes: Sequenc
 Command: `make bench-policy` (`python -m tests.benchmarks.policy`)
 Date: {today:%Y-%m-%d}
 Machine: {os.cpu_count()} cores ({processor()}), {platform.system()} {platform.machine()}, no GPU,
-shared with other work. Throughput is modelled, times are measured.
+shared with other work. Throughput is modelled, times are measured{_in_clock(measured)}.
 
 All compositions are those of `profiles/compositions`, which no policy was trained on: the paper's
 (written out where its text gives them, else reconstructed, as each line says), those of the
@@ -332,8 +336,9 @@ offered to it.
     if measured.get("ablations"):
         text = _ablations(measured["ablations"], percents)
         parts.append(
-            "## What each part of the training earns\n\nThe same time of the processor for each, "
-            f"measured on the unseen compositions.\n\n{text}"
+            "## What each part of the training earns\n\nAbout the same time of the processor for "
+            "each, from which the number of groups is\nestimated; measured on the unseen "
+            f"compositions. The teachers' time is counted in each.\n\n{text}"
         )
     if notes:
         parts.append("## Notes\n\n" + "\n".join(f"- {note}" for note in notes))
