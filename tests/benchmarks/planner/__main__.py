@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.planner import gap, process, quality, rates
-from tests.benchmarks.planner.compositions import Case, cases
+from tests.benchmarks.planner.compositions import USUAL_GPUS, Case, cases
 from tests.benchmarks.planner.references import MODELS, SECONDS, BenchmarkReferences
 from tests.benchmarks.planner.report import report
 
@@ -46,8 +46,8 @@ def measure(part: str, options: argparse.Namespace, measured: dict[str, Any]) ->
     elif part == "process":
         measured["process"] = process.measure(options.models, PROCESS_GPUS)
     elif part == "quality":
-        usual = [case for case in chosen if case.composition.gpus <= 1000]
-        huge = [case for case in chosen if case.composition.gpus > 1000]
+        usual = [case for case in chosen if case.composition.gpus <= USUAL_GPUS]
+        huge = [case for case in chosen if case.composition.gpus > USUAL_GPUS]
         rows = []
         for group, budgets_s in ((usual, options.budgets), (huge, HUGE_BUDGETS_S)):
             if group:
@@ -58,11 +58,11 @@ def measure(part: str, options: argparse.Namespace, measured: dict[str, Any]) ->
         measured["quality"] = merged(old, rows, ("model", "case", "budget_s"))
         measured["clock"] = options.clock
     elif part == "bound":
-        usual = [case for case in chosen if case.composition.gpus <= 1000]
+        usual = [case for case in chosen if case.composition.gpus <= USUAL_GPUS]
         rows = gap.gaps(options.models, usual, say, CLOCKS[options.clock])
         measured["bound"] = merged(measured.get("bound", []), rows, ("model", "case"))
     elif part == "simpler":
-        usual = [case for case in chosen if case.composition.gpus <= 1000]
+        usual = [case for case in chosen if case.composition.gpus <= USUAL_GPUS]
         rows = quality.simpler(options.models, usual, references, say)
         old = measured.get("simpler", [])
         measured["simpler"] = merged(old, rows, ("model", "case", "way"))

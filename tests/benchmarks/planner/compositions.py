@@ -21,6 +21,7 @@ TOTALS = (32, 48, 64, 96, 128, 160, 192, 256, 384, 512)
 BATCHES = (2048, 16384)
 SEQUENCE_LENGTH = 2048
 UNIT = 8  # every type has a multiple of so many GPUs
+USUAL_GPUS = 1000  # a composition of more is huge
 HUGE_GPUS = 4096
 
 

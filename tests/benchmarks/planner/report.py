@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.planner.compositions import Case
+from tests.benchmarks.planner.compositions import USUAL_GPUS, Case
 from tests.benchmarks.planner.quality import BUDGETS_S
 from tests.benchmarks.planner.references import ENGINES, SECONDS, SEEDS, BenchmarkReferences
 from tests.benchmarks.stall import processor
@@ -93,7 +93,7 @@ def _quality(found: list[Row], references: BenchmarkReferences, known: dict[str,
     groups: dict[tuple[str, float], list[float]] = {}
     own: set[str] = set()  # whose references are of nothing but these searches
     for row in found:
-        is_huge = known[row["case"]].composition.gpus > 1000
+        is_huge = known[row["case"]].composition.gpus > USUAL_GPUS
         name = f"{row['model']}, {HUGE}" if is_huge else row["model"]
         if not references.of(row["model"], known[row["case"]]).searched:
             own.add(name)
@@ -250,6 +250,16 @@ def _process(found: list[Row]) -> str:
     )
 
 
+def _part_of(part: str, have: set[tuple[str, str]], left: set[tuple[str, str]]) -> list[str]:
+    """The shorter of what was measured and what was not; nothing where nothing is left."""
+    if not left:
+        return []
+    done, rest = (_listed(" ".join(p) for p in chosen) for chosen in (have, left))
+    if len(left) < len(have):
+        return [f"`{part}` was not measured for {rest}."]
+    return [f"`{part}` was measured for {done} alone."]
+
+
 def _reduced(measured: Row, references: BenchmarkReferences, known: dict[str, Case]) -> str:
     """What was left out, in words."""
     rows = measured.get("quality", [])
@@ -284,8 +294,9 @@ def _reduced(measured: Row, references: BenchmarkReferences, known: dict[str, Ca
         if part not in measured:
             said.append(f"Not measured: {part}.")
         elif part in ("simpler", "bound"):
-            pairs = {(row["model"], row["case"]) for row in measured[part]}
-            said.append(f"`{part}` was measured for: {_listed(' '.join(p) for p in pairs)}.")
+            have = {(row["model"], row["case"]) for row in measured[part]}
+            left = {p for p in pairs - have if known[p[1]].composition.gpus <= USUAL_GPUS}
+            said += _part_of(part, have, left)
     return "\n".join(f"- {line}" for line in said) or "Nothing."
 
 
