@@ -30,8 +30,8 @@ class UsualSettings(NamedTuple):
     precision: Precision
 
 
-# What the demo trains with, and what the paper's evaluation does.
 DEAREST = 1e15  # money per GPU-hour; beyond it somebody has mistyped
+# What the demo trains with, and what the paper's evaluation does.
 DEMO_MODEL = "tiny-llama"
 DEMO_SETTINGS = UsualSettings(20, 128, "fp32")
 SETTINGS = UsualSettings(2048, 2048, "fp16")

@@ -25,6 +25,8 @@ _BYTES_PER_GBIT = 1e9 / 8
 # Beyond these somebody has mistyped, and a search would take for ever.
 MOST_NODES = 100_000
 MOST_GPUS = 1024  # of one node
+# A name that is also that of a file or a pod: a node's, a GPU type's; the value of a label.
+LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -119,11 +119,13 @@ class KernelSearch:
         now.number[0] = now.replicas[0] = 1
         now.depth[0] = len(options)
         now.options[0, : len(options)] = options
-        anneal(
-            *(self.pricing.tables, self.wishes, now, self._trial, self._bench, self.elites),
-            *(self._state, 0, HOT, COLD),
-        )
+        self._anneal(self.wishes, self.elites, 0, HOT, COLD)
         self.evaluations += 1
+
+    def _anneal(self, wishes: Wishes, pool: Elites, steps: int, hot: float, cold: float) -> None:
+        """Walk on from the plan at hand, which joins the pool as the best of the way do."""
+        tables, now, trial = self.pricing.tables, self._now, self._trial
+        anneal(tables, wishes, now, trial, self._bench, pool, self._state, steps, hot, cold)
 
     def walk(
         self,
@@ -165,18 +167,9 @@ class KernelSearch:
                 steps = int(min(WALK, most - self.evaluations))
                 if steps < 1 or left_s() <= 0:
                     break
-                anneal(
-                    self.pricing.tables,
-                    wishes,
-                    self._now,
-                    self._trial,
-                    self._bench,
-                    pool,
-                    self._state,
-                    steps,
-                    hot * (COLD / hot) ** (part / parts),
-                    hot * (COLD / hot) ** ((part + 1) / parts),
-                )
+                first = hot * (COLD / hot) ** (part / parts)
+                last = hot * (COLD / hot) ** ((part + 1) / parts)
+                self._anneal(wishes, pool, steps, first, last)
                 self.evaluations += steps
             chains += 1
             if whole_s < math.inf:

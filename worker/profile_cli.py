@@ -9,21 +9,19 @@ from __future__ import annotations
 import datetime
 import os
 import platform
-import re
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 
 from planner.command_input import settings_of
+from planner.composition import LABEL
 from planner.entries import GpuType, LayerCost, LayerKey, LinkCost
 from planner.generator import RESERVE_BYTES, RESERVE_SHARE
 from planner.models import find_model
 from planner.profile import PROFILES, load_profile
 from planner.workload import Precision
 from worker.errors import WorkerError
-
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")  # that of a label's value
 
 
 @click.group("profile", invoke_without_command=True)
@@ -64,7 +62,7 @@ def profile(
     """
     if gpu_type is None:
         raise WorkerError("name the GPU type of this machine with --gpu-type, as its nodes do")
-    if not _NAME.fullmatch(gpu_type) or gpu_type == "links":
+    if not LABEL.fullmatch(gpu_type) or gpu_type == "links":
         raise WorkerError(
             f"--gpu-type {gpu_type!r} cannot be the name of a type and its file; use letters, "
             f"digits, dots, dashes, for example h100-80"

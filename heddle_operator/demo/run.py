@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import secrets
 import sys
 import time
@@ -35,13 +34,12 @@ from heddle_operator.reconcile import Reconciler
 from heddle_operator.settings import Settings
 from heddle_operator.snapshot import Observed
 from heddle_operator.wake import Wake
-from planner.composition import Composition
+from planner.composition import LABEL, Composition
 from planner.profile import Profile, load_profile
 from worker.contract import Report
 
 EVALUATIONS = 600  # of the search: about 0.1 s, and the same plan on every machine
 REPORT_WAIT_S = 0.1  # how fresh steps are on the screen
-NODE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 MOST_GPUS = 32  # of a node: 19 ranks run in real time on two cores, many more would only wait
 PATIENCE_S = 120.0  # without a step the run is given up
 
@@ -79,7 +77,7 @@ def check_nodes(nodes: Composition, story: tuple[Event, ...]) -> None:
     profiled = tuple(sorted(load_profile(MODEL).types))
     joined = tuple(event.node for event in story if event.node is not None)
     for node in (*nodes.nodes, *joined):
-        if not NODE_NAME.fullmatch(node.name):
+        if not LABEL.fullmatch(node.name):
             raise InvalidScript(
                 f"node {node.name[:80]!r} cannot be called so; use up to 63 letters, digits, dots "
                 f"and dashes, for example rack1-a"

@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.clocks import CLOCKS
 from tests.benchmarks.planner import gap, process, quality, rates
 from tests.benchmarks.planner.compositions import USUAL_GPUS, Case, cases
 from tests.benchmarks.planner.references import MODELS, SECONDS, BenchmarkReferences
@@ -21,7 +21,6 @@ from tests.benchmarks.planner.report import report
 
 ROOT = Path(__file__).parents[3]
 MEASURED = ROOT / "build" / "bench_planner.json"
-CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 PARTS = ("rates", "quality", "simpler", "bound", "process", "report")
 HUGE_BUDGETS_S = (0.5, 2.0)
 PROCESS_GPUS = "h100=8x4,a100-40=16x4+8x1,a6000=8x4"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 from planner.composition_sets import ListedComposition
 from planner.evaluation.references import References
+from tests.benchmarks.clocks import CLOCKS
 from tests.benchmarks.policy import ablations, anytime, known, noise, rollouts
 from tests.benchmarks.policy.cases import DENSE, MODELS, unseen
 from tests.benchmarks.policy.report import report
@@ -25,7 +25,6 @@ from tests.benchmarks.policy.report import report
 ROOT = Path(__file__).parents[3]
 MEASURED = ROOT / "build" / "bench_policy.json"
 TRAININGS = ROOT / "build" / "ablations"
-CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 PARTS = ("rollouts", "anytime", "noise", "ablations", "report")
 
 Chosen = dict[str, Sequence[ListedComposition]]
