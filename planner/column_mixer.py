@@ -28,7 +28,8 @@ from planner.kernel.column_pool import (
     uses_of,
     worth_of,
 )
-from planner.kernel.column_pricing import Columns, new_columns, price_columns
+from planner.kernel.column_pricing import price_columns
+from planner.kernel.columns import Columns, new_columns
 from planner.kernel.elites import Elites, load_elite
 from planner.kernel.filling import new_bench, new_fillings
 from planner.kernel.mixing import best_mix, best_whole_mix, fill_rest
@@ -85,6 +86,7 @@ class ColumnMixer:
         self._stage_s = np.empty((*shape, options, self._deepest, 2, t.dense + 1, t.layers + 1))
         self._is_ready = np.zeros(shape, np.int64)
         self._taus_s = np.zeros(0)
+        self._scarcities = np.zeros((*shape, options))
         self._chains = new_chains(self._deepest, t.layers, types)
         self._pool = new_pool(MOST_COLUMNS)
         self._bench, self._fillings = new_bench(t.layers, t.dense), new_fillings()
@@ -183,6 +185,7 @@ class ColumnMixer:
             least_promise,
             learns,
             step,
+            self._scarcities,
             self._chains,
             columns,
         )

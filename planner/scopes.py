@@ -103,7 +103,7 @@ def zones_of_plan(
     slowest = float(t.nic[used, 1].max())
     for fast in speeds:
         if fast <= slowest:
-            front, back = slow_ends(t, elites, row, fast)
+            front, back = slow_ends(t, elites, row, fast) if fast < slowest else (t.layers, 0)
             zones = zones_of(t, front, back, slowest, fast, math.inf)
             most_s = plan_zone_seconds(t, elites, row, zones)
             yield zones._replace(most_s=most_s * (1 + 1e-9))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.kernel.bag import Bag, copy_slot, most_replicas, pipelines_of
-from planner.kernel.column_pricing import Columns
+from planner.kernel.columns import Columns
 from planner.kernel.elites import Elites, remember
 from planner.kernel.filling import Bench, Fillings, fill_template
 from planner.kernel.given_blocks import fill_as, keeps_to

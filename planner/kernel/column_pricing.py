@@ -11,54 +11,18 @@ Legend: O options, P positions, L blocks, T types, Z sizes, G bottlenecks, Q bun
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
-from planner.kernel.chains import Chains, cheapest_chains, read_chain
+from planner.kernel.chains import Chains
+from planner.kernel.columns import Columns
 from planner.kernel.filling import stage_rows
 from planner.kernel.jit import jit
-from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
+from planner.kernel.tables import Floats, Ints, Tables
+from planner.kernel.within_room import best_within_room
 from planner.kernel.zones import Zones, blocks_in_zones
 
-DEPTHS = 2  # chains of one bottleneck that become columns
-TINY = 1e-9  # of what a column is worth
 FAR = 0.06  # a column that costs so much more than it is worth is of no interest
-
-
-class Columns(NamedTuple):
-    """Templates that are worth more than they cost; the first `number[0]` rows hold.
-
-    Attributes:
-        number: [1] of them.
-        gain: [C] samples beyond the price of the GPUs, of one replica.
-        size: [C] index of the micro-batch size.
-        together: [C] replicas come in multiples of this, so that experts can be tiled.
-        depth: [C].
-        options: [C, D].
-        blocks: [C, D].
-    """
-
-    number: Ints
-    gain: Floats
-    size: Ints
-    together: Ints
-    depth: Ints
-    options: Ints
-    blocks: Ints
-
-
-def new_columns(most: int) -> Columns:
-    """Room for so many columns."""
-    return Columns(
-        np.zeros(1, np.int64),
-        np.zeros(most),
-        np.zeros(most, np.int64),
-        np.zeros(most, np.int64),
-        np.zeros(most, np.int64),
-        np.zeros((most, MAX_DEPTH), np.int64),
-        np.zeros((most, MAX_DEPTH), np.int64),
-    )
 
 
 @jit
@@ -110,20 +74,6 @@ def is_full(stage_s: Floats, option: int, position: int) -> bool:
 
 
 @jit
-def keep_column(columns: Columns, gain: float) -> int:
-    """The row for a new column with that gain; -1 if others are better."""
-    count = columns.number[0]
-    if count < len(columns.gain):
-        columns.number[0] = count + 1
-        return count
-    worst = 0
-    for row in range(count):
-        if columns.gain[row] < columns.gain[worst]:
-            worst = row
-    return worst if columns.gain[worst] < gain else -1
-
-
-@jit
 def price_columns(
     t: Tables,
     horizon_s: float,
@@ -138,6 +88,7 @@ def price_columns(
     least_promise: float,
     learns: bool,
     step: int,
+    scarcities: Floats,
     chains: Chains,
     columns: Columns,
 ) -> int:
@@ -158,11 +109,14 @@ def price_columns(
         least_promise: bottlenecks with less stay out.
         learns: whether `promise` changes.
         step: every so many of the bottlenecks.
+        scarcities: [Q, Z, O] first prices of GPUs beyond the room; as they are in the end.
         chains: for the function's own use.
         columns: takes the columns.
     """
     tried = 0
     side_s = np.zeros(edge_s.shape[1])
+    rows = len(price)
+    dearer, asked = np.zeros(rows), np.zeros(rows)
     most_blocks = np.zeros((len(t.option_tp), t.layers + 1), np.int64)
     blocks_in_zones(t, zones, most_blocks)
     for bundle in range(len(together)):
@@ -172,6 +126,7 @@ def price_columns(
                 continue
             for kind in range(len(side_s)):
                 side_s[kind] = edge_s[size, kind, kind]
+            scarcity = scarcities[bundle, size]
             for g in range(0, len(taus_s), step):
                 tau_s = taus_s[g]
                 if promise[bundle, size, g] < least_promise or tau_s > horizon_s:
@@ -179,35 +134,25 @@ def price_columns(
                 if not is_ready[bundle, size]:
                     is_ready[bundle, size] = 1
                     stage_seconds(t, size, together[bundle], t.batch // b, stage_s[bundle, size])
-                worth = b * (1 + horizon_s / tau_s)
                 tried += 1
-                best = cheapest_chains(
+                gain = best_within_room(
                     t,
-                    stage_s[bundle, size],
+                    size,
+                    together[bundle],
+                    b * (1 + horizon_s / tau_s),
                     tau_s,
                     price,
-                    b / tau_s,
                     edge_s[size],
                     side_s,
+                    stage_s[bundle, size],
                     most_blocks,
-                    worth * (1 + FAR) if learns else worth,
+                    FAR if learns else 0.0,
+                    scarcity,
+                    dearer,
+                    asked,
                     chains,
+                    columns,
                 )
                 if learns:
-                    gain = -1.0 if best == math.inf else (worth - best) / worth
                     promise[bundle, size, g : g + step] = gain
-                for _ in range(DEPTHS):
-                    at = int(np.argmin(chains.cost))
-                    gain = worth - chains.cost[at]
-                    if chains.cost[at] == math.inf or gain <= TINY * worth:
-                        break
-                    row = keep_column(columns, gain / worth)
-                    if row < 0:
-                        break
-                    columns.gain[row] = gain / worth
-                    columns.size[row] = size
-                    columns.together[row] = together[bundle]
-                    columns.depth[row] = at + 1
-                    read_chain(t, chains, int(at), columns.options[row], columns.blocks[row])
-                    chains.cost[at] = math.inf
     return tried
