@@ -65,6 +65,7 @@ class ColumnMixer:
 
     Attributes:
         priced: plans so far.
+        pool: the columns.
         largest_bundle: most replicas that some tiling of experts asks for at once.
     """
 
@@ -88,7 +89,7 @@ class ColumnMixer:
         self._taus_s = np.zeros(0)
         self._scarcities = np.zeros((*shape, options))
         self._chains = new_chains(self._deepest, t.layers, types)
-        self._pool = new_pool(MOST_COLUMNS)
+        self.pool = new_pool(MOST_COLUMNS)
         self._bench, self._fillings = new_bench(t.layers, t.dense), new_fillings()
         self._bag, self._trial = new_bag(), new_bag()
         self._known: BestPlan | None = None
@@ -109,8 +110,8 @@ class ColumnMixer:
 
     def take_plans(self, elites: Elites) -> None:
         """Make columns of the templates of the best plans; a full pool starts afresh."""
-        if self._pool.number[0] == MOST_COLUMNS:
-            self._pool.number[0] = 0
+        if self.pool.number[0] == MOST_COLUMNS:
+            self.pool.number[0] = 0
         rows = np.argsort(elites.value[: elites.number[0]], kind="stable")[:STARTS]
         pairs = [(e, k) for e in rows.tolist() for k in range(elites.templates[e])]
         columns = new_columns(len(pairs))
@@ -121,6 +122,25 @@ class ColumnMixer:
             columns.depth[row] = elites.depth[e, k]
             columns.options[row] = elites.options[e, k]
             columns.blocks[row] = elites.blocks[e, k]
+        self._keep(elites, columns, len(pairs), self.best(elites).pipelines)
+
+    def take_uniform(self, elites: Elites) -> None:
+        """Make columns of every template whose stages are all alike."""
+        t = self._tables
+        pairs = [
+            (option, depth)
+            for option, tp in enumerate(t.option_tp.tolist())
+            for depth in range(1, min(self._deepest, int(t.room[option]) // tp) + 1)
+        ]
+        columns = new_columns(len(pairs))
+        columns.number[0] = len(pairs)
+        for row, (option, depth) in enumerate(pairs):
+            columns.gain[row] = -row
+            columns.together[row] = 1
+            columns.depth[row] = depth
+            columns.options[row, :depth] = option
+            columns.blocks[row, :depth] = t.layers // depth
+            columns.blocks[row, : t.layers % depth] += 1
         self._keep(elites, columns, len(pairs), self.best(elites).pipelines)
 
     def find(self, elites: Elites, scope: Scope, seconds: float, most: int) -> None:
@@ -141,7 +161,7 @@ class ColumnMixer:
         """The templates that are worth more than these prices."""
         everything = learns and scope.rounds % 5 == 0
         scope.rounds += learns
-        before = self._pool.fillings[: self._pool.number[0]].sum()
+        before = self.pool.fillings[: self.pool.number[0]].sum()
         start = self.best(elites)
         columns = self._columns_of(
             scope,
@@ -157,7 +177,7 @@ class ColumnMixer:
             gain = min(0.99, scope.promise.max())
             known = scope.mixed or 1.0  # the first prices cost the batch
             scope.hoped = min(scope.hoped, known / (1 - gain))
-            if step == 1 and self._pool.fillings[: self._pool.number[0]].sum() == before:
+            if step == 1 and self.pool.fillings[: self.pool.number[0]].sum() == before:
                 scope.hoped = scope.mixed  # nothing more to be found here
 
     def _columns_of(
@@ -198,7 +218,7 @@ class ColumnMixer:
             columns,
             most,
             pipelines,
-            self._pool,
+            self.pool,
             self._bag,
             self._bench,
             self._fillings,
@@ -231,7 +251,7 @@ class ColumnMixer:
 
     def _worth(self, elites: Elites, scope: Scope) -> tuple[Floats, Floats, Floats, Floats]:
         """([N] samples with parts, [N] whole, [R, N] uses, [R] room) of all columns."""
-        t, pool = self._tables, self._pool
+        t, pool = self._tables, self.pool
         count = int(pool.number[0])
         real, whole = np.zeros(count), np.zeros(count)
         worth_of(t, pool, self._horizon(elites, scope), scope.zones, real, whole)
@@ -275,7 +295,7 @@ class ColumnMixer:
         self.priced += price_counts(
             self._tables,
             self._wishes,
-            self._pool,
+            self.pool,
             columns[order],
             counts[order],
             scope.zones,

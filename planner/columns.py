@@ -43,7 +43,11 @@ GOOD = 1e-3  # gain of a plan that is worth a second look around
 
 
 class ColumnSearch:
-    """Finds plans by column generation; what it has learned stays for the next run."""
+    """Finds plans by column generation; what it has learned stays for the next run.
+
+    Attributes:
+        mixer: holds the columns.
+    """
 
     def __init__(self, pricing: Pricing, wishes: Wishes, seed: int) -> None:
         """Prepare for one composition.
@@ -54,7 +58,7 @@ class ColumnSearch:
             seed: of perturbed prices.
         """
         self._tables = pricing.tables
-        self._mixer = ColumnMixer(pricing.tables, wishes)
+        self.mixer = ColumnMixer(pricing.tables, wishes)
         self._random = np.random.default_rng(seed)
         self._scopes: list[Scope] = []
         self._followed: list[Scope] = []
@@ -63,7 +67,7 @@ class ColumnSearch:
     @property
     def priced(self) -> int:
         """Plans so far."""
-        return self._mixer.priced
+        return self.mixer.priced
 
     def run(self, elites: Elites, deadline: Callable[[], bool], effort: int) -> None:
         """Look for plans that are better than the elites.
@@ -98,7 +102,7 @@ class ColumnSearch:
             if deadline():
                 return
             self._perturb(elites, scope, deadline)
-            self._mixer.combine(elites, scope, deadline)
+            self.mixer.combine(elites, scope, deadline)
 
     def _converge(self, elites: Elites, scope: Scope, deadline: Callable[[], bool]) -> None:
         """Rounds of prices and columns until the mix gains no more, then whole replicas."""
@@ -107,7 +111,7 @@ class ColumnSearch:
             if deadline():
                 return
             mixed, prices = scope.mixed, scope.prices
-            self._mixer.mix(elites, scope)
+            self.mixer.mix(elites, scope)
             stale = stale + 1 if scope.mixed < mixed * ENOUGH else 0
             if turn and (stale == STALE or scope.hoped < scope.mixed * ENOUGH):
                 break
@@ -116,8 +120,8 @@ class ColumnSearch:
             else:
                 prices = scope.prices
             step = COARSE if scope.rounds < COARSE_ROUNDS else 1
-            self._mixer.add(elites, scope, prices, PER_ROUND, learns=True, step=step)
-        self._mixer.combine(elites, scope, deadline)
+            self.mixer.add(elites, scope, prices, PER_ROUND, learns=True, step=step)
+        self.mixer.combine(elites, scope, deadline)
 
     def _explore(self, elites: Elites, deadline: Callable[[], bool]) -> None:
         """Mix what is known in some other scopes, and go on in the best of them."""
@@ -125,7 +129,7 @@ class ColumnSearch:
         for scope in others:
             if deadline():
                 return
-            self._mixer.mix(elites, scope)
+            self.mixer.mix(elites, scope)
             self._scopes.remove(scope)  # its next turn comes after all others
             self._scopes.append(scope)
         for scope in sorted(others, key=most_mixed)[:CANDIDATES]:
@@ -144,30 +148,31 @@ class ColumnSearch:
                 return
             seconds *= 2
             zones = zones_of(t, t.layers, 0, t.nic[:, 1].max(), t.nic[:, 1].max(), math.inf)
-            self._mixer.take_grid(seconds)
-            self._mixer.find(elites, self._mixer.scope(every, zones), seconds, PER_ROUND)
+            self.mixer.take_grid(seconds)
+            self.mixer.find(elites, self.mixer.scope(every, zones), seconds, PER_ROUND)
 
     def _start(self, elites: Elites) -> None:
         """Put the templates of the elites into the pool; at first, think of scopes."""
-        self._mixer.take_plans(elites)
+        self.mixer.take_plans(elites)
         if not self._scopes:
-            seconds = self._mixer.best(elites).seconds
-            self._mixer.take_grid(seconds)
+            seconds = self.mixer.best(elites).seconds
+            self.mixer.take_grid(seconds)
+            self.mixer.take_uniform(elites)
             pairs = all_zones(self._tables, self._speeds, seconds)
-            scopes = [self._mixer.scope(allowed, zones) for allowed, zones in pairs]
+            scopes = [self.mixer.scope(allowed, zones) for allowed, zones in pairs]
             self._scopes = [scopes[i] for i in self._random.permutation(len(scopes))]
 
     def _follow(self, elites: Elites) -> None:
         """Find or add the scopes in which the best plan stands itself."""
         t = self._tables
         best = int(np.argmin(elites.value[: elites.number[0]]))
-        used = self._mixer.best(elites).types
+        used = self.mixer.best(elites).types
         self._followed = []
         for zones in zones_of_plan(t, self._speeds, elites, best, used):
             alike = [scope for scope in self._scopes if is_alike(scope.zones, zones, t.layers)]
             if not alike:
                 allowed = t.nic[:, 1] <= t.nic[used, 1].max()
-                alike = [self._mixer.scope(allowed, zones)]
+                alike = [self.mixer.scope(allowed, zones)]
                 self._scopes.extend(alike)
             self._followed.append(alike[0])
 
@@ -177,4 +182,4 @@ class ColumnSearch:
             if deadline():
                 return
             factors = np.exp(self._random.normal(0.0, SIGMA, len(scope.prices)))
-            self._mixer.add(elites, scope, scope.prices * factors, PER_PERTURBATION, learns=False)
+            self.mixer.add(elites, scope, scope.prices * factors, PER_PERTURBATION, learns=False)

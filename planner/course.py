@@ -16,7 +16,7 @@ from planner.candidate import Judge, Recipe
 from planner.findings import Findings
 from planner.request import PlanRequest, SearchStage
 
-SETTLED = 6  # of the kernel's best plans, placed and priced at the end
+SETTLED = 16  # of the kernel's best plans, placed and priced at the end
 HOPELESS = 1.02  # a plan that the kernel thinks so much worse than the best is not placed
 
 

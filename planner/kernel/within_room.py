@@ -24,7 +24,7 @@ from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
 
 DEPTHS = 2  # chains of one bottleneck that become columns
 TINY = 1e-9  # of what a column is worth
-CLIMBS = 4  # prices of what is asked beyond the room that are tried
+CLIMBS = 2  # prices of what is asked beyond the room that are tried
 EASE = 0.8  # share of such a price that is left once it has done its work
 
 
