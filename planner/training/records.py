@@ -250,8 +250,10 @@ class RecordingChooser:
 
     def records(self) -> Records:
         """All decisions so far."""
-        templates = [np.concatenate(column) for column in zip(*self._templates, strict=True)]
-        stages = [np.concatenate(column) for column in zip(*self._stages, strict=True)]
+        templates: list[Any] = [
+            np.concatenate(column) for column in zip(*self._templates, strict=True)
+        ]
+        stages: list[Any] = [np.concatenate(column) for column in zip(*self._stages, strict=True)]
         fill = tuple(_joined(head, made) for head, made in self._fill.items())
         return replace(Records(*templates, *stages), fill=fill)
 
