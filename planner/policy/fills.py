@@ -21,7 +21,8 @@ from planner.kernel.tables import Floats, Ints, Tables
 from planner.policy.closing import close_as_chosen, close_templates
 from planner.policy.drafts import Drafts, replicas_now
 from planner.policy.features import Menu
-from planner.policy.schema import Array, Bools, FeatureSchema
+from planner.policy.layer_choices import observe_layers
+from planner.policy.schema import OF_LAYERS, Array, Bools, FeatureSchema
 
 LARGEST = 4.0  # of ratios in features
 
@@ -196,32 +197,10 @@ def _stacked(rows: Ints, candidates: int, features: list[Floats | Bools]) -> Arr
 
 def _layers(menu: Menu, drafts: Drafts, rows: Ints) -> tuple[Array, Bools]:
     """One layer to as many as leave one for each stage to come; the last stage takes the rest."""
-    k, depth = _open(drafts, rows)
-    j = drafts.stage[rows] - 1
-    options = drafts.plans.options[rows, k]
-    left = menu.layers - _placed(drafts, rows, k, j)
-    to_come = depth - 1 - j
-    layers = np.arange(1, menu.layers + 1)[None, :].astype(np.float64)
-    least = np.where(to_come == 0, left, 1)
-    mask = (layers >= _column(least)) & (layers <= _column(left - to_come))
-    own = options[np.arange(len(rows)), j]
-    held = menu.state_share[own] + (depth - j) * menu.kept_share[own]
-    work = 1 / np.maximum(menu.speed[own], 1e-6)
-    earlier = np.arange(options.shape[1]) < j[:, None]
-    works = drafts.plans.blocks[rows, k, 0] / np.maximum(menu.speed[options], 1e-6)
-    slowest = np.where(earlier, works, 0).max(axis=1)
-    even = _column(depth) / menu.layers
-    features = [
-        layers / menu.layers,
-        np.minimum(LARGEST, layers * even) / LARGEST,
-        np.minimum(LARGEST, layers * _column((to_come + 1) / left)) / LARGEST,
-        np.minimum(LARGEST, layers * _column(held)),
-        np.minimum(LARGEST, layers * _column(work) * even) / LARGEST,
-        np.minimum(LARGEST, layers * _column(work) / np.maximum(_column(slowest), 1e-6)) / LARGEST,
-        _column(menu.speed[own]),
-        _column(j == 0),
-    ]
-    return _stacked(rows, menu.layers, features), mask
+    features = np.zeros((len(rows), menu.layers, OF_LAYERS), np.float32)
+    mask = np.zeros((len(rows), menu.layers), np.bool_)
+    observe_layers(menu, drafts, rows, features, mask)
+    return features, mask
 
 
 def _replicas(menu: Menu, drafts: Drafts, rows: Ints) -> tuple[Array, Bools]:

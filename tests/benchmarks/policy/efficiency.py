@@ -1,8 +1,8 @@
 """How good the best plan is after how many: the policy, one that clones nobody, flat, random.
 
-A point is the best of searches with budgets up to its own, each from its beginning, as in the curves
-of `heddle evaluate`.  A policy that was trained without cloning is the fair rival of the flat one,
-which has no teachers; that of the ablations is taken, or the method is left out.
+A point is the best of searches with budgets up to its own, each from its beginning, as in the
+curves of `heddle evaluate`.  A policy that was trained without cloning is the fair rival of the
+flat one, which has no teachers; that of the ablations is taken, or the method is left out.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ def catching_up(rows: Sequence[Row]) -> str:
         needed = plans_needed(rows, case, method, goal)
         said.append(f"`{method}` {'never' if needed is None else f'at {needed:,.0f}'}")
     return (
-        f"What `policy` has after {first:,} plans on {case} ({goal:.1f} samples/s), the others reach, "
-        f"of the budgets above: {', '.join(said)}."
+        f"What `policy` has after {first:,} plans on {case} ({goal:.1f} samples/s), the others "
+        f"reach, of the budgets above: {', '.join(said)}."
     )
 
 
