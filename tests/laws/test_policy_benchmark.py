@@ -81,7 +81,7 @@ def test_search_efficiency_is_a_mean_over_seeds_and_says_who_has_no_plan():
     head, *lines = efficiency_rows(rows, lambda one: one["throughput_samples_s"])
     assert head[:4] == ("composition", "plans", "`policy`", "`policy, not cloned`")
     assert lines[0] == (
-        *("four-160", "50", "85.00 %", "-", "34.00 % (1 of 2 without a plan)", "-", "60.0 %"),
+        *("four-160", "50", "85.00 %", "-", "34.00 % (1 of 2 without a plan)", "-", "60.0 %", "-"),
     )
     assert lines[1][:3] == ("four-160", "200", "-")
     assert lines[2][:3] == ("mean of 2", "50", "70.00 %")

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tests.benchmarks.policy.efficiency import CASES, METHODS
+from tests.benchmarks.policy.efficiency import CASES, METHODS, NOT_CLONED
 
 Row = dict[str, Any]
 Percent = Callable[[Row], float | None]
@@ -14,8 +14,9 @@ Percent = Callable[[Row], float | None]
 
 def efficiency_rows(rows: Sequence[Row], percent: Percent) -> list[tuple[str, ...]]:
     """Head and lines: each budget on the paper's composition, then as a mean over all."""
+    head = ("composition", "plans", *(f"`{method}`" for method in METHODS))
     lines: list[tuple[str, ...]] = [
-        ("composition", "plans", *(f"`{method}`" for method in METHODS), "`flat` behind")
+        (*head, "`flat` behind `policy`", "behind that without cloning")
     ]
     cases = [case for case in CASES if any(row["case"] == case for row in rows)]
     budgets = sorted({row["budget"] for row in rows})
@@ -32,6 +33,7 @@ def efficiency_rows(rows: Sequence[Row], percent: Percent) -> list[tuple[str, ..
                     f"{budget:,}",
                     *(_cell(mean[m], [r for r in own if r["method"] == m]) for m in METHODS),
                     _behind(mean["flat"], mean["policy"]),
+                    _behind(mean["flat"], mean[NOT_CLONED]),
                 )
             )
     return lines
