@@ -34,7 +34,7 @@ class Forcing(NamedTuple):
 
 @dataclass(frozen=True)
 class FillRecords:
-    """Decisions of one head of the fill.
+    """Decisions of one head of the fill, where it had more than one candidate.
 
     Attributes:
         head: of the network.
@@ -245,8 +245,10 @@ class RecordingChooser:
         self._placed += len(rows)
 
     def _record_fill(self, view: FillView, chosen: Ints, old: Floats) -> None:
-        made = (view.rows, self._last[view.rows], view.features, view.mask, chosen, old)
-        self._fill.setdefault(view.head, []).append(made)
+        kept = view.mask.sum(axis=1) > 1  # what has one candidate is no decision
+        rows = view.rows[kept]
+        made = (rows, self._last[rows], view.features[kept], view.mask[kept])
+        self._fill.setdefault(view.head, []).append((*made, chosen[kept], old[kept]))
 
     def records(self) -> Records:
         """All decisions so far."""

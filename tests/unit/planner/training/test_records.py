@@ -65,7 +65,8 @@ def test_a_part_of_the_rows_keeps_the_choices_of_the_fill_with_their_stages(curr
     part = records.of_rows(4, 12)
     for whole, one in zip(records.fill, part.fill, strict=True):
         assert one.mask[np.arange(len(one.choice)), one.choice].all()
-        assert set(one.row) == set(range(4, 12))
+        assert len(one.row)
+        assert set(one.row) <= set(range(4, 12))
         assert (part.stage_row[one.placed] == one.row).all()
         assert (records.stage_row[whole.placed] == whole.row).all()
         kept = (whole.row >= 4) & (whole.row < 12)
