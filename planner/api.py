@@ -24,7 +24,7 @@ from planner.search import search
 from planner.workload import Workload
 
 DEFAULT_BUDGET_S = 2.0
-POLICY_METHODS = ("auto", "policy")  # those that ask a policy
+POLICY_METHODS = ("auto", "policy", "flat")  # those that ask a policy
 
 
 def plan(
@@ -115,9 +115,10 @@ def check_request(request: PlanRequest) -> None:
         raise InvalidRequest(f"max_price is {request.max_price}; it must be 0 or more")
     if request.method in POLICY_METHODS:
         require_policy_folder(request.policy)
-    if request.method == "policy":  # before anything is loaded
+    if request.method in ("policy", "flat"):  # before anything is loaded
         find_policy = import_module("planner.policy.weights").find_policy
-        find_policy(request.workload.model.name, request.policy)
+        name, flat = request.workload.model.name, request.method == "flat"
+        find_policy(name, request.policy, learns_fill=flat)
     if request.objective == "cost" or request.max_price is not None:
         require_prices(request.composition)
 

@@ -21,7 +21,7 @@ from planner.command_input import require_picture, write_picture
 from planner.composition import Composition
 from planner.composition_sets import read_composition_file
 from planner.effort_options import effort_options
-from planner.errors import InvalidPolicy, InvalidRequest, NoPolicy
+from planner.errors import InvalidPolicy, InvalidRequest, NoPolicy, PolicyMisfit
 from planner.evaluation.picture import curves_svg
 from planner.evaluation.references import References
 from planner.evaluation.report import evaluation_text, to_json
@@ -71,6 +71,11 @@ A_FILE = click.Path(path_type=Path)
 )
 @effort_options
 @click.option(
+    "--flat-policy",
+    type=A_FILE,
+    help="Folder of a trained policy for method flat, which chooses the fill too.",
+)
+@click.option(
     "--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the searches."
 )
 @click.option("--profile", "profiles", type=A_FILE, help="Folder of profiles.")
@@ -87,6 +92,7 @@ def evaluate_command(
     methods: str,
     reference_s: float,
     kept: Path | None,
+    flat_policy: Path | None,
     seed: int,
     profiles: Path | None,
     output: Literal["table", "json"],
@@ -104,8 +110,10 @@ def evaluate_command(
     workload = usual_workload(shape)
     require_picture(picture)
     listed, chosen = read_composition_file(file), read_methods(methods)
-    if set(POLICY_METHODS) & set(chosen):
+    if (set(POLICY_METHODS) - {"flat"}) & set(chosen):
         require_policy_folder(effort["policy"])
+    if "flat" in chosen:
+        require_policy_folder(flat_policy)
     references = References.read(kept)
     references.save()  # what cannot be written is known before it is searched
     if curve_evaluations is None:
@@ -116,6 +124,7 @@ def evaluate_command(
         chosen,
         trained_on(shape, effort["policy"]),
         reference_s=reference_s,
+        flat_policy=flat_policy,
         curves=curve_budgets(curve_evaluations),
         seed=seed,
         **with_budget(effort),
@@ -138,7 +147,7 @@ def trained_on(shape: ModelShape, policy: Path | None) -> tuple[Composition, ...
     """
     try:
         card = find_policy(shape.name, policy).card
-    except (NoPolicy, InvalidPolicy):
+    except (NoPolicy, InvalidPolicy, PolicyMisfit):
         types = usual_types(shape.name)
         return training_compositions(types, 0, range_for(types, shape.name))
     settings = TrainingSettings(compositions=card.num_compositions)

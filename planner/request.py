@@ -27,7 +27,7 @@ DEFAULT_D_MAX = 24
 DEFAULT_ROLLOUTS = 128
 MOST_ROLLOUTS = 100_000  # they are all in memory at once
 
-Method = Literal["auto", "policy", "search", "columns", "random", "brute-force"]
+Method = Literal["auto", "policy", "search", "columns", "random", "flat", "brute-force"]
 Objective = Literal["throughput", "cost"]
 
 
@@ -45,8 +45,9 @@ class PlanRequest:
         budget_s: seconds after which the search ends with the best plan so far; None: no limit.
         d_max: most stages of a template; None: min(layers, 24).
         max_templates: most templates of a plan.
-        method: which engine searches; auto: all, one after the other; policy and random: rollouts
-            alone, of the learned policy or of uniform choices.
+        method: which engine searches; auto: all, one after the other; policy, random and flat:
+            rollouts alone, of the learned policy, of uniform choices, and of a policy that chooses
+            the fill too.
         rollouts: how many of them, of which the best is taken.
         policy: folder of a trained policy; None: the one that comes with Heddle.
         objective: samples per second, or money per sample.

@@ -41,7 +41,7 @@ EXACT_SHARE = 0.25  # of the seconds, before the kernel
 INSIDE_SHARE = 0.2  # of the seconds, for plans whose gradients do not leave nodes
 SMALL_SHARE = 0.3  # of the seconds, for the kernel where the exact search goes on after it
 LOAD_S = 0.02  # what loading takes less than if it was done before
-ROLLOUTS = ("policy", "random")  # methods that build plans, and search nothing
+ROLLOUTS = ("policy", "random", "flat")  # methods that build plans, and search nothing
 
 
 def search(
@@ -212,7 +212,7 @@ class _Search:
                 request, self._composition, self._profile, kernel.pricing, kernel.wishes
             )
         except (NoPolicy, PolicyMisfit, InvalidPolicy) as why:
-            if request.method == "policy":
+            if request.method in ROLLOUTS:
                 raise
             course.record(f"no policy: {why}", begun_s)
             return
@@ -220,7 +220,7 @@ class _Search:
         self._warnings = (found.warning,) if found.warning else ()
         course.findings.evaluations += found.evaluations
         course.settle_first(kernel.recipes())
-        course.record("random" if request.method == "random" else "policy", begun_s)
+        course.record("policy" if request.method == "auto" else request.method, begun_s)
 
     # ------------------------------------------------------------------ the answer
 

@@ -32,6 +32,7 @@ It learns on generated compositions and plans others, in minutes:
     heddle train-policy --model llama3-8b
     heddle train-policy --model llama3-8b --resume
     heddle train-policy --model tiny-llama --folder mine --groups 500
+    heddle train-policy --model tiny-llama --folder flat --flat
 
 docs/policy.md says how it learns, and what each part is worth.
 """
@@ -49,6 +50,9 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 @click.option("--lessons", type=click.IntRange(1), help="Steps of each teacher.")
 @click.option("--without", multiple=True, type=click.Choice(PARTS), help="Leave a part out.")
 @click.option("--blind-to-batch", is_flag=True, help="No features of n, b, M and B.")
+@click.option(
+    "--flat", is_flag=True, help="Choose layers, replicas and micro-batch too; without cloning."
+)
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
@@ -68,6 +72,7 @@ def train_policy(
     lessons: int | None,
     without: tuple[str, ...],
     blind_to_batch: bool,
+    flat: bool,
     folder: Path | None,
     resume: bool,
     keep_every_s: float,
@@ -83,11 +88,13 @@ def train_policy(
     if seed < 0:
         raise InvalidRequest(f"--seed is {seed}; it must be 0 or more")
     asked: dict[str, Any] = {f"uses_{part}": part not in without for part in PARTS}
+    if flat:  # the teachers fill as the kernel does
+        asked["uses_cloning"] = False
     asked |= {"groups": groups, "compositions": compositions, "lessons": lessons}
     known = {name: value for name, value in asked.items() if value is not None}
-    settings = TrainingSettings(seed=seed, sees_batch=not blind_to_batch, **known)
+    settings = TrainingSettings(seed=seed, sees_batch=not blind_to_batch, learns_fill=flat, **known)
     names = usual_types(model) if types is None else tuple(sorted(set(types.split(","))))
-    where = policy_folder(model) if folder is None else folder
+    where = policy_folder(model, learns_fill=flat) if folder is None else folder
     _require_writable(where)
     curriculum = curriculum_of(shape, names, settings)
     training = Training(curriculum, settings, where)

@@ -38,8 +38,9 @@ class EvaluationRequest:
         training: what the policy was trained on, to tell how new a composition is to it.
         budget_s: seconds of each search; None: no limit.
         budget_evaluations: plans of each search; None: as many as the seconds allow.
-        rollouts: plans that methods policy and random build.
+        rollouts: plans that methods policy, random and flat build.
         policy: folder of a trained policy; None: the one that comes with Heddle.
+        flat_policy: likewise of one that chooses the fill too, for method flat.
         reference_s: seconds of the search for a reference; 0: the best of the methods is it.
         curves: budgets, in plans, of the points of best-so-far curves.
         seed: of all searches; that for a reference has the next one.
@@ -53,6 +54,7 @@ class EvaluationRequest:
     budget_evaluations: int | None = None
     rollouts: int = DEFAULT_ROLLOUTS
     policy: Path | None = None
+    flat_policy: Path | None = None
     reference_s: float = 0.0
     curves: tuple[int, ...] = ()
     seed: int = 0
@@ -206,5 +208,5 @@ def _question(asked: EvaluationRequest, one: ListedComposition, method: Method) 
         budget_s=asked.budget_s,
         budget_evaluations=asked.budget_evaluations,
         rollouts=asked.rollouts,
-        policy=asked.policy,
+        policy=asked.flat_policy if method == "flat" else asked.policy,
     )

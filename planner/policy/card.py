@@ -15,7 +15,7 @@ from typing import Any
 
 from planner.composition import Composition
 from planner.errors import InvalidPolicy, PolicyMisfit
-from planner.policy.schema import FeatureSchema
+from planner.policy.schema import FILL_HEADS, HEADS, FeatureSchema
 from planner.pricing_tables import Pricing
 
 WORD = 16  # digits of a digest of the weights
@@ -47,6 +47,7 @@ class PolicyCard:
         settings: all others of the training.
         evaluation: of the policy on compositions that it was not trained on.
         seconds: of the training, by clock and of processor time.
+        actions: what it chooses: the paper's three, or also what the fill else determines.
     """
 
     model: str
@@ -70,11 +71,24 @@ class PolicyCard:
     settings: Mapping[str, Any]
     evaluation: Mapping[str, Any]
     seconds: Mapping[str, float]
+    actions: tuple[str, ...] = HEADS
+
+    @property
+    def learns_fill(self) -> bool:
+        """Whether it chooses layers, replicas and micro-batches too."""
+        return self.actions != HEADS
 
     @property
     def schema(self) -> FeatureSchema:
         """The features of the network."""
-        return FeatureSchema(self.types, self.tp_degrees, self.d_max, self.t_max, self.sees_batch)
+        return FeatureSchema(
+            self.types,
+            self.tp_degrees,
+            self.d_max,
+            self.t_max,
+            self.sees_batch,
+            self.learns_fill,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The card as plain data."""
@@ -94,17 +108,39 @@ class PolicyCard:
                 f"policy card {where} is no JSON: {error}; train it again"
             ) from None
         names = {field.name for field in fields(PolicyCard)}
-        if not isinstance(data, dict) or set(data) != names:
-            odd = sorted(names ^ set(data)) if isinstance(data, dict) else ["everything"]
+        least = names - {"actions"}  # cards of before know the paper's alone
+        if not isinstance(data, dict) or not least <= set(data) <= names:
+            odd = ["everything"]
+            if isinstance(data, dict):
+                odd = sorted((least - set(data)) | (set(data) - names))
             raise InvalidPolicy(
                 f"policy card {where} lacks or does not know the key {odd[0]!r}; train the policy "
                 f"again with `heddle train-policy`"
             )
         try:
-            listed = ("types", "tp_degrees", "temperatures")
-            return PolicyCard(**{**data, **{name: tuple(data[name]) for name in listed}})
+            listed = {"types", "tp_degrees", "temperatures", "actions"} & set(data)
+            card = PolicyCard(**{**data, **{name: tuple(data[name]) for name in listed}})
         except TypeError as error:
             raise InvalidPolicy(f"policy card {where} is wrong: {error}; train it again") from None
+        if card.actions not in (HEADS, (*HEADS, *FILL_HEADS)):
+            raise InvalidPolicy(
+                f"policy card {where} names the actions {', '.join(map(str, card.actions))}; a "
+                f"policy has {', '.join(HEADS)}, or also {', '.join(FILL_HEADS)}; train it again"
+            )
+        return card
+
+    def require_actions(self, *, learns_fill: bool) -> None:
+        """Check that this policy makes the decisions that it is asked for.
+
+        Raises:
+            PolicyMisfit: what it chooses, and which method asks for that.
+        """
+        if self.learns_fill != learns_fill:
+            method = "flat" if self.learns_fill else "policy"
+            raise PolicyMisfit(
+                f"this policy of {self.model} chooses {', '.join(self.actions)}, which is for "
+                f"--method {method}; use that, or name the folder of another policy"
+            )
 
     def require(self, composition: Composition, pricing: Pricing, deepest: int) -> None:
         """Check that this policy was trained for such a question.

@@ -97,6 +97,16 @@ def replicas_with(m: Menu, taken: Ints, used: Ints, only: int, added: int) -> in
 
 
 @jit
+def replicas_now(m: Menu, d: Drafts, rows: Ints, out: Ints) -> None:
+    """How often the open template of each of these rows fits as it is, beside the closed ones."""
+    for i in range(len(rows)):
+        r = rows[i]
+        out[i] = m.batch
+        for c in range(len(m.class_type)):
+            out[i] = min(out[i], replicas_with(m, d.taken[r], d.used[r], c, -1))
+
+
+@jit
 def resonance(replicas: float) -> float:
     """How far a number of replicas is above the power of two below it, in octaves."""
     exponent = math.log2(max(1.0, replicas))

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +21,6 @@ from planner.kernel.elites import Elites, new_elites
 from planner.kernel.filling import new_bench
 from planner.kernel.moves import Wishes
 from planner.kernel.tables import Floats, Ints
-from planner.policy.closing import close_templates
 from planner.policy.drafts import (
     new_drafts,
     observe_depths,
@@ -30,6 +30,7 @@ from planner.policy.drafts import (
     place_stages,
 )
 from planner.policy.features import Menu, menu_of
+from planner.policy.fills import fill_of
 from planner.policy.schema import Array, Bools, FeatureSchema
 from planner.pricing_tables import Pricing
 
@@ -103,6 +104,37 @@ class StageView:
         return found
 
 
+@dataclass(frozen=True)
+class FillView:
+    """What a choice of the fill may depend on, besides the stage that was placed last.
+
+    Attributes:
+        rows: [R] which constructions.
+        head: of the network.
+        features: [R, A, F].
+        mask: [R, A] what is possible.
+    """
+
+    rows: Ints
+    head: str
+    features: Array
+    mask: Bools
+
+
+class Choice(NamedTuple):
+    """The decisions of one template.
+
+    Attributes:
+        depth: its stages.
+        stages: node class and index of the TP degree of each.
+        fill: what was chosen of the fill, in the order of play; nothing where it is determined.
+    """
+
+    depth: int
+    stages: tuple[tuple[int, int], ...]
+    fill: tuple[int, ...] = ()
+
+
 class Constructions:
     """R constructions, equally many on each of some compositions, composition by composition."""
 
@@ -122,6 +154,17 @@ class Constructions:
         self._left = [np.zeros(len(one.menu.tp), np.int64) for one in self.environments]
         self._options = [_option_table(one) for one in self.environments]
         self._widths = self.environments[0].schema.widths
+        self._fill = fill_of(self.environments[0].schema)
+
+    @property
+    def stage_heads(self) -> tuple[str, ...]:
+        """What of the fill is chosen after each stage."""
+        return self._fill.stage_heads
+
+    @property
+    def template_heads(self) -> tuple[str, ...]:
+        """What of it is chosen after the last stage."""
+        return self._fill.template_heads
 
     @property
     def summary(self) -> Floats:
@@ -196,6 +239,7 @@ class Constructions:
                 degree[span],
                 mask[span],
             )
+            self._fill.observe_context(menu, self._drafts[e], own, context[span])
         return StageView(rows, context, device, degree, mask)
 
     def place(self, rows: Ints, classes: Ints, degrees: Ints) -> None:
@@ -204,11 +248,31 @@ class Constructions:
             options = self._options[e][classes[span], degrees[span]]
             place_stages(self._drafts[e], own, options)
 
+    def observe_fill(self, head: str, rows: Ints) -> FillView:
+        """Candidates and mask of one choice of the fill of these rows, which ascend."""
+        parts = []
+        for e, span, own in self._parts(rows):
+            one = self.environments[e]
+            found = self._fill.observe(head, one.menu, one.pricing.tables, self._drafts[e], own)
+            parts.append((span, *found))
+        most = max(mask.shape[1] for _, _, mask in parts)
+        features = np.zeros((len(rows), most, self._widths[head]), np.float32)
+        kept = np.zeros((len(rows), most), np.bool_)
+        for span, own_features, mask in parts:
+            features[span, : mask.shape[1]] = own_features
+            kept[span, : mask.shape[1]] = mask
+        return FillView(rows, head, features, kept)
+
+    def fill(self, head: str, rows: Ints, chosen: Ints) -> None:
+        """Take one choice of the fill of these rows, by its index."""
+        for e, span, own in self._parts(rows):
+            self._fill.take(head, self._drafts[e], own, chosen[span])
+
     def close(self, rows: Ints) -> None:
         """Fill and price the open templates of these rows."""
         for e, _, own in self._parts(rows):
             one = self.environments[e]
-            self.evaluations += close_templates(
+            self.evaluations += self._fill.close(
                 one.pricing.tables,
                 one.wishes,
                 self._drafts[e],
@@ -218,8 +282,8 @@ class Constructions:
                 self.elites[e],
             )
 
-    def decisions(self, row: int) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
-        """For each closed template of a row: its depth, and class and degree of each stage."""
+    def decisions(self, row: int) -> tuple[Choice, ...]:
+        """Those of each closed template of a row."""
         e, own = divmod(row, self.each)
         plans, menu = self._drafts[e].plans, self.environments[e].menu
         classes = self.environments[e].pricing.tables.option_type
@@ -227,7 +291,8 @@ class Constructions:
         for k in range(int(plans.number[own, 0])):
             depth = int(plans.depth[own, k])
             options = plans.options[own, k, :depth]
-            found.append((depth, tuple((int(classes[o]), int(menu.degree[o])) for o in options)))
+            stages = tuple((int(classes[o]), int(menu.degree[o])) for o in options)
+            found.append(Choice(depth, stages, self._fill.choices(plans, own, k)))
         return tuple(found)
 
     def _parts(self, rows: Ints) -> list[tuple[int, slice, Ints]]:

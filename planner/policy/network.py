@@ -1,7 +1,7 @@
 """The policy network's forward pass, in numpy.
 
 A backbone of two layers reads the state; a third one adds, for each stage, what is placed so far.
-Three heads score candidates by the candidates' own features.  A small network turns the summary of
+Heads score candidates by the candidates' own features.  A small network turns the summary of
 the composition into a scale and a shift for every layer and every head (FiLM).
 Invariant: equal to `planner.training.torch_network` within the rounding of 32-bit floats.
 Source: Heddle, section 5.4 (policy network); FiLM: Perez et al. (2018).
@@ -10,39 +10,41 @@ Legend: R rows, S Z F features, H backbone, U stage layer, P heads, C node class
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.policy.products import product
-from planner.policy.schema import Array, FeatureSchema
+from planner.policy.schema import FILL_HEADS, HEADS, Array, FeatureSchema
 
 BACKBONE = 128
 STAGE = 96
 HEAD = 64
 CONDITION = 64
-# What FiLM scales and shifts: layers and heads, in the order of its outputs.
-FILMED = (
-    ("trunk1", BACKBONE),
-    ("trunk2", BACKBONE),
-    ("stage", STAGE),
-    ("depth", HEAD),
-    ("device", HEAD),
-    ("degree", HEAD),
-)
+LAYERS = (("trunk1", BACKBONE), ("trunk2", BACKBONE), ("stage", STAGE))
+
+
+def filmed(heads: Container[str]) -> tuple[tuple[str, int], ...]:
+    """What FiLM scales and shifts: layers and heads with their sizes, in the order of its outputs.
+
+    Args:
+        heads: of the network, or the names of its weights.
+    """
+    known = [head for head in (*HEADS, *FILL_HEADS) if head in heads or f"{head}.score" in heads]
+    return (*LAYERS, *((head, HEAD) for head in known))
 
 
 def shapes(schema: FeatureSchema) -> dict[str, tuple[int, ...]]:
     """The shape of every weight by its name, for networks of that schema."""
     width = schema.widths
-    filmed = 2 * sum(size for _, size in FILMED)
+    conditioned = 2 * sum(size for _, size in filmed(schema.heads))
     found: dict[str, tuple[int, ...]] = {
         "film1.weight": (width["summary"], CONDITION),
         "film1.bias": (CONDITION,),
-        "film2.weight": (CONDITION, filmed),
-        "film2.bias": (filmed,),
+        "film2.weight": (CONDITION, conditioned),
+        "film2.bias": (conditioned,),
         "trunk1.weight": (width["state"], BACKBONE),
         "trunk1.bias": (BACKBONE,),
         "trunk2.weight": (BACKBONE, BACKBONE),
@@ -51,7 +53,8 @@ def shapes(schema: FeatureSchema) -> dict[str, tuple[int, ...]]:
         "stage.context": (width["stage"], STAGE),
         "stage.bias": (STAGE,),
     }
-    for head, size in (("depth", BACKBONE), ("device", STAGE), ("degree", STAGE)):
+    for head in schema.heads:
+        size = BACKBONE if head == "depth" else STAGE
         found[f"{head}.weight"] = (size, HEAD)
         found[f"{head}.candidate"] = (width[head], HEAD)
         found[f"{head}.bias"] = (HEAD,)
@@ -93,7 +96,7 @@ class Network:
             out = np.zeros_like(out)
         found: dict[str, tuple[Array, Array]] = {}
         at = 0
-        for name, size in FILMED:
+        for name, size in filmed(w):
             found[name] = (1 + out[:, at : at + size], out[:, at + size : at + 2 * size])
             at += 2 * size
         return Film(found)

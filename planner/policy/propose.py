@@ -60,11 +60,12 @@ def rollouts_of(
     Raises:
         NoPolicy: the model has none.
         InvalidPolicy: its files are damaged.
-        PolicyMisfit: it was not trained for this question.
+        PolicyMisfit: it was not trained for this question, or for another method.
     """
     policy, rollouts, warning = None, request.rollouts, ""
     if request.method != "random":
-        policy = find_policy(request.workload.model.name, request.policy)
+        flat = request.method == "flat"
+        policy = find_policy(request.workload.model.name, request.policy, learns_fill=flat)
         policy.card.require(composition, pricing, request.deepest)
         if policy.card.profile != profile.digest:
             warning = (

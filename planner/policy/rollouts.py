@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from planner.kernel.tables import Floats, Ints
-from planner.policy.environment import Constructions, DepthView, StageView
+from planner.policy.environment import Constructions, DepthView, FillView, StageView
 from planner.policy.schema import Bools
 
 
@@ -26,6 +26,10 @@ class Chooser(Protocol):
         """[R] node class and [R] index of the TP degree of the next stage of each row."""
         ...
 
+    def fill(self, view: FillView) -> Ints:
+        """[R] index of a candidate, for one choice of the fill; asked only where it is chosen."""
+        ...
+
 
 def play(constructions: Constructions, chooser: Chooser) -> None:
     """Build every plan to its end."""
@@ -36,8 +40,20 @@ def play(constructions: Constructions, chooser: Chooser) -> None:
         while len(open_rows := rows[depths > stage]):
             view = constructions.observe_stages(open_rows)
             constructions.place(open_rows, *chooser.stages(view))
+            _fill(constructions, chooser, constructions.stage_heads, open_rows)
             stage += 1
-        constructions.close(rows[depths > 0])
+        opened = rows[depths > 0]
+        if len(opened):
+            _fill(constructions, chooser, constructions.template_heads, opened)
+            constructions.close(opened)
+
+
+def _fill(
+    constructions: Constructions, chooser: Chooser, heads: tuple[str, ...], rows: Ints
+) -> None:
+    for head in heads:
+        view = constructions.observe_fill(head, rows)
+        constructions.fill(head, rows, chooser.fill(view))
 
 
 class UniformChooser:
@@ -57,6 +73,10 @@ class UniformChooser:
         classes = draw_uniform(view.class_mask, draws[0])
         every = np.arange(len(classes))
         return classes, draw_uniform(view.mask[every, classes], draws[1])
+
+    def fill(self, view: FillView) -> Ints:
+        """Any candidate that is possible."""
+        return draw_uniform(view.mask, self._generator.random(len(view.rows)))
 
 
 def draw_uniform(mask: Bools, draws: Floats) -> Ints:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from planner.kernel.tables import Floats, Ints
-from planner.policy.environment import Constructions, DepthView, StageView
-from planner.policy.network import Network
+from planner.policy.environment import Constructions, DepthView, FillView, StageView
+from planner.policy.network import STAGE, Network
 from planner.policy.schema import Array, Bools
 
 
@@ -41,6 +41,7 @@ class PolicyChooser:
         self._film = network.film(summary[:1] if len(constructions.environments) == 1 else summary)
         self._generator = generator
         self._trunk = np.zeros((constructions.rows, 0), np.float32)
+        self._stage = np.zeros((constructions.rows, STAGE), np.float32)
 
     def depths(self, view: DepthView) -> Ints:
         """A depth or STOP of each row."""
@@ -58,6 +59,7 @@ class PolicyChooser:
         """A node class of each row, and then a degree of it."""
         film = self._film.rows(view.rows)
         hidden = self._network.stage(self._trunk[view.rows], view.context, film)
+        self._stage[view.rows] = hidden
         draws = self._generator.random((2, len(view.rows)))
         logits = self._network.score("device", hidden, view.device, film)
         sharpness = self._sharpness[view.rows]
@@ -67,6 +69,14 @@ class PolicyChooser:
         logits = self._network.score("degree", hidden, candidates, film)
         return classes, draw(
             logits * self._sharpness[view.rows], view.mask[every, classes], draws[1]
+        )
+
+    def fill(self, view: FillView) -> Ints:
+        """A candidate of each row, by the layer of the stage that was placed last."""
+        film = self._film.rows(view.rows)
+        logits = self._network.score(view.head, self._stage[view.rows], view.features, film)
+        return draw(
+            logits * self._sharpness[view.rows], view.mask, self._generator.random(len(view.rows))
         )
 
 

@@ -25,7 +25,7 @@ from planner.policy.schema import Array, FeatureSchema
 from planner.profile import PROFILES
 
 WEIGHTS, CARD = "weights.safetensors", "card.json"
-FOLDER = "policy"
+FOLDER, FLAT_FOLDER = "policy", "flat-policy"  # the second: of one that learns the fill
 # A model whose layers are those of another one is planned by that one's policy, as in the paper.
 POLICY_OF = {"qwen3-64b": "qwen3-32b"}
 KEPT = 8  # policies in memory
@@ -44,31 +44,36 @@ class Policy:
         return self.card.schema
 
 
-def policy_folder(model: str) -> Path:
+def policy_folder(model: str, *, learns_fill: bool = False) -> Path:
     """Where the policy of a model is that comes with Heddle, if there is one."""
-    return PROFILES / POLICY_OF.get(model, model) / FOLDER
+    return PROFILES / POLICY_OF.get(model, model) / (FLAT_FOLDER if learns_fill else FOLDER)
 
 
-def find_policy(model: str, folder: Path | None = None) -> Policy:
+def find_policy(model: str, folder: Path | None = None, *, learns_fill: bool = False) -> Policy:
     """The policy of a model.
 
     Args:
         model: its name.
         folder: where to look; what comes with Heddle if not given.
+        learns_fill: whether it is to choose layers, replicas and micro-batches too.
 
     Raises:
         NoPolicy: there is none.
         InvalidPolicy: its files are damaged, or of another version.
+        PolicyMisfit: it chooses the fill though it is not to, or the other way round.
     """
-    where = policy_folder(model) if folder is None else folder
+    where = policy_folder(model, learns_fill=learns_fill) if folder is None else folder
     try:
         stamps = [(where / name).stat().st_mtime_ns for name in (WEIGHTS, CARD)]
     except OSError:
+        which, option = ("flat policy", " --flat") if learns_fill else ("policy", "")
         raise NoPolicy(
-            f"there is no policy for this model ({model}); leave the method out, use one of "
-            f"search, columns, or train one with `heddle train-policy --model {model}`"
+            f"there is no {which} for this model ({model}); leave the method out, use one of "
+            f"search, columns, or train one with `heddle train-policy --model {model}{option}`"
         ) from None
-    return _load(where, *stamps)
+    found = _load(where, *stamps)
+    found.card.require_actions(learns_fill=learns_fill)
+    return found
 
 
 @lru_cache(maxsize=KEPT)

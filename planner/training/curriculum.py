@@ -100,7 +100,12 @@ def curriculum_of(
     profile = find_profile(workload)
     degrees = sorted({tp for name in types for tp in _degrees(profile, name)})
     schema = FeatureSchema(
-        types, tuple(degrees), min(D_MAX, model.layers), MAX_TEMPLATES, settings.sees_batch
+        types,
+        tuple(degrees),
+        min(D_MAX, model.layers),
+        MAX_TEMPLATES,
+        settings.sees_batch,
+        settings.learns_fill,
     )
     within = range_for(types, model.name)
     judged_by = training_compositions(types, VALIDATION_SEED, within)[:VALIDATION]

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from planner.kernel.tables import Floats
-from planner.policy.environment import Constructions, Environment
+from planner.policy.environment import Choice, Constructions, Environment
 from planner.policy.network import Network
 from planner.policy.rollouts import play
-from planner.training.records import Choice, Records, ScriptedChooser
+from planner.training.records import Records
+from planner.training.scripts import ScriptedChooser, script_of
 
 Script = tuple[Choice, ...]
 NEIGHBOURS = 2  # similar compositions whose plans are imitated too
@@ -37,7 +38,7 @@ class Buffers:
         if not script or throughput <= 0:
             return
         held = self._held[composition]
-        depth = script[0][0]
+        depth = script[0].depth
         if depth not in held or held[depth][0] < throughput:
             held[depth] = (throughput, script)
 
@@ -68,14 +69,7 @@ class Buffers:
     def restore(self, data: list[Any]) -> None:
         """Take over what `to_json` wrote."""
         self._held = [
-            {
-                depth: (
-                    value,
-                    tuple((d, tuple((c, k) for c, k in stages)) for d, stages in script),
-                )
-                for depth, value, script in rows
-            }
-            for rows in data
+            {depth: (value, script_of(script)) for depth, value, script in rows} for rows in data
         ]
 
 

@@ -27,6 +27,7 @@ class Judged(NamedTuple):
         depth: [N] log-probability of the choice.
         device: [S] likewise.
         degree: [S] likewise.
+        fill: [P] likewise, one for each head of the fill that is chosen.
         entropy: mean over templates of the mean over the decisions of a template.
     """
 
@@ -34,6 +35,7 @@ class Judged(NamedTuple):
     device: Tensor
     degree: Tensor
     entropy: Tensor
+    fill: tuple[Tensor, ...] = ()
 
 
 def advantages(values: Floats, each: int, best_of: int = 1) -> Floats:
@@ -104,7 +106,20 @@ def judge(network: TorchNetwork, records: Records, summary: Tensor, each: int) -
     decisions = torch.ones_like(depth_entropy).index_add(
         0, opened, torch.full_like(device_entropy, 2.0)
     )
-    return Judged(depth, device, degree, (in_template / decisions).mean())
+    fill = []
+    for one in records.fill:
+        placed = torch.from_numpy(one.placed)
+        logs, entropy = _chosen(
+            network.score(
+                one.head, hidden[placed], torch.from_numpy(one.features), film, of_stage[placed]
+            ),
+            one.mask,
+            one.choice,
+        )
+        fill.append(logs)
+        in_template = in_template.index_add(0, opened[placed], entropy)
+        decisions = decisions.index_add(0, opened[placed], torch.ones_like(entropy))
+    return Judged(depth, device, degree, (in_template / decisions).mean(), tuple(fill))
 
 
 def clipped(judged: Judged, records: Records, advantage: Floats, clip: float) -> Tensor:
@@ -115,6 +130,10 @@ def clipped(judged: Judged, records: Records, advantage: Floats, clip: float) ->
         (judged.depth, records.depth_old, records.depth_row, records.depth_free),
         (judged.device, records.device_old, records.stage_row, records.device_free),
         (judged.degree, records.degree_old, records.stage_row, np.ones_like(records.device_free)),
+        *(
+            (now, one.old, one.row, np.ones(len(one.row), np.float32))
+            for now, one in zip(judged.fill, records.fill, strict=True)
+        ),
     ):
         weight = torch.from_numpy(free)
         gain = torch.from_numpy(advantage[rows].astype(np.float32))
@@ -130,7 +149,11 @@ def imitated(judged: Judged, records: Records, weight: Floats) -> Tensor:
     of_depth = torch.from_numpy(weight[records.depth_row].astype(np.float32))
     of_stage = torch.from_numpy(weight[records.stage_row].astype(np.float32))
     total = (judged.depth * of_depth).sum() + ((judged.device + judged.degree) * of_stage).sum()
-    return total / max(1.0, len(records.depth_row) + 2.0 * len(records.stage_row))
+    count = len(records.depth_row) + 2.0 * len(records.stage_row)
+    for now, one in zip(judged.fill, records.fill, strict=True):
+        total = total + (now * torch.from_numpy(weight[one.row].astype(np.float32))).sum()
+        count += len(one.row)
+    return total / max(1.0, count)
 
 
 def _chosen(logits: Tensor, mask: Bools, choice: Ints) -> tuple[Tensor, Tensor]:

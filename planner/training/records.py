@@ -1,20 +1,20 @@
 """Decisions of constructions with all that they were made from, for the objective.
 
 Invariant: the log-probability of every recorded choice can be computed again from its record.
-Source: Heddle, section 5.5 (forced depths, one rollout of uniform types, what is imitated).
+Source: Heddle, section 5.5 (forced depths, one rollout of uniform types).
 Legend: N templates begun, S stages, A candidates, F features, R constructions.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from planner.kernel.tables import Floats, Ints
-from planner.policy.environment import Constructions, DepthView, StageView
-from planner.policy.network import Film, Network
+from planner.policy.environment import Constructions, DepthView, FillView, StageView
+from planner.policy.network import STAGE, Film, Network
 from planner.policy.rollouts import play
 from planner.policy.sampling import draw, probabilities
 from planner.policy.schema import Array, Bools
@@ -30,6 +30,29 @@ class Forcing(NamedTuple):
 
     depth: Bools
     types: Bools
+
+
+@dataclass(frozen=True)
+class FillRecords:
+    """Decisions of one head of the fill, where it had more than one candidate.
+
+    Attributes:
+        head: of the network.
+        row: [P] the rollout.
+        placed: [P] which of the S stages was placed last.
+        features: [P, A, F] candidates.
+        mask: [P, A].
+        choice: [P].
+        old: [P] its log-probability when it was made.
+    """
+
+    head: str
+    row: Ints
+    placed: Ints
+    features: Array
+    mask: Bools
+    choice: Ints
+    old: Floats
 
 
 @dataclass(frozen=True)
@@ -56,6 +79,7 @@ class Records:
         degree_mask: [S, A].
         degree: [S] the choice.
         degree_old: [S].
+        fill: one for each head of the fill that is chosen.
     """
 
     depth_row: Ints
@@ -77,6 +101,7 @@ class Records:
     degree_mask: Bools
     degree: Ints
     degree_old: Floats
+    fill: tuple[FillRecords, ...] = ()
 
     def of_rows(self, first: int, stop: int) -> Records:
         """The decisions of rollouts first to stop - 1, still with their own row numbers."""
@@ -86,9 +111,26 @@ class Records:
         parts = {
             field.name: getattr(self, field.name)[stages if _is_of_stage(field.name) else templates]
             for field in fields(self)
+            if field.name != "fill"
         }
         parts["opened"] = renumbered[parts["opened"]]
-        return Records(**parts)
+        placed = np.cumsum(stages) - 1
+        return Records(**parts, fill=tuple(_part(one, first, stop, placed) for one in self.fill))
+
+
+def _part(one: FillRecords, first: int, stop: int, renumbered: Ints) -> FillRecords:
+    kept = (one.row >= first) & (one.row < stop)
+    mask = one.mask[kept]
+    used = int(np.flatnonzero(mask.any(axis=0)).max(initial=0)) + 1  # others may have had more
+    return FillRecords(
+        one.head,
+        one.row[kept],
+        renumbered[one.placed[kept]],
+        one.features[kept, :used],
+        mask[:, :used],
+        one.choice[kept],
+        one.old[kept],
+    )
 
 
 def _is_of_stage(name: str) -> bool:
@@ -115,6 +157,10 @@ class RecordingChooser:
         self._begun = 0
         self._templates: list[tuple[object, ...]] = []
         self._stages: list[tuple[object, ...]] = []
+        self._stage: Array = np.zeros((constructions.rows, STAGE), np.float32)
+        self._last = np.full(constructions.rows, -1)
+        self._placed = 0
+        self._fill: dict[str, list[tuple[Any, ...]]] = {}
 
     def depths(self, view: DepthView) -> Ints:
         """A depth or STOP of each row; where forced and first, any depth."""
@@ -161,6 +207,7 @@ class RecordingChooser:
         forced = self._forcing.types[view.rows]
         classes = draw(np.where(forced[:, None], np.float32(0), logits), mask, draws[0])
         every = np.arange(len(classes))
+        self._place(view.rows, hidden)
         degrees = view.degree[every, classes]
         degree_mask = view.mask[every, classes]
         degree_logits = self._network.score("degree", hidden, degrees, film)
@@ -183,88 +230,34 @@ class RecordingChooser:
         )
         return classes, degree
 
-    def records(self) -> Records:
-        """All decisions so far."""
-        templates = [np.concatenate(column) for column in zip(*self._templates, strict=True)]
-        stages = [np.concatenate(column) for column in zip(*self._stages, strict=True)]
-        return Records(*templates, *stages)
-
-
-Choice = tuple[int, tuple[tuple[int, int], ...]]  # a depth, and node class and degree of each stage
-
-
-class ScriptedChooser(RecordingChooser):
-    """Repeats given decisions, and records them as if the policy had made them."""
-
-    def __init__(
-        self,
-        network: Network,
-        constructions: Constructions,
-        scripts: tuple[tuple[Choice, ...], ...],
-    ) -> None:
-        """One script per construction: its templates, in order; then it stops."""
-        none = np.zeros(constructions.rows, bool)
-        super().__init__(network, constructions, np.random.default_rng(0), Forcing(none, none))
-        self._scripts = scripts
-        self._template = np.full(constructions.rows, -1)
-        self._stage = np.zeros(constructions.rows, np.int64)
-        self.went_wrong = np.zeros(constructions.rows, bool)
-
-    def depths(self, view: DepthView) -> Ints:
-        """The depths of the scripts."""
-        super().depths(view)
-        self._template[view.rows] += 1
-        self._stage[view.rows] = 0
-        chosen = np.zeros(len(view.rows), np.int64)
-        for i, row in enumerate(view.rows):
-            script = self._scripts[row]
-            if self._template[row] < len(script):
-                chosen[i] = script[self._template[row]][0]
-        impossible = ~view.mask[np.arange(len(chosen)), chosen]
-        chosen[impossible] = view.mask[impossible].argmax(axis=1)
-        self.went_wrong[view.rows[impossible]] = True
-        self._templates[-1] = (*self._templates[-1][:4], chosen, *self._templates[-1][5:])
+    def fill(self, view: FillView) -> Ints:
+        """A candidate of each row."""
+        film = self._film.rows(view.rows)
+        logits = self._network.score(view.head, self._stage[view.rows], view.features, film)
+        chosen = draw(logits, view.mask, self._generator.random(len(view.rows)))
+        self._record_fill(view, chosen, _log_of(logits, view.mask, chosen))
         return chosen
 
-    def stages(self, view: StageView) -> tuple[Ints, Ints]:
-        """The node classes and degrees of the scripts."""
-        hidden = view.mask.reshape(len(view.rows), -1)
-        degrees = view.mask.shape[2]
-        chosen = np.zeros(len(view.rows), np.int64)
-        for i, row in enumerate(view.rows):
-            stages = self._scripts[row][min(self._template[row], len(self._scripts[row]) - 1)][1]
-            if self._stage[row] < len(stages):
-                one, degree = stages[self._stage[row]]
-                chosen[i] = one * degrees + degree
-            else:
-                chosen[i] = -1
-        self._stage[view.rows] += 1
-        beyond = (chosen < 0) | (chosen >= hidden.shape[1])
-        chosen[beyond] = 0
-        impossible = beyond | ~hidden[np.arange(len(chosen)), chosen]
-        chosen[impossible] = hidden[impossible].argmax(axis=1)
-        self.went_wrong[view.rows[impossible]] = True
-        classes, degree = chosen // degrees, chosen % degrees
-        every = np.arange(len(classes))
-        free = np.ones(len(classes), np.float32)
-        nothing = np.zeros(len(classes))
-        self._stages.append(
-            (
-                view.rows,
-                self._opened[view.rows],
-                view.context,
-                view.device,
-                view.class_mask,
-                classes,
-                nothing,
-                free,
-                view.degree[every, classes],
-                view.mask[every, classes],
-                degree,
-                nothing,
-            )
-        )
-        return classes, degree
+    def _place(self, rows: Ints, hidden: Array) -> None:
+        """Remember the stage that is placed in these rows, for choices of its fill."""
+        self._stage[rows] = hidden
+        self._last[rows] = self._placed + np.arange(len(rows))
+        self._placed += len(rows)
+
+    def _record_fill(self, view: FillView, chosen: Ints, old: Floats) -> None:
+        kept = view.mask.sum(axis=1) > 1  # what has one candidate is no decision
+        rows = view.rows[kept]
+        made = (rows, self._last[rows], view.features[kept], view.mask[kept])
+        self._fill.setdefault(view.head, []).append((*made, chosen[kept], old[kept]))
+
+    def records(self) -> Records:
+        """All decisions so far."""
+        templates: list[Any] = [
+            np.concatenate(column) for column in zip(*self._templates, strict=True)
+        ]
+        stages: list[Any] = [np.concatenate(column) for column in zip(*self._stages, strict=True)]
+        fill = tuple(_joined(head, made) for head, made in self._fill.items())
+        return replace(Records(*templates, *stages), fill=fill)
 
 
 def record(
@@ -277,6 +270,28 @@ def record(
     chooser = RecordingChooser(network, constructions, generator, forcing)
     play(constructions, chooser)
     return chooser.records()
+
+
+def _joined(head: str, made: list[tuple[Any, ...]]) -> FillRecords:
+    """The decisions of a head as one, with as many candidates as the most had."""
+    rows, placed, features, masks, chosen, old = zip(*made, strict=True)
+    most = max(mask.shape[1] for mask in masks)
+    return FillRecords(
+        head,
+        np.concatenate(rows),
+        np.concatenate(placed),
+        np.concatenate([_widened(one, most) for one in features]),
+        np.concatenate([_widened(mask, most) for mask in masks]),
+        np.concatenate(chosen),
+        np.concatenate(old),
+    )
+
+
+def _widened(array: Any, most: int) -> Any:
+    """With so many candidates, the added ones all zero."""
+    more = [(0, 0)] * array.ndim
+    more[1] = (0, most - array.shape[1])
+    return np.pad(array, more)
 
 
 def _log_of(logits: Array, mask: Bools, chosen: Ints) -> Floats:

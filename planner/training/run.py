@@ -29,7 +29,7 @@ from planner.training.trainer import Teacher, Trainer, TrainingStep
 from planner.training.validation import best_of
 
 JUDGED_EVERY = 50  # updates
-CARD_FIELDS = ("groups", "seed", "temperatures", "sees_batch", "uses_film")
+CARD_FIELDS = ("groups", "seed", "temperatures", "sees_batch", "learns_fill", "uses_film")
 ROLLOUTS = (16, 128)  # of which the best is taken, in the card
 
 
@@ -194,6 +194,7 @@ class Training:
             settings={n: v for n, v in asdict(settings).items() if n not in CARD_FIELDS},
             evaluation=self._evaluation(network),
             seconds={"clock": round(clock, 1), "processor": round(processor, 1)},
+            actions=curriculum.schema.heads,
         )
         return card, content
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from planner.errors import InvalidRequest
+
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
@@ -40,6 +42,7 @@ class TrainingSettings:
         uses_film: whether the composition's summary conditions the network (FiLM).
         uses_cloning: whether search teachers come before GRPO.
         sees_batch: whether features tell how the batch is shared.
+        learns_fill: whether layers, n and b are chosen too; no teacher shows that.
         seed: of everything that is drawn.
     """
 
@@ -66,7 +69,15 @@ class TrainingSettings:
     uses_film: bool = True
     uses_cloning: bool = True
     sees_batch: bool = True
+    learns_fill: bool = False
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.learns_fill and self.uses_cloning:
+            raise InvalidRequest(
+                "no teacher shows how layers, replicas and micro-batches are chosen; leave cloning "
+                "out (--without cloning)"
+            )
 
     @property
     def updates(self) -> int:

@@ -17,13 +17,14 @@ from torch import Tensor
 
 from planner.kernel.moves import Wishes
 from planner.kernel.tables import Ints, Tables
-from planner.policy.environment import Constructions
+from planner.policy.environment import Choice, Constructions
 from planner.policy.network import Network
 from planner.training.curriculum import Curriculum
 from planner.training.gradients import flat_gradient, without_conflicts
 from planner.training.imitation import Buffers, Script, replay
 from planner.training.objective import Judged, advantages, clipped, imitated, judge
 from planner.training.records import Forcing, Records, record
+from planner.training.scripts import script_of
 from planner.training.settings import TrainingSettings
 from planner.training.teacher_walk import Lesson, teach
 from planner.training.torch_network import TorchNetwork, as_network, initial_weights
@@ -104,7 +105,7 @@ class Trainer:
             lesson = self._teacher(one.pricing.tables, one.wishes, self.settings.lessons, seed)
             classes = one.pricing.tables.option_type
             script = tuple(
-                (len(row), tuple((int(classes[o]), int(one.menu.degree[o])) for o in row))
+                Choice(len(row), tuple((int(classes[o]), int(one.menu.degree[o])) for o in row))
                 for row in lesson.templates
             )
             self._lessons.append(script)
@@ -287,9 +288,6 @@ class Trainer:
                 moment.copy_(torch.from_numpy(arrays[f"moment.{i}"]))
         self._steps, self._updates = data["steps"], data["updates"]
         self._cloned = data["cloned"]
-        self._lessons = [
-            tuple((d, tuple((c, k) for c, k in stages)) for d, stages in script)
-            for script in data["lessons"]
-        ]
+        self._lessons = [script_of(script) for script in data["lessons"]]
         self._generator.bit_generator.state = data["generator"]
         self._buffers.restore(data["buffers"])

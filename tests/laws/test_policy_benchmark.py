@@ -12,6 +12,12 @@ from planner.evaluation.references import Reference, References
 from planner.likeness import Mix
 from planner.training.compositions import LEAST_DISTANCE, training_compositions, usual_types
 from tests.benchmarks.policy.cases import unseen
+from tests.benchmarks.policy.efficiency import CASES
+from tests.benchmarks.policy.efficiency_report import (
+    catching_up,
+    efficiency_rows,
+    plans_needed,
+)
 from tests.benchmarks.policy.noise import MOST, changed
 from tests.benchmarks.policy.report import report
 from tests.benchmarks.policy.rival import advance
@@ -55,6 +61,38 @@ def test_no_measured_composition_is_trained_on(model):
         own = Mix.of(one.composition)
         assert min(own.distance(known) for known in training) >= LEAST_DISTANCE
         assert one.batch
+
+
+def test_search_efficiency_is_a_mean_over_seeds_and_says_who_has_no_plan():
+    def row(case, method, seed, budget, reached):
+        names = ("model", "case", "method", "seed", "budget", "evaluations", "throughput_samples_s")
+        values = ("llama3-8b", case, method, seed, budget, budget, reached)
+        return dict(zip(names, values, strict=True))
+
+    rows = [
+        row("four-160", "policy", 0, 50, 80.0),
+        row("four-160", "policy", 1, 50, 90.0),
+        row("four-160", "flat", 0, 50, 0.0),
+        row("four-160", "flat", 1, 50, 68.0),
+        row("four-160", "flat", 0, 200, 84.0),
+        row("four-160", "flat", 1, 200, 90.0),
+        row("ls2", "policy", 0, 50, 40.0),
+    ]
+    head, *lines = efficiency_rows(rows, lambda one: one["throughput_samples_s"])
+    assert head[:4] == ("composition", "plans", "`policy`", "`policy, not cloned`")
+    assert lines[0] == (
+        *("four-160", "50", "85.00 %", "-", "34.00 % (1 of 2 without a plan)", "-", "60.0 %", "-"),
+    )
+    assert lines[1][:3] == ("four-160", "200", "-")
+    assert lines[2][:3] == ("mean of 2", "50", "70.00 %")
+    assert "85.0 samples/s), the others reach, of the budgets above: `flat` at 200." in catching_up(
+        rows
+    )
+    assert plans_needed(rows, "four-160", "flat", 99.0) is None
+
+
+def test_efficiency_is_measured_on_compositions_that_there_are():
+    assert set(CASES) <= {one.name for one in unseen("llama3-8b")}
 
 
 def test_the_report_gives_shares_of_the_references_of_now():

@@ -1,7 +1,8 @@
 """Measure the learned planner: `python -m tests.benchmarks.policy [PART ...]`; writes docs/results.
 
-Parts are `rollouts`, `anytime`, `noise`, `ablations` and `report`, by default all; `references`
-extends the references and is for the background: it takes hours and may be stopped at any time.
+Parts are `rollouts`, `anytime`, `noise`, `ablations`, `efficiency` and `report`, by default all;
+`references` extends the references and is for the background: it takes hours and may be stopped at
+any time.
 Ablations go on where they were.
 """
 
@@ -18,14 +19,14 @@ from typing import Any
 from planner.composition_sets import ListedComposition
 from planner.evaluation.references import References
 from tests.benchmarks.clocks import CLOCKS
-from tests.benchmarks.policy import ablations, anytime, known, noise, rollouts
+from tests.benchmarks.policy import ablations, anytime, efficiency, known, noise, rollouts
 from tests.benchmarks.policy.cases import DENSE, MODELS, unseen
 from tests.benchmarks.policy.report import report
 
 ROOT = Path(__file__).parents[3]
 MEASURED = ROOT / "build" / "bench_policy.json"
 TRAININGS = ROOT / "build" / "ablations"
-PARTS = ("rollouts", "anytime", "noise", "ablations", "report")
+PARTS = ("rollouts", "anytime", "noise", "ablations", "efficiency", "report")
 
 Chosen = dict[str, Sequence[ListedComposition]]
 
@@ -36,7 +37,7 @@ def say(line: str) -> None:
 
 def merged(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of now in place of older ones of the same model, composition and kind."""
-    keys = ("model", "case", "method", "rollouts", "budget_s", "is_changed")
+    keys = ("model", "case", "method", "rollouts", "budget_s", "is_changed", "seed", "budget")
     rows = {tuple(row.get(key) for key in keys): row for row in (*old, *new)}
     return list(rows.values())
 
@@ -60,6 +61,9 @@ def measure(
         measured[part] = merged(old, rows)
     elif part == "noise":
         rows = noise.measure(options.models, chosen, options.noise_s, say)
+        measured[part] = merged(old, rows)
+    elif part == "efficiency":
+        rows = list(efficiency.measure(options.models, chosen, TRAININGS, references, say))
         measured[part] = merged(old, rows)
     elif part == "ablations":
         rows = measured.setdefault(part, [])

@@ -19,6 +19,7 @@ from planner.evaluation.summary import Spread
 from planner.policy.weights import find_policy
 from tests.benchmarks.policy.ablations import PARTS
 from tests.benchmarks.policy.anytime import METHODS, RIVAL
+from tests.benchmarks.policy.efficiency_report import catching_up, efficiency_rows
 from tests.benchmarks.policy.rollouts import ROLLOUTS
 from tests.benchmarks.stall import processor
 
@@ -273,11 +274,11 @@ def _cards(models: Iterable[str]) -> str:
 
 def _reduced(measured: Row, chosen: Chosen, references: References) -> str:
     said = []
-    for part in ("rollouts", "anytime", "noise", "ablations"):
+    for part in ("rollouts", "anytime", "noise", "ablations", "efficiency"):
         rows = measured.get(part, [])
         if not rows:
             said.append(f"Not measured: {part}.")
-        elif part != "ablations":
+        elif part not in ("ablations", "efficiency"):
             for model in order(rows):
                 cases = order([row for row in rows if row["model"] == model], "case")
                 if len(cases) < len(chosen.get(model, ())):
@@ -339,6 +340,16 @@ offered to it.
             "## What each part of the training earns\n\nAbout the same time of the processor for "
             "each, from which the number of groups is\nestimated; measured on the unseen "
             f"compositions. The teachers' time is counted in each.\n\n{text}"
+        )
+    if measured.get("efficiency"):
+        head, *lines = efficiency_rows(measured["efficiency"], percents.of)
+        parts.append(
+            "## Search efficiency\n\nThe best so far by plans priced, mean of three seeds of "
+            "sampling, on the composition of the paper's\nfigure and a few others (llama3-8b). "
+            "`flat` is the same policy over the raw six dimensions: it also\nchooses layers, "
+            "replicas and micro-batch, and has no teachers; nor has the one that is not cloned.\n"
+            f"Trainings take about the same time of the processor.\n\n{table(head, lines)}\n\n"
+            f"{catching_up(measured['efficiency'])}"
         )
     if notes:
         parts.append("## Notes\n\n" + "\n".join(f"- {note}" for note in notes))

@@ -124,6 +124,7 @@ NO_WISHES = ("text", "nodes", "exclude", "profiles", "output", "picture", "expor
     [
         ("--method columns", "method", "columns"),
         ("--method search", "method", "search"),
+        ("--method flat", "method", "flat"),
         ("--method brute-force", "method", "brute-force"),
         ("--objective throughput", "objective", "throughput"),
         ("--min-throughput 7.5", "min_throughput", 7.5),

@@ -10,8 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from planner.errors import InvalidPolicy, InvalidRequest, InvalidWorkload, UnprofiledConfiguration
+from planner.policy.schema import FILL_HEADS, HEADS
 from planner.policy.weights import load_policy
 from planner.train_cli import train_policy
+from planner.training.settings import TrainingSettings
 
 SHORT = ("--groups", "16", "--compositions", "4", "--lessons", "20", "--keep-every-s", "0")
 
@@ -41,6 +43,20 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidRequest, match="cannot be written"):
         run("--model", "tiny-llama", "--folder", str(tmp_path / "file" / "policy"))
+
+
+@pytest.mark.slow
+def test_a_flat_training_writes_a_policy_that_chooses_the_fill(tmp_path):
+    folder = tmp_path / "policy"
+    run("--model", "tiny-llama", "--folder", str(folder), "--flat", *SHORT)
+    card = load_policy(folder).card
+    assert card.actions == (*HEADS, *FILL_HEADS)
+    assert card.settings["uses_cloning"] is False
+
+
+def test_teachers_are_not_asked_for_what_they_cannot_show():
+    with pytest.raises(InvalidRequest, match="leave cloning out"):
+        TrainingSettings(learns_fill=True)
 
 
 @pytest.mark.slow

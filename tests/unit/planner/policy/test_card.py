@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from planner.errors import InvalidPolicy, PolicyMisfit
 from planner.generator import find_profile
 from planner.models import find_model
 from planner.policy.card import PolicyCard
+from planner.policy.schema import FILL_HEADS, HEADS
 from planner.pricing_tables import pricing_of
 from planner.workload import Workload
 
@@ -69,6 +71,28 @@ def test_a_card_survives_its_file():
     assert PolicyCard.from_text(json.dumps(CARD.to_json()), "card.json") == CARD
 
 
+def test_a_card_of_before_chooses_what_the_paper_does():
+    data = CARD.to_json()
+    del data["actions"]
+    assert PolicyCard.from_text(json.dumps(data), "card.json").actions == HEADS
+
+
+@pytest.mark.parametrize(
+    ("actions", "asked", "words"),
+    [
+        (HEADS, True, "chooses depth, device, degree, which is for --method policy"),
+        ((*HEADS, *FILL_HEADS), False, "replicas, micro_batch, which is for --method flat"),
+    ],
+)
+def test_a_policy_is_asked_for_the_decisions_it_makes(actions, asked, words):
+    card = replace(CARD, actions=actions)
+    card.require_actions(learns_fill=card.learns_fill)
+    with pytest.raises(PolicyMisfit) as caught:
+        card.require_actions(learns_fill=asked)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -76,6 +100,8 @@ def test_a_card_survives_its_file():
         ("[]", "'everything'"),
         ("{}", "lacks or does not know the key 'commit'"),
         (json.dumps({**CARD.to_json(), "types": 3}), "is wrong"),
+        (json.dumps({**CARD.to_json(), "actions": ["layers"]}), "names the actions layers"),
+        (json.dumps({**CARD.to_json(), "more": 1}), "does not know the key 'more'"),
     ],
 )
 def test_a_damaged_card_is_refused_with_its_file(text, words):

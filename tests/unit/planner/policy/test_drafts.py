@@ -79,5 +79,5 @@ def test_uniform_rollouts_always_end_in_plans_that_pack(environment):
     play(constructions, UniformChooser(np.random.default_rng(3)))
     assert not len(constructions.live)
     for row in range(64):
-        for depth, stages in constructions.decisions(row):
+        for depth, stages, _ in constructions.decisions(row):
             assert depth == len(stages)

@@ -37,7 +37,7 @@ def test_compositions_of_different_sizes_are_built_beside_each_other(environment
     assert constructions.rows == 16
     assert (constructions.best > 0).all()
     for row in range(8, 16):
-        for _, stages in constructions.decisions(row):
+        for _, stages, _ in constructions.decisions(row):
             assert all(c < len(other.menu.class_type) for c, _ in stages)
 
 
@@ -53,13 +53,14 @@ def test_no_plan_has_more_templates_than_were_wished_for(environment):
 
 
 @pytest.mark.slow
-def test_without_compilation_the_same_plans_are_built():
+@pytest.mark.parametrize("learns_fill", [False, True])
+def test_without_compilation_the_same_plans_are_built(learns_fill):
     code = (
         "import numpy as np; from tests.unit.planner.policy.test_environment import played; "
         "from tests.unit.planner.policy.conftest import GPUS, environment_on; "
         "from planner.policy.schema import FeatureSchema; "
-        "one = environment_on(GPUS, FeatureSchema(('a100-40', 'h100'), (1, 2, 4, 8), 8, 8), "
-        "d_max=8); "
+        "schema = FeatureSchema(('a100-40', 'h100'), (1, 2, 4, 8), 8, 8, "
+        f"learns_fill={learns_fill}); one = environment_on(GPUS, schema, d_max=8); "
         "found = played([one], 6, seed=4); "
         "print([found.decisions(r) for r in range(6)], found.seconds.tolist())"
     )

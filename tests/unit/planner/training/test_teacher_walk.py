@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.policy.environment import Constructions
+from planner.policy.environment import Choice, Constructions
 from planner.policy.rollouts import UniformChooser, play
 from planner.training.imitation import replay
 from planner.training.teacher_walk import teach
@@ -36,7 +36,7 @@ def test_what_is_taught_can_be_repeated():
     lesson = teach(environment.pricing.tables, environment.wishes, 300, 1)
     classes, menu = environment.pricing.tables.option_type, environment.menu
     script = tuple(
-        (len(row), tuple((int(classes[o]), int(menu.degree[o])) for o in row))
+        Choice(len(row), tuple((int(classes[o]), int(menu.degree[o])) for o in row))
         for row in lesson.templates
     )
     network = as_network(initial_weights(SCHEMA, 0), uses_film=True)

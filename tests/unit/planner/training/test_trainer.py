@@ -25,16 +25,27 @@ def equal(one, other):
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", [3, 9, 11])
 def test_a_training_taken_up_at_any_step_ends_with_the_same_weights(curriculum, stop):
-    whole = Trainer(curriculum, TINY)
+    taken_up(curriculum, TINY, stop)
+
+
+@pytest.mark.slow
+def test_a_training_that_learns_the_fill_is_taken_up_too(curriculum):
+    schema = replace(curriculum.schema, learns_fill=True)
+    settings = replace(TINY, learns_fill=True, uses_cloning=False, groups=64)
+    taken_up(replace(curriculum, schema=schema), settings, 5)
+
+
+def taken_up(curriculum, settings, stop):
+    whole = Trainer(curriculum, settings)
     for _ in whole.run():
         pass
-    cut = Trainer(curriculum, TINY)
+    cut = Trainer(curriculum, settings)
     for index, _ in enumerate(cut.run()):
         if index == stop:
             break
     arrays, data = cut.state()
     arrays = {name: value.copy() for name, value in arrays.items()}
-    again = Trainer(curriculum, TINY)
+    again = Trainer(curriculum, settings)
     again.restore(arrays, json.loads(json.dumps(data)))
     for _ in again.run():
         pass

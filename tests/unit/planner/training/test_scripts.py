@@ -1,0 +1,36 @@
+"""Scripts: what they were in a file, and what becomes of one that cannot be repeated."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+
+from planner.policy.environment import Choice, Constructions
+from planner.policy.rollouts import play
+from planner.training.scripts import ScriptedChooser, script_of
+from planner.training.torch_network import as_network, initial_weights
+
+SCRIPT = (Choice(2, ((0, 0), (0, 1)), (3, 1, 0, 2)), Choice(1, ((1, 0),)))
+
+
+def test_a_script_survives_its_file():
+    assert script_of(json.loads(json.dumps(SCRIPT))) == SCRIPT
+
+
+def test_a_choice_of_the_fill_that_is_impossible_is_marked_and_another_is_taken(curriculum):
+    schema = replace(curriculum.schema, learns_fill=True)
+    environment = replace(curriculum, schema=schema).environment(curriculum.training[0])
+    network = as_network(initial_weights(schema, 0), uses_film=True)
+    layers = environment.menu.layers
+    scripts = tuple(
+        (Choice(1, ((0, 0),), fill),) for fill in ((layers - 1, 0, 0), (0, 0, 0), (layers - 1,))
+    )
+    constructions = Constructions([environment], len(scripts))
+    chooser = ScriptedChooser(network, constructions, scripts)
+    play(constructions, chooser)
+    assert chooser.went_wrong.tolist() == [False, True, True]
+    for one in chooser.records().fill:
+        assert one.mask[np.arange(len(one.choice)), one.choice].all()
+        assert (one.mask.sum(axis=1) > 1).all()
