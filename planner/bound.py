@@ -21,14 +21,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.kernel.bound_pricing import new_relaxed, relaxed_stages, worst_columns
-from planner.kernel.chains import new_chains
 from planner.kernel.mixing import best_mix
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints
+from planner.kernel.visits import new_walk
 from planner.kernel.zones import Zones
-from planner.mixtures import binding_rows, first_prices, option_prices
+from planner.mixtures import binding_rows, first_prices, is_lowest, option_prices
 from planner.pricing_tables import Pricing, pricing_of
 from planner.profile import Profile
-from planner.relaxation import cheapest_edges, optimistic, shortest_step, sync_zones
+from planner.node_classes import class_sizes
+from planner.relaxation import nested_room, optimistic, shortest_step, sync_zones, visits_of
 from planner.request import BoundAnswer, PlanAnswer, PlanRequest
 
 GRID = 1.015  # ratio of the ends of a cell of bottlenecks
@@ -107,11 +108,13 @@ class Proof:
             request: what is asked.
             profile: of the request.
         """
+        nodes = tuple(class_sizes(request.composition).values())
         t = optimistic(pricing, request.workload, profile)
+        t = t._replace(room=nested_room(t, pricing, nodes))
         self._tables = t
         self._deepest = min(request.deepest, MAX_DEPTH)
         self._least = _classes(self._deepest, t.batch)
-        options, types = len(t.option_tp), len(t.node_gpus)
+        options = len(t.option_tp)
         self._stage_s = np.empty(
             (
                 len(self._least),
@@ -125,10 +128,9 @@ class Proof:
         )
         replicas = math.lcm(*{int(ways) for ways in t.ways.flat}) * t.batch
         relaxed_stages(t, self._least, replicas, self._stage_s)
-        self._edge_s = cheapest_edges(pricing, request.workload, profile)
-        self._side_s = np.minimum(self._edge_s.min(axis=1), self._edge_s.min(axis=2))
+        self._visits = visits_of(t, pricing, request.workload, profile, nodes)
         self._step_s = shortest_step(t, self._deepest)
-        self._chains = new_chains(self._deepest, t.layers, types)
+        self._walk = new_walk(self._visits, self._deepest, t.layers)
         self._found = new_relaxed(MOST_COLUMNS, options)
         self._rows = binding_rows(t)
         self._columns = np.zeros((0, 4 + options))
@@ -206,7 +208,9 @@ class Proof:
         self._set_grid(iteration_s)
         free = Regime(0.0, sync_zones(self._tables, math.inf, 1), math.inf)
         self.is_ruled_out(iteration_s, free)
-        return self._mix(iteration_s, free)[1]
+        t, by_row = self._tables, self._mix(iteration_s, free)[1]
+        every = np.ones(len(t.node_gpus), np.bool_)
+        return option_prices(t, self._rows, by_row[self._rows], every)
 
     def _set_grid(self, pipeline_s: float) -> None:
         least_s = float(self._stage_s[..., 1:].min(initial=math.inf))
@@ -214,12 +218,11 @@ class Proof:
         self._taus_s = np.asarray(least_s * (1 - 1e-9) * GRID ** np.arange(count))
 
     def _mix(self, horizon_s: float, regime: Regime) -> tuple[float, Floats, float]:
-        """Samples of the best mix of the columns known, [O] prices, and the price of a replica."""
+        """Samples of the best mix of the columns known, [O] prices of room, and of a replica."""
         t = self._tables
-        every = np.ones(len(t.node_gpus), np.bool_)
         known = self._columns[self._columns[:, 3] <= regime.zones.most_s]
         if len(known) == 0:
-            return 0.0, first_prices(t, every), 0.0
+            return 0.0, self._first_prices(), 0.0
         worth = known[:, 0] + (horizon_s - known[:, 2]) * known[:, 1]
         room = t.room[self._rows].astype(np.float64)
         uses = known[:, 4:].T[self._rows]
@@ -228,13 +231,21 @@ class Proof:
             room = np.append(room, regime.pipelines)
         good = np.flatnonzero(worth > 0)
         if len(good) == 0:
-            return 0.0, first_prices(t, every), 0.0
+            return 0.0, self._first_prices(), 0.0
         amounts, duals = np.zeros(len(good)), np.zeros(len(room))
         uses = np.ascontiguousarray(uses[:, good])
         total = best_mix(worth[good], uses, room, amounts, duals)
-        by_row = duals[: len(self._rows)]
-        replica = float(duals[-1]) if len(duals) > len(by_row) else 0.0
-        return float(total), option_prices(t, self._rows, by_row, every), replica
+        by_row = np.zeros(len(t.room))
+        by_row[self._rows] = duals[: len(self._rows)]
+        replica = float(duals[-1]) if len(duals) > len(self._rows) else 0.0
+        return float(total), by_row, replica
+
+    def _first_prices(self) -> Floats:
+        """[O] prices of room in proportion to how fast a type is."""
+        t = self._tables
+        every = np.ones(len(t.node_gpus), np.bool_)
+        lowest = [is_lowest(t, option) for option in range(len(t.room))]
+        return np.asarray(first_prices(t, every) / t.option_tp * lowest)
 
     def is_ruled_out(self, iteration_s: float, regime: Regime) -> bool:
         """Whether it is proven that no plan of the regime has iterations of that time."""
@@ -254,13 +265,12 @@ class Proof:
                 horizon_s,
                 prices,
                 replica,
-                self._edge_s,
-                self._side_s,
+                self._visits,
                 self._taus_s,
                 self._least,
                 self._stage_s,
                 regime.zones,
-                self._chains,
+                self._walk,
                 self._found,
             )
             if worst <= ROUNDING:

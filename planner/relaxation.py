@@ -7,12 +7,15 @@ Source: design, section 2 ("The bound").
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
+from planner.entries import LinkCost
 from planner.errors import UnprofiledConfiguration
 from planner.expert_parallel import Device, Tiling, expert_seconds
 from planner.kernel.tables import Floats, Tables
+from planner.kernel.visits import Visits
 from planner.kernel.zones import Zones
 from planner.memory import boundary_bytes
 from planner.pricing_tables import Pricing
@@ -37,19 +40,132 @@ def sync_zones(t: Tables, most_s: float, pipelines: int) -> Zones:
     )
 
 
-def cheapest_edges(pricing: Pricing, workload: Workload, profile: Profile) -> Floats:
-    """[Z, T, T] a message between stages of two classes of nodes when nobody else sends."""
-    t, classes = pricing.tables, pricing.classes
-    edge_s = np.zeros((len(t.sizes), len(classes), len(classes)))
-    for size, b in enumerate(t.sizes.tolist()):
-        message = boundary_bytes(workload, b)
-        for one, left in enumerate(classes):
-            for other, right in enumerate(classes):
-                links = [profile.between_nodes(left.gpu_type, right.gpu_type)]
-                if one == other and left.gpus > 1:
-                    links.append(profile.inside_node(left.gpu_type))
-                edge_s[size, one, other] = min(2 * link.seconds(message) for link in links)
-    return edge_s
+def visits_of(
+    t: Tables, pricing: Pricing, workload: Workload, profile: Profile, nodes: tuple[int, ...]
+) -> Visits:
+    """All ways to use an option, and the cheapest messages that they can have.
+
+    Args:
+        t: of the pricing.
+        pricing: supplies classes of nodes and options.
+        workload: supplies the size of an activation.
+        profile: supplies the links.
+        nodes: of each class.
+    """
+    kinds = [
+        _Kind(index, least, most, nodes[index])
+        for index, one in enumerate(pricing.classes)
+        for least, most in (_busy(one.gpus) if profile.rings else [(1, one.gpus)])
+    ]
+    ways = []
+    for number, kind in enumerate(kinds):
+        for option in np.flatnonzero(t.option_type == kind.index).tolist():
+            tp = int(t.option_tp[option])
+            share = max(1.0, kind.least / tp) if profile.rings else 1.0
+            if tp <= kind.most:
+                ways.append((option, number, (number, share)))
+    ports = sorted({port for _, _, port in ways})
+    room = np.zeros((len(ways), len(t.option_tp)))
+    for way, (option, number, _) in enumerate(ways):
+        node_gpus = pricing.classes[kinds[number].index].gpus
+        for row in range(option + 1):
+            if t.option_type[row] == t.option_type[option]:
+                tp = int(t.option_tp[row])
+                idle = (node_gpus // tp) / (kinds[number].most // tp)
+                room[way, row] = t.option_tp[option] * idle
+    types = [pricing.classes[kind.index].gpu_type for kind in kinds]
+    messages = [boundary_bytes(workload, b) for b in t.sizes.tolist()]
+    crossing_s = np.zeros((len(messages), len(ports), len(ports)))
+    inside_s = np.zeros((len(messages), len(kinds)))
+    counted = [
+        kind.most if kind.most == pricing.classes[kind.index].gpus and kind.most > 1 else 0
+        for kind in kinds
+    ]
+    for size, message in enumerate(messages):
+        for number, name in enumerate(types):
+            inside_s[size, number] = 2 * profile.inside_node(name).seconds(message)
+        for i, (one, share) in enumerate(ports):
+            for j, (other, others_share) in enumerate(ports):
+                alone = kinds[one].index == kinds[other].index and kinds[one].nodes == 1
+                crossing_s[size, i, j] = (
+                    math.inf
+                    if alone
+                    else 2
+                    * _least_message_s(
+                        profile, message, ((types[one], share), (types[other], others_share))
+                    )
+                )
+                if one == other and kinds[one].most > 1 and not counted[one]:
+                    crossing_s[size, i, j] = min(crossing_s[size, i, j], inside_s[size, one])
+    return Visits(
+        np.array([option for option, _, _ in ways]),
+        np.array([number for _, number, _ in ways]),
+        np.array([ports.index(port) for _, _, port in ways]),
+        room,
+        np.array(counted),
+        crossing_s,
+        inside_s,
+        crossing_s.min(axis=2),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Nodes of a class on which so many GPUs are busy.
+
+    Attributes:
+        index: of the class.
+        least: busy GPUs.
+        most: busy GPUs.
+        nodes: of the class.
+    """
+
+    index: int
+    least: int
+    most: int
+    nodes: int
+
+
+def _busy(gpus: int) -> list[tuple[int, int]]:
+    """Bands of how many GPUs of a node are busy: all, and ever fewer."""
+    bands, most = [(gpus, gpus)], gpus - 1
+    while most > 0:
+        least = 1 if most <= 2 else most - most // 4
+        bands.append((least, most))
+        most = least - 1
+    return bands
+
+
+def _least_message_s(
+    profile: Profile, message: int, ends: tuple[tuple[str, float], ...]
+) -> float:
+    """A message between nodes at most as fast as the slower of two NICs, each so shared at least.
+
+    Where links are measured by size, either may be the slower one, and larger may be faster.
+    """
+    if not profile.rings:
+        return _least_seconds(profile.between_nodes(*(name for name, _ in ends)), message)
+    links = [profile.between_nodes(name).shared_by(share) for name, share in ends]
+    if any(link.points for link in links):
+        return min(_least_seconds(link, message) for link in links)
+    rate = min(link.bandwidth_bytes_per_s for link in links)
+    return min(link.latency_s for link in links) + message / rate
+
+
+def _least_seconds(link: LinkCost, num_bytes: float) -> float:
+    """Of messages of that size and of all larger ones."""
+    larger = (seconds for size, seconds in link.points if size >= num_bytes)
+    return min((link.seconds(num_bytes), *larger))
+
+
+def nested_room(t: Tables, pricing: Pricing, nodes: tuple[int, ...]) -> Floats:
+    """[O] GPUs by row; without what only holds where larger degrees are multiples of smaller."""
+    room = t.room.copy()
+    for option, kind in enumerate(t.option_type):
+        larger = t.option_tp[(t.option_type == kind) & (t.option_tp >= t.option_tp[option])]
+        if (larger % t.option_tp[option]).any():
+            room[option] = nodes[kind] * pricing.classes[kind].gpus
+    return room
 
 
 def shortest_step(t: Tables, deepest: int) -> float:
