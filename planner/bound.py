@@ -16,7 +16,6 @@ Source: research on plan search (the bound); Farley's bound for column generatio
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,7 +28,8 @@ from planner.mixtures import binding_rows, first_prices, is_lowest, option_price
 from planner.pricing_tables import Pricing, pricing_of
 from planner.profile import Profile
 from planner.node_classes import class_sizes
-from planner.relaxation import nested_room, optimistic, shortest_step, sync_zones, visits_of
+from planner.regimes import FEWEST, Regime, regimes
+from planner.relaxation import least_sums, nested_room, optimistic, shortest_step, visits_of
 from planner.request import BoundAnswer, PlanAnswer, PlanRequest
 
 GRID = 1.015  # ratio of the ends of a cell of bottlenecks
@@ -38,8 +38,6 @@ ROUNDING = 1e-9  # of a gain that is taken for none; prices leave four times as 
 ROUNDS = 12  # of prices and columns for one T
 MOST_COLUMNS = 4000  # of one round
 PER_ROUND = 60  # columns of a round that enter the mix
-SYNC_FROM, SYNC_TO = 0.01, 0.5  # of an iteration: ends of the cells of gradient sums
-SYNC_GRID = 1.12  # ratio of the ends of such a cell
 SMALLEST = 1e-3  # share of the plan's time below which no proof is looked for
 
 
@@ -82,21 +80,6 @@ def node_worth(request: PlanRequest, profile: Profile, answer: PlanAnswer) -> di
     return worth
 
 
-@dataclass(frozen=True, slots=True)
-class Regime:
-    """Some of all plans: those whose longest gradient sum is between two times.
-
-    Attributes:
-        least_sync_s: it takes so long at least.
-        zones: how long stages take, and at most.
-        pipelines: there are at most so many; infinite: no limit.
-    """
-
-    least_sync_s: float
-    zones: Zones
-    pipelines: float
-
-
 class Proof:
     """The relaxed problem of one request."""
 
@@ -131,9 +114,10 @@ class Proof:
         self._visits = visits_of(t, pricing, request.workload, profile, nodes)
         self._step_s = shortest_step(t, self._deepest)
         self._walk = new_walk(self._visits, self._deepest, t.layers)
-        self._found = new_relaxed(MOST_COLUMNS, options)
+        self._sums = least_sums(t, pricing, profile, FEWEST)
+        self._found = new_relaxed(MOST_COLUMNS, options, len(FEWEST))
         self._rows = binding_rows(t)
-        self._columns = np.zeros((0, 4 + options))
+        self._columns = np.zeros((0, 3 + len(FEWEST) + options))
         links = [profile.network, *profile.nics.values()]
         self._sums_count = not any(link.points for link in links)  # else latency hides in sizes
         self._taus_s: Floats = np.zeros(0)
@@ -158,20 +142,25 @@ class Proof:
         """
         self._set_grid(iteration_s)
         least_s = iteration_s
-        for regime in self.regimes(iteration_s):
+        regimes = list(reversed(self.regimes(iteration_s)))
+        while regimes:
+            regime = regimes.pop()
+            if self.is_ruled_out(least_s, regime):
+                continue
+            if regime.halves():
+                regimes.extend(reversed(regime.halves()))
+                continue
             ruled_out_s = self._ruled_out_below(regime, least_s)
             if ruled_out_s is None:
                 return None
-            least_s = min(least_s, ruled_out_s)
+            least_s = ruled_out_s
         return least_s
 
     def _ruled_out_below(self, regime: Regime, high_s: float) -> float | None:
-        """The longest iteration that is ruled out in a regime, but no more than asked.
+        """About the longest iteration that is ruled out in a regime, given one that is not.
 
         Both ends of the bisection were tried: the low one was ruled out, the high one was not.
         """
-        if self.is_ruled_out(high_s, regime):
-            return high_s
         low_s, shortest_s = 0.9 * high_s, SMALLEST * high_s
         while not self.is_ruled_out(low_s, regime):
             high_s, low_s = low_s, 0.9 * low_s
@@ -185,28 +174,14 @@ class Proof:
                 high_s = middle_s
         return low_s
 
-    def regimes(self, iteration_s: float) -> list[Regime]:
-        """Few pipelines without gradient sums, and many by the time that these take."""
-        t = self._tables
-        largest = int(t.node_gpus.max())
-        free = sync_zones(t, math.inf, largest)
-        regimes = [Regime(0.0, free, float(largest))]
-        if not self._sums_count:
-            return [Regime(0.0, free, math.inf)]
-        ends = [0.0]
-        most_s = SYNC_FROM * iteration_s
-        while most_s < SYNC_TO * iteration_s:
-            ends.append(most_s)
-            most_s *= SYNC_GRID
-        for low_s, high_s in zip(ends, [*ends[1:], math.inf], strict=True):
-            zones = sync_zones(t, high_s, largest)
-            regimes.append(Regime(low_s, zones, math.inf))
-        return regimes
+    def regimes(self, iteration_s: float) -> tuple[Regime, ...]:
+        """All plans, by their number of pipelines."""
+        return regimes(iteration_s, sums_count=self._sums_count)
 
     def prices(self, iteration_s: float) -> Floats:
         """[O] what a TP group is worth in samples within the time, gradient sums apart."""
         self._set_grid(iteration_s)
-        free = Regime(0.0, sync_zones(self._tables, math.inf, 1), math.inf)
+        free = Regime(1, math.inf)
         self.is_ruled_out(iteration_s, free)
         t, by_row = self._tables, self._mix(iteration_s, free)[1]
         every = np.ones(len(t.node_gpus), np.bool_)
@@ -220,15 +195,17 @@ class Proof:
     def _mix(self, horizon_s: float, regime: Regime) -> tuple[float, Floats, float]:
         """Samples of the best mix of the columns known, [O] prices of room, and of a replica."""
         t = self._tables
-        known = self._columns[self._columns[:, 3] <= regime.zones.most_s]
+        known = self._columns
+        sync_s = known[:, 3 + FEWEST.index(regime.fewest)]
+        known = known[sync_s <= regime.sums_s[-1]]
         if len(known) == 0:
             return 0.0, self._first_prices(), 0.0
         worth = known[:, 0] + (horizon_s - known[:, 2]) * known[:, 1]
         room = t.room[self._rows].astype(np.float64)
-        uses = known[:, 4:].T[self._rows]
-        if regime.pipelines < math.inf:
+        uses = known[:, 3 + len(FEWEST) :].T[self._rows]
+        if regime.most < math.inf:
             uses = np.vstack([uses, np.ones(len(worth))])
-            room = np.append(room, regime.pipelines)
+            room = np.append(room, regime.most)
         good = np.flatnonzero(worth > 0)
         if len(good) == 0:
             return 0.0, self._first_prices(), 0.0
@@ -240,6 +217,13 @@ class Proof:
         replica = float(duals[-1]) if len(duals) > len(self._rows) else 0.0
         return float(total), by_row, replica
 
+    def _zones(self, regime: Regime) -> Zones:
+        """How long stages sum gradients at least, and at most."""
+        t, count = self._tables, FEWEST.index(regime.fewest)
+        block_s, ends_s = self._sums.block_s[count], self._sums.ends_s[count]
+        anywhere = np.zeros(len(block_s), np.int64)
+        return Zones(t.layers, 0, anywhere, block_s, block_s, ends_s, regime.sums_s[-1])
+
     def _first_prices(self) -> Floats:
         """[O] prices of room in proportion to how fast a type is."""
         t = self._tables
@@ -250,9 +234,10 @@ class Proof:
     def is_ruled_out(self, iteration_s: float, regime: Regime) -> bool:
         """Whether it is proven that no plan of the regime has iterations of that time."""
         batch = self._tables.batch
-        horizon_s = iteration_s - self._step_s - regime.least_sync_s
+        horizon_s = iteration_s - self._step_s - regime.sums_s[0]
         if horizon_s <= 0:
             return True
+        zones = self._zones(regime)
         for _ in range(ROUNDS):
             total, prices, replica = self._mix(horizon_s, regime)
             if total >= batch:
@@ -269,15 +254,16 @@ class Proof:
                 self._taus_s,
                 self._least,
                 self._stage_s,
-                regime.zones,
+                zones,
+                self._sums,
                 self._walk,
                 self._found,
             )
             if worst <= ROUNDING:
                 return True
             found, count = self._found, int(self._found.number[0])
-            new = [found.fixed, found.rate, found.sum_s, found.sync_s]
-            rows = np.column_stack([*(part[:count] for part in new), found.uses[:count]])
+            new = [found.fixed, found.rate, found.sum_s, found.sync_s, found.uses]
+            rows = np.column_stack([part[:count] for part in new])
             best = np.argsort(-found.gain[:count], kind="stable")[:PER_ROUND]
             self._columns = np.concatenate([self._columns, rows[best]])
         return False

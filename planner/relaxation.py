@@ -14,9 +14,9 @@ import numpy as np
 from planner.entries import LinkCost
 from planner.errors import UnprofiledConfiguration
 from planner.expert_parallel import Device, Tiling, expert_seconds
+from planner.kernel.bound_pricing import Sums
 from planner.kernel.tables import Floats, Tables
 from planner.kernel.visits import Visits
-from planner.kernel.zones import Zones
 from planner.memory import boundary_bytes
 from planner.pricing_tables import Pricing
 from planner.profile import Profile
@@ -24,20 +24,26 @@ from planner.variants import Variant
 from planner.workload import Workload
 
 
-def sync_zones(t: Tables, most_s: float, pipelines: int) -> Zones:
-    """How long a stage sums gradients at least, with more pipelines than that."""
-    ring = 2 * pipelines / (pipelines + 1) * (1 - 1e-6)  # whole elements are cut unevenly
-    each = ring * t.state_bytes[1] * t.nic[t.option_type, 1] / t.node_gpus[t.option_type]
+COUNTED = 0.01  # of a block's time that a message takes: more, a GPU of the node, and visits count
+
+
+def least_sums(t: Tables, pricing: Pricing, profile: Profile, fewest: tuple[int, ...]) -> Sums:
+    """How long a stage sums gradients at least, with so many pipelines or more.
+
+    A stage whose node has no room for a GPU of each other pipeline sums over the NIC.
+    """
+    byte_s = np.zeros((len(fewest), len(t.option_tp)))
+    for count, pipelines in enumerate(fewest):
+        ring = 2 * (pipelines - 1) / pipelines * (1 - 1e-6)  # whole elements are cut unevenly
+        for option, (kind, tp) in enumerate(pricing.options):
+            gpus = pricing.classes[t.option_type[option]].gpus
+            links = [profile.between_nodes(kind)]
+            if tp + pipelines - 1 <= gpus:
+                links += [profile.inside_ring(kind, size) for size in range(2, gpus + 1)]
+            least = min(1 / link.bandwidth_bytes_per_s for link in links)
+            byte_s[count, option] = ring * t.state_bytes[1] * least
     held = np.where(t.block_numel > 0, t.block_numel, np.inf).min(axis=1)
-    return Zones(
-        t.layers,
-        0,
-        np.zeros(len(each), np.int64),
-        held * each,
-        held * each,
-        t.ends_numel * each[:, None],
-        most_s,
-    )
+    return Sums(byte_s * held, byte_s[..., None] * t.ends_numel)
 
 
 def visits_of(
@@ -52,18 +58,21 @@ def visits_of(
         profile: supplies the links.
         nodes: of each class.
     """
+    messages = [boundary_bytes(workload, b) for b in t.sizes.tolist()]
     kinds = [
-        _Kind(index, least, most, nodes[index])
-        for index, one in enumerate(pricing.classes)
-        for least, most in (_busy(one.gpus) if profile.rings else [(1, one.gpus)])
+        kind
+        for index in range(len(pricing.classes))
+        for kind in _kinds(t, pricing, profile, messages, index, nodes[index])
     ]
     ways = []
     for number, kind in enumerate(kinds):
-        for option in np.flatnonzero(t.option_type == kind.index).tolist():
+        options = np.flatnonzero(t.option_type == kind.index).tolist()
+        for option in options:
             tp = int(t.option_tp[option])
             share = max(1.0, kind.least / tp) if profile.rings else 1.0
+            stays = tp + int(t.option_tp[options[0]]) <= kind.most
             if tp <= kind.most:
-                ways.append((option, number, (number, share)))
+                ways.append((option, number, (number, share, stays)))
     ports = sorted({port for _, _, port in ways})
     room = np.zeros((len(ways), len(t.option_tp)))
     for way, (option, number, _) in enumerate(ways):
@@ -74,18 +83,13 @@ def visits_of(
                 idle = (node_gpus // tp) / (kinds[number].most // tp)
                 room[way, row] = t.option_tp[option] * idle
     types = [pricing.classes[kind.index].gpu_type for kind in kinds]
-    messages = [boundary_bytes(workload, b) for b in t.sizes.tolist()]
     crossing_s = np.zeros((len(messages), len(ports), len(ports)))
     inside_s = np.zeros((len(messages), len(kinds)))
-    counted = [
-        kind.most if kind.most == pricing.classes[kind.index].gpus and kind.most > 1 else 0
-        for kind in kinds
-    ]
     for size, message in enumerate(messages):
         for number, name in enumerate(types):
             inside_s[size, number] = 2 * profile.inside_node(name).seconds(message)
-        for i, (one, share) in enumerate(ports):
-            for j, (other, others_share) in enumerate(ports):
+        for i, (one, share, stays) in enumerate(ports):
+            for j, (other, others_share, others_stay) in enumerate(ports):
                 alone = kinds[one].index == kinds[other].index and kinds[one].nodes == 1
                 crossing_s[size, i, j] = (
                     math.inf
@@ -95,14 +99,14 @@ def visits_of(
                         profile, message, ((types[one], share), (types[other], others_share))
                     )
                 )
-                if one == other and kinds[one].most > 1 and not counted[one]:
+                if one == other and stays and others_stay and not kinds[one].is_counted:
                     crossing_s[size, i, j] = min(crossing_s[size, i, j], inside_s[size, one])
     return Visits(
         np.array([option for option, _, _ in ways]),
         np.array([number for _, number, _ in ways]),
         np.array([ports.index(port) for _, _, port in ways]),
         room,
-        np.array(counted),
+        np.array([kind.most if kind.is_counted else 0 for kind in kinds]),
         crossing_s,
         inside_s,
         crossing_s.min(axis=2),
@@ -118,22 +122,37 @@ class _Kind:
         least: busy GPUs.
         most: busy GPUs.
         nodes: of the class.
+        is_counted: whether visits have no more stages than the node has room for.
     """
 
     index: int
     least: int
     most: int
     nodes: int
+    is_counted: bool
 
 
-def _busy(gpus: int) -> list[tuple[int, int]]:
-    """Bands of how many GPUs of a node are busy: all, and ever fewer."""
-    bands, most = [(gpus, gpus)], gpus - 1
+def _kinds(
+    t: Tables, pricing: Pricing, profile: Profile, messages: list[int], index: int, nodes: int
+) -> list[_Kind]:
+    """How busy nodes of a class may be: all GPUs, and ever fewer; told apart where it matters."""
+    one = pricing.classes[index]
+    nic = profile.between_nodes(one.gpu_type)
+    lowest = int(np.flatnonzero(t.option_type == index)[0])
+    block_s = t.block_s[lowest, :, :, 1].min(axis=1)
+    slowness = min(2 * nic.seconds(m) / s for m, s in zip(messages, block_s, strict=True))
+    if one.gpus == 1:
+        return [_Kind(index, 1, 1, nodes, is_counted=False)]
+    if slowness < COUNTED * one.gpus:
+        return [_Kind(index, 1, one.gpus, nodes, is_counted=False)]
+    if not profile.rings:
+        return [_Kind(index, 1, one.gpus, nodes, is_counted=True)]
+    kinds, most = [_Kind(index, one.gpus, one.gpus, nodes, is_counted=True)], one.gpus - 1
     while most > 0:
-        least = 1 if most <= 2 else most - most // 4
-        bands.append((least, most))
+        least = max(1, (most + 1) // 2)
+        kinds.append(_Kind(index, least, most, nodes, is_counted=False))
         most = least - 1
-    return bands
+    return kinds
 
 
 def _least_message_s(

@@ -21,10 +21,23 @@ from planner.kernel.column_pricing import stage_seconds
 from planner.kernel.jit import jit
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
 from planner.kernel.visits import Visits, Walk, cheapest_walk, read_walk
-from planner.kernel.zones import Zones, blocks_in_zones, zone_seconds
+from planner.kernel.zones import Zones, blocks_in_zones
 
 TINY = 1e-9
+WIDEST = 16  # cells that are looked at as one
 STEPS = 8  # of prices for room that one pipeline asks for alone
+
+
+class Sums(NamedTuple):
+    """Least seconds of gradient sums, by how many pipelines there are at least.
+
+    Attributes:
+        block_s: [N, O] of a block on one GPU.
+        ends_s: [N, O, 2] of embedding and head.
+    """
+
+    block_s: Floats
+    ends_s: Floats
 
 
 class Relaxed(NamedTuple):
@@ -38,7 +51,7 @@ class Relaxed(NamedTuple):
         fixed: [C] samples.
         rate: [C] samples per second; 0 where the time does not count.
         sum_s: [C].
-        sync_s: [C] least time in which its GPU that holds most sums its gradients.
+        sync_s: [C, N] least time in which its GPU that holds most sums its gradients.
         uses: [C, O] GPUs by room row, larger TP groups of a type included.
     """
 
@@ -52,7 +65,7 @@ class Relaxed(NamedTuple):
 
 
 @jit
-def new_relaxed(most: int, options: int) -> Relaxed:
+def new_relaxed(most: int, options: int, counts: int) -> Relaxed:
     """Room for so many columns."""
     return Relaxed(
         np.zeros(1, np.int64),
@@ -60,7 +73,7 @@ def new_relaxed(most: int, options: int) -> Relaxed:
         np.zeros(most),
         np.zeros(most),
         np.zeros(most),
-        np.zeros(most),
+        np.zeros((most, counts)),
         np.zeros((most, options)),
     )
 
@@ -91,6 +104,7 @@ def worst_columns(
     least: Ints,
     stage_s: Floats,
     zones: Zones,
+    sums: Sums,
     walk: Walk,
     columns: Relaxed,
 ) -> float:
@@ -108,6 +122,7 @@ def worst_columns(
             the last class has no upper end.
         stage_s: of `relaxed_stages`.
         zones: how long a stage sums its gradients, and at most.
+        sums: the same for other numbers of pipelines, to be noted down.
         walk: for the function's own use.
         columns: takes those found, the last DP's of each cell.
 
@@ -120,6 +135,7 @@ def worst_columns(
     most_blocks = np.zeros((len(t.option_tp), t.layers + 1), np.int64)
     blocks_in_zones(t, zones, most_blocks)
     scarcity = np.zeros(len(price))
+    by_way = np.zeros(len(visits.option))
     for a in range(len(least)):
         is_last = a == len(least) - 1
         for size in range(len(t.sizes)):
@@ -135,12 +151,32 @@ def worst_columns(
                 ):
                     first += 1
             scarcity[:] = 0.0
-            for g in range(first, len(taus_s) - 1):
-                if taus_s[g] > longest_s:
-                    break
+            last = first
+            while last < len(taus_s) - 1 and taus_s[last] <= longest_s:
+                last += 1
+            g, width = first, 1
+            while g < last:
+                width = min(width, last - g)
                 fixed, rate = float(b), b / taus_s[g]
                 if not is_last and g == first:
                     fixed, rate = float(b * (2 * least[a] - 1)), 0.0
+                tau_s = taus_s[g + width]
+                if width > 1:  # many cells as one, which is worth no less
+                    for way in range(len(by_way)):
+                        by_way[way] = 0.0
+                        for row in range(len(price)):
+                            by_way[way] += visits.room[way, row] * price[row]
+                    limit = fixed + rate * horizon_s - replica_price
+                    rows = stage_s[a, size]
+                    cost = cheapest_walk(
+                        t, visits, size, rows, tau_s, by_way, rate, most_blocks, limit, walk
+                    )
+                    if cost < math.inf:
+                        width //= 2
+                        continue
+                    g += width
+                    width = min(2 * width, WIDEST)
+                    continue
                 gain = best_of_cell(
                     t,
                     visits,
@@ -148,17 +184,19 @@ def worst_columns(
                     fixed,
                     rate,
                     horizon_s,
-                    taus_s[g + 1],
+                    tau_s,
                     price,
                     replica_price,
                     stage_s[a, size],
                     most_blocks,
-                    zones,
+                    sums,
                     scarcity,
                     walk,
                     columns,
                 )
                 worst = max(worst, gain)
+                g += 1
+                width = WIDEST if g == first + 1 else 2 if gain <= TINY else 1
     return worst
 
 
@@ -175,7 +213,7 @@ def best_of_cell(
     replica_price: float,
     stage_s: Floats,
     most_blocks: Ints,
-    zones: Zones,
+    sums: Sums,
     scarcity: Floats,
     walk: Walk,
     columns: Relaxed,
@@ -230,7 +268,7 @@ def best_of_cell(
             return least
         columns.fixed[tried] = fixed
         columns.rate[tried] = rate
-        paid = keep_pipeline(t, visits, dearer, zones, walk, columns, tried)
+        paid = keep_pipeline(t, visits, dearer, sums, walk, columns, tried)
         columns.sum_s[tried] = (cost - paid) / rate if rate > 0.0 else 0.0
         gain = excess - credit
         respects = True
@@ -261,7 +299,7 @@ def keep_pipeline(
     t: Tables,
     visits: Visits,
     price: Floats,
-    zones: Zones,
+    sums: Sums,
     walk: Walk,
     columns: Relaxed,
     row: int,
@@ -274,12 +312,13 @@ def keep_pipeline(
     columns.uses[row] = 0.0
     columns.sync_s[row] = 0.0
     paid = 0.0
-    start = 0
     for s in range(at + 1):
         option = visits.option[ways[s]]
-        seconds = zone_seconds(zones, option, start, start + blocks[s], t.layers)
-        columns.sync_s[row] = max(columns.sync_s[row], seconds)
-        start += blocks[s]
+        for count in range(len(sums.block_s)):
+            seconds = blocks[s] * sums.block_s[count, option]
+            seconds += sums.ends_s[count, option, 0] if s == 0 else 0.0
+            seconds += sums.ends_s[count, option, 1] if s == at else 0.0
+            columns.sync_s[row, count] = max(columns.sync_s[row, count], seconds)
         paid += price[ways[s]]
         columns.uses[row] += visits.room[ways[s]]
     return paid

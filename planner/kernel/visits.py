@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from planner.kernel.chains import layers_at_end, least_rate, put_in_front
+from planner.kernel.chains import layers_at_end, least_rate
 from planner.kernel.jit import jit
 from planner.kernel.tables import Floats, Ints, Tables
 
@@ -138,10 +138,9 @@ def go_on(
                 arrives[covered] = cost if is_less else arrives[covered]
                 back[covered] = behind if is_less else back[covered]
         for covered in range(len(arrives)):
-            if arrives[covered] + ahead[covered] >= limit:
-                arrives[covered] = math.inf
-            else:
-                reached = True
+            is_far = arrives[covered] + ahead[covered] >= limit
+            arrives[covered] = math.inf if is_far else arrives[covered]
+            reached = reached or not is_far
     for kind in range(len(visits.gpus)):
         edge = 2 * per_second * inside_s[kind]
         for gpus in range(1, visits.gpus[kind]):
@@ -186,12 +185,21 @@ def put_stages(
     """
     layers = len(source) - 1
     if dense == 0:
-        for blocks in range(1, layers):
+        start, stop = 0, layers
+        while start < stop and source[start] == math.inf:
+            start += 1
+        while start < stop and source[stop - 1] == math.inf:
+            stop -= 1
+        for blocks in range(1, layers - start):
             if seconds[0, blocks] > within_s:
                 break
             added = price + per_second * seconds[0, blocks]
             code = stage_code(way, blocks, stays, layers)
-            put_in_front(source, added, blocks, most, code, value, stage)
+            for covered in range(start, min(stop, layers - blocks)):
+                cost = source[covered] + added
+                is_less = (cost < value[covered + blocks]) & (most[covered] >= blocks)
+                value[covered + blocks] = cost if is_less else value[covered + blocks]
+                stage[covered + blocks] = code if is_less else stage[covered + blocks]
         return
     for covered in range(layers):
         if source[covered] == math.inf:
