@@ -33,9 +33,12 @@ from planner.relaxation import least_sums, nested_room, optimistic, shortest_ste
 from planner.request import BoundAnswer, PlanAnswer, PlanRequest
 
 GRID = 1.015  # ratio of the ends of a cell of bottlenecks
-PRECISION = 0.002  # of the time that is ruled out
+FEW = 2  # pipelines, each of which may ask for more room than there is
+STEPS = 8  # to prove that one that does is worth nothing
+PRECISION = 0.003  # of the time that is ruled out
 ROUNDING = 1e-9  # of a gain that is taken for none; prices leave four times as much
-ROUNDS = 12  # of prices and columns for one T
+ROUNDS = 60  # of prices and columns for one T
+STRIDE = 8  # of the cells, as long as these have columns that are worth more than they cost
 MOST_COLUMNS = 4000  # of one round
 PER_ROUND = 60  # columns of a round that enter the mix
 SMALLEST = 1e-3  # share of the plan's time below which no proof is looked for
@@ -54,7 +57,7 @@ def bound(request: PlanRequest, profile: Profile, answer: PlanAnswer) -> BoundAn
         return BoundAnswer(None, None, ("no GPU type of the composition is profiled",))
     proof = Proof(pricing, request, profile)
     iteration_s = answer.price.iteration_s
-    least_s = proof.least_seconds(iteration_s)
+    least_s = proof.least_seconds(iteration_s, answer.plan.replicas)
     if least_s is None:
         return BoundAnswer(
             None, None, (f"failed: no proof below {SMALLEST:g} of the plan's own iteration",)
@@ -134,15 +137,16 @@ class Proof:
             ),
         )
 
-    def least_seconds(self, iteration_s: float) -> float | None:
+    def least_seconds(self, iteration_s: float, pipelines: int) -> float | None:
         """The longest iteration that is ruled out for all plans; None if none is.
 
         Args:
             iteration_s: of a plan, where the bisection starts.
+            pipelines: of the plan; its regime is likely to be the one that matters.
         """
         self._set_grid(iteration_s)
         least_s = iteration_s
-        regimes = list(reversed(self.regimes(iteration_s)))
+        regimes = sorted(self.regimes(iteration_s), key=lambda one: one.fewest <= pipelines)
         while regimes:
             regime = regimes.pop()
             if self.is_ruled_out(least_s, regime):
@@ -161,9 +165,11 @@ class Proof:
 
         Both ends of the bisection were tried: the low one was ruled out, the high one was not.
         """
-        low_s, shortest_s = 0.9 * high_s, SMALLEST * high_s
+        step, shortest_s = 1 - PRECISION, SMALLEST * high_s
+        low_s = step * high_s
         while not self.is_ruled_out(low_s, regime):
-            high_s, low_s = low_s, 0.9 * low_s
+            step = max(0.8, 1 - 3 * (1 - step))
+            high_s, low_s = low_s, step * low_s
             if low_s < shortest_s:
                 return None
         while high_s > low_s * (1 + PRECISION):
@@ -238,6 +244,7 @@ class Proof:
         if horizon_s <= 0:
             return True
         zones = self._zones(regime)
+        stride = STRIDE
         for _ in range(ROUNDS):
             total, prices, replica = self._mix(horizon_s, regime)
             if total >= batch:
@@ -256,11 +263,16 @@ class Proof:
                 self._stage_s,
                 zones,
                 self._sums,
+                STEPS if regime.most <= FEW and stride == 1 else 0,
+                stride,
                 self._walk,
                 self._found,
             )
             if worst <= ROUNDING:
-                return True
+                if stride == 1:
+                    return True
+                stride = 1
+                continue
             found, count = self._found, int(self._found.number[0])
             new = [found.fixed, found.rate, found.sum_s, found.sync_s, found.uses]
             rows = np.column_stack([part[:count] for part in new])

@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass, replace
 
 FEWEST = (1, 2, 3, 5, 9)  # pipelines at which a regime begins
-SUMS_FROM, SUMS_TO = 0.005, 0.5  # of an iteration: ends of the cells of gradient sums
-SUMS_GRID = 1.06  # ratio of the ends of such a cell
+SUMS_FROM, SUMS_TO = 0.004, 0.5  # of an iteration: ends of the cells of gradient sums
+SUMS_GRID = 1.08  # ratio of the ends of such a cell, if it is not smaller than the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def regimes(iteration_s: float, *, sums_count: bool) -> tuple[Regime, ...]:
     end_s = SUMS_FROM * iteration_s
     while end_s < SUMS_TO * iteration_s:
         ends.append(end_s)
-        end_s *= SUMS_GRID
+        end_s += max(end_s * (SUMS_GRID - 1), SUMS_FROM * iteration_s)
     cells = (*ends, math.inf)
     most = (*(float(number - 1) for number in FEWEST[1:]), math.inf)
     return tuple(

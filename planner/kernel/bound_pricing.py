@@ -25,7 +25,6 @@ from planner.kernel.zones import Zones, blocks_in_zones
 
 TINY = 1e-9
 WIDEST = 16  # cells that are looked at as one
-STEPS = 8  # of prices for room that one pipeline asks for alone
 
 
 class Sums(NamedTuple):
@@ -105,6 +104,8 @@ def worst_columns(
     stage_s: Floats,
     zones: Zones,
     sums: Sums,
+    steps: int,
+    stride: int,
     walk: Walk,
     columns: Relaxed,
 ) -> float:
@@ -123,6 +124,8 @@ def worst_columns(
         stage_s: of `relaxed_stages`.
         zones: how long a stage sums its gradients, and at most.
         sums: the same for other numbers of pipelines, to be noted down.
+        steps: tries to prove that a column that asks for too much room is worth nothing.
+        stride: 1: all cells; else only every so many, which proves nothing.
         walk: for the function's own use.
         columns: takes those found, the last DP's of each cell.
 
@@ -156,7 +159,10 @@ def worst_columns(
                 last += 1
             g, width = first, 1
             while g < last:
-                width = min(width, last - g)
+                if stride > 1 and g % stride and g > first:
+                    g += 1
+                    continue
+                width = 1 if stride > 1 else min(width, last - g)
                 fixed, rate = float(b), b / taus_s[g]
                 if not is_last and g == first:
                     fixed, rate = float(b * (2 * least[a] - 1)), 0.0
@@ -190,6 +196,7 @@ def worst_columns(
                     stage_s[a, size],
                     most_blocks,
                     sums,
+                    steps,
                     scarcity,
                     walk,
                     columns,
@@ -214,6 +221,7 @@ def best_of_cell(
     stage_s: Floats,
     most_blocks: Ints,
     sums: Sums,
+    steps: int,
     scarcity: Floats,
     walk: Walk,
     columns: Relaxed,
@@ -244,8 +252,8 @@ def best_of_cell(
     if tried >= len(columns.gain):
         return math.inf
     columns.gain[kept] = 0.0
-    for step in range(STEPS + 1):
-        if step == STEPS:  # no proof: a column that asks too much, so that prices rise
+    for step in range(steps + 1):
+        if step == steps and step:  # no proof: a column that asks too much, so that prices rise
             if columns.gain[kept] > TINY:
                 break
             scarcity[:] = 0.0
