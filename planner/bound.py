@@ -34,7 +34,7 @@ from planner.request import BoundAnswer, PlanAnswer, PlanRequest
 
 GRID = 1.015  # ratio of the ends of a cell of bottlenecks
 FEW = 2  # pipelines, each of which may ask for more room than there is
-STEPS = 8  # to prove that one that does is worth nothing
+STEPS = 4  # to prove that one that does is worth nothing
 PRECISION = 0.003  # of the time that is ruled out
 ROUNDING = 1e-9  # of a gain that is taken for none; prices leave four times as much
 ROUNDS = 60  # of prices and columns for one T
@@ -57,7 +57,8 @@ def bound(request: PlanRequest, profile: Profile, answer: PlanAnswer) -> BoundAn
         return BoundAnswer(None, None, ("no GPU type of the composition is profiled",))
     proof = Proof(pricing, request, profile)
     iteration_s = answer.price.iteration_s
-    least_s = proof.least_seconds(iteration_s, answer.plan.replicas)
+    pipelines = sum(template.replicas for template in answer.plan.templates)
+    least_s = proof.least_seconds(iteration_s, pipelines)
     if least_s is None:
         return BoundAnswer(
             None, None, (f"failed: no proof below {SMALLEST:g} of the plan's own iteration",)
@@ -179,6 +180,13 @@ class Proof:
             else:
                 high_s = middle_s
         return low_s
+
+    def rules_out(self, iteration_s: float, regime: Regime) -> bool:
+        """As `is_ruled_out`, the regime split as finely as it takes."""
+        if self.is_ruled_out(iteration_s, regime):
+            return True
+        halves = regime.halves()
+        return bool(halves) and all(self.rules_out(iteration_s, half) for half in halves)
 
     def regimes(self, iteration_s: float) -> tuple[Regime, ...]:
         """All plans, by their number of pipelines."""

@@ -24,7 +24,8 @@ from planner.variants import Variant
 from planner.workload import Workload
 
 
-COUNTED = 0.01  # of a block's time that a message takes: more, a GPU of the node, and visits count
+EFFORT = 48  # of classes whose visits are counted: GPUs of a node times TP degrees
+EFFORT_OF_CLASS = 4  # that every class of nodes takes of it
 
 
 def least_sums(t: Tables, pricing: Pricing, profile: Profile, fewest: tuple[int, ...]) -> Sums:
@@ -41,6 +42,8 @@ def least_sums(t: Tables, pricing: Pricing, profile: Profile, fewest: tuple[int,
             if tp + pipelines - 1 <= gpus:
                 links += [profile.inside_ring(kind, size) for size in range(2, gpus + 1)]
             least = min(1 / link.bandwidth_bytes_per_s for link in links)
+            if any(link.points for link in links):  # latency hides in sizes
+                least = 0.0
             byte_s[count, option] = ring * t.state_bytes[1] * least
     held = np.where(t.block_numel > 0, t.block_numel, np.inf).min(axis=1)
     return Sums(byte_s * held, byte_s[..., None] * t.ends_numel)
@@ -59,10 +62,11 @@ def visits_of(
         nodes: of each class.
     """
     messages = [boundary_bytes(workload, b) for b in t.sizes.tolist()]
+    counted = _counted_classes(t, pricing, profile, messages)
     kinds = [
         kind
-        for index in range(len(pricing.classes))
-        for kind in _kinds(t, pricing, profile, messages, index, nodes[index])
+        for index, one in enumerate(pricing.classes)
+        for kind in _kinds(index, one.gpus, nodes[index], index in counted, bool(profile.rings))
     ]
     ways = []
     for number, kind in enumerate(kinds):
@@ -80,7 +84,10 @@ def visits_of(
         for row in range(option + 1):
             if t.option_type[row] == t.option_type[option]:
                 tp = int(t.option_tp[row])
-                idle = (node_gpus // tp) / (kinds[number].most // tp)
+                most = kinds[number].most
+                idle = node_gpus / most
+                if _is_nested(t, row):
+                    idle = (node_gpus // tp) / (most // tp)
                 room[way, row] = t.option_tp[option] * idle
     types = [pricing.classes[kind.index].gpu_type for kind in kinds]
     crossing_s = np.zeros((len(messages), len(ports), len(ports)))
@@ -132,22 +139,33 @@ class _Kind:
     is_counted: bool
 
 
-def _kinds(
-    t: Tables, pricing: Pricing, profile: Profile, messages: list[int], index: int, nodes: int
-) -> list[_Kind]:
+def _counted_classes(
+    t: Tables, pricing: Pricing, profile: Profile, messages: list[int]
+) -> set[int]:
+    """Classes whose messages inside nodes are told apart: the slowest NICs first, while it is cheap."""
+    slowness = {}
+    for index, one in enumerate(pricing.classes):
+        lowest = int(np.flatnonzero(t.option_type == index)[0])
+        block_s = t.block_s[lowest, :, :, 1].min(axis=1)
+        nic = profile.between_nodes(one.gpu_type)
+        if one.gpus > 1:
+            each = (nic.seconds(m) / s for m, s in zip(messages, block_s, strict=True))
+            slowness[index] = min(each) / one.gpus
+    found = set()
+    left = EFFORT - EFFORT_OF_CLASS * len(pricing.classes)
+    for index in sorted(slowness, key=lambda index: (-slowness[index], index)):
+        effort = pricing.classes[index].gpus * int((t.option_type == index).sum())
+        if effort <= left:
+            found.add(index)
+            left -= effort
+    return found
+
+
+def _kinds(index: int, gpus: int, nodes: int, is_counted: bool, shares: bool) -> list[_Kind]:
     """How busy nodes of a class may be: all GPUs, and ever fewer; told apart where it matters."""
-    one = pricing.classes[index]
-    nic = profile.between_nodes(one.gpu_type)
-    lowest = int(np.flatnonzero(t.option_type == index)[0])
-    block_s = t.block_s[lowest, :, :, 1].min(axis=1)
-    slowness = min(2 * nic.seconds(m) / s for m, s in zip(messages, block_s, strict=True))
-    if one.gpus == 1:
-        return [_Kind(index, 1, 1, nodes, is_counted=False)]
-    if slowness < COUNTED * one.gpus:
-        return [_Kind(index, 1, one.gpus, nodes, is_counted=False)]
-    if not profile.rings:
-        return [_Kind(index, 1, one.gpus, nodes, is_counted=True)]
-    kinds, most = [_Kind(index, one.gpus, one.gpus, nodes, is_counted=True)], one.gpus - 1
+    if not is_counted or not shares:
+        return [_Kind(index, 1, gpus, nodes, is_counted)]
+    kinds, most = [_Kind(index, gpus, gpus, nodes, is_counted)], gpus - 1
     while most > 0:
         least = max(1, (most + 1) // 2)
         kinds.append(_Kind(index, least, most, nodes, is_counted=False))
@@ -155,9 +173,7 @@ def _kinds(
     return kinds
 
 
-def _least_message_s(
-    profile: Profile, message: int, ends: tuple[tuple[str, float], ...]
-) -> float:
+def _least_message_s(profile: Profile, message: int, ends: tuple[tuple[str, float], ...]) -> float:
     """A message between nodes at most as fast as the slower of two NICs, each so shared at least.
 
     Where links are measured by size, either may be the slower one, and larger may be faster.
@@ -181,10 +197,15 @@ def nested_room(t: Tables, pricing: Pricing, nodes: tuple[int, ...]) -> Floats:
     """[O] GPUs by row; without what only holds where larger degrees are multiples of smaller."""
     room = t.room.copy()
     for option, kind in enumerate(t.option_type):
-        larger = t.option_tp[(t.option_type == kind) & (t.option_tp >= t.option_tp[option])]
-        if (larger % t.option_tp[option]).any():
+        if not _is_nested(t, option):
             room[option] = nodes[kind] * pricing.classes[kind].gpus
     return room
+
+
+def _is_nested(t: Tables, option: int) -> bool:
+    """Whether all larger TP degrees of its class are multiples of its own."""
+    own = (t.option_type == t.option_type[option]) & (t.option_tp >= t.option_tp[option])
+    return not (t.option_tp[own] % t.option_tp[option]).any()
 
 
 def shortest_step(t: Tables, deepest: int) -> float:

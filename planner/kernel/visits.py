@@ -296,9 +296,7 @@ def cheapest_walk(
         if position == 0:
             walk.arrives[:] = math.inf
             walk.arrives[:, 0] = 0.0
-        elif not go_on(
-            visits, walk, position, crossing_s, inside_s, per_second, ahead, limit
-        ):
+        elif not go_on(visits, walk, position, crossing_s, inside_s, per_second, ahead, limit):
             break
         walk.left[position + 1] = math.inf
         for kind in range(len(visits.gpus)):
@@ -319,23 +317,59 @@ def cheapest_walk(
                 else:
                     source, rest_s = walk.arrives[port], tau_s - (side_s if position else 0.0)
                 put_stages(
-                    source, price[way], per_second, rows, rest_s - side_s, most, dense,
-                    way, is_inside, left, left_stage,
+                    source,
+                    price[way],
+                    per_second,
+                    rows,
+                    rest_s - side_s,
+                    most,
+                    dense,
+                    way,
+                    is_inside,
+                    left,
+                    left_stage,
                 )
                 put_first(
-                    source, price[way], per_second, firsts, rest_s, most, dense,
-                    way, is_inside, position, walk,
+                    source,
+                    price[way],
+                    per_second,
+                    firsts,
+                    rest_s,
+                    most,
+                    dense,
+                    way,
+                    is_inside,
+                    position,
+                    walk,
                 )
                 rest_s -= inside_s[kind]
                 if not is_inside and tp < gpus:
                     put_stages(
-                        source, price[way], per_second, rows, rest_s, most, dense,
-                        way, 0, stays[tp], stays_stage[tp],
+                        source,
+                        price[way],
+                        per_second,
+                        rows,
+                        rest_s,
+                        most,
+                        dense,
+                        way,
+                        0,
+                        stays[tp],
+                        stays_stage[tp],
                     )
                 for before in range(1, gpus - tp if is_inside else 0):
                     put_stages(
-                        walk.within[kind, before], price[way], per_second, rows, rest_s, most,
-                        dense, way, 1, stays[before + tp], stays_stage[before + tp],
+                        walk.within[kind, before],
+                        price[way],
+                        per_second,
+                        rows,
+                        rest_s,
+                        most,
+                        dense,
+                        way,
+                        1,
+                        stays[before + tp],
+                        stays_stage[before + tp],
                     )
     return float(np.min(walk.cost))
 
