@@ -25,12 +25,13 @@ from planner.kernel.tables import MAX_DEPTH, Floats, Ints
 from planner.kernel.visits import new_walk
 from planner.kernel.zones import Zones
 from planner.mixtures import binding_rows, first_prices, is_lowest, option_prices
+from planner.node_classes import class_sizes
 from planner.pricing_tables import Pricing, pricing_of
 from planner.profile import Profile
-from planner.node_classes import class_sizes
 from planner.regimes import FEWEST, Regime, regimes
-from planner.relaxation import least_sums, nested_room, optimistic, shortest_step, visits_of
+from planner.relaxation import least_sums, optimistic, shortest_step
 from planner.request import BoundAnswer, PlanAnswer, PlanRequest
+from planner.visits import nested_room, visits_of
 
 GRID = 1.015  # ratio of the ends of a cell of bottlenecks
 FEW = 2  # pipelines, each of which may ask for more room than there is

@@ -233,12 +233,22 @@ def best_of_cell(
     all columns bounds them; the price climbs along what the best one asks too much.
 
     Args:
+        t: what it prices with.
+        visits: what stages there can be.
+        size: index of the micro-batch size.
         fixed: samples of a column of the cell.
         rate: its samples per second.
         horizon_s: T.
         tau_s: no stage is slower.
+        price: [O] of a GPU in samples, by row of room.
+        replica_price: of a replica besides.
+        stage_s: of `relaxed_stages`, for the class and size of the cell.
+        most_blocks: [O, L + 1] of a stage in front of so many blocks.
+        sums: to be noted down with the column.
+        steps: prices tried.
         scarcity: [O] first price of a GPU beyond the room by row; changed.
-        (others): those of `worst_columns`, for the class and size of the cell.
+        walk: for the function's own use.
+        columns: takes the column.
 
     Returns:
         A share of the worth; a column that shows it, or one that respects the room, is collected

@@ -16,11 +16,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from planner.kernel.chains import layers_at_end, least_rate
 from planner.kernel.jit import jit
 from planner.kernel.tables import Floats, Ints, Tables
-
-import numpy as np
 
 
 class Visits(NamedTuple):
@@ -250,7 +250,7 @@ def best_within(visits: Visits, walk: Walk, kind: int, tp: int) -> bool:
     for gpus in range(1, visits.gpus[kind] - tp + 1):
         for covered in range(len(walk.merged)):
             walk.merged[covered] = min(walk.merged[covered], walk.within[kind, gpus, covered])
-    return np.min(walk.merged) < math.inf
+    return bool(np.min(walk.merged) < math.inf)
 
 
 @jit
