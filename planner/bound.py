@@ -5,10 +5,11 @@ trains more in T than all GPUs together cost; if that is less than the batch, ev
 than T.  Prices come from column generation over relaxed templates (`planner.kernel.bound_pricing`),
 and the largest T that is ruled out is found by bisection between times of which one was ruled out
 and one was not.  Every plan then adds at least the shortest optimizer step, and its gradient sums:
-with more pipelines than the largest node has GPUs, each layer is held on two nodes at least, so a
-GPU sends 2 (R-1)/R of its gradients, experts apart, through a NIC no faster than its own node's.
-Such plans are ruled out cell by cell of the longest of these times; plans with fewer pipelines are
-ruled out without them, but with a row that counts pipelines.
+with so many pipelines that a node has no room for a GPU of each, a GPU sends 2 (R-1)/R of its
+gradients, experts apart, through a NIC no faster than its own node's.  Plans are ruled out by their
+number of pipelines R, and cell by cell of the longest of these times (`planner.regimes`); a row
+counts pipelines.  Messages inside a node and between nodes are told apart, for the slowest NICs
+(`planner.visits`).
 Invariant: no plan that `planner.cost` prices within the assumptions beats the bound.
 Source: research on plan search (the bound); Farley's bound for column generation.
 """

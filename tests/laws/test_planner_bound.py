@@ -24,9 +24,9 @@ from tests.benchmarks.planner.compositions import cases
 from tests.benchmarks.planner.references import BenchmarkReferences
 
 TYPES = ("a100-40", "a6000", "h100")
-MODELS = ("llama3-8b", "gpt-neo-2.7b", "qwen3-30b-a3b")
+MODELS = ("llama3-8b", "gpt-neo-2.7b")
 CASES = {case.name: case for case in cases()}
-FEW_GPUS = 48
+FEW_GPUS = 32
 ROWS = [
     row
     for row in BenchmarkReferences.load().rows.values()
@@ -73,14 +73,14 @@ def requests(draw: st.DrawFn) -> tuple[PlanRequest, Profile]:
     request = PlanRequest(
         workload,
         Composition(tuple(nodes)),
-        budget_evaluations=draw(st.sampled_from((200, 2000))),
+        budget_evaluations=draw(st.sampled_from((100, 400))),
         d_max=draw(st.sampled_from((4, 8, None))),
     )
     return request, profile_of(workload, measured=draw(st.booleans()))
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(requests())
 def test_no_plan_of_a_search_beats_the_bound(case):
     request, profile = case
