@@ -101,6 +101,7 @@ class Proof:
         t = optimistic(pricing, request.workload, profile)
         t = t._replace(room=nested_room(t, pricing, nodes))
         self._tables = t
+        self._gpus = request.composition.gpus
         self._deepest = min(request.deepest, MAX_DEPTH)
         self._least = _classes(self._deepest, t.batch)
         options = len(t.option_tp)
@@ -192,7 +193,9 @@ class Proof:
 
     def regimes(self, iteration_s: float) -> tuple[Regime, ...]:
         """All plans, by their number of pipelines."""
-        return regimes(iteration_s, sums_count=self._sums_count)
+        most = min(self._gpus, self._tables.batch)
+        found = regimes(iteration_s, sums_count=self._sums_count)
+        return tuple(one for one in found if one.fewest <= most)
 
     def prices(self, iteration_s: float) -> Floats:
         """[O] what a TP group is worth in samples within the time, gradient sums apart."""

@@ -1,14 +1,11 @@
 """The cheapest pipeline where messages inside a node and between nodes are told apart.
 
-Stages in a row on one node are a visit.  A visit has no more GPUs than the node, a message that
-ends it goes over the node's NIC, and the NIC is shared by all GPUs of the node that are busy.  How
-many are is chosen per visit: a node with idle GPUs sends faster, and each of its busy GPUs counts
-for some of the idle ones.  The shortest path of `chains` gets a state for it: whether the message
-in front of a stage stays on the node and, if so, how many GPUs the visit has by now.
+Stages in a row on one node are a visit (`planner.visits`).  The shortest path of `chains` gets a
+state for it: whether the message in front of a stage stays on the node, and then how many GPUs the
+visit has by now.
 Invariant: a pipeline of any plan costs at most what its relaxed visits cost.
 Source: research on plan search (column generation).
-Legend: E ways to use an option, K kinds of visits, Q ports, U GPUs of a visit, O options, P
-positions, L blocks, Z sizes.
+Legend: E ways to use an option, K kinds, Q ports, U GPUs, O options, P positions, Z sizes.
 """
 
 from __future__ import annotations
@@ -51,16 +48,15 @@ class Walk(NamedTuple):
     """Where the shortest path is found, and what it leaves.
 
     Attributes:
-        left: [P + 1, Q, L + 1] cheapest chain whose message in front leaves the node.
-        left_stage: [P + 1, Q, L + 1] its front stage, as `stage_code`.
+        left, left_stage: [P + 1, Q, L + 1] cheapest chain whose message in front leaves the node,
+            and its front stage, as `stage_code`.
         stays: [P + 1, K, U, L + 1] cheapest whose message in front stays, by GPUs of the visit.
         stays_stage: [P + 1, K, U, L + 1] its front stage.
         arrives: [Q, L + 1] `left` with the message to one more stage.
-        arrives_from: [P, Q, L + 1] port behind that message.
+        arrives_from: [P, Q, L + 1] port behind it.
         within: [K, U, L + 1] `stays` with the message.
         merged: [L + 1] the best of `within`.
-        cost: [P] of the cheapest whole pipeline with so many stages, less one.
-        first: [P] its first stage.
+        cost, first: [P] of the cheapest whole pipeline with so many stages, less one.
     """
 
     left: Floats
@@ -245,7 +241,7 @@ def put_first(
 
 @jit
 def best_within(visits: Visits, walk: Walk, kind: int, tp: int) -> bool:
-    """The cheapest chains that leave so many GPUs on the node of the visit; whether any does."""
+    """Merge the chains that leave so many GPUs on the node; whether there is any."""
     walk.merged[:] = math.inf
     for gpus in range(1, visits.gpus[kind] - tp + 1):
         for covered in range(len(walk.merged)):

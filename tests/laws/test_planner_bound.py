@@ -101,8 +101,10 @@ def test_no_reference_plan_beats_the_bound(row):
     case = CASES[row.case]
     workload = case.workload(row.model)
     profile = find_profile(workload)
+    assert row.plan is not None
     priced = price(row.plan, workload, case.composition, profile)
     slower = replace(priced, iteration_s=1.3 * priced.iteration_s)
     request = PlanRequest(workload, case.composition)
     limit = bound(request, profile, PlanAnswer(row.plan, slower, 1, (), 0.0, None, ()))
+    assert limit.bound_samples_s is not None
     assert priced.throughput_samples_s <= limit.bound_samples_s * (1 + 1e-9)
