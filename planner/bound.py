@@ -124,7 +124,7 @@ class Proof:
         self._sums = least_sums(t, pricing, profile, FEWEST)
         self._found = new_relaxed(MOST_COLUMNS, options, len(FEWEST))
         self._rows = binding_rows(t)
-        self._columns = np.zeros((0, 3 + len(FEWEST) + options))
+        self._columns = np.zeros((0, 5 + len(FEWEST) + options))
         links = [profile.network, *profile.nics.values()]
         self._sums_count = not any(link.points for link in links)  # else latency hides in sizes
         self._taus_s: Floats = np.zeros(0)
@@ -216,12 +216,13 @@ class Proof:
         t = self._tables
         known = self._columns
         sync_s = known[:, 3 + FEWEST.index(regime.fewest)]
-        known = known[sync_s <= regime.sums_s[-1]]
+        is_in_cell = (known[:, -2] <= horizon_s) & (horizon_s < known[:, -1])
+        known = known[is_in_cell & (sync_s <= regime.sums_s[-1])]
         if len(known) == 0:
             return 0.0, self._first_prices(), 0.0
         worth = known[:, 0] + (horizon_s - known[:, 2]) * known[:, 1]
         room = t.room[self._rows].astype(np.float64)
-        uses = known[:, 3 + len(FEWEST) :].T[self._rows]
+        uses = known[:, 3 + len(FEWEST) : -2].T[self._rows]
         if regime.most < math.inf:
             uses = np.vstack([uses, np.ones(len(worth))])
             room = np.append(room, regime.most)
@@ -288,6 +289,7 @@ class Proof:
                 continue
             found, count = self._found, int(self._found.number[0])
             new = [found.fixed, found.rate, found.sum_s, found.sync_s, found.uses]
+            new += [found.from_s, found.until_s]
             rows = np.column_stack([part[:count] for part in new])
             best = np.argsort(-found.gain[:count], kind="stable")[:PER_ROUND]
             self._columns = np.concatenate([self._columns, rows[best]])

@@ -52,6 +52,8 @@ class Relaxed(NamedTuple):
         sum_s: [C].
         sync_s: [C, N] least time in which its GPU that holds most sums its gradients.
         uses: [C, O] GPUs by room row, larger TP groups of a type included.
+        from_s: [C] least T in which its cell has so many micro-batches.
+        until_s: [C] and the longest.
     """
 
     number: Ints
@@ -61,6 +63,8 @@ class Relaxed(NamedTuple):
     sum_s: Floats
     sync_s: Floats
     uses: Floats
+    from_s: Floats
+    until_s: Floats
 
 
 @jit
@@ -74,6 +78,8 @@ def new_relaxed(most: int, options: int, counts: int) -> Relaxed:
         np.zeros(most),
         np.zeros((most, counts)),
         np.zeros((most, options)),
+        np.zeros(most),
+        np.zeros(most),
     )
 
 
@@ -183,6 +189,7 @@ def worst_columns(
                     g += width
                     width = min(2 * width, WIDEST)
                     continue
+                before = columns.number[0]
                 gain = best_of_cell(
                     t,
                     visits,
@@ -202,6 +209,14 @@ def worst_columns(
                     columns,
                 )
                 worst = max(worst, gain)
+                if columns.number[0] > before:
+                    doubled_s = 2 * (2 * least[a] - 1) * taus_s[g]
+                    columns.from_s[before] = least[a] * taus_s[g]
+                    if rate == 0.0:  # the lowest cell begins at 0
+                        columns.from_s[before] = doubled_s if g else 0.0
+                    columns.until_s[before] = doubled_s
+                    if is_last or rate == 0.0:
+                        columns.until_s[before] = math.inf
                 g += 1
                 width = WIDEST if g == first + 1 else 2 if gain <= TINY else 1
     return worst
