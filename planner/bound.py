@@ -5,10 +5,11 @@ trains more in T than all GPUs together cost; if that is less than the batch, ev
 than T.  Prices come from column generation over relaxed templates (`planner.kernel.bound_pricing`),
 and the largest T that is ruled out is found by bisection between times of which one was ruled out
 and one was not.  Every plan then adds at least the shortest optimizer step, and its gradient sums:
-with more pipelines than the largest node has GPUs, each layer is held on two nodes at least, so a
-GPU sends 2 (R-1)/R of its gradients, experts apart, through a NIC no faster than its own node's.
-Such plans are ruled out cell by cell of the longest of these times; plans with fewer pipelines are
-ruled out without them, but with a row that counts pipelines.
+with so many pipelines that a node has no room for a GPU of each, a GPU sends 2 (R-1)/R of its
+gradients, experts apart, through a NIC no faster than its own node's.  Plans are ruled out by their
+number of pipelines R, and cell by cell of the longest of these times (`planner.regimes`); a row
+counts pipelines.  Messages inside a node and between nodes are told apart, for the slowest NICs
+(`planner.visits`).
 Invariant: no plan that `planner.cost` prices within the assumptions beats the bound.
 Source: research on plan search (the bound); Farley's bound for column generation.
 """
@@ -16,29 +17,32 @@ Source: research on plan search (the bound); Farley's bound for column generatio
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from planner.kernel.bound_pricing import new_relaxed, relaxed_stages, worst_columns
-from planner.kernel.chains import new_chains
 from planner.kernel.mixing import best_mix
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints
+from planner.kernel.visits import new_walk
 from planner.kernel.zones import Zones
-from planner.mixtures import binding_rows, first_prices, option_prices
+from planner.mixtures import binding_rows, first_prices, is_lowest, option_prices
+from planner.node_classes import class_sizes
 from planner.pricing_tables import Pricing, pricing_of
 from planner.profile import Profile
-from planner.relaxation import cheapest_edges, optimistic, shortest_step, sync_zones
+from planner.regimes import FEWEST, Regime, regimes
+from planner.relaxation import least_sums, optimistic, shortest_step
 from planner.request import BoundAnswer, PlanAnswer, PlanRequest
+from planner.visits import nested_room, visits_of
 
 GRID = 1.015  # ratio of the ends of a cell of bottlenecks
-PRECISION = 0.002  # of the time that is ruled out
+FEW = 2  # pipelines, each of which may ask for more room than there is
+STEPS = 4  # to prove that one that does is worth nothing
+PRECISION = 0.003  # of the time that is ruled out
 ROUNDING = 1e-9  # of a gain that is taken for none; prices leave four times as much
-ROUNDS = 12  # of prices and columns for one T
+ROUNDS = 60  # of prices and columns for one T
+STRIDE = 8  # of the cells, as long as these have columns that are worth more than they cost
 MOST_COLUMNS = 4000  # of one round
 PER_ROUND = 60  # columns of a round that enter the mix
-SYNC_FROM, SYNC_TO = 0.01, 0.5  # of an iteration: ends of the cells of gradient sums
-SYNC_GRID = 1.12  # ratio of the ends of such a cell
 SMALLEST = 1e-3  # share of the plan's time below which no proof is looked for
 
 
@@ -55,7 +59,8 @@ def bound(request: PlanRequest, profile: Profile, answer: PlanAnswer) -> BoundAn
         return BoundAnswer(None, None, ("no GPU type of the composition is profiled",))
     proof = Proof(pricing, request, profile)
     iteration_s = answer.price.iteration_s
-    least_s = proof.least_seconds(iteration_s)
+    pipelines = sum(template.replicas for template in answer.plan.templates)
+    least_s = proof.least_seconds(iteration_s, pipelines)
     if least_s is None:
         return BoundAnswer(
             None, None, (f"failed: no proof below {SMALLEST:g} of the plan's own iteration",)
@@ -81,21 +86,6 @@ def node_worth(request: PlanRequest, profile: Profile, answer: PlanAnswer) -> di
     return worth
 
 
-@dataclass(frozen=True, slots=True)
-class Regime:
-    """Some of all plans: those whose longest gradient sum is between two times.
-
-    Attributes:
-        least_sync_s: it takes so long at least.
-        zones: how long stages take, and at most.
-        pipelines: there are at most so many; infinite: no limit.
-    """
-
-    least_sync_s: float
-    zones: Zones
-    pipelines: float
-
-
 class Proof:
     """The relaxed problem of one request."""
 
@@ -107,11 +97,14 @@ class Proof:
             request: what is asked.
             profile: of the request.
         """
+        nodes = tuple(class_sizes(request.composition).values())
         t = optimistic(pricing, request.workload, profile)
+        t = t._replace(room=nested_room(t, pricing, nodes))
         self._tables = t
+        self._gpus = request.composition.gpus
         self._deepest = min(request.deepest, MAX_DEPTH)
         self._least = _classes(self._deepest, t.batch)
-        options, types = len(t.option_tp), len(t.node_gpus)
+        options = len(t.option_tp)
         self._stage_s = np.empty(
             (
                 len(self._least),
@@ -125,13 +118,13 @@ class Proof:
         )
         replicas = math.lcm(*{int(ways) for ways in t.ways.flat}) * t.batch
         relaxed_stages(t, self._least, replicas, self._stage_s)
-        self._edge_s = cheapest_edges(pricing, request.workload, profile)
-        self._side_s = np.minimum(self._edge_s.min(axis=1), self._edge_s.min(axis=2))
+        self._visits = visits_of(t, pricing, request.workload, profile, nodes)
         self._step_s = shortest_step(t, self._deepest)
-        self._chains = new_chains(self._deepest, t.layers, types)
-        self._found = new_relaxed(MOST_COLUMNS, options)
+        self._walk = new_walk(self._visits, self._deepest, t.layers)
+        self._sums = least_sums(t, pricing, profile, FEWEST)
+        self._found = new_relaxed(MOST_COLUMNS, options, len(FEWEST))
         self._rows = binding_rows(t)
-        self._columns = np.zeros((0, 4 + options))
+        self._columns = np.zeros((0, 5 + len(FEWEST) + options))
         links = [profile.network, *profile.nics.values()]
         self._sums_count = not any(link.points for link in links)  # else latency hides in sizes
         self._taus_s: Floats = np.zeros(0)
@@ -148,31 +141,39 @@ class Proof:
             ),
         )
 
-    def least_seconds(self, iteration_s: float) -> float | None:
+    def least_seconds(self, iteration_s: float, pipelines: int) -> float | None:
         """The longest iteration that is ruled out for all plans; None if none is.
 
         Args:
             iteration_s: of a plan, where the bisection starts.
+            pipelines: of the plan; its regime is likely to be the one that matters.
         """
         self._set_grid(iteration_s)
         least_s = iteration_s
-        for regime in self.regimes(iteration_s):
+        regimes = sorted(self.regimes(iteration_s), key=lambda one: one.fewest <= pipelines)
+        while regimes:
+            regime = regimes.pop()
+            if self.is_ruled_out(least_s, regime):
+                continue
+            if regime.halves():
+                regimes.extend(reversed(regime.halves()))
+                continue
             ruled_out_s = self._ruled_out_below(regime, least_s)
             if ruled_out_s is None:
                 return None
-            least_s = min(least_s, ruled_out_s)
+            least_s = ruled_out_s
         return least_s
 
     def _ruled_out_below(self, regime: Regime, high_s: float) -> float | None:
-        """The longest iteration that is ruled out in a regime, but no more than asked.
+        """About the longest iteration that is ruled out in a regime, given one that is not.
 
         Both ends of the bisection were tried: the low one was ruled out, the high one was not.
         """
-        if self.is_ruled_out(high_s, regime):
-            return high_s
-        low_s, shortest_s = 0.9 * high_s, SMALLEST * high_s
+        step, shortest_s = 1 - PRECISION, SMALLEST * high_s
+        low_s = step * high_s
         while not self.is_ruled_out(low_s, regime):
-            high_s, low_s = low_s, 0.9 * low_s
+            step = max(0.8, 1 - 3 * (1 - step))
+            high_s, low_s = low_s, step * low_s
             if low_s < shortest_s:
                 return None
         while high_s > low_s * (1 + PRECISION):
@@ -183,30 +184,27 @@ class Proof:
                 high_s = middle_s
         return low_s
 
-    def regimes(self, iteration_s: float) -> list[Regime]:
-        """Few pipelines without gradient sums, and many by the time that these take."""
-        t = self._tables
-        largest = int(t.node_gpus.max())
-        free = sync_zones(t, math.inf, largest)
-        regimes = [Regime(0.0, free, float(largest))]
-        if not self._sums_count:
-            return [Regime(0.0, free, math.inf)]
-        ends = [0.0]
-        most_s = SYNC_FROM * iteration_s
-        while most_s < SYNC_TO * iteration_s:
-            ends.append(most_s)
-            most_s *= SYNC_GRID
-        for low_s, high_s in zip(ends, [*ends[1:], math.inf], strict=True):
-            zones = sync_zones(t, high_s, largest)
-            regimes.append(Regime(low_s, zones, math.inf))
-        return regimes
+    def rules_out(self, iteration_s: float, regime: Regime) -> bool:
+        """As `is_ruled_out`, the regime split as finely as it takes."""
+        if self.is_ruled_out(iteration_s, regime):
+            return True
+        halves = regime.halves()
+        return bool(halves) and all(self.rules_out(iteration_s, half) for half in halves)
+
+    def regimes(self, iteration_s: float) -> tuple[Regime, ...]:
+        """All plans, by their number of pipelines."""
+        most = min(self._gpus, self._tables.batch)
+        found = regimes(iteration_s, sums_count=self._sums_count)
+        return tuple(one for one in found if one.fewest <= most)
 
     def prices(self, iteration_s: float) -> Floats:
         """[O] what a TP group is worth in samples within the time, gradient sums apart."""
         self._set_grid(iteration_s)
-        free = Regime(0.0, sync_zones(self._tables, math.inf, 1), math.inf)
+        free = Regime(1, math.inf)
         self.is_ruled_out(iteration_s, free)
-        return self._mix(iteration_s, free)[1]
+        t, by_row = self._tables, self._mix(iteration_s, free)[1]
+        every = np.ones(len(t.node_gpus), np.bool_)
+        return option_prices(t, self._rows, by_row[self._rows], every)
 
     def _set_grid(self, pipeline_s: float) -> None:
         least_s = float(self._stage_s[..., 1:].min(initial=math.inf))
@@ -214,34 +212,53 @@ class Proof:
         self._taus_s = np.asarray(least_s * (1 - 1e-9) * GRID ** np.arange(count))
 
     def _mix(self, horizon_s: float, regime: Regime) -> tuple[float, Floats, float]:
-        """Samples of the best mix of the columns known, [O] prices, and the price of a replica."""
+        """Samples of the best mix of the columns known, [O] prices of room, and of a replica."""
         t = self._tables
-        every = np.ones(len(t.node_gpus), np.bool_)
-        known = self._columns[self._columns[:, 3] <= regime.zones.most_s]
+        known = self._columns
+        sync_s = known[:, 3 + FEWEST.index(regime.fewest)]
+        is_in_cell = (known[:, -2] <= horizon_s) & (horizon_s < known[:, -1])
+        known = known[is_in_cell & (sync_s <= regime.sums_s[-1])]
         if len(known) == 0:
-            return 0.0, first_prices(t, every), 0.0
+            return 0.0, self._first_prices(), 0.0
         worth = known[:, 0] + (horizon_s - known[:, 2]) * known[:, 1]
         room = t.room[self._rows].astype(np.float64)
-        uses = known[:, 4:].T[self._rows]
-        if regime.pipelines < math.inf:
+        uses = known[:, 3 + len(FEWEST) : -2].T[self._rows]
+        if regime.most < math.inf:
             uses = np.vstack([uses, np.ones(len(worth))])
-            room = np.append(room, regime.pipelines)
+            room = np.append(room, regime.most)
         good = np.flatnonzero(worth > 0)
         if len(good) == 0:
-            return 0.0, first_prices(t, every), 0.0
+            return 0.0, self._first_prices(), 0.0
         amounts, duals = np.zeros(len(good)), np.zeros(len(room))
         uses = np.ascontiguousarray(uses[:, good])
         total = best_mix(worth[good], uses, room, amounts, duals)
-        by_row = duals[: len(self._rows)]
-        replica = float(duals[-1]) if len(duals) > len(by_row) else 0.0
-        return float(total), option_prices(t, self._rows, by_row, every), replica
+        by_row = np.zeros(len(t.room))
+        by_row[self._rows] = duals[: len(self._rows)]
+        replica = float(duals[-1]) if len(duals) > len(self._rows) else 0.0
+        return float(total), by_row, replica
+
+    def _zones(self, regime: Regime) -> Zones:
+        """How long stages sum gradients at least, and at most."""
+        t, count = self._tables, FEWEST.index(regime.fewest)
+        block_s, ends_s = self._sums.block_s[count], self._sums.ends_s[count]
+        anywhere = np.zeros(len(block_s), np.int64)
+        return Zones(t.layers, 0, anywhere, block_s, block_s, ends_s, regime.sums_s[-1])
+
+    def _first_prices(self) -> Floats:
+        """[O] prices of room in proportion to how fast a type is."""
+        t = self._tables
+        every = np.ones(len(t.node_gpus), np.bool_)
+        lowest = [is_lowest(t, option) for option in range(len(t.room))]
+        return np.asarray(first_prices(t, every) / t.option_tp * lowest)
 
     def is_ruled_out(self, iteration_s: float, regime: Regime) -> bool:
         """Whether it is proven that no plan of the regime has iterations of that time."""
         batch = self._tables.batch
-        horizon_s = iteration_s - self._step_s - regime.least_sync_s
+        horizon_s = iteration_s - self._step_s - regime.sums_s[0]
         if horizon_s <= 0:
             return True
+        zones = self._zones(regime)
+        stride = STRIDE
         for _ in range(ROUNDS):
             total, prices, replica = self._mix(horizon_s, regime)
             if total >= batch:
@@ -254,20 +271,26 @@ class Proof:
                 horizon_s,
                 prices,
                 replica,
-                self._edge_s,
-                self._side_s,
+                self._visits,
                 self._taus_s,
                 self._least,
                 self._stage_s,
-                regime.zones,
-                self._chains,
+                zones,
+                self._sums,
+                STEPS if regime.most <= FEW and stride == 1 else 0,
+                stride,
+                self._walk,
                 self._found,
             )
             if worst <= ROUNDING:
-                return True
+                if stride == 1:
+                    return True
+                stride = 1
+                continue
             found, count = self._found, int(self._found.number[0])
-            new = [found.fixed, found.rate, found.sum_s, found.sync_s]
-            rows = np.column_stack([*(part[:count] for part in new), found.uses[:count]])
+            new = [found.fixed, found.rate, found.sum_s, found.sync_s, found.uses]
+            new += [found.from_s, found.until_s]
+            rows = np.column_stack([part[:count] for part in new])
             best = np.argsort(-found.gain[:count], kind="stable")[:PER_ROUND]
             self._columns = np.concatenate([self._columns, rows[best]])
         return False

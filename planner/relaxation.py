@@ -12,44 +12,33 @@ import numpy as np
 
 from planner.errors import UnprofiledConfiguration
 from planner.expert_parallel import Device, Tiling, expert_seconds
-from planner.kernel.tables import Floats, Tables
-from planner.kernel.zones import Zones
-from planner.memory import boundary_bytes
+from planner.kernel.bound_pricing import Sums
+from planner.kernel.tables import Tables
 from planner.pricing_tables import Pricing
 from planner.profile import Profile
 from planner.variants import Variant
 from planner.workload import Workload
 
 
-def sync_zones(t: Tables, most_s: float, pipelines: int) -> Zones:
-    """How long a stage sums gradients at least, with more pipelines than that."""
-    ring = 2 * pipelines / (pipelines + 1) * (1 - 1e-6)  # whole elements are cut unevenly
-    each = ring * t.state_bytes[1] * t.nic[t.option_type, 1] / t.node_gpus[t.option_type]
+def least_sums(t: Tables, pricing: Pricing, profile: Profile, fewest: tuple[int, ...]) -> Sums:
+    """How long a stage sums gradients at least, with so many pipelines or more.
+
+    A stage whose node has no room for a GPU of each other pipeline sums over the NIC.
+    """
+    byte_s = np.zeros((len(fewest), len(t.option_tp)))
+    for count, pipelines in enumerate(fewest):
+        ring = 2 * (pipelines - 1) / pipelines * (1 - 1e-6)  # whole elements are cut unevenly
+        for option, (kind, tp) in enumerate(pricing.options):
+            gpus = pricing.classes[t.option_type[option]].gpus
+            links = [profile.between_nodes(kind)]
+            if tp + pipelines - 1 <= gpus:
+                links += [profile.inside_ring(kind, size) for size in range(2, gpus + 1)]
+            least = min(1 / link.bandwidth_bytes_per_s for link in links)
+            if any(link.points for link in links):  # latency hides in sizes
+                least = 0.0
+            byte_s[count, option] = ring * t.state_bytes[1] * least
     held = np.where(t.block_numel > 0, t.block_numel, np.inf).min(axis=1)
-    return Zones(
-        t.layers,
-        0,
-        np.zeros(len(each), np.int64),
-        held * each,
-        held * each,
-        t.ends_numel * each[:, None],
-        most_s,
-    )
-
-
-def cheapest_edges(pricing: Pricing, workload: Workload, profile: Profile) -> Floats:
-    """[Z, T, T] a message between stages of two classes of nodes when nobody else sends."""
-    t, classes = pricing.tables, pricing.classes
-    edge_s = np.zeros((len(t.sizes), len(classes), len(classes)))
-    for size, b in enumerate(t.sizes.tolist()):
-        message = boundary_bytes(workload, b)
-        for one, left in enumerate(classes):
-            for other, right in enumerate(classes):
-                links = [profile.between_nodes(left.gpu_type, right.gpu_type)]
-                if one == other and left.gpus > 1:
-                    links.append(profile.inside_node(left.gpu_type))
-                edge_s[size, one, other] = min(2 * link.seconds(message) for link in links)
-    return edge_s
+    return Sums(byte_s * held, byte_s[..., None] * t.ends_numel)
 
 
 def shortest_step(t: Tables, deepest: int) -> float:

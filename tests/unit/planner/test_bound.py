@@ -82,11 +82,11 @@ def test_both_ends_of_the_bisection_were_tried():
     request, profile, answer = ask(nodes("fast-0:2 fast-1:2"))
     proof = Proof(pricing_of(request.workload, request.composition, profile), request, profile)
     iteration_s = answer.price.iteration_s
-    least_s = proof.least_seconds(iteration_s)
+    least_s = proof.least_seconds(iteration_s, pipelines=2)
     regimes = proof.regimes(iteration_s)
-    assert all(proof.is_ruled_out(least_s, regime) for regime in regimes)
+    assert all(proof.rules_out(least_s, regime) for regime in regimes)
     if least_s < iteration_s:
-        assert not all(proof.is_ruled_out(least_s * 1.005, regime) for regime in regimes)
+        assert not all(proof.rules_out(least_s * 1.008, regime) for regime in regimes)
 
 
 def test_more_of_the_faster_type_is_worth_more():
