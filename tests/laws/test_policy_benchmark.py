@@ -119,10 +119,20 @@ def test_the_report_gives_shares_of_the_references_of_now():
         for method, reached in (("auto", 190.0), ("search", 195.0), ("columns", 180.0))
     ]
     chosen = {"llama3-8b": (first, replace(second))}
-    text = report({"rollouts": rows, "anytime": timed}, chosen, references, ["A note."])
+    seeded = {
+        "model": "llama3-8b",
+        "seed": 2,
+        "groups": 4800,
+        "clock_s": 500.0,
+        "processor_s": 200.0,
+        "found": {"16": {first.name: 190.0}, "128": {first.name: 195.0}},
+    }
+    measured = {"rollouts": rows, "anytime": timed, "seeds": [seeded]}
+    text = report(measured, chosen, references, ["A note."])
     assert "96.00 % (goal 95: met, stretch 98: **missed**)" in text
     assert "50.00 %, +46.0 points" in text
     assert "10.0 / 10.0 (goal 20: met)" in text
     assert "-2.56 % (**missed**)" in text
+    assert "| llama3-8b | 2 | 95.00 % (95.00, 95.00) | 97.50 % (97.50, 97.50) | 4,800 |" in text
     assert "Not measured: ablations." in text
     assert text.endswith("- A note.\n")

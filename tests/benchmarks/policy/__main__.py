@@ -1,9 +1,9 @@
 """Measure the learned planner: `python -m tests.benchmarks.policy [PART ...]`; writes docs/results.
 
-Parts are `rollouts`, `anytime`, `noise`, `ablations`, `efficiency` and `report`, by default all;
-`references` extends the references and is for the background: it takes hours and may be stopped at
-any time.
-Ablations go on where they were.
+Parts are `rollouts`, `anytime`, `noise`, `ablations`, `efficiency`, `seeds` and `report`, by
+default all; `references` extends the references and is for the background: it takes hours and may
+be stopped at any time.
+Ablations and seeds go on where they were.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from typing import Any
 from planner.composition_sets import ListedComposition
 from planner.evaluation.references import References
 from tests.benchmarks.clocks import CLOCKS
-from tests.benchmarks.policy import ablations, anytime, efficiency, known, noise, rollouts
+from tests.benchmarks.policy import ablations, anytime, efficiency, known, noise, rollouts, seeds
 from tests.benchmarks.policy.cases import DENSE, MODELS, unseen
 from tests.benchmarks.policy.report import report
 
 ROOT = Path(__file__).parents[3]
 MEASURED = ROOT / "build" / "bench_policy.json"
 TRAININGS = ROOT / "build" / "ablations"
-PARTS = ("rollouts", "anytime", "noise", "ablations", "efficiency", "report")
+SEEDED = ROOT / "build" / "seeds"
+PARTS = ("rollouts", "anytime", "noise", "ablations", "efficiency", "seeds", "report")
 
 Chosen = dict[str, Sequence[ListedComposition]]
 
@@ -64,6 +65,10 @@ def measure(
         measured[part] = merged(old, rows)
     elif part == "efficiency":
         rows = list(efficiency.measure(options.models, chosen, TRAININGS, references, say))
+        measured[part] = merged(old, rows)
+    elif part == "seeds":
+        dense = [model for model in options.models if model in DENSE]
+        rows = list(seeds.measure(dense, chosen, options.seeds, SEEDED, references, say))
         measured[part] = merged(old, rows)
     elif part == "ablations":
         rows = measured.setdefault(part, [])

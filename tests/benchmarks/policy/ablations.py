@@ -147,7 +147,7 @@ def _trained(
     spared_s, begun_s = teachers.spared_s, time.process_time()
     Training(curriculum, settings, folder, teachers.teach).run(lambda _: None, "", KEPT_EVERY_S)
     took_s = time.process_time() - begun_s + teachers.spared_s - spared_s
-    found = {str(n): _found(model, chosen, folder, n, references) for n in ROLLOUTS}
+    found = {str(n): found_by(model, chosen, folder, n, references) for n in ROLLOUTS}
     return Ablated(model, part, settings.seed, settings.compositions, groups, took_s, found)
 
 
@@ -174,13 +174,14 @@ def groups_for(curriculum: Curriculum, settings: TrainingSettings, seconds: floa
     return max(1, int((seconds - before_s) / update_s)) * settings.together
 
 
-def _found(
+def found_by(
     model: str,
     chosen: Sequence[ListedComposition],
     folder: Path,
     rollouts: int,
     references: References,
 ) -> dict[str, float]:
+    """Samples a second of the best of so many rollouts on each composition; 0 without a plan."""
     found = {}
     for one in chosen:
         workload = workload_of(model, one)

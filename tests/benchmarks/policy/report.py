@@ -247,6 +247,26 @@ def _ablations(rows: Sequence[Row], percents: Percents) -> str:
     return table((*head, "compositions", "groups", "processor time"), lines)
 
 
+def _seeds(rows: Sequence[Row], percents: Percents) -> str:
+    lines = []
+    for row in rows:
+        cells = []
+        for rollouts in ROLLOUTS:
+            found = row["found"][str(rollouts)].items()
+            spread = Spread.of(
+                percents.all(
+                    {"model": row["model"], "case": case, "throughput_samples_s": samples_s}
+                    for case, samples_s in found
+                )
+            )
+            cells.append(f"{spread.mean:.2f} % ({spread.p10:.2f}, {spread.worst:.2f})")
+        took = f"{row['clock_s']:.0f} s ({met(row['clock_s'] <= MOST_TRAINING_S)})"
+        took += f", {row['processor_s']:.0f} s"
+        lines.append((row["model"], row["seed"], *cells, f"{row['groups']:,}", took))
+    head = ("model", "seed", *(f"best of {n}: mean (10th percentile, worst)" for n in ROLLOUTS))
+    return table((*head, "groups", "clock, processor time"), lines)
+
+
 def _cards(models: Iterable[str]) -> str:
     lines = []
     for model in models:
@@ -281,11 +301,11 @@ def _trained_for() -> str:
 
 def _reduced(measured: Row, chosen: Chosen, references: References) -> str:
     said = []
-    for part in ("rollouts", "anytime", "noise", "ablations", "efficiency"):
+    for part in ("rollouts", "anytime", "noise", "ablations", "efficiency", "seeds"):
         rows = measured.get(part, [])
         if not rows:
             said.append(f"Not measured: {part}.")
-        elif part not in ("ablations", "efficiency"):
+        elif part not in ("ablations", "efficiency", "seeds"):
             for model in order(rows):
                 cases = order([row for row in rows if row["model"] == model], "case")
                 if len(cases) < len(chosen.get(model, ())):
@@ -347,6 +367,13 @@ offered to it.
             "## What each part of the training earns\n\nAbout the same time of the processor for "
             "each, from which the number of groups is\nestimated; measured on the unseen "
             f"compositions. The teachers' time is counted in each.\n\n{text}"
+        )
+    if measured.get("seeds"):
+        text = _seeds(measured["seeds"], percents)
+        parts.append(
+            "## Whole trainings of several seeds\n\nOn all unseen compositions. The policies that "
+            "come with Heddle are the best by their validation,\nof these and of earlier ones."
+            f"\n\n{text}"
         )
     if measured.get("efficiency"):
         head, *lines = efficiency_rows(measured["efficiency"], percents.of)
