@@ -18,7 +18,7 @@ from planner.mixtures import Bools
 from planner.zones import end_zones, plan_zone_seconds, slow_ends, whole_zones, zones_of
 
 APART = 2.5  # NICs that differ by less count as equally slow when scopes are thought of
-NEW_SYNC = 0.1  # scopes whose gradient sums differ by less are one
+NEW_SYNC = 0.02  # scopes whose gradient sums differ by less are one
 
 
 @dataclass(slots=True, eq=False)
