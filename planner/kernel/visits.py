@@ -124,9 +124,9 @@ def go_on(
         arrives, back = walk.arrives[port], walk.arrives_from[position, port]
         arrives[:] = math.inf
         for behind in range(ports):
-            edge = 2 * per_second * crossing_s[port, behind]
             if crossing_s[port, behind] == math.inf:
                 continue
+            edge = 2 * per_second * crossing_s[port, behind]
             value = walk.left[position, behind]
             for covered in range(len(value)):
                 cost = value[covered] + edge
