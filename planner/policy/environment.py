@@ -159,12 +159,12 @@ class Constructions:
     @property
     def stage_heads(self) -> tuple[str, ...]:
         """What of the fill is chosen after each stage."""
-        return self._fill.stage_heads
+        return tuple(self._fill.stage_heads)
 
     @property
     def template_heads(self) -> tuple[str, ...]:
         """What of it is chosen after the last stage."""
-        return self._fill.template_heads
+        return tuple(self._fill.template_heads)
 
     @property
     def summary(self) -> Floats:
@@ -250,10 +250,10 @@ class Constructions:
 
     def observe_fill(self, head: str, rows: Ints) -> FillView:
         """Candidates and mask of one choice of the fill of these rows, which ascend."""
-        parts = []
+        parts, observe = [], self._fill.head(head).observe
         for e, span, own in self._parts(rows):
             one = self.environments[e]
-            found = self._fill.observe(head, one.menu, one.pricing.tables, self._drafts[e], own)
+            found = observe(one.menu, one.pricing.tables, self._drafts[e], own)
             parts.append((span, *found))
         most = max(mask.shape[1] for _, _, mask in parts)
         features = np.zeros((len(rows), most, self._widths[head]), np.float32)
@@ -266,7 +266,7 @@ class Constructions:
     def fill(self, head: str, rows: Ints, chosen: Ints) -> None:
         """Take one choice of the fill of these rows, by its index."""
         for e, span, own in self._parts(rows):
-            self._fill.take(head, self._drafts[e], own, chosen[span])
+            self._fill.head(head).take(self._drafts[e], own, chosen[span])
 
     def close(self, rows: Ints) -> None:
         """Fill and price the open templates of these rows."""

@@ -9,14 +9,13 @@ Legend: R constructions, A candidates, F features, D stages, L layers, K templat
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from planner.kernel.bag import Bag
-from planner.kernel.elites import Elites
-from planner.kernel.filling import Bench
-from planner.kernel.moves import Wishes
 from planner.kernel.tables import Floats, Ints, Tables
 from planner.policy.closing import close_as_chosen, close_templates
 from planner.policy.drafts import Drafts, replicas_now
@@ -27,148 +26,100 @@ from planner.policy.schema import OF_LAYERS, Array, Bools, FeatureSchema
 LARGEST = 4.0  # of ratios in features
 
 
-class Fill(Protocol):
+class FillHead(NamedTuple):
+    """One choice of the fill: what may be chosen, and where it is kept.
+
+    Attributes:
+        observe: (menu, tables, drafts, rows with an open template) to candidates [R, A, F] and
+            mask [R, A].
+        take: (drafts, rows, chosen [R]) keeps the chosen candidates in the drafts.
+    """
+
+    observe: Callable[[Menu, Tables, Drafts, Ints], tuple[Array, Bools]]
+    take: Callable[[Drafts, Ints, Ints], None]
+
+
+@dataclass(frozen=True)
+class Fill:
     """What of a template's fill is chosen, and how the template is closed.
 
     Attributes:
-        stage_heads: heads that choose after each stage.
-        template_heads: heads that choose after the last stage.
+        stage_heads: choices after each stage, by the head of the network.
+        template_heads: choices after the last stage.
+        observe_context: (menu, drafts, rows, context [R, F]) tells the choice of the next stage
+            what is known of the fill.
+        close: prices open templates as `close_templates` does; returns how many plans were priced.
+        choices: (plans, row, k) to what was chosen for a closed template, in the order of play.
     """
 
-    stage_heads: tuple[str, ...]
-    template_heads: tuple[str, ...]
+    stage_heads: Mapping[str, FillHead]
+    template_heads: Mapping[str, FillHead]
+    observe_context: Callable[[Menu, Drafts, Ints, Array], None]
+    close: Callable[..., int]
+    choices: Callable[[Bag, int, int], tuple[int, ...]]
 
-    def observe_context(self, menu: Menu, drafts: Drafts, rows: Ints, context: Array) -> None:
-        """Tell the choice of the next stage what is known of the fill; context [R, F]."""
-        ...
-
-    def observe(
-        self, head: str, menu: Menu, tables: Tables, drafts: Drafts, rows: Ints
-    ) -> tuple[Array, Bools]:
-        """Candidates [R, A, F] and mask [R, A] of a head; `rows` have an open template."""
-        ...
-
-    def take(self, head: str, drafts: Drafts, rows: Ints, chosen: Ints) -> None:
-        """Keep the chosen candidate [R] of each row."""
-        ...
-
-    def close(
-        self,
-        tables: Tables,
-        wishes: Wishes,
-        drafts: Drafts,
-        rows: Ints,
-        t_max: int,
-        bench: Bench,
-        elites: Elites,
-    ) -> int:
-        """Price the open templates; returns how many plans were priced."""
-        ...
-
-    def choices(self, plans: Bag, row: int, k: int) -> tuple[int, ...]:
-        """What was chosen for a closed template, in the order of play."""
-        ...
-
-
-class DeterminedFill:
-    """The paper's: nothing is left to choose."""
-
-    stage_heads: tuple[str, ...] = ()
-    template_heads: tuple[str, ...] = ()
-
-    def observe_context(self, menu: Menu, drafts: Drafts, rows: Ints, context: Array) -> None:
-        """The context's own estimates stay."""
-
-    def observe(
-        self, head: str, menu: Menu, tables: Tables, drafts: Drafts, rows: Ints
-    ) -> tuple[Array, Bools]:
-        """Never asked."""
-        raise NotImplementedError(head)
-
-    def take(self, head: str, drafts: Drafts, rows: Ints, chosen: Ints) -> None:
-        """Never asked."""
-        raise NotImplementedError(head)
-
-    def close(
-        self,
-        tables: Tables,
-        wishes: Wishes,
-        drafts: Drafts,
-        rows: Ints,
-        t_max: int,
-        bench: Bench,
-        elites: Elites,
-    ) -> int:
-        """Fill as the kernel does."""
-        return int(close_templates(tables, wishes, drafts, rows, t_max, bench, elites))
-
-    def choices(self, plans: Bag, row: int, k: int) -> tuple[int, ...]:
-        """None."""
-        del plans, row, k
-        return ()
-
-
-class ChosenFill:
-    """The ablation's: layers of each stage, then replicas and micro-batch, stand in the slot.
-
-    Memory is that of a pipeline that is full: no filling for few micro-batches, as the fill has.
-    """
-
-    stage_heads: tuple[str, ...] = ("layers",)
-    template_heads: tuple[str, ...] = ("replicas", "micro_batch")
-
-    def observe_context(self, menu: Menu, drafts: Drafts, rows: Ints, context: Array) -> None:
-        """Layers that are placed, and to be placed on each later stage, in place of estimates."""
-        k, depth = _open(drafts, rows)
-        j = drafts.stage[rows]
-        placed = _placed(drafts, rows, k, j)
-        context[:, 5] = placed / menu.layers
-        context[:, 6] = (menu.layers - placed) / (depth - j) / menu.layers
-
-    def observe(
-        self, head: str, menu: Menu, tables: Tables, drafts: Drafts, rows: Ints
-    ) -> tuple[Array, Bools]:
-        """Candidates and mask of one of the three heads."""
-        if head == "layers":
-            return _layers(menu, drafts, rows)
-        if head == "replicas":
-            return _replicas(menu, drafts, rows)
-        return _micro_batches(menu, tables, drafts, rows)
-
-    def take(self, head: str, drafts: Drafts, rows: Ints, chosen: Ints) -> None:
-        """Write it into the open template's slot."""
-        plans = drafts.plans
-        k = plans.number[rows, 0]
-        if head == "layers":
-            plans.blocks[rows, k, 0, drafts.stage[rows] - 1] = 1 + chosen
-        elif head == "replicas":
-            plans.replicas[rows, k] = 1 + chosen
-        else:
-            plans.size[rows, k, 0] = chosen
-
-    def close(
-        self,
-        tables: Tables,
-        wishes: Wishes,
-        drafts: Drafts,
-        rows: Ints,
-        t_max: int,
-        bench: Bench,
-        elites: Elites,
-    ) -> int:
-        """Price what was chosen."""
-        return int(close_as_chosen(tables, wishes, drafts, rows, t_max, bench, elites))
-
-    def choices(self, plans: Bag, row: int, k: int) -> tuple[int, ...]:
-        """Layers less one of each stage, replicas less one, index of the micro-batch."""
-        blocks = plans.blocks[row, k, 0, : plans.depth[row, k]]
-        replicas, size = plans.replicas[row, k], plans.size[row, k, 0]
-        return (*(int(n) - 1 for n in blocks), int(replicas) - 1, int(size))
+    def head(self, name: str) -> FillHead:
+        """The choice of that name."""
+        return self.stage_heads[name] if name in self.stage_heads else self.template_heads[name]
 
 
 def fill_of(schema: FeatureSchema) -> Fill:
-    """The fill that a network of that schema was built for."""
-    return ChosenFill() if schema.learns_fill else DeterminedFill()
+    """The fill that a network of that schema was built for.
+
+    The ablation's puts the layers of each stage, then replicas and micro-batch, into the slot.
+    Memory is that of a pipeline that is full: no filling for few micro-batches, as the fill has.
+    """
+    if not schema.learns_fill:
+        return Fill({}, {}, _keep_context, close_templates, _nothing)
+    return Fill(
+        {"layers": FillHead(_layers, _take_layers)},
+        {
+            "replicas": FillHead(_replicas, _take_replicas),
+            "micro_batch": FillHead(_micro_batches, _take_micro_batch),
+        },
+        _tell_layers,
+        close_as_chosen,
+        _choices,
+    )
+
+
+def _keep_context(menu: Menu, drafts: Drafts, rows: Ints, context: Array) -> None:
+    """The context's own estimates stay."""
+
+
+def _nothing(plans: Bag, row: int, k: int) -> tuple[int, ...]:
+    """Nothing was chosen."""
+    del plans, row, k
+    return ()
+
+
+def _tell_layers(menu: Menu, drafts: Drafts, rows: Ints, context: Array) -> None:
+    """Layers that are placed, and to be placed on each later stage, in place of estimates."""
+    k, depth = _open(drafts, rows)
+    j = drafts.stage[rows]
+    placed = _placed(drafts, rows, k, j)
+    context[:, 5] = placed / menu.layers
+    context[:, 6] = (menu.layers - placed) / (depth - j) / menu.layers
+
+
+def _choices(plans: Bag, row: int, k: int) -> tuple[int, ...]:
+    """Layers less one of each stage, replicas less one, index of the micro-batch."""
+    blocks = plans.blocks[row, k, 0, : plans.depth[row, k]]
+    replicas, size = plans.replicas[row, k], plans.size[row, k, 0]
+    return (*(int(n) - 1 for n in blocks), int(replicas) - 1, int(size))
+
+
+def _take_layers(drafts: Drafts, rows: Ints, chosen: Ints) -> None:
+    plans = drafts.plans
+    plans.blocks[rows, plans.number[rows, 0], 0, drafts.stage[rows] - 1] = 1 + chosen
+
+
+def _take_replicas(drafts: Drafts, rows: Ints, chosen: Ints) -> None:
+    drafts.plans.replicas[rows, drafts.plans.number[rows, 0]] = 1 + chosen
+
+
+def _take_micro_batch(drafts: Drafts, rows: Ints, chosen: Ints) -> None:
+    drafts.plans.size[rows, drafts.plans.number[rows, 0], 0] = chosen
 
 
 def _open(drafts: Drafts, rows: Ints) -> tuple[Ints, Ints]:
@@ -195,16 +146,18 @@ def _stacked(rows: Ints, candidates: int, features: list[Floats | Bools]) -> Arr
     return np.stack([np.broadcast_to(one, shape) for one in features], axis=2).astype(np.float32)
 
 
-def _layers(menu: Menu, drafts: Drafts, rows: Ints) -> tuple[Array, Bools]:
+def _layers(menu: Menu, tables: Tables, drafts: Drafts, rows: Ints) -> tuple[Array, Bools]:
     """One layer to as many as leave one for each stage to come; the last stage takes the rest."""
+    del tables
     features = np.zeros((len(rows), menu.layers, OF_LAYERS), np.float32)
     mask = np.zeros((len(rows), menu.layers), np.bool_)
     observe_layers(menu, drafts, rows, features, mask)
     return features, mask
 
 
-def _replicas(menu: Menu, drafts: Drafts, rows: Ints) -> tuple[Array, Bools]:
+def _replicas(menu: Menu, tables: Tables, drafts: Drafts, rows: Ints) -> tuple[Array, Bools]:
     """One replica to as many as can be packed beside the closed templates."""
+    del tables
     _, depth = _open(drafts, rows)
     most = np.zeros(len(rows), np.int64)
     replicas_now(menu, drafts, rows, most)
