@@ -35,7 +35,7 @@ from planner.kernel.filling import new_bench, new_fillings
 from planner.kernel.mixing import best_mix, best_whole_mix, fill_rest
 from planner.kernel.moves import Wishes
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
-from planner.kernel.whole_plan import price_per_hour
+from planner.kernel.whole_plan import nic_seconds, price_per_hour
 from planner.kernel.zones import Zones
 from planner.mixtures import (
     Bools,
@@ -47,7 +47,7 @@ from planner.mixtures import (
     money_row,
     option_prices,
 )
-from planner.scopes import BestPlan, Scope, types_of
+from planner.scopes import BestPlan, Scope, sync_seconds, types_of
 
 GRID = 1.10  # ratio of neighbouring bottlenecks
 MOST_COLUMNS = 4000  # of the pool
@@ -232,8 +232,10 @@ class ColumnMixer:
         if self._known is not None and self._known.value == value:
             return self._known
         seconds, money = value, math.inf
+        load_elite(elites, best, self._bag)
+        nic_s = np.zeros(len(self._tables.nic))
+        nic_seconds(self._tables, self._bag, nic_s)
         if self._wishes.counts_money:
-            load_elite(elites, best, self._bag)
             money = float(price_per_hour(self._tables, self._bag))
             seconds /= money
         self._known = BestPlan(
@@ -242,12 +244,14 @@ class ColumnMixer:
             min(money, self._wishes.most_price),
             int(elites.replicas[best, : elites.templates[best]].sum()),
             types_of(self._tables, elites, best),
+            nic_s,
         )
         return self._known
 
     def _horizon(self, elites: Elites, scope: Scope) -> float:
         """T: what pipelines may take to be as fast as the best plan."""
-        return max(self.best(elites).seconds - scope.zones.most_s, 1e-9)
+        best = self.best(elites)
+        return max(best.seconds - sync_seconds(self._tables, scope, best), 1e-9)
 
     def _worth(self, elites: Elites, scope: Scope) -> tuple[Floats, Floats, Floats, Floats]:
         """([N] samples with parts, [N] whole, [R, N] uses, [R] room) of all columns."""

@@ -186,6 +186,7 @@ def pricing_of(
                 ]
             ]
         ),
+        rings=int(bool(profile.rings) and not stays_inside and len(composition.nodes) > 1),
         spreads_experts=int(max(map(len, variants)) > 1 and model.experts is not None),
         caps=np.full((*arrays.block_s.shape[:3], MAX_DEPTH + 1, 4, arrays.dense + 1), -2, np.int16),
         min_replicas=min_replicas,

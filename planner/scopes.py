@@ -54,6 +54,7 @@ class BestPlan:
         money: per hour that others may cost.
         pipelines: replicas of all templates.
         types: node classes.
+        nic_s: [T] seconds per byte that a GPU sends between nodes.
     """
 
     value: float
@@ -61,6 +62,16 @@ class BestPlan:
     money: float
     pipelines: int
     types: list[int]
+    nic_s: Floats
+
+
+def sync_seconds(t: Tables, scope: Scope, best: BestPlan) -> float:
+    """How long gradients are summed in a scope if its GPUs share NICs as those of the best plan.
+
+    A scope counts with all GPUs of a node sending at once.
+    """
+    together_s = best.nic_s[scope.allowed].max()
+    return float(scope.zones.most_s * together_s / t.nic[scope.allowed, 1].max())
 
 
 def types_of(t: Tables, elites: Elites, row: int) -> list[int]:

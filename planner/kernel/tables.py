@@ -56,6 +56,7 @@ class Tables(NamedTuple):
         sharded_bytes: [L + 2] gradients of each layer that TP cuts, besides routed experts.
         whole_bytes: [L + 2] gradients that it leaves whole.
         nic: [T, 2] latency and seconds per byte of a GPU's share of its node's NIC.
+        rings: 1 if GPUs of a node that sum the same pieces send them once.
         spreads_experts: 1 if experts may be tiled; then a node takes one stage of many replicas, so
             that messages between stages leave it.
         caps: [O, Z, V, D + 1, 4, dense + 1] what `stage.block_cap` has found so far, by in-flight
@@ -94,6 +95,7 @@ class Tables(NamedTuple):
     sharded_bytes: Floats
     whole_bytes: Floats
     nic: Floats
+    rings: int
     spreads_experts: int
     caps: NDArray[np.int16]
     min_replicas: int

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from planner.kernel.bag import Bag, pipelines_of
 from planner.kernel.filling import variant_of
 from planner.kernel.jit import jit
-from planner.kernel.tables import Ints, Tables
+from planner.kernel.tables import Floats, Ints, Tables
 
 ROUNDS = 20  # of Newton's method on the rates
 STEPS = 24  # of the bisection within one micro-batch of the slowest
@@ -200,12 +202,41 @@ def expert_sync_seconds(t: Tables, bag: Bag, k: int, s: int, start: int, pipelin
 
 
 @jit
+def nic_seconds(t: Tables, bag: Bag, out: Floats) -> None:
+    """Seconds per byte that a GPU sends between nodes while all sum gradients.
+
+    On a node that has room for more than one replica of a template, GPUs of the same stage sum the
+    same pieces and send them once, so that no more of them share the NIC than the replica has
+    there.
+
+    Args:
+        t: what it prices with.
+        bag: a plan.
+        out: [T] takes the seconds.
+    """
+    for kind in range(len(out)):
+        most = 0
+        for k in range(bag.number[0]):
+            held = 0
+            for s in range(bag.depth[k]):
+                option = bag.options[k, s]
+                if t.option_type[option] == kind:
+                    held += t.option_tp[option]
+            most = max(most, held)
+        out[kind] = t.nic[kind, 1]
+        if t.rings and 0 < most < t.node_gpus[kind]:
+            out[kind] *= most / t.node_gpus[kind]
+
+
+@jit
 def sync_seconds(t: Tables, bag: Bag) -> float:
     """The largest gradient sum of any rank, as `planner.gradient_sync` with all nodes full."""
     pipelines = pipelines_of(bag)
     if pipelines == 1:
         return 0.0
     ring = 2.0 * (pipelines - 1) / pipelines
+    nic_s = np.zeros(len(t.node_gpus))
+    nic_seconds(t, bag, nic_s)
     worst_s = 0.0
     for k in range(bag.number[0]):
         start = 0
@@ -230,7 +261,7 @@ def sync_seconds(t: Tables, bag: Bag) -> float:
                         if layer <= held:
                             option = bag.options[j, r]
                             kind = t.option_type[option]
-                            per_byte = max(per_byte, t.nic[kind, 1])
+                            per_byte = max(per_byte, nic_s[kind])
                             latency = max(latency, t.nic[kind, 0])
                             finest = max(finest, t.option_tp[option])
                             until = min(until, held)
