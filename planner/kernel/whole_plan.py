@@ -14,6 +14,7 @@ import numpy as np
 from planner.kernel.bag import Bag, pipelines_of
 from planner.kernel.filling import variant_of
 from planner.kernel.jit import jit
+from planner.kernel.packing import packing_seconds
 from planner.kernel.tables import Floats, Ints, Tables
 
 ROUNDS = 20  # of Newton's method on the rates
@@ -311,6 +312,7 @@ def iteration_seconds(t: Tables, bag: Bag) -> float:
     seconds = pipeline_seconds(t, bag)
     if seconds == math.inf:
         return seconds
+    seconds += packing_seconds(t, bag, seconds)
     return seconds + sync_seconds(t, bag) + optimizer_seconds(t, bag)
 
 

@@ -1,0 +1,157 @@
+"""How much longer a plan takes because some replicas do not find the nodes that their fill thinks of.
+
+A fill counts on runs of stages that begin on an empty node (`stage.fixed_seconds`).  As pipelines
+seldom fill nodes evenly, the last replicas stand on what the others left, and wait for messages
+between nodes where their fill has none.  They train fewer micro-batches, and the others more.
+Invariant: without a run that has to be broken up nothing is added.
+Source: Heddle, section 5.3 (packing); `planner.placement` decides in the end.
+Legend: K templates, T node classes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.kernel.bag import Bag
+from planner.kernel.jit import jit
+from planner.kernel.tables import Ints, Tables
+
+MOST_CROSSINGS = 2  # messages that a stage waits for
+
+
+@jit
+def free_nodes(t: Tables, out: Ints) -> None:
+    """Nodes by class and free GPUs, [T, G + 1], when nothing is placed yet."""
+    out[:] = 0
+    for option in range(len(t.option_type)):
+        kind = t.option_type[option]
+        whole = t.node_gpus[kind] // t.option_tp[option] * t.option_tp[option]
+        out[kind, t.node_gpus[kind]] = t.room[option] // whole
+
+
+@jit
+def tightest(free: Ints, gpus: int) -> int:
+    """The fewest free GPUs of a node that has room for so many; 0 if none has."""
+    for level in range(gpus, len(free)):
+        if free[level]:
+            return level
+    return 0
+
+
+@jit
+def break_up(free: Ints, gpus: int) -> int:
+    """Put a run of so many GPUs on what is left; returns on how many nodes it then stands."""
+    nodes = 0
+    while gpus:
+        level = tightest(free, gpus)
+        if level == 0:
+            level = min(gpus, len(free)) - 1
+            while level and free[level] == 0:
+                level -= 1
+            if level == 0:
+                break
+        taken = min(level, gpus)
+        free[level] -= 1
+        free[level - taken] += 1
+        gpus -= taken
+        nodes += 1
+    return nodes
+
+
+@jit
+def put_runs(free: Ints, gpus: int, replicas: int, most: int) -> int:
+    """Place a run of each replica; returns the crossings that their fill does not think of.
+
+    Args:
+        free: [G + 1] nodes of the class by free GPUs.
+        gpus: of the run, no more than a node has.
+        replicas: of the template.
+        most: crossings of one replica that count.
+    """
+    crossings = 0
+    while replicas:
+        level = tightest(free, gpus)
+        if level == 0:
+            crossings += min(most, max(0, break_up(free, gpus) - 1))
+            replicas -= 1
+            continue
+        on_each = level // gpus
+        nodes = min(free[level], replicas // on_each)
+        if nodes == 0:
+            nodes, on_each = 1, replicas
+        free[level] -= nodes
+        free[level - on_each * gpus] += nodes
+        replicas -= nodes * on_each
+    return crossings
+
+
+@jit
+def template_crossings(t: Tables, bag: Bag, k: int, free: Ints) -> float:
+    """Seconds of all unforeseen messages that the slowest stages of a template wait for."""
+    worst_s = 0.0
+    depth = bag.depth[k]
+    size = bag.size[k, bag.chosen[k]]
+    s = 0
+    while s < depth:
+        option = bag.options[k, s]
+        kind = t.option_type[option]
+        gpus = t.option_tp[option]
+        s += 1
+        while s < depth:
+            following = bag.options[k, s]
+            tp = t.option_tp[following]
+            if t.option_type[following] != kind or gpus + tp > t.node_gpus[kind]:
+                break
+            gpus += tp
+            s += 1
+        crossings = put_runs(free[kind], gpus, bag.replicas[k], MOST_CROSSINGS)
+        if crossings:
+            longer_s = t.crossing_s[option, option, size] - t.inside_s[kind, size]
+            worst_s = max(worst_s, crossings * longer_s)
+    return worst_s
+
+
+@jit
+def harder(t: Tables, bag: Bag, k: int, j: int) -> bool:
+    """Whether slot `k` is placed before slot `j`, as `planner.placement` has it."""
+    widest_k, widest_j, gpus_k, gpus_j = 0, 0, 0, 0
+    for s in range(bag.depth[k]):
+        widest_k = max(widest_k, t.option_tp[bag.options[k, s]])
+        gpus_k += t.option_tp[bag.options[k, s]]
+    for s in range(bag.depth[j]):
+        widest_j = max(widest_j, t.option_tp[bag.options[j, s]])
+        gpus_j += t.option_tp[bag.options[j, s]]
+    return (widest_k, gpus_k, -k) > (widest_j, gpus_j, -j)
+
+
+@jit
+def packing_seconds(t: Tables, bag: Bag, seconds: float) -> float:
+    """What is added to the time of the pipelines, to first order.
+
+    Args:
+        t: what it prices with.
+        bag: a plan whose fillings are chosen.
+        seconds: of its pipelines, if every run finds its nodes.
+    """
+    if t.spreads_experts or t.node_gpus.max() < 2:  # then all messages cross anyway
+        return 0.0
+    number = bag.number[0]
+    order = np.arange(number)
+    for i in range(1, number):
+        j = i
+        while j > 0 and harder(t, bag, i, order[j - 1]):
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = i
+    free = np.zeros((len(t.node_gpus), t.node_gpus.max() + 1), np.int64)
+    free_nodes(t, free)
+    rate = 0.0
+    lost = 0.0
+    for k in order:
+        f = bag.chosen[k]
+        own = t.sizes[bag.size[k, f]] / bag.tau_s[k, f]
+        rate += bag.replicas[k] * own
+        late_s = template_crossings(t, bag, k, free)
+        if late_s > 0.0:
+            lost += own * late_s / (bag.tau_s[k, f] + late_s / bag.replicas[k])
+    return seconds * lost / (rate - lost)
