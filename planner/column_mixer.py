@@ -34,8 +34,9 @@ from planner.kernel.elites import Elites, load_elite
 from planner.kernel.filling import new_bench, new_fillings
 from planner.kernel.mixing import best_mix, best_whole_mix, fill_rest
 from planner.kernel.moves import Wishes
+from planner.kernel.nic_share import nic_seconds
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
-from planner.kernel.whole_plan import nic_seconds, price_per_hour
+from planner.kernel.whole_plan import price_per_hour
 from planner.kernel.zones import Zones
 from planner.mixtures import (
     Bools,
@@ -157,9 +158,23 @@ class ColumnMixer:
         *,
         learns: bool,
         step: int = 1,
+        cells: int = 10**9,
     ) -> None:
-        """The templates that are worth more than these prices."""
+        """The templates that are worth more than these prices.
+
+        Args:
+            elites: best plans.
+            scope: to look in.
+            prices: [O] of TP groups.
+            most: columns.
+            learns: whether what each bottleneck promises is kept.
+            step: every so many of the bottlenecks.
+            cells: most bottlenecks, those that promise most.
+        """
         everything = learns and scope.rounds % 5 == 0
+        least = ANY if everything else PROMISING
+        if cells < scope.promise.size and not everything:
+            least = max(least, float(np.partition(scope.promise, -cells, axis=None)[-cells]))
         scope.rounds += learns
         before = self.pool.fillings[: self.pool.number[0]].sum()
         start = self.best(elites)
@@ -170,7 +185,7 @@ class ColumnMixer:
             self._horizon(elites, scope),
             learns,
             step,
-            ANY if everything else PROMISING,
+            least,
         )
         self._keep(elites, columns, most, start.pipelines)
         if learns:

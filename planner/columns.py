@@ -36,6 +36,9 @@ COARSE, COARSE_ROUNDS = 2, 2  # only every second bottleneck, in the first round
 SIGMA = 0.35  # of the logarithm of perturbed prices
 PERTURBATIONS = 10  # price vectors between two integer programmes
 PER_PERTURBATION = 12  # best columns of each
+CELLS = 10**9
+PERTURBED = 10**9
+SWAP = 0
 SCOPES = 3  # that are worth perturbing
 EXPLORED = 16  # scopes that are looked at in a row
 CANDIDATES = 2  # of them that get rounds, those with the best mixes
@@ -84,7 +87,15 @@ class ColumnSearch:
         for _ in range(effort):
             if deadline():
                 return
+            if SWAP:
+                self._deepen(elites, deadline)
+                before = elites.value.min()
+                self._explore(elites, deadline)
+                if SWAP == 1 or elites.value.min() >= before * (1 - GOOD):
+                    self._vary(elites, deadline)
+                continue
             self._deepen(elites, deadline)
+            self._vary(elites, deadline)
             self._explore(elites, deadline)
 
     def _deepen(self, elites: Elites, deadline: Callable[[], bool]) -> None:
@@ -96,6 +107,8 @@ class ColumnSearch:
                 self._converge(elites, scope, deadline)
             if elites.value.min() >= before * (1 - GOOD):
                 break
+
+    def _vary(self, elites: Elites, deadline: Callable[[], bool]) -> None:
         mixed = sorted((scope for scope in self._scopes if scope.mixed), key=most_mixed)
         others = [scope for scope in mixed[:SCOPES] if scope not in self._followed]
         for scope in (*self._followed, *others):
@@ -120,7 +133,7 @@ class ColumnSearch:
             else:
                 prices = scope.prices
             step = COARSE if scope.rounds < COARSE_ROUNDS else 1
-            self.mixer.add(elites, scope, prices, PER_ROUND, learns=True, step=step)
+            self.mixer.add(elites, scope, prices, PER_ROUND, learns=True, step=step, cells=CELLS)
         self.mixer.combine(elites, scope, deadline)
 
     def _explore(self, elites: Elites, deadline: Callable[[], bool]) -> None:
@@ -182,4 +195,4 @@ class ColumnSearch:
             if deadline():
                 return
             factors = np.exp(self._random.normal(0.0, SIGMA, len(scope.prices)))
-            self.mixer.add(elites, scope, scope.prices * factors, PER_PERTURBATION, learns=False)
+            self.mixer.add(elites, scope, scope.prices * factors, PER_PERTURBATION, learns=False, cells=PERTURBED)

@@ -109,10 +109,17 @@ def offer(source: Elites, row: int, target: Elites) -> None:
 
 @jit
 def load_elite(elites: Elites, row: int, bag: Bag) -> None:
-    """The templates of one of the best plans, to be filled again."""
+    """The templates of one of the best plans, each with the one filling that its price took."""
     bag.number[0] = elites.templates[row]
     for k in range(elites.templates[row]):
         bag.depth[k] = elites.depth[row, k]
         bag.replicas[k] = elites.replicas[row, k]
+        bag.chosen[k] = 0
+        bag.filling_count[k, 0] = 1
+        bag.size[k, 0] = elites.size[row, k]
+        bag.most[k, 0] = elites.most[row, k]
+        bag.tau_s[k, 0] = elites.tau_s[row, k]
+        bag.sum_s[k, 0] = elites.sum_s[row, k]
         for s in range(bag.depth[k]):
             bag.options[k, s] = elites.options[row, k, s]
+            bag.blocks[k, 0, s] = elites.blocks[row, k, s]

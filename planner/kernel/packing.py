@@ -17,6 +17,7 @@ from planner.kernel.jit import jit
 from planner.kernel.tables import Ints, Tables
 
 MOST_CROSSINGS = 2  # messages that a stage waits for
+MOST_GPUS = 1 << 20  # more than a replica has
 
 
 @jit
@@ -104,6 +105,8 @@ def template_crossings(t: Tables, bag: Bag, k: int, free: Ints) -> float:
                 break
             gpus += tp
             s += 1
+        if t.node_gpus[kind] == 1:
+            continue
         crossings = put_runs(free[kind], gpus, bag.replicas[k], MOST_CROSSINGS)
         if crossings:
             longer_s = t.crossing_s[option, option, size] - t.inside_s[kind, size]
@@ -112,16 +115,22 @@ def template_crossings(t: Tables, bag: Bag, k: int, free: Ints) -> float:
 
 
 @jit
-def harder(t: Tables, bag: Bag, k: int, j: int) -> bool:
-    """Whether slot `k` is placed before slot `j`, as `planner.placement` has it."""
-    widest_k, widest_j, gpus_k, gpus_j = 0, 0, 0, 0
-    for s in range(bag.depth[k]):
-        widest_k = max(widest_k, t.option_tp[bag.options[k, s]])
-        gpus_k += t.option_tp[bag.options[k, s]]
-    for s in range(bag.depth[j]):
-        widest_j = max(widest_j, t.option_tp[bag.options[j, s]])
-        gpus_j += t.option_tp[bag.options[j, s]]
-    return (widest_k, gpus_k, -k) > (widest_j, gpus_j, -j)
+def hardest_first(t: Tables, bag: Bag, order: Ints) -> None:
+    """The order in which `planner.placement` takes templates: wide TP groups and many GPUs first."""
+    weights = np.zeros(len(order), np.int64)
+    for k in range(len(order)):
+        widest = 0
+        for s in range(bag.depth[k]):
+            tp = t.option_tp[bag.options[k, s]]
+            widest = max(widest, tp)
+            weights[k] += tp
+        weights[k] += widest * MOST_GPUS
+    for i in range(len(order)):
+        j = i
+        while j > 0 and weights[i] > weights[order[j - 1]]:
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = i
 
 
 @jit
@@ -133,17 +142,12 @@ def packing_seconds(t: Tables, bag: Bag, seconds: float) -> float:
         bag: a plan whose fillings are chosen.
         seconds: of its pipelines, if every run finds its nodes.
     """
-    if t.spreads_experts or t.node_gpus.max() < 2:  # then all messages cross anyway
+    largest = t.node_gpus.max()
+    if t.spreads_experts or largest < 2:  # then all messages cross anyway
         return 0.0
-    number = bag.number[0]
-    order = np.arange(number)
-    for i in range(1, number):
-        j = i
-        while j > 0 and harder(t, bag, i, order[j - 1]):
-            order[j] = order[j - 1]
-            j -= 1
-        order[j] = i
-    free = np.zeros((len(t.node_gpus), t.node_gpus.max() + 1), np.int64)
+    order = np.zeros(bag.number[0], np.int64)
+    hardest_first(t, bag, order)
+    free = np.zeros((len(t.node_gpus), largest + 1), np.int64)
     free_nodes(t, free)
     rate = 0.0
     lost = 0.0

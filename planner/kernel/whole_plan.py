@@ -14,8 +14,9 @@ import numpy as np
 from planner.kernel.bag import Bag, pipelines_of
 from planner.kernel.filling import variant_of
 from planner.kernel.jit import jit
+from planner.kernel.nic_share import nic_seconds
 from planner.kernel.packing import packing_seconds
-from planner.kernel.tables import Floats, Ints, Tables
+from planner.kernel.tables import Ints, Tables
 
 ROUNDS = 20  # of Newton's method on the rates
 STEPS = 24  # of the bisection within one micro-batch of the slowest
@@ -200,33 +201,6 @@ def expert_sync_seconds(t: Tables, bag: Bag, k: int, s: int, start: int, pipelin
         copies = max(1, bag.replicas[k] * t.option_tp[option] // t.ways[option, variant])
     held = others * t.expert_numel[option, variant] * t.state_bytes[1]
     return 2.0 * (copies - 1) / copies * held * t.nic[t.option_type[option], 1]
-
-
-@jit
-def nic_seconds(t: Tables, bag: Bag, out: Floats) -> None:
-    """Seconds per byte that a GPU sends between nodes while all sum gradients.
-
-    On a node that has room for more than one replica of a template, GPUs of the same stage sum the
-    same pieces and send them once, so that no more of them share the NIC than the replica has
-    there.
-
-    Args:
-        t: what it prices with.
-        bag: a plan.
-        out: [T] takes the seconds.
-    """
-    for kind in range(len(out)):
-        most = 0
-        for k in range(bag.number[0]):
-            held = 0
-            for s in range(bag.depth[k]):
-                option = bag.options[k, s]
-                if t.option_type[option] == kind:
-                    held += t.option_tp[option]
-            most = max(most, held)
-        out[kind] = t.nic[kind, 1]
-        if t.rings and 0 < most < t.node_gpus[kind]:
-            out[kind] *= most / t.node_gpus[kind]
 
 
 @jit

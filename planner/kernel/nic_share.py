@@ -1,0 +1,87 @@
+"""How many rings share the NIC of a node while gradients are summed.
+
+GPUs of a node that sum the same pieces send them once.  Where replicas of one template stand
+beside each other on a node, no more rings leave it than one replica has GPUs there; only templates
+that hold different layers there add theirs.
+Invariant: a GPU's share is never less than with all GPUs of its node sending apart.
+Source: `planner.gradient_sync` counts the rings of a placed plan.
+Legend: K templates, T node classes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.kernel.bag import Bag
+from planner.kernel.jit import jit
+from planner.kernel.tables import Floats, Ints, Tables
+
+GPUS, FIRST, LAST = 0, 1, 2  # of a template on a class: GPUs of a replica, its layers there
+
+
+@jit
+def look_where(t: Tables, bag: Bag, held: Ints) -> None:
+    """GPUs of a replica of each template on each class, first and last layer there: [3, K, T]."""
+    for k in range(bag.number[0]):
+        stop = 0
+        for s in range(bag.depth[k]):
+            start = stop
+            stop += bag.blocks[k, bag.chosen[k], s]
+            option = bag.options[k, s]
+            kind = t.option_type[option]
+            if held[GPUS, k, kind] == 0:
+                held[FIRST, k, kind] = start
+            held[GPUS, k, kind] += t.option_tp[option]
+            held[LAST, k, kind] = stop
+
+
+@jit
+def rings_of(bag: Bag, kind: int, gpus: int, held: Ints) -> int:
+    """The most rings of a node of that class; 0 if no template uses it."""
+    most, users = 0, 0
+    for k in range(bag.number[0]):
+        most = max(most, held[GPUS, k, kind])
+        users += held[GPUS, k, kind] > 0
+    if users < 2 or most >= gpus:
+        return min(most, gpus)
+    row = np.zeros(bag.number[0], np.int64)  # GPUs of templates, each behind the layers before it
+    for _ in range(users):
+        for k in range(len(row)):
+            own = held[GPUS, k, kind]
+            if own == 0:
+                continue
+            if row[k] == 0:
+                row[k] = own
+                most = max(most, own)
+            if gpus % own == 0 and bag.replicas[k] * own % gpus == 0:
+                continue  # they fill whole nodes, and stand beside nobody else
+            for j in range(len(row)):
+                is_before = held[LAST, j, kind] <= held[FIRST, k, kind] and row[j] > 0
+                alone = held[GPUS, j, kind]
+                if is_before and not (gpus % alone == 0 and bag.replicas[j] * alone % gpus == 0):
+                    row[k] = max(row[k], own + row[j])
+                    most = max(most, row[k])
+    return min(most, gpus)
+
+
+@jit
+def nic_seconds(t: Tables, bag: Bag, out: Floats) -> None:
+    """Seconds per byte that a GPU sends between nodes while all sum gradients.
+
+    Args:
+        t: what it prices with.
+        bag: a plan whose fillings are chosen.
+        out: [T] takes the seconds.
+    """
+    for kind in range(len(out)):
+        out[kind] = t.nic[kind, 1]
+    if not t.rings:
+        return
+    held = np.zeros((3, bag.number[0], len(out)), np.int64)
+    look_where(t, bag, held)
+    for kind in range(len(out)):
+        gpus = t.node_gpus[kind]
+        if gpus > 1:
+            rings = rings_of(bag, kind, gpus, held)
+            if rings:
+                out[kind] *= rings / gpus

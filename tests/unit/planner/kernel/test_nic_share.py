@@ -1,0 +1,75 @@
+"""How many rings leave a node, against the rings of plans that are really placed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from planner.composition import Composition
+from planner.generator import find_profile
+from planner.kernel.bag import new_bag
+from planner.kernel.nic_share import look_where, nic_seconds, rings_of
+from planner.pricing_tables import pricing_of
+from planner.workload import Workload, find_model
+
+GPUS = 8
+
+
+@pytest.fixture(scope="module")
+def tables():
+    workload = Workload(find_model("llama3-8b"), 2048, 2048)
+    pricing = pricing_of(workload, Composition.from_text("h100=4x8"), find_profile(workload))
+    assert pricing is not None and pricing.tables.option_tp.tolist()[:2] == [1, 2]
+    return pricing.tables
+
+
+def bag_of(*templates: tuple[int, tuple[int, ...], int]):
+    """Templates as (option, blocks of each stage, replicas)."""
+    bag = new_bag()
+    bag.number[0] = len(templates)
+    for k, (option, blocks, replicas) in enumerate(templates):
+        bag.depth[k], bag.replicas[k] = len(blocks), replicas
+        bag.options[k, : len(blocks)] = option
+        bag.blocks[k, 0, : len(blocks)] = blocks
+    return bag
+
+
+def rings(tables, bag) -> int:
+    held = np.zeros((3, int(bag.number[0]), 1), np.int64)
+    look_where(tables, bag, held)
+    return rings_of(bag, 0, GPUS, held)
+
+
+def test_replicas_beside_each_other_share_their_rings(tables):
+    assert rings(tables, bag_of((0, (8, 8, 16), 10))) == 3
+
+
+def test_a_replica_over_several_nodes_has_a_ring_for_every_gpu(tables):
+    assert rings(tables, bag_of((1, (6, 6, 6, 6, 8), 3))) == GPUS
+
+
+def test_templates_that_hold_the_same_layers_share_rings(tables):
+    assert rings(tables, bag_of((0, (8, 8, 16), 5), (0, (4, 4, 8, 16), 3))) == 4
+
+
+def test_templates_behind_each_other_add_their_rings(tables):
+    bag = bag_of((0, (8, 8, 16), 5), (0, (8, 8, 8, 8), 3))
+    bag.options[0, 2], bag.options[1, :2] = 9, 9  # stages on other GPUs
+    two = tables._replace(option_type=np.array([0] * 9 + [1]), option_tp=np.ones(10, np.int64))
+    held = np.zeros((3, 2, 2), np.int64)
+    look_where(two, bag, held)
+    assert rings_of(bag, 0, GPUS, held) == 4  # 2 of the first, 2 of the second behind them
+    bag.replicas[:2] = 4  # both fill whole nodes
+    assert rings_of(bag, 0, GPUS, held) == 2
+
+
+def test_the_share_of_a_gpu_is_that_of_its_ring(tables):
+    out = np.zeros(1)
+    nic_seconds(tables, bag_of((0, (8, 8, 16), 10)), out)
+    assert out[0] == pytest.approx(tables.nic[0, 1] * 3 / GPUS)
+
+
+def test_where_rings_are_unknown_all_gpus_send_apart(tables):
+    out = np.zeros(1)
+    nic_seconds(tables._replace(rings=0), bag_of((0, (8, 8, 16), 10)), out)
+    assert out[0] == tables.nic[0, 1]
