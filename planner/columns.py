@@ -5,8 +5,8 @@ layer's gradients are summed at the rate of the slowest NIC that holds it in any
 longer the more a GPU holds.  So each scope leaves out the types with the slowest NICs, or keeps
 them to some blocks at the ends, bounds the time that gradients are summed, and takes it off T.
 Most is gained where the best plan stands itself, so that its scopes come first, again whenever
-there is a better plan; others are tried with the columns that are known already.  Perturbed prices
-give templates that use up remainders.
+there is a better plan; others are tried with the columns that are known already.  Where neither
+helps any more, perturbed prices give templates that use up remainders.
 Invariant: the same pricing, wishes, seed, elites and effort give the same elites, unless the
 deadline interferes.
 Source: research on plan search (column generation); smoothed prices are Wentges's.
@@ -28,6 +28,7 @@ from planner.zones import zones_of
 
 FIRST_TIMES = 8  # times that are tried where no plan is known, each twice the one before
 PER_ROUND = 60  # best columns of a round
+CELLS = 64  # bottlenecks of a round, those that promised most; now and then all
 ROUNDS = 8  # of prices and columns in one scope, at most
 ENOUGH = 1.002  # a round that adds less to the mix
 STALE = 3  # such rounds in a row that end the rounds
@@ -36,9 +37,7 @@ COARSE, COARSE_ROUNDS = 2, 2  # only every second bottleneck, in the first round
 SIGMA = 0.35  # of the logarithm of perturbed prices
 PERTURBATIONS = 10  # price vectors between two integer programmes
 PER_PERTURBATION = 12  # best columns of each
-CELLS = 10**9
-PERTURBED = 10**9
-SWAP = 0
+PERTURBED_CELLS = 24  # bottlenecks of each
 SCOPES = 3  # that are worth perturbing
 EXPLORED = 16  # scopes that are looked at in a row
 CANDIDATES = 2  # of them that get rounds, those with the best mixes
@@ -78,7 +77,7 @@ class ColumnSearch:
         Args:
             elites: takes the plans found; may be empty.
             deadline: whether to stop.
-            effort: how many times the best scopes are perturbed and others explored.
+            effort: how many times others are explored, and the best scopes perturbed.
         """
         self._find_first(elites, deadline)
         if elites.number[0] == 0:
@@ -87,19 +86,14 @@ class ColumnSearch:
         for _ in range(effort):
             if deadline():
                 return
-            if SWAP:
-                self._deepen(elites, deadline)
-                before = elites.value.min()
-                self._explore(elites, deadline)
-                if SWAP == 1 or elites.value.min() >= before * (1 - GOOD):
-                    self._vary(elites, deadline)
-                continue
             self._deepen(elites, deadline)
-            self._vary(elites, deadline)
+            before = elites.value.min()
             self._explore(elites, deadline)
+            if elites.value.min() >= before * (1 - GOOD):
+                self._vary(elites, deadline)
 
     def _deepen(self, elites: Elites, deadline: Callable[[], bool]) -> None:
-        """Improve where the best plan stands, as long as that helps, then in the best mixes."""
+        """Improve where the best plan stands, as long as that helps."""
         while not deadline():
             before = elites.value.min()
             self._follow(elites)
@@ -109,6 +103,7 @@ class ColumnSearch:
                 break
 
     def _vary(self, elites: Elites, deadline: Callable[[], bool]) -> None:
+        """Perturb prices where the best plan stands, and in the best mixes."""
         mixed = sorted((scope for scope in self._scopes if scope.mixed), key=most_mixed)
         others = [scope for scope in mixed[:SCOPES] if scope not in self._followed]
         for scope in (*self._followed, *others):
@@ -195,4 +190,4 @@ class ColumnSearch:
             if deadline():
                 return
             factors = np.exp(self._random.normal(0.0, SIGMA, len(scope.prices)))
-            self.mixer.add(elites, scope, scope.prices * factors, PER_PERTURBATION, learns=False, cells=PERTURBED)
+            self.mixer.add(elites, scope, scope.prices * factors, PER_PERTURBATION, learns=False, cells=PERTURBED_CELLS)

@@ -205,54 +205,61 @@ def expert_sync_seconds(t: Tables, bag: Bag, k: int, s: int, start: int, pipelin
 
 @jit
 def sync_seconds(t: Tables, bag: Bag) -> float:
-    """The largest gradient sum of any rank, as `planner.gradient_sync` with all nodes full."""
+    """The largest gradient sum of any rank, as `planner.gradient_sync` with all nodes full.
+
+    One walk over the layers, all templates side by side: between two cuts of any of them the
+    holders of a layer stay the same.
+    """
     pipelines = pipelines_of(bag)
     if pipelines == 1:
         return 0.0
     ring = 2.0 * (pipelines - 1) / pipelines
+    number = bag.number[0]
     nic_s = np.zeros(len(t.node_gpus))
     nic_seconds(t, bag, nic_s)
+    at, stop = np.zeros(number, np.int64), np.zeros(number, np.int64)  # stage, blocks to its end
+    whole_s, cut_s, wait_s = np.zeros(number), np.zeros(number), np.zeros(number)  # of the stage
+    for j in range(number):
+        stop[j] = bag.blocks[j, bag.chosen[j], 0]
     worst_s = 0.0
-    for k in range(bag.number[0]):
-        start = 0
-        for s in range(bag.depth[k]):
-            stop = start + bag.blocks[k, bag.chosen[k], s]
-            first = start + 1 if s else 0
-            last = stop if s < bag.depth[k] - 1 else t.layers + 1
-            seconds = 0.0
-            tp = t.option_tp[bag.options[k, s]]
-            layer = first
-            while layer <= last:
-                # the holders of this layer, and how far they stay the same
-                until = last
-                per_byte = 0.0
-                latency = 0.0
-                finest = tp
-                for j in range(bag.number[0]):
-                    cut = 0
-                    for r in range(bag.depth[j]):
-                        cut += bag.blocks[j, bag.chosen[j], r]
-                        held = cut if r < bag.depth[j] - 1 else t.layers + 1
-                        if layer <= held:
-                            option = bag.options[j, r]
-                            kind = t.option_type[option]
-                            per_byte = max(per_byte, nic_s[kind])
-                            latency = max(latency, t.nic[kind, 0])
-                            finest = max(finest, t.option_tp[option])
-                            until = min(until, held)
-                            break
-                whole = 0.0
-                cut_bytes = 0.0
-                for one in range(layer, until + 1):
-                    whole += t.whole_bytes[one]
-                    cut_bytes += t.sharded_bytes[one]
-                seconds += ring * (whole + cut_bytes / tp) * per_byte
-                seconds += latency * (finest // tp)
-                layer = until + 1
-            if t.expert_numel[bag.options[k, s], 0] > 0:
-                seconds += expert_sync_seconds(t, bag, k, s, start, pipelines)
+    layer = 0
+    while layer <= t.layers + 1:
+        until = t.layers + 1
+        per_byte = 0.0
+        latency = 0.0
+        finest = 1
+        for j in range(number):
+            option = bag.options[j, at[j]]
+            kind = t.option_type[option]
+            per_byte = max(per_byte, nic_s[kind])
+            latency = max(latency, t.nic[kind, 0])
+            finest = max(finest, t.option_tp[option])
+            if at[j] < bag.depth[j] - 1:
+                until = min(until, stop[j])
+        whole = 0.0
+        cut = 0.0
+        for one in range(layer, until + 1):
+            whole += t.whole_bytes[one]
+            cut += t.sharded_bytes[one]
+        layer = until + 1
+        for j in range(number):
+            s = at[j]
+            tp = t.option_tp[bag.options[j, s]]
+            whole_s[j] += whole * per_byte
+            cut_s[j] += cut * per_byte
+            wait_s[j] += latency * (finest // tp)
+            is_last = s == bag.depth[j] - 1
+            if until < (t.layers + 1 if is_last else stop[j]):
+                continue
+            seconds = ring * (whole_s[j] + cut_s[j] / tp) + wait_s[j]
+            if t.expert_numel[bag.options[j, s], 0] > 0:
+                start = stop[j] - bag.blocks[j, bag.chosen[j], s]
+                seconds += expert_sync_seconds(t, bag, j, s, start, pipelines)
             worst_s = max(worst_s, seconds)
-            start = stop
+            whole_s[j] = cut_s[j] = wait_s[j] = 0.0
+            if not is_last:
+                at[j] = s + 1
+                stop[j] += bag.blocks[j, bag.chosen[j], s + 1]
     return worst_s
 
 
