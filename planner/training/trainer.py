@@ -117,7 +117,7 @@ class Trainer:
 
     def _teach(self) -> Iterator[TrainingStep]:
         """A lesson on each composition; from the second round on it goes on from the best known."""
-        total = self._in_round
+        total = len(self._environments)
         while self._taught < total:
             index = self._taught
             one = self._environments[index]
@@ -146,17 +146,10 @@ class Trainer:
             index, float(constructions.throughput[best]), constructions.decisions(best)
         )
 
-    @property
-    def _in_round(self) -> int:
-        """Compositions of this round, twice as many as in the one before."""
-        return max(1, len(self._environments) >> (self.settings.revisions - self._round))
-
     def _clone(self) -> Iterator[TrainingStep]:
-        """As many steps in each round: earlier ones repeat their fewer lessons more often."""
         known = [index for index, script in enumerate(self._lessons) if script]
         parts = [known[i : i + CLONED_TOGETHER] for i in range(0, len(known), CLONED_TOGETHER)]
-        total = self.settings.cloning * -(-len(self._lessons) // CLONED_TOGETHER)
-        total = total if parts else 0
+        total = self.settings.cloning * len(parts)
         held: dict[int, Records] = {}
         while self._cloned < total:
             index = self._cloned % len(parts)
