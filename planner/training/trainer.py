@@ -8,7 +8,9 @@ expert iteration.   Legend: E compositions, R rollouts, Z features of a summary.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -37,6 +39,8 @@ CLONED_TOGETHER = 32  # plans of a cloning step
 LARGEST_GRADIENT = 1.0  # norm
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam
 
+TEACHERS = 2  # at a time; a training may take two cores
+AHEAD = 2 * TEACHERS  # lessons that are begun before the next one is learned
 ROUND_SEEDS = 1_000_003  # between the seeds of one round of teaching and the next
 
 
@@ -116,24 +120,33 @@ class Trainer:
     # ------------------------------------------------------------------ teachers, and cloning
 
     def _teach(self) -> Iterator[TrainingStep]:
-        """A lesson on each composition; from the second round on it goes on from the best known."""
+        """A lesson on each composition; from the second round on it goes on from the best known.
+
+        Teachers work side by side; what a lesson is depends on its own composition alone.
+        """
         total = len(self._environments)
-        while self._taught < total:
-            index = self._taught
-            one = self._environments[index]
-            seed = 1000 * self.settings.seed + index + ROUND_SEEDS * self._round
-            if self._round:
-                self._offer_own(index, seed)
-            start = templates_from(one, self._buffers.best_script(index))
-            lesson = self._teacher(
-                one.pricing.tables, one.wishes, self.settings.lessons, seed, start
-            )
-            if lesson.templates:
-                throughput = one.menu.batch / lesson.seconds
-                self._buffers.offer(index, throughput, script_from(one, lesson.templates))
-            self._lessons[index] = self._buffers.best_script(index)
-            self._taught += 1
-            yield TrainingStep("teach", self._taught, total)
+        begun: deque[Future[Lesson]] = deque()
+        with ThreadPoolExecutor(TEACHERS) as pool:
+            while self._taught < total:
+                for index in range(self._taught + len(begun), min(total, self._taught + AHEAD)):
+                    begun.append(self._begin_lesson(pool, index))
+                lesson, one = begun.popleft().result(), self._environments[self._taught]
+                if lesson.templates:
+                    throughput = one.menu.batch / lesson.seconds
+                    script = script_from(one, lesson.templates)
+                    self._buffers.offer(self._taught, throughput, script)
+                self._lessons[self._taught] = self._buffers.best_script(self._taught)
+                self._taught += 1
+                yield TrainingStep("teach", self._taught, total)
+
+    def _begin_lesson(self, pool: ThreadPoolExecutor, index: int) -> Future[Lesson]:
+        one = self._environments[index]
+        seed = 1000 * self.settings.seed + index + ROUND_SEEDS * self._round
+        if self._round:
+            self._offer_own(index, seed)
+        start = templates_from(one, self._buffers.best_script(index))
+        tables, steps = one.pricing.tables, self.settings.lessons
+        return pool.submit(self._teacher, tables, one.wishes, steps, seed, start)
 
     def _offer_own(self, index: int, seed: int) -> None:
         """Offer the best of a group of the policy's own plans to the buffers."""
