@@ -48,6 +48,7 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 @click.option("--seed", default=0, show_default=True, help="Of everything that is drawn.")
 @click.option("--compositions", type=click.IntRange(1), help="To train on.")
 @click.option("--lessons", type=click.IntRange(1), help="Steps of each teacher.")
+@click.option("--revisions", type=click.IntRange(0), help="Times the teachers teach again.")
 @click.option("--without", multiple=True, type=click.Choice(PARTS), help="Leave a part out.")
 @click.option("--blind-to-batch", is_flag=True, help="No features of n, b, M and B.")
 @click.option(
@@ -70,6 +71,7 @@ def train_policy(
     seed: int,
     compositions: int | None,
     lessons: int | None,
+    revisions: int | None,
     without: tuple[str, ...],
     blind_to_batch: bool,
     flat: bool,
@@ -90,7 +92,8 @@ def train_policy(
     asked: dict[str, Any] = {f"uses_{part}": part not in without for part in PARTS}
     if flat:  # the teachers fill as the kernel does
         asked["uses_cloning"] = False
-    asked |= {"groups": groups, "compositions": compositions, "lessons": lessons}
+    asked |= {"groups": groups, "compositions": compositions}
+    asked |= {"lessons": lessons, "revisions": revisions}
     known = {name: value for name, value in asked.items() if value is not None}
     settings = TrainingSettings(seed=seed, sees_batch=not blind_to_batch, learns_fill=flat, **known)
     names = usual_types(model) if types is None else tuple(sorted(set(types.split(","))))

@@ -46,6 +46,12 @@ class Buffers:
         """The highest throughput kept; 0 without any."""
         return max((value for value, _ in self._held[composition].values()), default=0.0)
 
+    def best_script(self, composition: int) -> Script:
+        """The plan with that throughput; empty without any."""
+        held = self._held[composition]
+        depth = max(held, key=lambda depth: (held[depth][0], -depth), default=0)
+        return held[depth][1] if depth else ()
+
     def around(self, compositions: Sequence[int]) -> list[tuple[int, float, Script]]:
         """(composition, share of its best, plan) of these compositions and similar ones."""
         wanted = dict.fromkeys(int(c) for c in compositions)

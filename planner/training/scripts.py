@@ -13,9 +13,17 @@ from typing import Any
 import numpy as np
 
 from planner.kernel.tables import Ints
-from planner.policy.environment import Choice, Constructions, DepthView, FillView, StageView
+from planner.policy.environment import (
+    Choice,
+    Constructions,
+    DepthView,
+    Environment,
+    FillView,
+    StageView,
+)
 from planner.policy.network import Network
 from planner.training.records import Forcing, RecordingChooser
+from planner.training.teacher_walk import Templates
 
 
 def script_of(data: Sequence[Sequence[Any]]) -> tuple[Choice, ...]:
@@ -23,6 +31,22 @@ def script_of(data: Sequence[Sequence[Any]]) -> tuple[Choice, ...]:
     return tuple(
         Choice(depth, tuple((c, k) for c, k in stages), tuple(fill)) for depth, stages, fill in data
     )
+
+
+def script_from(one: Environment, templates: Templates) -> tuple[Choice, ...]:
+    """The decisions that build the templates of a lesson."""
+    classes, degrees = one.pricing.tables.option_type, one.menu.degree
+    return tuple(
+        Choice(len(row), tuple((int(classes[o]), int(degrees[o])) for o in row))
+        for row in templates
+    )
+
+
+def templates_from(one: Environment, script: Sequence[Choice]) -> Templates:
+    """The templates that decisions build."""
+    classes, degrees = one.pricing.tables.option_type, one.menu.degree
+    options = {(int(c), int(k)): o for o, (c, k) in enumerate(zip(classes, degrees, strict=True))}
+    return tuple(tuple(options[stage] for stage in choice.stages) for choice in script)
 
 
 class ScriptedChooser(RecordingChooser):

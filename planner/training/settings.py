@@ -35,7 +35,9 @@ class TrainingSettings:
         imitation_every: so many updates.
         compositions: that are trained on, 94 of them the paper's number.
         lessons: steps of the annealing that teaches, per composition.
-        cloning: passes over the teachers' plans.
+        revisions: how often the teachers teach again, from the best plans known, the policy's own
+            among them; it is cloned every time.
+        cloning: passes over the teachers' plans, each time.
         uses_clusters: whether gradients are made to agree (PCGrad).
         uses_imitation: whether the best plans are imitated (SIL).
         uses_forced: whether depths are forced.
@@ -62,6 +64,7 @@ class TrainingSettings:
     imitation_every: int = 4
     compositions: int = 1128
     lessons: int = 3_000
+    revisions: int = 2
     cloning: int = 20
     uses_clusters: bool = True
     uses_imitation: bool = True

@@ -11,18 +11,21 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numba
 import numpy as np
 
 from planner.kernel.appending import fill_last
 from planner.kernel.bag import Bag, copy_bag, new_bag
 from planner.kernel.filling import Bench, new_bench
-from planner.kernel.jit import jit
+from planner.kernel.jit import Function, jit
 from planner.kernel.moves import Wishes, change_stages, random_stages
 from planner.kernel.random import below, uniform
 from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES, Ints, Tables
 
-HOT, COLD = 0.05, 0.0005  # temperatures, as shares of the seconds
+HOT, WARM, COLD = 0.05, 0.01, 0.0005  # temperatures, as shares of the seconds
 STARTS = 200  # random templates, the best of which is walked from
+
+Templates = tuple[tuple[int, ...], ...]  # for each the option of each stage, in order
 
 
 class Lesson(NamedTuple):
@@ -30,11 +33,11 @@ class Lesson(NamedTuple):
 
     Attributes:
         seconds: of an iteration; infinite if no plan was found.
-        templates: for each template the option of each stage, in order.
+        templates: of the plan.
     """
 
     seconds: float
-    templates: tuple[tuple[int, ...], ...]
+    templates: Templates
 
 
 @jit
@@ -89,7 +92,13 @@ def step(t: Tables, wishes: Wishes, bag: Bag, state: Ints) -> int:
     return k
 
 
-@jit
+def beside(function: Function) -> Function:
+    """Compile as `jit` does; other threads go on while it runs."""
+    compiled: Function = numba.njit(cache=True, error_model="numpy", nogil=True)(function)
+    return compiled
+
+
+@beside
 def walk(
     t: Tables,
     wishes: Wishes,
@@ -99,23 +108,30 @@ def walk(
     now: Bag,
     trial: Bag,
     best: Bag,
+    hot: float,
 ) -> float:
-    """Anneal for so many steps; leaves the best plan in `best` and returns its seconds."""
+    """Anneal for so many steps from the plan in `now`, or from a random one if it is empty.
+
+    Leaves the best plan in `best` and returns its seconds.
+    """
     value = math.inf
-    now.number[0] = 1
-    for _ in range(STARTS):
-        trial.number[0] = 1
-        random_stages(t, wishes, trial, 0, state)
-        seconds = rebuild(t, trial, 0, bench)
-        if seconds < value:
-            value = seconds
-            copy_bag(trial, now)
+    if now.number[0]:
+        value = rebuild(t, now, 0, bench)
+    else:
+        now.number[0] = 1
+        for _ in range(STARTS):
+            trial.number[0] = 1
+            random_stages(t, wishes, trial, 0, state)
+            seconds = rebuild(t, trial, 0, bench)
+            if seconds < value:
+                value = seconds
+                copy_bag(trial, now)
     if value == math.inf:
         return value
     best_s = value
     copy_bag(now, best)
-    temperature = HOT
-    cooling = (COLD / HOT) ** (1.0 / steps)
+    temperature = hot
+    cooling = (COLD / hot) ** (1.0 / steps)
     for _ in range(steps):
         temperature *= cooling
         copy_bag(now, trial)
@@ -133,13 +149,26 @@ def walk(
     return best_s
 
 
-def teach(tables: Tables, wishes: Wishes, steps: int, seed: int) -> Lesson:
-    """The best plan of one annealing."""
+def teach(tables: Tables, wishes: Wishes, steps: int, seed: int, start: Templates = ()) -> Lesson:
+    """The best plan of one annealing.
+
+    Args:
+        tables: of the question.
+        wishes: its limits.
+        steps: of the annealing.
+        seed: of its draws.
+        start: the plan to begin with, near which it stays; without one it begins at random, hotter.
+    """
     state = np.array([1 + seed % 2147483646], np.int64)
     now, trial, best = new_bag(), new_bag(), new_bag()
     bench = new_bench(tables.layers, tables.dense)
     wishes = wishes._replace(max_templates=min(wishes.max_templates, MAX_TEMPLATES))
-    seconds = float(walk(tables, wishes, steps, state, bench, now, trial, best))
+    now.number[0] = len(start)
+    for k, options in enumerate(start):
+        now.depth[k] = len(options)
+        now.options[k, : len(options)] = options
+    hot = WARM if start else HOT
+    seconds = float(walk(tables, wishes, steps, state, bench, now, trial, best, hot))
     templates = tuple(
         tuple(int(o) for o in best.options[k, : best.depth[k]]) for k in range(best.number[0])
     )

@@ -2,14 +2,17 @@
 
 Invariant: its whole state is in `state()`, so that a training that goes on from it ends with the
 same weights, bit for bit, as one that was never cut.
-Source: Heddle, section 5.5.   Legend: E compositions, R rollouts, Z features of a summary.
+Source: Heddle, section 5.5; teachers that go on from the policy's own plans: Anthony et al. (2017),
+expert iteration.   Legend: E compositions, R rollouts, Z features of a summary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,16 +20,18 @@ from torch import Tensor
 
 from planner.kernel.moves import Wishes
 from planner.kernel.tables import Ints, Tables
-from planner.policy.environment import Choice, Constructions
+from planner.policy.environment import Constructions
 from planner.policy.network import Network
+from planner.policy.rollouts import play
+from planner.policy.sampling import PolicyChooser
 from planner.training.curriculum import Curriculum
 from planner.training.gradients import flat_gradient, without_conflicts
 from planner.training.imitation import Buffers, Script, replay
 from planner.training.objective import Judged, advantages, clipped, imitated, judge
 from planner.training.records import Forcing, Records, record
-from planner.training.scripts import script_of
+from planner.training.scripts import script_from, script_of, templates_from
 from planner.training.settings import TrainingSettings
-from planner.training.teacher_walk import Lesson, teach
+from planner.training.teacher_walk import Lesson, Templates, teach
 from planner.training.torch_network import TorchNetwork, as_network, initial_weights
 
 LEAST_RATE = 0.1  # of the rate, at the end
@@ -34,7 +39,19 @@ CLONED_TOGETHER = 32  # plans of a cloning step
 LARGEST_GRADIENT = 1.0  # norm
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam
 
-Teacher = Callable[[Tables, Wishes, int, int], Lesson]  # of so many steps, with a seed
+TEACHERS = 2  # at a time; a training may take two cores
+AHEAD = 2 * TEACHERS  # lessons that are begun before the next one is learned
+ROUND_SEEDS = 1_000_003  # between the seeds of one round of teaching and the next
+
+
+class Teacher(Protocol):
+    """Whatever shows good plans: `teach`, or the same teachers shared by several trainings."""
+
+    def __call__(
+        self, tables: Tables, wishes: Wishes, steps: int, seed: int, start: Templates = ()
+    ) -> Lesson:
+        """The best plan of so many steps from a start."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +90,11 @@ class Trainer:
         self._moments = (torch.zeros(count), torch.zeros(count))
         self._steps = 0
         self._updates = 0
+        self._round = 0
+        self._taught = 0
         self._cloned = 0
-        self._lessons: list[Script] = []
         self._environments = tuple(curriculum.environment(one) for one in curriculum.training)
+        self._lessons: list[Script] = [()] * len(self._environments)
         summaries = np.array([one.menu.summary for one in self._environments])
         self._summaries = summaries.astype(np.float32)
         self._buffers = Buffers(summaries)
@@ -90,28 +109,55 @@ class Trainer:
     def run(self) -> Iterator[TrainingStep]:
         """Go on to the end; between any two results the state may be kept."""
         if self.settings.uses_cloning:
-            yield from self._teach()
-            yield from self._clone()
+            while self._round <= self.settings.revisions:
+                yield from self._teach()
+                yield from self._clone()
+                self._round += 1
+                self._taught = self._cloned = 0
         while not self.is_done:
             yield self._improve()
 
     # ------------------------------------------------------------------ teachers, and cloning
 
     def _teach(self) -> Iterator[TrainingStep]:
+        """A lesson on each composition; from the second round on it goes on from the best known.
+
+        Teachers work side by side; what a lesson is depends on its own composition alone.
+        """
         total = len(self._environments)
-        for index in range(len(self._lessons), total):
-            one = self._environments[index]
-            seed = 1000 * self.settings.seed + index
-            lesson = self._teacher(one.pricing.tables, one.wishes, self.settings.lessons, seed)
-            classes = one.pricing.tables.option_type
-            script = tuple(
-                Choice(len(row), tuple((int(classes[o]), int(one.menu.degree[o])) for o in row))
-                for row in lesson.templates
-            )
-            self._lessons.append(script)
-            if script:
-                self._buffers.offer(index, one.menu.batch / lesson.seconds, script)
-            yield TrainingStep("teach", index + 1, total)
+        begun: deque[Future[Lesson]] = deque()
+        with ThreadPoolExecutor(TEACHERS) as pool:
+            while self._taught < total:
+                for index in range(self._taught + len(begun), min(total, self._taught + AHEAD)):
+                    begun.append(self._begin_lesson(pool, index))
+                lesson, one = begun.popleft().result(), self._environments[self._taught]
+                if lesson.templates:
+                    throughput = one.menu.batch / lesson.seconds
+                    script = script_from(one, lesson.templates)
+                    self._buffers.offer(self._taught, throughput, script)
+                self._lessons[self._taught] = self._buffers.best_script(self._taught)
+                self._taught += 1
+                yield TrainingStep("teach", self._taught, total)
+
+    def _begin_lesson(self, pool: ThreadPoolExecutor, index: int) -> Future[Lesson]:
+        one = self._environments[index]
+        seed = 1000 * self.settings.seed + index + ROUND_SEEDS * self._round
+        if self._round:
+            self._offer_own(index, seed)
+        start = templates_from(one, self._buffers.best_script(index))
+        tables, steps = one.pricing.tables, self.settings.lessons
+        return pool.submit(self._teacher, tables, one.wishes, steps, seed, start)
+
+    def _offer_own(self, index: int, seed: int) -> None:
+        """Offer the best of a group of the policy's own plans to the buffers."""
+        constructions = Constructions([self._environments[index]], self.settings.rollouts)
+        generator = np.random.default_rng(seed)
+        temperatures = self.settings.temperatures
+        play(constructions, PolicyChooser(self.network, constructions, generator, temperatures))
+        best = int(constructions.throughput.argmax())
+        self._buffers.offer(
+            index, float(constructions.throughput[best]), constructions.decisions(best)
+        )
 
     def _clone(self) -> Iterator[TrainingStep]:
         known = [index for index, script in enumerate(self._lessons) if script]
@@ -271,6 +317,8 @@ class Trainer:
         return arrays, {
             "steps": self._steps,
             "updates": self._updates,
+            "round": self._round,
+            "taught": self._taught,
             "cloned": self._cloned,
             "lessons": self._lessons,
             "generator": self._generator.bit_generator.state,
@@ -287,6 +335,7 @@ class Trainer:
             for i, moment in enumerate(self._moments):
                 moment.copy_(torch.from_numpy(arrays[f"moment.{i}"]))
         self._steps, self._updates = data["steps"], data["updates"]
+        self._round, self._taught = data["round"], data["taught"]
         self._cloned = data["cloned"]
         self._lessons = [script_of(script) for script in data["lessons"]]
         self._generator.bit_generator.state = data["generator"]

@@ -10,7 +10,14 @@ from planner.training.curriculum import curriculum_of
 from planner.training.settings import TrainingSettings
 
 TINY = TrainingSettings(
-    groups=32, rollouts=4, together=8, clusters=4, compositions=8, lessons=50, cloning=2
+    groups=32,
+    rollouts=4,
+    together=8,
+    clusters=4,
+    compositions=8,
+    lessons=50,
+    revisions=1,
+    cloning=2,
 )
 
 

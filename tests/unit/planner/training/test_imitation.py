@@ -26,6 +26,14 @@ def test_a_buffer_keeps_the_best_of_each_depth():
     assert sorted(buffers.around([0])) == [(0, 5 / 6, DEEP), (0, 1.0, SHALLOW)]
 
 
+def test_the_best_script_is_that_of_the_highest_throughput_and_of_equal_ones_the_shallowest():
+    buffers = Buffers(np.zeros((3, 2)))
+    for c, throughput, script in ((0, 5.0, DEEP), (0, 4.0, SHALLOW), (1, 5.0, DEEP)):
+        buffers.offer(c, throughput, script)
+    buffers.offer(1, 5.0, SHALLOW)
+    assert [buffers.best_script(c) for c in range(3)] == [DEEP, SHALLOW, ()]
+
+
 def test_plans_of_the_most_similar_compositions_are_imitated_too():
     buffers = Buffers(np.array([[0.0], [0.1], [0.2], [9.0]]))
     for c in range(4):

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.policy.environment import Choice, Constructions
 from planner.policy.rollouts import play
-from planner.training.scripts import ScriptedChooser, script_of
+from planner.training.scripts import ScriptedChooser, script_from, script_of, templates_from
 from planner.training.torch_network import as_network, initial_weights
 
 SCRIPT = (Choice(2, ((0, 0), (0, 1)), (3, 1, 0, 2)), Choice(1, ((1, 0),)))
@@ -17,6 +17,13 @@ SCRIPT = (Choice(2, ((0, 0), (0, 1)), (3, 1, 0, 2)), Choice(1, ((1, 0),)))
 
 def test_a_script_survives_its_file():
     assert script_of(json.loads(json.dumps(SCRIPT))) == SCRIPT
+
+
+def test_templates_of_a_script_are_those_it_was_made_from(curriculum):
+    environment = curriculum.environment(curriculum.training[0])
+    options = len(environment.menu.tp)
+    templates = (tuple(range(options)), (options - 1, 0))
+    assert templates_from(environment, script_from(environment, templates)) == templates
 
 
 def test_a_choice_of_the_fill_that_is_impossible_is_marked_and_another_is_taken(curriculum):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.policy.environment import Choice, Constructions
+from planner.policy.environment import Constructions
 from planner.policy.rollouts import UniformChooser, play
 from planner.training.imitation import replay
+from planner.training.scripts import script_from
 from planner.training.teacher_walk import teach
 from planner.training.torch_network import as_network, initial_weights
 from tests.unit.planner.policy.conftest import environment_on
@@ -34,11 +35,22 @@ def test_equal_seeds_teach_equally():
 def test_what_is_taught_can_be_repeated():
     environment = environment_on(GPUS, SCHEMA)
     lesson = teach(environment.pricing.tables, environment.wishes, 300, 1)
-    classes, menu = environment.pricing.tables.option_type, environment.menu
-    script = tuple(
-        Choice(len(row), tuple((int(classes[o]), int(menu.degree[o])) for o in row))
-        for row in lesson.templates
-    )
+    script = script_from(environment, lesson.templates)
     network = as_network(initial_weights(SCHEMA, 0), uses_film=True)
     _, throughput = replay([environment], [script], network)
     assert throughput[0] == pytest.approx(environment.menu.batch / lesson.seconds, rel=0.01)
+
+
+def test_a_lesson_that_begins_with_a_plan_is_no_worse_than_the_plan():
+    environment = environment_on(GPUS, SCHEMA)
+    tables, wishes = environment.pricing.tables, environment.wishes
+    first = teach(tables, wishes, 300, 1)
+    second = teach(tables, wishes, 10, 2, first.templates)
+    assert second.seconds <= first.seconds
+    assert second.seconds < teach(tables, wishes, 10, 2).seconds
+
+
+def test_a_plan_that_cannot_be_built_is_no_start():
+    environment = environment_on(GPUS, SCHEMA)
+    everything = tuple((0,) * 24 for _ in range(8))
+    assert teach(environment.pricing.tables, environment.wishes, 10, 2, everything).templates == ()

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from planner.training.teacher_walk import teach
 from planner.training.trainer import Trainer
 from planner.training.validation import best_of
 from tests.unit.planner.training.conftest import TINY
@@ -23,7 +24,7 @@ def equal(one, other):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stop", [3, 9, 11])
+@pytest.mark.parametrize("stop", [3, 5, 9, 15, 17])
 def test_a_training_taken_up_at_any_step_ends_with_the_same_weights(curriculum, stop):
     taken_up(curriculum, TINY, stop)
 
@@ -51,6 +52,27 @@ def taken_up(curriculum, settings, stop):
         pass
     assert equal(weights(whole), weights(again))
     assert not equal(weights(whole), weights(cut))
+
+
+@pytest.mark.slow
+def test_every_round_of_teaching_goes_on_from_the_best_known(curriculum):
+    starts = []
+
+    def remembering(tables, wishes, steps, seed, start=()):
+        starts.append(start)
+        return teach(tables, wishes, steps, seed, start)
+
+    trainer = Trainer(curriculum, replace(TINY, revisions=2), remembering)
+    best = []
+    for progress in trainer.run():
+        if progress.phase == "improve":
+            break
+        if progress.phase == "clone" and progress.done == progress.total:
+            best.append([trainer._buffers.best(c) for c in range(8)])
+    assert len(starts) == 3 * 8
+    assert starts[:8] == [()] * 8
+    assert [bool(start) for start in starts[8:16]] == [value > 0 for value in best[0]]
+    assert (np.diff(best, axis=0) >= 0).all()
 
 
 @pytest.mark.slow
