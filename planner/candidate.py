@@ -7,7 +7,7 @@ Invariant: a candidate fits in memory, trains exactly B samples, and its price i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from planner.composition import Composition
 from planner.cost import Price, ReplicaPrice, price, replica_prices, whole_price
@@ -120,7 +120,13 @@ class Judge:
         if again is not None and again != shares:
             plan = Plan(_filled(recipe, again, self.workload.recompute), plan.placement)
             ranks = RankMap.of(plan)
-            replicas = replica_prices(plan, ranks, *asked)
+            if _in_flight(plan, again) == _in_flight(plan, shares):  # no stage takes longer or more
+                replicas = tuple(
+                    replace(replica, micro_batches=count)
+                    for replica, count in zip(replicas, again, strict=True)
+                )
+            else:
+                replicas = replica_prices(plan, ranks, *asked)
         if not self._fits(plan, replicas):
             return None
         return Candidate(
@@ -148,6 +154,12 @@ class Judge:
                 replica.stages, plan.templates[replica.template].stages, strict=True
             )
         )
+
+
+def _in_flight(plan: Plan, shares: tuple[int, ...]) -> list[int]:
+    """The most micro-batches that any stage of each replica keeps at once."""
+    depths = (len(one.stages) for one in plan.templates for _ in range(one.replicas))
+    return [min(depth, count) for depth, count in zip(depths, shares, strict=True)]
 
 
 def _filled(recipe: Recipe, shares: tuple[int, ...], recompute: str) -> tuple[FilledTemplate, ...]:
