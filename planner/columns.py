@@ -190,4 +190,11 @@ class ColumnSearch:
             if deadline():
                 return
             factors = np.exp(self._random.normal(0.0, SIGMA, len(scope.prices)))
-            self.mixer.add(elites, scope, scope.prices * factors, PER_PERTURBATION, learns=False, cells=PERTURBED_CELLS)
+            self.mixer.add(
+                elites,
+                scope,
+                scope.prices * factors,
+                PER_PERTURBATION,
+                learns=False,
+                cells=PERTURBED_CELLS,
+            )

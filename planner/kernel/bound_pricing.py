@@ -19,6 +19,7 @@ import numpy as np
 
 from planner.kernel.column_pricing import stage_seconds
 from planner.kernel.jit import jit
+from planner.kernel.scarcity import climb
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
 from planner.kernel.visits import Visits, Walk, cheapest_walk, read_walk
 from planner.kernel.zones import Zones, blocks_in_zones
@@ -305,23 +306,17 @@ def best_of_cell(
         columns.sum_s[tried] = (cost - paid) / rate if rate > 0.0 else 0.0
         gain = excess - credit
         respects = True
-        length = 0.0
         for row in range(rows):
             over = columns.uses[tried, row] - t.room[row]
             gain += columns.uses[tried, row] * scarcity[row]
             respects = respects and over <= TINY * t.room[row]
-            if over > 0.0 or scarcity[row] > 0.0:
-                length += over * over
         columns.gain[tried] = gain / worth
         if columns.gain[tried] > columns.gain[kept]:
             copy_column(columns, tried, kept)
         if respects and gain > TINY * worth:
             copy_column(columns, tried, kept)
             break
-        if length > 0.0:
-            for row in range(rows):
-                over = columns.uses[tried, row] - t.room[row]
-                scarcity[row] = max(0.0, scarcity[row] + excess / length * over)
+        climb(scarcity, columns.uses[tried], t.room, 1, excess)
     if columns.gain[kept] > TINY:
         columns.number[0] = tried
     return least

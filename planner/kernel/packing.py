@@ -1,4 +1,4 @@
-"""How much longer a plan takes because some replicas do not find the nodes that their fill thinks of.
+"""How much longer a plan takes because some replicas do not find the nodes they are filled for.
 
 A fill counts on runs of stages that begin on an empty node (`stage.fixed_seconds`).  As pipelines
 seldom fill nodes evenly, the last replicas stand on what the others left, and wait for messages
@@ -116,7 +116,7 @@ def template_crossings(t: Tables, bag: Bag, k: int, free: Ints) -> float:
 
 @jit
 def hardest_first(t: Tables, bag: Bag, order: Ints) -> None:
-    """The order in which `planner.placement` takes templates: wide TP groups and many GPUs first."""
+    """The order of `planner.placement`: templates with wide TP groups and many GPUs first."""
     weights = np.zeros(len(order), np.int64)
     for k in range(len(order)):
         widest = 0

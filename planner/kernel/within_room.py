@@ -20,6 +20,7 @@ import numpy as np
 from planner.kernel.chains import Chains, cheapest_chains, read_chain
 from planner.kernel.columns import Columns, keep_column
 from planner.kernel.jit import jit
+from planner.kernel.scarcity import climb
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
 
 DEPTHS = 2  # chains of one bottleneck that become columns
@@ -96,14 +97,7 @@ def best_within_room(
         if fits or excess <= TINY * worth:
             scarcity *= EASE
             break
-        length = 0.0
-        for row in range(rows):
-            over = asked[row] - t.room[row] / together
-            if over > 0.0 or scarcity[row] > 0.0:
-                length += over * over
-        for row in range(rows):
-            over = asked[row] - t.room[row] / together
-            scarcity[row] = max(0.0, scarcity[row] + excess / length * over)
+        climb(scarcity, asked, t.room, together, excess)
     return least
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 from planner.composition_sets import ListedComposition
@@ -18,19 +19,20 @@ from tests.benchmarks.policy.rival import rival
 BUDGETS_S = (0.05, 0.5, 2.0)
 RIVAL_S = 0.05
 RIVAL = "rival"
+SEEDS = (0, 1, 2)  # one search differs from the next by some per cent
 METHODS: tuple[Method, ...] = ("auto", "search", "columns")
 WARMING = 3000
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """One search.
+    """Searches with several seeds; figures are their means.
 
     Attributes:
         model: its name.
         case: name of the composition.
         method: `auto`, an engine, or `rival`.
-        budget_s: what it was given.
+        budget_s: what each was given.
         throughput_samples_s: of its plan; 0 without one.
         seconds: what it took, placing included.
         evaluations: plans priced.
@@ -42,7 +44,7 @@ class Timed:
     budget_s: float
     throughput_samples_s: float
     seconds: float
-    evaluations: int
+    evaluations: float
 
 
 def measure(
@@ -66,20 +68,25 @@ def measure(
         for one in chosen[model]:
             for budget_s in BUDGETS_S:
                 for method in METHODS:
-                    trial = _search(model, one, method, budget_s, clock)
-                    rows.append(_row(model, one, method, budget_s, trial, references, say))
-            trial = rival(model, one, RIVAL_S, 0, clock)
-            rows.append(_row(model, one, RIVAL, RIVAL_S, trial, references, say))
+                    trials = [_search(model, one, method, budget_s, s, clock) for s in SEEDS]
+                    rows.append(_row(model, one, method, budget_s, trials, references, say))
+            trials = [rival(model, one, RIVAL_S, seed, clock) for seed in SEEDS]
+            rows.append(_row(model, one, RIVAL, RIVAL_S, trials, references, say))
         references.save()
     return rows
 
 
 def _search(
-    model: str, one: ListedComposition, method: Method, budget_s: float, clock: Clock
+    model: str, one: ListedComposition, method: Method, budget_s: float, seed: int, clock: Clock
 ) -> Trial:
     workload = workload_of(model, one)
     asked = PlanRequest(
-        workload, one.composition, method=method, budget_s=budget_s, budget_evaluations=None
+        workload,
+        one.composition,
+        method=method,
+        seed=seed,
+        budget_s=budget_s,
+        budget_evaluations=None,
     )
     return try_out(asked, find_profile(workload), clock)
 
@@ -89,22 +96,24 @@ def _row(
     one: ListedComposition,
     method: str,
     budget_s: float,
-    trial: Trial,
+    trials: Sequence[Trial],
     references: References,
     say: Say,
 ) -> dict[str, Any]:
-    if trial.plan is not None:
-        by = f"{method}, seed 0, {budget_s:g} s"
-        references.offer(model, one, trial.plan, trial.throughput_samples_s, by)
-    say(f"{model} {one.name} {method} {budget_s:g} s: {trial.throughput_samples_s:.2f} samples/s")
+    for seed, trial in zip(SEEDS, trials, strict=True):
+        if trial.plan is not None:
+            by = f"{method}, seed {seed}, {budget_s:g} s"
+            references.offer(model, one, trial.plan, trial.throughput_samples_s, by)
+    reached = fmean(trial.throughput_samples_s for trial in trials)
+    say(f"{model} {one.name} {method} {budget_s:g} s: {reached:.2f} samples/s")
     return asdict(
         Timed(
             model,
             one.name,
             method,
             budget_s,
-            trial.throughput_samples_s,
-            trial.seconds,
-            trial.evaluations,
+            reached,
+            fmean(trial.seconds for trial in trials),
+            fmean(trial.evaluations for trial in trials),
         )
     )

@@ -19,7 +19,8 @@ GPUS = 8
 def tables():
     workload = Workload(find_model("llama3-8b"), 2048, 2048)
     pricing = pricing_of(workload, Composition.from_text("h100=4x8"), find_profile(workload))
-    assert pricing is not None and pricing.tables.option_tp.tolist()[:2] == [1, 2]
+    assert pricing is not None
+    assert pricing.tables.option_tp.tolist()[:2] == [1, 2]
     return pricing.tables
 
 
