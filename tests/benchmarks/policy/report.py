@@ -188,9 +188,9 @@ def _anytime(rows: Sequence[Row], percents: Percents) -> str:
         worst = "; ".join(f"{name} {gap:+.2f} %" for gap, name in sorted(behind)[:8])
         text += f"\n\nBehind by more than {MOST_BEHIND:g} %: {len(behind)}; most: {worst}."
     return (
-        f"{text}\n\nMeans of three searches each, of different seeds. The rival has 200 random plans, "
-        "every replicated\ntemplate of up to six stages slowest first, and local search for the rest of "
-        "the time."
+        f"{text}\n\nMeans of three searches each, of different seeds. The rival has 200 random "
+        "plans, every\nreplicated template of up to six stages slowest first, and local search for the "
+        "rest of the time."
     )
 
 
