@@ -189,8 +189,8 @@ def _anytime(rows: Sequence[Row], percents: Percents) -> str:
         text += f"\n\nBehind by more than {MOST_BEHIND:g} %: {len(behind)}; most: {worst}."
     return (
         f"{text}\n\nMeans of three searches each, of different seeds. The rival has 200 random "
-        "plans, every\nreplicated template of up to six stages slowest first, and local search for the "
-        "rest of the time."
+        "plans, every\nreplicated template of up to six stages slowest first, and local search for "
+        "the rest of the time."
     )
 
 
