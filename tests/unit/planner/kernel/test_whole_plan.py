@@ -1,0 +1,51 @@
+"""The kernel's price of a plan, against the one evaluator where the placement leaves no choice."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from planner.candidate import Judge
+from planner.composition import Composition
+from planner.generator import find_profile
+from planner.kernel.bag import new_bag
+from planner.kernel.elites import load_elite
+from planner.kernel.whole_plan import sync_seconds
+from planner.kernel_search import KernelSearch, wishes_of
+from planner.pricing_tables import pricing_of
+from planner.request import PlanRequest
+from planner.workload import Workload, find_model
+
+ALONE = "a100-40=9x1,h100=7x1,a6000=6x1"  # every message crosses, every GPU has a NIC
+
+
+@pytest.fixture(scope="module", params=["llama3-8b", "gpt-neo-2.7b"])
+def found(request):
+    """(judge, tables, what a walk found)."""
+    workload = Workload(find_model(request.param), 512, 2048)
+    asked = PlanRequest(workload, Composition.from_text(ALONE))
+    profile = find_profile(workload)
+    pricing = pricing_of(workload, asked.composition, profile)
+    assert pricing is not None
+    kernel = KernelSearch(pricing, wishes_of(asked), 0)
+    kernel.start()
+    kernel.walk(lambda: math.inf, 3000, templates=8)
+    return Judge(workload, asked.composition, profile), pricing.tables, kernel
+
+
+def test_the_price_is_the_evaluators_where_every_gpu_has_a_node_of_its_own(found):
+    judge, _, kernel = found
+    assert kernel.found > 10
+    for value, recipe in kernel.recipes():
+        assert judge.settle(recipe).price.iteration_s == pytest.approx(value, rel=1e-9)
+
+
+def test_gradient_sums_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(found):
+    judge, tables, kernel = found
+    bag = new_bag()
+    for row in range(kernel.found):
+        load_elite(kernel.elites, row, bag)
+        recipe = kernel._recipe(row)
+        seconds = judge.settle(recipe).price.sync_s
+        assert sync_seconds(tables, bag) == pytest.approx(seconds, rel=1e-9)
