@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
 
 import pytest
 
@@ -18,6 +19,7 @@ from planner.request import PlanRequest
 from planner.workload import Workload, find_model
 
 ALONE = "a100-40=9x1,h100=7x1,a6000=6x1"  # every message crosses, every GPU has a NIC
+SOME = 6  # of the plans found
 
 
 @pytest.fixture(scope="module", params=["llama3-8b", "gpt-neo-2.7b"])
@@ -37,14 +39,14 @@ def found(request):
 def test_the_price_is_the_evaluators_where_every_gpu_has_a_node_of_its_own(found):
     judge, _, kernel = found
     assert kernel.found > 10
-    for value, recipe in kernel.recipes():
+    for value, recipe in islice(kernel.recipes(), SOME):
         assert judge.settle(recipe).price.iteration_s == pytest.approx(value, rel=1e-9)
 
 
 def test_gradient_sums_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(found):
     judge, tables, kernel = found
     bag = new_bag()
-    for row in range(kernel.found):
+    for row in range(SOME):
         load_elite(kernel.elites, row, bag)
         recipe = kernel._recipe(row)
         seconds = judge.settle(recipe).price.sync_s
