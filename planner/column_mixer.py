@@ -36,7 +36,7 @@ from planner.kernel.mixing import best_mix, best_whole_mix, fill_rest
 from planner.kernel.moves import Wishes
 from planner.kernel.nic_share import nic_seconds
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
-from planner.kernel.whole_plan import price_per_hour
+from planner.kernel.whole_plan import price_per_hour, sync_seconds
 from planner.kernel.zones import Zones
 from planner.mixtures import (
     Bools,
@@ -48,7 +48,7 @@ from planner.mixtures import (
     money_row,
     option_prices,
 )
-from planner.scopes import BestPlan, Scope, sync_seconds, types_of
+from planner.scopes import BestPlan, Scope, scope_sync_seconds, types_of
 
 GRID = 1.10  # ratio of neighbouring bottlenecks
 MOST_COLUMNS = 4000  # of the pool
@@ -259,6 +259,7 @@ class ColumnMixer:
             min(money, self._wishes.most_price),
             int(elites.replicas[best, : elites.templates[best]].sum()),
             types_of(self._tables, elites, best),
+            float(sync_seconds(self._tables, self._bag)),
             nic_s,
         )
         return self._known
@@ -266,7 +267,7 @@ class ColumnMixer:
     def _horizon(self, elites: Elites, scope: Scope) -> float:
         """T: what pipelines may take to be as fast as the best plan."""
         best = self.best(elites)
-        return max(best.seconds - sync_seconds(self._tables, scope, best), 1e-9)
+        return max(best.seconds - scope_sync_seconds(self._tables, scope, best), 1e-9)
 
     def _worth(self, elites: Elites, scope: Scope) -> tuple[Floats, Floats, Floats, Floats]:
         """([N] samples with parts, [N] whole, [R, N] uses, [R] room) of all columns."""

@@ -174,7 +174,8 @@ class ColumnSearch:
         """Find or add the scopes in which the best plan stands itself."""
         t = self._tables
         best = int(np.argmin(elites.value[: elites.number[0]]))
-        used = self.mixer.best(elites).types
+        plan = self.mixer.best(elites)
+        used = plan.types
         self._followed = []
         for zones in zones_of_plan(t, self._speeds, elites, best, used):
             alike = [scope for scope in self._scopes if is_alike(scope.zones, zones, t.layers)]
@@ -182,6 +183,7 @@ class ColumnSearch:
                 allowed = t.nic[:, 1] <= t.nic[used, 1].max()
                 alike = [self.mixer.scope(allowed, zones)]
                 self._scopes.extend(alike)
+            alike[0].summed = plan.sync_s / alike[0].zones.most_s if alike[0].zones.most_s else 0.0
             self._followed.append(alike[0])
 
     def _perturb(self, elites: Elites, scope: Scope, deadline: Callable[[], bool]) -> None:

@@ -33,6 +33,8 @@ class Scope:
         mixed: samples of the last mix, a share of the batch.
         hoped: what no mix of any columns exceeds, likewise.
         rounds: so far.
+        summed: how long the plan that the scope follows sums gradients, a share of what its zones
+            count; 0 in a scope that follows no plan.
     """
 
     allowed: Bools
@@ -42,6 +44,7 @@ class Scope:
     mixed: float = 0.0
     hoped: float = math.inf
     rounds: int = 0
+    summed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class BestPlan:
         money: per hour that others may cost.
         pipelines: replicas of all templates.
         types: node classes.
+        sync_s: its gradient sum.
         nic_s: [T] seconds per byte that a GPU sends between nodes.
     """
 
@@ -62,14 +66,19 @@ class BestPlan:
     money: float
     pipelines: int
     types: list[int]
+    sync_s: float
     nic_s: Floats
 
 
-def sync_seconds(t: Tables, scope: Scope, best: BestPlan) -> float:
-    """How long gradients are summed in a scope if its GPUs share NICs as those of the best plan.
+def scope_sync_seconds(t: Tables, scope: Scope, best: BestPlan) -> float:
+    """How long gradients are summed in a scope.
 
-    A scope counts with all GPUs of a node sending at once.
+    Its zones count with all GPUs of a node sending at once, and with the slowest NIC for every
+    layer.  So it is as long as the plan that the scope follows takes, else as if GPUs shared NICs
+    as those of the best plan do.
     """
+    if scope.summed:
+        return scope.zones.most_s * scope.summed
     together_s = best.nic_s[scope.allowed].max()
     return float(scope.zones.most_s * together_s / t.nic[scope.allowed, 1].max())
 
