@@ -117,6 +117,7 @@ def pricing_of(
             ]
         ),
         node_gpus=np.array([one.gpus for one in classes]),
+        nodes=np.array([members[one] for one in classes]),
         gpu_price=np.array([one.gpu_price for one in classes]),
         sizes=np.array(sizes),
         variants=np.array([len(row) for row in variants]),

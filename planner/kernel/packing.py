@@ -21,16 +21,6 @@ MOST_GPUS = 1 << 20  # more than a replica has
 
 
 @jit
-def free_nodes(t: Tables, out: Ints) -> None:
-    """Nodes by class and free GPUs, [T, G + 1], when nothing is placed yet."""
-    out[:] = 0
-    for option in range(len(t.option_type)):
-        kind = t.option_type[option]
-        whole = t.node_gpus[kind] // t.option_tp[option] * t.option_tp[option]
-        out[kind, t.node_gpus[kind]] = t.room[option] // whole
-
-
-@jit
 def tightest(free: Ints, gpus: int) -> int:
     """The fewest free GPUs of a node that has room for so many; 0 if none has."""
     for level in range(gpus, len(free)):
@@ -146,9 +136,11 @@ def packing_seconds(t: Tables, bag: Bag, seconds: float) -> float:
     if t.spreads_experts or largest < 2:  # then all messages cross anyway
         return 0.0
     order = np.zeros(bag.number[0], np.int64)
-    hardest_first(t, bag, order)
-    free = np.zeros((len(t.node_gpus), largest + 1), np.int64)
-    free_nodes(t, free)
+    if len(order) > 1:
+        hardest_first(t, bag, order)
+    free = np.zeros((len(t.node_gpus), largest + 1), np.int64)  # nodes by class and free GPUs
+    for kind in range(len(free)):
+        free[kind, t.node_gpus[kind]] = t.nodes[kind]
     rate = 0.0
     lost = 0.0
     for k in order:

@@ -217,8 +217,9 @@ def sync_seconds(t: Tables, bag: Bag) -> float:
     number = bag.number[0]
     nic_s = np.zeros(len(t.node_gpus))
     nic_seconds(t, bag, nic_s)
-    at, stop = np.zeros(number, np.int64), np.zeros(number, np.int64)  # stage, blocks to its end
-    whole_s, cut_s, wait_s = np.zeros(number), np.zeros(number), np.zeros(number)  # of the stage
+    where, summed_s = np.zeros((2, number), np.int64), np.zeros((3, number))
+    at, stop = where[0], where[1]  # the stage of each template, and the blocks to its end
+    whole_s, cut_s, wait_s = summed_s[0], summed_s[1], summed_s[2]  # of the stage so far
     for j in range(number):
         stop[j] = bag.blocks[j, bag.chosen[j], 0]
     worst_s = 0.0

@@ -10,7 +10,7 @@ from planner.composition import Composition
 from planner.generator import find_profile
 from planner.kernel.bag import new_bag
 from planner.kernel.elites import load_elite
-from planner.kernel.packing import break_up, free_nodes, packing_seconds, put_runs, tightest
+from planner.kernel.packing import break_up, packing_seconds, put_runs, tightest
 from planner.kernel.whole_plan import pipeline_seconds
 from planner.kernel_search import KernelSearch, wishes_of
 from planner.pricing_tables import pricing_of
@@ -51,13 +51,6 @@ def bag_of(search, depth: int, replicas: int):
     kept = new_bag()
     load_elite(elites, 0, kept)
     return pricing.tables, kept, kernel
-
-
-def test_all_nodes_are_free_at_first(search):
-    tables = search[1].tables
-    free = np.zeros((1, 9), np.int64)
-    free_nodes(tables, free)
-    assert free[0].tolist() == [0] * 8 + [7]
 
 
 def test_the_tightest_node_with_room_is_taken():
