@@ -20,7 +20,7 @@ GPUS, FIRST, LAST = 0, 1, 2  # of a template on a class: GPUs of a replica, its 
 
 
 @jit
-def look_where(t: Tables, bag: Bag, held: Ints) -> None:
+def look_where(option_type: Ints, option_tp: Ints, bag: Bag, held: Ints) -> None:
     """GPUs of a replica of each template on each class, first and last layer there: [3, K, T]."""
     for k in range(bag.number[0]):
         stop = 0
@@ -28,10 +28,10 @@ def look_where(t: Tables, bag: Bag, held: Ints) -> None:
             start = stop
             stop += bag.blocks[k, bag.chosen[k], s]
             option = bag.options[k, s]
-            kind = t.option_type[option]
+            kind = option_type[option]
             if held[GPUS, k, kind] == 0:
                 held[FIRST, k, kind] = start
-            held[GPUS, k, kind] += t.option_tp[option]
+            held[GPUS, k, kind] += option_tp[option]
             held[LAST, k, kind] = stop
 
 
@@ -78,7 +78,7 @@ def nic_seconds(t: Tables, bag: Bag, out: Floats) -> None:
     if not t.rings:
         return
     held = np.zeros((3, bag.number[0], len(out)), np.int64)
-    look_where(t, bag, held)
+    look_where(t.option_type, t.option_tp, bag, held)
     for kind in range(len(out)):
         gpus = t.node_gpus[kind]
         if gpus > 1:

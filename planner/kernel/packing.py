@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.kernel.bag import Bag
 from planner.kernel.jit import jit
-from planner.kernel.tables import Ints, Tables
+from planner.kernel.tables import Floats, Ints, Tables
 
 MOST_CROSSINGS = 2  # messages that a stage waits for
 MOST_GPUS = 1 << 20  # more than a replica has
@@ -77,41 +77,60 @@ def put_runs(free: Ints, gpus: int, replicas: int, most: int) -> int:
 
 
 @jit
-def template_crossings(t: Tables, bag: Bag, k: int, free: Ints) -> float:
-    """Seconds of all unforeseen messages that the slowest stages of a template wait for."""
+def template_crossings(
+    option_type: Ints,
+    option_tp: Ints,
+    node_gpus: Ints,
+    crossing_s: Floats,
+    inside_s: Floats,
+    options: Ints,
+    depth: int,
+    replicas: int,
+    free: Ints,
+) -> float:
+    """Seconds of all unforeseen messages that the slowest stages of a template wait for.
+
+    Args:
+        option_type: of the tables, of which it takes no more: passing all costs as much as it does.
+        option_tp: of the tables.
+        node_gpus: of the tables.
+        crossing_s: [O, O] of the micro-batch size.
+        inside_s: [T] of the micro-batch size.
+        options: [D] of the template.
+        depth: of the template.
+        replicas: of the template.
+        free: [T, G + 1] nodes by class and free GPUs.
+    """
     worst_s = 0.0
-    depth = bag.depth[k]
-    size = bag.size[k, bag.chosen[k]]
     s = 0
     while s < depth:
-        option = bag.options[k, s]
-        kind = t.option_type[option]
-        gpus = t.option_tp[option]
+        option = options[s]
+        kind = option_type[option]
+        gpus = option_tp[option]
         s += 1
+        if node_gpus[kind] == 1:
+            continue
         while s < depth:
-            following = bag.options[k, s]
-            tp = t.option_tp[following]
-            if t.option_type[following] != kind or gpus + tp > t.node_gpus[kind]:
+            tp = option_tp[options[s]]
+            if option_type[options[s]] != kind or gpus + tp > node_gpus[kind]:
                 break
             gpus += tp
             s += 1
-        if t.node_gpus[kind] == 1:
-            continue
-        crossings = put_runs(free[kind], gpus, bag.replicas[k], MOST_CROSSINGS)
+        crossings = put_runs(free[kind], gpus, replicas, MOST_CROSSINGS)
         if crossings:
-            longer_s = t.crossing_s[option, option, size] - t.inside_s[kind, size]
+            longer_s = crossing_s[option, option] - inside_s[kind]
             worst_s = max(worst_s, crossings * longer_s)
     return worst_s
 
 
 @jit
-def hardest_first(t: Tables, bag: Bag, order: Ints) -> None:
+def hardest_first(option_tp: Ints, bag: Bag, order: Ints) -> None:
     """The order of `planner.placement`: templates with wide TP groups and many GPUs first."""
     weights = np.zeros(len(order), np.int64)
     for k in range(len(order)):
         widest = 0
         for s in range(bag.depth[k]):
-            tp = t.option_tp[bag.options[k, s]]
+            tp = option_tp[bag.options[k, s]]
             widest = max(widest, tp)
             weights[k] += tp
         weights[k] += widest * MOST_GPUS
@@ -137,7 +156,7 @@ def packing_seconds(t: Tables, bag: Bag, seconds: float) -> float:
         return 0.0
     order = np.zeros(bag.number[0], np.int64)
     if len(order) > 1:
-        hardest_first(t, bag, order)
+        hardest_first(t.option_tp, bag, order)
     free = np.zeros((len(t.node_gpus), largest + 1), np.int64)  # nodes by class and free GPUs
     for kind in range(len(free)):
         free[kind, t.node_gpus[kind]] = t.nodes[kind]
@@ -147,7 +166,17 @@ def packing_seconds(t: Tables, bag: Bag, seconds: float) -> float:
         f = bag.chosen[k]
         own = t.sizes[bag.size[k, f]] / bag.tau_s[k, f]
         rate += bag.replicas[k] * own
-        late_s = template_crossings(t, bag, k, free)
+        late_s = template_crossings(
+            t.option_type,
+            t.option_tp,
+            t.node_gpus,
+            t.crossing_s[:, :, bag.size[k, f]],
+            t.inside_s[:, bag.size[k, f]],
+            bag.options[k],
+            bag.depth[k],
+            bag.replicas[k],
+            free,
+        )
         if late_s > 0.0:
             lost += own * late_s / (bag.tau_s[k, f] + late_s / bag.replicas[k])
     return seconds * lost / (rate - lost)
