@@ -120,7 +120,7 @@ class Proof:
         relaxed_stages(t, self._least, replicas, self._stage_s)
         self._visits = visits_of(t, pricing, request.workload, profile, nodes)
         self._step_s = shortest_step(t, self._deepest)
-        self._walk = new_walk(self._visits, self._deepest, t.layers)
+        self._walk = new_walk(self._visits, self._deepest, t.layers, len(t.option_tp))
         self._sums = least_sums(t, pricing, profile, FEWEST)
         self._found = new_relaxed(MOST_COLUMNS, options, len(FEWEST))
         self._rows = binding_rows(t)

@@ -89,7 +89,7 @@ class ColumnMixer:
         self._is_ready = np.zeros(shape, np.int64)
         self._taus_s = np.zeros(0)
         self._scarcities = np.zeros((*shape, options))
-        self._chains = new_chains(self._deepest, t.layers, types)
+        self._chains = new_chains(self._deepest, t.layers, types, options)
         self.pool = new_pool(MOST_COLUMNS)
         self._bench, self._fillings = new_bench(t.layers, t.dense), new_fillings()
         self._bag, self._trial = new_bag(), new_bag()

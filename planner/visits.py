@@ -23,8 +23,8 @@ from planner.pricing_tables import Pricing
 from planner.profile import Profile
 from planner.workload import Workload
 
-EFFORT = 92  # of classes whose visits are counted: GPUs of a node times TP degrees
-EFFORT_OF_CLASS = 12  # that every class of nodes takes of it
+EFFORT = 190  # of classes whose visits are counted: GPUs of a node times TP degrees
+EFFORT_OF_CLASS = 25  # that every class of nodes takes of it
 
 
 def visits_of(

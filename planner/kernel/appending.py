@@ -30,7 +30,7 @@ def price_last(t: Tables, bag: Bag, replicas: int, bench: Bench) -> float:
             refill(t, bag, j, bench)
         if bag.filling_count[j, 0] == 0:
             return math.inf
-    return iteration_seconds(t, bag)
+    return iteration_seconds(t, bag, math.inf)
 
 
 @jit

@@ -17,11 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.kernel.cheapest_walk import cheapest_walk
 from planner.kernel.column_pricing import stage_seconds
 from planner.kernel.jit import jit
 from planner.kernel.scarcity import climb
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
-from planner.kernel.visits import Visits, Walk, cheapest_walk, read_walk
+from planner.kernel.visits import Visits, Walk, read_walk
 from planner.kernel.zones import Zones, blocks_in_zones
 
 TINY = 1e-9

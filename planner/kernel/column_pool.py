@@ -312,7 +312,7 @@ def price_refilled(t: Tables, wishes: Wishes, bag: Bag, bench: Bench, elites: El
     for k in range(bag.number[0]):
         if most_replicas(t, bag, k) < bag.replicas[k] or not refill(t, bag, k, bench):
             return 1
-    value = objective(t, wishes, bag)
+    value = objective(t, wishes, bag, elites.value.max())
     if value < math.inf:
         remember(elites, bag, value)
     return 1
@@ -345,7 +345,7 @@ def price_pooled(
         bag.pipelines[k] = pipelines_of(bag)
         if kept == 0 or most_replicas(t, bag, k) < bag.replicas[k]:
             return 1
-    value = objective(t, wishes, bag)
+    value = objective(t, wishes, bag, elites.value.max())
     if value < math.inf:
         remember(elites, bag, value)
     return 1

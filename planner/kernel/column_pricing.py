@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from planner.kernel.chains import Chains
+from planner.kernel.chains import Chains, compare_options
 from planner.kernel.columns import Columns
 from planner.kernel.filling import stage_rows
 from planner.kernel.jit import jit
@@ -119,6 +119,7 @@ def price_columns(
     dearer, asked = np.zeros(rows), np.zeros(rows)
     most_blocks = np.zeros((len(t.option_tp), t.layers + 1), np.int64)
     blocks_in_zones(t, zones, most_blocks)
+    compare_options(t, most_blocks, chains)
     for bundle in range(len(together)):
         for size in range(len(t.sizes)):
             b = t.sizes[size]

@@ -150,7 +150,7 @@ def variant_of(
 
 
 @jit
-def fill_size(
+def general_size(
     t: Tables,
     options: Ints,
     depth: int,
@@ -158,88 +158,51 @@ def fill_size(
     size: int,
     most: int,
     least_micro_batches: int,
-    per_size: int,
     bench: Bench,
-    out: Fillings,
-) -> None:
-    """Append the fillings with one micro-batch size, for at most `most` micro-batches."""
-    start = out.number[0]
-    stop = min(start + per_size, len(out.size))
-    if start == stop:
-        return
-    is_linear = t.dense == 0
+    blocks: Ints,
+    tau_s: Floats,
+    sum_s: Floats,
+) -> int:
+    """Split blocks of two kinds, or with variants; the splits go into the last three."""
+    fixed_seconds(
+        t.option_type,
+        t.option_tp,
+        t.node_gpus,
+        t.ends_s,
+        t.crossing_s,
+        t.inside_s,
+        t.spreads_experts,
+        options,
+        depth,
+        size,
+        bench.fixed_s,
+    )
     for s in range(depth):
-        is_linear = is_linear and t.variants[options[s]] == 1
-        if t.ends_s[options[s], size, 0] == math.inf:
-            return
-    fixed_seconds(t, options, depth, size, bench.fixed_s)
-    held = 0
-    for s in range(depth):
-        option = options[s]
-        in_flight = min(most, depth - s)
-        is_first = 1 if s == 0 else 0
-        is_last = 1 if s == depth - 1 else 0
-        if is_linear:
-            bench.block_s[s] = t.block_s[option, size, 0, 1]
-            cap = 0
-            if bench.block_s[s] < math.inf:
-                # looked up here: passing the tables to a function costs more than what it does
-                cap = (
-                    -2 if t.zero else t.caps[option, size, 0, in_flight, 2 * is_first + is_last, 0]
-                )
-                if cap == -2:
-                    cap = block_cap(t, option, size, 0, in_flight, is_first, is_last, replicas, 0)
-            if cap < 1:
-                return
-            bench.caps[s] = cap
-            held += cap
-        else:
-            stage_rows(
-                t,
-                option,
-                size,
-                in_flight,
-                is_first,
-                is_last,
-                replicas,
-                bench.fixed_s[s],
-                t.dense if s == 0 else max(0, t.dense - s),
-                bench.rows[s],
-            )
-    if is_linear:
-        if held < t.layers:
-            return
-        count = linear_splits(
-            bench.block_s,
-            bench.fixed_s,
-            bench.caps,
-            depth,
-            t.layers,
-            least_micro_batches,
-            bench.order,
-            bench.trial,
-            out.blocks[start:stop],
-            out.tau_s[start:stop],
-            out.sum_s[start:stop],
+        stage_rows(
+            t,
+            options[s],
+            size,
+            min(most, depth - s),
+            1 if s == 0 else 0,
+            1 if s == depth - 1 else 0,
+            replicas,
+            bench.fixed_s[s],
+            t.dense if s == 0 else max(0, t.dense - s),
+            bench.rows[s],
         )
-    else:
-        count = general_splits(
-            bench.rows,
-            depth,
-            t.dense,
-            t.layers,
-            least_micro_batches,
-            bench.best,
-            bench.came,
-            bench.trial,
-            out.blocks[start:stop],
-            out.tau_s[start:stop],
-            out.sum_s[start:stop],
-        )
-    for f in range(start, start + count):
-        out.size[f] = size
-        out.most[f] = most
-    out.number[0] = start + count
+    return general_splits(
+        bench.rows,
+        depth,
+        t.dense,
+        t.layers,
+        least_micro_batches,
+        bench.best,
+        bench.came,
+        bench.trial,
+        blocks,
+        tau_s,
+        sum_s,
+    )
 
 
 @jit
@@ -261,13 +224,95 @@ def fill_template(
     out.number[0] = 0
     if depth > t.layers:
         return
+    is_linear = t.dense == 0
+    for s in range(depth):
+        is_linear = is_linear and t.variants[options[s]] == 1
     for size in range(len(t.sizes)):
-        most = t.batch // t.sizes[size]
-        if most < 1:
-            continue
+        if t.sizes[size] > t.batch:
+            break
         even = t.batch / (t.sizes[size] * pipelines)
         least = max(1, int(even / 2))
+        few = 0
         if even < depth:
             few = max(1, min(math.ceil(1.25 * even), depth - 1))
-            fill_size(t, options, depth, replicas, size, few, least, per_size, bench, out)
-        fill_size(t, options, depth, replicas, size, most, least, per_size, bench, out)
+        for most in (few, t.batch // t.sizes[size]):
+            start = out.number[0]
+            stop = min(start + per_size, len(out.size))
+            held = 0  # blocks that fit into memory
+            for s in range(depth if most and start < stop else 0):
+                option = options[s]
+                if t.ends_s[option, size, 0] == math.inf:
+                    held = 0
+                    break
+                if not is_linear:
+                    held = t.layers
+                    continue
+                cap = 0
+                bench.block_s[s] = t.block_s[option, size, 0, 1]
+                if bench.block_s[s] < math.inf:
+                    ends = (2 if s == 0 else 0) + (1 if s == depth - 1 else 0)
+                    cap = -2 if t.zero else t.caps[option, size, 0, min(most, depth - s), ends, 0]
+                if cap == -2:  # looked up above: to call takes longer
+                    cap = block_cap(
+                        t,
+                        option,
+                        size,
+                        0,
+                        min(most, depth - s),
+                        1 if s == 0 else 0,
+                        1 if s == depth - 1 else 0,
+                        replicas,
+                        0,
+                    )
+                bench.caps[s] = cap
+                held += cap
+                if cap < 1:
+                    held = 0
+                    break
+            if held < t.layers:
+                continue
+            if is_linear:
+                fixed_seconds(
+                    t.option_type,
+                    t.option_tp,
+                    t.node_gpus,
+                    t.ends_s,
+                    t.crossing_s,
+                    t.inside_s,
+                    t.spreads_experts,
+                    options,
+                    depth,
+                    size,
+                    bench.fixed_s,
+                )
+                count = linear_splits(
+                    bench.block_s,
+                    bench.fixed_s,
+                    bench.caps,
+                    depth,
+                    t.layers,
+                    least,
+                    bench.order,
+                    bench.trial,
+                    out.blocks[start:stop],
+                    out.tau_s[start:stop],
+                    out.sum_s[start:stop],
+                )
+            else:
+                count = general_size(
+                    t,
+                    options,
+                    depth,
+                    replicas,
+                    size,
+                    most,
+                    least,
+                    bench,
+                    out.blocks[start:stop],
+                    out.tau_s[start:stop],
+                    out.sum_s[start:stop],
+                )
+            for f in range(start, start + count):
+                out.size[f] = size
+                out.most[f] = most
+            out.number[0] = start + count

@@ -51,6 +51,18 @@ def is_compiled() -> bool:
 
 
 def jit(function: Function) -> Function:
-    """Compile with numba; a division by zero gives infinity, as in numpy."""
-    compiled: Function = numba.njit(cache=True, error_model="numpy")(function)
+    """Compile with numba; a division by zero gives infinity, as in numpy.
+
+    Other threads of the process go on meanwhile: what the kernel works in belongs to one search.
+    """
+    compiled: Function = numba.njit(cache=True, error_model="numpy", nogil=True)(function)
     return compiled
+
+
+def inlined(function: Function) -> Function:
+    """Compile into every caller, as is worth it outside of loops.
+
+    A call holds each array of its arguments once more and lets it go again, which for the dozens of
+    `Tables` takes longer than many a function; written into the caller, it takes little.
+    """
+    return numba.njit(cache=True, error_model="numpy", nogil=True, inline="always")(function)

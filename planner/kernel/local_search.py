@@ -26,28 +26,46 @@ REFILL = 1.5  # a change of the number of pipelines by this factor fills a slot 
 
 
 @jit
-def judged(t: Tables, wishes: Wishes, bag: Bag, seconds: float) -> float:
-    """What is minimised, of a plan that takes so long; infinite if it breaks a limit."""
-    if pipelines_of(bag) < t.min_replicas or seconds > wishes.most_s:
+def weight_of(t: Tables, wishes: Wishes, bag: Bag) -> float:
+    """What a second of a plan counts: 1, or its price; infinite if it breaks a limit."""
+    if pipelines_of(bag) < t.min_replicas:
         return math.inf
     if wishes.counts_money or wishes.most_price < math.inf:
         price = price_per_hour(t, bag)
         if price > wishes.most_price:
             return math.inf
         if wishes.counts_money:
-            return seconds * price
-    return seconds
+            return price
+    return 1.0
 
 
 @jit
-def objective(t: Tables, wishes: Wishes, bag: Bag) -> float:
-    """What is minimised; infinite for a plan that cannot run or breaks a limit."""
-    return judged(t, wishes, bag, iteration_seconds(t, bag))
+def judged(t: Tables, wishes: Wishes, bag: Bag, seconds: float) -> float:
+    """What is minimised, of a plan that takes so long; infinite if it breaks a limit."""
+    if seconds > wishes.most_s:
+        return math.inf
+    return seconds * weight_of(t, wishes, bag)
+
+
+@jit
+def objective(t: Tables, wishes: Wishes, bag: Bag, limit: float) -> float:
+    """What is minimised; infinite for a plan that cannot run, or breaks a limit.
+
+    Args:
+        t: what it prices with.
+        wishes: objective and limits.
+        bag: a plan whose slots are filled.
+        limit: what is above it counts as infinite, and is known sooner.
+    """
+    weight = weight_of(t, wishes, bag)
+    if weight == math.inf:
+        return weight
+    return weight * iteration_seconds(t, bag, min(wishes.most_s, limit / weight))
 
 
 @jit
 def is_outdated(bag: Bag, k: int, pipelines: int) -> bool:
-    """Whether a slot was filled in a plan of far more or fewer pipelines, or never."""
+    """Whether a slot was filled in a plan of far more or fewer pipelines, or with other stages."""
     before = bag.pipelines[k]
     return before * REFILL < pipelines or pipelines * REFILL < before
 
@@ -100,9 +118,10 @@ def anneal(
         The objective at the end of the walk.
     """
     dirty = np.zeros(MAX_TEMPLATES, np.int64)
+    hangs_on_replicas = t.zero or t.spreads_experts  # what fits into a stage
     for k in range(now.number[0]):
         refill(t, now, k, bench)
-    value = objective(t, wishes, now)
+    value = objective(t, wishes, now, math.inf)
     if value < math.inf:
         remember(elites, now, value)
     copy_bag(now, trial)
@@ -117,15 +136,15 @@ def anneal(
             pipelines = pipelines_of(trial)
             fits = True
             for k in range(trial.number[0]):
-                if dirty[k] or is_outdated(trial, k, pipelines):
+                if is_outdated(trial, k, pipelines) or (dirty[k] and hangs_on_replicas):
                     dirty[k] = 1
                     fits = fits and refill(t, trial, k, bench)
-            if fits:
-                new_value = objective(t, wishes, trial)
-        accepted = new_value < value
-        if not accepted and new_value < math.inf:
-            accepted = uniform(state) < math.exp((value - new_value) / (temperature * value))
-        if accepted:
+            if fits:  # drawn before the price, most of which a plan that is worse does not need
+                limit = math.inf
+                if value < math.inf:
+                    limit = value * (1.0 - temperature * math.log(uniform(state)))
+                new_value = objective(t, wishes, trial, limit)
+        if new_value < math.inf:
             value = new_value
             remember(elites, trial, value)
             now.number[0] = trial.number[0]
@@ -178,7 +197,7 @@ def start(t: Tables, wishes: Wishes, now: Bag, bench: Bench, elites: Elites) -> 
                 now.replicas[0] = replicas
                 priced += 1
                 if refill(t, now, 0, bench):
-                    seconds = iteration_seconds(t, now)
+                    seconds = iteration_seconds(t, now, math.inf)
                     value = judged(t, wishes, now, seconds)
                     if value < math.inf:
                         remember(elites, now, value)
@@ -202,7 +221,7 @@ def start(t: Tables, wishes: Wishes, now: Bag, bench: Bench, elites: Elites) -> 
         for j in range(k + 1):
             refill(t, now, j, bench)
         priced += 1
-        value = objective(t, wishes, now)
+        value = objective(t, wishes, now, math.inf)
         if value < math.inf:
             remember(elites, now, value)
     return priced

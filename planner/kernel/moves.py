@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from planner.kernel.bag import Bag, copy_slot, most_replicas
-from planner.kernel.jit import jit
+from planner.kernel.jit import inlined, jit
 from planner.kernel.random import below
 from planner.kernel.tables import Ints, Tables
 
@@ -59,9 +59,10 @@ def is_twice(t: Tables, large: int, small: int) -> bool:
     )
 
 
-@jit
+@inlined
 def change_stages(t: Tables, wishes: Wishes, bag: Bag, k: int, state: Ints) -> None:
-    """Replace, insert, delete, swap, halve or join stages of slot `k`."""
+    """Replace, insert, delete, swap, halve or join stages of slot `k`, to be filled again."""
+    bag.pipelines[k] = 0
     depth = bag.depth[k]
     s = below(state, depth)
     step = below(state, 6)
@@ -90,9 +91,10 @@ def change_stages(t: Tables, wishes: Wishes, bag: Bag, k: int, state: Ints) -> N
         options[s] = options[other]
 
 
-@jit
+@inlined
 def random_stages(t: Tables, wishes: Wishes, bag: Bag, k: int, state: Ints) -> None:
-    """A template of one or two kinds of stages in slot `k`."""
+    """A template of one or two kinds of stages in slot `k`, to be filled."""
+    bag.pipelines[k] = 0
     depth = 1 + below(state, wishes.deepest)
     one = below(state, len(t.option_tp))
     other = below(state, len(t.option_tp))
@@ -130,9 +132,13 @@ def some_replicas(replicas: int, state: Ints) -> int:
     return 1 + below(state, replicas) if below(state, 2) else 1
 
 
-@jit
+@inlined
 def exchange_stages(wishes: Wishes, bag: Bag, k: int, j: int, state: Ints) -> bool:
-    """Give a stage of slot `k` to slot `j`, or swap two; whether that is possible."""
+    """Give a stage of slot `k` to slot `j`, or swap two; whether that is possible.
+
+    Both are to be filled again.
+    """
+    bag.pipelines[k] = bag.pipelines[j] = 0
     s = below(state, bag.depth[k])
     r = below(state, bag.depth[j])
     given, taken = bag.options[k, s], bag.options[j, r]
@@ -148,7 +154,7 @@ def exchange_stages(wishes: Wishes, bag: Bag, k: int, j: int, state: Ints) -> bo
 
 @jit
 def propose(t: Tables, wishes: Wishes, bag: Bag, dirty: Ints, state: Ints) -> bool:
-    """Change the plan a little; marks what must be filled again; False if it cannot pack."""
+    """Change the plan a little; marks the slots that differ; False if it cannot pack."""
     count = bag.number[0]
     k = below(state, count)
     step = below(state, 13)

@@ -13,15 +13,16 @@ from __future__ import annotations
 import numpy as np
 
 from planner.kernel.bag import Bag
-from planner.kernel.jit import jit
+from planner.kernel.jit import inlined, jit
 from planner.kernel.tables import Floats, Ints, Tables
 
 GPUS, FIRST, LAST = 0, 1, 2  # of a template on a class: GPUs of a replica, its layers there
+ROW = 3  # GPUs of templates that stand in a row, each behind the layers before it
 
 
-@jit
+@inlined
 def look_where(option_type: Ints, option_tp: Ints, bag: Bag, held: Ints) -> None:
-    """GPUs of a replica of each template on each class, first and last layer there: [3, K, T]."""
+    """GPUs of a replica of each template on each class, first and last layer there: [4, K, T]."""
     for k in range(bag.number[0]):
         stop = 0
         for s in range(bag.depth[k]):
@@ -36,35 +37,34 @@ def look_where(option_type: Ints, option_tp: Ints, bag: Bag, held: Ints) -> None
 
 
 @jit
-def rings_of(bag: Bag, kind: int, gpus: int, held: Ints) -> int:
+def rings_of(replicas: Ints, kind: int, gpus: int, held: Ints) -> int:
     """The most rings of a node of that class; 0 if no template uses it."""
     most, users = 0, 0
-    for k in range(bag.number[0]):
+    for k in range(held.shape[1]):
         most = max(most, held[GPUS, k, kind])
         users += held[GPUS, k, kind] > 0
     if users < 2 or most >= gpus:
         return min(most, gpus)
-    row = np.zeros(bag.number[0], np.int64)  # GPUs of templates, each behind the layers before it
-    for _ in range(users):
+    row = held[ROW, :, kind]
+    for k in range(len(row)):
+        own = held[GPUS, k, kind]
+        row[k] = own
+        if own and gpus % own == 0 and replicas[k] * own % gpus == 0:
+            row[k] = 0  # they fill whole nodes, and stand beside nobody else
+    has_grown = True
+    while has_grown:
+        has_grown = False
         for k in range(len(row)):
-            own = held[GPUS, k, kind]
-            if own == 0:
-                continue
-            if row[k] == 0:
-                row[k] = own
-                most = max(most, own)
-            if gpus % own == 0 and bag.replicas[k] * own % gpus == 0:
-                continue  # they fill whole nodes, and stand beside nobody else
             for j in range(len(row)):
-                is_before = held[LAST, j, kind] <= held[FIRST, k, kind] and row[j] > 0
-                alone = held[GPUS, j, kind]
-                if is_before and not (gpus % alone == 0 and bag.replicas[j] * alone % gpus == 0):
-                    row[k] = max(row[k], own + row[j])
+                is_before = held[LAST, j, kind] <= held[FIRST, k, kind]
+                if row[k] and row[j] and is_before and held[GPUS, k, kind] + row[j] > row[k]:
+                    row[k] = held[GPUS, k, kind] + row[j]
                     most = max(most, row[k])
+                    has_grown = True
     return min(most, gpus)
 
 
-@jit
+@inlined
 def nic_seconds(t: Tables, bag: Bag, out: Floats) -> None:
     """Seconds per byte that a GPU sends between nodes while all sum gradients.
 
@@ -77,11 +77,11 @@ def nic_seconds(t: Tables, bag: Bag, out: Floats) -> None:
         out[kind] = t.nic[kind, 1]
     if not t.rings:
         return
-    held = np.zeros((3, bag.number[0], len(out)), np.int64)
+    held = np.zeros((4, bag.number[0], len(out)), np.int64)
     look_where(t.option_type, t.option_tp, bag, held)
     for kind in range(len(out)):
         gpus = t.node_gpus[kind]
         if gpus > 1:
-            rings = rings_of(bag, kind, gpus, held)
+            rings = rings_of(bag.replicas, kind, gpus, held)
             if rings:
                 out[kind] *= rings / gpus

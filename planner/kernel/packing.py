@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.kernel.bag import Bag
-from planner.kernel.jit import jit
+from planner.kernel.jit import inlined, jit
 from planner.kernel.tables import Floats, Ints, Tables
 
 MOST_CROSSINGS = 2  # messages that a stage waits for
@@ -76,7 +76,7 @@ def put_runs(free: Ints, gpus: int, replicas: int, most: int) -> int:
     return crossings
 
 
-@jit
+@inlined
 def template_crossings(
     option_type: Ints,
     option_tp: Ints,
@@ -123,7 +123,7 @@ def template_crossings(
     return worst_s
 
 
-@jit
+@inlined
 def hardest_first(option_tp: Ints, bag: Bag, order: Ints) -> None:
     """The order of `planner.placement`: templates with wide TP groups and many GPUs first."""
     weights = np.zeros(len(order), np.int64)
@@ -142,7 +142,7 @@ def hardest_first(option_tp: Ints, bag: Bag, order: Ints) -> None:
         order[j] = i
 
 
-@jit
+@inlined
 def packing_seconds(t: Tables, bag: Bag, seconds: float) -> float:
     """What is added to the time of the pipelines, to first order.
 

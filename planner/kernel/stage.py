@@ -122,25 +122,47 @@ def block_cap(
 
 
 @jit
-def fixed_seconds(t: Tables, options: Ints, depth: int, size: int, out: Floats) -> None:
-    """What each stage takes besides its blocks: ends and messages; [depth] into `out`."""
+def fixed_seconds(
+    option_type: Ints,
+    option_tp: Ints,
+    node_gpus: Ints,
+    ends_s: Floats,
+    crossing_s: Floats,
+    inside_s: Floats,
+    spreads_experts: int,
+    options: Ints,
+    depth: int,
+    size: int,
+    out: Floats,
+) -> None:
+    """What each stage takes besides its blocks: ends and messages.
+
+    Args:
+        option_type: of the tables, of which it takes no more: handing over all takes longer.
+        option_tp: of the tables.
+        node_gpus: of the tables.
+        ends_s: of the tables.
+        crossing_s: of the tables.
+        inside_s: of the tables.
+        spreads_experts: of the tables.
+        options: [D] of the template.
+        depth: of the template.
+        size: index of the micro-batch size.
+        out: [D] takes the seconds.
+    """
     for s in range(depth):
         out[s] = 0.0
-    out[0] += t.ends_s[options[0], size, 0]
-    out[depth - 1] += t.ends_s[options[depth - 1], size, 1]
-    left = 0  # GPUs that are free on the node of the stage before
-    for s in range(depth):
-        kind = t.option_type[options[s]]
-        tp = t.option_tp[options[s]]
-        if s > 0:
-            before = t.option_type[options[s - 1]]
-            if before == kind and left >= tp and not t.spreads_experts:
-                edge = t.inside_s[kind, size]
-                left -= tp
-            else:
-                edge = t.crossing_s[options[s - 1], options[s], size]
-                left = t.node_gpus[kind] - tp
-            out[s - 1] += edge
-            out[s] += edge
+    out[0] += ends_s[options[0], size, 0]
+    out[depth - 1] += ends_s[options[depth - 1], size, 1]
+    left = node_gpus[option_type[options[0]]] - option_tp[options[0]]  # free, beside the last stage
+    for s in range(1, depth):
+        kind = option_type[options[s]]
+        tp = option_tp[options[s]]
+        if option_type[options[s - 1]] == kind and left >= tp and not spreads_experts:
+            edge = inside_s[kind, size]
+            left -= tp
         else:
-            left = t.node_gpus[kind] - tp
+            edge = crossing_s[options[s - 1], options[s], size]
+            left = node_gpus[kind] - tp
+        out[s - 1] += edge
+        out[s] += edge

@@ -13,14 +13,14 @@ import numpy as np
 
 from planner.kernel.bag import Bag, pipelines_of
 from planner.kernel.filling import variant_of
-from planner.kernel.jit import jit
+from planner.kernel.jit import inlined, jit
 from planner.kernel.nic_share import nic_seconds
 from planner.kernel.packing import packing_seconds
 from planner.kernel.tables import Ints, Tables
 
 ROUNDS = 20  # of Newton's method on the rates
-STEPS = 24  # of the bisection within one micro-batch of the slowest
-GIVE_UP = 40  # doublings of a step towards a time that is long enough
+SAME = 1e-7  # of the slowest micro-batch: ends that lie no further apart are one
+GIVE_UP = 2.0**40  # micro-batches: a step towards a time that is long enough
 
 
 @jit
@@ -136,32 +136,42 @@ def seconds_with(sizes: Ints, bag: Bag, batch: int, largest: int) -> float:
     high_s = continuous_seconds(sizes, bag, batch, low_s, largest)
     if high_s == math.inf:
         return math.inf
-    doublings = 0
-    while choose(sizes, bag, high_s, largest) < batch:
-        high_s += widest_s * 2.0**doublings
-        doublings += 1
-        if doublings > GIVE_UP:
-            return math.inf
-    doublings = 0
-    while high_s > low_s:  # down to where the batch is just not trained any more
-        below_s = max(low_s, high_s - widest_s * 2.0**doublings)
-        if choose(sizes, bag, below_s, largest) < batch:
-            for _ in range(STEPS + doublings):
-                middle_s = 0.5 * (below_s + high_s)
-                if choose(sizes, bag, middle_s, largest) < batch:
-                    below_s = middle_s
-                else:
-                    high_s = middle_s
+    below_s = high_s  # where the batch is not trained yet, or all there is
+    step_s = widest_s
+    if choose(sizes, bag, high_s, largest) < batch:
+        high_s += step_s
+        while choose(sizes, bag, high_s, largest) < batch:
+            below_s = high_s
+            step_s *= 2.0
+            high_s += step_s
+            if step_s > GIVE_UP * widest_s:
+                return math.inf
+    else:
+        while below_s > low_s:
+            below_s = max(low_s, high_s - step_s)
+            if choose(sizes, bag, below_s, largest) < batch:
+                break
+            high_s = below_s
+            step_s *= 2.0
+    ends = 2 * bag.number[0] * step_s / widest_s  # of micro-batches that may lie between
+    while ends >= 2.0:
+        middle_s = 0.5 * (below_s + high_s)
+        if choose(sizes, bag, middle_s, largest) < batch:
+            below_s = middle_s
+        else:
+            high_s = middle_s
+        ends *= 0.5
+    while True:  # from one end of a micro-batch to the one before
+        choose(sizes, bag, high_s, largest)
+        end_s = last_end(bag, high_s)
+        high_s = end_s - SAME * widest_s
+        if high_s <= below_s or choose(sizes, bag, high_s, largest) < batch:
             break
-        high_s = below_s
-        doublings += 1
-    choose(sizes, bag, high_s, largest)
-    if not shares_exactly(sizes, bag, batch, high_s):
-        return math.inf
-    return last_end(bag, high_s)
+    choose(sizes, bag, end_s, largest)
+    return end_s if shares_exactly(sizes, bag, batch, end_s) else math.inf
 
 
-@jit
+@inlined
 def pipeline_seconds(t: Tables, bag: Bag) -> float:
     """The least time in which the replicas train the batch; infinite if they cannot.
 
@@ -203,7 +213,7 @@ def expert_sync_seconds(t: Tables, bag: Bag, k: int, s: int, start: int, pipelin
     return 2.0 * (copies - 1) / copies * held * t.nic[t.option_type[option], 1]
 
 
-@jit
+@inlined
 def sync_seconds(t: Tables, bag: Bag) -> float:
     """The largest gradient sum of any rank, as `planner.gradient_sync` with all nodes full.
 
@@ -264,7 +274,7 @@ def sync_seconds(t: Tables, bag: Bag) -> float:
     return worst_s
 
 
-@jit
+@inlined
 def optimizer_seconds(t: Tables, bag: Bag) -> float:
     """The longest optimizer step of any rank; experts count as TP cuts them."""
     longest_s = 0.0
@@ -289,13 +299,25 @@ def optimizer_seconds(t: Tables, bag: Bag) -> float:
 
 
 @jit
-def iteration_seconds(t: Tables, bag: Bag) -> float:
-    """Pipelines, gradient sum and optimizer step; infinite if the batch cannot be shared."""
+def iteration_seconds(t: Tables, bag: Bag, limit_s: float) -> float:
+    """Pipelines, gradient sum and optimizer step; infinite if the batch cannot be shared.
+
+    Args:
+        t: what it prices with.
+        bag: a plan whose slots are filled.
+        limit_s: what takes longer counts as infinite, and is known sooner.
+    """
+    if limit_s < math.inf and choose(t.sizes, bag, limit_s, t.batch) < t.batch:
+        return math.inf
     seconds = pipeline_seconds(t, bag)
-    if seconds == math.inf:
-        return seconds
+    if seconds > limit_s or seconds == math.inf:
+        return math.inf
+    sync_s = sync_seconds(t, bag)
+    if seconds + sync_s > limit_s:
+        return math.inf
     seconds += packing_seconds(t, bag, seconds)
-    return seconds + sync_seconds(t, bag) + optimizer_seconds(t, bag)
+    seconds = seconds + sync_s + optimizer_seconds(t, bag)
+    return seconds if seconds <= limit_s else math.inf
 
 
 @jit

@@ -127,7 +127,7 @@ def close_as_chosen(
                 found.sum_s[0] = found.sum_s[f]
                 found.most[0] = found.most[f]
                 found.number[0] = 1
-                seconds = iteration_seconds(t, bag)
+                seconds = iteration_seconds(t, bag, math.inf)
                 break
         keep_or_end(t, wishes, d, r, bag, seconds, t_max, elites)
     return len(rows)

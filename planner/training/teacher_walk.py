@@ -11,13 +11,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from planner.kernel.appending import fill_last
 from planner.kernel.bag import Bag, copy_bag, new_bag
 from planner.kernel.filling import Bench, new_bench
-from planner.kernel.jit import Function, jit
+from planner.kernel.jit import jit
 from planner.kernel.moves import Wishes, change_stages, random_stages
 from planner.kernel.random import below, uniform
 from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES, Ints, Tables
@@ -92,13 +91,7 @@ def step(t: Tables, wishes: Wishes, bag: Bag, state: Ints) -> int:
     return k
 
 
-def beside(function: Function) -> Function:
-    """Compile as `jit` does; other threads go on while it runs."""
-    compiled: Function = numba.njit(cache=True, error_model="numpy", nogil=True)(function)
-    return compiled
-
-
-@beside
+@jit
 def walk(
     t: Tables,
     wishes: Wishes,

@@ -77,7 +77,7 @@ def price_all(
         bag.pipelines[0] = n
         fill_template(t, bag.options[0], depth, n, n, per_size, bench, fillings_of(bag, 0))
         if bag.filling_count[0, 0] > 0:
-            seconds = iteration_seconds(t, bag)
+            seconds = iteration_seconds(t, bag, math.inf)
             if seconds < math.inf:
                 total_s += seconds
     return total_s

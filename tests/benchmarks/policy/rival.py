@@ -86,7 +86,7 @@ def price_alone(
     """Keep the plan of the first slot, so many replicas of it, if it is good."""
     bag.replicas[0] = replicas
     if refill(t, bag, 0, bench):
-        value = objective(t, wishes, bag)
+        value = objective(t, wishes, bag, math.inf)
         if value < math.inf:
             remember(elites, bag, value)
 

@@ -59,7 +59,7 @@ def test_the_cheapest_chain_is_the_cheapest_of_all_pipelines(tables, seed):
     tau_s = slowest * random.uniform(0.6, 3.0)
     per_second = random.uniform(0.1, 3.0) / tau_s
     most_blocks = random.integers(1, t.layers + 1, (options, t.layers + 1))
-    chains = new_chains(DEEPEST, t.layers, len(t.node_gpus))
+    chains = new_chains(DEEPEST, t.layers, len(t.node_gpus), options)
     side_s = np.diag(edge_s).copy()
     rest = (t, stage_s, tau_s, price, per_second, edge_s)
     found = cheapest_chains(*rest, side_s, most_blocks, math.inf, chains)

@@ -124,3 +124,21 @@ def test_a_proposed_plan_keeps_to_depth_and_number_of_templates(tables):
             bag = bag_of(*before)
             bag.replicas[:] = kept
     assert proposed > 500
+
+
+def test_slots_with_other_stages_are_to_be_filled_again_and_no_others(tables):
+    state, seen = np.array([7]), Counter()
+    for _ in range(400):
+        bag, dirty = bag_of((0, 1, 1), (2, 2), (3,)), np.zeros(MAX_TEMPLATES, np.int64)
+        bag.pipelines[:3] = 3
+        before = templates(bag)
+        if not propose(tables, WISHES, bag, dirty, state):
+            continue
+        for k, options in enumerate(templates(bag)):
+            differs = k >= len(before) or options != before[k]
+            is_copied = options in before and bag.pipelines[k] == 3
+            assert not differs or bag.pipelines[k] == 0 or is_copied
+            seen[differs, bag.pipelines[k] == 0] += 1
+            assert dirty[k] or not differs
+    assert seen[True, True] > 50
+    assert seen[False, False] > 50

@@ -36,9 +36,9 @@ def bag_of(*templates: tuple[int, tuple[int, ...], int]):
 
 
 def rings(tables, bag) -> int:
-    held = np.zeros((3, int(bag.number[0]), 1), np.int64)
+    held = np.zeros((4, int(bag.number[0]), 1), np.int64)
     look_where(tables.option_type, tables.option_tp, bag, held)
-    return rings_of(bag, 0, GPUS, held)
+    return rings_of(bag.replicas, 0, GPUS, held)
 
 
 def test_replicas_beside_each_other_share_their_rings(tables):
@@ -57,11 +57,11 @@ def test_templates_behind_each_other_add_their_rings(tables):
     bag = bag_of((0, (8, 8, 16), 5), (0, (8, 8, 8, 8), 3))
     bag.options[0, 2], bag.options[1, :2] = 9, 9  # stages on other GPUs
     two = tables._replace(option_type=np.array([0] * 9 + [1]), option_tp=np.ones(10, np.int64))
-    held = np.zeros((3, 2, 2), np.int64)
+    held = np.zeros((4, 2, 2), np.int64)
     look_where(two.option_type, two.option_tp, bag, held)
-    assert rings_of(bag, 0, GPUS, held) == 4  # 2 of the first, 2 of the second behind them
+    assert rings_of(bag.replicas, 0, GPUS, held) == 4  # 2 of the first, 2 of the second behind them
     bag.replicas[:2] = 4  # both fill whole nodes
-    assert rings_of(bag, 0, GPUS, held) == 2
+    assert rings_of(bag.replicas, 0, GPUS, held) == 2
 
 
 def test_the_share_of_a_gpu_is_that_of_its_ring(tables):

@@ -12,7 +12,12 @@ from planner.composition import Composition
 from planner.generator import find_profile
 from planner.kernel.bag import new_bag
 from planner.kernel.elites import load_elite
-from planner.kernel.whole_plan import sync_seconds
+from planner.kernel.whole_plan import (
+    choose,
+    iteration_seconds,
+    pipeline_seconds,
+    sync_seconds,
+)
 from planner.kernel_search import KernelSearch, wishes_of
 from planner.pricing_tables import pricing_of
 from planner.request import PlanRequest
@@ -51,3 +56,27 @@ def test_gradient_sums_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(
         recipe = kernel._recipe(row)
         seconds = judge.settle(recipe).price.sync_s
         assert sync_seconds(tables, bag) == pytest.approx(seconds, rel=1e-9)
+
+
+def test_a_limit_only_tells_sooner_what_is_above_it(found):
+    _, tables, kernel = found
+    bag = new_bag()
+    for row in range(SOME):
+        load_elite(kernel.elites, row, bag)
+        seconds = iteration_seconds(tables, bag, math.inf)
+        assert seconds == pytest.approx(float(kernel.elites.value[row]), rel=1e-12)
+        assert iteration_seconds(tables, bag, seconds) == seconds
+        for share in (0.5, 0.99, 1 - 1e-9):
+            assert iteration_seconds(tables, bag, share * seconds) == math.inf
+
+
+def test_the_time_of_the_pipelines_is_the_least_in_which_the_batch_is_trained(found):
+    _, tables, kernel = found
+    bag = new_bag()
+    for row in range(SOME):
+        load_elite(kernel.elites, row, bag)
+        seconds = pipeline_seconds(tables, bag)
+        slowest_s = max(bag.tau_s[k, bag.chosen[k]] for k in range(bag.number[0]))
+        assert choose(tables.sizes, bag, seconds, tables.batch) >= tables.batch
+        sooner_s = seconds - 1e-6 * slowest_s
+        assert choose(tables.sizes, bag, sooner_s, tables.batch) < tables.batch

@@ -73,7 +73,8 @@ def test_what_is_kept_fits_alone_and_nothing_that_fits_gains_more_than_what_is_r
     worth = min(cost for cost, _, _ in every) * random.uniform(1.5, 3.0)
     columns, rows = new_columns(20), [np.zeros(options) for _ in range(3)]
     most_blocks = np.full((options, t.layers + 1), t.layers)
-    side_s, chains = np.diag(edge_s).copy(), new_chains(DEEPEST, t.layers, len(t.node_gpus))
+    side_s = np.diag(edge_s).copy()
+    chains = new_chains(DEEPEST, t.layers, len(t.node_gpus), options)
     rest = (price, edge_s, side_s, stage_s, most_blocks, 0.06)
     most = best_within_room(t, size, 1, worth, tau_s, *rest, *rows, chains, columns)
     assert any(not fits and worth > cost for cost, fits, _ in every), "nothing asks too much"
