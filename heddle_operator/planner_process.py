@@ -22,6 +22,8 @@ from planner.request import DEFAULT_EVALUATIONS, PlanRequest
 from planner.search import search
 from planner.workload import Workload, find_model
 
+FEW_GPUS = 16  # so many are searched exactly as well, with plans enough for any of them
+
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
@@ -34,6 +36,16 @@ class SearchSettings:
     min_holders: int = 1
     budget_evaluations: int | None = None
     budget_s: float | None = None
+
+    def most_evaluations(self, gpus: int) -> int | None:
+        """Plans that may be priced for so many GPUs; None: as many as the seconds allow.
+
+        On a few GPUs the best plan is found long before the seconds have passed, and a job that
+        lost a node waits for it.
+        """
+        if self.budget_evaluations or self.budget_s is None or gpus <= FEW_GPUS:
+            return self.budget_evaluations or DEFAULT_EVALUATIONS
+        return None
 
     @property
     def workload(self) -> Workload:
@@ -53,7 +65,7 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
         current,
         seed=settings.seed,
         min_holders=settings.min_holders,
-        budget_evaluations=settings.budget_evaluations or DEFAULT_EVALUATIONS,
+        budget_evaluations=settings.most_evaluations(composition.gpus),
         budget_s=settings.budget_s,
     )
     try:

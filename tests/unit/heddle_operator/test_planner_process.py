@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from heddle_operator.planner_process import SearchSettings, answer
+from heddle_operator.planner_process import FEW_GPUS, SearchSettings, answer
 from planner.composition import Composition, Node
 from planner.plan import Plan, faults
 from planner.profile import load_profile
+from planner.request import DEFAULT_EVALUATIONS
 
 SETTINGS = SearchSettings("tiny-llama", 32, 128, budget_evaluations=20)
 TWO = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 1)))
@@ -47,3 +50,11 @@ def test_a_composition_without_a_plan_gets_the_reason(profile):
     found = ask(profile, Composition((Node("a", "demo-fast", 1),)))
     assert set(found) == {"problem"}
     assert "tiny-llama needs" in found["problem"]
+
+
+def test_plans_limit_the_search_on_a_few_gpus_and_seconds_on_many():
+    timed = replace(SETTINGS, budget_evaluations=None, budget_s=0.5)
+    assert timed.most_evaluations(FEW_GPUS) == DEFAULT_EVALUATIONS
+    assert timed.most_evaluations(FEW_GPUS + 1) is None
+    assert SETTINGS.most_evaluations(512) == 20
+    assert replace(SETTINGS, budget_evaluations=None).most_evaluations(512) == DEFAULT_EVALUATIONS
