@@ -101,6 +101,7 @@ def check_request(request: PlanRequest) -> None:
         "d_max",
         "max_templates",
         "rollouts",
+        "threads",
     ):
         limit = getattr(request, name)
         if limit is not None and not limit > 0:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import click
 
-from planner.request import DEFAULT_ROLLOUTS
+from planner.request import DEFAULT_ROLLOUTS, MOST_THREADS
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -34,11 +34,16 @@ _OPTIONS = (
         type=click.IntRange(1),
         help="Stop after so many priced plans instead.",
     ),
+    click.option(
+        "--threads",
+        type=click.IntRange(1, MOST_THREADS),
+        help="Search on so many cores, where seconds end it.  [default: all, at most 4]",
+    ),
 )
 
 
 def effort_options(command: Command) -> Command:
-    """Give a command `rollouts`, `policy`, `budget_s` and `budget_evaluations`."""
+    """Give a command `rollouts`, `policy`, `budget_s`, `budget_evaluations` and `threads`."""
     for option in reversed(_OPTIONS):  # the last decorator comes first in the help
         command = option(command)
     return command

@@ -1,26 +1,41 @@
-"""The two engines at work: what is found by walks and columns, turn by turn, joins the findings.
+"""The engines at work: what their turns find is placed, priced and joins the findings.
 
+Where seconds end the search, other lines look beside the first one, each on a core of its own and
+from another seed.  The first one takes their plans after each of its turns, and places the best.
 Loading numba takes most of a second, so this is imported where the kernel is needed and not before.
 Invariant: the same course, pricing and share find the same plans, unless seconds cut them short.
-Source: design, section 2 ("An anytime planner in stages").
+Source: design, section 2 ("An anytime planner in stages"); a portfolio of randomised searches.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 
-from planner.columns import ColumnSearch
 from planner.course import SETTLED, Course
+from planner.exchange import Exchange
 from planner.kernel_search import KernelSearch, wishes_of
+from planner.line import Line
 from planner.pricing_tables import Pricing
-from planner.turns import Progress, Turn, turns
+from planner.request import Method, PlanRequest
 
 SETTLED_TILED = 3  # plans that are placed after each walk, where experts are spread
+MOST_LINES = 4
+SEEDS = 1_000_003  # between the seeds of two lines: further apart than walks begun afresh
+
+
+def lines_of(request: PlanRequest) -> int:
+    """How many lines of search a request gets: one where its plan is to be the same every time."""
+    if request.budget_s is None or request.budget_evaluations is not None:
+        return 1
+    return request.threads or min(MOST_LINES, len(os.sched_getaffinity(0)))
 
 
 class Engines:
-    """Annealing and column generation, which share their best plans."""
+    """Annealing and column generation, in one line or several."""
 
     def __init__(self, course: Course, pricing: Pricing, share: float) -> None:
         """Prepare.
@@ -35,48 +50,46 @@ class Engines:
         self._wishes = wishes_of(course.request)
         # where experts sit decides what their exchange takes, which the kernel knows only roughly
         self._settled = SETTLED_TILED if pricing.tables.spreads_experts else 1
-        self._kernels: list[KernelSearch] = []
         self._proposals: KernelSearch | None = None
-        self._end_s = self._took_s = 0.0
-        self._priced_before = 0
+        self._lines = lines_of(course.request)
+        self._exchange = Exchange()
+        self._end_s = 0.0
 
     def run(self, propose: Callable[[KernelSearch], None] | None) -> None:
-        """All turns.
+        """All turns of all lines.
 
         Args:
             propose: offers plans of rollouts, which join after the first walks.
         """
         course, request = self._course, self._request
         self._end_s = course.now_s() + self._share * course.left_to_search_s()
-        self._start(propose)
-        kernel = self._kernels[-1]
-        columns = ColumnSearch(self._pricing, self._wishes, request.seed)
-        self._priced_before = course.findings.evaluations - kernel.evaluations
-        most = int(self._share * max(0, request.most_evaluations - self._priced_before))
-        for turn in turns(request.method, most, self._progress):
-            begun_s = course.now_s()
-            if turn.engine == "walk":
-                self._walk(turn)
-            elif turn.engine == "columns":
-                self._generate(columns, turn)
-            elif turn.engine == "proposals" and self._proposals is not None:
-                self._kernels[-1].take(self._proposals.elites, 0)
-            elif turn.engine == "afresh":
-                self._start_afresh()
-            self._took_s = course.now_s() - begun_s
-        best = min(self._kernels, key=lambda one: one.best)
-        course.settle(best.recipes(), max(SETTLED, self._settled))
+        line = self._first_line(propose)
+        before = course.findings.evaluations - line.kernel.evaluations
+        most = int(self._share * max(0, request.most_evaluations - before))
 
-    def _progress(self) -> Progress:
-        kernel = self._kernels[-1]
-        return Progress(kernel.evaluations, kernel.best, self._left_s(), self._took_s)
+        def after(name: str, begun_s: float) -> None:
+            priced = line.kernel.evaluations + self._exchange.take(line.kernel)
+            course.findings.evaluations = before + priced
+            course.settle(line.kernel.recipes(), 1 if name == "columns" else self._settled)
+            course.record(name, begun_s)
+
+        with ExitStack() as stack:
+            beside = self._begin_others(stack, most)
+            line.run(request.method, most, self._proposals, after)
+            for other in beside:
+                other.result()
+        priced = line.kernel.evaluations + self._exchange.take(line.kernel)
+        course.findings.evaluations = before + priced
+        best = min(line.kernels, key=lambda one: one.best)
+        course.settle(best.recipes(), max(SETTLED, self._settled))
 
     def _left_s(self) -> float:
         return min(self._course.left_to_search_s(), self._end_s - self._course.now_s())
 
-    # ------------------------------------------------------------------ turns
+    def _new_line(self, seed: int, priced: int = 0) -> Line:
+        return Line(self._pricing, self._wishes, seed, self._course.now_s, self._left_s, priced)
 
-    def _start(self, propose: Callable[[KernelSearch], None] | None) -> None:
+    def _first_line(self, propose: Callable[[KernelSearch], None] | None) -> Line:
         """With so many pipelines as are asked for, or fewer if no such plan fits."""
         course, seed, priced = self._course, self._request.seed, 0
         if propose is not None:
@@ -84,56 +97,28 @@ class Engines:
             propose(self._proposals)
             priced = self._proposals.evaluations
         begun_s = course.now_s()
-        kernel = KernelSearch(self._pricing, self._wishes, seed, priced)
-        kernel.start()
-        if not kernel.found and self._pricing.tables.min_replicas > 1:
+        line = self._new_line(seed, priced)
+        if not line.kernel.found and self._pricing.tables.min_replicas > 1:
             tables = self._pricing.tables._replace(min_replicas=1)
             self._pricing = replace(self._pricing, tables=tables)
-            kernel = KernelSearch(self._pricing, self._wishes, seed, priced)
-            kernel.start()
-        self._kernels.append(kernel)
-        course.findings.evaluations += kernel.evaluations - priced
-        course.settle(kernel.recipes(), 1)
+            line = self._new_line(seed, priced)
+        course.findings.evaluations += line.kernel.evaluations - priced
+        course.settle(line.kernel.recipes(), 1)
         course.record("uniform", begun_s)
+        return line
 
-    def _start_afresh(self) -> None:
-        """Another walk from nothing; the columns stay."""
-        seed = self._request.seed + len(self._kernels)
-        priced = self._kernels[-1].evaluations
-        self._kernels.append(KernelSearch(self._pricing, self._wishes, seed, priced))
-        self._kernels[-1].start()
+    def _begin_others(self, stack: ExitStack, most: int) -> list[Future[None]]:
+        """Lines beside the first one; with `auto` every other one has columns before walks."""
+        count = self._lines - 1
+        if count == 0:
+            return []
+        pool = stack.enter_context(ThreadPoolExecutor(count, "line of search"))
+        return [pool.submit(self._run_beside, number, most) for number in range(1, count + 1)]
 
-    def _walk(self, turn: Turn) -> None:
-        """Annealing from the best plans."""
-        kernel, now_s = self._kernels[-1], self._course.now_s
-        begun_s = now_s()
-        until_s = begun_s + turn.share * self._left_s()
-        kernel.walk(
-            lambda: until_s - now_s(),
-            turn.evaluations,
-            templates=turn.templates or self._request.max_templates,
-            hot=turn.hot,
-            clock=now_s,
-        )
-        self._settle(turn.name, begun_s, self._settled)
-
-    def _generate(self, columns: ColumnSearch, turn: Turn) -> None:
-        """Templates built from prices, mixed to whole plans."""
-        kernel, now_s = self._kernels[-1], self._course.now_s
-        begun_s = now_s()
-        end_s = begun_s + turn.share * self._left_s()
-        others = kernel.evaluations - columns.priced
-
-        def over() -> bool:
-            return now_s() >= end_s or others + columns.priced >= turn.evaluations
-
-        columns.run(kernel.elites, over, 1)
-        kernel.evaluations = others + columns.priced
-        self._settle("columns", begun_s, 1)
-
-    def _settle(self, name: str, begun_s: float, most: int) -> None:
-        """Place and price the best plans of a turn, and write it down."""
-        kernel, course = self._kernels[-1], self._course
-        course.findings.evaluations = self._priced_before + kernel.evaluations
-        course.settle(kernel.recipes(), most)
-        course.record(name, begun_s)
+    def _run_beside(self, number: int, most: int) -> None:
+        method: Method = self._request.method
+        if method == "auto" and number % 2:
+            method = "columns"
+        line = self._new_line(self._request.seed + SEEDS * number)
+        proposals = self._proposals
+        line.run(method, most, proposals, lambda *_: self._exchange.leave(number, line.kernel))

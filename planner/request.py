@@ -25,6 +25,7 @@ DEFAULT_MAX_TEMPLATES = 8
 DEFAULT_D_MAX = 24
 
 DEFAULT_ROLLOUTS = 128
+MOST_THREADS = 64
 MOST_ROLLOUTS = 100_000  # they are all in memory at once
 
 Method = Literal["auto", "policy", "search", "columns", "random", "flat", "brute-force"]
@@ -43,6 +44,8 @@ class PlanRequest:
         min_holders: on how many nodes each piece of the state must live, where that is possible.
         budget_evaluations: plans that may be priced; None: as many as the seconds allow.
         budget_s: seconds after which the search ends with the best plan so far; None: no limit.
+        threads: lines of search side by side, where nothing but seconds ends them; None: one for
+            each core, at most four.
         d_max: most stages of a template; None: min(layers, 24).
         max_templates: most templates of a plan.
         method: which engine searches; auto: all, one after the other; policy, random and flat:
@@ -65,6 +68,7 @@ class PlanRequest:
     min_holders: int = 1
     budget_evaluations: int | None = DEFAULT_EVALUATIONS
     budget_s: float | None = None
+    threads: int | None = None
     d_max: int | None = None
     max_templates: int = DEFAULT_MAX_TEMPLATES
     method: Method = "auto"

@@ -52,7 +52,8 @@ def search(
     Args:
         request: what is asked.
         profile: supplies all costs.
-        clock: whose seconds the budget counts; a benchmark beside other work has its own.
+        clock: whose seconds the budget counts; a benchmark beside other work has its own, of the
+            processor, which is why one thread searches then.
 
     Raises:
         Infeasible: no plan fits; the message names the term that binds, and by how much.
@@ -70,6 +71,8 @@ class _Search:
 
     def __init__(self, request: PlanRequest, profile: Profile, clock: Callable[[], float]) -> None:
         profile.require(request.workload)
+        if clock is not time.perf_counter:
+            request = replace(request, threads=1)
         self._request, self._profile = request, profile
         known = tuple(n for n in request.composition.nodes if n.gpu_type in profile.types)
         self._composition = replace(request.composition, nodes=known)

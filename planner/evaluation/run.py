@@ -38,6 +38,7 @@ class EvaluationRequest:
         training: what the policy was trained on, to tell how new a composition is to it.
         budget_s: seconds of each search; None: no limit.
         budget_evaluations: plans of each search; None: as many as the seconds allow.
+        threads: lines of each search; None: one for each core, at most four.
         rollouts: plans that methods policy, random and flat build.
         policy: folder of a trained policy; None: the one that comes with Heddle.
         flat_policy: likewise of one that chooses the fill too, for method flat.
@@ -52,6 +53,7 @@ class EvaluationRequest:
     training: tuple[Composition, ...] = ()
     budget_s: float | None = None
     budget_evaluations: int | None = None
+    threads: int | None = None
     rollouts: int = DEFAULT_ROLLOUTS
     policy: Path | None = None
     flat_policy: Path | None = None
@@ -207,6 +209,7 @@ def _question(asked: EvaluationRequest, one: ListedComposition, method: Method) 
         method=method,
         budget_s=asked.budget_s,
         budget_evaluations=asked.budget_evaluations,
+        threads=asked.threads,
         rollouts=asked.rollouts,
         policy=asked.flat_policy if method == "flat" else asked.policy,
     )

@@ -12,7 +12,7 @@ from planner.cli import plan
 from planner.effort_options import effort_options
 from planner.evaluate_cli import evaluate_command
 
-SHARED = ("rollouts", "policy", "budget_s", "budget_evaluations")
+SHARED = ("rollouts", "policy", "budget_s", "budget_evaluations", "threads")
 
 
 @click.command()
@@ -29,7 +29,13 @@ def test_without_options_a_search_has_128_rollouts_and_no_budget_of_its_own():
     assert (
         said().output
         == repr(
-            [("budget_evaluations", None), ("budget_s", None), ("policy", None), ("rollouts", 128)]
+            [
+                ("budget_evaluations", None),
+                ("budget_s", None),
+                ("policy", None),
+                ("rollouts", 128),
+                ("threads", None),
+            ]
         )
         + "\n"
     )
@@ -45,6 +51,7 @@ def test_what_is_given_reaches_the_command():
                 ("budget_s", 0.5),
                 ("policy", Path("mine")),
                 ("rollouts", 3),
+                ("threads", None),
             ]
         )
         + "\n"
@@ -53,7 +60,7 @@ def test_what_is_given_reaches_the_command():
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--rollouts", "0"), ("--budget-s", "0"), ("--budget-evaluations", "0")],
+    [("--rollouts", "0"), ("--budget-s", "0"), ("--budget-evaluations", "0"), ("--threads", "0")],
 )
 def test_an_effort_of_nothing_is_refused(option, value):
     found = said(option, value)
