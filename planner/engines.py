@@ -9,12 +9,12 @@ Source: design, section 2 ("An anytime planner in stages"); a portfolio of rando
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 
+from planner.cores import usable_cores
 from planner.course import SETTLED, Course
 from planner.exchange import Exchange
 from planner.kernel_search import KernelSearch, wishes_of
@@ -31,7 +31,7 @@ def lines_of(request: PlanRequest) -> int:
     """How many lines of search a request gets: one where its plan is to be the same every time."""
     if request.budget_s is None or request.budget_evaluations is not None:
         return 1
-    return request.threads or min(MOST_LINES, len(os.sched_getaffinity(0)))
+    return request.threads or min(MOST_LINES, usable_cores())
 
 
 class Engines:

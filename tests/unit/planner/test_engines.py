@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import pytest
 
 from planner.composition import Composition
+from planner.cores import usable_cores
 from planner.engines import MOST_LINES, lines_of
 from planner.generator import find_profile
 from planner.models import find_model
@@ -28,7 +28,7 @@ ASKED = PlanRequest(
         ({"threads": 3}, 3),
         ({"threads": 3, "budget_evaluations": 100}, 1),
         ({"threads": 3, "budget_s": None}, 1),
-        ({}, min(MOST_LINES, len(os.sched_getaffinity(0)))),
+        ({}, min(MOST_LINES, usable_cores())),
     ],
 )
 def test_as_many_lines_as_asked_for_where_only_seconds_end_them(wishes, lines):
