@@ -34,10 +34,11 @@ from planner.relaxation import least_sums, optimistic, shortest_step
 from planner.request import BoundAnswer, PlanAnswer, PlanRequest
 from planner.visits import nested_room, visits_of
 
-GRID = 1.015  # ratio of the ends of a cell of bottlenecks
+GRID, FINE_GRID = 1.015, 1.0075  # ratio of the ends of a cell of bottlenecks
 FEW = 2  # pipelines, each of which may ask for more room than there is
 STEPS = 4  # to prove that one that does is worth nothing
-PRECISION = 0.003  # of the time that is ruled out
+PRECISION, FINE_PRECISION = 0.003, 0.0015  # of the time that is ruled out
+SHORT = 900  # rounds of prices, times ways to use an option: after so few a finer proof follows
 ROUNDING = 1e-9  # of a gain that is taken for none; prices leave four times as much
 ROUNDS = 60  # of prices and columns for one T
 STRIDE = 8  # of the cells, as long as these have columns that are worth more than they cost
@@ -65,6 +66,8 @@ def bound(request: PlanRequest, profile: Profile, answer: PlanAnswer) -> BoundAn
         return BoundAnswer(
             None, None, (f"failed: no proof below {SMALLEST:g} of the plan's own iteration",)
         )
+    if proof.refine():
+        least_s = max(least_s, proof.least_seconds(iteration_s, pipelines) or 0.0)
     samples_s = request.workload.global_batch / least_s
     gap = 100 * (1 - answer.price.throughput_samples_s / samples_s)
     return BoundAnswer(samples_s, gap, proof.assumptions)
@@ -128,6 +131,8 @@ class Proof:
         links = [profile.network, *profile.nics.values()]
         self._sums_count = not any(link.points for link in links)  # else latency hides in sizes
         self._taus_s: Floats = np.zeros(0)
+        self._grid, self._precision = GRID, PRECISION
+        self._work = 0.0
         self.assumptions = (
             f"at most {request.deepest} stages a replica",
             f"TP degrees {_listed({tp for _, tp in pricing.options})}, inside a node",
@@ -169,20 +174,28 @@ class Proof:
 
         Both ends of the bisection were tried: the low one was ruled out, the high one was not.
         """
-        step, shortest_s = 1 - PRECISION, SMALLEST * high_s
+        step, shortest_s = 1 - self._precision, SMALLEST * high_s
         low_s = step * high_s
         while not self.is_ruled_out(low_s, regime):
             step = max(0.8, 1 - 3 * (1 - step))
             high_s, low_s = low_s, step * low_s
             if low_s < shortest_s:
                 return None
-        while high_s > low_s * (1 + PRECISION):
+        while high_s > low_s * (1 + self._precision):
             middle_s = math.sqrt(low_s * high_s)
             if self.is_ruled_out(middle_s, regime):
                 low_s = middle_s
             else:
                 high_s = middle_s
         return low_s
+
+    def refine(self) -> bool:
+        """Make cells finer, and forget the columns of wide ones; False if that takes too long."""
+        if self._work > SHORT:
+            return False
+        self._grid, self._precision = FINE_GRID, FINE_PRECISION
+        self._columns = self._columns[:0]
+        return True
 
     def rules_out(self, iteration_s: float, regime: Regime) -> bool:
         """As `is_ruled_out`, the regime split as finely as it takes."""
@@ -208,8 +221,8 @@ class Proof:
 
     def _set_grid(self, pipeline_s: float) -> None:
         least_s = float(self._stage_s[..., 1:].min(initial=math.inf))
-        count = 2 + max(1, math.ceil(math.log(max(1.0, pipeline_s / least_s), GRID)))
-        self._taus_s = np.asarray(least_s * (1 - 1e-9) * GRID ** np.arange(count))
+        count = 2 + max(1, math.ceil(math.log(max(1.0, pipeline_s / least_s), self._grid)))
+        self._taus_s = np.asarray(least_s * (1 - 1e-9) * self._grid ** np.arange(count))
 
     def _mix(self, horizon_s: float, regime: Regime) -> tuple[float, Floats, float]:
         """Samples of the best mix of the columns known, [O] prices of room, and of a replica."""
@@ -266,6 +279,7 @@ class Proof:
             if total:  # dearer, up to the batch: as good a proof, and sooner at an end
                 dearer = batch * (1 - 4 * ROUNDING) / total
                 prices, replica = prices * dearer, replica * dearer
+            self._work += len(self._visits.option) / stride
             worst = worst_columns(
                 self._tables,
                 horizon_s,

@@ -62,6 +62,22 @@ def test_the_answer_does_not_decide_the_bound():
     assert one.bound_samples_s == pytest.approx(other.bound_samples_s, rel=0.03)
 
 
+@pytest.mark.parametrize(("short", "is_finer"), [(0, False), (10**9, True)])
+def test_a_proof_that_was_short_is_made_again_with_finer_cells(monkeypatch, short, is_finer):
+    model = Workload(find_model("llama3-8b"), 512, 2048)
+    composition = Composition.from_text("a100-40=3x4,h100=2x4")
+    request, profile, answer = ask(composition, find_profile(model), model)
+    monkeypatch.setattr("planner.bound.SHORT", 0)
+    coarse = bound(request, profile, answer)
+    monkeypatch.setattr("planner.bound.SHORT", short)
+    found = bound(request, profile, answer)
+    assert found.bound_samples_s >= answer.throughput_samples_s
+    if is_finer:
+        assert found.bound_samples_s < coarse.bound_samples_s
+    else:
+        assert found == coarse
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "text"),
