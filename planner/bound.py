@@ -38,7 +38,8 @@ GRID, FINE_GRID = 1.015, 1.0075  # ratio of the ends of a cell of bottlenecks
 FEW = 2  # pipelines, each of which may ask for more room than there is
 STEPS = 4  # to prove that one that does is worth nothing
 PRECISION, FINE_PRECISION = 0.003, 0.0015  # of the time that is ruled out
-SHORT = 900  # rounds of prices, times ways to use an option: after so few a finer proof follows
+SHORT = 27_000  # ways to use an option x blocks of the model, over all rounds of prices: after a
+# proof of so few, which takes up to three seconds, a finer one follows
 ROUNDING = 1e-9  # of a gain that is taken for none; prices leave four times as much
 ROUNDS = 60  # of prices and columns for one T
 STRIDE = 8  # of the cells, as long as these have columns that are worth more than they cost
@@ -279,7 +280,7 @@ class Proof:
             if total:  # dearer, up to the batch: as good a proof, and sooner at an end
                 dearer = batch * (1 - 4 * ROUNDING) / total
                 prices, replica = prices * dearer, replica * dearer
-            self._work += len(self._visits.option) / stride
+            self._work += len(self._visits.option) * self._tables.layers / stride
             worst = worst_columns(
                 self._tables,
                 horizon_s,
