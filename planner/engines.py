@@ -76,12 +76,15 @@ class Engines:
         with ExitStack() as stack:
             beside = self._begin_others(stack, most)
             line.run(request.method, most, self._proposals, after)
+            begun_s = course.now_s()
             for other in beside:
                 other.result()
         priced = line.kernel.evaluations + self._exchange.take(line.kernel)
         course.findings.evaluations = before + priced
         best = min(line.kernels, key=lambda one: one.best)
         course.settle(best.recipes(), max(SETTLED, self._settled))
+        if beside:
+            course.record("other lines", begun_s)
 
     def _left_s(self) -> float:
         return min(self._course.left_to_search_s(), self._end_s - self._course.now_s())
