@@ -19,10 +19,8 @@ from planner.errors import HeddleError
 from planner.plan import Plan, faults
 from planner.profile import Profile, load_profile
 from planner.request import DEFAULT_EVALUATIONS, PlanRequest
-from planner.search import search
+from planner.search import MEDIUM_GPUS, search
 from planner.workload import Workload, find_model
-
-FEW_GPUS = 16  # so many are searched exactly as well, with plans enough for any of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +38,10 @@ class SearchSettings:
     def most_evaluations(self, gpus: int) -> int | None:
         """Plans that may be priced for so many GPUs; None: as many as the seconds allow.
 
-        On a few GPUs the best plan is found long before the seconds have passed, and a job that
-        lost a node waits for it.
+        On a few GPUs, which are searched exactly as well, the best plan is found long before the
+        seconds have passed, and a job that lost a node waits for it.
         """
-        if self.budget_evaluations or self.budget_s is None or gpus <= FEW_GPUS:
+        if self.budget_evaluations or self.budget_s is None or gpus <= MEDIUM_GPUS:
             return self.budget_evaluations or DEFAULT_EVALUATIONS
         return None
 

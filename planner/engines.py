@@ -67,9 +67,12 @@ class Engines:
         before = course.findings.evaluations - line.kernel.evaluations
         most = int(self._share * max(0, request.most_evaluations - before))
 
-        def after(name: str, begun_s: float) -> None:
+        def gather() -> None:
             priced = line.kernel.evaluations + self._exchange.take(line.kernel)
             course.findings.evaluations = before + priced
+
+        def after(name: str, begun_s: float) -> None:
+            gather()
             course.settle(line.kernel.recipes(), 1 if name == "columns" else self._settled)
             course.record(name, begun_s)
 
@@ -79,8 +82,7 @@ class Engines:
             begun_s = course.now_s()
             for other in beside:
                 other.result()
-        priced = line.kernel.evaluations + self._exchange.take(line.kernel)
-        course.findings.evaluations = before + priced
+        gather()
         best = min(line.kernels, key=lambda one: one.best)
         course.settle(best.recipes(), max(SETTLED, self._settled))
         if beside:
@@ -123,5 +125,8 @@ class Engines:
         if method == "auto" and number % 2:
             method = "columns"
         line = self._new_line(self._request.seed + SEEDS * number)
-        proposals = self._proposals
-        line.run(method, most, proposals, lambda *_: self._exchange.leave(number, line.kernel))
+
+        def after(*_: object) -> None:
+            self._exchange.leave(number, line.kernel)
+
+        line.run(method, most, self._proposals, after)

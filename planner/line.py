@@ -23,7 +23,6 @@ class Line:
 
     Attributes:
         kernels: the walks, each but the first begun afresh; the last one goes on.
-        columns: the column generation.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class Line:
         self._took_s = 0.0
         self.kernels = [KernelSearch(pricing, wishes, seed, priced)]
         self.kernel.start()
-        self.columns = ColumnSearch(pricing, wishes, seed)
+        self._columns = ColumnSearch(pricing, wishes, seed)
 
     @property
     def kernel(self) -> KernelSearch:
@@ -111,11 +110,11 @@ class Line:
     def _generate(self, turn: Turn, begun_s: float) -> None:
         """Templates built from prices, mixed to whole plans."""
         end_s = begun_s + turn.share * self._left_s()
-        others = self.kernel.evaluations - self.columns.priced
+        others = self.kernel.evaluations - self._columns.priced
 
         def over() -> bool:
-            priced = others + self.columns.priced
+            priced = others + self._columns.priced
             return self._now_s() >= end_s or priced >= turn.evaluations
 
-        self.columns.run(self.kernel.elites, over, 1)
-        self.kernel.evaluations = others + self.columns.priced
+        self._columns.run(self.kernel.elites, over, 1)
+        self.kernel.evaluations = others + self._columns.priced
