@@ -121,6 +121,18 @@ def price_stages(
 
 
 @jit
+def find_span(sources: Floats, state: int, span: Ints) -> bool:
+    """Note between how many blocks covered a state has chains; whether it has any."""
+    start, stop = 0, sources.shape[1]
+    while start < stop and sources[state, start] == math.inf:
+        start += 1
+    while start < stop and sources[state, stop - 1] == math.inf:
+        stop -= 1
+    span[state, 0], span[state, 1] = start, stop
+    return start < stop
+
+
+@jit
 def go_onward(
     chains: Chains,
     position: int,
@@ -159,19 +171,13 @@ def go_onward(
         for covered in range(width):
             is_far = onward[kind, covered] + ahead[covered] >= within
             onward[kind, covered] = math.inf if is_far else onward[kind, covered]
-        start, stop = 0, width
-        while start < stop and onward[kind, start] == math.inf:
-            start += 1
-        while start < stop and onward[kind, stop - 1] == math.inf:
-            stop -= 1
-        span[kind, 0], span[kind, 1] = start, stop
-        reached = reached or start < stop
+        reached = find_span(onward, kind, span) or reached
     return reached
 
 
 @jit
 def put_in_front(
-    chains: Floats,
+    sources: Floats,
     kind: int,
     span: Ints,
     added: float,
@@ -188,7 +194,7 @@ def put_in_front(
     whether an index is negative, takes as long as a dozen additions.
 
     Args:
-        chains: [T, L + 1] cost of chains with a message, by blocks covered.
+        sources: [T, L + 1] cost of chains with a message, by blocks covered.
         kind: of the stage.
         span: [T, 2] of those that are finite, the last one excluded.
         added: what the stage costs.
@@ -204,7 +210,7 @@ def put_in_front(
     more, code = np.uint64(blocks), option * width + blocks
     for covered in range(np.uint64(span[kind, 0]), np.uint64(max(0, stop))):
         at = covered + more
-        cost = chains[kind, covered] + added
+        cost = sources[kind, covered] + added
         is_less = (cost < values[position + 1, kind, at]) & (most[option, covered] >= blocks)
         before = values[position + 1, kind, at]
         values[position + 1, kind, at] = cost if is_less else before

@@ -14,21 +14,10 @@ import math
 import numpy as np
 
 from planner.kernel.ahead import least_ahead
+from planner.kernel.chains import find_span
 from planner.kernel.jit import jit
 from planner.kernel.tables import Floats, Ints, Tables
 from planner.kernel.visits import Visits, Walk, stage_code
-
-
-@jit
-def find_span(sources: Floats, state: int, span: Ints) -> bool:
-    """Note between how many blocks covered a state has chains; whether it has any."""
-    start, stop = 0, sources.shape[1]
-    while start < stop and sources[state, start] == math.inf:
-        start += 1
-    while start < stop and sources[state, stop - 1] == math.inf:
-        stop -= 1
-    span[state, 0], span[state, 1] = start, stop
-    return start < stop
 
 
 @jit

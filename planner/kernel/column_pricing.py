@@ -37,28 +37,21 @@ def stage_seconds(t: Tables, size: int, replicas: int, most: int, out: Floats) -
         out: [O, P, 2, dense + 1, L + 1] by option, position from the end, whether it is the first
             stage, blocks of the first kind and of the second.
     """
+    alone, fixed_s = np.zeros(1, np.int64), np.zeros(1)
     for option in range(out.shape[0]):
+        alone[0] = option
         for position in range(out.shape[1]):
-            is_last = 1 if position == 0 else 0
             for is_first in range(2):
-                rows = out[option, position, is_first]
-                fixed_s = is_first * t.ends_s[option, size, 0]
-                fixed_s += is_last * t.ends_s[option, size, 1]
+                rows = out[option, position, is_first : is_first + 1]
+                fixed_s[0] = is_first * t.ends_s[option, size, 0]
+                if position == 0:
+                    fixed_s[0] += t.ends_s[option, size, 1]
                 if t.ends_s[option, size, 0] == math.inf or is_full(out, option, position):
                     rows[:] = math.inf
                     continue
-                stage_rows(
-                    t,
-                    option,
-                    size,
-                    min(most, position + 1),
-                    is_first,
-                    is_last,
-                    replicas,
-                    fixed_s,
-                    t.dense,
-                    rows,
-                )
+                start = 1 - is_first
+                depth = position + 1 + start
+                stage_rows(t, alone, start, start + 1, depth, replicas, size, most, fixed_s, rows)
 
 
 @jit

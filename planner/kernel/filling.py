@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.kernel.general_split import general_splits
-from planner.kernel.jit import jit
+from planner.kernel.general_split import SplitBench, general_splits, new_split_bench
+from planner.kernel.jit import inlined, jit
 from planner.kernel.linear_split import linear_splits
 from planner.kernel.stage import block_cap, fixed_seconds
 from planner.kernel.tables import MAX_DEPTH, MAX_FILLINGS, Floats, Ints, Tables
@@ -49,8 +49,7 @@ class Bench(NamedTuple):
     order: Ints
     trial: Ints
     rows: Floats
-    best: Floats
-    came: Ints
+    splits: SplitBench
 
 
 def new_fillings() -> Fillings:
@@ -74,56 +73,88 @@ def new_bench(layers: int, dense: int) -> Bench:
         np.zeros(MAX_DEPTH, np.int64),
         np.zeros(MAX_DEPTH, np.int64),
         np.zeros((MAX_DEPTH, dense + 1, layers + 1)),
-        np.zeros((MAX_DEPTH + 1, layers + 1)),
-        np.zeros((MAX_DEPTH + 1, layers + 1), np.int64),
+        new_split_bench(MAX_DEPTH, layers),
     )
-
-
-@jit
-def can_tile(t: Tables, option: int, variant: int, replicas: int) -> bool:
-    """Whether the devices of a stage over all replicas make up whole tilings."""
-    return (replicas * t.option_tp[option]) % t.ways[option, variant] == 0
 
 
 @jit
 def stage_rows(
     t: Tables,
-    option: int,
-    size: int,
-    in_flight: int,
-    is_first: int,
-    is_last: int,
+    options: Ints,
+    start: int,
+    stop: int,
+    depth: int,
     replicas: int,
-    fixed_s: float,
-    most_dense: int,
+    size: int,
+    most: int,
+    fixed_s: Floats,
     rows: Floats,
-) -> None:
-    """Seconds of one stage by its blocks of both kinds, each with the fastest variant that fits."""
-    for first in range(rows.shape[0]):
-        for others in range(rows.shape[1]):
-            rows[first, others] = math.inf
-    for first in range(most_dense + 1):
-        for variant in range(t.variants[option]):
-            if t.block_s[option, size, variant, 1] == math.inf:
-                continue
-            if (replicas * t.option_tp[option]) % t.ways[option, variant]:
-                continue  # the devices of all replicas do not make up whole tilings
-            cap = -2
-            if t.zero == 0:
-                cap = t.caps[option, size, variant, in_flight, 2 * is_first + is_last, first]
-            if cap == -2:
-                cap = block_cap(
-                    t, option, size, variant, in_flight, is_first, is_last, replicas, first
-                )
-            start_s = fixed_s + first * t.block_s[option, size, variant, 0] if first else fixed_s
-            for others in range(cap + 1):
-                seconds = start_s + others * t.block_s[option, size, variant, 1]
-                if seconds < rows[first, others]:
-                    rows[first, others] = seconds
-    rows[0, 0] = math.inf
+) -> int:
+    """Seconds of stages by their blocks of both kinds, each with the fastest variant that fits.
+
+    All in one call: to hand over the tables takes longer than a stage.
+
+    Args:
+        t: what it prices with.
+        options: [D] of the stages from `start` on.
+        start: position of the first of them in its template.
+        stop: one behind the last.
+        depth: of the template.
+        replicas: of the template, for tilings and ZeRO.
+        size: index of the micro-batch size.
+        most: micro-batches of a replica.
+        fixed_s: [D] what the stages take besides their blocks.
+        rows: [D, dense + 1, L + 1] takes the seconds.
+
+    Returns:
+        How many blocks they hold at most; 0 as soon as one of them holds none.
+    """
+    held = 0
+    for s in range(start, stop):
+        i = s - start
+        option = options[i]
+        ends = (2 if s == 0 else 0) + (1 if s == depth - 1 else 0)
+        fits = 0
+        for first in range(rows.shape[1]):
+            for others in range(rows.shape[2]):
+                rows[i, first, others] = math.inf
+        for first in range(max(0, t.dense - s) + 1):
+            for variant in range(t.variants[option]):
+                block_s = t.block_s[option, size, variant, 1]
+                if block_s == math.inf:
+                    continue
+                if (replicas * t.option_tp[option]) % t.ways[option, variant]:
+                    continue  # the devices of all replicas do not make up whole tilings
+                cap = -2
+                if t.zero == 0:
+                    cap = t.caps[option, size, variant, min(most, depth - s), ends, first]
+                if cap == -2:  # looked up above: to call takes longer
+                    cap = block_cap(
+                        t,
+                        option,
+                        size,
+                        variant,
+                        min(most, depth - s),
+                        1 if s == 0 else 0,
+                        1 if s == depth - 1 else 0,
+                        replicas,
+                        first,
+                    )
+                fits = max(fits, first + cap)
+                start_s = fixed_s[i]
+                if first:
+                    start_s += first * t.block_s[option, size, variant, 0]
+                for others in range(np.uint64(cap + 1)):
+                    seconds = start_s + np.int32(others) * block_s
+                    rows[i, first, others] = min(rows[i, first, others], seconds)
+        rows[i, 0, 0] = math.inf
+        if fits < 1:
+            return 0
+        held += fits
+    return held
 
 
-@jit
+@inlined
 def variant_of(
     t: Tables,
     option: int,
@@ -142,67 +173,16 @@ def variant_of(
         seconds = others * t.block_s[option, size, variant, 1]
         if dense:
             seconds += dense * t.block_s[option, size, variant, 0]
-        if seconds < best_s and can_tile(t, option, variant, replicas):
+        if seconds >= best_s or (replicas * t.option_tp[option]) % t.ways[option, variant]:
+            continue
+        cap = -2
+        if t.zero == 0:
+            cap = t.caps[option, size, variant, in_flight, 2 * is_first + is_last, dense]
+        if cap == -2:  # looked up above: to call takes longer
             cap = block_cap(t, option, size, variant, in_flight, is_first, is_last, replicas, dense)
-            if cap >= others:
-                best, best_s = variant, seconds
+        if cap >= others:
+            best, best_s = variant, seconds
     return best
-
-
-@jit
-def general_size(
-    t: Tables,
-    options: Ints,
-    depth: int,
-    replicas: int,
-    size: int,
-    most: int,
-    least_micro_batches: int,
-    bench: Bench,
-    blocks: Ints,
-    tau_s: Floats,
-    sum_s: Floats,
-) -> int:
-    """Split blocks of two kinds, or with variants; the splits go into the last three."""
-    fixed_seconds(
-        t.option_type,
-        t.option_tp,
-        t.node_gpus,
-        t.ends_s,
-        t.crossing_s,
-        t.inside_s,
-        t.spreads_experts,
-        options,
-        depth,
-        size,
-        bench.fixed_s,
-    )
-    for s in range(depth):
-        stage_rows(
-            t,
-            options[s],
-            size,
-            min(most, depth - s),
-            1 if s == 0 else 0,
-            1 if s == depth - 1 else 0,
-            replicas,
-            bench.fixed_s[s],
-            t.dense if s == 0 else max(0, t.dense - s),
-            bench.rows[s],
-        )
-    return general_splits(
-        bench.rows,
-        depth,
-        t.dense,
-        t.layers,
-        least_micro_batches,
-        bench.best,
-        bench.came,
-        bench.trial,
-        blocks,
-        tau_s,
-        sum_s,
-    )
 
 
 @jit
@@ -271,20 +251,8 @@ def fill_template(
                     break
             if held < t.layers:
                 continue
+            fixed_seconds(t, options, depth, size, bench.fixed_s)
             if is_linear:
-                fixed_seconds(
-                    t.option_type,
-                    t.option_tp,
-                    t.node_gpus,
-                    t.ends_s,
-                    t.crossing_s,
-                    t.inside_s,
-                    t.spreads_experts,
-                    options,
-                    depth,
-                    size,
-                    bench.fixed_s,
-                )
                 count = linear_splits(
                     bench.block_s,
                     bench.fixed_s,
@@ -299,15 +267,18 @@ def fill_template(
                     out.sum_s[start:stop],
                 )
             else:
-                count = general_size(
-                    t,
-                    options,
+                fixed_s, rows = bench.fixed_s, bench.rows
+                held = stage_rows(t, options, 0, depth, depth, replicas, size, most, fixed_s, rows)
+                if held < t.layers:
+                    continue
+                count = general_splits(
+                    bench.rows,
                     depth,
-                    replicas,
-                    size,
-                    most,
+                    t.dense,
+                    t.layers,
                     least,
-                    bench,
+                    bench.splits,
+                    bench.trial,
                     out.blocks[start:stop],
                     out.tau_s[start:stop],
                     out.sum_s[start:stop],

@@ -42,19 +42,7 @@ def fill_as(
         row = out.number[0]
         if most < 1 or row == len(out.size):
             continue
-        fixed_seconds(
-            t.option_type,
-            t.option_tp,
-            t.node_gpus,
-            t.ends_s,
-            t.crossing_s,
-            t.inside_s,
-            t.spreads_experts,
-            options,
-            depth,
-            size,
-            bench.fixed_s,
-        )
+        fixed_seconds(t, options, depth, size, bench.fixed_s)
         start = 0
         tau_s = 0.0
         sum_s = 0.0

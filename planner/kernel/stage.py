@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from planner.kernel.jit import jit
+from planner.kernel.jit import inlined, jit
 from planner.kernel.tables import Floats, Ints, Tables
 
 
@@ -122,7 +122,7 @@ def block_cap(
 
 
 @jit
-def fixed_seconds(
+def fixed_seconds_of(
     option_type: Ints,
     option_tp: Ints,
     node_gpus: Ints,
@@ -135,21 +135,7 @@ def fixed_seconds(
     size: int,
     out: Floats,
 ) -> None:
-    """What each stage takes besides its blocks: ends and messages.
-
-    Args:
-        option_type: of the tables, of which it takes no more: handing over all takes longer.
-        option_tp: of the tables.
-        node_gpus: of the tables.
-        ends_s: of the tables.
-        crossing_s: of the tables.
-        inside_s: of the tables.
-        spreads_experts: of the tables.
-        options: [D] of the template.
-        depth: of the template.
-        size: index of the micro-batch size.
-        out: [D] takes the seconds.
-    """
+    """As `fixed_seconds`, of those tables alone: handing over all takes longer."""
     for s in range(depth):
         out[s] = 0.0
     out[0] += ends_s[options[0], size, 0]
@@ -166,3 +152,29 @@ def fixed_seconds(
             left = node_gpus[kind] - tp
         out[s - 1] += edge
         out[s] += edge
+
+
+@inlined
+def fixed_seconds(t: Tables, options: Ints, depth: int, size: int, out: Floats) -> None:
+    """What each stage takes besides its blocks: ends and messages.
+
+    Args:
+        t: what it prices with.
+        options: [D] of the template.
+        depth: of the template.
+        size: index of the micro-batch size.
+        out: [D] takes the seconds.
+    """
+    fixed_seconds_of(
+        t.option_type,
+        t.option_tp,
+        t.node_gpus,
+        t.ends_s,
+        t.crossing_s,
+        t.inside_s,
+        t.spreads_experts,
+        options,
+        depth,
+        size,
+        out,
+    )

@@ -1,7 +1,7 @@
 """What a whole plan costs: its fillings chosen together, the batch shared, gradients summed.
 
 Invariant: the seconds of the pipelines are exact for stages placed as `stage.fixed_seconds` thinks;
-gradient sums assume that every GPU of a node sends at once.  `planner.cost` has the last word.
+gradient sums count the rings of a node as `nic_share` does.  `planner.cost` has the last word.
 Source: Heddle, sections 5.2 and 5.3.   Legend: n replicas, b micro-batch, M micro-batches.
 """
 
@@ -16,7 +16,7 @@ from planner.kernel.filling import variant_of
 from planner.kernel.jit import inlined, jit
 from planner.kernel.nic_share import nic_seconds
 from planner.kernel.packing import packing_seconds
-from planner.kernel.tables import Ints, Tables
+from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
 
 ROUNDS = 20  # of Newton's method on the rates
 SAME = 1e-7  # of the slowest micro-batch: ends that lie no further apart are one
@@ -186,31 +186,42 @@ def pipeline_seconds(t: Tables, bag: Bag) -> float:
 
 
 @jit
-def expert_sync_seconds(t: Tables, bag: Bag, k: int, s: int, start: int, pipelines: int) -> float:
-    """Gradient sum of the routed experts of a stage: over the copies that its tiling leaves."""
-    f = bag.chosen[k]
-    depth = bag.depth[k]
-    option = bag.options[k, s]
-    stop = start + bag.blocks[k, f, s]
-    others = stop - max(start, t.dense)
-    if others <= 0:
-        return 0.0
-    variant = variant_of(
-        t,
-        option,
-        bag.size[k, f],
-        min(bag.most[k, f], depth - s),
-        1 if s == 0 else 0,
-        1 if s == depth - 1 else 0,
-        bag.replicas[k],
-        bag.blocks[k, f, s] - others,
-        others,
-    )
-    copies = pipelines
-    if t.ways[option, variant] != t.option_tp[option]:
-        copies = max(1, bag.replicas[k] * t.option_tp[option] // t.ways[option, variant])
-    held = others * t.expert_numel[option, variant] * t.state_bytes[1]
-    return 2.0 * (copies - 1) / copies * held * t.nic[t.option_type[option], 1]
+def expert_sync_seconds(t: Tables, bag: Bag, pipelines: int, out: Floats) -> None:
+    """Gradient sums of the routed experts: each over the copies that its tiling leaves.
+
+    Args:
+        t: what it prices with.
+        bag: a plan whose fillings are chosen.
+        pipelines: of the plan.
+        out: [K, D] takes the seconds of each stage.
+    """
+    for k in range(bag.number[0]):
+        f = bag.chosen[k]
+        depth = bag.depth[k]
+        stop = 0
+        for s in range(depth):
+            option = bag.options[k, s]
+            start = stop
+            stop += bag.blocks[k, f, s]
+            others = stop - max(start, t.dense)
+            if others <= 0 or t.expert_numel[option, 0] == 0:
+                continue
+            variant = variant_of(
+                t,
+                option,
+                bag.size[k, f],
+                min(bag.most[k, f], depth - s),
+                1 if s == 0 else 0,
+                1 if s == depth - 1 else 0,
+                bag.replicas[k],
+                bag.blocks[k, f, s] - others,
+                others,
+            )
+            copies = pipelines
+            if t.ways[option, variant] != t.option_tp[option]:
+                copies = max(1, bag.replicas[k] * t.option_tp[option] // t.ways[option, variant])
+            held = others * t.expert_numel[option, variant] * t.state_bytes[1]
+            out[k, s] = 2.0 * (copies - 1) / copies * held * t.nic[t.option_type[option], 1]
 
 
 @inlined
@@ -232,6 +243,10 @@ def sync_seconds(t: Tables, bag: Bag) -> float:
     whole_s, cut_s, wait_s = summed_s[0], summed_s[1], summed_s[2]  # of the stage so far
     for j in range(number):
         stop[j] = bag.blocks[j, bag.chosen[j], 0]
+    has_experts = t.expert_numel[0, 0] > 0
+    experts_s = np.zeros((number, MAX_DEPTH) if has_experts else (0, 0))
+    if has_experts:
+        expert_sync_seconds(t, bag, pipelines, experts_s)
     worst_s = 0.0
     layer = 0
     while layer <= t.layers + 1:
@@ -263,9 +278,8 @@ def sync_seconds(t: Tables, bag: Bag) -> float:
             if until < (t.layers + 1 if is_last else stop[j]):
                 continue
             seconds = ring * (whole_s[j] + cut_s[j] / tp) + wait_s[j]
-            if t.expert_numel[bag.options[j, s], 0] > 0:
-                start = stop[j] - bag.blocks[j, bag.chosen[j], s]
-                seconds += expert_sync_seconds(t, bag, j, s, start, pipelines)
+            if has_experts:
+                seconds += experts_s[j, s]
             worst_s = max(worst_s, seconds)
             whole_s[j] = cut_s[j] = wait_s[j] = 0.0
             if not is_last:

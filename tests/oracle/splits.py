@@ -76,6 +76,7 @@ class SplitCase:
         layers: L.
         block_s: seconds of one block on each stage, where costs are linear; else empty.
         other_s: what each stage takes besides, where costs are linear; else empty.
+        dense: layers of another kind, which come first.
     """
 
     name: str
@@ -84,6 +85,7 @@ class SplitCase:
     layers: int
     block_s: tuple[float, ...] = ()
     other_s: tuple[float, ...] = ()
+    dense: int = 0
 
 
 def _sizes() -> Iterator[tuple[int, int]]:
@@ -165,4 +167,5 @@ def kind_cases(seed: int) -> Iterator[SplitCase]:
             cost,
             _caps(random, layers, depth),
             layers,
+            dense=dense,
         )

@@ -1,13 +1,16 @@
-"""The Pareto split is as fast as the best of all splits, for every M."""
+"""The Pareto split, and those of the kernel, are as fast as the best of all splits, for every M."""
 
 from __future__ import annotations
 
 import math
 from functools import cache
 
+import numpy as np
 import pytest
 
 from planner.fill import pareto_splits
+from planner.kernel.general_split import general_splits, new_split_bench
+from planner.kernel.linear_split import linear_splits
 from tests.oracle.splits import (
     MICRO_BATCHES,
     SplitCase,
@@ -67,6 +70,78 @@ def test_the_pareto_split_is_the_best_of_all(seed, micro_batches):
         found_s = min(((micro_batches - 1) * tau + total for _, tau, total in kept), default=None)
         assert (found_s is None) == (best is None), case
         assert best is None or found_s == pytest.approx(best.seconds, rel=1e-12), case
+
+
+def general_kernel_splits(case: SplitCase, most: int, micro_batches: int) -> list[tuple]:
+    """What the kernel finds from a table of seconds by blocks of both kinds."""
+    depth, layers, dense = len(case.caps), case.layers, case.dense
+    rows = np.full((depth, dense + 1, layers + 1), math.inf)
+    for stage, first in np.ndindex(depth, dense + 1):
+        for others in range(layers - dense + 1):
+            n = first + others
+            if 0 < n <= case.caps[stage]:
+                rows[stage, first, others] = case.costs(stage, dense - first, n)
+    bench, trial = new_split_bench(depth, layers), np.zeros(depth, np.int64)
+    out = np.zeros((most, depth), np.int64), np.zeros(most), np.zeros(most)
+    number = general_splits(rows, depth, dense, layers, micro_batches, bench, trial, *out)
+    return [(tuple(map(int, out[0][f])), out[1][f], out[2][f]) for f in range(number)]
+
+
+def linear_kernel_splits(case: SplitCase, most: int, micro_batches: int) -> list[tuple]:
+    """What the kernel finds from seconds of a block and of all else."""
+    depth = len(case.caps)
+    order, trial = np.zeros(depth, np.int64), np.zeros(depth, np.int64)
+    out = np.zeros((most, depth), np.int64), np.zeros(most), np.zeros(most)
+    number = linear_splits(
+        np.array(case.block_s),
+        np.array(case.other_s),
+        np.array(case.caps),
+        depth,
+        case.layers,
+        micro_batches,
+        order,
+        trial,
+        *out,
+    )
+    return [(tuple(map(int, out[0][f])), out[1][f], out[2][f]) for f in range(number)]
+
+
+@pytest.mark.parametrize(
+    ("cases", "kernel_splits"),
+    [
+        (linear_cases, linear_kernel_splits),
+        (linear_cases, general_kernel_splits),
+        (table_cases, general_kernel_splits),
+        (kind_cases, general_kernel_splits),
+    ],
+)
+@pytest.mark.parametrize("micro_batches", MICRO_BATCHES)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_split_of_the_kernel_is_the_best_of_all(seed, micro_batches, cases, kernel_splits):
+    for case in cases(seed):
+        best = best_split(case.costs, case.caps, case.layers, micro_batches)
+        found = kernel_splits(case, 40, micro_batches)
+        for layers, slowest_s, sum_s in found:
+            assert sum(layers) == case.layers, case
+            assert all(1 <= n <= cap for n, cap in zip(layers, case.caps, strict=True)), case
+            times = stage_times(case.costs, layers)
+            assert (slowest_s, sum_s) == pytest.approx((max(times), sum(times))), case
+        found_s = min(((micro_batches - 1) * tau + total for _, tau, total in found), default=None)
+        assert (found_s is None) == (best is None), case
+        assert best is None or found_s == pytest.approx(best.seconds, rel=1e-9), case
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_first_split_of_the_kernel_has_the_smallest_bottleneck(seed):
+    for cases in (table_cases, kind_cases):
+        for case in cases(seed):
+            found = general_kernel_splits(case, 1, 1)
+            slowest = [
+                max(stage_times(case.costs, split))
+                for split in every_split(len(case.caps), case.layers)
+                if all(n <= cap for n, cap in zip(split, case.caps, strict=True))
+            ]
+            assert [row[1] for row in found] == ([min(slowest)] if slowest else []), case
 
 
 @pytest.mark.parametrize("cases", [linear_cases, table_cases, kind_cases])
