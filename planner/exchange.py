@@ -19,18 +19,21 @@ class Exchange:
     def __init__(self) -> None:
         """Nothing yet."""
         self._lock = Lock()
-        self._left: dict[int, tuple[Elites, int]] = {}
+        self._left: dict[int, Elites] = {}
+        self._priced: dict[int, int] = {}
 
     def leave(self, number: int, kernel: KernelSearch) -> None:
         """Leave a copy of the best plans of a line."""
         copied = deepcopy(kernel.elites)
         with self._lock:
-            self._left[number] = copied, kernel.evaluations
+            self._left[number] = copied
+            self._priced[number] = kernel.evaluations
 
     def take(self, kernel: KernelSearch) -> int:
-        """Take the plans of all lines; returns how many they have priced."""
+        """Take what was left since it was taken last; returns how many plans all have priced."""
         with self._lock:
-            left = tuple(self._left.values())
-        for elites, _ in left:
+            left, self._left = self._left, {}
+            priced = sum(self._priced.values())
+        for elites in left.values():
             kernel.take(elites, 0)
-        return sum(evaluations for _, evaluations in left)
+        return priced

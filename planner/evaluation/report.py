@@ -28,6 +28,7 @@ def to_json(
         "budget_evaluations": asked.budget_evaluations,
         "reference_s": asked.reference_s,
         "seed": asked.seed,
+        "threads": asked.threads,
         "training_compositions": len(asked.training),
         "compositions": [row.to_json() for row in rows],
         "summary": [one.to_json() for one in summarize(rows)],

@@ -43,6 +43,15 @@ def test_the_best_plans_of_all_lines_come_together(pricing):
     assert one.best == min(two.best, three.best)
 
 
+def test_what_was_taken_once_is_not_taken_again(pricing):
+    one, two, afresh = kernel_of(pricing, 1), kernel_of(pricing, 300), kernel_of(pricing, 1)
+    two.elites.value[:] *= 0.5
+    exchange = Exchange()
+    exchange.leave(1, two)
+    assert exchange.take(one) == exchange.take(afresh) == two.evaluations
+    assert one.best == two.best < afresh.best
+
+
 def test_a_line_that_goes_on_does_not_change_what_it_left(pricing):
     one, two = kernel_of(pricing, 1), kernel_of(pricing, 300)
     left = two.best
