@@ -13,6 +13,7 @@ from planner.kernel.general_split import general_splits, new_split_bench
 from planner.kernel.linear_split import linear_splits
 from tests.oracle.splits import (
     MICRO_BATCHES,
+    Split,
     SplitCase,
     best_split,
     every_split,
@@ -56,20 +57,27 @@ def threshold_split_s(case: SplitCase, micro_batches: int) -> float:
     return min((micro_batches - 1) * limit_s + least_s(limit_s) for limit_s in bottlenecks)
 
 
+def assert_best(
+    case: SplitCase, found: list[tuple], best: Split | None, micro_batches: int
+) -> None:
+    """Each (layers, bottleneck, sum) is a split of the case, and one is as fast as the best."""
+    for layers, slowest_s, sum_s in found:
+        assert sum(layers) == case.layers, case
+        assert all(1 <= n <= cap for n, cap in zip(layers, case.caps, strict=True)), case
+        times = stage_times(case.costs, layers)
+        assert (slowest_s, sum_s) == pytest.approx((max(times), sum(times))), case
+    found_s = min(((micro_batches - 1) * tau + total for _, tau, total in found), default=None)
+    assert (found_s is None) == (best is None), case
+    assert best is None or found_s == pytest.approx(best.seconds, rel=1e-12), case
+
+
 @pytest.mark.parametrize("micro_batches", MICRO_BATCHES)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_pareto_split_is_the_best_of_all(seed, micro_batches):
     for case in linear_cases(seed):
         best = best_split(case.costs, case.caps, case.layers, micro_batches)
         kept = pareto_splits(case.block_s, case.other_s, case.caps, case.layers)
-        for layers, slowest_s, sum_s in kept:
-            assert sum(layers) == case.layers, case
-            assert all(1 <= n <= cap for n, cap in zip(layers, case.caps, strict=True)), case
-            times = stage_times(case.costs, layers)
-            assert (slowest_s, sum_s) == pytest.approx((max(times), sum(times))), case
-        found_s = min(((micro_batches - 1) * tau + total for _, tau, total in kept), default=None)
-        assert (found_s is None) == (best is None), case
-        assert best is None or found_s == pytest.approx(best.seconds, rel=1e-12), case
+        assert_best(case, kept, best, micro_batches)
 
 
 def general_kernel_splits(case: SplitCase, most: int, micro_batches: int) -> list[tuple]:
@@ -121,14 +129,7 @@ def test_a_split_of_the_kernel_is_the_best_of_all(seed, micro_batches, cases, ke
     for case in cases(seed):
         best = best_split(case.costs, case.caps, case.layers, micro_batches)
         found = kernel_splits(case, 40, micro_batches)
-        for layers, slowest_s, sum_s in found:
-            assert sum(layers) == case.layers, case
-            assert all(1 <= n <= cap for n, cap in zip(layers, case.caps, strict=True)), case
-            times = stage_times(case.costs, layers)
-            assert (slowest_s, sum_s) == pytest.approx((max(times), sum(times))), case
-        found_s = min(((micro_batches - 1) * tau + total for _, tau, total in found), default=None)
-        assert (found_s is None) == (best is None), case
-        assert best is None or found_s == pytest.approx(best.seconds, rel=1e-9), case
+        assert_best(case, found, best, micro_batches)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
