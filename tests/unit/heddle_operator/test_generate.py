@@ -8,6 +8,7 @@ import yaml
 
 from heddle_operator.api import JobSpec
 from heddle_operator.generate import CRD, REFERENCE, TEMPLATE, chart_template, reference
+from planner.workload import MOST_SAMPLES, MOST_TOKENS
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / CRD).read_text()
@@ -46,3 +47,9 @@ def test_every_field_is_described():
 
     parts = {part: SCHEMA["properties"][part] for part in ("spec", "status")}
     assert not [path for part, schema in parts.items() for path in undescribed(schema, part)]
+
+
+def test_the_resource_takes_no_more_samples_and_tokens_than_the_planner():
+    training = SCHEMA["properties"]["spec"]["properties"]["training"]["properties"]
+    assert training["globalBatch"]["maximum"] == MOST_SAMPLES
+    assert training["sequenceLength"]["maximum"] == MOST_TOKENS
