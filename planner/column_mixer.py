@@ -48,7 +48,7 @@ from planner.mixtures import (
     money_row,
     option_prices,
 )
-from planner.scopes import BestPlan, Scope, scope_sync_seconds, types_of
+from planner.scopes import BestPlan, Scope, pipeline_room, scope_sync_seconds, types_of
 
 GRID = 1.10  # ratio of neighbouring bottlenecks
 MOST_COLUMNS = 4000  # of the pool
@@ -210,6 +210,7 @@ class ColumnMixer:
             self._tables,
             horizon_s,
             prices,
+            pipeline_room(self._tables, scope),
             self._edge_s,
             scope.zones,
             self._taus_s,
@@ -278,6 +279,8 @@ class ColumnMixer:
         uses = np.zeros((len(t.option_tp), count))
         uses_of(t, pool, uses)
         forbidden = uses[~scope.allowed[t.option_type]].any(axis=0)
+        alone = pipeline_room(t, scope)
+        forbidden |= (uses > np.outer(alone, pool.together[:count])).any(axis=0)
         real[forbidden] = whole[forbidden] = 0.0
         room = t.room[self._rows].astype(np.float64)
         uses, money = uses[self._rows], self.best(elites).money

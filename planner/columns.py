@@ -178,12 +178,17 @@ class ColumnSearch:
         used = plan.types
         self._followed = []
         for zones in zones_of_plan(t, self._speeds, elites, best, used):
-            alike = [scope for scope in self._scopes if is_alike(scope.zones, zones, t.layers)]
+            alike = [
+                scope
+                for scope in self._scopes
+                if scope.nic_s and is_alike(scope.zones, zones, t.layers)
+            ]
             if not alike:
                 allowed = t.nic[:, 1] <= t.nic[used, 1].max()
                 alike = [self.mixer.scope(allowed, zones)]
                 self._scopes.extend(alike)
             alike[0].summed = plan.sync_s / alike[0].zones.most_s if alike[0].zones.most_s else 0.0
+            alike[0].nic_s = float(plan.nic_s[used].max())
             self._followed.append(alike[0])
 
     def _perturb(self, elites: Elites, scope: Scope, deadline: Callable[[], bool]) -> None:

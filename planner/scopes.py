@@ -35,6 +35,7 @@ class Scope:
         rounds: so far.
         summed: how long the plan that the scope follows sums gradients, a share of what its zones
             count; 0 in a scope that follows no plan.
+        nic_s: seconds per byte of its smallest share of a NIC; 0 in a scope that follows no plan.
     """
 
     allowed: Bools
@@ -45,6 +46,7 @@ class Scope:
     hoped: float = math.inf
     rounds: int = 0
     summed: float = 0.0
+    nic_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,19 @@ def scope_sync_seconds(t: Tables, scope: Scope, best: BestPlan) -> float:
         return scope.zones.most_s * scope.summed
     together_s = best.nic_s[scope.allowed].max()
     return float(scope.zones.most_s * together_s / t.nic[scope.allowed, 1].max())
+
+
+def pipeline_room(t: Tables, scope: Scope) -> Floats:
+    """[O] GPUs that one pipeline may take, by row of room.
+
+    As many rings at least leave a node that all of them stand on, and each has its share of the
+    NIC: with more of them, gradients would take longer than a scope counts that follows a plan.
+    """
+    if not scope.nic_s or not t.rings:
+        return t.room.astype(np.float64)
+    rings = np.floor(t.node_gpus * scope.nic_s / t.nic[:, 1] + 1e-9)
+    rings[rings >= t.node_gpus] = np.inf
+    return np.minimum(t.room, rings[t.option_type])
 
 
 def types_of(t: Tables, elites: Elites, row: int) -> list[int]:

@@ -317,7 +317,7 @@ def best_of_cell(
         if respects and gain > TINY * worth:
             copy_column(columns, tried, kept)
             break
-        climb(scarcity, columns.uses[tried], t.room, 1, excess)
+        climb(scarcity, columns.uses[tried], t.room, excess)
     if columns.gain[kept] > TINY:
         columns.number[0] = tried
     return least

@@ -71,6 +71,7 @@ def price_columns(
     t: Tables,
     horizon_s: float,
     price: Floats,
+    alone: Floats,
     edge_s: Floats,
     zones: Zones,
     taus_s: Floats,
@@ -91,6 +92,7 @@ def price_columns(
         t: what it prices with.
         horizon_s: T.
         price: [O] of a TP group in samples; infinite: not to be used.
+        alone: [O] GPUs that one pipeline may take, by row of room.
         edge_s: [Z, T, T] messages as `cheapest_chains` takes them.
         zones: likewise.
         taus_s: [G] ascending.
@@ -114,6 +116,7 @@ def price_columns(
     blocks_in_zones(t, zones, most_blocks)
     compare_options(t, most_blocks, chains)
     for bundle in range(len(together)):
+        room = np.minimum(t.room / together[bundle], alone)
         for size in range(len(t.sizes)):
             b = t.sizes[size]
             if b * together[bundle] > t.batch:
@@ -136,6 +139,7 @@ def price_columns(
                     b * (1 + horizon_s / tau_s),
                     tau_s,
                     price,
+                    room,
                     edge_s[size],
                     side_s,
                     stage_s[bundle, size],

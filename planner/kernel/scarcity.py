@@ -11,23 +11,22 @@ from planner.kernel.tables import Floats, Ints
 
 
 @jit
-def climb(scarcity: Floats, asked: Floats, room: Ints, together: int, excess: float) -> None:
+def climb(scarcity: Floats, asked: Floats, room: Floats | Ints, excess: float) -> None:
     """Raise the price of rows of which too much was asked, and lower that of the others.
 
     Args:
         scarcity: [O] prices so far; changed.
         asked: [O] GPUs that the best one asks for.
-        room: [O] GPUs that there are.
-        together: so many of them at once.
+        room: [O] GPUs that it may ask for.
         excess: what the best one gains at these prices.
     """
     length = 0.0
     for row in range(len(scarcity)):
-        over = asked[row] - room[row] / together
+        over = asked[row] - room[row]
         if over > 0.0 or scarcity[row] > 0.0:
             length += over * over
     if length == 0.0:
         return
     for row in range(len(scarcity)):
-        over = asked[row] - room[row] / together
+        over = asked[row] - room[row]
         scarcity[row] = max(0.0, scarcity[row] + excess / length * over)

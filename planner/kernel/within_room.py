@@ -37,6 +37,7 @@ def best_within_room(
     worth: float,
     tau_s: float,
     price: Floats,
+    room: Floats,
     edge_s: Floats,
     side_s: Floats,
     stage_s: Floats,
@@ -57,6 +58,7 @@ def best_within_room(
         worth: samples of a replica.
         tau_s: no stage is slower.
         price: [O] of a TP group.
+        room: [O] GPUs that one pipeline may ask for, by row.
         edge_s: [T, T] messages.
         side_s: [T] what of tau they take.
         stage_s: of the bundle and size.
@@ -78,7 +80,7 @@ def best_within_room(
     for _ in range(CLIMBS):
         credit = 0.0
         for row in range(rows):
-            credit += scarcity[row] * t.room[row] / together
+            credit += scarcity[row] * room[row]
         for option in range(rows):
             dearer[option] = price[option]
             for row in range(option + 1):
@@ -93,11 +95,11 @@ def best_within_room(
             return -1.0
         excess = worth + credit - best
         least = min(least, excess / worth)
-        fits = keep_within_room(t, size, together, worth, scarcity, asked, chains, columns)
+        fits = keep_within_room(t, size, together, worth, room, scarcity, asked, chains, columns)
         if fits or excess <= TINY * worth:
             scarcity *= EASE
             break
-        climb(scarcity, asked, t.room, together, excess)
+        climb(scarcity, asked, room, excess)
     return least
 
 
@@ -107,6 +109,7 @@ def keep_within_room(
     size: int,
     together: int,
     worth: float,
+    room: Floats,
     scarcity: Floats,
     asked: Floats,
     chains: Chains,
@@ -119,6 +122,7 @@ def keep_within_room(
         size: index of the micro-batch size.
         together: replicas of a bundle.
         worth: samples of a replica.
+        room: [O] GPUs that one pipeline may ask for, by row.
         scarcity: [O] what the chains paid besides for a GPU, by row of room.
         asked: [O] takes the GPUs that the cheapest asks for, by row of room.
         chains: of the dynamic programme.
@@ -141,7 +145,7 @@ def keep_within_room(
         fits = True
         for row in range(len(uses)):
             gain += scarcity[row] * uses[row]
-            fits = fits and uses[row] * together <= t.room[row]
+            fits = fits and uses[row] <= room[row]
         if rank == 0:
             fits_first = fits
             asked[:] = uses

@@ -10,7 +10,7 @@ import pytest
 from planner.composition import Composition
 from planner.generator import find_profile
 from planner.pricing_tables import pricing_of
-from planner.scopes import BestPlan, Scope, scope_sync_seconds
+from planner.scopes import BestPlan, Scope, pipeline_room, scope_sync_seconds
 from planner.workload import Workload, find_model
 from planner.zones import zones_of
 
@@ -48,3 +48,21 @@ def test_gpus_that_share_rings_as_those_of_the_best_plan_take_less(tables):
 def test_a_scope_that_follows_a_plan_takes_as_long_as_the_plan(tables):
     scope = scope_of(tables, [True, True], summed=0.25)
     assert scope_sync_seconds(tables, scope, best_of(tables, [1.0, 1.0])) == 0.5
+
+
+def test_only_a_scope_that_follows_a_plan_keeps_its_pipelines_from_a_node(tables):
+    t = tables
+    assert pipeline_room(t, scope_of(t, [True, True])).tolist() == t.room.tolist()
+
+
+def test_a_pipeline_takes_no_more_gpus_of_a_node_than_rings_may_share_its_nic(tables):
+    t = tables
+    eight, alone = t.node_gpus == 8, t.node_gpus == 1
+    a_third = float(t.nic[eight, 1].min()) * 3 / 8
+    assert float(t.nic[alone, 1].max()) <= a_third, "nodes of one GPU are fast enough"
+    most = pipeline_room(t, scope_of(t, [True, True], nic_s=a_third))
+    of_eight = eight[t.option_type]
+    assert most[of_eight].tolist() == [3.0] * int(of_eight.sum())
+    assert most[~of_eight].tolist() == t.room[~of_eight].tolist()
+    every = pipeline_room(t, scope_of(t, [True, True], nic_s=float(t.nic[:, 1].max())))
+    assert every.tolist() == t.room.tolist()
