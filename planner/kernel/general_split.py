@@ -63,8 +63,8 @@ def reach_far(
 ) -> tuple[bool, float]:
     """Fill `most` with what the first stages cover at most within tau.
 
-    What they can cover is always a run of numbers, from `fewest` to `most`: of the stages that hold
-    a block at all, those who cannot hold one of either kind begin with the other.
+    What they can cover is always a run of numbers, from `fewest` to `most`: a stage that cannot
+    hold a single block of one kind begins among those of the other.
 
     Returns:
         Whether all blocks can be covered, and if so the smallest tau with which the walk is this

@@ -67,7 +67,7 @@ def jit(function: Function) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """Compile into every caller, as is worth it outside of loops.
+    """Compile into every caller, as is worth it outside of loops, and in those that are short.
 
     A call holds each array of its arguments once more and lets it go again, which for the dozens of
     `Tables` takes longer than many a function; written into the caller, it takes little.
