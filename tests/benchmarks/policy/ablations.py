@@ -46,7 +46,6 @@ PARTS = {
 TRIED_UPDATES = 8
 KEPT_EVERY_S = 60.0  # a training that is killed begins again
 TRIED_COMPOSITIONS = 32
-WARMING = 4  # compositions, whose training loads the kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +115,8 @@ def measure(
 ) -> Iterator[dict[str, Any]]:
     """Every training that is not among those done, seed by seed."""
     have = {(row["model"], row["part"], row["seed"]) for row in done}
+    for model in models[:1]:
+        _warm(model, compositions, seconds)
     for seed in seeds:
         for model in models:
             teachers = Teachers()
@@ -147,7 +148,6 @@ def _trained(
     if PARTS[part]:
         settings = replace(settings, **{PARTS[part]: False})
     curriculum = curriculum_of(find_model(model), usual_types(model), settings)
-    _warm(curriculum, settings)
     groups = groups_for(curriculum, settings, seconds)
     settings = replace(settings, groups=groups)
     spared_s, begun_s = teachers.spared_s, time.process_time()
@@ -157,11 +157,10 @@ def _trained(
     return Ablated(model, part, settings.seed, settings.compositions, groups, took_s, found)
 
 
-def _warm(curriculum: Curriculum, settings: TrainingSettings) -> None:
-    """Train a little in vain, so that the time of what follows is not that of loading."""
-    few = replace(curriculum, training=curriculum.training[:WARMING])
-    for _ in Trainer(few, replace(settings, groups=settings.together)).run():
-        pass
+def _warm(model: str, compositions: int, seconds: float) -> None:
+    """Try in vain, so that the time of what follows is not that of loading."""
+    settings = TrainingSettings(compositions=compositions, revisions=0)
+    groups_for(curriculum_of(find_model(model), usual_types(model), settings), settings, seconds)
 
 
 def groups_for(curriculum: Curriculum, settings: TrainingSettings, seconds: float) -> int:
