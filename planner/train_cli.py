@@ -81,7 +81,7 @@ def train_policy(
     output: str,
 ) -> None:
     """Train a policy and write its files."""
-    from planner.training.compositions import usual_types
+    from planner.training.compositions import types_named, usual_types
     from planner.training.curriculum import curriculum_of
     from planner.training.run import Training
     from planner.training.settings import TrainingSettings
@@ -96,7 +96,7 @@ def train_policy(
     asked |= {"lessons": lessons, "revisions": revisions}
     known = {name: value for name, value in asked.items() if value is not None}
     settings = TrainingSettings(seed=seed, sees_batch=not blind_to_batch, learns_fill=flat, **known)
-    names = usual_types(model) if types is None else tuple(sorted(set(types.split(","))))
+    names = usual_types(model) if types is None else types_named(model, types)
     where = policy_folder(model, learns_fill=flat) if folder is None else folder
     _require_writable(where)
     curriculum = curriculum_of(shape, names, settings)

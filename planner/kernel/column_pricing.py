@@ -37,9 +37,9 @@ def stage_seconds(t: Tables, size: int, replicas: int, most: int, out: Floats) -
         out: [O, P, 2, dense + 1, L + 1] by option, position from the end, whether it is the first
             stage, blocks of the first kind and of the second.
     """
-    alone, fixed_s = np.zeros(1, np.int64), np.zeros(1)
+    options, fixed_s = np.zeros(1, np.int64), np.zeros(1)
     for option in range(out.shape[0]):
-        alone[0] = option
+        options[0] = option
         for position in range(out.shape[1]):
             for is_first in range(2):
                 rows = out[option, position, is_first : is_first + 1]
@@ -51,7 +51,7 @@ def stage_seconds(t: Tables, size: int, replicas: int, most: int, out: Floats) -
                     continue
                 start = 1 - is_first
                 depth = position + 1 + start
-                stage_rows(t, alone, start, start + 1, depth, replicas, size, most, fixed_s, rows)
+                stage_rows(t, options, start, start + 1, depth, replicas, size, most, fixed_s, rows)
 
 
 @jit

@@ -70,6 +70,15 @@ def usual_types(model: str) -> tuple[str, ...]:
     return HARDWARE_TYPES if model == "gpt-neo-2.7b" else SIMULATION_TYPES
 
 
+def types_named(model: str, named: str) -> tuple[str, ...]:
+    """The types of a text with commas, those that are usual in their usual order.
+
+    So naming all of them trains on the same compositions as naming none.
+    """
+    usual, given = usual_types(model), set(named.split(","))
+    return (*(name for name in usual if name in given), *sorted(given.difference(usual)))
+
+
 def range_for(types: Sequence[str], model: str = "") -> TrainingRange:
     """Small compositions for the demo's types and those of the paper's testbed, else large ones.
 

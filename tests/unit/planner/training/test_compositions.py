@@ -21,6 +21,7 @@ from planner.training.compositions import (
     SIMULATION,
     range_for,
     training_compositions,
+    types_named,
     usual_types,
 )
 
@@ -102,6 +103,12 @@ def test_the_range_follows_the_types():
 )
 def test_a_model_has_its_usual_types(model, types):
     assert usual_types(model) == types
+
+
+def test_types_that_are_named_have_their_usual_order_whatever_that_of_the_text():
+    usual = usual_types("gpt-neo-2.7b")
+    assert types_named("gpt-neo-2.7b", ",".join(sorted(usual))) == usual
+    assert types_named("llama3-8b", "v100,h100,a100-40,b200") == ("a100-40", "h100", "b200", "v100")
 
 
 def test_a_range_with_too_few_compositions_is_refused():
