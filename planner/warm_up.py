@@ -6,20 +6,35 @@ once and a second afterwards.  `make setup` and the image do it.
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from planner.bound import bound
 from planner.composition import Composition
 from planner.generator import find_profile
-from planner.kernel.jit import forget_others
+from planner.kernel.jit import cache_folder
 from planner.models import find_model
 from planner.request import PlanRequest
 from planner.search import search
 from planner.workload import Workload
 
 GPUS = "h100=4x4,a100-40=4x4+2x1"
+
+
+def forget_others(own: Path) -> None:
+    """Remove the machine code of other versions that lies beside that folder; say what stays.
+
+    A copy among temporary files has none beside it.
+    """
+    for folder in own.parent.glob("numba-*"):
+        if own.name.startswith("numba-") and folder != own:
+            try:
+                shutil.rmtree(folder)
+            except OSError as error:
+                sys.stderr.write(f"machine code of another version stays: {error}\n")
 
 
 def main() -> None:
@@ -34,7 +49,7 @@ def main() -> None:
         profile = find_profile(workload)
         bound(request, profile, search(request, profile))
         search(replace(request, method="random"), profile)
-    forget_others()
+    forget_others(cache_folder())
     sys.stdout.write(f"the planner is ready after {time.perf_counter() - started_s:.0f} s\n")
 
 

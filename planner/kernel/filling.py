@@ -267,12 +267,14 @@ def fill_template(
                     out.sum_s[start:stop],
                 )
             else:
-                fixed_s, rows = bench.fixed_s, bench.rows
-                held = stage_rows(t, options, 0, depth, depth, replicas, size, most, fixed_s, rows)
+                rows = bench.rows
+                held = stage_rows(
+                    t, options, 0, depth, depth, replicas, size, most, bench.fixed_s, rows
+                )
                 if held < t.layers:
                     continue
                 count = general_splits(
-                    bench.rows,
+                    rows,
                     depth,
                     t.dense,
                     t.layers,

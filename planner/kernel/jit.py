@@ -45,13 +45,6 @@ def cache_folder() -> Path:
 numba.config.CACHE_DIR = str(cache_folder())
 
 
-def forget_others(package: Path = _PACKAGE) -> None:
-    """Remove the machine code of other versions that lies beside this one's."""
-    for folder in (package / "__pycache__").glob("numba-*"):
-        if folder.name != Path(numba.config.CACHE_DIR).name:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
 def is_compiled() -> bool:
     """Whether functions of these very sources were compiled before, and are only loaded."""
     return bool(numba.config.DISABLE_JIT) or any(Path(numba.config.CACHE_DIR).rglob("*.nbi"))

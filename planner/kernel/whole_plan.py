@@ -187,7 +187,7 @@ def pipeline_seconds(t: Tables, bag: Bag) -> float:
 
 @jit
 def expert_sync_seconds(t: Tables, bag: Bag, pipelines: int, out: Floats) -> None:
-    """Gradient sums of the routed experts: each over the copies that its tiling leaves.
+    """Gradient sums of a model's routed experts: each over the copies that its tiling leaves.
 
     Args:
         t: what it prices with.
@@ -204,7 +204,7 @@ def expert_sync_seconds(t: Tables, bag: Bag, pipelines: int, out: Floats) -> Non
             start = stop
             stop += bag.blocks[k, f, s]
             others = stop - max(start, t.dense)
-            if others <= 0 or t.expert_numel[option, 0] == 0:
+            if others <= 0:
                 continue
             variant = variant_of(
                 t,

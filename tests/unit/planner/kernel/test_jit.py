@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba
 import pytest
 
-from planner.kernel.jit import cache_folder, forget_others, is_compiled
+from planner.kernel.jit import cache_folder, is_compiled
 
 
 def test_the_folder_of_the_cache_names_numba_and_the_sources():
@@ -23,14 +23,3 @@ def test_the_kernel_is_compiled_once_any_function_of_it_is_kept(
     kept.parent.mkdir()
     kept.touch()
     assert is_compiled()
-
-
-def test_machine_code_of_other_versions_goes(tmp_path):
-    own = tmp_path / "__pycache__" / cache_folder().name
-    other = own.with_name("numba-0.1.0-0123456789ab")
-    for folder in (own, other):
-        folder.mkdir(parents=True)
-        (folder / "kept.nbi").touch()
-    forget_others(tmp_path)
-    assert (own / "kept.nbi").exists()
-    assert not other.exists()
