@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from planner.composition import Composition
 from planner.cost import Price, ReplicaPrice, price, replica_prices, whole_price
 from planner.errors import UnprofiledConfiguration
 from planner.fill import Filling, Structure
+from planner.joining import joined
 from planner.node_classes import by_class, template_by_class
 from planner.placement import holders_by_layer, place
 from planner.plan import FilledTemplate, Plan, Stage, faults
@@ -67,6 +69,7 @@ class Judge:
             None if the nodes have no room, the memory is too small or the batch cannot be shared.
         """
         workload = self.workload
+        recipe = tuple(sorted(recipe, key=_stages_first))
         lanes = [filling.lane for _, n, filling in recipe for _ in range(n)]
         shares = share(workload.global_batch, lanes)
         if shares is None:
@@ -104,9 +107,13 @@ class Judge:
     def priced(self, recipe: Recipe, plan: Plan) -> Candidate | None:
         """Price a placed plan, its batch shared again by what the placement gives.
 
+        Templates that turn out alike are one, unless ZeRO cuts what they hold by their replicas.
+
         None if the memory is too small.
         """
         asked = (self.workload, self.composition, self.profile)
+        if not self.workload.zero:
+            plan = joined(plan)
         ranks = RankMap.of(plan)
         replicas = replica_prices(plan, ranks, *asked)
         lanes = [filling.lane for _, n, filling in recipe for _ in range(n)]
@@ -118,7 +125,7 @@ class Judge:
         again = share(self.workload.global_batch, real)
         shares = tuple(m for template in plan.templates for m in template.micro_batches)
         if again is not None and again != shares:
-            plan = Plan(_filled(recipe, again, self.workload.recompute), plan.placement)
+            plan = _shared(plan, again)
             ranks = RankMap.of(plan)
             if _in_flight(plan, again) == _in_flight(plan, shares):  # no stage takes longer or more
                 replicas = tuple(
@@ -160,6 +167,23 @@ def _in_flight(plan: Plan, shares: tuple[int, ...]) -> list[int]:
     """The most micro-batches that any stage of each replica keeps at once."""
     depths = (len(one.stages) for one in plan.templates for _ in range(one.replicas))
     return [min(depth, count) for depth, count in zip(depths, shares, strict=True)]
+
+
+def _stages_first(row: tuple[Structure, int, Filling]) -> tuple[object, ...]:
+    """Orders a recipe so that templates that differ in their nodes only are neighbours."""
+    structure, replicas, filling = row
+    size = filling.lane.micro_batch
+    return structure, filling.layers, size, filling.ways, replicas, filling.classes
+
+
+def _shared(plan: Plan, shares: tuple[int, ...]) -> Plan:
+    """The plan with other micro-batches of its replicas."""
+    left = iter(shares)
+    templates = tuple(
+        replace(template, micro_batches=tuple(islice(left, template.replicas)))
+        for template in plan.templates
+    )
+    return replace(plan, templates=templates)
 
 
 def _filled(recipe: Recipe, shares: tuple[int, ...], recompute: str) -> tuple[FilledTemplate, ...]:

@@ -220,5 +220,7 @@ class KernelSearch:
             )
             structure = tuple(names.options[option] for option in options)
             classes = tuple(int(tables.option_type[option]) for option in options)
+            if names.by_type:
+                classes = ()
             rows.append((structure, replicas, Filling(blocks, lane, tuple(ways), classes)))
         return tuple(sorted(rows, key=lambda r: (r[0], r[1], r[2].layers, r[2].classes)))

@@ -9,6 +9,7 @@ Source: design, section 2 (non-uniform nodes).
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -44,6 +45,21 @@ class NodeClass:
 def class_sizes(composition: Composition) -> dict[NodeClass, int]:
     """How many nodes there are of each class, the classes sorted."""
     return dict(sorted(Counter(map(NodeClass.of, composition.nodes)).items()))
+
+
+def type_sizes(composition: Composition) -> dict[NodeClass, int]:
+    """As `class_sizes`, as if all nodes of a GPU type were alike.
+
+    They count as the node that half of their GPUs are in nodes no larger than; what is left of the
+    last one counts as a node.
+    """
+    found = {}
+    for gpu_type in composition.gpu_types:
+        nodes = sorted(NodeClass.of(n) for n in composition.nodes if n.gpu_type == gpu_type)
+        seats = [one for one in nodes for _ in range(one.gpus)]
+        middle = seats[len(seats) // 2]
+        found[middle] = math.ceil(len(seats) / middle.gpus)
+    return dict(sorted(found.items()))
 
 
 def by_class(composition: Composition) -> Composition:

@@ -24,7 +24,8 @@ from planner.memory import (
     boundary_bytes,
 )
 from planner.model_shape import Kind
-from planner.node_classes import NodeClass, class_sizes
+from planner.node_classes import NodeClass, class_sizes, type_sizes
+from planner.placement import room_of
 from planner.profile import Profile
 from planner.tensors import expert_numel, layer_numel, layer_tensors
 from planner.variants import Variant, layer_seconds, tiling_devices, variants_of
@@ -42,12 +43,14 @@ class Pricing:
         classes: T node classes, sorted.
         options: O pairs (GPU type, TP degree), by class and TP ascending.
         variants: for each option its variants.
+        by_type: whether all nodes of a GPU type count as alike, and a plan does not say which.
     """
 
     tables: Tables
     classes: tuple[NodeClass, ...]
     options: tuple[tuple[str, int], ...]
     variants: tuple[tuple[Variant, ...], ...]
+    by_type: bool = False
 
 
 def pricing_of(
@@ -58,6 +61,7 @@ def pricing_of(
     min_replicas: int = 1,
     allow_ep: bool = True,
     stays_inside: bool = False,
+    by_type: bool = False,
 ) -> Pricing | None:
     """Tables for one workload on one composition; None if no option is profiled.
 
@@ -69,9 +73,10 @@ def pricing_of(
         allow_ep: whether experts may be spread over the replicas of a template.
         stays_inside: whether gradients are thought to be summed inside nodes; on a few nodes both
             may be best.
+        by_type: whether all nodes of a GPU type count as alike.
     """
     model = workload.model
-    members = class_sizes(composition)
+    members = type_sizes(composition) if by_type else class_sizes(composition)
     classes = tuple(members)
     rows = tuple(
         (index, one.gpu_type, tp)
@@ -102,6 +107,7 @@ def pricing_of(
     shapes = [_gradient_sizes(workload, layer) for layer in range(model.layers + 2)]
     boundary = np.array([float(boundary_bytes(workload, b)) for b in sizes])
     degrees = np.array([tp for _, tp in options])
+    room_by_type = room_of(composition)
     shared = degrees[:, None] if workload.sequence_parallel else 1
     tables = Tables(
         batch=workload.global_batch,
@@ -112,8 +118,9 @@ def pricing_of(
         option_tp=degrees,
         room=np.array(
             [
-                members[owner] * (owner.gpus // tp * tp)
-                for owner, (_, tp) in zip(owners, options, strict=True)
+                room_by_type[option] if by_type else members[owner] * (owner.gpus // tp * tp)
+                for owner, option in zip(owners, options, strict=True)
+                for tp in option[1:]
             ]
         ),
         node_gpus=np.array([one.gpus for one in classes]),
@@ -192,7 +199,7 @@ def pricing_of(
         caps=np.full((*arrays.block_s.shape[:3], MAX_DEPTH + 1, 4, arrays.dense + 1), -2, np.int16),
         min_replicas=min_replicas,
     )
-    return Pricing(tables, classes, options, variants)
+    return Pricing(tables, classes, options, variants, by_type)
 
 
 def _gradient_sizes(workload: Workload, layer: int) -> tuple[int, int]:

@@ -39,6 +39,7 @@ EXACT_EVALUATIONS = 3000  # of the exact search before the kernel: half a second
 ENUMERATE_SHARE = 0.2  # of the seconds
 EXACT_SHARE = 0.25  # of the seconds, before the kernel
 INSIDE_SHARE = 0.2  # of the seconds, for plans whose gradients do not leave nodes
+BY_TYPE_SHARE = 0.5  # of the seconds, for plans whose templates stand on nodes of any size
 SMALL_SHARE = 0.3  # of the seconds, for the kernel where the exact search goes on after it
 LOAD_S = 0.02  # what loading takes less than if it was done before
 ROLLOUTS = ("policy", "random", "flat")  # methods that build plans, and search nothing
@@ -107,6 +108,8 @@ class _Search:
         self._load_kernel(pricing)
         propose = self._propose if self._request.method == "auto" else None
         if not self._is_few():
+            if self._request.max_templates < len(pricing.classes):
+                self._search_by_type(len(pricing.classes))
             self._search_with_kernel(pricing, 1.0, propose)
             return
         self._search_exactly(2 * EXACT_EVALUATIONS, EXACT_SHARE)
@@ -118,7 +121,7 @@ class _Search:
 
     # ------------------------------------------------------------------ which way
 
-    def _pricing(self, *, stays_inside: bool = False) -> Pricing | None:
+    def _pricing(self, *, stays_inside: bool = False, by_type: bool = False) -> Pricing | None:
         if not self._composition.nodes:
             return None
         least = min(self._request.min_holders, len(self._composition.nodes))
@@ -129,6 +132,7 @@ class _Search:
             min_replicas=least,
             allow_ep=self._request.allow_ep,
             stays_inside=stays_inside,
+            by_type=by_type,
         )
 
     def _load_kernel(self, pricing: Pricing) -> None:
@@ -189,6 +193,12 @@ class _Search:
         from planner.engines import Engines
 
         Engines(self._course, pricing, share).run(propose)
+
+    def _search_by_type(self, classes: int) -> None:
+        """Where templates are too few for every node class, those that stand on several of them."""
+        pricing = self._pricing(by_type=True)
+        if pricing is not None and len(pricing.classes) < classes:
+            self._search_with_kernel(pricing, BY_TYPE_SHARE, None)
 
     def _roll_out(self, pricing: Pricing | None) -> None:
         """The best plans of rollouts alone, of the policy or of uniform choices."""

@@ -140,7 +140,8 @@ def stage_rows(
                         replicas,
                         first,
                     )
-                fits = max(fits, first + cap)
+                if cap >= 0:
+                    fits = max(fits, first + cap)
                 start_s = fixed_s[i]
                 if first:
                     start_s += first * t.block_s[option, size, variant, 0]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from planner.errors import Infeasible
 from planner.kernel.tables import Floats
@@ -59,7 +58,6 @@ class Training:
         teacher: Teacher = teach,
     ) -> None:
         """Prepare; nothing is written yet."""
-        torch.set_num_threads(1)  # sums in one order, whatever the machine
         self._settings, self._curriculum, self._folder = settings, curriculum, folder
         self._trainer = Trainer(curriculum, settings, teacher)
         self._judged_by = tuple(curriculum.environment(one) for one in curriculum.validation)

@@ -80,6 +80,8 @@ class Trainer:
         self, curriculum: Curriculum, settings: TrainingSettings, teacher: Teacher = teach
     ) -> None:
         """Before the first step."""
+        # Sums in one order, whatever the machine; a second thread only spins beside other work.
+        torch.set_num_threads(1)
         self.curriculum, self.settings = curriculum, settings
         self._teacher = teacher
         self._generator = np.random.default_rng(settings.seed)

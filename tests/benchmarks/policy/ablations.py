@@ -115,8 +115,6 @@ def measure(
 ) -> Iterator[dict[str, Any]]:
     """Every training that is not among those done, seed by seed."""
     have = {(row["model"], row["part"], row["seed"]) for row in done}
-    for model in models[:1]:
-        _warm(model, compositions, seconds)
     for seed in seeds:
         for model in models:
             teachers = Teachers()
@@ -155,12 +153,6 @@ def _trained(
     took_s = time.process_time() - begun_s + teachers.spared_s - spared_s
     found = {str(n): found_by(model, chosen, folder, n, references) for n in ROLLOUTS}
     return Ablated(model, part, settings.seed, settings.compositions, groups, took_s, found)
-
-
-def _warm(model: str, compositions: int, seconds: float) -> None:
-    """Try in vain, so that the time of what follows is not that of loading."""
-    settings = TrainingSettings(compositions=compositions, revisions=0)
-    groups_for(curriculum_of(find_model(model), usual_types(model), settings), settings, seconds)
 
 
 def groups_for(curriculum: Curriculum, settings: TrainingSettings, seconds: float) -> int:

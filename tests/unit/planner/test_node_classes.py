@@ -7,7 +7,8 @@ from dataclasses import replace
 from planner.candidate import Judge
 from planner.composition import Composition, Node
 from planner.fill import Filling
-from planner.node_classes import NodeClass, by_class, class_sizes
+from planner.node_classes import NodeClass, by_class, class_sizes, type_sizes
+from planner.pricing_tables import pricing_of
 from planner.sharing import Lane
 from tests.builders import demo_profile, nodes, workload
 
@@ -25,6 +26,26 @@ def test_size_speed_and_price_of_a_gpu_make_a_class():
     assert sizes[NodeClass("demo-fast", 2, 1.0, 1.0)] == 3
     assert len(sizes) == 5
     assert list(sizes) == sorted(sizes)
+
+
+def test_as_one_class_nodes_count_as_the_one_that_half_of_the_gpus_are_in():
+    found = type_sizes(nodes("fast-0:1 fast-1:1 fast-2:2 fast-3:2 fast-4:4 slow-0:2"))
+    assert found == {
+        NodeClass("demo-fast", 2, 1.0, 0.0): 5,
+        NodeClass("demo-slow", 2, 1.0, 0.0): 1,
+    }
+
+
+def test_as_one_class_nodes_have_room_for_what_they_really_hold():
+    mixed = nodes("fast-0:1 fast-1:1 fast-2:3 fast-3:2 slow-0:2")
+    pricing = pricing_of(workload(8), mixed, demo_profile(), by_type=True)
+    assert pricing is not None
+    assert dict(zip(pricing.options, pricing.tables.room.tolist(), strict=True)) == {
+        ("demo-fast", 1): 7,
+        ("demo-fast", 2): 4,
+        ("demo-slow", 1): 2,
+        ("demo-slow", 2): 2,
+    }
 
 
 def test_the_number_of_a_class_stands_for_its_nodes():

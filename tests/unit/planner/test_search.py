@@ -12,10 +12,11 @@ import pytest
 from planner.composition import Composition, Node
 from planner.errors import UnprofiledConfiguration
 from planner.findings import NEAR
+from planner.generator import find_profile
 from planner.movement import bytes_to_move
 from planner.request import PlanRequest
 from planner.search import search
-from planner.workload import Workload
+from planner.workload import Workload, find_model
 from tests.builders import MODEL, demo_profile, nodes, placed, template, workload
 
 TEN = "fast-0:2 fast-1:3 fast-2:2 slow-0:1 slow-1:2"
@@ -46,6 +47,15 @@ def test_a_budget_of_one_still_answers():
 def test_limits_on_depth_and_templates_hold():
     assert all(len(t.stages) == 1 for t in ask(TEN, d_max=1).plan.templates)
     assert len(ask(TEN, max_templates=1).plan.templates) == 1
+
+
+def test_one_template_stands_on_nodes_of_every_size():
+    model = Workload(find_model("llama3-8b"), 2048, 2048)
+    mixed = Composition.from_text("h100=3x8+5x4+8x2")
+    asked = PlanRequest(model, mixed, max_templates=1, budget_evaluations=4000, method="columns")
+    plan = search(asked, find_profile(model)).plan
+    assert [template.replicas for template in plan.templates] == [12]
+    assert {mixed.node(name).gpus for name in plan.nodes} == {2, 4, 8}
 
 
 @pytest.mark.slow
