@@ -81,6 +81,7 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
         "current_samples_s": current_samples_s,
         "holders_min": found.holders_min,
         "search_s": time.perf_counter() - started_s,
+        "notes": list(found.notes),
     }
 
 

@@ -35,6 +35,7 @@ class Planning:
         self._wake = wake
         self._environment = {**os.environ, **(environment or {})}
         self._asked: dict[PlanKey, RequestPlan] = {}
+        self._noted: set[str] = set()  # what the planner said already
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
@@ -100,6 +101,10 @@ class Planning:
             data = json.loads(line)
             key = PlanKey(*data.pop("key"))
             plan = data.pop("plan", None)
+            for note in data.pop("notes", ()):
+                if note not in self._noted:
+                    self._noted.add(note)
+                    LOG.info("the planner says: %s", note)
             self.replies[key] = PlanReply(Plan.from_json(plan) if plan else None, **data)
             self._asked.pop(key, None)
             self._wake.set()

@@ -24,6 +24,16 @@ from planner.search import search
 from planner.workload import Workload
 
 DEFAULT_BUDGET_S = 2.0
+DEAREST = 1e15  # money per hour
+LARGEST = {  # beyond these somebody has mistyped
+    "budget_s": 10**7,
+    "budget_evaluations": 10**10,
+    "min_throughput": 10**12,
+    "d_max": 10**6,
+    "max_templates": 10**6,
+    "rollouts": MOST_ROLLOUTS,  # they are all in memory at once
+    "threads": 10**6,
+}
 POLICY_METHODS = ("auto", "policy", "flat")  # those that ask a policy
 
 
@@ -76,7 +86,7 @@ def answer(
     """
     check_request(request)
     found = search(request, profile, clock)
-    _check_limits(request, found)
+    _check_answer(request, found)
     if request.wants_bound:
         bound = import_module("planner.bound").bound
         found = replace(found, bound=bound(request, profile, found))
@@ -94,26 +104,7 @@ def check_request(request: PlanRequest) -> None:
         NoPolicy: the learned policy is asked for, or its folder is named, and there is none.
         InvalidPolicy: its files are damaged.
     """
-    for name in (
-        "budget_s",
-        "budget_evaluations",
-        "min_throughput",
-        "d_max",
-        "max_templates",
-        "rollouts",
-        "threads",
-    ):
-        limit = getattr(request, name)
-        if limit is not None and not limit > 0:
-            raise InvalidRequest(f"{name} is {limit}; it must be above 0")
-    if request.rollouts > MOST_ROLLOUTS:
-        raise InvalidRequest(f"rollouts is {request.rollouts}; it must be at most {MOST_ROLLOUTS}")
-    if request.seed < 0:
-        raise InvalidRequest(f"seed is {request.seed}; it must be 0 or more")
-    if request.min_holders < 1:
-        raise InvalidRequest(f"min_holders is {request.min_holders}; it must be at least 1")
-    if request.max_price is not None and request.max_price < 0:
-        raise InvalidRequest(f"max_price is {request.max_price}; it must be 0 or more")
+    check_numbers(request)
     if request.method in POLICY_METHODS:
         require_policy_folder(request.policy)
     if request.method in ("policy", "flat"):  # before anything is loaded
@@ -122,6 +113,25 @@ def check_request(request: PlanRequest) -> None:
         find_policy(name, request.policy, learns_fill=flat)
     if request.objective == "cost" or request.max_price is not None:
         require_prices(request.composition)
+
+
+def check_numbers(request: PlanRequest) -> None:
+    """Refuse a number that cannot be meant.
+
+    Raises:
+        InvalidRequest: names it, and what is allowed.
+    """
+    for name, most in LARGEST.items():
+        limit = getattr(request, name)
+        if limit is not None and not 0 < limit <= most:
+            allowed = f"above 0 and at most {most:,}"
+            raise InvalidRequest(f"{name} is {limit}; it must be {allowed}")
+    if request.seed < 0:
+        raise InvalidRequest(f"seed is {request.seed}; it must be 0 or more")
+    if request.min_holders < 1:
+        raise InvalidRequest(f"min_holders is {request.min_holders}; it must be at least 1")
+    if request.max_price is not None and not 0 <= request.max_price < DEAREST:
+        raise InvalidRequest(f"max_price is {request.max_price}; it must be 0 or more")
 
 
 def require_policy_folder(folder: Path | None) -> None:
@@ -140,7 +150,7 @@ def require_policy_folder(folder: Path | None) -> None:
         )
 
 
-def _check_limits(request: PlanRequest, found: PlanAnswer) -> None:
+def _check_answer(request: PlanRequest, found: PlanAnswer) -> None:
     """Refuse an answer that misses what was asked.
 
     Raises:
@@ -156,6 +166,6 @@ def _check_limits(request: PlanRequest, found: PlanAnswer) -> None:
     most, costs = request.max_price, plan_price(found.plan, request.composition)
     if most is not None and costs is not None and costs > most:
         raise Infeasible(
-            f"price binds: the nodes of the best plan found cost {costs:g} an hour, at most "
+            f"price binds: the nodes of the cheapest plan found cost {costs:g} an hour, at most "
             f"{most:g} may be spent ({costs - most:g} too much); spend more, or give cheaper nodes"
         )

@@ -54,7 +54,9 @@ def notes_of(request: PlanRequest, profile: Profile, chosen: Candidate) -> Itera
         where = (
             f"the composition has {len(nodes)} node(s)"
             if len(nodes) < asked
-            else "no plan that reaches it fits in memory"
+            else "ZeRO 1 keeps every piece of the optimizer on one GPU; use --zero 0"
+            if request.workload.zero
+            else "no plan that reaches it was found, mostly because none fits in memory"
         )
         yield (
             f"every piece of the state should live on {asked} nodes, "

@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args
 import click
 from click.core import ParameterSource
 
+from planner.api import POLICY_METHODS, with_budget
 from planner.api import answer as answer_of
-from planner.api import with_budget
 from planner.command_input import (
     read_composition,
     read_current,
@@ -32,7 +32,13 @@ from planner.models import find_model
 from planner.plan_diff import compare
 from planner.plan_picture import plan_svg
 from planner.prices import with_prices
-from planner.request import DEFAULT_MAX_TEMPLATES, Method, Objective, PlanRequest
+from planner.request import (
+    DEFAULT_MAX_TEMPLATES,
+    ROLLOUT_METHODS,
+    Method,
+    Objective,
+    PlanRequest,
+)
 from planner.tables import answer_sentences, diff_table, plan_table
 from planner.workload import RECOMPUTATIONS, Precision, Recompute, Workload
 
@@ -150,6 +156,7 @@ def plan(
         raise InvalidRequest(
             "--export prints launch arguments, --output json a plan; give one of them"
         )
+    _require_use(wishes["method"], given)
     composition = read_composition(text, nodes)
     if composition is None:
         raise InvalidComposition(
@@ -179,6 +186,20 @@ def _given() -> set[str]:
         if parameter.name in context.params
         and context.get_parameter_source(parameter.name) is not ParameterSource.DEFAULT
     }
+
+
+def _require_use(method: Method, given: set[str]) -> None:
+    """Refuse options that the method makes nothing of.
+
+    Raises:
+        InvalidRequest: names the option, and what it matters to.
+    """
+    for option, methods in (("--rollouts", ROLLOUT_METHODS), ("--policy", POLICY_METHODS)):
+        if option in given and method not in methods:
+            raise InvalidRequest(
+                f"{option} says nothing to --method {method}, only to {', '.join(methods)}; leave "
+                f"it out"
+            )
 
 
 def _without(composition: Composition, exclude: tuple[str, ...]) -> Composition:

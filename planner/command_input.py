@@ -106,6 +106,8 @@ def read_current(path: str, workload: Workload) -> Plan:
             f"the current plan {path} is for model {name!r}, asked was {workload.model.name!r}; "
             f"give a plan of the same model, or leave --current out"
         )
+    if stated is not None:
+        Workload.from_json(stated)
     return Plan.from_json(data)
 
 
@@ -126,7 +128,10 @@ def read_plan_file(path: str) -> dict[str, Any]:
             f"plan {path} cannot be read: {error}; `heddle plan --output json` prints one"
         ) from None
     if not isinstance(data, dict):
-        raise InvalidPlan(f"plan {path} must hold one JSON object, found {type(data).__name__}")
+        raise InvalidPlan(
+            f"plan {path} must hold one JSON object, found {type(data).__name__}; `heddle plan "
+            f"--output json` prints one"
+        )
     return data
 
 

@@ -26,6 +26,7 @@ _BYTES_PER_GBIT = 1e9 / 8
 MOST_NODES = 100_000
 MOST_GPUS = 1024  # of one node
 # A name that is also that of a file or a pod: a node's, a GPU type's; the value of a label.
+SLOWEST, FASTEST = 1e-4, 1e4  # speed factors
 LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
@@ -52,6 +53,11 @@ class Node:
     nic_bytes_per_s: float | None = None
 
     def __post_init__(self) -> None:
+        if self.name.split() != [self.name]:
+            raise InvalidComposition(
+                f"a node has the name {self.name!r}; give it one without blanks, which --exclude "
+                f"can call it by"
+            )
         if self.gpus < 1:
             raise InvalidComposition(
                 f"node {self.name!r} has {self.gpus} GPUs; give at least 1, or leave the node out"
@@ -60,9 +66,10 @@ class Node:
             raise InvalidComposition(
                 f"node {self.name!r} has {self.gpus} GPUs; a node has at most {MOST_GPUS}"
             )
-        if not self.speed_factor > 0:
+        if not SLOWEST <= self.speed_factor <= FASTEST:
             raise InvalidComposition(
-                f"node {self.name!r} has speed factor {self.speed_factor}; it must be above 0"
+                f"node {self.name!r} has speed factor {self.speed_factor}; it must be between "
+                f"{SLOWEST:g} and {FASTEST:g}, 1 as profiled; leave out a node that is slower"
             )
         if self.price is not None and not 0 <= self.price < math.inf:
             raise InvalidComposition(
@@ -207,11 +214,14 @@ def _node(row: object, index: int) -> Node:
             f"node {index + 1} has the unknown key {unknown[0]!r}; allowed are "
             f"{', '.join(_NODE_KEYS)}"
         )
-    for key, kind in (("name", str), ("type", str), ("gpus", int)):
+    for key, kind, kind_name in (
+        ("name", str, "a text"),
+        ("type", str, "a text"),
+        ("gpus", int, "a whole number"),
+    ):
         if not isinstance(row.get(key), kind) or isinstance(row.get(key), bool):
             raise InvalidComposition(
-                f"node {index + 1} has {key} {reprlib.repr(row.get(key))}; it must be a "
-                f"{kind.__name__}"
+                f"node {index + 1} has {key} {reprlib.repr(row.get(key))}; it must be {kind_name}"
             )
     price, gbit_s = _number(row, "price", index), _number(row, "nic_gbit_s", index)
     return Node(
@@ -234,6 +244,7 @@ def _number(row: Mapping[Any, Any], key: str, index: int) -> float | None:
     usable = isinstance(number, int | float) and not isinstance(number, bool)
     if not usable or not -1e15 < number < 1e15:
         raise InvalidComposition(
-            f"node {index + 1} has {key} {reprlib.repr(number)}; it must be a number above 0"
+            f"node {index + 1} has {key} {reprlib.repr(number)}; it must be a number, and no such "
+            f"large one"
         )
     return float(number)

@@ -17,6 +17,7 @@ from pathlib import Path
 from planner.composition import Composition
 from planner.errors import InvalidComposition
 from planner.profile import PROFILES
+from planner.workload import MOST_SAMPLES
 
 COMMITTED = PROFILES / "compositions"
 # stated: the paper's text gives it; reconstructed: it gives less; generated: from a seed.
@@ -59,7 +60,7 @@ def read_composition_file(path: Path) -> tuple[ListedComposition, ...]:
     if not path.exists() and committed.is_file():
         path = committed
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8-sig")  # editors of some systems put a mark first
     except (OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
         known = ", ".join(sorted(one.stem for one in COMMITTED.glob("*.txt")))
@@ -109,8 +110,10 @@ def _one(words: list[str]) -> ListedComposition:
             )
         stated[key] = value
     batch, origin = stated.get("batch"), stated.get("origin", "")
-    if batch is not None and (not batch.isdecimal() or int(batch) < 1):
-        raise InvalidComposition(f"batch={batch} is no number of samples; give 1 or more")
+    if batch is not None and (not batch.isdecimal() or not 1 <= int(batch) <= MOST_SAMPLES):
+        raise InvalidComposition(
+            f"batch={batch} is no number of samples; give 1 to {MOST_SAMPLES:,}"
+        )
     if origin and origin not in ORIGINS:
         raise InvalidComposition(f"origin={origin} is none of {', '.join(ORIGINS)}")
     size = None if batch is None else int(batch)

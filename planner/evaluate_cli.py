@@ -6,6 +6,7 @@ Invariant: progress goes to stderr and only on a terminal; what is printed is th
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -109,6 +110,8 @@ def evaluate_command(
     shape = find_model(model)
     workload = usual_workload(shape)
     require_picture(picture)
+    if not math.isfinite(reference_s):
+        raise InvalidRequest(f"--reference-s is {reference_s}; give a number of seconds")
     listed, chosen = read_composition_file(file), read_methods(methods)
     if (set(POLICY_METHODS) - {"flat"}) & set(chosen):
         require_policy_folder(effort["policy"])
@@ -132,12 +135,12 @@ def evaluate_command(
     profile = find_profile(workload, profiles)
     with _progress(asked.steps) as say:
         rows = evaluate(asked, profile, references, say)
-    if picture is not None:
-        write_picture(picture, curves_svg(rows, shape.name))
     if output == "json":
         click.echo(json.dumps(to_json(rows, asked, profile), indent=2))
     else:
         click.echo(evaluation_text(rows, asked))
+    if picture is not None:  # last: what took so long is printed whatever becomes of it
+        write_picture(picture, curves_svg(rows, shape.name))
 
 
 def trained_on(shape: ModelShape, policy: Path | None) -> tuple[Composition, ...]:

@@ -34,6 +34,7 @@ from planner.fill import Counts, Filling, Option, Structure
 from planner.findings import NEAR, Findings
 from planner.neighbourhood import adjacent, options, packs, structures
 from planner.placement import room_of
+from planner.prices import minimised_price, plan_price
 from planner.variants import variants_of
 
 STARTS = 24  # of the plans that other stages found
@@ -293,7 +294,7 @@ class ExactSearch:
         if reach > limit[0]:
             return None
         weight = self._weight(drafts)
-        if weight == math.inf and self._findings.nearest is not None:
+        if weight == math.inf and not self._is_nearer(drafts):
             return None
         limit_s = math.inf
         if reach == limit[0] and weight < math.inf:
@@ -327,16 +328,26 @@ class ExactSearch:
         request = self._request
         if request.objective != "cost" and request.max_price is None:
             return 1.0
-        used = {node for draft in drafts for where in draft.where for node in where}
-        per_hour = 0.0
-        for node in used:
-            stated = self._judge.composition.nodes[node].price
-            if stated is None:
-                return math.inf
-            per_hour += stated
+        per_hour = self._per_hour(drafts)
+        if per_hour == math.inf:
+            return math.inf
         if request.max_price is not None and per_hour > request.max_price:
             return math.inf
-        return per_hour if request.objective == "cost" else 1.0
+        return minimised_price(per_hour) if request.objective == "cost" else 1.0
+
+    def _per_hour(self, drafts: Drafts) -> float:
+        """Money per hour of the nodes that a plan uses; infinite if nobody said."""
+        used = {node for draft in drafts for where in draft.where for node in where}
+        prices = [self._judge.composition.nodes[node].price for node in used]
+        return math.inf if None in prices else sum(price or 0.0 for price in prices)
+
+    def _is_nearer(self, drafts: Drafts) -> bool:
+        """Whether a plan beyond the limit of money is cheaper than all of them so far."""
+        nearest = self._findings.nearest
+        if nearest is None:
+            return True
+        known = plan_price(nearest.plan, self._judge.composition)
+        return known is None or self._per_hour(drafts) < known
 
     def _offer(self, drafts: Drafts, priced: Priced) -> None:
         """Have the evaluator say what the plan costs."""

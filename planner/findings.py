@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 
 from planner.candidate import Candidate
-from planner.prices import plan_price
+from planner.prices import minimised_price, plan_price
 from planner.request import PlanRequest
 
 NEAR = 1.005  # plans within half a per cent count as equally good
@@ -25,7 +25,8 @@ class Findings:
         best: so far.
         found: every candidate, in the order of their finding.
         evaluations: plans priced so far, by whatever stage.
-        nearest: the fastest of those beyond a limit of the request, to say by how much.
+        nearest: of those beyond a limit of the request the cheapest, or the fastest where money is
+            not limited, to say by how much.
     """
 
     request: PlanRequest
@@ -39,7 +40,7 @@ class Findings:
         if candidate is None:
             return False
         if self.objective(candidate) == math.inf:
-            if self.nearest is None or _seconds(candidate) < _seconds(self.nearest):
+            if self.nearest is None or self._beyond(candidate) < self._beyond(self.nearest):
                 self.nearest = candidate
             return False
         self.found.append(candidate)
@@ -68,9 +69,13 @@ class Findings:
             if request.max_price is not None and per_hour > request.max_price:
                 return math.inf
             if request.objective == "cost":
-                return per_hour * priced.iteration_s
+                return minimised_price(per_hour) * priced.iteration_s
         return priced.iteration_s
 
-
-def _seconds(candidate: Candidate) -> float:
-    return candidate.price.iteration_s
+    def _beyond(self, candidate: Candidate) -> tuple[float, float]:
+        """What orders plans beyond a limit: money too much, then seconds."""
+        per_hour, most = None, self.request.max_price
+        if most is not None:
+            per_hour = plan_price(candidate.plan, self.request.composition)
+        dear = 0.0 if per_hour is None or most is None else max(0.0, per_hour - most)
+        return dear, candidate.price.iteration_s

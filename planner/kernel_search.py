@@ -35,6 +35,7 @@ from planner.turns import COLD, HOT
 _log = logging.getLogger(__name__)
 WALK = 500  # steps between two looks at the clock: a few milliseconds
 CHAINS = 4  # of a walk
+PENNY = 1e-6  # more than all GPUs that cost nothing count as
 START_RATE = 50_000.0  # plans a second, until it is known
 LOADING = 4  # looks at the clock of a column search that loads its functions
 
@@ -66,7 +67,7 @@ def wishes_of(request: PlanRequest) -> Wishes:
         min(request.max_templates, MAX_TEMPLATES),
         int(request.objective == "cost"),
         request.workload.global_batch / least if least else math.inf,
-        math.inf if request.max_price is None else request.max_price,
+        math.inf if request.max_price is None else request.max_price + PENNY,
     )
 
 

@@ -214,6 +214,11 @@ def _stage_json(stage: Stage) -> dict[str, Any]:
 
 
 def _template(row: TemplateRow) -> FilledTemplate:
+    if row.replicas not in (None, len(row.micro_batches)):
+        raise InvalidPlan(
+            f"a template has {row.replicas} replicas and {len(row.micro_batches)} micro_batches; "
+            f"give one number for each replica"
+        )
     stages = tuple(
         Stage(s.gpu_type, s.tp, s.layers, s.recompute, s.ep, s.etp or 0) for s in row.stages
     )

@@ -40,6 +40,7 @@ class TemplateRow(_Row):
     stages: list[StageRow]
     micro_batch: int
     micro_batches: list[int]
+    replicas: int | None = None
 
 
 class PlacedRow(_Row):

@@ -16,6 +16,7 @@ from planner.errors import InvalidComposition
 from planner.plan import Plan
 
 SECONDS_PER_HOUR = 3600
+LEAST = 1e-9  # of a GPU-hour, or of a plan, where money is minimised
 
 
 def with_prices(composition: Composition, per_gpu_hour: Mapping[str, float]) -> Composition:
@@ -55,6 +56,14 @@ def plan_price(plan: Plan, composition: Composition) -> float | None:
     prices = [node.price for node in composition.nodes if node.name in used]
     known = [price for price in prices if price is not None]
     return sum(known) if len(known) == len(prices) else None
+
+
+def minimised_price(per_hour: float) -> float:
+    """What money counts while it is minimised: next to nothing where it is nothing.
+
+    So the fastest of all plans that cost nothing is the best.
+    """
+    return max(per_hour, LEAST)
 
 
 def money_per_sample(plan: Plan, price: Price, composition: Composition) -> float | None:

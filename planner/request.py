@@ -25,8 +25,9 @@ DEFAULT_MAX_TEMPLATES = 8
 DEFAULT_D_MAX = 24
 
 DEFAULT_ROLLOUTS = 128
+ROLLOUT_METHODS = ("policy", "random", "flat")  # they build plans, and search nothing
 MOST_THREADS = 64
-MOST_ROLLOUTS = 100_000  # they are all in memory at once
+MOST_ROLLOUTS = 100_000
 
 Method = Literal["auto", "policy", "search", "columns", "random", "flat", "brute-force"]
 Objective = Literal["throughput", "cost"]

@@ -25,7 +25,7 @@ from planner.infeasible import why_infeasible
 from planner.movement import bytes_to_move
 from planner.pricing_tables import Pricing, pricing_of
 from planner.profile import Profile
-from planner.request import PlanAnswer, PlanRequest, idle_gpus
+from planner.request import ROLLOUT_METHODS, PlanAnswer, PlanRequest, idle_gpus
 from planner.small_search import SmallSearch
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ INSIDE_SHARE = 0.2  # of the seconds, for plans whose gradients do not leave nod
 BY_TYPE_SHARE = 0.5  # of the seconds, for plans whose templates stand on nodes of any size
 SMALL_SHARE = 0.3  # of the seconds, for the kernel where the exact search goes on after it
 LOAD_S = 0.02  # what loading takes less than if it was done before
-ROLLOUTS = ("policy", "random", "flat")  # methods that build plans, and search nothing
 
 
 def search(
@@ -90,7 +89,7 @@ class _Search:
             current = judge.as_it_is(request.current)
             findings.offer(current)
         pricing = self._pricing()
-        if request.method in ROLLOUTS:
+        if request.method in ROLLOUT_METHODS:
             self._roll_out(pricing)
         else:
             self._search_all(pricing)
@@ -225,9 +224,11 @@ class _Search:
                 request, self._composition, self._profile, kernel.pricing, kernel.wishes
             )
         except (NoPolicy, PolicyMisfit, InvalidPolicy) as why:
-            if request.method in ROLLOUTS:
+            is_damaged = isinstance(why, InvalidPolicy) and request.policy is not None
+            if request.method in ROLLOUT_METHODS or is_damaged:
                 raise
-            course.record(f"no policy: {why}", begun_s)
+            course.record("no policy", begun_s)
+            self._warnings = (f"no policy took part: {why}",)
             return
         kernel.take(found.elites, found.evaluations)
         self._warnings = (found.warning,) if found.warning else ()

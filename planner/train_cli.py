@@ -17,7 +17,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from planner.errors import InvalidRequest
+from planner.errors import InvalidPolicy, InvalidRequest
 from planner.models import find_model
 from planner.policy.weights import policy_folder
 
@@ -37,6 +37,7 @@ It learns on generated compositions and plans others, in minutes:
 docs/policy.md says how it learns, and what each part is worth.
 """
 PARTS = ("clusters", "imitation", "forced", "film", "cloning")
+LARGEST_SEED = 2**31
 LINES = 10  # of a phase, where there is no terminal
 PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 
@@ -49,6 +50,14 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 @click.option("--compositions", type=click.IntRange(1), help="To train on.")
 @click.option("--lessons", type=click.IntRange(1), help="Steps of each teacher.")
 @click.option("--revisions", type=click.IntRange(0), help="Times the teachers teach again.")
+@click.option(
+    "--best-of",
+    type=click.IntRange(1),
+    help="Judge a rollout by what it adds to the best of so many; 1: alone.  [default: 8]",
+)
+@click.option(
+    "--together", type=click.IntRange(1), help="Groups that step together.  [default: 16]"
+)
 @click.option("--without", multiple=True, type=click.Choice(PARTS), help="Leave a part out.")
 @click.option("--blind-to-batch", is_flag=True, help="No features of n, b, M and B.")
 @click.option(
@@ -61,7 +70,11 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 )
 @click.option("--resume", is_flag=True, help="Go on where a killed training was.")
 @click.option(
-    "--keep-every-s", default=15.0, show_default=True, help="Seconds between states on disk."
+    "--keep-every-s",
+    default=15.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Seconds between states on disk.",
 )
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def train_policy(
@@ -72,6 +85,8 @@ def train_policy(
     compositions: int | None,
     lessons: int | None,
     revisions: int | None,
+    best_of: int | None,
+    together: int | None,
     without: tuple[str, ...],
     blind_to_batch: bool,
     flat: bool,
@@ -87,19 +102,28 @@ def train_policy(
     from planner.training.settings import TrainingSettings
 
     shape, commit = find_model(model), _commit()
-    if seed < 0:
-        raise InvalidRequest(f"--seed is {seed}; it must be 0 or more")
+    if not 0 <= seed < LARGEST_SEED:
+        raise InvalidRequest(f"--seed is {seed}; it must be 0 or more, and below {LARGEST_SEED:,}")
     asked: dict[str, Any] = {f"uses_{part}": part not in without for part in PARTS}
     if flat:  # the teachers fill as the kernel does
         asked["uses_cloning"] = False
     asked |= {"groups": groups, "compositions": compositions}
     asked |= {"lessons": lessons, "revisions": revisions}
+    asked |= {"best_of": best_of, "together": together}
     known = {name: value for name, value in asked.items() if value is not None}
     settings = TrainingSettings(seed=seed, sees_batch=not blind_to_batch, learns_fill=flat, **known)
     names = usual_types(model) if types is None else types_named(model, types)
     where = policy_folder(model, learns_fill=flat) if folder is None else folder
+    if resume and not where.is_dir():
+        raise InvalidPolicy(f"there is no training to resume in {where}; leave --resume out")
     _require_writable(where)
     curriculum = curriculum_of(shape, names, settings)
+    found = len(curriculum.training)
+    if found < settings.compositions:
+        sys.stderr.write(
+            f"there are {found} different compositions of these types to train on, not "
+            f"{settings.compositions}\n"
+        )
     training = Training(curriculum, settings, where)
     if resume:
         training.resume()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from planner.api import check_numbers
 from planner.composition import Composition
 from planner.composition_sets import ListedComposition
 from planner.evaluation.references import References
@@ -124,6 +125,8 @@ def evaluate(
     """
     batch = asked.workload.global_batch
     listed = [replace(one, batch=one.batch or batch) for one in asked.listed]
+    for method in asked.methods:
+        check_numbers(_question(asked, listed[0], method))
     say("load the kernel")
     for method in asked.methods:
         try_out(replace(_question(asked, listed[0], method), **_SHORT), profile)

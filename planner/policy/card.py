@@ -8,6 +8,7 @@ Source: design, section 2 ("Learned policy").
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -15,10 +16,16 @@ from typing import Any
 
 from planner.composition import Composition
 from planner.errors import InvalidPolicy, PolicyMisfit
-from planner.policy.schema import FILL_HEADS, HEADS, FeatureSchema
+from planner.policy.schema import HEADS, FeatureSchema
 from planner.pricing_tables import Pricing
 
-WORD = 16  # digits of a digest of the weights
+WORD = 16  # digits of a digest
+
+
+def card_digest(data: Mapping[str, Any]) -> str:
+    """Names all that a card says; a card that somebody changed has another one."""
+    text = json.dumps(data, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=WORD // 2).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +78,7 @@ class PolicyCard:
     settings: Mapping[str, Any]
     evaluation: Mapping[str, Any]
     seconds: Mapping[str, float]
-    actions: tuple[str, ...] = HEADS
+    actions: tuple[str, ...]
 
     @property
     def learns_fill(self) -> bool:
@@ -91,43 +98,39 @@ class PolicyCard:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The card as plain data."""
-        return asdict(self)
+        """The card as plain data, with a digest of it."""
+        data = asdict(self)
+        return {**data, "digest": card_digest(data)}
 
     @staticmethod
     def from_text(text: str, where: str) -> PolicyCard:
         """Read a card.
 
         Raises:
-            InvalidPolicy: it is no card; the message names the file and what is wrong.
+            InvalidPolicy: it is no card, or not as it was written; the message names the file and
+                what is wrong.
         """
         try:
             data = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidPolicy(
                 f"policy card {where} is no JSON: {error}; train it again"
             ) from None
-        names = {field.name for field in fields(PolicyCard)}
-        least = names - {"actions"}  # cards of before know the paper's alone
-        if not isinstance(data, dict) or not least <= set(data) <= names:
-            odd = ["everything"]
-            if isinstance(data, dict):
-                odd = sorted((least - set(data)) | (set(data) - names))
+        names = {"digest", *(field.name for field in fields(PolicyCard))}
+        if not isinstance(data, dict) or set(data) != names:
+            odd = sorted(names ^ set(data)) if isinstance(data, dict) else ["everything"]
             raise InvalidPolicy(
                 f"policy card {where} lacks or does not know the key {odd[0]!r}; train the policy "
                 f"again with `heddle train-policy`"
             )
-        try:
-            listed = {"types", "tp_degrees", "temperatures", "actions"} & set(data)
-            card = PolicyCard(**{**data, **{name: tuple(data[name]) for name in listed}})
-        except TypeError as error:
-            raise InvalidPolicy(f"policy card {where} is wrong: {error}; train it again") from None
-        if card.actions not in (HEADS, (*HEADS, *FILL_HEADS)):
+        written, found = data.pop("digest"), card_digest(data)
+        if written != found:
             raise InvalidPolicy(
-                f"policy card {where} names the actions {', '.join(map(str, card.actions))}; a "
-                f"policy has {', '.join(HEADS)}, or also {', '.join(FILL_HEADS)}; train it again"
+                f"policy card {where} was changed since it was written (its digest is {found}, it "
+                f"says {written}); fetch it again, or train it again with `heddle train-policy`"
             )
-        return card
+        listed = ("types", "tp_degrees", "temperatures", "actions")
+        return PolicyCard(**{**data, **{name: tuple(data[name]) for name in listed}})
 
     def require_actions(self, *, learns_fill: bool) -> None:
         """Check that this policy makes the decisions that it is asked for.

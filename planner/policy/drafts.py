@@ -75,6 +75,17 @@ def gpus_left(m: Menu, taken: Ints, used: Ints, left: Ints) -> int:
 
 
 @jit
+def stages_left(m: Menu, left: Ints) -> int:
+    """How many stages of the smallest degree of their class the GPUs that are left make."""
+    stages = 0
+    for c in range(len(m.class_type)):
+        o = m.first_option[c]
+        if m.first_option[c + 1] > o:
+            stages += left[o] // m.tp[o]
+    return stages
+
+
+@jit
 def replicas_with(m: Menu, taken: Ints, used: Ints, only: int, added: int) -> int:
     """How often the open template fits into a node class, with one stage more if asked.
 
@@ -159,6 +170,7 @@ def observe_depths(m: Menu, d: Drafts, rows: Ints, left: Ints, out: Array, mask:
     for i in range(len(rows)):
         r = rows[i]
         total = gpus_left(m, d.taken[r], d.used[r], left)
+        stages = stages_left(m, left)
         number = d.plans.number[r, 0]
         before = d.plans.depth[r, number - 1] if number else 0
         mask[i, 0] = number > 0
@@ -169,7 +181,7 @@ def observe_depths(m: Menu, d: Drafts, rows: Ints, left: Ints, out: Array, mask:
             if depth == 0:
                 row[at] = total / m.gpus
                 continue
-            mask[i, depth] = depth <= min(total, m.deepest)
+            mask[i, depth] = depth <= min(stages, m.deepest)
             replicas = max(1.0, total / depth)
             row[at] = depth / m.layers
             row[at + 1] = math.log2(replicas) / 12
@@ -216,6 +228,7 @@ def observe_stages(
         j = d.stage[r]
         used, taken = d.used[r], d.taken[r]
         total = gpus_left(m, taken, used, left)
+        stages = stages_left(m, left)
         last = d.plans.options[r, number, j - 1] if j else -1
         now = m.batch
         speed = 0.0
@@ -270,7 +283,9 @@ def observe_stages(
             for o in range(start, stop):
                 k = m.degree[o]
                 fits = min(now, replicas_with(m, taken, used, c, o))
-                mask[i, c, k] = left[o] >= m.tp[o] and total - m.tp[o] >= to_come
+                least = m.tp[start]
+                gone = left[start] // least - (left[start] - m.tp[o]) // least
+                mask[i, c, k] = left[o] >= m.tp[o] and stages - gone >= to_come
                 row = degree[i, c, k]
                 at = types + degrees + 4
                 row[at] = math.log2(1 + left[o] // m.tp[o]) / 12

@@ -79,8 +79,7 @@ def menu_of(pricing: Pricing, schema: FeatureSchema, deepest: int) -> Menu:
     first = np.searchsorted(t.option_type, np.arange(classes + 1))
     kinds = np.array([schema.types.index(one.gpu_type) for one in pricing.classes])
     degrees = np.array([schema.tp_degrees.index(int(tp)) for tp in t.option_tp])
-    gpus = np.array([t.room[first[c] : first[c + 1]].max() for c in range(classes)])
-    nodes = np.array([n // one.gpus for n, one in zip(gpus, pricing.classes, strict=True)])
+    gpus = np.array([t.room[first[c] : first[c + 1]].max(initial=0) for c in range(classes)])
     type_gpus = np.bincount(kinds, weights=gpus, minlength=len(schema.types)).astype(np.int64)
     speed = _speed(t)
     usable = t.usable_bytes[t.option_type]
@@ -108,7 +107,7 @@ def menu_of(pricing: Pricing, schema: FeatureSchema, deepest: int) -> Menu:
         d_max=schema.d_max,
         sees_batch=int(schema.sees_batch),
         state=_state(schema, rows, usable, type_gpus, total),
-        summary=_summary(schema, type_gpus, gpus, nodes, t.batch),
+        summary=_summary(schema, type_gpus, gpus, t.node_gpus, t.batch),
         device=_device(pricing, schema, rows, first, kinds, gpus / total),
         option=_options(schema, rows),
     )
@@ -170,12 +169,11 @@ def _state(
     return state
 
 
-def _summary(schema: FeatureSchema, type_gpus: Ints, gpus: Ints, nodes: Ints, batch: int) -> Floats:
+def _summary(schema: FeatureSchema, type_gpus: Ints, gpus: Ints, size: Ints, batch: int) -> Floats:
     """Size, batch, the share of each type, and how uneven the mix is."""
     total = gpus.sum()
     shares = type_gpus / total
     present = shares[shares > 0]
-    size = gpus / nodes
     return np.array(
         [
             *shares,

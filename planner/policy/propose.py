@@ -18,7 +18,7 @@ from planner.policy.environment import Constructions, Environment
 from planner.policy.rollouts import Chooser, UniformChooser, play
 from planner.policy.sampling import PolicyChooser
 from planner.policy.schema import FeatureSchema
-from planner.policy.weights import Policy, find_policy
+from planner.policy.weights import POLICY_OF, Policy, find_policy
 from planner.pricing_tables import Pricing
 from planner.profile import Profile
 from planner.request import PlanRequest
@@ -33,7 +33,8 @@ class Proposal(NamedTuple):
     Attributes:
         elites: the best plans, by the kernel's price.
         evaluations: plans that were priced.
-        warning: a sentence if the policy was trained on other prices, else empty.
+        warning: a sentence if the policy was trained on other prices or for another model, else
+            empty.
     """
 
     elites: Elites
@@ -67,7 +68,13 @@ def rollouts_of(
         flat = request.method == "flat"
         policy = find_policy(request.workload.model.name, request.policy, learns_fill=flat)
         policy.card.require(composition, pricing, request.deepest)
-        if policy.card.profile != profile.digest:
+        model = request.workload.model.name
+        if policy.card.model != POLICY_OF.get(model, model):
+            warning = (
+                f"the policy was trained for another model, {policy.card.model}; its plans are "
+                f"priced for {model}"
+            )
+        elif policy.card.profile != profile.digest:
             warning = (
                 f"the policy was trained on another profile than this one (that of "
                 f"{policy.card.model} then); its plans are priced by this one"

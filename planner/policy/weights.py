@@ -66,6 +66,11 @@ def find_policy(model: str, folder: Path | None = None, *, learns_fill: bool = F
     try:
         stamps = [(where / name).stat().st_mtime_ns for name in (WEIGHTS, CARD)]
     except OSError:
+        if folder is not None:
+            raise NoPolicy(
+                f"there is no policy in {folder} (it needs {WEIGHTS} and {CARD}); name a folder "
+                f"that `heddle train-policy` wrote, or leave the policy out"
+            ) from None
         which, option = ("flat policy", " --flat") if learns_fill else ("policy", "")
         raise NoPolicy(
             f"there is no {which} for this model ({model}); leave the method out, use one of "

@@ -6,11 +6,14 @@ Invariant: the file is the last whole state or the one before, never a part of o
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
@@ -35,7 +38,9 @@ def keep_state(folder: Path, state: State, settings: TrainingSettings, questions
     arrays, data = state
     header = {"settings": asdict(settings), "questions": questions, "data": data}
     folder.mkdir(parents=True, exist_ok=True)
-    content = save(arrays, metadata={"training": json.dumps(header)})
+    text = json.dumps(header)
+    metadata = {"training": text, "digest": _digest(arrays, text)}
+    content = save(arrays, metadata=metadata)
     write_atomically(folder / CHECKPOINT, content)
 
 
@@ -48,13 +53,20 @@ def take_up(folder: Path, settings: TrainingSettings, questions: str) -> State:
     path = folder / CHECKPOINT
     try:
         with safe_open(path, "np") as file:
-            header = json.loads(file.metadata()["training"])
+            metadata = file.metadata() or {}
             names = file.keys()
             arrays = {name: file.get_tensor(name) for name in names}
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (OSError, SafetensorError) as error:
         raise InvalidPolicy(
             f"there is no training to resume in {folder}: {error}; leave --resume out"
         ) from None
+    text = metadata.get("training", "")
+    if metadata.get("digest") != _digest(arrays, text):
+        raise InvalidPolicy(
+            f"the training in {folder} is damaged: {CHECKPOINT} is not what was written; leave "
+            f"--resume out"
+        )
+    header = json.loads(text)
     asked = json.loads(json.dumps(asdict(settings)))
     odd = sorted(name for name in asked if header["settings"].get(name) != asked[name])
     if odd:
@@ -68,3 +80,12 @@ def take_up(folder: Path, settings: TrainingSettings, questions: str) -> State:
             f"leave --resume out, or name another --folder"
         )
     return arrays, header["data"]
+
+
+def _digest(arrays: Mapping[str, Array], text: str) -> str:
+    """Of all that a state says."""
+    found = hashlib.blake2b(text.encode(), digest_size=16)
+    for name in sorted(arrays):
+        found.update(name.encode())
+        found.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return found.hexdigest()

@@ -119,7 +119,8 @@ class Training:
 
     @property
     def _questions(self) -> str:
-        return f"{self._curriculum.digest} {self._curriculum.profile.digest}"
+        curriculum = self._curriculum
+        return f"{curriculum.digest} {curriculum.profile.digest} {curriculum.schema.digest}"
 
     def _references(self) -> Floats:
         """[E] throughput of a teacher's annealing on each question of the validation."""
@@ -186,7 +187,7 @@ class Training:
             training_set=curriculum.digest,
             num_compositions=len(curriculum.training),
             profile=curriculum.profile.digest,
-            groups=settings.groups,
+            groups=settings.updates * settings.together,
             seed=settings.seed,
             commit=commit,
             settings={n: v for n, v in asdict(settings).items() if n not in CARD_FIELDS},

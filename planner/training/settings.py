@@ -8,6 +8,7 @@ of a few is what a plan is taken from.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from planner.errors import InvalidRequest
@@ -18,7 +19,7 @@ class TrainingSettings:
     """Settings of one training.
 
     Attributes:
-        groups: rollout groups in all.
+        groups: rollout groups in all; the last update is made whole.
         rollouts: of a group.
         together: groups of an update; their rollouts step together.
         clusters: of compositions, whose gradients are made to agree.
@@ -26,7 +27,7 @@ class TrainingSettings:
         rate: of Adam, falling to a tenth.
         clip: of PPO's ratio.
         entropy: weight of the entropy bonus.
-        penalty: delta of equation 1, as a share of the best throughput of the group.
+        penalty: delta of equation 1, as a share of the best throughput known.
         best_of: 1: rollouts are judged by their value, as in the paper; k: by what they add to the
             best of k.
         forced: probability of a forced depth, at first and at last.
@@ -85,4 +86,4 @@ class TrainingSettings:
     @property
     def updates(self) -> int:
         """Updates of the weights by GRPO."""
-        return max(1, self.groups // self.together)
+        return math.ceil(self.groups / self.together)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -87,8 +88,13 @@ def test_importing_the_planner_is_light_and_planning_never_reaches_torch():
             r"no policy in nowhere \(no card.json\)",
         ),
         ({"method": "auto", "policy": Path("nowhere")}, NoPolicy, "no policy in nowhere"),
+        ({"budget_s": math.inf}, InvalidRequest, "budget_s is inf; it must be above 0 and at most"),
+        ({"budget_s": math.nan}, InvalidRequest, "budget_s is nan; it must be above 0"),
+        ({"budget_evaluations": 10**23}, InvalidRequest, "at most 10,000,000,000"),
+        ({"min_throughput": math.inf}, InvalidRequest, "min_throughput is inf"),
+        ({"max_price": math.nan}, InvalidRequest, "max_price is nan; it must be 0 or more"),
         ({"seed": -1}, InvalidRequest, "seed is -1; it must be 0 or more"),
-        ({"rollouts": 10**11}, InvalidRequest, "rollouts is 100000000000; it must be at most"),
+        ({"rollouts": 10**11}, InvalidRequest, "must be above 0 and at most 100,000"),
         ({"objective": "cost"}, InvalidComposition, "node 'fast-0' has no price"),
         ({"max_price": 5}, InvalidComposition, "node 'fast-0' has no price"),
     ],

@@ -8,6 +8,7 @@ from planner.candidate import Judge
 from planner.choice import fewest_bytes, notes_of
 from planner.composition import Composition, Node
 from planner.findings import Findings
+from planner.prices import with_prices
 from planner.request import PlanRequest
 from tests.builders import demo_profile, nodes, placed, template, workload
 
@@ -40,3 +41,23 @@ def test_what_was_wished_in_vain_is_said():
     holders, unknown = notes_of(asked, demo_profile(), only)
     assert "this plan reaches 1" in holders
     assert "'h999' has no profile" in unknown
+
+
+def test_zero_is_named_where_it_keeps_pieces_on_one_gpu():
+    plan = placed(template("1x3 1x3", 2, (16,)), composition=nodes("fast-0:2 fast-1:2"))
+    request, _, _, (only,) = found(nodes("fast-0:2 fast-1:2"), plan)
+    sharded = replace(request, workload=replace(request.workload, zero=1), min_holders=2)
+    (holders,) = notes_of(sharded, demo_profile(), only)
+    assert holders.endswith("ZeRO 1 keeps every piece of the optimizer on one GPU; use --zero 0")
+
+
+def test_of_plans_that_are_too_dear_the_cheapest_is_named():
+    composition = with_prices(nodes("fast-0:2 fast-1:2"), {"demo-fast": 1.0})
+    both = placed(template("1x3 1x3", 2, (8, 8)), composition=composition)
+    one = placed(template("1x3 1x3", 2, (16,)), composition=composition)
+    request = PlanRequest(workload(), composition, max_price=1.0)
+    judge, findings = Judge(workload(), composition, demo_profile()), Findings(request)
+    for plan in (both, one):
+        findings.offer(judge.as_it_is(plan))
+    assert findings.best is None
+    assert findings.nearest.plan == one

@@ -244,6 +244,8 @@ PRICED = "--composition demo-fast=1x2 --objective cost --prices"
         (f"{TWO} --profile nowhere", UnprofiledConfiguration, "no profile"),
         (f"{TWO} --current missing.json", InvalidPlan, "cannot be read"),
         (f"{TWO} --method policy --policy nowhere", NoPolicy, "there is no policy in nowhere"),
+        (f"{TWO} --method search --rollouts 5", InvalidRequest, "only to policy, random, flat"),
+        (f"{TWO} --method search --policy x", InvalidRequest, "only to auto, policy, flat"),
         (f"{TWO} --min-throughput 1e9", Infeasible, "short"),
         (f"{TWO} --objective cost", InvalidComposition, "has no price"),
         (f"{TWO} --max-price 5", InvalidComposition, "has no price"),
@@ -348,3 +350,21 @@ def test_a_plan_changed_by_hand_is_refused():
     planned["templates"][0]["micro_batch"] *= 2
     with pytest.raises(InvalidPlan, match="changed by hand"):
         run(price, "-", stdin=json.dumps(planned))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"workload": "x"}, "workload"),
+        ({"templates": [{"replicas": -1}]}, "has -1 replicas and"),
+    ],
+)
+def test_a_current_plan_whose_file_was_broken_is_refused(tmp_path, change, words):
+    path = tmp_path / "plan.json"
+    data = answer(TWO)
+    for row in change.get("templates", ()):
+        data["templates"][0] |= row
+    data |= {name: value for name, value in change.items() if name != "templates"}
+    path.write_text(json.dumps(data))
+    with pytest.raises(HeddleError, match=words):
+        run(plan, f"{TWO} --current {path}")

@@ -66,6 +66,18 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
         read_composition_file(tmp_path / "bytes.txt")
 
 
+def test_a_mark_that_editors_put_first_is_no_part_of_a_type(tmp_path):
+    (tmp_path / "marked.txt").write_bytes(b"\xef\xbb\xbfh100=1x1\r\n")
+    (one,) = read_composition_file(tmp_path / "marked.txt")
+    assert one.composition.gpu_types == ("h100",)
+
+
+def test_a_batch_that_nobody_trains_is_refused_with_its_line(tmp_path):
+    (tmp_path / "large.txt").write_text("h100=1x1 batch=9999999999\n")
+    with pytest.raises(InvalidComposition, match=r"line 1: batch=9999999999 .* 1 to 1,048,576"):
+        read_composition_file(tmp_path / "large.txt")
+
+
 def test_a_committed_set_goes_by_its_name_where_there_is_no_such_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert read_composition_file(Path("paper")) == committed_sets()["paper"]

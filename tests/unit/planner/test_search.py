@@ -14,12 +14,15 @@ from planner.errors import UnprofiledConfiguration
 from planner.findings import NEAR
 from planner.generator import find_profile
 from planner.movement import bytes_to_move
+from planner.prices import plan_price, with_prices
 from planner.request import PlanRequest
 from planner.search import search
 from planner.workload import Workload, find_model
 from tests.builders import MODEL, demo_profile, nodes, placed, template, workload
 
 TEN = "fast-0:2 fast-1:3 fast-2:2 slow-0:1 slow-1:2"
+
+TWENTY = "fast-0:4 fast-1:4 fast-2:4 slow-0:4 slow-1:4"
 
 
 def ask(text: str, **wishes):
@@ -47,6 +50,17 @@ def test_a_budget_of_one_still_answers():
 def test_limits_on_depth_and_templates_hold():
     assert all(len(t.stages) == 1 for t in ask(TEN, d_max=1).plan.templates)
     assert len(ask(TEN, max_templates=1).plan.templates) == 1
+
+
+@pytest.mark.parametrize("text", ["fast-0:2 fast-1:3 slow-0:2", TWENTY])
+def test_nodes_that_cost_nothing_are_taken_before_all_others(text):
+    priced = with_prices(nodes(text), {"demo-fast": 0.0, "demo-slow": 1.0})
+    asked = PlanRequest(workload(), priced, objective="cost", budget_evaluations=600)
+    free = search(asked, demo_profile())
+    assert plan_price(free.plan, priced) == 0.0
+    alone = replace(priced, nodes=tuple(n for n in priced.nodes if n.gpu_type == "demo-fast"))
+    fastest = search(PlanRequest(workload(), alone, budget_evaluations=600), demo_profile())
+    assert free.throughput_samples_s >= 0.9 * fastest.throughput_samples_s
 
 
 def test_one_template_stands_on_nodes_of_every_size():

@@ -29,6 +29,7 @@ def run(*arguments):
         (("--model", "gpt-9"), InvalidWorkload, "'gpt-9' is unknown"),
         (("--model", "tiny-llama", "--types", "h999"), UnprofiledConfiguration, "h999"),
         (("--model", "tiny-llama", "--seed", "-1"), InvalidRequest, "must be 0 or more"),
+        (("--model", "tiny-llama", "--seed", "9" * 23), InvalidRequest, "below 2,147,483,648"),
         (("--model", "tiny-llama", "--resume"), InvalidPolicy, "leave --resume out"),
     ],
 )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.policy.drafts import gpus_left, replicas_with
-from planner.policy.environment import Constructions
+from planner.policy.environment import Constructions, Environment, no_limits
 from planner.policy.rollouts import UniformChooser, play
 from planner.policy.schema import FeatureSchema
+from planner.pricing_tables import pricing_of
+from tests.builders import demo_profile, nodes, workload
 from tests.unit.planner.policy.conftest import environment_on
 
 SCHEMA = FeatureSchema(("a100-40", "h100"), (1, 2, 4, 8), 24, 8)
@@ -81,3 +85,31 @@ def test_uniform_rollouts_always_end_in_plans_that_pack(environment):
     for row in range(64):
         for depth, stages, _ in constructions.decisions(row):
             assert depth == len(stages)
+
+
+def test_without_tp_1_in_the_profile_every_construction_has_a_choice_left():
+    profile = demo_profile()
+    fewer = replace(profile, layers={k: cost for k, cost in profile.layers.items() if k[2] != 1})
+    mixed = nodes("fast-0:2 fast-1:2 fast-2:3 slow-0:3 slow-1:1")
+    pricing = pricing_of(workload(), mixed, fewer)
+    assert pricing is not None
+    assert set(pricing.tables.option_tp.tolist()) == {2}
+    schema = FeatureSchema(("demo-fast", "demo-slow"), (1, 2), 24, 8)
+    environment = Environment.of(pricing, schema, no_limits(24, 8))
+    assert np.isfinite(environment.menu.summary).all()
+    constructions = Constructions([environment], 200)
+    chooser = _Watching(np.random.default_rng(0))
+    play(constructions, chooser)
+    assert chooser.asked > 200
+    assert chooser.stuck == 0
+
+
+class _Watching(UniformChooser):
+    """Counts stages that were to be chosen, and those for which nothing was allowed."""
+
+    asked = stuck = 0
+
+    def stages(self, view):
+        self.asked += len(view.rows)
+        self.stuck += int((~view.mask.any(axis=(1, 2))).sum())
+        return super().stages(view)

@@ -10,12 +10,12 @@ import pytest
 
 from planner.api import answer
 from planner.composition import Composition
-from planner.errors import PolicyMisfit
+from planner.errors import InvalidPolicy, PolicyMisfit
 from planner.generator import find_profile
 from planner.models import find_model
 from planner.plan import faults
 from planner.policy.schema import FeatureSchema
-from planner.policy.weights import digest_of, weights_content, write_policy
+from planner.policy.weights import WEIGHTS, digest_of, load_policy, weights_content, write_policy
 from planner.request import PlanRequest
 from planner.workload import Workload
 from tests.unit.planner.policy.conftest import untrained
@@ -86,8 +86,8 @@ def test_a_policy_that_chooses_the_fill_is_for_its_own_method_alone(policy_folde
 @pytest.mark.slow
 def test_auto_goes_on_without_a_policy_that_chooses_the_fill(flat_folder):
     request = replace(REQUEST, method="auto", policy=flat_folder, budget_evaluations=500)
-    said = [stage.method for stage in answer(request, find_profile(WORKLOAD)).stages_of_search]
-    assert any(name.startswith("no policy: this policy of llama3-8b chooses") for name in said)
+    notes = answer(request, find_profile(WORKLOAD)).notes
+    assert any(n.startswith("no policy took part: this policy of llama3-8b") for n in notes)
 
 
 @pytest.mark.slow
@@ -97,11 +97,12 @@ def test_auto_says_why_it_goes_on_without_a_policy(policy_folder):
         REQUEST, composition=other, method="auto", policy=policy_folder, budget_evaluations=500
     )
     found = answer(request, find_profile(WORKLOAD))
-    said = [stage.method for stage in found.stages_of_search if "no policy" in stage.method]
-    assert said == [
-        "no policy: the policy of llama3-8b was not trained for GPU type 'a6000', it knows "
-        "a100-40, h100; use --method search or columns, or train one with `heddle train-policy`"
-    ]
+    assert "no policy" in [stage.method for stage in found.stages_of_search]
+    assert found.notes == (
+        "no policy took part: the policy of llama3-8b was not trained for GPU type 'a6000', it "
+        "knows a100-40, h100; use --method search or columns, or train one with `heddle "
+        "train-policy`",
+    )
     with pytest.raises(PolicyMisfit):
         answer(replace(request, method="policy"), find_profile(WORKLOAD))
 
@@ -133,3 +134,19 @@ def test_planning_by_the_policy_never_reaches_torch(policy_folder):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "samples/s" in done.stdout
+
+
+def test_a_policy_of_another_model_is_worth_a_note(policy_folder):
+    card = replace(load_policy(policy_folder).card, model="mixtral-8x7b")
+    write_policy(policy_folder, card, (policy_folder / WEIGHTS).read_bytes())
+    found = answer(replace(REQUEST, method="policy", policy=policy_folder), find_profile(WORKLOAD))
+    assert found.notes == (
+        "the policy was trained for another model, mixtral-8x7b; its plans are priced for "
+        "llama3-8b",
+    )
+
+
+def test_a_damaged_policy_that_was_named_is_refused_by_auto_too(policy_folder):
+    (policy_folder / WEIGHTS).write_bytes(b"cut")
+    with pytest.raises(InvalidPolicy, match="cut short"):
+        answer(replace(REQUEST, method="auto", policy=policy_folder), find_profile(WORKLOAD))

@@ -11,7 +11,6 @@ from planner.errors import InvalidPolicy, NoPolicy, PolicyMisfit
 from planner.policy.network import shapes
 from planner.policy.schema import FeatureSchema
 from planner.policy.weights import (
-    CARD,
     WEIGHTS,
     digest_of,
     find_policy,
@@ -60,20 +59,22 @@ def test_weights_of_another_shape_are_refused(folder):
 
 
 def test_other_features_are_refused(folder):
-    text = (folder / CARD).read_text()
-    (folder / CARD).write_text(text.replace(SCHEMA.digest, "0123456789ab"))
+    card = replace(load_policy(folder).card, features="0123456789ab")
+    write_policy(folder, card, (folder / WEIGHTS).read_bytes())
     with pytest.raises(InvalidPolicy, match="reads features 0123456789ab"):
         load_policy(folder)
 
 
 def test_no_folder_is_no_policy(tmp_path):
     with pytest.raises(NoPolicy, match=r"no policy for this model \(mine\)"):
+        find_policy("mine")
+    with pytest.raises(NoPolicy, match=r"no policy in .*none \(it needs weights"):
         find_policy("mine", tmp_path / "none")
 
 
-def test_without_a_flat_policy_it_says_how_to_train_one(tmp_path):
+def test_without_a_flat_policy_it_says_how_to_train_one():
     with pytest.raises(NoPolicy, match=r"no flat policy for this model \(mine\).*--flat`"):
-        find_policy("mine", tmp_path / "none", learns_fill=True)
+        find_policy("mine", learns_fill=True)
 
 
 def test_a_folder_is_refused_where_the_other_kind_of_policy_is_asked_for(folder):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from planner.errors import Infeasible, InvalidPolicy
 from planner.models import find_model
@@ -78,4 +80,22 @@ def test_a_model_that_fits_nowhere_is_not_trained(tmp_path):
 def test_without_a_state_on_disk_there_is_nothing_to_resume(tmp_path, curriculum):
     training = Training(curriculum, TrainingSettings(compositions=8), tmp_path)
     with pytest.raises(InvalidPolicy, match="leave --resume out"):
+        training.resume()
+
+
+def test_a_state_that_is_not_what_was_written_is_refused(tmp_path, curriculum):
+    settings = TrainingSettings(compositions=8)
+    training = Training(curriculum, settings, tmp_path)
+    training.keep()
+    file = tmp_path / CHECKPOINT
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(InvalidPolicy, match="is damaged"):
+        training.resume()
+    file.write_bytes(save({"weight": np.zeros(1)}, metadata={"training": "[]"}))
+    with pytest.raises(InvalidPolicy, match="is damaged"):
+        training.resume()
+    file.write_bytes(save({"weight": np.zeros(1)}))
+    with pytest.raises(InvalidPolicy, match="is damaged"):
         training.resume()
