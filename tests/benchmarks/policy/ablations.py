@@ -35,13 +35,15 @@ from tests.benchmarks.policy.rollouts import ROLLOUTS
 SECONDS = 180.0
 COMPOSITIONS = TrainingSettings().compositions
 SEEDS = (0, 1, 2)
-PARTS = {
-    "everything": "",
-    "no PCGrad": "uses_clusters",
-    "no SIL": "uses_imitation",
-    "no forced depth": "uses_forced",
-    "no FiLM": "uses_film",
-    "no cloning": "uses_cloning",
+PARTS: dict[str, dict[str, Any]] = {
+    "everything": {},
+    "no PCGrad": {"uses_clusters": False},
+    "no SIL": {"uses_imitation": False},
+    "no forced depth": {"uses_forced": False},
+    "no FiLM": {"uses_film": False},
+    "no cloning": {"uses_cloning": False},
+    "judged alone": {"best_of": 1},
+    "blind to the batch": {"sees_batch": False},
 }
 TRIED_UPDATES = 8
 KEPT_EVERY_S = 60.0  # a training that is killed begins again
@@ -143,8 +145,7 @@ def _trained(
     references: References,
     teachers: Teachers,
 ) -> Ablated:
-    if PARTS[part]:
-        settings = replace(settings, **{PARTS[part]: False})
+    settings = replace(settings, **PARTS[part])
     curriculum = curriculum_of(find_model(model), usual_types(model), settings)
     groups = groups_for(curriculum, settings, seconds)
     settings = replace(settings, groups=groups)

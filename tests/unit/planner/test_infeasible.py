@@ -73,6 +73,13 @@ def test_experts_that_may_not_be_spread_are_named_as_a_way_out():
     assert "expert parallelism" in kept
 
 
+def test_the_papers_largest_model_lacks_ten_gigabytes_on_160_gpus():
+    """671e9 parameters of 20 bytes, those of the step included, are more than there is."""
+    sentence = why("deepseek-v3-like", "h100=40x4")
+    assert "memory binds" in sentence
+    assert "79,245,385,165 are usable (10,630,016,051 short)" in sentence
+
+
 def test_a_batch_that_no_sharing_meets_exactly_is_told_apart():
     even = replace(
         demo_profile(), layers={k: v for k, v in demo_profile().layers.items() if k[3] in (2, 4)}
