@@ -119,9 +119,8 @@ def pricing_of(
         option_tp=degrees,
         room=np.array(
             [
-                room_by_type[option] if by_type else members[owner] * (owner.gpus // tp * tp)
-                for owner, option in zip(owners, options, strict=True)
-                for tp in option[1:]
+                room_by_type[kind, tp] if by_type else members[owner] * (owner.gpus // tp * tp)
+                for owner, (kind, tp) in zip(owners, options, strict=True)
             ]
         ),
         node_gpus=np.array([one.gpus for one in classes]),
