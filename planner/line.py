@@ -71,7 +71,8 @@ class Line:
             proposals: plans that join when it is their turn.
             after: told the name of every turn that looked for plans, and when it began.
         """
-        for turn in turns(method, most, self._progress):
+        tiled = bool(self._pricing.tables.spreads_experts)
+        for turn in turns(method, most, self._progress, tiled=tiled):
             begun_s = self._now_s()
             if turn.engine == "walk":
                 self._walk(turn, begun_s)

@@ -1,9 +1,10 @@
 """Whose turn it is: which engine goes on, how long, and from what.
 
 At first short walks of annealing, which need nothing to start from, and columns that do not know
-what the policy proposes, since its plans draw them to where they stand; then column generation and
-walks by turns, each walk no longer than the columns before it; where a round of them gains nothing,
-the search starts afresh, and at the end the best plan gets what is left.
+what the policy proposes, since its plans draw them to where they stand (where experts may be
+spread, columns alone, since those of walks do too); then column generation and walks by turns, each
+walk no longer than the columns before it; where a round of them gains nothing, the search starts
+afresh, and at the end the best plan gets what is left.
 Invariant: turns depend on nothing but the method, the budget and the progress that is asked for.
 Source: design, section 2 ("An anytime planner in stages").
 """
@@ -31,6 +32,7 @@ WALKS = (  # after columns, one after the other: name, most templates, temperatu
 WALK_STEPS = 20_000  # plans of a walk after columns, at most; it takes no longer than they did,
 # or where no clock ends the search no more plans
 COLUMNS_SHARE = 0.2  # of the seconds that are left, for a turn of columns that is not the first
+SHORT_S = 0.2  # in less, columns do not find what short walks do
 LEAST_S = 0.01  # in less, columns find nothing
 FIRST = 0.3  # of the seconds left, for columns that do not know the policy's plans
 GAIN = 1e-4  # of turns that go on; so many walks without one, and the search starts afresh
@@ -74,15 +76,21 @@ class Progress(NamedTuple):
     took_s: float
 
 
-def turns(method: str, most: int, progress: Callable[[], Progress]) -> Iterator[Turn]:
+def turns(
+    method: str, most: int, progress: Callable[[], Progress], *, tiled: bool = False
+) -> Iterator[Turn]:
     """The turns of the engines, one after the other.
 
     Args:
         method: `search` has no columns, `columns` does not anneal first.
         most: plans that may be priced.
         progress: asked before and after each turn.
+        tiled: whether experts may be spread.  Plans that annealing finds first draw columns to
+            where they stand, and good ones are far apart there: it is left out where seconds end
+            the search and are enough.
     """
-    if method != "columns":
+    mixes_first = tiled and SHORT_S < progress().left_s < math.inf
+    if method == "search" or (method == "auto" and not mixes_first):
         yield from _anneal(most, progress())
     if method == "auto" and progress().left_s * FIRST > LEAST_S:
         yield Turn("columns", share=FIRST, evaluations=most)

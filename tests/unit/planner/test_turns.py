@@ -7,7 +7,17 @@ from itertools import islice
 
 import pytest
 
-from planner.turns import ANNEALS, FIRST, LEAST_S, WALK_STEPS, WALKS, Progress, Turn, turns
+from planner.turns import (
+    ANNEALS,
+    FIRST,
+    LEAST_S,
+    SHORT_S,
+    WALK_STEPS,
+    WALKS,
+    Progress,
+    Turn,
+    turns,
+)
 
 PLENTY = 10**9
 
@@ -45,6 +55,21 @@ def engines(found: list[Turn]) -> list[str]:
 def test_walks_and_columns_look_elsewhere_before_proposals_join():
     first = engines(taken(Told()))
     assert first[: len(ANNEALS) + 3] == ["walk", "walk", "columns", "proposals", "columns"]
+
+
+@pytest.mark.parametrize(
+    ("left_s", "first"),
+    [
+        (2.0, ["columns", "proposals"]),
+        (SHORT_S / 2, ["walk", "walk"]),  # columns find less than short walks
+        (math.inf, ["walk", "walk"]),  # plans end the search, and columns price few
+    ],
+)
+def test_where_experts_may_be_spread_columns_come_before_walks(left_s, first):
+    told = Told()
+    told.left_s = left_s
+    assert engines(list(islice(turns("auto", PLENTY, told, tiled=True), 2))) == first
+    assert engines(list(islice(turns("search", PLENTY, told, tiled=True), 1))) == ["walk"]
 
 
 def test_columns_that_do_not_know_the_proposals_get_a_share_of_the_seconds():
