@@ -78,7 +78,8 @@ class Engines:
 
         with ExitStack() as stack:
             beside = self._begin_others(stack, most)
-            line.run(request.method, most, self._proposals, after)
+            tiled = bool(self._pricing.tables.spreads_experts)
+            line.run(request.method, most, self._proposals, after, mixes_first=tiled)
             begun_s = course.now_s()
             for other in beside:
                 other.result()
@@ -113,7 +114,7 @@ class Engines:
         return line
 
     def _begin_others(self, stack: ExitStack, most: int) -> list[Future[None]]:
-        """Lines beside the first one; with `auto` every other one has columns before walks."""
+        """Lines beside the first one; with `auto` every other one begins as the first does not."""
         count = self._lines - 1
         if count == 0:
             return []
@@ -122,11 +123,12 @@ class Engines:
 
     def _run_beside(self, number: int, most: int) -> None:
         method: Method = self._request.method
-        if method == "auto" and number % 2:
+        tiled = bool(self._pricing.tables.spreads_experts)
+        if method == "auto" and number % 2 and not tiled:
             method = "columns"
         line = self._new_line(self._request.seed + SEEDS * number)
 
         def after(*_: object) -> None:
             self._exchange.leave(number, line.kernel)
 
-        line.run(method, most, self._proposals, after)
+        line.run(method, most, self._proposals, after, mixes_first=tiled and number % 2 == 0)

@@ -62,6 +62,8 @@ class Line:
         most: int,
         proposals: KernelSearch | None,
         after: Callable[[str, float], None],
+        *,
+        mixes_first: bool = False,
     ) -> None:
         """All turns.
 
@@ -70,9 +72,9 @@ class Line:
             most: plans that may be priced.
             proposals: plans that join when it is their turn.
             after: told the name of every turn that looked for plans, and when it began.
+            mixes_first: whether columns come before walks in `auto`, as far as time is not short.
         """
-        tiled = bool(self._pricing.tables.spreads_experts)
-        for turn in turns(method, most, self._progress, tiled=tiled):
+        for turn in turns(method, most, self._progress, mixes_first=mixes_first):
             begun_s = self._now_s()
             if turn.engine == "walk":
                 self._walk(turn, begun_s)

@@ -77,7 +77,7 @@ class Progress(NamedTuple):
 
 
 def turns(
-    method: str, most: int, progress: Callable[[], Progress], *, tiled: bool = False
+    method: str, most: int, progress: Callable[[], Progress], *, mixes_first: bool = False
 ) -> Iterator[Turn]:
     """The turns of the engines, one after the other.
 
@@ -85,12 +85,12 @@ def turns(
         method: `search` has no columns, `columns` does not anneal first.
         most: plans that may be priced.
         progress: asked before and after each turn.
-        tiled: whether experts may be spread.  Plans that annealing finds first draw columns to
-            where they stand, and good ones are far apart there: it is left out where seconds end
-            the search and are enough.
+        mixes_first: whether `auto` begins with columns.  Plans that annealing finds first draw
+            them to where they stand; where experts may be spread, good plans are far apart.  Only
+            where seconds end the search, and are enough.
     """
-    mixes_first = tiled and SHORT_S < progress().left_s < math.inf
-    if method == "search" or (method == "auto" and not mixes_first):
+    is_long = SHORT_S < progress().left_s < math.inf
+    if method == "search" or (method == "auto" and not (mixes_first and is_long)):
         yield from _anneal(most, progress())
     if method == "auto" and progress().left_s * FIRST > LEAST_S:
         yield Turn("columns", share=FIRST, evaluations=most)

@@ -68,8 +68,8 @@ def test_walks_and_columns_look_elsewhere_before_proposals_join():
 def test_where_experts_may_be_spread_columns_come_before_walks(left_s, first):
     told = Told()
     told.left_s = left_s
-    assert engines(list(islice(turns("auto", PLENTY, told, tiled=True), 2))) == first
-    assert engines(list(islice(turns("search", PLENTY, told, tiled=True), 1))) == ["walk"]
+    assert engines(list(islice(turns("auto", PLENTY, told, mixes_first=True), 2))) == first
+    assert engines(list(islice(turns("search", PLENTY, told, mixes_first=True), 1))) == ["walk"]
 
 
 def test_columns_that_do_not_know_the_proposals_get_a_share_of_the_seconds():
