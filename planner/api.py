@@ -17,14 +17,13 @@ from planner.composition import Composition
 from planner.errors import Infeasible, InvalidRequest, NoPolicy
 from planner.generator import find_profile
 from planner.marginal import marginal_gains
-from planner.prices import plan_price, require_prices
+from planner.prices import DEAREST, plan_price, require_prices
 from planner.profile import Profile
 from planner.request import MOST_ROLLOUTS, PlanAnswer, PlanRequest
 from planner.search import search
 from planner.workload import Workload
 
 DEFAULT_BUDGET_S = 2.0
-DEAREST = 1e15  # money per hour
 LARGEST = {  # beyond these somebody has mistyped
     "budget_s": 10**7,
     "budget_evaluations": 10**10,
@@ -124,8 +123,7 @@ def check_numbers(request: PlanRequest) -> None:
     for name, most in LARGEST.items():
         limit = getattr(request, name)
         if limit is not None and not 0 < limit <= most:
-            allowed = f"above 0 and at most {most:,}"
-            raise InvalidRequest(f"{name} is {limit}; it must be {allowed}")
+            raise InvalidRequest(f"{name} is {limit}; it must be above 0 and at most {most:,}")
     if request.seed < 0:
         raise InvalidRequest(f"seed is {request.seed}; it must be 0 or more")
     if request.min_holders < 1:

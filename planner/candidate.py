@@ -69,7 +69,7 @@ class Judge:
             None if the nodes have no room, the memory is too small or the batch cannot be shared.
         """
         workload = self.workload
-        recipe = tuple(sorted(recipe, key=_stages_first))
+        recipe = tuple(sorted(recipe, key=stages_first))
         lanes = [filling.lane for _, n, filling in recipe for _ in range(n)]
         shares = share(workload.global_batch, lanes)
         if shares is None:
@@ -169,7 +169,7 @@ def _in_flight(plan: Plan, shares: tuple[int, ...]) -> list[int]:
     return [min(depth, count) for depth, count in zip(depths, shares, strict=True)]
 
 
-def _stages_first(row: tuple[Structure, int, Filling]) -> tuple[object, ...]:
+def stages_first(row: tuple[Structure, int, Filling]) -> tuple[object, ...]:
     """Orders a recipe so that templates that differ in their nodes only are neighbours."""
     structure, replicas, filling = row
     size = filling.lane.micro_batch

@@ -19,6 +19,7 @@ from planner.model_shape import ModelShape
 from planner.models import find_model
 from planner.placement import place
 from planner.plan import Plan
+from planner.prices import DEAREST
 from planner.workload import Precision, Workload
 
 
@@ -30,7 +31,6 @@ class UsualSettings(NamedTuple):
     precision: Precision
 
 
-DEAREST = 1e15  # money per GPU-hour; beyond it somebody has mistyped
 # What the demo trains with, and what the paper's evaluation does.
 DEMO_MODEL = "tiny-llama"
 DEMO_SETTINGS = UsualSettings(20, 128, "fp32")

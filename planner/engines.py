@@ -49,7 +49,8 @@ class Engines:
         self._pricing, self._share = pricing, share
         self._wishes = wishes_of(course.request)
         # where experts sit decides what their exchange takes, which the kernel knows only roughly
-        self._settled = SETTLED_TILED if pricing.tables.spreads_experts else 1
+        self._tiled = bool(pricing.tables.spreads_experts)
+        self._settled = SETTLED_TILED if self._tiled else 1
         self._proposals: KernelSearch | None = None
         self._lines = lines_of(course.request)
         self._exchange = Exchange()
@@ -78,8 +79,7 @@ class Engines:
 
         with ExitStack() as stack:
             beside = self._begin_others(stack, most)
-            tiled = bool(self._pricing.tables.spreads_experts)
-            line.run(request.method, most, self._proposals, after, mixes_first=tiled)
+            line.run(request.method, most, self._proposals, after, mixes_first=self._tiled)
             begun_s = course.now_s()
             for other in beside:
                 other.result()
@@ -123,12 +123,11 @@ class Engines:
 
     def _run_beside(self, number: int, most: int) -> None:
         method: Method = self._request.method
-        tiled = bool(self._pricing.tables.spreads_experts)
-        if method == "auto" and number % 2 and not tiled:
+        if method == "auto" and number % 2 and not self._tiled:
             method = "columns"
         line = self._new_line(self._request.seed + SEEDS * number)
 
         def after(*_: object) -> None:
             self._exchange.leave(number, line.kernel)
 
-        line.run(method, most, self._proposals, after, mixes_first=tiled and number % 2 == 0)
+        line.run(method, most, self._proposals, after, mixes_first=self._tiled and number % 2 == 0)

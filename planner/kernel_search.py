@@ -16,7 +16,7 @@ from random import Random
 
 import numpy as np
 
-from planner.candidate import Recipe
+from planner.candidate import Recipe, stages_first
 from planner.columns import ColumnSearch
 from planner.fill import Filling
 from planner.kernel.bag import new_bag
@@ -224,4 +224,4 @@ class KernelSearch:
             if names.by_type:
                 classes = ()
             rows.append((structure, replicas, Filling(blocks, lane, tuple(ways), classes)))
-        return tuple(sorted(rows, key=lambda r: (r[0], r[1], r[2].layers, r[2].classes)))
+        return tuple(sorted(rows, key=stages_first))

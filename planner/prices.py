@@ -16,6 +16,7 @@ from planner.errors import InvalidComposition
 from planner.plan import Plan
 
 SECONDS_PER_HOUR = 3600
+DEAREST = 1e15  # of a GPU-hour, or of a plan; beyond it somebody has mistyped
 LEAST = 1e-9  # of a GPU-hour, or of a plan, where money is minimised
 
 

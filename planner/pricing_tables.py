@@ -108,7 +108,12 @@ def pricing_of(
     shapes = [_gradient_sizes(workload, layer) for layer in range(model.layers + 2)]
     boundary = np.array([float(boundary_bytes(workload, b)) for b in sizes])
     degrees = np.array([tp for _, tp in options])
-    room_by_type = room_of(composition)
+    room = [
+        members[one] * (one.gpus // tp * tp) for one, (_, tp) in zip(owners, options, strict=True)
+    ]
+    if by_type:
+        room_by_type = room_of(composition)
+        room = [room_by_type[option] for option in options]
     shared = degrees[:, None] if workload.sequence_parallel else 1
     tables = Tables(
         batch=workload.global_batch,
@@ -117,12 +122,7 @@ def pricing_of(
         zero=workload.zero,
         option_type=np.array([index for index, _, _ in rows]),
         option_tp=degrees,
-        room=np.array(
-            [
-                room_by_type[kind, tp] if by_type else members[owner] * (owner.gpus // tp * tp)
-                for owner, (kind, tp) in zip(owners, options, strict=True)
-            ]
-        ),
+        room=np.array(room),
         node_gpus=np.array([one.gpus for one in classes]),
         nodes=np.array([members[one] for one in classes]),
         gpu_price=np.array([minimised_price(one.gpu_price) for one in classes]),
