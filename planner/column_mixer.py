@@ -253,7 +253,7 @@ class ColumnMixer:
         nic_seconds(self._tables, self._bag, nic_s)
         if self._wishes.counts_money:
             money = float(price_per_hour(self._tables, self._bag))
-            seconds /= money
+            seconds /= max(money, self._wishes.least_price)
         self._known = BestPlan(
             value,
             seconds,

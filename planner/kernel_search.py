@@ -27,6 +27,7 @@ from planner.kernel.local_search import anneal, start
 from planner.kernel.moves import Wishes
 from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES
 from planner.long_pipelines import long_pipelines
+from planner.prices import LEAST
 from planner.pricing_tables import Pricing
 from planner.request import PlanRequest
 from planner.sharing import Lane
@@ -35,7 +36,7 @@ from planner.turns import COLD, HOT
 _log = logging.getLogger(__name__)
 WALK = 500  # steps between two looks at the clock: a few milliseconds
 CHAINS = 4  # of a walk
-PENNY = 1e-6  # more than all GPUs that cost nothing count as
+ROUNDED = 1 + 1e-9  # sums of prices differ by their order
 START_RATE = 50_000.0  # plans a second, until it is known
 LOADING = 4  # looks at the clock of a column search that loads its functions
 
@@ -67,7 +68,8 @@ def wishes_of(request: PlanRequest) -> Wishes:
         min(request.max_templates, MAX_TEMPLATES),
         int(request.objective == "cost"),
         request.workload.global_batch / least if least else math.inf,
-        math.inf if request.max_price is None else request.max_price + PENNY,
+        math.inf if request.max_price is None else request.max_price * ROUNDED,
+        LEAST,
     )
 
 

@@ -23,7 +23,9 @@ STATE_BYTES = {"fp32": (4, 4, 8), "fp16": (2, 2, 12), "bf16": (2, 4, 12)}
 LOGIT_BYTES = 8  # fp32 values, and their gradient
 # DeepSpeed sums gradients in flat copies of at most this many elements; the fp32 engine copies all.
 BUCKET_ELEMENTS = 500_000_000
-# At the step DeepSpeed casts fp16 gradients to one flat fp32 copy; activations are free by then.
+# At the step fp16 gradients become fp32, when activations are free.  DeepSpeed's ZeRO optimizer
+# flattens and casts one group of parameters at a time: groups of a third of a bucket keep within
+# that of a bucket's fp32 gradients.
 STEP_BYTES = {"fp32": 0, "fp16": 4, "bf16": 0}
 
 
@@ -98,7 +100,8 @@ class StageMemory:
         logits: on the last stage, with their gradient.
         communication: buffers of the gradient sum and of messages to neighbours.
         working: what one layer has besides while it is recomputed.
-        transient: at the optimizer step, when activations, logits and `working` are free.
+        transient: of a bucket at the optimizer step, when activations, logits and `working` are
+            free.
     """
 
     weights: int
@@ -195,7 +198,7 @@ def stage_memory(workload: Workload, profile: Profile, slot: StageSlot, layers: 
         logits,
         communication,
         working,
-        stepped * STEP_BYTES[workload.precision],
+        min(stepped, BUCKET_ELEMENTS) * STEP_BYTES[workload.precision],
     )
 
 

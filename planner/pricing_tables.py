@@ -26,7 +26,6 @@ from planner.memory import (
 from planner.model_shape import Kind
 from planner.node_classes import NodeClass, class_sizes, type_sizes
 from planner.placement import room_of
-from planner.prices import minimised_price
 from planner.profile import Profile
 from planner.tensors import expert_numel, layer_numel, layer_tensors
 from planner.variants import Variant, layer_seconds, tiling_devices, variants_of
@@ -125,7 +124,7 @@ def pricing_of(
         room=np.array(room),
         node_gpus=np.array([one.gpus for one in classes]),
         nodes=np.array([members[one] for one in classes]),
-        gpu_price=np.array([minimised_price(one.gpu_price) for one in classes]),
+        gpu_price=np.array([one.gpu_price for one in classes]),
         sizes=np.array(sizes),
         variants=np.array([len(row) for row in variants]),
         ways=arrays.ways,

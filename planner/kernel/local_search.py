@@ -35,7 +35,7 @@ def weight_of(t: Tables, wishes: Wishes, bag: Bag) -> float:
         if price > wishes.most_price:
             return math.inf
         if wishes.counts_money:
-            return price
+            return max(price, wishes.least_price)
     return 1.0
 
 

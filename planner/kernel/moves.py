@@ -22,6 +22,7 @@ class Wishes(NamedTuple):
         counts_money: 1: money per sample; 0: seconds.
         most_s: of an iteration.
         most_price: money per hour.
+        least_price: what money per hour counts at least while it is minimised.
     """
 
     deepest: int
@@ -29,6 +30,7 @@ class Wishes(NamedTuple):
     counts_money: int
     most_s: float
     most_price: float
+    least_price: float = 0.0
 
 
 @jit

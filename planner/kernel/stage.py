@@ -49,7 +49,7 @@ def peak_bytes(
     if others:
         working = max(working, t.working_bytes[option, size, variant, 1])
     training = state + in_flight * kept + boundary + is_last * t.logits_bytes[option, size]
-    return max(training + working, state + stepped * t.state_bytes[3])
+    return max(training + working, state + min(stepped, t.bucket_numel) * t.state_bytes[3])
 
 
 @jit

@@ -34,7 +34,7 @@ class Tables(NamedTuple):
         room: [O] GPUs of the composition that TP groups of that degree could take.
         node_gpus: [T] GPUs of the largest node.
         nodes: [T] of the class.
-        gpu_price: [T] money per GPU and hour; next to nothing where none is known.
+        gpu_price: [T] money per GPU and hour; 0 where none is known.
         sizes: [Z] micro-batch sizes, ascending.
         variants: [O] number of variants.
         ways: [O, V] EP x ETP: into how many parts experts are cut.

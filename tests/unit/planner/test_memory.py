@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from planner.generator import find_profile
 from planner.memory import (
+    BUCKET_ELEMENTS,
     StageSlot,
     boundary_bytes,
     fits,
@@ -12,7 +14,8 @@ from planner.memory import (
     slot_parameters,
     stage_memory,
 )
-from planner.tensors import model_tensors
+from planner.tensors import layer_numel, model_tensors
+from planner.workload import Workload, find_model
 from tests.builders import MODEL, demo_profile, workload
 
 PARAMETERS = sum(tensor.numel for tensor in model_tensors(MODEL))
@@ -51,6 +54,18 @@ def test_a_whole_replica_holds_every_parameter_with_its_gradient_and_moments():
             memory.communication,
         )
     )
+
+
+@pytest.mark.parametrize(("precision", "each"), [("fp32", 0), ("fp16", 4), ("bf16", 0)])
+def test_the_step_casts_the_gradients_of_a_bucket(precision, each):
+    model = find_model("llama3-8b")
+    for layers in (1, 2, 8):
+        here = slot(gpu_type="h100", depth=4, index=1, micro_batch=1)
+        asked = Workload(model, 2048, 2048, precision)
+        memory = stage_memory(asked, find_profile(asked), here, layers)
+        numel = layers * layer_numel(model, 1, 1)
+        assert memory.transient == each * min(numel, BUCKET_ELEMENTS)
+        assert memory.step_bytes == memory.state_bytes + memory.transient
 
 
 def test_stages_of_a_template_share_the_parameters_out():

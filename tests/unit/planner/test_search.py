@@ -60,7 +60,7 @@ def test_nodes_that_cost_nothing_are_taken_before_all_others(text):
     assert plan_price(free.plan, priced) == 0.0
     alone = replace(priced, nodes=tuple(n for n in priced.nodes if n.gpu_type == "demo-fast"))
     fastest = search(PlanRequest(workload(), alone, budget_evaluations=600), demo_profile())
-    assert free.throughput_samples_s >= 0.9 * fastest.throughput_samples_s
+    assert free.throughput_samples_s >= 0.99 * fastest.throughput_samples_s
 
 
 def test_one_template_stands_on_nodes_of_every_size():
@@ -70,6 +70,17 @@ def test_one_template_stands_on_nodes_of_every_size():
     plan = search(asked, find_profile(model)).plan
     assert [template.replicas for template in plan.templates] == [12]
     assert {mixed.node(name).gpus for name in plan.nodes} == {2, 4, 8}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [40, 64, 128])
+def test_the_papers_largest_model_is_placed_on_every_size_of_its_study(count):
+    model = Workload(find_model("deepseek-v3-like"), 2048, 2048, recompute="full", precision="fp16")
+    asked = PlanRequest(model, Composition.from_text(f"h100={count}x4"), budget_evaluations=2000)
+    profile = find_profile(model)
+    answer = search(asked, profile)
+    assert sum(free for _, free in answer.idle) < 4 * count / 10
+    assert answer.price.peak_memory_bytes <= profile.gpu_type("h100").usable_bytes
 
 
 @pytest.mark.slow
