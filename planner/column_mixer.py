@@ -32,11 +32,11 @@ from planner.kernel.column_pricing import price_columns
 from planner.kernel.columns import Columns, new_columns
 from planner.kernel.elites import Elites, load_elite
 from planner.kernel.filling import new_bench, new_fillings
+from planner.kernel.gradient_sync import plan_sync_seconds
 from planner.kernel.mixing import best_mix, best_whole_mix, fill_rest
 from planner.kernel.moves import Wishes
-from planner.kernel.nic_share import nic_seconds
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
-from planner.kernel.whole_plan import price_per_hour, sync_seconds
+from planner.kernel.whole_plan import price_per_hour
 from planner.kernel.zones import Zones
 from planner.mixtures import (
     Bools,
@@ -250,7 +250,7 @@ class ColumnMixer:
         seconds, money = value, math.inf
         load_elite(elites, best, self._bag)
         nic_s = np.zeros(len(self._tables.nic))
-        nic_seconds(self._tables, self._bag, nic_s)
+        sync_s = float(plan_sync_seconds(self._tables, self._bag, nic_s))
         if self._wishes.counts_money:
             money = float(price_per_hour(self._tables, self._bag))
             seconds /= max(money, self._wishes.least_price)
@@ -260,7 +260,7 @@ class ColumnMixer:
             min(money, self._wishes.most_price),
             int(elites.replicas[best, : elites.templates[best]].sum()),
             types_of(self._tables, elites, best),
-            float(sync_seconds(self._tables, self._bag)),
+            sync_s,
             nic_s,
         )
         return self._known

@@ -214,8 +214,7 @@ class KernelSearch:
                     blocks[s] - dense,
                 )
                 chosen = names.variants[option][variant]
-                has_experts = tables.ways[option, variant] > 1 and blocks[s] > dense
-                tiling = (chosen.ep, chosen.etp) if has_experts else (1, 0)
+                tiling = (chosen.ep, chosen.etp) if blocks[s] > dense else (1, 0)
                 ways.append((chosen.recompute, *tiling))
                 start = stop
             lane = Lane(

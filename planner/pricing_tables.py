@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.composition import Composition
+from planner.composition import Composition, Node
 from planner.entries import LayerCost
 from planner.errors import UnprofiledConfiguration
-from planner.expert_parallel import Tiling, expert_seconds
+from planner.expert_parallel import Tiling
 from planner.kernel.tables import MAX_DEPTH, Floats, Tables
 from planner.memory import (
     BUCKET_ELEMENTS,
@@ -28,7 +28,7 @@ from planner.node_classes import NodeClass, class_sizes, type_sizes
 from planner.placement import room_of
 from planner.profile import Profile
 from planner.tensors import expert_numel, layer_numel, layer_tensors
-from planner.variants import Variant, layer_seconds, tiling_devices, variants_of
+from planner.variants import Variant, exchange_seconds, layer_seconds, variants_of
 from planner.workload import Workload
 
 ENDS: tuple[Kind, Kind] = ("embedding", "head")
@@ -96,12 +96,16 @@ def pricing_of(
         return None
     owners = tuple(classes[index] for index, _, _ in rows)
     options = tuple((kind, tp) for _, kind, tp in rows)
-    by_option = {
-        option: variants_of(workload, composition, profile, option, allow_ep)
-        for option in set(options)
+    nodes_of = {
+        one: Composition(tuple(node for node in composition.nodes if _is_of(one, node, by_type)))
+        for one in classes
     }
-    variants = tuple(by_option[option] for option in options)
-    arrays = _Arrays(workload, profile, options, sizes, variants, composition)
+    sites = tuple((nodes_of[owner], composition) for owner in owners)
+    variants = tuple(
+        variants_of(workload, composition, profile, option, allow_ep, nodes)
+        for option, (nodes, _) in zip(options, sites, strict=True)
+    )
+    arrays = _Arrays(workload, profile, options, sizes, variants, sites)
     speed = np.array([owner.speed_factor for owner in owners])
     gradient = STATE_BYTES[workload.precision][1]
     shapes = [_gradient_sizes(workload, layer) for layer in range(model.layers + 2)]
@@ -201,6 +205,11 @@ def pricing_of(
     return Pricing(tables, classes, options, variants, by_type)
 
 
+def _is_of(one: NodeClass, node: Node, by_type: bool) -> bool:
+    """Whether a node counts as one of the class."""
+    return node.gpu_type == one.gpu_type if by_type else NodeClass.of(node) == one
+
+
 def _gradient_sizes(workload: Workload, layer: int) -> tuple[int, int]:
     """(elements that TP cuts, elements that it leaves whole) of a layer, without routed experts."""
     tensors = layer_tensors(workload.model, layer)
@@ -241,10 +250,9 @@ class _Arrays:
         options: tuple[tuple[str, int], ...],
         sizes: list[int],
         variants: tuple[tuple[Variant, ...], ...],
-        composition: Composition,
+        sites: tuple[tuple[Composition, Composition], ...],
     ) -> None:
         self._workload, self._profile = workload, profile
-        self._exchanged_s: dict[tuple[object, ...], float | None] = {}  # by type, TP, b and tiling
         model = workload.model
         kinds = model.block_kinds if len(model.block_kinds) == 2 else (None, *model.block_kinds)
         o, z, v = len(options), len(sizes), max(map(len, variants))
@@ -268,7 +276,7 @@ class _Arrays:
                         if kind is None:
                             self.block_s[i, j, n, k] = 0.0
                         else:
-                            self._block(i, j, n, k, kind, variant, *option, b, composition)
+                            self._block(i, j, n, k, kind, variant, *option, b, sites[i])
 
     def _parameters(
         self, i: int, k: int, kind: Kind, tp: int, variants: tuple[Variant, ...]
@@ -300,7 +308,7 @@ class _Arrays:
         gpu_type: str,
         tp: int,
         b: int,
-        composition: Composition,
+        sites: tuple[Composition, Composition],
     ) -> None:
         etp = variant.etp or tp
         exchanged_s = 0.0
@@ -309,7 +317,8 @@ class _Arrays:
                 cost: LayerCost | None = self._profile.tiled_cost(gpu_type, tp, b, variant.ep, etp)
             except UnprofiledConfiguration:
                 return
-            found_s = self._exchange(composition, gpu_type, Tiling(tp, variant.ep, etp), b)
+            tiling = Tiling(tp, variant.ep, etp)
+            found_s = exchange_seconds(self._workload, self._profile, sites, gpu_type, tiling, b)
             if found_s is None:
                 return
             exchanged_s = found_s
@@ -322,20 +331,6 @@ class _Arrays:
         self.block_s[i, j, n, k] = seconds
         self.kept_bytes[i, j, n, k] = cost.kept_bytes(variant.recompute)
         self.working_bytes[i, j, n, k] = cost.working_bytes(variant.recompute)
-
-    def _exchange(
-        self, composition: Composition, gpu_type: str, tiling: Tiling, b: int
-    ) -> float | None:
-        """Communication of the experts of a block in one pass; None if there are too few GPUs."""
-        key = (gpu_type, tiling, b)
-        if key not in self._exchanged_s:
-            devices = tiling_devices(composition, gpu_type, tiling.ep * tiling.etp, tiling.tp)
-            self._exchanged_s[key] = (
-                None
-                if devices is None
-                else expert_seconds(self._workload, self._profile, tiling, devices, b)
-            )
-        return self._exchanged_s[key]
 
     def _cost(self, kind: Kind, gpu_type: str, tp: int, b: int) -> LayerCost | None:
         return self._profile.layers.get((kind, gpu_type, tp, b))

@@ -7,6 +7,7 @@ Source: Heddle, section 5.3 (expert tiling EP x ETP x EDP; EP may leave a node, 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.composition import Composition
@@ -33,8 +34,18 @@ def variants_of(
     profile: Profile,
     option: tuple[str, int],
     allow_ep: bool,
+    nodes: Composition | None = None,
 ) -> tuple[Variant, ...]:
-    """Every variant of a stage of that option, those that cut experts least first."""
+    """Every variant of a stage of that option, those that cut experts least first.
+
+    Args:
+        workload: model and recomputation.
+        composition: all nodes.
+        profile: supplies all costs.
+        option: GPU type and TP degree.
+        allow_ep: whether experts may be spread.
+        nodes: those that the stage is thought to stand on; all if not given.
+    """
     wanted: tuple[str, ...] = (workload.recompute,)
     if workload.recompute == "auto":
         wanted = STAGE_RECOMPUTATIONS
@@ -53,13 +64,14 @@ def variants_of(
             and ep * etp <= tp * composition.gpus
             and (kind, tp, smallest, ep, etp) in profile.tiles
         ]
-    fastest = _fastest_of_ways(workload, composition, profile, option, tilings)
+    sites = (composition,) if nodes is None else (nodes, composition)
+    fastest = _fastest_of_ways(workload, sites, profile, option, tilings)
     return tuple(Variant(again, ep, etp) for ep, etp in fastest for again in wanted)
 
 
 def _fastest_of_ways(
     workload: Workload,
-    composition: Composition,
+    sites: Sequence[Composition],
     profile: Profile,
     option: tuple[str, int],
     tilings: list[tuple[int, int]],
@@ -69,11 +81,11 @@ def _fastest_of_ways(
     On a few GPUs all of them: where they sit decides which is fastest.
     """
     kind, tp = option
-    if composition.gpus <= FEW_GPUS:
+    if sites[-1].gpus <= FEW_GPUS:
         return [
             (ep, etp)
             for ep, etp in tilings
-            if tiling_devices(composition, kind, ep * (etp or tp), tp) is not None
+            if tiling_devices(sites[-1], kind, ep * (etp or tp), tp) is not None
         ]
     b = profile.micro_batches(kind)[0]
     best: dict[int, tuple[float, tuple[int, int]]] = {}
@@ -82,11 +94,10 @@ def _fastest_of_ways(
             entry = profile.layers.get(("moe_block", kind, tp, b))
             seconds = layer_seconds(entry) if entry else 0.0
         else:
-            devices = tiling_devices(composition, kind, ep * etp, tp)
-            if devices is None:
+            exchanged_s = exchange_seconds(workload, profile, sites, kind, Tiling(tp, ep, etp), b)
+            if exchanged_s is None:
                 continue
-            seconds = layer_seconds(profile.tiled_cost(kind, tp, b, ep, etp))
-            seconds += 2 * expert_seconds(workload, profile, Tiling(tp, ep, etp), devices, b)
+            seconds = layer_seconds(profile.tiled_cost(kind, tp, b, ep, etp)) + 2 * exchanged_s
         ways = ep * (etp or tp)
         if ways not in best or seconds < best[ways][0]:
             best[ways] = (seconds, (ep, etp))
@@ -104,6 +115,35 @@ def _powers(count: int) -> list[int]:
 def layer_seconds(cost: LayerCost) -> float:
     """Both passes of one layer and its TP communication, without recomputation."""
     return cost.forward_s + cost.backward_s + cost.tp_communication_s
+
+
+def exchange_seconds(
+    workload: Workload,
+    profile: Profile,
+    sites: Sequence[Composition],
+    gpu_type: str,
+    tiling: Tiling,
+    micro_batch: int,
+) -> float | None:
+    """Communication of the experts of a block in one pass, all GPUs of its nodes at work.
+
+    Args:
+        workload: model with experts.
+        profile: its links.
+        sites: nodes; the first that have enough GPUs are taken, filled one after the other.
+        gpu_type: of the stage.
+        tiling: of its experts.
+        micro_batch: b.
+
+    Returns:
+        None if there are too few GPUs.
+    """
+    for nodes in sites:
+        devices = tiling_devices(nodes, gpu_type, tiling.ep * tiling.etp, tiling.tp)
+        if devices is not None:
+            busy = {node.name: node.gpus for node in nodes.nodes}
+            return expert_seconds(workload, profile, tiling, devices, micro_batch, busy)
+    return None
 
 
 def tiling_devices(

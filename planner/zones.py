@@ -28,15 +28,14 @@ def zones_of(t: Tables, front: int, back: int, slowest: float, fast: float, most
         * t.state_bytes[1]
         * np.array([row[:n].min() for row, n in zip(t.expert_numel, t.variants, strict=True)])
     )
-    experts = experts * t.nic[t.option_type, 1]  # over copies in the same class of nodes
     ends = [2 * (t.whole_bytes[i] + t.sharded_bytes[i] / tp) for i in (0, t.layers + 1)]
     rates = [slowest if blocks else fast for blocks in (front, back or front == t.layers)]
     return Zones(
         front,
         back,
         (t.nic[t.option_type, 1] > fast).astype(np.int64),
-        block * slowest + experts,
-        block * fast + experts,
+        (block + experts) * slowest,
+        (block + experts) * fast,
         np.stack([end * rate for end, rate in zip(ends, rates, strict=True)], axis=1),
         most_s,
     )

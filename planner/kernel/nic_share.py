@@ -85,3 +85,23 @@ def nic_seconds(t: Tables, bag: Bag, out: Floats) -> None:
             rings = rings_of(bag.replicas, kind, gpus, held)
             if rings:
                 out[kind] *= rings / gpus
+
+
+@inlined
+def stage_nic_seconds(t: Tables, option: int, replicas: int, ways: int) -> float:
+    """The same for one stage of a plan that spreads experts: its nodes take it of many replicas.
+
+    The GPUs of a TP group send apart, but for those that hold the same experts; a stage whose
+    replicas do not fill its nodes shares one with others.
+    """
+    kind, tp = t.option_type[option], t.option_tp[option]
+    seconds = t.nic[kind, 1]
+    gpus = t.node_gpus[kind]
+    if t.rings and gpus > 1:
+        groups = max(1, gpus // tp)  # of a node
+        stages = 1
+        if replicas % groups:
+            stages = 2 if replicas > groups else -(-groups // replicas)
+            stages += replicas < groups and groups % replicas > 0
+        seconds *= min(min(tp, ways) * stages, gpus) / gpus
+    return seconds

@@ -1,7 +1,7 @@
 """What a whole plan costs: its fillings chosen together, the batch shared, gradients summed.
 
-Invariant: the seconds of the pipelines are exact for stages placed as `stage.fixed_seconds` thinks;
-gradient sums count the rings of a node as `nic_share` does.  `planner.cost` has the last word.
+Invariant: the seconds of the pipelines are exact for stages placed as `stage.fixed_seconds` thinks,
+those of the optimizer always.  `planner.cost` has the last word.
 Source: Heddle, sections 5.2 and 5.3.   Legend: n replicas, b micro-batch, M micro-batches.
 """
 
@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from planner.kernel.bag import Bag, pipelines_of
-from planner.kernel.filling import variant_of
+from planner.kernel.bag import Bag
+from planner.kernel.gradient_sync import sync_seconds
 from planner.kernel.jit import inlined, jit
-from planner.kernel.nic_share import nic_seconds
 from planner.kernel.packing import packing_seconds
-from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
+from planner.kernel.stage_experts import StageExperts, has_experts, new_stage_experts
+from planner.kernel.tables import Ints, Tables
 
 ROUNDS = 20  # of Newton's method on the rates
 SAME = 1e-7  # of the slowest micro-batch: ends that lie no further apart are one
@@ -185,112 +183,9 @@ def pipeline_seconds(t: Tables, bag: Bag) -> float:
     return seconds
 
 
-@jit
-def expert_sync_seconds(t: Tables, bag: Bag, pipelines: int, out: Floats) -> None:
-    """Gradient sums of a model's routed experts: each over the copies that its tiling leaves.
-
-    Args:
-        t: what it prices with.
-        bag: a plan whose fillings are chosen.
-        pipelines: of the plan.
-        out: [K, D] takes the seconds of each stage.
-    """
-    for k in range(bag.number[0]):
-        f = bag.chosen[k]
-        depth = bag.depth[k]
-        stop = 0
-        for s in range(depth):
-            option = bag.options[k, s]
-            start = stop
-            stop += bag.blocks[k, f, s]
-            others = stop - max(start, t.dense)
-            if others <= 0:
-                continue
-            variant = variant_of(
-                t,
-                option,
-                bag.size[k, f],
-                min(bag.most[k, f], depth - s),
-                1 if s == 0 else 0,
-                1 if s == depth - 1 else 0,
-                bag.replicas[k],
-                bag.blocks[k, f, s] - others,
-                others,
-            )
-            copies = pipelines
-            if t.ways[option, variant] != t.option_tp[option]:
-                copies = max(1, bag.replicas[k] * t.option_tp[option] // t.ways[option, variant])
-            held = others * t.expert_numel[option, variant] * t.state_bytes[1]
-            out[k, s] = 2.0 * (copies - 1) / copies * held * t.nic[t.option_type[option], 1]
-
-
 @inlined
-def sync_seconds(t: Tables, bag: Bag) -> float:
-    """The largest gradient sum of any rank, as `planner.gradient_sync` with all nodes full.
-
-    One walk over the layers, all templates side by side: between two cuts of any of them the
-    holders of a layer stay the same.
-    """
-    pipelines = pipelines_of(bag)
-    if pipelines == 1:
-        return 0.0
-    ring = 2.0 * (pipelines - 1) / pipelines
-    number = bag.number[0]
-    nic_s = np.zeros(len(t.node_gpus))
-    nic_seconds(t, bag, nic_s)
-    where, summed_s = np.zeros((2, number), np.int64), np.zeros((3, number))
-    at, stop = where[0], where[1]  # the stage of each template, and the blocks to its end
-    whole_s, cut_s, wait_s = summed_s[0], summed_s[1], summed_s[2]  # of the stage so far
-    for j in range(number):
-        stop[j] = bag.blocks[j, bag.chosen[j], 0]
-    has_experts = t.expert_numel[0, 0] > 0
-    experts_s = np.zeros((number, MAX_DEPTH) if has_experts else (0, 0))
-    if has_experts:
-        expert_sync_seconds(t, bag, pipelines, experts_s)
-    worst_s = 0.0
-    layer = 0
-    while layer <= t.layers + 1:
-        until = t.layers + 1
-        per_byte = 0.0
-        latency = 0.0
-        finest = 1
-        for j in range(number):
-            option = bag.options[j, at[j]]
-            kind = t.option_type[option]
-            per_byte = max(per_byte, nic_s[kind])
-            latency = max(latency, t.nic[kind, 0])
-            finest = max(finest, t.option_tp[option])
-            if at[j] < bag.depth[j] - 1:
-                until = min(until, stop[j])
-        whole = 0.0
-        cut = 0.0
-        for one in range(layer, until + 1):
-            whole += t.whole_bytes[one]
-            cut += t.sharded_bytes[one]
-        layer = until + 1
-        for j in range(number):
-            s = at[j]
-            tp = t.option_tp[bag.options[j, s]]
-            whole_s[j] += whole * per_byte
-            cut_s[j] += cut * per_byte
-            wait_s[j] += latency * (finest // tp)
-            is_last = s == bag.depth[j] - 1
-            if until < (t.layers + 1 if is_last else stop[j]):
-                continue
-            seconds = ring * (whole_s[j] + cut_s[j] / tp) + wait_s[j]
-            if has_experts:
-                seconds += experts_s[j, s]
-            worst_s = max(worst_s, seconds)
-            whole_s[j] = cut_s[j] = wait_s[j] = 0.0
-            if not is_last:
-                at[j] = s + 1
-                stop[j] += bag.blocks[j, bag.chosen[j], s + 1]
-    return worst_s
-
-
-@inlined
-def optimizer_seconds(t: Tables, bag: Bag) -> float:
-    """The longest optimizer step of any rank; experts count as TP cuts them."""
+def optimizer_seconds(t: Tables, bag: Bag, experts: StageExperts) -> float:
+    """The longest optimizer step of any rank."""
     longest_s = 0.0
     for k in range(bag.number[0]):
         start = 0
@@ -299,14 +194,20 @@ def optimizer_seconds(t: Tables, bag: Bag) -> float:
             kind = t.option_type[option]
             stop = start + bag.blocks[k, bag.chosen[k], s]
             dense = min(stop, t.dense) - min(start, t.dense)
-            held = dense * t.block_numel[option, 0]
-            held += (stop - start - dense) * (t.block_numel[option, 1] + t.expert_numel[option, 0])
+            others = stop - start - dense
+            held = dense * t.block_numel[option, 0] + others * t.block_numel[option, 1]
             if s == 0:
                 held += t.ends_numel[option, 0]
             if s == bag.depth[k] - 1:
                 held += t.ends_numel[option, 1]
             if t.zero:
-                held /= bag.replicas[k]
+                held = math.ceil(held / bag.replicas[k])
+            if has_experts(t) and others:
+                copies = 1
+                if t.zero:
+                    own = bag.replicas[k] * t.option_tp[option]
+                    copies = max(1, own // experts.ways[k, s])
+                held += math.ceil(others * experts.numel[k, s] / copies)
             longest_s = max(longest_s, t.optimizer_s[kind, 0] + t.optimizer_s[kind, 1] * held)
             start = stop
     return longest_s
@@ -326,11 +227,12 @@ def iteration_seconds(t: Tables, bag: Bag, limit_s: float) -> float:
     seconds = pipeline_seconds(t, bag)
     if seconds > limit_s or seconds == math.inf:
         return math.inf
-    sync_s = sync_seconds(t, bag)
+    experts = new_stage_experts(t, bag)
+    sync_s = sync_seconds(t, bag, experts)
     if seconds + sync_s > limit_s:
         return math.inf
     seconds += packing_seconds(t, bag, seconds)
-    seconds = seconds + sync_s + optimizer_seconds(t, bag)
+    seconds = seconds + sync_s + optimizer_seconds(t, bag, experts)
     return seconds if seconds <= limit_s else math.inf
 
 

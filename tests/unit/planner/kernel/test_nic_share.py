@@ -8,7 +8,7 @@ import pytest
 from planner.composition import Composition
 from planner.generator import find_profile
 from planner.kernel.bag import new_bag
-from planner.kernel.nic_share import look_where, nic_seconds, rings_of
+from planner.kernel.nic_share import look_where, nic_seconds, rings_of, stage_nic_seconds
 from planner.pricing_tables import pricing_of
 from planner.workload import Workload, find_model
 
@@ -74,3 +74,25 @@ def test_where_rings_are_unknown_all_gpus_send_apart(tables):
     out = np.zeros(1)
     nic_seconds(tables._replace(rings=0), bag_of((0, (8, 8, 16), 10)), out)
     assert out[0] == tables.nic[0, 1]
+
+
+@pytest.mark.parametrize(
+    ("option", "ways", "replicas", "rings"),
+    [
+        (0, 2, 8, 1),  # a stage fills a node
+        (0, 2, 16, 1),
+        (0, 2, 12, 2),  # half a node is left for the next stage
+        (0, 2, 4, 2),
+        (0, 2, 2, 4),
+        (0, 2, 3, 4),  # one of a stage, three of two more, one of a fourth
+        (1, 4, 4, 2),  # each GPU of a TP group sends its own part
+        (1, 1, 4, 1),  # if it is not the same
+        (1, 4, 6, 4),
+        (3, 8, 5, 8),
+    ],
+)
+def test_where_a_node_takes_one_stage_of_many_replicas_few_rings_leave_it(
+    tables, option, ways, replicas, rings
+):
+    seconds = stage_nic_seconds(tables, option, replicas, ways)
+    assert seconds == pytest.approx(tables.nic[0, 1] * rings / GPUS)

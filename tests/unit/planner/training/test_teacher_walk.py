@@ -42,7 +42,7 @@ def test_what_is_taught_can_be_repeated():
 
 
 def test_a_lesson_that_begins_with_a_plan_is_no_worse_than_the_plan():
-    environment = environment_on(GPUS, SCHEMA)
+    environment = environment_on("h100=2x4,a100-40=9x1", SCHEMA)
     tables, wishes = environment.pricing.tables, environment.wishes
     first = teach(tables, wishes, 300, 1)
     second = teach(tables, wishes, 10, 2, first.templates)

@@ -1,0 +1,130 @@
+"""What the gradient sum of a plan takes, before it is placed.
+
+Invariant: exact where every GPU has a node of its own; elsewhere rings share NICs as `nic_share`
+thinks.
+Source: `planner.gradient_sync`, of placed plans.   Legend: K templates, T node classes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.kernel.bag import Bag, pipelines_of
+from planner.kernel.jit import inlined, jit
+from planner.kernel.nic_share import nic_seconds, stage_nic_seconds
+from planner.kernel.stage_experts import StageExperts, has_experts, new_stage_experts
+from planner.kernel.tables import Floats, Tables
+
+
+@inlined
+def ring_share(copies: float) -> float:
+    """How often a ring of so many sends what each of them holds."""
+    return 2.0 * (copies - 1.0) / copies if copies > 1.0 else 0.0
+
+
+@jit
+def sync_seconds(t: Tables, bag: Bag, experts: StageExperts) -> float:
+    """The largest gradient sum of any rank, as `planner.gradient_sync` with all nodes full.
+
+    One walk over the layers, all templates side by side: between two cuts of any of them the
+    holders of a layer stay the same.  A part of its experts is summed over those who hold it, in
+    all templates.
+    """
+    pipelines = pipelines_of(bag)
+    if pipelines == 1:
+        return 0.0
+    ring = ring_share(float(pipelines))
+    number = bag.number[0]
+    is_tiled = experts.tiled[0] > 0
+    nic_s = np.zeros(len(t.node_gpus))
+    if not is_tiled:
+        nic_seconds(t, bag, nic_s)
+    where, summed_s = np.zeros((2, number), np.int64), np.zeros((4, number))
+    at, stop = where[0], where[1]  # the stage of each template, and the blocks to its end
+    whole_s, cut_s, wait_s = summed_s[0], summed_s[1], summed_s[2]  # of the stage so far
+    experts_s = summed_s[3]
+    for j in range(number):
+        stop[j] = bag.blocks[j, bag.chosen[j], 0]
+    worst_s = 0.0
+    layer = 0
+    while layer <= t.layers + 1:
+        until = t.layers + 1
+        per_byte = 0.0
+        latency = 0.0
+        finest = 1
+        for j in range(number):
+            option = bag.options[j, at[j]]
+            kind = t.option_type[option]
+            rate_s = nic_s[kind]
+            if is_tiled:
+                rate_s = stage_nic_seconds(t, option, bag.replicas[j], experts.ways[j, at[j]])
+            per_byte = max(per_byte, rate_s)
+            latency = max(latency, t.nic[kind, 0])
+            finest = max(finest, t.option_tp[option])
+            if at[j] < bag.depth[j] - 1:
+                until = min(until, stop[j])
+        whole = 0.0
+        cut = 0.0
+        for one in range(layer, until + 1):
+            whole += t.whole_bytes[one]
+            cut += t.sharded_bytes[one]
+        if has_experts(t):
+            add_experts(t, bag, experts, at, layer, until, per_byte, experts_s)
+        layer = until + 1
+        for j in range(number):
+            s = at[j]
+            tp = t.option_tp[bag.options[j, s]]
+            whole_s[j] += whole * per_byte
+            cut_s[j] += cut * per_byte
+            wait_s[j] += latency * (finest // tp)
+            is_last = s == bag.depth[j] - 1
+            if until < (t.layers + 1 if is_last else stop[j]):
+                continue
+            seconds = ring * (whole_s[j] + cut_s[j] / tp) + wait_s[j] + experts_s[j]
+            worst_s = max(worst_s, seconds)
+            whole_s[j] = cut_s[j] = wait_s[j] = experts_s[j] = 0.0
+            if not is_last:
+                at[j] = s + 1
+                stop[j] += bag.blocks[j, bag.chosen[j], s + 1]
+    return worst_s
+
+
+@inlined
+def add_experts(
+    t: Tables,
+    bag: Bag,
+    experts: StageExperts,
+    at: Floats,
+    layer: int,
+    until: int,
+    per_byte: float,
+    out: Floats,
+) -> None:
+    """Add what the experts of these layers take to each template's stage."""
+    blocks = min(until, t.layers) - max(layer, t.dense + 1) + 1
+    if blocks > 0:
+        copies = 0.0
+        for j in range(bag.number[0]):
+            tp = t.option_tp[bag.options[j, at[j]]]
+            copies += bag.replicas[j] * tp / experts.ways[j, at[j]]
+        sent_s = ring_share(copies) * blocks * t.state_bytes[1] * per_byte
+        for j in range(bag.number[0]):
+            out[j] += sent_s * experts.numel[j, at[j]]
+
+
+@jit
+def plan_sync_seconds(t: Tables, bag: Bag, nic_s: Floats) -> float:
+    """The gradient sum of a plan whose fillings are chosen, for callers outside of the kernel.
+
+    Args:
+        t: what it prices with.
+        bag: the plan.
+        nic_s: [T] takes the seconds per byte that a GPU sends between nodes; where experts are
+            spread, as if all GPUs of a node sent apart.
+    """
+    experts = new_stage_experts(t, bag)
+    if experts.tiled[0]:
+        nic_s[:] = t.nic[:, 1]
+    else:
+        nic_seconds(t, bag, nic_s)
+    return sync_seconds(t, bag, experts)

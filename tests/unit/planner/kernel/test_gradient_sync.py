@@ -1,0 +1,86 @@
+"""The kernel's gradient sums against the evaluator's, of plans that are really placed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from planner.candidate import Judge
+from planner.composition import Composition
+from planner.generator import find_profile
+from planner.kernel.bag import new_bag
+from planner.kernel.elites import load_elite
+from planner.kernel.gradient_sync import plan_sync_seconds, ring_share, sync_seconds
+from planner.kernel.stage_experts import new_stage_experts
+from planner.kernel_search import KernelSearch, wishes_of
+from planner.pricing_tables import pricing_of
+from planner.request import PlanRequest
+from planner.workload import Workload, find_model
+
+ALONE = "a100-40=9x1,h100=7x1,a6000=6x1"  # every message crosses, every GPU has a NIC
+SINGLES = "a100-80=16x1,a100-40=24x1"
+PAIRS = "a100-80=16x2,h100=8x2"  # where experts are spread, a stage of two replicas fills a node
+SOME = 6  # of the plans found
+
+
+def found_in(model: str, text: str):
+    """(judge, pricing, what a walk found)."""
+    workload = Workload(find_model(model), 512, 2048, "fp16")
+    asked = PlanRequest(workload, Composition.from_text(text))
+    profile = find_profile(workload)
+    pricing = pricing_of(workload, asked.composition, profile)
+    assert pricing is not None
+    kernel = KernelSearch(pricing, wishes_of(asked), 0)
+    kernel.start()
+    kernel.walk(lambda: math.inf, 3000, templates=8)
+    return Judge(workload, asked.composition, profile), pricing, kernel
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "gpt-neo-2.7b"])
+def test_gradient_sums_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(model):
+    judge, pricing, kernel = found_in(model, ALONE)
+    bag = new_bag()
+    for row in range(SOME):
+        load_elite(kernel.elites, row, bag)
+        seconds = judge.settle(kernel._recipe(row)).price.sync_s
+        summed_s = sync_seconds(pricing.tables, bag, new_stage_experts(pricing.tables, bag))
+        assert summed_s == pytest.approx(seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "nearly"),
+    [
+        # the evaluator counts a latency for each message, of which a rank has two more at most
+        ("qwen3-30b-a3b", SINGLES, 1e-4),
+        ("mixtral-8x7b", SINGLES, 1e-4),
+        ("qwen3-30b-a3b", PAIRS, 0.01),
+        ("mixtral-8x7b", PAIRS, 0.01),
+    ],
+)
+def test_what_plans_that_spread_experts_take_is_known_before_they_are_placed(model, text, nearly):
+    judge, pricing, kernel = found_in(model, text)
+    bag = new_bag()
+    tiled = 0
+    for row in range(SOME):
+        load_elite(kernel.elites, row, bag)
+        tiled += int(new_stage_experts(pricing.tables, bag).tiled[0])
+        seconds = judge.settle(kernel._recipe(row)).price.iteration_s
+        assert float(kernel.elites.value[row]) == pytest.approx(seconds, rel=nearly)
+    assert tiled
+
+
+def test_a_plan_that_spreads_experts_has_no_ring_to_follow():
+    _, pricing, kernel = found_in("qwen3-30b-a3b", PAIRS)
+    bag, nic_s = new_bag(), np.zeros(len(pricing.classes))
+    load_elite(kernel.elites, int(np.argmin(kernel.elites.value[: kernel.found])), bag)
+    experts = new_stage_experts(pricing.tables, bag)
+    assert experts.tiled[0] > 0
+    summed_s = plan_sync_seconds(pricing.tables, bag, nic_s)
+    assert summed_s == sync_seconds(pricing.tables, bag, experts)
+    assert nic_s.tolist() == pricing.tables.nic[:, 1].tolist()
+
+
+def test_one_holder_sends_nothing():
+    assert [ring_share(copies) for copies in (0.5, 1.0, 2.0, 4.0)] == [0.0, 0.0, 1.0, 1.5]

@@ -1,0 +1,77 @@
+"""How stages spread experts, against the tilings of the recipes that come of them."""
+
+from __future__ import annotations
+
+import math
+from itertools import accumulate
+
+import pytest
+
+from planner.composition import Composition
+from planner.generator import find_profile
+from planner.kernel.bag import new_bag
+from planner.kernel.elites import load_elite
+from planner.kernel.stage_experts import new_stage_experts
+from planner.kernel_search import KernelSearch, wishes_of
+from planner.pricing_tables import pricing_of
+from planner.request import PlanRequest
+from planner.tensors import expert_numel
+from planner.workload import Workload, find_model
+
+
+@pytest.mark.parametrize("model", ["qwen3-30b-a3b", "deepseek-v3-like"])
+def test_every_stage_is_tiled_as_its_recipe_says(model):
+    workload = Workload(find_model(model), 512, 2048, "fp16", recompute="full")
+    text = "h100=64x4" if model == "deepseek-v3-like" else "a100-80=8x2,h100=8x2"
+    asked = PlanRequest(workload, Composition.from_text(text))
+    pricing = pricing_of(workload, asked.composition, find_profile(workload))
+    kernel = KernelSearch(pricing, wishes_of(asked), 0)
+    kernel.start()
+    kernel.walk(lambda: math.inf, 2000, templates=8)
+    bag = new_bag()
+    for row in range(min(8, kernel.found)):
+        load_elite(kernel.elites, row, bag)
+        experts = new_stage_experts(pricing.tables, bag)
+        told = sorted(_told(pricing, bag, experts))
+        asked = sorted(_asked(workload.model, kernel._recipe(row)))
+        assert told == asked
+        tiled = [
+            ways != tp
+            for _, structure, _, cuts, _ in asked
+            for ways, (_, tp) in zip(cuts, structure, strict=True)
+        ]
+        assert experts.tiled[0] == sum(tiled)
+
+
+def test_a_model_without_experts_has_no_rows():
+    workload = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
+    pricing = pricing_of(workload, Composition.from_text("h100=2x8"), find_profile(workload))
+    experts = new_stage_experts(pricing.tables, new_bag())
+    assert (len(experts.ways), len(experts.numel), experts.tiled[0]) == (0, 0, 0)
+
+
+def _told(pricing, bag, experts):
+    """(n, stages, blocks, ways, elements) of each template, as the kernel has it."""
+    for k in range(int(bag.number[0])):
+        depth = int(bag.depth[k])
+        yield (
+            int(bag.replicas[k]),
+            tuple(pricing.options[option] for option in bag.options[k, :depth]),
+            tuple(bag.blocks[k, bag.chosen[k], :depth].tolist()),
+            tuple(experts.ways[k, :depth].tolist()),
+            tuple(experts.numel[k, :depth].tolist()),
+        )
+
+
+def _asked(model, recipe):
+    """The same of a recipe."""
+    dense = model.experts.dense_blocks
+    for structure, replicas, filling in recipe:
+        ways = tuple(
+            ep * (etp or tp) for (_, tp), (_, ep, etp) in zip(structure, filling.ways, strict=True)
+        )
+        numel = tuple(
+            float(expert_numel(model) // cut if stop > dense else 0)
+            for cut, stop in zip(ways, accumulate(filling.layers), strict=True)
+        )
+        yield replicas, structure, filling.layers, ways, numel
