@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from planner.composition import Composition
-from planner.errors import Infeasible, InvalidRequest, NoPolicy
+from planner.errors import Infeasible, InvalidRequest
 from planner.generator import find_profile
 from planner.marginal import marginal_gains
 from planner.prices import DEAREST, plan_price, require_prices
 from planner.profile import Profile
-from planner.request import MOST_ROLLOUTS, PlanAnswer, PlanRequest
+from planner.request import MOST_ROLLOUTS, MOST_THREADS, PlanAnswer, PlanRequest
 from planner.search import search
 from planner.workload import Workload
 
@@ -31,7 +31,7 @@ LARGEST = {  # beyond these somebody has mistyped
     "d_max": 10**6,
     "max_templates": 10**6,
     "rollouts": MOST_ROLLOUTS,  # they are all in memory at once
-    "threads": 10**6,
+    "threads": MOST_THREADS,
 }
 POLICY_METHODS = ("auto", "policy", "flat")  # those that ask a policy
 
@@ -138,14 +138,8 @@ def require_policy_folder(folder: Path | None) -> None:
     Raises:
         NoPolicy: names it.
     """
-    if folder is None:
-        return
-    card = import_module("planner.policy.weights").CARD
-    if not (folder / card).is_file():
-        raise NoPolicy(
-            f"there is no policy in {folder} (no {card}); name a folder that `heddle train-policy` "
-            f"wrote, or leave the policy out"
-        )
+    if folder is not None:
+        import_module("planner.policy.weights").require_files(folder)
 
 
 def _check_answer(request: PlanRequest, found: PlanAnswer) -> None:

@@ -22,7 +22,7 @@ from planner.command_input import require_picture, write_picture
 from planner.composition import Composition
 from planner.composition_sets import read_composition_file
 from planner.effort_options import effort_options
-from planner.errors import InvalidPolicy, InvalidRequest, NoPolicy, PolicyMisfit
+from planner.errors import Infeasible, InvalidPolicy, InvalidRequest, NoPolicy, PolicyMisfit
 from planner.evaluation.picture import curves_svg
 from planner.evaluation.references import References
 from planner.evaluation.report import evaluation_text, to_json
@@ -141,6 +141,9 @@ def evaluate_command(
         click.echo(evaluation_text(rows, asked))
     if picture is not None:  # last: what took so long is printed whatever becomes of it
         write_picture(picture, curves_svg(rows, shape.name))
+    trials = [trial for row in rows for trial in row.trials]
+    if not any(trial.plan for trial in trials):
+        raise Infeasible(f"no method planned any composition; the first: {trials[0].note}")
 
 
 def trained_on(shape: ModelShape, policy: Path | None) -> tuple[Composition, ...]:

@@ -63,14 +63,11 @@ def find_policy(model: str, folder: Path | None = None, *, learns_fill: bool = F
         PolicyMisfit: it chooses the fill though it is not to, or the other way round.
     """
     where = policy_folder(model, learns_fill=learns_fill) if folder is None else folder
+    if folder is not None:
+        require_files(folder)
     try:
         stamps = [(where / name).stat().st_mtime_ns for name in (WEIGHTS, CARD)]
     except OSError:
-        if folder is not None:
-            raise NoPolicy(
-                f"there is no policy in {folder} (it needs {WEIGHTS} and {CARD}); name a folder "
-                f"that `heddle train-policy` wrote, or leave the policy out"
-            ) from None
         which, option = ("flat policy", " --flat") if learns_fill else ("policy", "")
         raise NoPolicy(
             f"there is no {which} for this model ({model}); leave the method out, use one of "
@@ -79,6 +76,19 @@ def find_policy(model: str, folder: Path | None = None, *, learns_fill: bool = F
     found = _load(where, *stamps)
     found.card.require_actions(learns_fill=learns_fill)
     return found
+
+
+def require_files(folder: Path) -> None:
+    """Refuse a folder that was named for its policy and holds none.
+
+    Raises:
+        NoPolicy: names it.
+    """
+    if not all((folder / name).is_file() for name in (WEIGHTS, CARD)):
+        raise NoPolicy(
+            f"there is no policy in {folder} (it needs {WEIGHTS} and {CARD}); name a folder that "
+            f"`heddle train-policy` wrote, or leave the policy out"
+        )
 
 
 @lru_cache(maxsize=KEPT)

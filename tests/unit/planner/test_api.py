@@ -85,7 +85,7 @@ def test_importing_the_planner_is_light_and_planning_never_reaches_torch():
         (
             {"method": "policy", "policy": Path("nowhere")},
             NoPolicy,
-            r"no policy in nowhere \(no card.json\)",
+            r"no policy in nowhere \(it needs weights.safetensors and card.json\)",
         ),
         ({"method": "auto", "policy": Path("nowhere")}, NoPolicy, "no policy in nowhere"),
         ({"budget_s": math.inf}, InvalidRequest, "budget_s is inf; it must be above 0 and at most"),
@@ -94,6 +94,7 @@ def test_importing_the_planner_is_light_and_planning_never_reaches_torch():
         ({"min_throughput": math.inf}, InvalidRequest, "min_throughput is inf"),
         ({"max_price": math.nan}, InvalidRequest, "max_price is nan; it must be 0 or more"),
         ({"seed": -1}, InvalidRequest, "seed is -1; it must be 0 or more"),
+        ({"threads": 65}, InvalidRequest, "threads is 65; it must be above 0 and at most 64"),
         ({"rollouts": 10**11}, InvalidRequest, "must be above 0 and at most 100,000"),
         ({"objective": "cost"}, InvalidComposition, "node 'fast-0' has no price"),
         ({"max_price": 5}, InvalidComposition, "node 'fast-0' has no price"),

@@ -67,6 +67,25 @@ def test_it_prints_tables_and_keeps_references_and_draws(small):
     assert len(json.loads((small / "best.json").read_text())) == 2
 
 
+def test_where_nothing_could_be_planned_the_reason_is_an_error(small):
+    (small / "mistyped.txt").write_text("demo-fats=1x2\n")
+    line = f"{QUICK} --methods search --compositions"
+    lost = refused(f"{line} mistyped.txt")
+    assert "no method planned any composition; the first: none of the GPU types demo-fats" in lost
+    (small / "mixed.txt").write_text("demo-fats=1x2\ndemo-fast=1x2\n")
+    assert "none of the GPU types demo-fats" in run(f"{line} mixed.txt")
+    for number in ("nan", "inf"):
+        assert f"--reference-s is {number}" in refused(f"{line} mixed.txt --reference-s {number}")
+
+
+def test_what_was_measured_is_printed_though_the_picture_cannot_be_written(small):
+    (small / "curves.svg").symlink_to("/dev/full")
+    line = f"{QUICK} --methods search --compositions small.txt --picture curves.svg"
+    done = CliRunner().invoke(evaluate_command, shlex.split(line))
+    assert "cannot be written" in str(done.exception)
+    assert "% of reference" in done.output
+
+
 def test_the_usual_methods_are_known():
     assert ",".join(read_methods(METHODS)) == METHODS
     assert read_methods(" search,columns, search ") == ("search", "columns")
