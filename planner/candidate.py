@@ -16,14 +16,15 @@ from planner.errors import UnprofiledConfiguration
 from planner.fill import Filling, Structure
 from planner.joining import joined
 from planner.node_classes import by_class, template_by_class
-from planner.placement import holders_by_layer, place
+from planner.placement import Rule, holders_by_layer, place
 from planner.plan import FilledTemplate, Plan, Stage, faults
 from planner.profile import Profile
 from planner.ranks import RankMap
 from planner.sharing import Lane, share
 from planner.workload import Workload
 
-BOTH_WAYS_GPUS = 64  # on more, only expert parallelism is worth a second placement
+BOTH_WAYS_GPUS = 1024  # on more, only expert parallelism is worth a second placement
+EVERYWHERE_GPUS = 64  # on more, a plan without it stands on the classes it was priced for
 
 Recipe = tuple[tuple[Structure, int, Filling], ...]  # templates: stages, n, and their filling
 
@@ -75,22 +76,30 @@ class Judge:
         if shares is None:
             return None
         templates = _filled(recipe, shares, workload.recompute)
-        tiled = any(stage.is_tiled for template in templates for stage in template.stages)
-        is_small = self.composition.gpus <= BOTH_WAYS_GPUS
+        rules = self._rules(templates)
         found = None
+        tiled = any(stage.is_tiled for template in templates for stage in template.stages)
+        is_small = self.composition.gpus <= EVERYWHERE_GPUS
         for rows, nodes in self._sites(recipe, templates, current):
             if found is not None and not (is_small or tiled):
                 break
-            for by_stage in (False, True) if tiled or is_small else (False,):
-                where = place(
-                    workload.model, rows, nodes, self.min_holders, current, by_stage=by_stage
-                )
+            for rule in rules:
+                where = place(workload.model, rows, nodes, self.min_holders, current, rule=rule)
                 if where is None:
                     continue
                 one = self.priced(recipe, Plan(templates, where))
                 if one and (found is None or one.price.iteration_s < found.price.iteration_s):
                     found = one
         return found
+
+    def _rules(self, templates: tuple[FilledTemplate, ...]) -> tuple[Rule, ...]:
+        """How a plan may be placed; the best is taken."""
+        tiled = [any(stage.is_tiled for stage in template.stages) for template in templates]
+        if any(tiled) and not all(tiled):
+            return "by replica", "by stage", "by tiling"
+        if any(tiled) or self.composition.gpus <= BOTH_WAYS_GPUS:
+            return "by replica", "by stage"
+        return ("by replica",)
 
     def _sites(
         self, recipe: Recipe, templates: tuple[FilledTemplate, ...], current: Plan | None

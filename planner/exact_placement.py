@@ -15,7 +15,7 @@ from planner.composition import Composition
 from planner.draft import Draft, Drafts
 from planner.fill import Counts
 from planner.model_shape import ModelShape
-from planner.placement import place
+from planner.placement import Rule, place
 from planner.plan import FilledTemplate, Stage
 
 
@@ -38,8 +38,8 @@ class FirstPlacements:
         """Templates that are placed and not filled yet, each placement once."""
         found: dict[Drafts, None] = {}
         for where in (
-            self._by_rule(counts, by_stage=False),
-            self._by_rule(counts, by_stage=True),
+            self._by_rule(counts, "by replica"),
+            self._by_rule(counts, "by stage"),
             self._by_layer(counts),
         ):
             if where is not None:
@@ -47,7 +47,7 @@ class FirstPlacements:
                 found |= dict.fromkeys((_drafts(counts, where), _drafts(counts, mirrored)))
         yield from found
 
-    def _by_rule(self, counts: Counts, *, by_stage: bool) -> list[int] | None:
+    def _by_rule(self, counts: Counts, rule: Rule) -> list[int] | None:
         """The node of every stage in plan order by the rules of `planner.placement`."""
         layers = self._model.layers
         templates = [
@@ -61,9 +61,7 @@ class FirstPlacements:
             )
             for structure, replicas in counts
         ]
-        where = place(
-            self._model, templates, self._composition, self._min_holders, by_stage=by_stage
-        )
+        where = place(self._model, templates, self._composition, self._min_holders, rule=rule)
         if where is None:
             return None
         index = {node.name: i for i, node in enumerate(self._composition.nodes)}

@@ -11,8 +11,9 @@ Source: Heddle, section 5.3 (packing).  Any GPUs of a node form a TP group, so o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import Literal
 
 from planner.composition import Composition, Node
 from planner.free_nodes import FreeNodes
@@ -21,6 +22,7 @@ from planner.plan import FilledTemplate, PlacedStage, Plan
 from planner.ranks import Pipeline, RankMap, Seat
 from planner.workload import ModelShape
 
+Rule = Literal["by replica", "by stage", "by tiling"]
 Slot = tuple[int, int, int]  # template, replica, stage
 Room = Mapping[tuple[str, int], int]
 
@@ -82,7 +84,7 @@ def place(
     min_holders: int = 1,
     current: Plan | None = None,
     *,
-    by_stage: bool = False,
+    rule: Rule = "by replica",
 ) -> tuple[PlacedStage, ...] | None:
     """Give every stage of every replica a node and GPUs, in plan order; None if they do not fit.
 
@@ -92,8 +94,9 @@ def place(
         composition: the nodes.
         min_holders: above 1, copies of the same layers go to different nodes where they can.
         current: the plan that runs now, if any; its nodes may be gone.
-        by_stage: a node takes the same stage of many replicas, not many stages of one, so that
-            expert parallelism stays inside nodes.
+        rule: whether a node takes many stages of one replica, or the same stage of many, so that
+            expert parallelism stays inside nodes; `by tiling`: the latter for the templates that
+            spread experts alone.
     """
     held = None
     if current is not None:
@@ -101,33 +104,42 @@ def place(
         for seat in RankMap.of(current).seats:
             by_node.setdefault(seat.node, []).append(seat)
         held = _Held(model, by_node)
-    if by_stage:
-        chosen = _by_stage(templates, composition)
-    else:
-        chosen = _by_replica(templates, composition, min_holders, held)
-    if chosen is None:
-        chosen = _largest_first(templates, composition)
-    if chosen is None:
-        return None
+    staged = {t for t, template in enumerate(templates) if _is_by_stage(template, rule)}
+    nodes, chosen = FreeNodes.of(composition), dict[Slot, str]()
+    others = set(range(len(templates))) - staged
+    fits = _by_stage(templates, staged, nodes, chosen) and _by_replica(
+        templates, others, nodes, chosen, min_holders, held
+    )
+    if not fits:
+        found = _largest_first(templates, composition)
+        if found is None:
+            return None
+        chosen = found
     return _with_gpus(model, templates, composition, chosen, held)
 
 
-def _replicas(templates: Sequence[FilledTemplate]) -> list[tuple[int, int]]:
-    """(template, replica), those that are hardest to place first."""
-    pairs = [(t, r) for t, template in enumerate(templates) for r in range(template.replicas)]
+def _is_by_stage(template: FilledTemplate, rule: Rule) -> bool:
+    """Whether nodes take the same stage of many of its replicas."""
+    is_tiled = any(stage.is_tiled for stage in template.stages)
+    return rule == "by stage" or (rule == "by tiling" and is_tiled)
+
+
+def _replicas(templates: Sequence[FilledTemplate], which: Set[int]) -> list[tuple[int, int]]:
+    """(template, replica) of some templates, those that are hardest to place first."""
+    pairs = [(t, r) for t in which for r in range(templates[t].replicas)]
     hardest = [(-max(s.tp for s in t.stages), -t.gpus) for t in templates]
     return sorted(pairs, key=lambda pair: (*hardest[pair[0]], *pair))
 
 
 def _by_replica(
     templates: Sequence[FilledTemplate],
-    composition: Composition,
+    which: Set[int],
+    nodes: FreeNodes,
+    chosen: dict[Slot, str],
     min_holders: int,
     held: _Held | None,
-) -> dict[Slot, str] | None:
-    """A node for every stage, replica by replica."""
-    nodes = FreeNodes.of(composition)
-    chosen: dict[Slot, str] = {}
+) -> bool:
+    """Choose a node for every stage of some templates, replica by replica; whether they fit."""
 
     def best(
         kind: str, least: int, gpus: int, layers: range, tp: int, previous: str | None
@@ -151,7 +163,7 @@ def _by_replica(
 
         return min(room, key=rank).name if room else None
 
-    for t, r in _replicas(templates):
+    for t, r in _replicas(templates, which):
         template = templates[t]
         cuts = template.layer_bounds()
         types = {stage.gpu_type for stage in template.stages}
@@ -168,30 +180,34 @@ def _by_replica(
             gpus = _run_gpus(template, s)
             previous = best(stage.gpu_type, stage.tp, gpus, layers, stage.tp, previous)
             if previous is None:
-                return None
+                return False
             nodes.take(previous, stage.tp, layers if min_holders > 1 else ())
             chosen[t, r, s] = previous
-    return chosen
+    return True
 
 
 def _by_stage(
-    templates: Sequence[FilledTemplate], composition: Composition
-) -> dict[Slot, str] | None:
-    """A node for every stage, stage by stage: its replicas fill one node after the other."""
-    nodes = FreeNodes.of(composition)
-    chosen: dict[Slot, str] = {}
+    templates: Sequence[FilledTemplate],
+    which: Set[int],
+    nodes: FreeNodes,
+    chosen: dict[Slot, str],
+) -> bool:
+    """Choose a node for every stage of some templates; whether they fit.
+
+    Stage by stage: its replicas fill one node after the other.
+    """
     hardest = [(-max(s.tp for s in t.stages), -t.gpus * t.replicas) for t in templates]
-    for t in sorted(range(len(templates)), key=lambda index: (*hardest[index], index)):
+    for t in sorted(which, key=lambda index: (*hardest[index], index)):
         for s, stage in enumerate(templates[t].stages):
             previous: str | None = None
             for r in range(templates[t].replicas):
                 wanted = (templates[t].replicas - r) * stage.tp
                 previous = nodes.best(stage.gpu_type, stage.tp, wanted, (previous,))
                 if previous is None:
-                    return None
+                    return False
                 nodes.take(previous, stage.tp)
                 chosen[t, r, s] = previous
-    return chosen
+    return True
 
 
 def _run_gpus(template: FilledTemplate, first: int) -> int:

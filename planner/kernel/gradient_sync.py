@@ -35,9 +35,8 @@ def sync_seconds(t: Tables, bag: Bag, experts: StageExperts) -> float:
         return 0.0
     ring = ring_share(float(pipelines))
     number = bag.number[0]
-    is_tiled = experts.tiled[0] > 0
     nic_s = np.zeros(len(t.node_gpus))
-    if not is_tiled:
+    if not t.spreads_experts:
         nic_seconds(t, bag, nic_s)
     where, summed_s = np.zeros((2, number), np.int64), np.zeros((4, number))
     at, stop = where[0], where[1]  # the stage of each template, and the blocks to its end
@@ -56,8 +55,9 @@ def sync_seconds(t: Tables, bag: Bag, experts: StageExperts) -> float:
             option = bag.options[j, at[j]]
             kind = t.option_type[option]
             rate_s = nic_s[kind]
-            if is_tiled:
-                rate_s = stage_nic_seconds(t, option, bag.replicas[j], experts.ways[j, at[j]])
+            if t.spreads_experts:
+                ways = experts.ways[j, at[j]] if has_experts(t) else t.option_tp[option]
+                rate_s = stage_nic_seconds(t, option, bag.replicas[j], ways)
             per_byte = max(per_byte, rate_s)
             latency = max(latency, t.nic[kind, 0])
             finest = max(finest, t.option_tp[option])
@@ -119,11 +119,11 @@ def plan_sync_seconds(t: Tables, bag: Bag, nic_s: Floats) -> float:
     Args:
         t: what it prices with.
         bag: the plan.
-        nic_s: [T] takes the seconds per byte that a GPU sends between nodes; where experts are
-            spread, as if all GPUs of a node sent apart.
+        nic_s: [T] takes the seconds per byte that a GPU sends between nodes; where a node takes one
+            stage of many replicas, as if all its GPUs sent apart.
     """
     experts = new_stage_experts(t, bag)
-    if experts.tiled[0]:
+    if t.spreads_experts:
         nic_s[:] = t.nic[:, 1]
     else:
         nic_seconds(t, bag, nic_s)

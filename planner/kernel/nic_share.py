@@ -89,7 +89,7 @@ def nic_seconds(t: Tables, bag: Bag, out: Floats) -> None:
 
 @inlined
 def stage_nic_seconds(t: Tables, option: int, replicas: int, ways: int) -> float:
-    """The same for one stage of a plan that spreads experts: its nodes take it of many replicas.
+    """The same for one stage where nodes take one stage of many replicas.
 
     The GPUs of a TP group send apart, but for those that hold the same experts; a stage whose
     replicas do not fill its nodes shares one with others.

@@ -20,12 +20,10 @@ class StageExperts(NamedTuple):
     """The routed experts of every stage; without experts in the model there are no rows.
 
     Attributes:
-        tiled: [1] of stages whose experts are cut otherwise than by TP.
         ways: [K, D] EP x ETP, into how many parts experts are cut.
         numel: [K, D] elements of a block's experts on one GPU.
     """
 
-    tiled: Ints
     ways: Ints
     numel: Floats
 
@@ -40,9 +38,7 @@ def has_experts(t: Tables) -> bool:
 def new_stage_experts(t: Tables, bag: Bag) -> StageExperts:
     """Look at every stage of a plan whose fillings are chosen."""
     rows = bag.number[0] if has_experts(t) else 0
-    found = StageExperts(
-        np.zeros(1, np.int64), np.ones((rows, MAX_DEPTH), np.int64), np.zeros((rows, MAX_DEPTH))
-    )
+    found = StageExperts(np.ones((rows, MAX_DEPTH), np.int64), np.zeros((rows, MAX_DEPTH)))
     for k in range(rows):
         f = bag.chosen[k]
         depth = bag.depth[k]
@@ -68,5 +64,4 @@ def new_stage_experts(t: Tables, bag: Bag) -> StageExperts:
             )
             found.ways[k, s] = t.ways[option, variant]
             found.numel[k, s] = t.expert_numel[option, variant]
-            found.tiled[0] += t.ways[option, variant] != t.option_tp[option]
     return found

@@ -33,21 +33,14 @@ def test_every_stage_is_tiled_as_its_recipe_says(model):
         load_elite(kernel.elites, row, bag)
         experts = new_stage_experts(pricing.tables, bag)
         told = sorted(_told(pricing, bag, experts))
-        asked = sorted(_asked(workload.model, kernel._recipe(row)))
-        assert told == asked
-        tiled = [
-            ways != tp
-            for _, structure, _, cuts, _ in asked
-            for ways, (_, tp) in zip(cuts, structure, strict=True)
-        ]
-        assert experts.tiled[0] == sum(tiled)
+        assert told == sorted(_asked(workload.model, kernel._recipe(row)))
 
 
 def test_a_model_without_experts_has_no_rows():
     workload = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
     pricing = pricing_of(workload, Composition.from_text("h100=2x8"), find_profile(workload))
     experts = new_stage_experts(pricing.tables, new_bag())
-    assert (len(experts.ways), len(experts.numel), experts.tiled[0]) == (0, 0, 0)
+    assert (len(experts.ways), len(experts.numel)) == (0, 0)
 
 
 def _told(pricing, bag, experts):
