@@ -23,8 +23,8 @@ from planner.ranks import RankMap
 from planner.sharing import Lane, share
 from planner.workload import Workload
 
-BOTH_WAYS_GPUS = 1024  # on more, only expert parallelism is worth a second placement
-EVERYWHERE_GPUS = 64  # on more, a plan without it stands on the classes it was priced for
+BOTH_WAYS_GPUS = 1024  # on more, a placement takes too long to try another
+EVERYWHERE_GPUS = 64  # on more, a plan that spreads no experts stands on the classes of its price
 
 Recipe = tuple[tuple[Structure, int, Filling], ...]  # templates: stages, n, and their filling
 
@@ -79,27 +79,35 @@ class Judge:
         rules = self._rules(templates)
         found = None
         tiled = any(stage.is_tiled for template in templates for stage in template.stages)
-        is_small = self.composition.gpus <= EVERYWHERE_GPUS
+        gpus = self.composition.gpus
+        is_everywhere = gpus <= (BOTH_WAYS_GPUS if tiled else EVERYWHERE_GPUS)
         for rows, nodes in self._sites(recipe, templates, current):
-            if found is not None and not (is_small or tiled):
+            if found is not None and not is_everywhere:
                 break
             for rule in rules:
                 where = place(workload.model, rows, nodes, self.min_holders, current, rule=rule)
                 if where is None:
                     continue
                 one = self.priced(recipe, Plan(templates, where))
-                if one and (found is None or one.price.iteration_s < found.price.iteration_s):
+                if one and (found is None or self._rank(one) < self._rank(found)):
                     found = one
         return found
 
+    def _rank(self, one: Candidate) -> tuple[int, float]:
+        """Smaller is better: nodes that hold every piece, as far as asked, then seconds."""
+        return -min(one.holders, self.min_holders), one.price.iteration_s
+
     def _rules(self, templates: tuple[FilledTemplate, ...]) -> tuple[Rule, ...]:
-        """How a plan may be placed; the best is taken."""
+        """How a plan may be placed; the best is taken.
+
+        On many GPUs, where that takes long, only as the kernel thinks that it is.
+        """
+        if self.composition.gpus > BOTH_WAYS_GPUS and self.min_holders == 1:
+            return ("by replica",) if self.workload.model.experts is None else ("by stage",)
         tiled = [any(stage.is_tiled for stage in template.stages) for template in templates]
         if any(tiled) and not all(tiled):
             return "by replica", "by stage", "by tiling"
-        if any(tiled) or self.composition.gpus <= BOTH_WAYS_GPUS:
-            return "by replica", "by stage"
-        return ("by replica",)
+        return "by replica", "by stage"
 
     def _sites(
         self, recipe: Recipe, templates: tuple[FilledTemplate, ...], current: Plan | None

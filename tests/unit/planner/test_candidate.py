@@ -1,0 +1,46 @@
+"""Recipes become plans: of the ways to place one, the best by what is asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.candidate import Judge
+from planner.composition import Composition
+from planner.fill import Filling
+from planner.generator import find_profile
+from planner.plan import FilledTemplate, Stage
+from planner.sharing import Lane
+from planner.workload import Workload, find_model
+from tests.builders import demo_profile, nodes, workload
+
+PAIR = (("demo-fast", 1),) * 2
+
+
+@pytest.mark.parametrize(("min_holders", "holders"), [(1, {1, 2}), (2, {2})])
+def test_copies_on_enough_nodes_come_before_seconds(min_holders, holders):
+    """A node that takes one stage of all four replicas would be its only holder."""
+    judge = Judge(workload(8), nodes("fast-0:4 fast-1:4"), demo_profile(), min_holders)
+    found = judge.settle(((PAIR, 4, Filling((3, 3), Lane(1, 1.0, 2.0, 8))),))
+    assert found is not None
+    assert found.holders in holders
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "min_holders", "rules"),
+    [
+        ("llama3-8b", 512, 1, ("by replica", "by stage")),
+        ("llama3-8b", 2048, 1, ("by replica",)),
+        ("llama3-8b", 2048, 2, ("by replica", "by stage")),
+        ("mixtral-8x7b", 512, 1, ("by replica", "by stage", "by tiling")),
+        ("mixtral-8x7b", 2048, 1, ("by stage",)),
+    ],
+)
+def test_many_gpus_are_placed_as_the_kernel_thinks(model, gpus, min_holders, rules):
+    asked = Workload(find_model(model), 2048, 2048, "fp16")
+    judge = Judge(
+        asked, Composition.from_text(f"h100={gpus // 8}x8"), find_profile(asked), min_holders
+    )
+    whole = FilledTemplate((Stage("h100", 4, asked.model.layers),), 1, (1024, 1024))
+    spread = FilledTemplate((Stage("h100", 4, asked.model.layers, "none", 8, 1),), 1, (512, 512))
+    templates = (whole,) if asked.model.experts is None else (whole, spread)
+    assert judge._rules(templates) == rules
