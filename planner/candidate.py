@@ -60,38 +60,42 @@ class Judge:
         object.__setattr__(self, "_by_class", by_class(self.composition))
 
     def settle(self, recipe: Recipe, current: Plan | None = None) -> Candidate | None:
+        """The best of all ways to place a recipe; arguments are those of `placed`.
+
+        None if the nodes have no room, the memory is too small or the batch cannot be shared.
+        """
+        return min(self.placed(recipe, current), key=self._rank, default=None)
+
+    def placed(self, recipe: Recipe, current: Plan | None = None) -> Iterator[Candidate]:
         """Place filled templates, share the batch by what the placement gives, and price.
 
         Args:
             recipe: the templates.
             current: if given, pieces stay where they are as far as possible.
-
-        Returns:
-            None if the nodes have no room, the memory is too small or the batch cannot be shared.
         """
         workload = self.workload
         recipe = tuple(sorted(recipe, key=stages_first))
         lanes = [filling.lane for _, n, filling in recipe for _ in range(n)]
         shares = share(workload.global_batch, lanes)
         if shares is None:
-            return None
+            return
         templates = _filled(recipe, shares, workload.recompute)
         rules = self._rules(templates)
-        found = None
         tiled = any(stage.is_tiled for template in templates for stage in template.stages)
         gpus = self.composition.gpus
         is_everywhere = gpus <= (BOTH_WAYS_GPUS if tiled else EVERYWHERE_GPUS)
+        is_found = False
         for rows, nodes in self._sites(recipe, templates, current):
-            if found is not None and not is_everywhere:
+            if is_found and not is_everywhere:
                 break
             for rule in rules:
                 where = place(workload.model, rows, nodes, self.min_holders, current, rule=rule)
                 if where is None:
                     continue
                 one = self.priced(recipe, Plan(templates, where))
-                if one and (found is None or self._rank(one) < self._rank(found)):
-                    found = one
-        return found
+                if one is not None:
+                    is_found = True
+                    yield one
 
     def _rank(self, one: Candidate) -> tuple[int, float]:
         """Smaller is better: nodes that hold every piece, as far as asked, then seconds."""
@@ -102,9 +106,12 @@ class Judge:
 
         On many GPUs, where that takes long, only as the kernel thinks that it is.
         """
-        if self.composition.gpus > BOTH_WAYS_GPUS and self.min_holders == 1:
-            return ("by replica",) if self.workload.model.experts is None else ("by stage",)
         tiled = [any(stage.is_tiled for stage in template.stages) for template in templates]
+        if self.composition.gpus > BOTH_WAYS_GPUS and self.min_holders == 1:
+            if any(tiled):
+                return ("by stage",)
+            if self.workload.model.experts is None:
+                return ("by replica",)
         if any(tiled) and not all(tiled):
             return "by replica", "by stage", "by tiling"
         return "by replica", "by stage"

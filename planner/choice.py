@@ -39,9 +39,8 @@ def fewest_bytes(findings: Findings, judge: Judge, current: Candidate | None) ->
     near = sorted(near, key=findings.rank)[:FINALISTS]
     for candidate in tuple(near):
         if candidate.recipe is not None:
-            kept = judge.settle(candidate.recipe, before)
-            if kept is not None and findings.rank(kept) <= (holders, limit):
-                near.append(kept)
+            kept = judge.placed(candidate.recipe, before)
+            near += [one for one in kept if findings.rank(one) <= (holders, limit)]
     model = request.workload.model
     bytes_of = {id(c): bytes_to_move(model, before, c.plan) for c in near}
     return min(near, key=lambda c: (bytes_of[id(c)], findings.objective(c)))

@@ -44,3 +44,15 @@ def test_many_gpus_are_placed_as_the_kernel_thinks(model, gpus, min_holders, rul
     spread = FilledTemplate((Stage("h100", 4, asked.model.layers, "none", 8, 1),), 1, (512, 512))
     templates = (whole,) if asked.model.experts is None else (whole, spread)
     assert judge._rules(templates) == rules
+
+
+def test_the_best_placement_is_settled_and_all_are_there_to_choose_from():
+    many = nodes(" ".join(f"fast-{index}:4" for index in range(17)))
+    judge = Judge(workload(8), many, demo_profile())
+    recipe = ((PAIR, 4, Filling((3, 3), Lane(1, 1.0, 2.0, 8), classes=(0, 0))),)
+    placed = list(judge.placed(recipe))
+    assert [len(one.plan.nodes) for one in placed] == [2, 2]
+    assert len({one.plan.placement for one in placed}) == 2
+    best = judge.settle(recipe)
+    assert best is not None
+    assert best.price.iteration_s == min(one.price.iteration_s for one in placed)
