@@ -81,7 +81,7 @@ class Judge:
             return
         templates = _filled(recipe, shares, workload.recompute)
         rules = self._rules(templates)
-        tiled = any(stage.is_tiled for template in templates for stage in template.stages)
+        tiled = any(template.is_tiled for template in templates)
         gpus = self.composition.gpus
         is_everywhere = gpus <= (BOTH_WAYS_GPUS if tiled else EVERYWHERE_GPUS)
         is_found = False
@@ -106,7 +106,7 @@ class Judge:
 
         On many GPUs, where that takes long, only as the kernel thinks that it is.
         """
-        tiled = [any(stage.is_tiled for stage in template.stages) for template in templates]
+        tiled = [template.is_tiled for template in templates]
         if self.composition.gpus > BOTH_WAYS_GPUS and self.min_holders == 1:
             if any(tiled):
                 return ("by stage",)

@@ -48,7 +48,7 @@ class Engines:
         self._course, self._request = course, course.request
         self._pricing, self._share = pricing, share
         self._wishes = wishes_of(course.request)
-        # where experts sit decides what their exchange takes, which the kernel knows only roughly
+        # where experts sit decides what their exchange takes, which a placement knows best
         self._tiled = bool(pricing.tables.spreads_experts)
         self._settled = SETTLED_TILED if self._tiled else 1
         self._proposals: KernelSearch | None = None

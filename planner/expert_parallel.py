@@ -12,7 +12,7 @@ Source: Heddle, sections 3.2 and 5.3 (expert tiling); Megatron-Core's token disp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.operators import VALUE_BYTES
@@ -80,6 +80,7 @@ def expert_seconds(
     tokens = micro_batch * workload.sequence_length / tiling.tp
     sent = experts.per_token * tokens * workload.model.hidden * VALUE_BYTES[workload.precision]
     runs = _cut(devices, tiling.etp)
+    rings = _rings_of(runs)
     slowest = 0.0
     for first in range(0, len(runs), tiling.ep):
         block = runs[first : first + tiling.ep]
@@ -87,13 +88,19 @@ def expert_seconds(
             _all_to_all_s(profile, [run[slot] for run in block], at_once, sent)
             for slot in range(tiling.etp)
         )
-        reduce_s = max(_sum_s(profile, run, runs, sent * tiling.etp) for run in block)
+        reduce_s = max(_sum_s(profile, run, rings, sent * tiling.etp) for run in block)
         slowest = max(slowest, exchange_s + reduce_s)
     return slowest
 
 
 def _cut(devices: Sequence[Device], size: int) -> list[Sequence[Device]]:
     return [devices[start : start + size] for start in range(0, len(devices), size)]
+
+
+def _rings_of(runs: Iterable[Sequence[Device]]) -> Counter[str]:
+    """How many runs leave each node, and so share its NIC as they sum."""
+    spans = ({device.node for device in run} for run in runs)
+    return Counter(node for nodes in spans if len(nodes) > 1 for node in nodes)
 
 
 def _slowest_nic(profile: Profile, devices: Sequence[Device]) -> LinkCost:
@@ -120,7 +127,7 @@ def _all_to_all_s(
 
 
 def _sum_s(
-    profile: Profile, run: Sequence[Device], runs: Sequence[Sequence[Device]], num_bytes: float
+    profile: Profile, run: Sequence[Device], rings: Mapping[str, int], num_bytes: float
 ) -> float:
     """The outputs of the experts of a run are summed over its members; 2 (R-1)/R of a ring."""
     size = len(run)
@@ -131,8 +138,4 @@ def _sum_s(
     if len(nodes) == 1:
         return profile.inside_ring(run[0].gpu_type, size).seconds(volume)
     nic = _slowest_nic(profile, run)
-    crossing = [other for other in runs if len({device.node for device in other}) > 1]
-    rings = max(
-        sum(any(device.node == node for device in other) for other in crossing) for node in nodes
-    )
-    return nic.shared_by(rings).seconds(volume)
+    return nic.shared_by(max(rings[node] for node in nodes)).seconds(volume)

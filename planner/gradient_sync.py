@@ -131,7 +131,7 @@ def sync_seconds(
         profile: supplies the links.
         nics: bytes per second of the network card of the nodes that state one.
     """
-    tiled = any(stage.is_tiled for p in ranks.pipelines for stage in p.template.stages)
+    tiled = any(pipeline.template.is_tiled for pipeline in ranks.pipelines)
     if len(ranks.pipelines) == 1 and not tiled:
         return (0.0,) * len(ranks.seats)
     gradient_bytes = STATE_BYTES[workload.precision][1]

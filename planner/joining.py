@@ -40,5 +40,5 @@ def joined(plan: Plan) -> Plan:
 
 
 def _are_alike(one: FilledTemplate, other: FilledTemplate) -> bool:
-    is_tiled = any(stage.is_tiled for stage in one.stages)
-    return one.stages == other.stages and one.micro_batch == other.micro_batch and not is_tiled
+    are_equal = one.stages == other.stages and one.micro_batch == other.micro_batch
+    return are_equal and not one.is_tiled

@@ -120,8 +120,7 @@ def place(
 
 def _is_by_stage(template: FilledTemplate, rule: Rule) -> bool:
     """Whether nodes take the same stage of many of its replicas."""
-    is_tiled = any(stage.is_tiled for stage in template.stages)
-    return rule == "by stage" or (rule == "by tiling" and is_tiled)
+    return rule == "by stage" or (rule == "by tiling" and template.is_tiled)
 
 
 def _replicas(templates: Sequence[FilledTemplate], which: Set[int]) -> list[tuple[int, int]]:

@@ -88,6 +88,11 @@ class FilledTemplate:
         """Samples of the global batch that all replicas of this template train."""
         return self.micro_batch * sum(self.micro_batches)
 
+    @property
+    def is_tiled(self) -> bool:
+        """Whether a stage spreads its experts in another way than TP cuts the rest."""
+        return any(stage.is_tiled for stage in self.stages)
+
     def layer_bounds(self) -> tuple[int, ...]:
         """D + 1 cuts of the layer list [embedding, block 1..L, head].
 

@@ -7,6 +7,8 @@ Source: design, section 2 ("One kernel").
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,9 +30,16 @@ from planner.node_classes import NodeClass, class_sizes, type_sizes
 from planner.placement import room_of
 from planner.profile import Profile
 from planner.tensors import expert_numel, layer_numel, layer_tensors
-from planner.variants import Variant, exchange_seconds, layer_seconds, variants_of
+from planner.variants import (
+    Variant,
+    exchange_seconds,
+    largest_first,
+    layer_seconds,
+    variants_of,
+)
 from planner.workload import Workload
 
+Sites = tuple[Sequence[Node], Sequence[Node]]  # of an option: its class, and its GPU type
 ENDS: tuple[Kind, Kind] = ("embedding", "head")
 
 
@@ -96,11 +105,14 @@ def pricing_of(
         return None
     owners = tuple(classes[index] for index, _, _ in rows)
     options = tuple((kind, tp) for _, kind, tp in rows)
-    nodes_of = {
-        one: Composition(tuple(node for node in composition.nodes if _is_of(one, node, by_type)))
-        for one in classes
-    }
-    sites = tuple((nodes_of[owner], composition) for owner in owners)
+    by_kind, nodes_of = defaultdict(list), defaultdict(list)
+    for node in largest_first(composition.nodes):
+        by_kind[node.gpu_type].append(node)
+        nodes_of[NodeClass.of(node)].append(node)
+    sites = tuple(
+        (by_kind[one.gpu_type] if by_type else nodes_of[one], by_kind[one.gpu_type])
+        for one in owners
+    )
     variants = tuple(
         variants_of(workload, composition, profile, option, allow_ep, nodes)
         for option, (nodes, _) in zip(options, sites, strict=True)
@@ -205,11 +217,6 @@ def pricing_of(
     return Pricing(tables, classes, options, variants, by_type)
 
 
-def _is_of(one: NodeClass, node: Node, by_type: bool) -> bool:
-    """Whether a node counts as one of the class."""
-    return node.gpu_type == one.gpu_type if by_type else NodeClass.of(node) == one
-
-
 def _gradient_sizes(workload: Workload, layer: int) -> tuple[int, int]:
     """(elements that TP cuts, elements that it leaves whole) of a layer, without routed experts."""
     tensors = layer_tensors(workload.model, layer)
@@ -250,7 +257,7 @@ class _Arrays:
         options: tuple[tuple[str, int], ...],
         sizes: list[int],
         variants: tuple[tuple[Variant, ...], ...],
-        sites: tuple[tuple[Composition, Composition], ...],
+        sites: Sequence[Sites],
     ) -> None:
         self._workload, self._profile = workload, profile
         model = workload.model
@@ -308,7 +315,7 @@ class _Arrays:
         gpu_type: str,
         tp: int,
         b: int,
-        sites: tuple[Composition, Composition],
+        sites: Sites,
     ) -> None:
         etp = variant.etp or tp
         exchanged_s = 0.0

@@ -7,10 +7,10 @@ Source: Heddle, section 5.3 (expert tiling EP x ETP x EDP; EP may leave a node, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from planner.composition import Composition
+from planner.composition import Composition, Node
 from planner.entries import LayerCost
 from planner.expert_parallel import Device, Tiling, expert_seconds
 from planner.profile import Profile
@@ -34,7 +34,7 @@ def variants_of(
     profile: Profile,
     option: tuple[str, int],
     allow_ep: bool,
-    nodes: Composition | None = None,
+    nodes: Sequence[Node] | None = None,
 ) -> tuple[Variant, ...]:
     """Every variant of a stage of that option, those that cut experts least first.
 
@@ -44,7 +44,7 @@ def variants_of(
         profile: supplies all costs.
         option: GPU type and TP degree.
         allow_ep: whether experts may be spread.
-        nodes: those that the stage is thought to stand on; all if not given.
+        nodes: those that the stage is thought to stand on, largest first; all if not given.
     """
     wanted: tuple[str, ...] = (workload.recompute,)
     if workload.recompute == "auto":
@@ -52,41 +52,41 @@ def variants_of(
     tilings = [(1, 0)]
     experts = workload.model.experts
     kind, tp = option
+    everywhere = largest_first(node for node in composition.nodes if node.gpu_type == kind)
+    gpus = composition.gpus
     if experts is not None and allow_ep:
         smallest = profile.micro_batches(kind)[0]
-        largest = 1 << max(n.gpus for n in composition.nodes if n.gpu_type == kind).bit_length() - 1
+        largest = 1 << everywhere[0].gpus.bit_length() - 1
         tilings += [
             (ep, etp)
             for ep in _powers(experts.count)
             for etp in _powers(largest)
             if (ep, etp) != (1, tp)
             and experts.ffn % etp == 0
-            and ep * etp <= tp * composition.gpus
+            and ep * etp <= tp * gpus
             and (kind, tp, smallest, ep, etp) in profile.tiles
         ]
-    sites = (composition,) if nodes is None else (nodes, composition)
-    fastest = _fastest_of_ways(workload, sites, profile, option, tilings)
+    if gpus <= FEW_GPUS:  # all of them: where they sit decides which is fastest
+        fastest = [
+            (ep, etp)
+            for ep, etp in tilings
+            if tiling_devices(everywhere, kind, ep * (etp or tp), tp) is not None
+        ]
+    else:
+        sites = (everywhere,) if nodes is None else (nodes, everywhere)
+        fastest = _fastest_of_ways(workload, sites, profile, option, tilings)
     return tuple(Variant(again, ep, etp) for ep, etp in fastest for again in wanted)
 
 
 def _fastest_of_ways(
     workload: Workload,
-    sites: Sequence[Composition],
+    sites: Sequence[Sequence[Node]],
     profile: Profile,
     option: tuple[str, int],
     tilings: list[tuple[int, int]],
 ) -> list[tuple[int, int]]:
-    """Of the tilings that cut experts into as many parts, and so hold as much, the fastest.
-
-    On a few GPUs all of them: where they sit decides which is fastest.
-    """
+    """Of the tilings that cut experts into as many parts, and so hold as much, the fastest."""
     kind, tp = option
-    if sites[-1].gpus <= FEW_GPUS:
-        return [
-            (ep, etp)
-            for ep, etp in tilings
-            if tiling_devices(sites[-1], kind, ep * (etp or tp), tp) is not None
-        ]
     b = profile.micro_batches(kind)[0]
     best: dict[int, tuple[float, tuple[int, int]]] = {}
     for ep, etp in tilings:
@@ -120,7 +120,7 @@ def layer_seconds(cost: LayerCost) -> float:
 def exchange_seconds(
     workload: Workload,
     profile: Profile,
-    sites: Sequence[Composition],
+    sites: Sequence[Sequence[Node]],
     gpu_type: str,
     tiling: Tiling,
     micro_batch: int,
@@ -130,7 +130,8 @@ def exchange_seconds(
     Args:
         workload: model with experts.
         profile: its links.
-        sites: nodes; the first that have enough GPUs are taken, filled one after the other.
+        sites: nodes of that type, largest first; the first site with enough GPUs is taken, its
+            nodes filled one after the other.
         gpu_type: of the stage.
         tiling: of its experts.
         micro_batch: b.
@@ -141,20 +142,21 @@ def exchange_seconds(
     for nodes in sites:
         devices = tiling_devices(nodes, gpu_type, tiling.ep * tiling.etp, tiling.tp)
         if devices is not None:
-            busy = {node.name: node.gpus for node in nodes.nodes}
+            busy = {node.name: node.gpus for node in nodes[: len(devices)]}
             return expert_seconds(workload, profile, tiling, devices, micro_batch, busy)
     return None
 
 
+def largest_first(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    """In the order in which a tiling takes them."""
+    return tuple(sorted(nodes, key=lambda node: (-node.gpus, node.name)))
+
+
 def tiling_devices(
-    composition: Composition, gpu_type: str, ways: int, tp: int
+    nodes: Sequence[Node], gpu_type: str, ways: int, tp: int
 ) -> tuple[Device, ...] | None:
     """The GPUs of one tiling, nodes filled one after the other; None if there are not enough."""
     devices: list[Device] = []
-    nodes = sorted(
-        (node for node in composition.nodes if node.gpu_type == gpu_type),
-        key=lambda node: (-node.gpus, node.name),
-    )
     wanted = math.lcm(ways, tp)
     for node in nodes:
         devices += [Device(node.name, gpu_type)] * (node.gpus // tp * tp)

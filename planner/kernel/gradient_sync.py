@@ -13,7 +13,7 @@ from planner.kernel.bag import Bag, pipelines_of
 from planner.kernel.jit import inlined, jit
 from planner.kernel.nic_share import nic_seconds, stage_nic_seconds
 from planner.kernel.stage_experts import StageExperts, has_experts, new_stage_experts
-from planner.kernel.tables import Floats, Tables
+from planner.kernel.tables import Floats, Ints, Tables
 
 
 @inlined
@@ -56,8 +56,7 @@ def sync_seconds(t: Tables, bag: Bag, experts: StageExperts) -> float:
             kind = t.option_type[option]
             rate_s = nic_s[kind]
             if t.spreads_experts:
-                ways = experts.ways[j, at[j]] if has_experts(t) else t.option_tp[option]
-                rate_s = stage_nic_seconds(t, option, bag.replicas[j], ways)
+                rate_s = stage_nic_seconds(t, option, bag.replicas[j], experts.ways[j, at[j]])
             per_byte = max(per_byte, rate_s)
             latency = max(latency, t.nic[kind, 0])
             finest = max(finest, t.option_tp[option])
@@ -94,7 +93,7 @@ def add_experts(
     t: Tables,
     bag: Bag,
     experts: StageExperts,
-    at: Floats,
+    at: Ints,
     layer: int,
     until: int,
     per_byte: float,

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
-from planner.candidate import Judge
-from planner.composition import Composition
-from planner.generator import find_profile
 from planner.kernel.bag import new_bag
 from planner.kernel.elites import load_elite
 from planner.kernel.gradient_sync import plan_sync_seconds, ring_share, sync_seconds
 from planner.kernel.stage_experts import new_stage_experts
-from planner.kernel_search import KernelSearch, wishes_of
-from planner.pricing_tables import pricing_of
-from planner.request import PlanRequest
 from planner.workload import Workload, find_model
 
 ALONE = "a100-40=9x1,h100=7x1,a6000=6x1"  # every message crosses, every GPU has a NIC
@@ -25,22 +17,13 @@ PAIRS = "a100-80=16x2,h100=8x2"  # where experts are spread, a stage of two repl
 SOME = 6  # of the plans found
 
 
-def found_in(model: str, text: str):
-    """(judge, pricing, what a walk found)."""
-    workload = Workload(find_model(model), 512, 2048, "fp16")
-    asked = PlanRequest(workload, Composition.from_text(text))
-    profile = find_profile(workload)
-    pricing = pricing_of(workload, asked.composition, profile)
-    assert pricing is not None
-    kernel = KernelSearch(pricing, wishes_of(asked), 0)
-    kernel.start()
-    kernel.walk(lambda: math.inf, 3000, templates=8)
-    return Judge(workload, asked.composition, profile), pricing, kernel
+def asked(model: str) -> Workload:
+    return Workload(find_model(model), 512, 2048, "fp16")
 
 
 @pytest.mark.parametrize("model", ["llama3-8b", "gpt-neo-2.7b"])
-def test_gradient_sums_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(model):
-    judge, pricing, kernel = found_in(model, ALONE)
+def test_gradient_sums_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(model, walked_on):
+    judge, pricing, kernel = walked_on(asked(model), ALONE)
     bag = new_bag()
     for row in range(SOME):
         load_elite(kernel.elites, row, bag)
@@ -59,8 +42,10 @@ def test_gradient_sums_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(
         ("mixtral-8x7b", PAIRS, 0.01),
     ],
 )
-def test_what_plans_that_spread_experts_take_is_known_before_they_are_placed(model, text, nearly):
-    judge, _, kernel = found_in(model, text)
+def test_what_plans_that_spread_experts_take_is_known_before_they_are_placed(
+    model, text, nearly, walked_on
+):
+    judge, _, kernel = walked_on(asked(model), text)
     tiled = 0
     for row in range(SOME):
         recipe = kernel._recipe(row)
@@ -70,8 +55,8 @@ def test_what_plans_that_spread_experts_take_is_known_before_they_are_placed(mod
     assert tiled
 
 
-def test_where_nodes_take_stages_there_is_no_ring_to_follow():
-    _, pricing, kernel = found_in("qwen3-30b-a3b", PAIRS)
+def test_where_nodes_take_stages_there_is_no_ring_to_follow(walked_on):
+    _, pricing, kernel = walked_on(asked("qwen3-30b-a3b"), PAIRS)
     bag, nic_s = new_bag(), np.zeros(len(pricing.classes))
     load_elite(kernel.elites, int(np.argmin(kernel.elites.value[: kernel.found])), bag)
     summed_s = plan_sync_seconds(pricing.tables, bag, nic_s)

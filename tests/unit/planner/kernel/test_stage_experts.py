@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import accumulate
 
 import pytest
@@ -12,22 +11,16 @@ from planner.generator import find_profile
 from planner.kernel.bag import new_bag
 from planner.kernel.elites import load_elite
 from planner.kernel.stage_experts import new_stage_experts
-from planner.kernel_search import KernelSearch, wishes_of
 from planner.pricing_tables import pricing_of
-from planner.request import PlanRequest
 from planner.tensors import expert_numel
 from planner.workload import Workload, find_model
 
 
 @pytest.mark.parametrize("model", ["qwen3-30b-a3b", "deepseek-v3-like"])
-def test_every_stage_is_tiled_as_its_recipe_says(model):
+def test_every_stage_is_tiled_as_its_recipe_says(model, walked_on):
     workload = Workload(find_model(model), 512, 2048, "fp16", recompute="full")
     text = "h100=64x4" if model == "deepseek-v3-like" else "a100-80=8x2,h100=8x2"
-    asked = PlanRequest(workload, Composition.from_text(text))
-    pricing = pricing_of(workload, asked.composition, find_profile(workload))
-    kernel = KernelSearch(pricing, wishes_of(asked), 0)
-    kernel.start()
-    kernel.walk(lambda: math.inf, 2000, templates=8)
+    _, pricing, kernel = walked_on(workload, text)
     bag = new_bag()
     for row in range(min(8, kernel.found)):
         load_elite(kernel.elites, row, bag)

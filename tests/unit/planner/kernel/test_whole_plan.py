@@ -7,19 +7,9 @@ from itertools import islice
 
 import pytest
 
-from planner.candidate import Judge
-from planner.composition import Composition
-from planner.generator import find_profile
 from planner.kernel.bag import new_bag
 from planner.kernel.elites import load_elite
-from planner.kernel.whole_plan import (
-    choose,
-    iteration_seconds,
-    pipeline_seconds,
-)
-from planner.kernel_search import KernelSearch, wishes_of
-from planner.pricing_tables import pricing_of
-from planner.request import PlanRequest
+from planner.kernel.whole_plan import choose, iteration_seconds, pipeline_seconds
 from planner.workload import Workload, find_model
 
 ALONE = "a100-40=9x1,h100=7x1,a6000=6x1"  # every message crosses, every GPU has a NIC
@@ -27,17 +17,8 @@ SOME = 6  # of the plans found
 
 
 @pytest.fixture(scope="module", params=["llama3-8b", "gpt-neo-2.7b", "qwen3-30b-a3b"])
-def found(request):
-    """(judge, tables, what a walk found)."""
-    workload = Workload(find_model(request.param), 512, 2048)
-    asked = PlanRequest(workload, Composition.from_text(ALONE))
-    profile = find_profile(workload)
-    pricing = pricing_of(workload, asked.composition, profile)
-    assert pricing is not None
-    kernel = KernelSearch(pricing, wishes_of(asked), 0)
-    kernel.start()
-    kernel.walk(lambda: math.inf, 3000, templates=8)
-    return Judge(workload, asked.composition, profile), pricing.tables, kernel
+def found(request, walked_on):
+    return walked_on(Workload(find_model(request.param), 512, 2048), ALONE)
 
 
 def test_the_price_is_the_evaluators_where_every_gpu_has_a_node_of_its_own(found):
@@ -48,7 +29,8 @@ def test_the_price_is_the_evaluators_where_every_gpu_has_a_node_of_its_own(found
 
 
 def test_a_limit_only_tells_sooner_what_is_above_it(found):
-    _, tables, kernel = found
+    _, pricing, kernel = found
+    tables = pricing.tables
     bag = new_bag()
     for row in range(SOME):
         load_elite(kernel.elites, row, bag)
@@ -60,7 +42,8 @@ def test_a_limit_only_tells_sooner_what_is_above_it(found):
 
 
 def test_the_time_of_the_pipelines_is_the_least_in_which_the_batch_is_trained(found):
-    _, tables, kernel = found
+    _, pricing, kernel = found
+    tables = pricing.tables
     bag = new_bag()
     for row in range(SOME):
         load_elite(kernel.elites, row, bag)

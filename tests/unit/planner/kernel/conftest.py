@@ -1,0 +1,47 @@
+"""A walk of the kernel on some GPUs, beside the evaluator that judges what it found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from planner.candidate import Judge
+from planner.composition import Composition
+from planner.generator import find_profile
+from planner.kernel_search import KernelSearch, wishes_of
+from planner.pricing_tables import Pricing, pricing_of
+from planner.request import PlanRequest
+from planner.workload import Workload
+
+STEPS = 3000
+
+
+class Walked(NamedTuple):
+    """What a walk ran on, and what it found."""
+
+    judge: Judge
+    pricing: Pricing
+    kernel: KernelSearch
+
+
+Walk = Callable[[Workload, str], Walked]
+
+
+@pytest.fixture(scope="session")
+def walked_on() -> Walk:
+    """Walks for a workload, on the composition of a text."""
+
+    def walk(workload: Workload, text: str) -> Walked:
+        request = PlanRequest(workload, Composition.from_text(text))
+        profile = find_profile(workload)
+        pricing = pricing_of(workload, request.composition, profile)
+        assert pricing is not None
+        kernel = KernelSearch(pricing, wishes_of(request), 0)
+        kernel.start()
+        kernel.walk(lambda: math.inf, STEPS, templates=8)
+        return Walked(Judge(workload, request.composition, profile), pricing, kernel)
+
+    return walk
