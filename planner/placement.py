@@ -10,9 +10,10 @@ Source: Heddle, section 5.3 (packing).  Any GPUs of a node form a TP group, so o
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from planner.composition import Composition, Node
@@ -290,9 +291,13 @@ def holders_by_layer(plan: Plan) -> int:
     A TP group never crosses a node, so every piece of a layer lives on the same nodes: equal to
     `planner.pieces.holders_min`, without the table.
     """
-    nodes: dict[int, set[str]] = {}
+    nodes: dict[tuple[int, int], set[str]] = defaultdict(set)
     for placed in plan.placement:
-        cuts = plan.templates[placed.template].layer_bounds()
-        for layer in range(cuts[placed.stage], cuts[placed.stage + 1]):
-            nodes.setdefault(layer, set()).add(placed.node)
-    return min(len(names) for names in nodes.values())
+        nodes[placed.template, placed.stage].add(placed.node)
+    stages: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for t, template in enumerate(plan.templates):
+        for s, (start, stop) in enumerate(pairwise(template.layer_bounds())):
+            for layer in range(start, stop):
+                stages[layer].append((t, s))
+    alike = {tuple(where) for where in stages.values()}  # layers between two cuts of any template
+    return min(len(set().union(*(nodes[where] for where in row))) for row in alike)
