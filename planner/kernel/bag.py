@@ -98,6 +98,23 @@ def copy_bag(source: Bag, target: Bag) -> None:
 
 
 @jit
+def insert_stage(bag: Bag, k: int, s: int, option: int) -> None:
+    """A new stage before stage `s` of slot `k`."""
+    for r in range(bag.depth[k], s, -1):
+        bag.options[k, r] = bag.options[k, r - 1]
+    bag.options[k, s] = option
+    bag.depth[k] += 1
+
+
+@jit
+def delete_stage(bag: Bag, k: int, s: int) -> None:
+    """Slot `k` without its stage `s`."""
+    bag.depth[k] -= 1
+    for r in range(s, bag.depth[k]):
+        bag.options[k, r] = bag.options[k, r + 1]
+
+
+@jit
 def pipelines_of(bag: Bag) -> int:
     """Replicas of all templates."""
     total = 0

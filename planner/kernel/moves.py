@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from planner.kernel.bag import Bag, copy_slot, most_replicas
+from planner.kernel.bag import Bag, copy_slot, delete_stage, insert_stage, most_replicas
 from planner.kernel.jit import inlined, jit
 from planner.kernel.random import below
+from planner.kernel.regrouping import exchange_stages, regroup
 from planner.kernel.tables import Ints, Tables
 
 
@@ -31,23 +32,6 @@ class Wishes(NamedTuple):
     most_s: float
     most_price: float
     least_price: float = 0.0
-
-
-@jit
-def insert_stage(bag: Bag, k: int, s: int, option: int) -> None:
-    """A new stage before stage `s` of slot `k`."""
-    for r in range(bag.depth[k], s, -1):
-        bag.options[k, r] = bag.options[k, r - 1]
-    bag.options[k, s] = option
-    bag.depth[k] += 1
-
-
-@jit
-def delete_stage(bag: Bag, k: int, s: int) -> None:
-    """Slot `k` without its stage `s`."""
-    bag.depth[k] -= 1
-    for r in range(s, bag.depth[k]):
-        bag.options[k, r] = bag.options[k, r + 1]
 
 
 @jit
@@ -134,35 +118,19 @@ def some_replicas(replicas: int, state: Ints) -> int:
     return 1 + below(state, replicas) if below(state, 2) else 1
 
 
-@inlined
-def exchange_stages(wishes: Wishes, bag: Bag, k: int, j: int, state: Ints) -> bool:
-    """Give a stage of slot `k` to slot `j`, or swap two; whether that is possible.
-
-    Both are to be filled again.
-    """
-    bag.pipelines[k] = bag.pipelines[j] = 0
-    s = below(state, bag.depth[k])
-    r = below(state, bag.depth[j])
-    given, taken = bag.options[k, s], bag.options[j, r]
-    if below(state, 2):
-        bag.options[k, s], bag.options[j, r] = taken, given
-        return given != taken
-    if bag.depth[k] == 1 or bag.depth[j] == wishes.deepest:
-        return False
-    insert_stage(bag, j, r, given)
-    delete_stage(bag, k, s)
-    return True
-
-
 @jit
 def propose(t: Tables, wishes: Wishes, bag: Bag, dirty: Ints, state: Ints) -> bool:
     """Change the plan a little; marks the slots that differ; False if it cannot pack."""
     count = bag.number[0]
     k = below(state, count)
-    step = below(state, 13)
+    step = below(state, 16)
     changed = k
     if step < 5:  # other stages, as many replicas as before, or as fit
         change_stages(t, wishes, bag, k, state)
+    elif step > 13:
+        changed = regroup(wishes.deepest, wishes.max_templates, bag, k, dirty, state)
+        if changed < 0:
+            return False
     elif step < 8 or wishes.max_templates == 1:
         bag.replicas[k] = change_replicas(most_replicas(t, bag, k), bag.replicas[k], state)
     elif step == 8 and count < wishes.max_templates:  # a new template for what is left
@@ -188,17 +156,17 @@ def propose(t: Tables, wishes: Wishes, bag: Bag, dirty: Ints, state: Ints) -> bo
         changed = below(state, count - 1)
         if below(state, 2):
             bag.replicas[changed] = most_replicas(t, bag, changed)
-    elif count > 1:  # replicas or a stage move from one template to another
+    elif count > 1:  # replicas or stages move from one template to another
         changed = below(state, count)
         if changed == k:
             return False
-        dirty[k] = 1
+        dirty[k] = dirty[changed] = 1
         if step == 10:
             bag.replicas[k] -= some_replicas(bag.replicas[k], state)
             bag.replicas[changed] += 1
             if below(state, 2):
                 bag.replicas[changed] = most_replicas(t, bag, changed)
-        elif not exchange_stages(wishes, bag, k, changed, state):
+        elif not exchange_stages(wishes.deepest, bag, k, changed, state):
             return False
     else:
         random_stages(t, wishes, bag, k, state)

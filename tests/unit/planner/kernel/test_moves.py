@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from planner.kernel.bag import new_bag
-from planner.kernel.moves import Wishes, change_stages, exchange_stages, is_twice, propose
+from planner.kernel.moves import Wishes, change_stages, is_twice, propose
 from planner.kernel.tables import MAX_TEMPLATES
 from planner.policy.schema import FeatureSchema
 from tests.unit.planner.policy.conftest import environment_on
@@ -43,34 +43,6 @@ def stages(bag) -> Counter[int]:
 
 def gpus(tables, bag) -> int:
     return sum(int(tables.option_tp[option]) for option in stages(bag).elements())
-
-
-def test_exchanged_stages_are_the_same_stages():
-    seen = set()
-    for seed in range(1, 200):
-        bag = bag_of((0, 1, 2), (3, 4))
-        done = exchange_stages(WISHES, bag, 0, 1, np.array([seed]))
-        assert done
-        assert stages(bag) == Counter((0, 1, 2, 3, 4))
-        seen.add(tuple(len(options) for options in templates(bag)))
-    assert seen == {(3, 2), (2, 3)}
-
-
-def test_the_last_stage_of_a_template_is_not_given_away():
-    for seed in range(1, 50):
-        bag = bag_of((0,), (1, 2))
-        if not exchange_stages(WISHES, bag, 0, 1, np.array([seed])):
-            assert templates(bag) == [(0,), (1, 2)]
-        assert bag.depth[0] == 1
-
-
-def test_equal_stages_are_not_exchanged():
-    for seed in range(1, 50):
-        bag = bag_of((0, 0), (0,))
-        if not exchange_stages(WISHES, bag, 0, 1, np.array([seed])):
-            break
-    else:
-        pytest.fail("swapping equal stages counted as a change")
 
 
 def test_a_stage_of_twice_the_degree_is_of_the_same_type(tables):

@@ -1,0 +1,132 @@
+"""Steps that regroup stages: from one template to another, and into more or fewer replicas.
+
+Pipelines share out GPUs as routes share out customers, so the steps are those of vehicle routing:
+one customer goes to another route, two change places, two routes swap all that is behind a point of
+each (2-opt* of Potvin and Rousseau), two become one, and one becomes two.
+Invariant: GPUs in use stay the same, but for those that halving an odd depth or count gives back.
+"""
+
+from __future__ import annotations
+
+from planner.kernel.bag import Bag, copy_slot, delete_stage, insert_stage
+from planner.kernel.jit import inlined
+from planner.kernel.random import below
+from planner.kernel.tables import Ints
+
+
+@inlined
+def exchange_stages(deepest: int, bag: Bag, k: int, j: int, state: Ints) -> bool:
+    """Give a stage of slot `k` to slot `j`, or swap two, or all behind; whether that is possible.
+
+    Both are to be filled again.
+    """
+    bag.pipelines[k] = bag.pipelines[j] = 0
+    s = below(state, bag.depth[k])
+    r = below(state, bag.depth[j])
+    step = below(state, 4)
+    if step < 2:
+        return swap_tails(deepest, bag, k, j, s, r + below(state, 2))
+    given, taken = bag.options[k, s], bag.options[j, r]
+    if step == 2:
+        bag.options[k, s], bag.options[j, r] = taken, given
+        return given != taken
+    if bag.depth[k] == 1 or bag.depth[j] == deepest:
+        return False
+    insert_stage(bag, j, r, given)
+    delete_stage(bag, k, s)
+    return True
+
+
+@inlined
+def swap_tails(deepest: int, bag: Bag, k: int, j: int, s: int, r: int) -> bool:
+    """Swap the stages of slot `k` from `s` on for those of slot `j` from `r` on, if possible."""
+    one, other = bag.depth[k] - s, bag.depth[j] - r
+    if s + other < 1 or s + r == 0 or max(s + other, r + one) > deepest:
+        return False
+    differs = one != other
+    for i in range(max(one, other)):
+        given, taken = bag.options[k, s + i], bag.options[j, r + i]
+        bag.options[k, s + i], bag.options[j, r + i] = taken, given
+        differs = differs or given != taken
+    bag.depth[k] = s + other
+    bag.depth[j] = r + one
+    return differs
+
+
+@inlined
+def change_form(deepest: int, bag: Bag, k: int, state: Ints) -> bool:
+    """Make of two replicas one with every stage twice, or the reverse; whether that is possible."""
+    bag.pipelines[k] = 0
+    depth = bag.depth[k]
+    if below(state, 2):
+        if bag.replicas[k] < 2 or 2 * depth > deepest:
+            return False
+        for s in range(depth - 1, -1, -1):
+            option = bag.options[k, s]
+            bag.options[k, 2 * s] = option
+            bag.options[k, 2 * s + 1] = option
+        bag.depth[k] = 2 * depth
+        bag.replicas[k] //= 2
+        return True
+    if depth < 2:
+        return False
+    for s in range(depth // 2):
+        bag.options[k, s] = bag.options[k, 2 * s]
+    bag.depth[k] = depth // 2
+    bag.replicas[k] *= 2
+    return True
+
+
+@inlined
+def join_templates(deepest: int, bag: Bag, k: int, j: int) -> bool:
+    """Put the stages of slot `k` behind those of slot `j`; the last slot takes the place of `k`."""
+    last = bag.number[0] - 1
+    before, added = bag.depth[j], bag.depth[k]
+    if j == k or before + added > deepest:
+        return False
+    for s in range(added):
+        bag.options[j, before + s] = bag.options[k, s]
+    bag.depth[j] = before + added
+    bag.replicas[j] = min(bag.replicas[j], bag.replicas[k])
+    bag.pipelines[j] = 0
+    if k != last:
+        copy_slot(bag, last, bag, k)
+    bag.number[0] = last
+    return True
+
+
+@inlined
+def cut_template(bag: Bag, k: int, state: Ints) -> None:
+    """Make the last stages of slot `k`, two or more, a template of their own."""
+    new = bag.number[0]
+    cut = 1 + below(state, bag.depth[k] - 1)
+    bag.number[0] = new + 1
+    copy_slot(bag, k, bag, new)
+    for s in range(cut, bag.depth[k]):
+        bag.options[new, s - cut] = bag.options[k, s]
+    bag.depth[new] = bag.depth[k] - cut
+    bag.depth[k] = cut
+    bag.pipelines[k] = bag.pipelines[new] = 0
+
+
+@inlined
+def regroup(deepest: int, max_templates: int, bag: Bag, k: int, dirty: Ints, state: Ints) -> int:
+    """More replicas of fewer stages or the reverse, two templates joined, or one cut in two.
+
+    Marks the slots that differ.  Returns one of them; -1 if the step is not possible.
+    """
+    count = bag.number[0]
+    changed = k
+    dirty[k] = 1
+    if below(state, 2):
+        return k if change_form(deepest, bag, k, state) else -1
+    if count > 1 and below(state, 2):
+        changed = below(state, count)
+        if not join_templates(deepest, bag, k, changed):
+            return -1
+        dirty[count - 1] = 1
+        return k if changed == count - 1 else changed
+    if count == max_templates or bag.depth[k] < 2:
+        return -1
+    cut_template(bag, k, state)
+    return count
