@@ -56,6 +56,14 @@ docs/planner.md tells all options by example.
 Output = Literal["table", "json"]
 ABOVE_0 = click.FloatRange(0, min_open=True)
 A_FILE = click.Path(path_type=Path)
+SEARCHES: tuple[Method, ...] = ("auto", "search", "columns")  # what a budget ends
+USES = {  # of options that some methods make nothing of
+    "--rollouts": ROLLOUT_METHODS,
+    "--policy": POLICY_METHODS,
+    "--budget-s": SEARCHES,
+    "--budget-evaluations": SEARCHES,
+    "--threads": SEARCHES,
+}
 
 
 @click.command("plan", help=PLAN_HELP.replace("\n    heddle", "\n\b\n    heddle", 1))
@@ -194,7 +202,7 @@ def _require_use(method: Method, given: set[str]) -> None:
     Raises:
         InvalidRequest: names the option, and what it matters to.
     """
-    for option, methods in (("--rollouts", ROLLOUT_METHODS), ("--policy", POLICY_METHODS)):
+    for option, methods in USES.items():
         if option in given and method not in methods:
             raise InvalidRequest(
                 f"{option} says nothing to --method {method}, only to {', '.join(methods)}; leave "

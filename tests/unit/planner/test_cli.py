@@ -27,7 +27,8 @@ from planner.request import PlanRequest
 
 QUICK = "--budget-evaluations 300"
 FIVE = f"--composition demo-fast=1x2+1x3 --min-holders 2 {QUICK}"
-TWO = f"--composition demo-fast=1x2 {QUICK}"
+TWO_GPUS = "--composition demo-fast=1x2"
+TWO = f"{TWO_GPUS} {QUICK}"
 TINY = '{"model": "tiny-llama", "global_batch": 32, "sequence_length": 128}'
 
 
@@ -243,9 +244,12 @@ PRICED = "--composition demo-fast=1x2 --objective cost --prices"
         (f"{TWO} --precision fp16", UnprofiledConfiguration, "match exactly"),
         (f"{TWO} --profile nowhere", UnprofiledConfiguration, "no profile"),
         (f"{TWO} --current missing.json", InvalidPlan, "cannot be read"),
-        (f"{TWO} --method policy --policy nowhere", NoPolicy, "there is no policy in nowhere"),
+        (f"{TWO_GPUS} --method policy --policy nowhere", NoPolicy, "there is no policy in nowhere"),
         (f"{TWO} --method search --rollouts 5", InvalidRequest, "only to policy, random, flat"),
         (f"{TWO} --method search --policy x", InvalidRequest, "only to auto, policy, flat"),
+        (f"{TWO} --method random", InvalidRequest, "only to auto, search, columns"),
+        (f"{TWO_GPUS} --method policy --budget-s 3", InvalidRequest, "leave it out"),
+        (f"{TWO_GPUS} --method brute-force --threads 2", InvalidRequest, "only to auto"),
         (f"{TWO} --min-throughput 1e9", Infeasible, "short"),
         (f"{TWO} --objective cost", InvalidComposition, "has no price"),
         (f"{TWO} --max-price 5", InvalidComposition, "has no price"),
