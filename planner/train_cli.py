@@ -7,6 +7,7 @@ goes on with --resume and ends with the same weights.
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -104,6 +105,8 @@ def train_policy(
     shape, commit = find_model(model), _commit()
     if not 0 <= seed < LARGEST_SEED:
         raise InvalidRequest(f"--seed is {seed}; it must be 0 or more, and below {LARGEST_SEED:,}")
+    if not math.isfinite(keep_every_s):
+        raise InvalidRequest(f"--keep-every-s is {keep_every_s}; give a number of seconds")
     asked: dict[str, Any] = {f"uses_{part}": part not in without for part in PARTS}
     if flat:  # the teachers fill as the kernel does
         asked["uses_cloning"] = False

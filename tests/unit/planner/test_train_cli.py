@@ -46,6 +46,14 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path):
         run("--model", "tiny-llama", "--folder", str(tmp_path / "file" / "policy"))
 
 
+@pytest.mark.parametrize("seconds", ["nan", "inf"])
+def test_states_are_kept_every_so_many_seconds(tmp_path, seconds):
+    folder = tmp_path / "policy"
+    with pytest.raises(InvalidRequest, match=f"--keep-every-s is {seconds}; give a number"):
+        run("--model", "tiny-llama", "--folder", str(folder), *SHORT[:-1], seconds)
+    assert not folder.exists()
+
+
 @pytest.mark.slow
 def test_a_flat_training_writes_a_policy_that_chooses_the_fill(tmp_path):
     folder = tmp_path / "policy"
