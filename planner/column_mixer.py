@@ -20,6 +20,7 @@ from collections.abc import Callable
 import numpy as np
 
 from planner.kernel.bag import new_bag
+from planner.kernel.bench import new_bench
 from planner.kernel.chains import new_chains
 from planner.kernel.column_pool import (
     add_columns,
@@ -31,7 +32,7 @@ from planner.kernel.column_pool import (
 from planner.kernel.column_pricing import price_columns
 from planner.kernel.columns import Columns, new_columns
 from planner.kernel.elites import Elites, load_elite
-from planner.kernel.filling import new_bench, new_fillings
+from planner.kernel.filling import new_fillings
 from planner.kernel.gradient_sync import plan_sync_seconds
 from planner.kernel.mixing import best_mix, best_whole_mix, fill_rest
 from planner.kernel.moves import Wishes
@@ -91,7 +92,7 @@ class ColumnMixer:
         self._scarcities = np.zeros((*shape, options))
         self._chains = new_chains(self._deepest, t.layers, types, options)
         self.pool = new_pool(MOST_COLUMNS)
-        self._bench, self._fillings = new_bench(t.layers, t.dense), new_fillings()
+        self._bench, self._fillings = new_bench(t), new_fillings()
         self._bag, self._trial = new_bag(), new_bag()
         self._known: BestPlan | None = None
         self.largest_bundle = int(self._together[-1])
@@ -249,8 +250,8 @@ class ColumnMixer:
             return self._known
         seconds, money = value, math.inf
         load_elite(elites, best, self._bag)
-        nic_s = np.zeros(len(self._tables.nic))
-        sync_s = float(plan_sync_seconds(self._tables, self._bag, nic_s))
+        work = self._bench.price
+        sync_s = float(plan_sync_seconds(self._tables, self._bag, work))
         if self._wishes.counts_money:
             money = float(price_per_hour(self._tables, self._bag))
             seconds /= max(money, self._wishes.least_price)
@@ -261,7 +262,7 @@ class ColumnMixer:
             int(elites.replicas[best, : elites.templates[best]].sum()),
             types_of(self._tables, elites, best),
             sync_s,
-            nic_s,
+            work.nic_s.copy(),
         )
         return self._known
 

@@ -20,8 +20,9 @@ from planner.candidate import Recipe, stages_first
 from planner.columns import ColumnSearch
 from planner.fill import Filling
 from planner.kernel.bag import new_bag
+from planner.kernel.bench import new_bench
 from planner.kernel.elites import Elites, load_elite, new_elites, offer
-from planner.kernel.filling import new_bench, variant_of
+from planner.kernel.filling import variant_of
 from planner.kernel.jit import is_compiled
 from planner.kernel.local_search import anneal, start
 from planner.kernel.moves import Wishes
@@ -86,7 +87,7 @@ class KernelSearch:
         self._state = np.array([1 + seed % 2147483646], np.int64)
         tables = pricing.tables
         self._now, self._trial = new_bag(), new_bag()
-        self._bench = new_bench(tables.layers, tables.dense)
+        self._bench = new_bench(tables)
 
     @property
     def found(self) -> int:

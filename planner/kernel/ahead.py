@@ -13,11 +13,11 @@ import math
 
 import numpy as np
 
-from planner.kernel.jit import jit
+from planner.kernel.jit import allocating
 from planner.kernel.tables import Floats
 
 
-@jit
+@allocating
 def least_ahead(
     stage_s: Floats,
     price: Floats,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from planner.kernel.bag import Bag, most_replicas, pipelines_of
-from planner.kernel.filling import Bench
+from planner.kernel.bench import Bench
 from planner.kernel.jit import jit
 from planner.kernel.local_search import is_outdated, refill
 from planner.kernel.tables import Tables
@@ -30,7 +30,7 @@ def price_last(t: Tables, bag: Bag, replicas: int, bench: Bench) -> float:
             refill(t, bag, j, bench)
         if bag.filling_count[j, 0] == 0:
             return math.inf
-    return iteration_seconds(t, bag, math.inf)
+    return iteration_seconds(t, bag, bench.price, math.inf)
 
 
 @jit

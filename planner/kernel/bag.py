@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.kernel.filling import Fillings
-from planner.kernel.jit import jit
+from planner.kernel.jit import inlined, jit
 from planner.kernel.tables import MAX_DEPTH, MAX_FILLINGS, MAX_TEMPLATES, Floats, Ints, Tables
 
 SLOTS = MAX_TEMPLATES
@@ -61,7 +61,7 @@ def new_bag() -> Bag:
     )
 
 
-@jit
+@inlined
 def fillings_of(bag: Bag, k: int) -> Fillings:
     """The fillings of one slot, as a view."""
     return Fillings(

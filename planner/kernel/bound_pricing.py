@@ -19,7 +19,7 @@ import numpy as np
 
 from planner.kernel.cheapest_walk import cheapest_walk
 from planner.kernel.column_pricing import stage_seconds
-from planner.kernel.jit import jit
+from planner.kernel.jit import allocating, jit
 from planner.kernel.scarcity import climb
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
 from planner.kernel.visits import Visits, Walk, read_walk
@@ -69,7 +69,7 @@ class Relaxed(NamedTuple):
     until_s: Floats
 
 
-@jit
+@allocating
 def new_relaxed(most: int, options: int, counts: int) -> Relaxed:
     """Room for so many columns."""
     return Relaxed(
@@ -100,7 +100,7 @@ def relaxed_stages(t: Tables, least: Ints, replicas: int, out: Floats) -> None:
             stage_seconds(t, size, replicas, least[a], out[a, size])
 
 
-@jit
+@allocating
 def worst_columns(
     t: Tables,
     horizon_s: float,
@@ -224,7 +224,7 @@ def worst_columns(
     return worst
 
 
-@jit
+@allocating
 def best_of_cell(
     t: Tables,
     visits: Visits,
@@ -323,7 +323,7 @@ def best_of_cell(
     return least
 
 
-@jit
+@allocating
 def keep_pipeline(
     t: Tables,
     visits: Visits,
@@ -353,7 +353,7 @@ def keep_pipeline(
     return paid
 
 
-@jit
+@allocating
 def copy_column(columns: Relaxed, one: int, other: int) -> None:
     """Write a column over another."""
     columns.gain[other] = columns.gain[one]

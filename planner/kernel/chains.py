@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.kernel.ahead import least_ahead
-from planner.kernel.jit import jit
+from planner.kernel.jit import allocating, jit
 from planner.kernel.tables import Floats, Ints, Tables
 
 
@@ -217,7 +217,7 @@ def put_in_front(
         stages[position, kind, at] = code if is_less else stages[position, kind, at]
 
 
-@jit
+@allocating
 def cheapest_chains(
     t: Tables,
     stage_s: Floats,

@@ -15,7 +15,7 @@ import numpy as np
 
 from planner.kernel.ahead import least_ahead
 from planner.kernel.chains import find_span
-from planner.kernel.jit import jit
+from planner.kernel.jit import allocating, jit
 from planner.kernel.tables import Floats, Ints, Tables
 from planner.kernel.visits import Visits, Walk, stage_code
 
@@ -197,7 +197,7 @@ def merge_visits(walk: Walk, first: int, stop: int) -> bool:
     return find_span(sources, merged, walk.span)
 
 
-@jit
+@allocating
 def prepare(
     t: Tables,
     visits: Visits,
@@ -232,7 +232,7 @@ def prepare(
     return least < limit
 
 
-@jit
+@allocating
 def cheapest_walk(
     t: Tables,
     visits: Visits,

@@ -13,11 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.kernel.bag import Bag, copy_slot, most_replicas, pipelines_of
+from planner.kernel.bench import Bench
 from planner.kernel.columns import Columns
-from planner.kernel.elites import Elites, remember
-from planner.kernel.filling import Bench, Fillings, fill_template
+from planner.kernel.elites import Elites, remember, worst_value
+from planner.kernel.filling import Fillings, fill_template
 from planner.kernel.given_blocks import fill_as, keeps_to
-from planner.kernel.jit import jit
+from planner.kernel.jit import allocating, jit
 from planner.kernel.local_search import objective, refill
 from planner.kernel.moves import Wishes
 from planner.kernel.tables import MAX_DEPTH, MAX_FILLINGS, Floats, Ints, Tables
@@ -180,7 +181,7 @@ def price_alone(
     return priced
 
 
-@jit
+@allocating
 def add_columns(
     t: Tables,
     wishes: Wishes,
@@ -285,7 +286,7 @@ def price_counts(
         bag.replicas[k] = counts[k] * pool.together[c]
         for s in range(pool.depth[c]):
             bag.options[k, s] = pool.options[c, s]
-    priced = price_pooled(t, wishes, pool, chosen, zones, bag, elites)
+    priced = price_pooled(t, wishes, pool, chosen, zones, bag, bench, elites)
     priced += price_refilled(t, wishes, bag, bench, elites)
     for first in range(count):  # what is left goes to one template after the other
         trial.number[0] = count
@@ -301,7 +302,7 @@ def price_counts(
                 grown = True
         if not grown:
             break
-        priced += price_pooled(t, wishes, pool, chosen, zones, trial, elites)
+        priced += price_pooled(t, wishes, pool, chosen, zones, trial, bench, elites)
         priced += price_refilled(t, wishes, trial, bench, elites)
     return priced
 
@@ -312,7 +313,7 @@ def price_refilled(t: Tables, wishes: Wishes, bag: Bag, bench: Bench, elites: El
     for k in range(bag.number[0]):
         if most_replicas(t, bag, k) < bag.replicas[k] or not refill(t, bag, k, bench):
             return 1
-    value = objective(t, wishes, bag, elites.value.max())
+    value = objective(t, wishes, bag, bench, worst_value(elites))
     if value < math.inf:
         remember(elites, bag, value)
     return 1
@@ -326,6 +327,7 @@ def price_pooled(
     chosen: Ints,
     zones: Zones,
     bag: Bag,
+    bench: Bench,
     elites: Elites,
 ) -> int:
     """Price the plan with the fillings of the pool that keep to the zones; returns 1."""
@@ -345,7 +347,7 @@ def price_pooled(
         bag.pipelines[k] = pipelines_of(bag)
         if kept == 0 or most_replicas(t, bag, k) < bag.replicas[k]:
             return 1
-    value = objective(t, wishes, bag, elites.value.max())
+    value = objective(t, wishes, bag, bench, worst_value(elites))
     if value < math.inf:
         remember(elites, bag, value)
     return 1

@@ -17,7 +17,7 @@ import numpy as np
 from planner.kernel.chains import Chains, compare_options
 from planner.kernel.columns import Columns
 from planner.kernel.filling import stage_rows
-from planner.kernel.jit import jit
+from planner.kernel.jit import allocating, jit
 from planner.kernel.tables import Floats, Ints, Tables
 from planner.kernel.within_room import best_within_room
 from planner.kernel.zones import Zones, blocks_in_zones
@@ -25,7 +25,7 @@ from planner.kernel.zones import Zones, blocks_in_zones
 FAR = 0.06  # a column that costs so much more than it is worth is of no interest
 
 
-@jit
+@allocating
 def stage_seconds(t: Tables, size: int, replicas: int, most: int, out: Floats) -> None:
     """Seconds of every stage there can be, messages apart; infinite where memory is too small.
 
@@ -66,7 +66,7 @@ def is_full(stage_s: Floats, option: int, position: int) -> bool:
     return True
 
 
-@jit
+@allocating
 def price_columns(
     t: Tables,
     horizon_s: float,

@@ -64,6 +64,15 @@ def new_elites() -> Elites:
 
 
 @jit
+def worst_value(elites: Elites) -> float:
+    """What a plan must be below to be kept; infinite while there is room."""
+    worst = 0.0
+    for e in range(ELITES):
+        worst = max(worst, elites.value[e])
+    return worst
+
+
+@jit
 def claim_row(elites: Elites, value: float) -> int:
     """The row that a plan takes: a free one, or that of the worst; -1 if it is not to be kept."""
     worst = 0

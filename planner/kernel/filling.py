@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.kernel.general_split import SplitBench, general_splits, new_split_bench
+from planner.kernel.bench import Bench
+from planner.kernel.general_split import general_splits
 from planner.kernel.jit import inlined, jit
 from planner.kernel.linear_split import linear_splits
 from planner.kernel.stage import block_cap, fixed_seconds
@@ -40,18 +41,6 @@ class Fillings(NamedTuple):
     blocks: Ints
 
 
-class Bench(NamedTuple):
-    """Arrays that the fill works in, made once."""
-
-    block_s: Floats
-    fixed_s: Floats
-    caps: Ints
-    order: Ints
-    trial: Ints
-    rows: Floats
-    splits: SplitBench
-
-
 def new_fillings() -> Fillings:
     """Room for the fillings of one template."""
     return Fillings(
@@ -61,19 +50,6 @@ def new_fillings() -> Fillings:
         np.zeros(MAX_FILLINGS),
         np.zeros(MAX_FILLINGS, np.int64),
         np.zeros((MAX_FILLINGS, MAX_DEPTH), np.int64),
-    )
-
-
-def new_bench(layers: int, dense: int) -> Bench:
-    """Room to fill one template of a model."""
-    return Bench(
-        np.zeros(MAX_DEPTH),
-        np.zeros(MAX_DEPTH),
-        np.zeros(MAX_DEPTH, np.int64),
-        np.zeros(MAX_DEPTH, np.int64),
-        np.zeros(MAX_DEPTH, np.int64),
-        np.zeros((MAX_DEPTH, dense + 1, layers + 1)),
-        new_split_bench(MAX_DEPTH, layers),
     )
 
 

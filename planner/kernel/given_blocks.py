@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 
-from planner.kernel.filling import Bench, Fillings, variant_of
+from planner.kernel.bench import Bench
+from planner.kernel.filling import Fillings, variant_of
 from planner.kernel.jit import jit
 from planner.kernel.stage import fixed_seconds
 from planner.kernel.tables import Ints, Tables

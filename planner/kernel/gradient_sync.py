@@ -7,12 +7,11 @@ Source: `planner.gradient_sync`, of placed plans.   Legend: K templates, T node 
 
 from __future__ import annotations
 
-import numpy as np
-
 from planner.kernel.bag import Bag, pipelines_of
+from planner.kernel.bench import PriceBench, StageExperts
 from planner.kernel.jit import inlined, jit
 from planner.kernel.nic_share import nic_seconds, stage_nic_seconds
-from planner.kernel.stage_experts import StageExperts, has_experts, new_stage_experts
+from planner.kernel.stage_experts import has_experts, look_at_experts
 from planner.kernel.tables import Floats, Ints, Tables
 
 
@@ -23,7 +22,7 @@ def ring_share(copies: float) -> float:
 
 
 @jit
-def sync_seconds(t: Tables, bag: Bag, experts: StageExperts) -> float:
+def sync_seconds(t: Tables, bag: Bag, work: PriceBench) -> float:
     """The largest gradient sum of any rank, as `planner.gradient_sync` with all nodes full.
 
     One walk over the layers, all templates side by side: between two cuts of any of them the
@@ -35,14 +34,15 @@ def sync_seconds(t: Tables, bag: Bag, experts: StageExperts) -> float:
         return 0.0
     ring = ring_share(float(pipelines))
     number = bag.number[0]
-    nic_s = np.zeros(len(t.node_gpus))
+    nic_s, experts = work.nic_s, work.experts
     if not t.spreads_experts:
-        nic_seconds(t, bag, nic_s)
-    where, summed_s = np.zeros((2, number), np.int64), np.zeros((4, number))
-    at, stop = where[0], where[1]  # the stage of each template, and the blocks to its end
-    whole_s, cut_s, wait_s = summed_s[0], summed_s[1], summed_s[2]  # of the stage so far
-    experts_s = summed_s[3]
+        nic_seconds(t, bag, work.held, nic_s)
+    at, stop = work.at[0], work.at[1]
+    whole_s, cut_s, wait_s = work.summed_s[0], work.summed_s[1], work.summed_s[2]
+    experts_s = work.summed_s[3]
     for j in range(number):
+        at[j] = 0
+        whole_s[j] = cut_s[j] = wait_s[j] = experts_s[j] = 0.0
         stop[j] = bag.blocks[j, bag.chosen[j], 0]
     worst_s = 0.0
     layer = 0
@@ -112,18 +112,18 @@ def add_experts(
 
 
 @jit
-def plan_sync_seconds(t: Tables, bag: Bag, nic_s: Floats) -> float:
+def plan_sync_seconds(t: Tables, bag: Bag, work: PriceBench) -> float:
     """The gradient sum of a plan whose fillings are chosen, for callers outside of the kernel.
 
     Args:
         t: what it prices with.
         bag: the plan.
-        nic_s: [T] takes the seconds per byte that a GPU sends between nodes; where a node takes one
-            stage of many replicas, as if all its GPUs sent apart.
+        work: takes in `nic_s` the seconds per byte that a GPU sends between nodes; where a node
+            takes one stage of many replicas, as if all its GPUs sent apart.
     """
-    experts = new_stage_experts(t, bag)
-    if t.spreads_experts:
-        nic_s[:] = t.nic[:, 1]
-    else:
-        nic_seconds(t, bag, nic_s)
-    return sync_seconds(t, bag, experts)
+    look_at_experts(t, bag, work.experts)
+    for kind in range(len(work.nic_s)):
+        work.nic_s[kind] = t.nic[kind, 1]
+    if not t.spreads_experts:
+        nic_seconds(t, bag, work.held, work.nic_s)
+    return sync_seconds(t, bag, work)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -22,6 +23,7 @@ import numba
 Function = TypeVar("Function", bound=Callable[..., object])
 
 _PACKAGE = Path(__file__).parent
+_NUMBERS = re.compile(r"(tuple\[)?(None|bool|int|float)(, (bool|int|float))*\]?")
 
 
 def cache_folder() -> Path:
@@ -51,18 +53,42 @@ def is_compiled() -> bool:
 
 
 def jit(function: Function) -> Function:
-    """Compile with numba; a division by zero gives infinity, as in numpy.
+    """Compile a function that makes no arrays; a division by zero gives infinity, as in numpy.
 
-    Other threads of the process go on meanwhile: what the kernel works in belongs to one search.
+    numba counts who holds an array, and a function takes hold of all arrays of its arguments while
+    it runs: of `Tables` and `Bag` that took twice as long as the planner's own work, and most where
+    several threads hold the same tables.  Here arrays are borrowed and nothing is counted, so that
+    none can be made (numba refuses to compile that) or given back.  Other threads of the process go
+    on meanwhile: what the kernel works in belongs to one search.
+
+    Raises:
+        TypeError: the function says that it returns something else than numbers.
     """
-    compiled: Function = numba.njit(cache=True, error_model="numpy", nogil=True)(function)
-    return compiled
+    back = str(function.__annotations__.get("return"))
+    if not _NUMBERS.fullmatch(back):
+        message = f"{function.__name__} returns {back}; a function that borrows returns numbers"
+        raise TypeError(message)
+    return _compiled(function, _nrt=False)
+
+
+def allocating(function: Function) -> Function:
+    """Compile a function that makes arrays; it counts who holds them, so keep it out of loops.
+
+    One that gives arrays back must not be called by one that borrows, which never lets them go.
+    """
+    return _compiled(function, _nrt=True)  # else it would be as whoever calls it first
 
 
 def inlined(function: Function) -> Function:
     """Compile into every caller, as is worth it outside of loops, and in those that are short.
 
-    A call holds each array of its arguments once more and lets it go again, which for the dozens of
-    `Tables` takes longer than many a function; written into the caller, it takes little.
+    Two words for each array of `Tables` are handed over in a call, which takes longer than many a
+    function.  Views of arrays can be given back only so.
     """
-    return numba.njit(cache=True, error_model="numpy", nogil=True, inline="always")(function)
+    return _compiled(function, inline="always")
+
+
+def _compiled(function: Function, **options: object) -> Function:
+    compile_it = numba.njit(cache=True, error_model="numpy", nogil=True, **options)
+    compiled: Function = compile_it(function)
+    return compiled

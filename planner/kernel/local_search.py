@@ -13,12 +13,13 @@ import math
 import numpy as np
 
 from planner.kernel.bag import Bag, copy_bag, copy_slot, fillings_of, most_replicas, pipelines_of
+from planner.kernel.bench import Bench
 from planner.kernel.elites import Elites, remember
-from planner.kernel.filling import Bench, fill_template
-from planner.kernel.jit import jit
+from planner.kernel.filling import fill_template
+from planner.kernel.jit import allocating, jit
 from planner.kernel.moves import Wishes, propose
 from planner.kernel.random import uniform
-from planner.kernel.tables import MAX_TEMPLATES, Ints, Tables
+from planner.kernel.tables import Ints, Tables
 from planner.kernel.whole_plan import iteration_seconds, price_per_hour
 
 PER_SIZE = 4  # splits of one micro-batch size, while searching
@@ -48,19 +49,20 @@ def judged(t: Tables, wishes: Wishes, bag: Bag, seconds: float) -> float:
 
 
 @jit
-def objective(t: Tables, wishes: Wishes, bag: Bag, limit: float) -> float:
+def objective(t: Tables, wishes: Wishes, bag: Bag, bench: Bench, limit: float) -> float:
     """What is minimised; infinite for a plan that cannot run, or breaks a limit.
 
     Args:
         t: what it prices with.
         wishes: objective and limits.
         bag: a plan whose slots are filled.
+        bench: for the function's own use.
         limit: what is above it counts as infinite, and is known sooner.
     """
     weight = weight_of(t, wishes, bag)
     if weight == math.inf:
         return weight
-    return weight * iteration_seconds(t, bag, min(wishes.most_s, limit / weight))
+    return weight * iteration_seconds(t, bag, bench.price, min(wishes.most_s, limit / weight))
 
 
 @jit
@@ -117,11 +119,11 @@ def anneal(
     Returns:
         The objective at the end of the walk.
     """
-    dirty = np.zeros(MAX_TEMPLATES, np.int64)
+    dirty = bench.dirty
     hangs_on_replicas = t.zero or t.spreads_experts  # what fits into a stage
     for k in range(now.number[0]):
         refill(t, now, k, bench)
-    value = objective(t, wishes, now, math.inf)
+    value = objective(t, wishes, now, bench, math.inf)
     if value < math.inf:
         remember(elites, now, value)
     copy_bag(now, trial)
@@ -143,7 +145,7 @@ def anneal(
                 limit = math.inf
                 if value < math.inf:
                     limit = value * (1.0 - temperature * math.log(uniform(state)))
-                new_value = objective(t, wishes, trial, limit)
+                new_value = objective(t, wishes, trial, bench, limit)
         if new_value < math.inf:
             value = new_value
             remember(elites, trial, value)
@@ -163,7 +165,7 @@ def anneal(
     return value
 
 
-@jit
+@allocating
 def start(t: Tables, wishes: Wishes, now: Bag, bench: Bench, elites: Elites) -> int:
     """Price plans to start from; returns how many.
 
@@ -197,7 +199,7 @@ def start(t: Tables, wishes: Wishes, now: Bag, bench: Bench, elites: Elites) -> 
                 now.replicas[0] = replicas
                 priced += 1
                 if refill(t, now, 0, bench):
-                    seconds = iteration_seconds(t, now, math.inf)
+                    seconds = iteration_seconds(t, now, bench.price, math.inf)
                     value = judged(t, wishes, now, seconds)
                     if value < math.inf:
                         remember(elites, now, value)
@@ -221,7 +223,7 @@ def start(t: Tables, wishes: Wishes, now: Bag, bench: Bench, elites: Elites) -> 
         for j in range(k + 1):
             refill(t, now, j, bench)
         priced += 1
-        value = objective(t, wishes, now, math.inf)
+        value = objective(t, wishes, now, bench, math.inf)
         if value < math.inf:
             remember(elites, now, value)
     return priced

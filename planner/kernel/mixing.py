@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from planner.kernel.jit import jit
+from planner.kernel.jit import allocating
 from planner.kernel.tables import Floats, Ints
 
 TINY = 1e-9
@@ -22,7 +22,7 @@ PIVOTS = 2000
 PLAIN_PIVOTS = 200  # after so many, the first column that gains enters, so that nothing cycles
 
 
-@jit
+@allocating
 def left_of(room: Floats, uses: Floats, counts: Ints) -> Floats:
     """[R] what is left of the room; a loop, because numba's own product asks for scipy."""
     left = room.copy()
@@ -32,7 +32,7 @@ def left_of(room: Floats, uses: Floats, counts: Ints) -> Floats:
     return left
 
 
-@jit
+@allocating
 def best_mix(worth: Floats, uses: Floats, room: Floats, amounts: Floats, prices: Floats) -> float:
     """The best amounts, their prices, and what the mix is worth.
 
@@ -83,7 +83,7 @@ def best_mix(worth: Floats, uses: Floats, room: Floats, amounts: Floats, prices:
     return -gain[width]
 
 
-@jit
+@allocating
 def turn(body: Floats, gain: Floats, leaving: int, entering: int) -> None:
     """One pivot of the tableau."""
     body[leaving] /= body[leaving, entering]
@@ -95,7 +95,7 @@ def turn(body: Floats, gain: Floats, leaving: int, entering: int) -> None:
     gain -= gain[entering] * body[leaving]
 
 
-@jit
+@allocating
 def fill_rest(room: Floats, uses: Floats, worth: Floats, counts: Ints) -> float:
     """Add whole columns, those of the greatest worth first, until none fits.
 
@@ -127,7 +127,7 @@ def fill_rest(room: Floats, uses: Floats, worth: Floats, counts: Ints) -> float:
     return total
 
 
-@jit
+@allocating
 def best_whole_mix(
     worth: Floats, uses: Floats, room: Floats, nodes: int, gap: float, counts: Ints
 ) -> float:

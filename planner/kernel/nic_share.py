@@ -10,8 +10,6 @@ Legend: K templates, T node classes.
 
 from __future__ import annotations
 
-import numpy as np
-
 from planner.kernel.bag import Bag
 from planner.kernel.jit import inlined, jit
 from planner.kernel.tables import Floats, Ints, Tables
@@ -24,6 +22,8 @@ ROW = 3  # GPUs of templates that stand in a row, each behind the layers before 
 def look_where(option_type: Ints, option_tp: Ints, bag: Bag, held: Ints) -> None:
     """GPUs of a replica of each template on each class, first and last layer there: [4, K, T]."""
     for k in range(bag.number[0]):
+        for kind in range(held.shape[2]):
+            held[GPUS, k, kind] = 0
         stop = 0
         for s in range(bag.depth[k]):
             start = stop
@@ -37,16 +37,16 @@ def look_where(option_type: Ints, option_tp: Ints, bag: Bag, held: Ints) -> None
 
 
 @jit
-def rings_of(replicas: Ints, kind: int, gpus: int, held: Ints) -> int:
-    """The most rings of a node of that class; 0 if no template uses it."""
+def rings_of(number: int, replicas: Ints, kind: int, gpus: int, held: Ints) -> int:
+    """The most rings that so many templates have on a node of that class; 0 if none uses it."""
     most, users = 0, 0
-    for k in range(held.shape[1]):
+    for k in range(number):
         most = max(most, held[GPUS, k, kind])
         users += held[GPUS, k, kind] > 0
     if users < 2 or most >= gpus:
         return min(most, gpus)
     row = held[ROW, :, kind]
-    for k in range(len(row)):
+    for k in range(number):
         own = held[GPUS, k, kind]
         row[k] = own
         if own and gpus % own == 0 and replicas[k] * own % gpus == 0:
@@ -54,8 +54,8 @@ def rings_of(replicas: Ints, kind: int, gpus: int, held: Ints) -> int:
     has_grown = True
     while has_grown:
         has_grown = False
-        for k in range(len(row)):
-            for j in range(len(row)):
+        for k in range(number):
+            for j in range(number):
                 is_before = held[LAST, j, kind] <= held[FIRST, k, kind]
                 if row[k] and row[j] and is_before and held[GPUS, k, kind] + row[j] > row[k]:
                     row[k] = held[GPUS, k, kind] + row[j]
@@ -65,24 +65,24 @@ def rings_of(replicas: Ints, kind: int, gpus: int, held: Ints) -> int:
 
 
 @inlined
-def nic_seconds(t: Tables, bag: Bag, out: Floats) -> None:
+def nic_seconds(t: Tables, bag: Bag, held: Ints, out: Floats) -> None:
     """Seconds per byte that a GPU sends between nodes while all sum gradients.
 
     Args:
         t: what it prices with.
         bag: a plan whose fillings are chosen.
+        held: [4, K, T] for the function's own use.
         out: [T] takes the seconds.
     """
     for kind in range(len(out)):
         out[kind] = t.nic[kind, 1]
     if not t.rings:
         return
-    held = np.zeros((4, bag.number[0], len(out)), np.int64)
     look_where(t.option_type, t.option_tp, bag, held)
     for kind in range(len(out)):
         gpus = t.node_gpus[kind]
         if gpus > 1:
-            rings = rings_of(bag.replicas, kind, gpus, held)
+            rings = rings_of(bag.number[0], bag.replicas, kind, gpus, held)
             if rings:
                 out[kind] *= rings / gpus
 

@@ -10,9 +10,8 @@ Legend: K templates, T node classes.
 
 from __future__ import annotations
 
-import numpy as np
-
 from planner.kernel.bag import Bag
+from planner.kernel.bench import PriceBench
 from planner.kernel.jit import inlined, jit
 from planner.kernel.tables import Floats, Ints, Tables
 
@@ -124,17 +123,17 @@ def template_crossings(
 
 
 @inlined
-def hardest_first(option_tp: Ints, bag: Bag, order: Ints) -> None:
+def hardest_first(option_tp: Ints, bag: Bag, order: Ints, weights: Ints) -> None:
     """The order of `planner.placement`: templates with wide TP groups and many GPUs first."""
-    weights = np.zeros(len(order), np.int64)
-    for k in range(len(order)):
+    for k in range(bag.number[0]):
         widest = 0
+        weights[k] = 0
         for s in range(bag.depth[k]):
             tp = option_tp[bag.options[k, s]]
             widest = max(widest, tp)
             weights[k] += tp
         weights[k] += widest * MOST_GPUS
-    for i in range(len(order)):
+    for i in range(bag.number[0]):
         j = i
         while j > 0 and weights[i] > weights[order[j - 1]]:
             order[j] = order[j - 1]
@@ -143,26 +142,28 @@ def hardest_first(option_tp: Ints, bag: Bag, order: Ints) -> None:
 
 
 @inlined
-def packing_seconds(t: Tables, bag: Bag, seconds: float) -> float:
+def packing_seconds(t: Tables, bag: Bag, work: PriceBench, seconds: float) -> float:
     """What is added to the time of the pipelines, to first order.
 
     Args:
         t: what it prices with.
         bag: a plan whose fillings are chosen.
+        work: for the function's own use.
         seconds: of its pipelines, if every run finds its nodes.
     """
-    largest = t.node_gpus.max()
+    largest = work.free.shape[1] - 1  # GPUs of a node
     if t.spreads_experts or largest < 2:  # then all messages cross anyway
         return 0.0
-    order = np.zeros(bag.number[0], np.int64)
-    if len(order) > 1:
-        hardest_first(t.option_tp, bag, order)
-    free = np.zeros((len(t.node_gpus), largest + 1), np.int64)  # nodes by class and free GPUs
+    order, free = work.order[0], work.free
+    hardest_first(t.option_tp, bag, order, work.order[1])
     for kind in range(len(free)):
+        for gpus in range(largest + 1):
+            free[kind, gpus] = 0
         free[kind, t.node_gpus[kind]] = t.nodes[kind]
     rate = 0.0
     lost = 0.0
-    for k in order:
+    for i in range(bag.number[0]):
+        k = order[i]
         f = bag.chosen[k]
         own = t.sizes[bag.size[k, f]] / bag.tau_s[k, f]
         rate += bag.replicas[k] * own

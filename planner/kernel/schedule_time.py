@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.kernel.jit import jit
+from planner.kernel.jit import allocating
 from planner.kernel.tables import Floats
 
 
-@jit
+@allocating
 def replica_seconds(
     forward_s: Floats, backward_s: Floats, to_next_s: Floats, micro_batches: int
 ) -> float:

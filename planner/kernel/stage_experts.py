@@ -6,26 +6,11 @@ Legend: K templates, D stages.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import numpy as np
-
 from planner.kernel.bag import Bag
+from planner.kernel.bench import StageExperts
 from planner.kernel.filling import variant_of
 from planner.kernel.jit import inlined, jit
-from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
-
-
-class StageExperts(NamedTuple):
-    """The routed experts of every stage; without experts in the model there are no rows.
-
-    Attributes:
-        ways: [K, D] EP x ETP, into how many parts experts are cut.
-        numel: [K, D] elements of a block's experts on one GPU.
-    """
-
-    ways: Ints
-    numel: Floats
+from planner.kernel.tables import Tables
 
 
 @inlined
@@ -35,11 +20,9 @@ def has_experts(t: Tables) -> bool:
 
 
 @jit
-def new_stage_experts(t: Tables, bag: Bag) -> StageExperts:
-    """Look at every stage of a plan whose fillings are chosen."""
-    rows = bag.number[0] if has_experts(t) else 0
-    found = StageExperts(np.ones((rows, MAX_DEPTH), np.int64), np.zeros((rows, MAX_DEPTH)))
-    for k in range(rows):
+def look_at_experts(t: Tables, bag: Bag, found: StageExperts) -> None:
+    """Look at every stage of a plan whose fillings are chosen; nothing without experts."""
+    for k in range(bag.number[0] if has_experts(t) else 0):
         f = bag.chosen[k]
         depth = bag.depth[k]
         stop = 0
@@ -49,6 +32,7 @@ def new_stage_experts(t: Tables, bag: Bag) -> StageExperts:
             stop += bag.blocks[k, f, s]
             others = stop - max(start, t.dense)
             found.ways[k, s] = t.option_tp[option]
+            found.numel[k, s] = 0.0
             if others <= 0:
                 continue
             variant = variant_of(
@@ -64,4 +48,3 @@ def new_stage_experts(t: Tables, bag: Bag) -> StageExperts:
             )
             found.ways[k, s] = t.ways[option, variant]
             found.numel[k, s] = t.expert_numel[option, variant]
-    return found

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 
 from planner.kernel.bag import Bag
+from planner.kernel.bench import PriceBench, StageExperts
 from planner.kernel.gradient_sync import sync_seconds
 from planner.kernel.jit import inlined, jit
 from planner.kernel.packing import packing_seconds
-from planner.kernel.stage_experts import StageExperts, has_experts, new_stage_experts
+from planner.kernel.stage_experts import has_experts, look_at_experts
 from planner.kernel.tables import Ints, Tables
 
 ROUNDS = 20  # of Newton's method on the rates
@@ -214,12 +215,13 @@ def optimizer_seconds(t: Tables, bag: Bag, experts: StageExperts) -> float:
 
 
 @jit
-def iteration_seconds(t: Tables, bag: Bag, limit_s: float) -> float:
+def iteration_seconds(t: Tables, bag: Bag, work: PriceBench, limit_s: float) -> float:
     """Pipelines, gradient sum and optimizer step; infinite if the batch cannot be shared.
 
     Args:
         t: what it prices with.
         bag: a plan whose slots are filled.
+        work: for the function's own use.
         limit_s: what takes longer counts as infinite, and is known sooner.
     """
     if limit_s < math.inf and choose(t.sizes, bag, limit_s, t.batch) < t.batch:
@@ -227,12 +229,12 @@ def iteration_seconds(t: Tables, bag: Bag, limit_s: float) -> float:
     seconds = pipeline_seconds(t, bag)
     if seconds > limit_s or seconds == math.inf:
         return math.inf
-    experts = new_stage_experts(t, bag)
-    sync_s = sync_seconds(t, bag, experts)
+    look_at_experts(t, bag, work.experts)
+    sync_s = sync_seconds(t, bag, work)
     if seconds + sync_s > limit_s:
         return math.inf
-    seconds += packing_seconds(t, bag, seconds)
-    seconds = seconds + sync_s + optimizer_seconds(t, bag, experts)
+    seconds += packing_seconds(t, bag, work, seconds)
+    seconds = seconds + sync_s + optimizer_seconds(t, bag, work.experts)
     return seconds if seconds <= limit_s else math.inf
 
 

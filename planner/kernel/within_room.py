@@ -19,7 +19,7 @@ import numpy as np
 
 from planner.kernel.chains import Chains, cheapest_chains, read_chain
 from planner.kernel.columns import Columns, keep_column
-from planner.kernel.jit import jit
+from planner.kernel.jit import allocating, jit
 from planner.kernel.scarcity import climb
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
 
@@ -103,7 +103,7 @@ def best_within_room(
     return least
 
 
-@jit
+@allocating
 def keep_within_room(
     t: Tables,
     size: int,

@@ -10,10 +10,10 @@ import math
 
 from planner.kernel.appending import fill_last
 from planner.kernel.bag import Bag, fillings_of
+from planner.kernel.bench import Bench
 from planner.kernel.elites import Elites, remember
-from planner.kernel.filling import Bench
 from planner.kernel.given_blocks import fill_as
-from planner.kernel.jit import jit
+from planner.kernel.jit import allocating, inlined, jit
 from planner.kernel.local_search import judged
 from planner.kernel.moves import Wishes
 from planner.kernel.tables import Ints, Tables
@@ -21,7 +21,7 @@ from planner.kernel.whole_plan import iteration_seconds
 from planner.policy.drafts import Drafts
 
 
-@jit
+@inlined
 def draft_bag(d: Drafts, r: int) -> Bag:
     """One construction as the kernel prices it, a view."""
     p = d.plans
@@ -94,7 +94,7 @@ def close_templates(
     return len(rows)
 
 
-@jit
+@allocating
 def close_as_chosen(
     t: Tables,
     wishes: Wishes,
@@ -127,7 +127,7 @@ def close_as_chosen(
                 found.sum_s[0] = found.sum_s[f]
                 found.most[0] = found.most[f]
                 found.number[0] = 1
-                seconds = iteration_seconds(t, bag, math.inf)
+                seconds = iteration_seconds(t, bag, bench.price, math.inf)
                 break
         keep_or_end(t, wishes, d, r, bag, seconds, t_max, elites)
     return len(rows)

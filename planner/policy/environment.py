@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.kernel.bench import new_bench
 from planner.kernel.elites import Elites, new_elites
-from planner.kernel.filling import new_bench
 from planner.kernel.moves import Wishes
 from planner.kernel.tables import Floats, Ints
 from planner.policy.drafts import (
@@ -147,10 +147,7 @@ class Constructions:
         self.evaluations = 0
         self.elites: tuple[Elites, ...] = tuple(new_elites() for _ in self.environments)
         self._drafts = [new_drafts(each, len(one.menu.tp)) for one in self.environments]
-        self._benches = [
-            new_bench(one.pricing.tables.layers, one.pricing.tables.dense)
-            for one in self.environments
-        ]
+        self._benches = [new_bench(one.pricing.tables) for one in self.environments]
         self._left = [np.zeros(len(one.menu.tp), np.int64) for one in self.environments]
         self._options = [_option_table(one) for one in self.environments]
         self._widths = self.environments[0].schema.widths

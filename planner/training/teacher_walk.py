@@ -15,7 +15,7 @@ import numpy as np
 
 from planner.kernel.appending import fill_last
 from planner.kernel.bag import Bag, copy_bag, new_bag
-from planner.kernel.filling import Bench, new_bench
+from planner.kernel.bench import Bench, new_bench
 from planner.kernel.jit import jit
 from planner.kernel.moves import Wishes, change_stages, random_stages
 from planner.kernel.random import below, uniform
@@ -54,6 +54,14 @@ def rebuild(t: Tables, bag: Bag, first: int, bench: Bench) -> float:
 
 
 @jit
+def copy_stages(bag: Bag, k: int, j: int) -> None:
+    """Give slot `j` the stages of slot `k`."""
+    bag.depth[j] = bag.depth[k]
+    for s in range(MAX_DEPTH):
+        bag.options[j, s] = bag.options[k, s]
+
+
+@jit
 def step(t: Tables, wishes: Wishes, bag: Bag, state: Ints) -> int:
     """Change the row of templates a little; returns the first that changed."""
     count = int(bag.number[0])
@@ -67,14 +75,12 @@ def step(t: Tables, wishes: Wishes, bag: Bag, state: Ints) -> int:
         if below(state, 2):
             random_stages(t, wishes, bag, count, state)
         else:
-            bag.depth[count] = bag.depth[k]
-            bag.options[count] = bag.options[k]
+            copy_stages(bag, k, count)
             change_stages(t, wishes, bag, count, state)
         return count
     if kind == 9 and count > 1:
         for j in range(k, count - 1):
-            bag.depth[j] = bag.depth[j + 1]
-            bag.options[j] = bag.options[j + 1]
+            copy_stages(bag, j + 1, j)
         bag.number[0] = count - 1
         return min(k, count - 2)
     if kind == 10 and count > 1:
@@ -154,7 +160,7 @@ def teach(tables: Tables, wishes: Wishes, steps: int, seed: int, start: Template
     """
     state = np.array([1 + seed % 2147483646], np.int64)
     now, trial, best = new_bag(), new_bag(), new_bag()
-    bench = new_bench(tables.layers, tables.dense)
+    bench = new_bench(tables)
     wishes = wishes._replace(max_templates=min(wishes.max_templates, MAX_TEMPLATES))
     now.number[0] = len(start)
     for k, options in enumerate(start):

@@ -22,7 +22,8 @@ import numpy as np
 from planner.composition import Composition
 from planner.generator import find_profile
 from planner.kernel.bag import Bag, fillings_of, most_replicas, new_bag
-from planner.kernel.filling import PER_SIZE, Bench, fill_template, new_bench
+from planner.kernel.bench import Bench, new_bench
+from planner.kernel.filling import PER_SIZE, fill_template
 from planner.kernel.jit import jit
 from planner.kernel.tables import MAX_DEPTH, Ints, Tables
 from planner.kernel.whole_plan import iteration_seconds
@@ -77,7 +78,7 @@ def price_all(
         bag.pipelines[0] = n
         fill_template(t, bag.options[0], depth, n, n, per_size, bench, fillings_of(bag, 0))
         if bag.filling_count[0, 0] > 0:
-            seconds = iteration_seconds(t, bag, math.inf)
+            seconds = iteration_seconds(t, bag, bench.price, math.inf)
             if seconds < math.inf:
                 total_s += seconds
     return total_s
@@ -94,7 +95,7 @@ def rate(
     assert pricing is not None
     tables = pricing.tables
     assert tuple(tables.sizes) == sizes
-    bag, bench = new_bag(), new_bench(tables.layers, tables.dense)
+    bag, bench = new_bag(), new_bench(tables)
     random = Random(0)
     chosen: list[list[int]] = []
     most: list[int] = []

@@ -16,8 +16,8 @@ from planner.composition_sets import ListedComposition
 from planner.evaluation.trial import Trial
 from planner.generator import find_profile
 from planner.kernel.bag import Bag, most_replicas, new_bag
+from planner.kernel.bench import Bench, new_bench
 from planner.kernel.elites import Elites, new_elites, offer, remember
-from planner.kernel.filling import Bench, new_bench
 from planner.kernel.jit import jit
 from planner.kernel.local_search import objective, refill
 from planner.kernel.moves import Wishes
@@ -86,7 +86,7 @@ def price_alone(
     """Keep the plan of the first slot, so many replicas of it, if it is good."""
     bag.replicas[0] = replicas
     if refill(t, bag, 0, bench):
-        value = objective(t, wishes, bag, math.inf)
+        value = objective(t, wishes, bag, bench, math.inf)
         if value < math.inf:
             remember(elites, bag, value)
 
@@ -121,7 +121,7 @@ def rival(model: str, one: ListedComposition, budget_s: float, seed: int, clock:
     wishes = Wishes(deepest, MAX_TEMPLATES, 0, math.inf, math.inf)
     kernel = KernelSearch(pricing, wishes, seed)
     found = propose(None, pricing, wishes, RANDOM, seed)
-    pool, bag, bench = new_elites(), new_bag(), new_bench(tables.layers, tables.dense)
+    pool, bag, bench = new_elites(), new_bag(), new_bench(tables)
     block_s = tables.block_s[:, 0, 0, :].max(axis=1)
     slowest_first = np.argsort(-block_s, kind="stable").astype(np.int64)
     now = np.zeros(1 + min(DEEPEST, deepest), np.int64)

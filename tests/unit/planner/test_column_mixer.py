@@ -12,9 +12,9 @@ from planner.columns import ColumnSearch
 from planner.composition import Composition
 from planner.generator import find_profile
 from planner.kernel.bag import new_bag
+from planner.kernel.bench import new_bench
 from planner.kernel.column_pool import uses_of
 from planner.kernel.elites import new_elites
-from planner.kernel.filling import new_bench
 from planner.kernel.local_search import start
 from planner.kernel.moves import Wishes
 from planner.pricing_tables import pricing_of
@@ -28,7 +28,7 @@ def ask(model: str, text: str):
     pricing = pricing_of(workload, Composition.from_text(text), find_profile(workload))
     assert pricing is not None
     t, elites = pricing.tables, new_elites()
-    start(t, WISHES, new_bag(), new_bench(t.layers, t.dense), elites)
+    start(t, WISHES, new_bag(), new_bench(t), elites)
     return pricing, elites
 
 

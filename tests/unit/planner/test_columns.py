@@ -10,8 +10,8 @@ from planner.columns import ColumnSearch
 from planner.composition import Composition
 from planner.generator import find_profile
 from planner.kernel.bag import new_bag
+from planner.kernel.bench import new_bench
 from planner.kernel.elites import load_elite, new_elites
-from planner.kernel.filling import new_bench
 from planner.kernel.local_search import objective, start
 from planner.kernel.moves import Wishes
 from planner.kernel.whole_plan import price_per_hour
@@ -27,7 +27,7 @@ def ask(text: str, wishes: Wishes = WISHES, model: str = "llama3-8b", **rest):
     pricing = pricing_of(workload, Composition.from_text(text), find_profile(workload), **rest)
     assert pricing is not None
     t, elites = pricing.tables, new_elites()
-    start(t, wishes, new_bag(), new_bench(t.layers, t.dense), elites)
+    start(t, wishes, new_bag(), new_bench(t), elites)
     return pricing, elites
 
 
@@ -87,7 +87,7 @@ def test_a_plan_with_its_own_fillings_alone_is_no_slower_than_its_value():
             bag.size[k, 0], bag.most[k, 0] = elites.size[row, k], elites.most[row, k]
             bag.tau_s[k, 0], bag.sum_s[k, 0] = elites.tau_s[row, k], elites.sum_s[row, k]
             bag.blocks[k, 0] = elites.blocks[row, k]
-        assert objective(t, WISHES, bag, math.inf) <= elites.value[row] * (1 + 1e-9)
+        assert objective(t, WISHES, bag, new_bench(t), math.inf) <= elites.value[row] * (1 + 1e-9)
 
 
 def test_where_money_counts_no_plan_breaks_its_limit():
@@ -98,13 +98,13 @@ def test_where_money_counts_no_plan_breaks_its_limit():
     t = pricing.tables._replace(gpu_price=np.array([1.0, 4.0]))
     pricing = type(pricing)(t, pricing.classes, pricing.options, pricing.variants)
     elites, bag = new_elites(), new_bag()
-    start(t, wishes, bag, new_bench(t.layers, t.dense), elites)
+    start(t, wishes, bag, new_bench(t), elites)
     before = elites.value.min()
     ColumnSearch(pricing, wishes, 1).run(elites, lambda: False, 1)
     assert elites.value.min() <= before
     cheap = wishes._replace(most_price=20.0)
     elites = new_elites()
-    start(t, cheap, bag, new_bench(t.layers, t.dense), elites)
+    start(t, cheap, bag, new_bench(t), elites)
     ColumnSearch(pricing, cheap, 1).run(elites, lambda: False, 1)
     for row in range(elites.number[0]):
         load_elite(elites, row, bag)

@@ -8,7 +8,7 @@ import pytest
 
 from planner.kernel.appending import fill_last, price_last
 from planner.kernel.bag import most_replicas, new_bag
-from planner.kernel.filling import new_bench
+from planner.kernel.bench import new_bench
 from planner.policy.schema import FeatureSchema
 from tests.unit.planner.policy.conftest import environment_on
 
@@ -17,7 +17,7 @@ SCHEMA = FeatureSchema(("h100",), (1, 2, 4, 8), 24, 8)
 
 def appended(tables, *templates):
     """A bag with these templates of options, filled one by one; and its seconds."""
-    bag, bench = new_bag(), new_bench(tables.layers, tables.dense)
+    bag, bench = new_bag(), new_bench(tables)
     seconds = math.inf
     for k, options in enumerate(templates):
         bag.number[0] = k + 1

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from planner.kernel.bag import new_bag
+from planner.kernel.bench import new_bench
 from planner.kernel.column_pool import (
     add_column,
     new_pool,
@@ -16,7 +17,7 @@ from planner.kernel.column_pool import (
     worth_of,
 )
 from planner.kernel.elites import load_elite, new_elites
-from planner.kernel.filling import new_bench, new_fillings
+from planner.kernel.filling import new_fillings
 from planner.kernel.given_blocks import keeps_to
 from planner.kernel.local_search import objective, refill
 from planner.kernel.moves import Wishes
@@ -46,7 +47,7 @@ def add(t, pool, options, blocks) -> bool:
     wide = np.zeros(32, np.int64), np.zeros(32, np.int64)
     for array, values in zip(wide, (options, blocks), strict=True):
         array[: len(values)] = values
-    bench, fillings = new_bench(t.layers, t.dense), new_fillings()
+    bench, fillings = new_bench(t), new_fillings()
     return add_column(t, pool, len(options), *wide, 1, 2, bench, fillings)
 
 
@@ -88,7 +89,7 @@ def test_smaller_groups_count_what_larger_ones_take(tables, pool):
 
 
 def test_plans_of_columns_are_priced_as_annealing_prices_them(tables, pool):
-    t, elites, bench = tables, new_elites(), new_bench(tables.layers, tables.dense)
+    t, elites, bench = tables, new_elites(), new_bench(tables)
     bag = new_bag()
     chosen, counts = np.array([0, 1]), np.array([1, 1])
     price_counts(t, WISHES, pool, chosen, counts, everywhere(t), bag, new_bag(), bench, elites)
@@ -96,11 +97,11 @@ def test_plans_of_columns_are_priced_as_annealing_prices_them(tables, pool):
     load_elite(elites, int(np.argmin(elites.value)), bag)
     for k in range(bag.number[0]):
         assert refill(t, bag, k, bench)
-    assert objective(t, WISHES, bag, math.inf) <= elites.value.min() * (1 + 1e-9)
+    assert objective(t, WISHES, bag, bench, math.inf) <= elites.value.min() * (1 + 1e-9)
 
 
 def test_more_replicas_than_the_nodes_hold_are_no_plan(tables, pool):
-    elites, bench = new_elites(), new_bench(tables.layers, tables.dense)
+    elites, bench = new_elites(), new_bench(tables)
     price_counts(
         tables,
         WISHES,

@@ -13,8 +13,8 @@ import pytest
 
 from planner.columns import ColumnSearch
 from planner.kernel.bag import new_bag
+from planner.kernel.bench import new_bench
 from planner.kernel.elites import new_elites
-from planner.kernel.filling import new_bench
 from planner.kernel.local_search import start
 from planner.kernel.moves import Wishes
 from planner.kernel.zones import Zones, blocks_in_zones, zone_seconds
@@ -54,7 +54,7 @@ def told() -> str:
     assert pricing is not None
     t, wishes = pricing.tables, Wishes(2, 2, 0, math.inf, math.inf)
     elites = new_elites()
-    start(t, wishes, new_bag(), new_bench(t.layers, t.dense), elites)
+    start(t, wishes, new_bag(), new_bench(t), elites)
     search = ColumnSearch(pricing, wishes, seed=3)
     search.run(elites, lambda: False, 0)
     return json.dumps([search.priced, np.sort(elites.value)[:5].tolist()])

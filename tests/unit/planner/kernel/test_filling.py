@@ -9,7 +9,8 @@ import pytest
 
 from planner.composition import Composition
 from planner.generator import find_profile
-from planner.kernel.filling import new_bench, stage_rows
+from planner.kernel.bench import new_bench
+from planner.kernel.filling import stage_rows
 from planner.pricing_tables import pricing_of
 from planner.workload import Workload, find_model
 
@@ -37,7 +38,7 @@ def test_the_blocks_held_are_those_with_seconds(tables, share):
     t = tables._replace(
         usable_bytes=tables.usable_bytes * share, caps=np.full_like(tables.caps, -2)
     )
-    bench = new_bench(t.layers, t.dense)
+    bench = new_bench(t)
     options = np.array([len(t.option_tp) - 1] * 3)
     for depth in (1, 2, 3):
         held = stage_rows(t, options, 0, depth, depth, 8, 0, 64, bench.fixed_s, bench.rows)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from planner.kernel.bag import new_bag
+from planner.kernel.bench import new_price_bench
 from planner.kernel.elites import load_elite
 from planner.kernel.gradient_sync import plan_sync_seconds, ring_share, sync_seconds
-from planner.kernel.stage_experts import new_stage_experts
+from planner.kernel.stage_experts import look_at_experts
 from planner.workload import Workload, find_model
 
 ALONE = "a100-40=9x1,h100=7x1,a6000=6x1"  # every message crosses, every GPU has a NIC
@@ -24,11 +25,12 @@ def asked(model: str) -> Workload:
 @pytest.mark.parametrize("model", ["llama3-8b", "gpt-neo-2.7b"])
 def test_gradient_sums_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(model, walked_on):
     judge, pricing, kernel = walked_on(asked(model), ALONE)
-    bag = new_bag()
+    bag, work = new_bag(), new_price_bench(pricing.tables)
     for row in range(SOME):
         load_elite(kernel.elites, row, bag)
         seconds = judge.settle(kernel._recipe(row)).price.sync_s
-        summed_s = sync_seconds(pricing.tables, bag, new_stage_experts(pricing.tables, bag))
+        look_at_experts(pricing.tables, bag, work.experts)
+        summed_s = sync_seconds(pricing.tables, bag, work)
         assert summed_s == pytest.approx(seconds, rel=1e-9)
 
 
@@ -57,12 +59,11 @@ def test_what_plans_that_spread_experts_take_is_known_before_they_are_placed(
 
 def test_where_nodes_take_stages_there_is_no_ring_to_follow(walked_on):
     _, pricing, kernel = walked_on(asked("qwen3-30b-a3b"), PAIRS)
-    bag, nic_s = new_bag(), np.zeros(len(pricing.classes))
+    bag, work = new_bag(), new_price_bench(pricing.tables)
     load_elite(kernel.elites, int(np.argmin(kernel.elites.value[: kernel.found])), bag)
-    summed_s = plan_sync_seconds(pricing.tables, bag, nic_s)
-    experts = new_stage_experts(pricing.tables, bag)
-    assert summed_s == sync_seconds(pricing.tables, bag, experts)
-    assert nic_s.tolist() == pricing.tables.nic[:, 1].tolist()
+    summed_s = plan_sync_seconds(pricing.tables, bag, work)
+    assert summed_s == sync_seconds(pricing.tables, bag, work)
+    assert work.nic_s.tolist() == pricing.tables.nic[:, 1].tolist()
 
 
 def test_one_holder_sends_nothing():

@@ -38,7 +38,7 @@ def bag_of(*templates: tuple[int, tuple[int, ...], int]):
 def rings(tables, bag) -> int:
     held = np.zeros((4, int(bag.number[0]), 1), np.int64)
     look_where(tables.option_type, tables.option_tp, bag, held)
-    return rings_of(bag.replicas, 0, GPUS, held)
+    return rings_of(int(bag.number[0]), bag.replicas, 0, GPUS, held)
 
 
 def test_replicas_beside_each_other_share_their_rings(tables):
@@ -59,20 +59,21 @@ def test_templates_behind_each_other_add_their_rings(tables):
     two = tables._replace(option_type=np.array([0] * 9 + [1]), option_tp=np.ones(10, np.int64))
     held = np.zeros((4, 2, 2), np.int64)
     look_where(two.option_type, two.option_tp, bag, held)
-    assert rings_of(bag.replicas, 0, GPUS, held) == 4  # 2 of the first, 2 of the second behind them
+    # 2 of the first, 2 of the second behind them
+    assert rings_of(2, bag.replicas, 0, GPUS, held) == 4
     bag.replicas[:2] = 4  # both fill whole nodes
-    assert rings_of(bag.replicas, 0, GPUS, held) == 2
+    assert rings_of(2, bag.replicas, 0, GPUS, held) == 2
 
 
 def test_the_share_of_a_gpu_is_that_of_its_ring(tables):
-    out = np.zeros(1)
-    nic_seconds(tables, bag_of((0, (8, 8, 16), 10)), out)
+    held, out = np.zeros((4, 1, 1), np.int64), np.zeros(1)
+    nic_seconds(tables, bag_of((0, (8, 8, 16), 10)), held, out)
     assert out[0] == pytest.approx(tables.nic[0, 1] * 3 / GPUS)
 
 
 def test_where_rings_are_unknown_all_gpus_send_apart(tables):
-    out = np.zeros(1)
-    nic_seconds(tables._replace(rings=0), bag_of((0, (8, 8, 16), 10)), out)
+    held, out = np.zeros((4, 1, 1), np.int64), np.zeros(1)
+    nic_seconds(tables._replace(rings=0), bag_of((0, (8, 8, 16), 10)), held, out)
     assert out[0] == tables.nic[0, 1]
 
 

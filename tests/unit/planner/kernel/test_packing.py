@@ -80,15 +80,15 @@ def test_what_does_not_fit_at_all_ends(search):
 
 
 def test_pipelines_that_fill_nodes_evenly_wait_for_nothing_more(search):
-    tables, bag, _ = bag_of(search, 4, 14)
-    assert packing_seconds(tables, bag, 1.0) == 0.0
+    tables, bag, kernel = bag_of(search, 4, 14)
+    assert packing_seconds(tables, bag, kernel._bench.price, 1.0) == 0.0
 
 
 def test_the_replica_that_the_others_leave_no_node_is_slower(search):
-    tables, bag, _ = bag_of(search, 7, 7)
-    assert packing_seconds(tables, bag, 1.0) == 0.0
-    tables, bag, _ = bag_of(search, 7, 8)
-    assert packing_seconds(tables, bag, 1.0) > 0.0
+    tables, bag, kernel = bag_of(search, 7, 7)
+    assert packing_seconds(tables, bag, kernel._bench.price, 1.0) == 0.0
+    tables, bag, kernel = bag_of(search, 7, 8)
+    assert packing_seconds(tables, bag, kernel._bench.price, 1.0) > 0.0
 
 
 def test_the_price_with_it_is_nearer_to_that_of_the_placed_plan(search):
@@ -97,5 +97,5 @@ def test_the_price_with_it_is_nearer_to_that_of_the_placed_plan(search):
     ((value, recipe),) = kernel.recipes()
     judge = Judge(request.workload, request.composition, find_profile(request.workload))
     real_s = judge.settle(recipe).price.iteration_s
-    added_s = packing_seconds(tables, bag, pipeline_seconds(tables, bag))
+    added_s = packing_seconds(tables, bag, kernel._bench.price, pipeline_seconds(tables, bag))
     assert abs(real_s - value) < abs(real_s - (value - added_s))

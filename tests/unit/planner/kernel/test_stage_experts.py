@@ -9,8 +9,9 @@ import pytest
 from planner.composition import Composition
 from planner.generator import find_profile
 from planner.kernel.bag import new_bag
+from planner.kernel.bench import new_price_bench
 from planner.kernel.elites import load_elite
-from planner.kernel.stage_experts import new_stage_experts
+from planner.kernel.stage_experts import look_at_experts
 from planner.pricing_tables import pricing_of
 from planner.tensors import expert_numel
 from planner.workload import Workload, find_model
@@ -21,19 +22,22 @@ def test_every_stage_is_tiled_as_its_recipe_says(model, walked_on):
     workload = Workload(find_model(model), 512, 2048, "fp16", recompute="full")
     text = "h100=64x4" if model == "deepseek-v3-like" else "a100-80=8x2,h100=8x2"
     _, pricing, kernel = walked_on(workload, text)
-    bag = new_bag()
+    bag, experts = new_bag(), new_price_bench(pricing.tables).experts
     for row in range(min(8, kernel.found)):
         load_elite(kernel.elites, row, bag)
-        experts = new_stage_experts(pricing.tables, bag)
+        look_at_experts(pricing.tables, bag, experts)
         told = sorted(_told(pricing, bag, experts))
         assert told == sorted(_asked(workload.model, kernel._recipe(row)))
 
 
-def test_a_model_without_experts_has_no_rows():
+def test_a_model_without_experts_is_not_looked_at():
     workload = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
     pricing = pricing_of(workload, Composition.from_text("h100=2x8"), find_profile(workload))
-    experts = new_stage_experts(pricing.tables, new_bag())
-    assert (len(experts.ways), len(experts.numel)) == (0, 0)
+    bag, experts = new_bag(), new_price_bench(pricing.tables).experts
+    bag.number[0] = bag.depth[0] = 1
+    experts.ways[:] = -1
+    look_at_experts(pricing.tables, bag, experts)
+    assert (experts.ways == -1).all()
 
 
 def _told(pricing, bag, experts):

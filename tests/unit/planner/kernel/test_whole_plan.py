@@ -8,6 +8,7 @@ from itertools import islice
 import pytest
 
 from planner.kernel.bag import new_bag
+from planner.kernel.bench import new_price_bench
 from planner.kernel.elites import load_elite
 from planner.kernel.whole_plan import choose, iteration_seconds, pipeline_seconds
 from planner.workload import Workload, find_model
@@ -31,14 +32,14 @@ def test_the_price_is_the_evaluators_where_every_gpu_has_a_node_of_its_own(found
 def test_a_limit_only_tells_sooner_what_is_above_it(found):
     _, pricing, kernel = found
     tables = pricing.tables
-    bag = new_bag()
+    bag, work = new_bag(), new_price_bench(tables)
     for row in range(SOME):
         load_elite(kernel.elites, row, bag)
-        seconds = iteration_seconds(tables, bag, math.inf)
+        seconds = iteration_seconds(tables, bag, work, math.inf)
         assert seconds == pytest.approx(float(kernel.elites.value[row]), rel=1e-12)
-        assert iteration_seconds(tables, bag, seconds) == seconds
+        assert iteration_seconds(tables, bag, work, seconds) == seconds
         for share in (0.5, 0.99, 1 - 1e-9):
-            assert iteration_seconds(tables, bag, share * seconds) == math.inf
+            assert iteration_seconds(tables, bag, work, share * seconds) == math.inf
 
 
 def test_the_time_of_the_pipelines_is_the_least_in_which_the_batch_is_trained(found):
