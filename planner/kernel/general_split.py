@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.kernel.jit import jit
+from planner.kernel.jit import inlined, jit
 from planner.kernel.tables import Floats, Ints
 
 SMALL, FAR = 16, 2.0
@@ -31,13 +31,11 @@ class SplitBench(NamedTuple):
         least: [D + 1] fewest blocks that the first stages may cover.
         most: [D + 1] the most.
         best: [D + 1, L + 1] smallest sum of the first stages by the blocks that they cover.
-        came: [D + 1, L + 1] what the stages before covered there.
     """
 
     least: Ints
     most: Ints
     best: Floats
-    came: Ints
 
 
 def new_split_bench(deepest: int, layers: int) -> SplitBench:
@@ -46,7 +44,6 @@ def new_split_bench(deepest: int, layers: int) -> SplitBench:
         np.zeros(deepest + 1, np.int64),
         np.zeros(deepest + 1, np.int64),
         np.zeros((deepest + 1, layers + 1)),
-        np.zeros((deepest + 1, layers + 1), np.int64),
     )
 
 
@@ -146,12 +143,22 @@ def least_general_bottleneck(
     return high_s
 
 
+@inlined
+def put_behind(before_s: float, stage_s: Floats, best: Floats) -> None:
+    """Lower each number of `best` to the stage's seconds behind so many others, if that is less.
+
+    A loop of its own, over unsigned numbers, so that several are compared at once.
+    """
+    for n in range(np.uint64(len(best))):
+        best[n] = min(best[n], before_s + stage_s[n])
+
+
 @jit
 def cheapest_general(
     rows: Floats, depth: int, dense: int, layers: int, tau_s: float, bench: SplitBench, out: Ints
 ) -> float:
     """Sum of the cheapest split within tau, its blocks in `out`; infinite if there is none."""
-    least, most, best, came = bench
+    least, most, best = bench
     if not reach_far(rows, depth, dense, layers, tau_s, most)[0]:
         return math.inf
     reach_back(rows, depth, dense, layers, tau_s, least)
@@ -159,20 +166,30 @@ def cheapest_general(
     for s in range(depth):
         for j in range(least[s + 1], most[s + 1] + 1):
             best[s + 1, j] = math.inf
+        longest = 0  # blocks of the second kind
+        while longest < layers and rows[s, 0, longest + 1] <= tau_s:
+            longest += 1
         for i in range(least[s], most[s] + 1):
             if best[s, i] == math.inf:
                 continue
-            for j in range(max(i, least[s + 1] - 1) + 1, most[s + 1] + 1):
+            begin = max(i, least[s + 1] - 1) + 1
+            if i >= dense:
+                end = min(i + longest, most[s + 1]) + 1
+                if begin < end:
+                    put_behind(best[s, i], rows[s, 0, begin - i : end - i], best[s + 1, begin:end])
+                continue
+            for j in range(begin, most[s + 1] + 1):
                 cost = cost_of(rows, dense, s, i, j)
                 if cost > tau_s:
                     break
-                if best[s, i] + cost < best[s + 1, j]:
-                    best[s + 1, j] = best[s, i] + cost
-                    came[s + 1, j] = i
+                best[s + 1, j] = min(best[s + 1, j], best[s, i] + cost)
     j = layers
-    for s in range(depth, 0, -1):
-        out[s - 1] = j - came[s, j]
-        j = came[s, j]
+    for s in range(depth - 1, -1, -1):
+        i = least[s]
+        while i + 1 < j and best[s, i] + cost_of(rows, dense, s, i, j) != best[s + 1, j]:
+            i += 1
+        out[s] = j - i
+        j = i
     return best[depth, layers]
 
 
