@@ -23,7 +23,7 @@ import numba
 Function = TypeVar("Function", bound=Callable[..., object])
 
 _PACKAGE = Path(__file__).parent
-_NUMBERS = re.compile(r"(tuple\[)?(None|bool|int|float)(, (bool|int|float))*\]?")
+NUMBERS = re.compile(r"(tuple\[)?(None|bool|int|float)(, (bool|int|float))*\]?")
 
 
 def cache_folder() -> Path:
@@ -65,7 +65,7 @@ def jit(function: Function) -> Function:
         TypeError: the function says that it returns something else than numbers.
     """
     back = str(function.__annotations__.get("return"))
-    if not _NUMBERS.fullmatch(back):
+    if not NUMBERS.fullmatch(back):
         message = f"{function.__name__} returns {back}; a function that borrows returns numbers"
         raise TypeError(message)
     return _compiled(function, _nrt=False)
