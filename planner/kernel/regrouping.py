@@ -13,6 +13,8 @@ from planner.kernel.jit import inlined
 from planner.kernel.random import below
 from planner.kernel.tables import Ints
 
+FEW = 4  # stages
+
 
 @inlined
 def exchange_stages(deepest: int, bag: Bag, k: int, j: int, state: Ints) -> bool:
@@ -55,25 +57,32 @@ def swap_tails(deepest: int, bag: Bag, k: int, j: int, s: int, r: int) -> bool:
 
 @inlined
 def change_form(deepest: int, bag: Bag, k: int, state: Ints) -> bool:
-    """Make of two replicas one with every stage twice, or the reverse; whether that is possible."""
+    """More replicas of fewer stages or the reverse; whether that is possible.
+
+    Twice or half as many stages, or a few more or less: where a stage holds few blocks it takes
+    several stages more at once until the slowest holds one less.
+    """
     bag.pipelines[k] = 0
     depth = bag.depth[k]
-    if below(state, 2):
-        if bag.replicas[k] < 2 or 2 * depth > deepest:
-            return False
-        for s in range(depth - 1, -1, -1):
-            option = bag.options[k, s]
-            bag.options[k, 2 * s] = option
-            bag.options[k, 2 * s + 1] = option
-        bag.depth[k] = 2 * depth
-        bag.replicas[k] //= 2
-        return True
-    if depth < 2:
+    step = below(state, 4)
+    if step == 0:
+        wanted = 2 * depth
+    elif step == 1:
+        wanted = depth // 2
+    else:
+        more = 1 + below(state, FEW)
+        wanted = depth + more if step == 2 else depth - more
+    replicas = bag.replicas[k] * depth // max(1, wanted)
+    if wanted < 1 or wanted > deepest or replicas < 1:
         return False
-    for s in range(depth // 2):
-        bag.options[k, s] = bag.options[k, 2 * s]
-    bag.depth[k] = depth // 2
-    bag.replicas[k] *= 2
+    if wanted > depth:
+        for s in range(wanted - 1, -1, -1):
+            bag.options[k, s] = bag.options[k, s * depth // wanted]
+    else:
+        for s in range(wanted):
+            bag.options[k, s] = bag.options[k, s * depth // wanted]
+    bag.depth[k] = wanted
+    bag.replicas[k] = replicas
     return True
 
 
