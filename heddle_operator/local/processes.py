@@ -8,10 +8,30 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 RUN_MARK = "HEDDLE_RUN_ID"
 POD_MARK = "HEDDLE_POD"
+LOADING_S = 0.1  # longest that Linux took between a program's start and its environment: 13 ms
+
+
+def environment_of(process: Path) -> bytes:
+    """A process's environment, by its folder in /proc; empty if it has none.
+
+    Linux shows none while a program is loaded, after whoever started it has gone on: such a process
+    is asked again, so that it is not missed.
+
+    Raises:
+        OSError: it ended, belongs to somebody else, or is a thread of the kernel.
+    """
+    until_s = time.monotonic() + LOADING_S
+    while not (environment := (process / "environ").read_bytes()):
+        (process / "exe").readlink()  # raises where there is no program
+        if time.monotonic() > until_s:
+            break
+        time.sleep(0.001)
+    return environment
 
 
 def processes_with(**marks: str) -> tuple[int, ...]:
@@ -22,8 +42,8 @@ def processes_with(**marks: str) -> tuple[int, ...]:
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            environment = (entry / "environ").read_bytes()
-        except OSError:  # it ended, or belongs to somebody else
+            environment = environment_of(entry)
+        except OSError:
             continue
         if wanted <= set(environment.split(b"\0")):
             found.append(int(entry.name))

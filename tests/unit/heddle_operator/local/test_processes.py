@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
-from heddle_operator.local.processes import POD_MARK, RUN_MARK, kill_processes, processes_with
+import pytest
+
+from heddle_operator.local.processes import (
+    LOADING_S,
+    POD_MARK,
+    RUN_MARK,
+    environment_of,
+    kill_processes,
+    processes_with,
+)
 
 CHILD = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
 
@@ -27,3 +39,30 @@ def test_a_process_in_a_session_of_its_own_is_found_and_killed():
         assert child.wait(10) == -9
     assert processes_with(**environment) == ()
     kill_processes((child.pid,))
+
+
+def test_a_process_whose_program_is_still_loading_is_found():
+    """One in fifty showed no environment yet when `Popen` came back, on a busy machine."""
+    environment = {RUN_MARK: "run-of-this-test"}
+    wait = "import signal; signal.pause()"
+    for _ in range(200):
+        with subprocess.Popen([sys.executable, "-c", wait], env=environment) as child:
+            found = environment_of(Path(f"/proc/{child.pid}"))
+            child.kill()
+        assert found == f"{RUN_MARK}=run-of-this-test\0".encode()
+
+
+def test_who_has_no_environment_is_not_waited_for_long():
+    with subprocess.Popen(["/bin/sleep", "60"], env={}) as child:
+        begun_s = time.monotonic()
+        assert environment_of(Path(f"/proc/{child.pid}")) == b""
+        assert LOADING_S < time.monotonic() - begun_s < LOADING_S + 5
+        child.kill()
+
+
+def test_who_has_no_program_is_not_asked_again():
+    child = subprocess.Popen(["/bin/true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet buried
+    with pytest.raises((FileNotFoundError, ProcessLookupError)):  # by the kernel's age
+        environment_of(Path(f"/proc/{child.pid}"))
+    child.wait()
