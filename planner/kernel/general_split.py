@@ -186,7 +186,10 @@ def cheapest_general(
     j = layers
     for s in range(depth - 1, -1, -1):
         i = least[s]
-        while i + 1 < j and best[s, i] + cost_of(rows, dense, s, i, j) != best[s + 1, j]:
+        while i + 1 < j:
+            cost = cost_of(rows, dense, s, i, j)
+            if cost <= tau_s and best[s, i] + cost == best[s + 1, j]:
+                break
             i += 1
         out[s] = j - i
         j = i
