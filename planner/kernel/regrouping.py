@@ -3,7 +3,7 @@
 Pipelines share out GPUs as routes share out customers, so the steps are those of vehicle routing:
 one customer goes to another route, two change places, two routes swap all that is behind a point of
 each (2-opt* of Potvin and Rousseau), two become one, and one becomes two.
-Invariant: GPUs in use stay the same, but for those that halving an odd depth or count gives back.
+Invariant: GPUs in use stay the same, but for those that rounding a count of replicas gives back.
 """
 
 from __future__ import annotations

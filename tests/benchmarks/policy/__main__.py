@@ -58,7 +58,8 @@ def measure(
         rows = rollouts.measure(options.models, chosen, references, say, CLOCKS[options.clock])
         measured[part] = merged(old, rows)
     elif part == "anytime":
-        rows = anytime.measure(options.models, chosen, references, say, CLOCKS[options.clock])
+        clock = CLOCKS[options.clock]
+        rows = anytime.measure(options.models, chosen, references, say, clock, options.budgets)
         measured[part] = merged(old, rows)
     elif part == "noise":
         rows = noise.measure(options.models, chosen, options.noise_s, say)
@@ -104,6 +105,12 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--models", default=MODELS, type=words)
     parser.add_argument("--cases", default=(), type=words, help="for example c00,three-512")
     parser.add_argument("--seconds", type=float, default=known.SECONDS, help="of a reference")
+    parser.add_argument(
+        "--budgets",
+        default=anytime.BUDGETS_S,
+        type=lambda text: tuple(map(float, words(text))),
+        help="seconds of `auto` and the engines",
+    )
     parser.add_argument("--noise-s", type=float, default=noise.REFERENCE_S, help="of its searches")
     parser.add_argument("--training-s", type=float, default=ablations.SECONDS)
     parser.add_argument(

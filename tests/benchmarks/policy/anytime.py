@@ -53,6 +53,7 @@ def measure(
     references: References,
     say: Say,
     clock: Clock,
+    budgets_s: Sequence[float] = BUDGETS_S,
 ) -> list[dict[str, Any]]:
     """Every method with every budget on every composition, in a process that is warm."""
     rows = []
@@ -66,7 +67,7 @@ def measure(
             try_out(asked, find_profile(workload))
         rival(model, first, RIVAL_S, 0, clock)
         for one in chosen[model]:
-            for budget_s in BUDGETS_S:
+            for budget_s in budgets_s:
                 for method in METHODS:
                     trials = [_search(model, one, method, budget_s, s, clock) for s in SEEDS]
                     rows.append(_row(model, one, method, budget_s, trials, references, say))

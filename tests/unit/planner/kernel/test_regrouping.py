@@ -107,23 +107,34 @@ def test_swapping_equal_tails_is_no_change():
     assert templates(bag) == [(0, 2, 3), (1, 2, 3)]
 
 
-def test_two_replicas_become_one_with_every_stage_twice_and_back():
+def test_pipelines_are_made_deeper_or_shallower_and_their_number_fits():
     seen = set()
-    for seed in range(1, 50):
-        bag = bag_of((0, 1), replicas=(4,))
-        assert change_form(DEEPEST, bag, 0, state_of(seed))
-        assert stages(bag) == Counter({0: 4, 1: 4}) or templates(bag) == [(0,)]
-        seen.add((templates(bag)[0], int(bag.replicas[0])))
-    assert seen == {((0, 0, 1, 1), 2), ((0,), 8)}
+    for seed in range(1, 200):
+        bag = bag_of((0, 1), replicas=(12,))
+        if change_form(DEEPEST, bag, 0, state_of(seed)):
+            assert bag.pipelines[0] == 0
+            seen.add((templates(bag)[0], int(bag.replicas[0])))
+    assert seen == {
+        ((0,), 24),
+        ((0, 0, 1), 8),
+        ((0, 0, 1, 1), 6),
+        ((0, 0, 0, 1, 1), 4),  # four GPUs are given back
+        ((0, 0, 0, 1, 1, 1), 4),
+    }
 
 
-@pytest.mark.parametrize(("depth", "replicas"), [(1, 1), (4, 1), (4, 8)])
-def test_a_form_keeps_to_the_deepest_and_to_one_replica(depth, replicas):
-    for seed in range(1, 50):
-        bag = bag_of(tuple(range(depth)), replicas=(replicas,))
-        possible = change_form(DEEPEST, bag, 0, state_of(seed))
-        assert possible == (depth > 1 and templates(bag) == [(0, 2)])
-        assert bag.replicas[0] >= 1
+@pytest.mark.parametrize(("depth", "replicas"), [(1, 1), (4, 1), (4, 8), (6, 2)])
+def test_a_form_keeps_to_the_deepest_and_to_the_gpus_there_are(depth, replicas):
+    stages_of = tuple(range(depth))
+    for seed in range(1, 100):
+        bag = bag_of(stages_of, replicas=(replicas,))
+        if change_form(DEEPEST, bag, 0, state_of(seed)):
+            assert 1 <= bag.depth[0] <= DEEPEST
+            assert bag.depth[0] != depth
+            assert 1 <= bag.replicas[0] <= depth * replicas // bag.depth[0]
+            assert list(templates(bag)[0]) == sorted(templates(bag)[0])  # in their order
+        else:
+            assert (templates(bag), bag.replicas[0]) == ([stages_of], replicas)
 
 
 def test_a_template_joins_behind_another_and_the_last_takes_its_place():
