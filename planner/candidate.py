@@ -80,7 +80,7 @@ class Judge:
         if shares is None:
             return
         templates = _filled(recipe, shares, workload.recompute)
-        rules = self._rules(templates)
+        rules = self._rules(templates, recipe)
         tiled = any(template.is_tiled for template in templates)
         gpus = self.composition.gpus
         is_everywhere = gpus <= (BOTH_WAYS_GPUS if tiled else EVERYWHERE_GPUS)
@@ -101,7 +101,7 @@ class Judge:
         """Smaller is better: nodes that hold every piece, as far as asked, then seconds."""
         return -min(one.holders, self.min_holders), one.price.iteration_s
 
-    def _rules(self, templates: tuple[FilledTemplate, ...]) -> tuple[Rule, ...]:
+    def _rules(self, templates: tuple[FilledTemplate, ...], recipe: Recipe) -> tuple[Rule, ...]:
         """How a plan may be placed; the best is taken.
 
         On many GPUs, where that takes long, only as the kernel thinks that it is.
@@ -111,7 +111,8 @@ class Judge:
             if any(tiled):
                 return ("by stage",)
             if self.workload.model.experts is None:
-                return ("by replica",)
+                by_stage = any(filling.by_stage for _, _, filling in recipe)
+                return ("by stage",) if by_stage else ("by replica",)
         if any(tiled) and not all(tiled):
             return "by replica", "by stage", "by tiling"
         return "by replica", "by stage"

@@ -41,12 +41,14 @@ class Filling:
         lane: what a replica does.
         ways: (recomputation, EP, ETP) of each stage; empty: the workload's, and no tiling.
         classes: number of the class of nodes of each stage; empty: any nodes of its type.
+        by_stage: whether the nodes of its plan were thought to take one stage of many replicas.
     """
 
     layers: tuple[int, ...]
     lane: Lane
     ways: tuple[tuple[str, int, int], ...] = ()
     classes: tuple[int, ...] = ()
+    by_stage: bool = False
 
 
 def pareto_splits(

@@ -27,6 +27,7 @@ from planner.kernel.jit import is_compiled
 from planner.kernel.local_search import anneal, start
 from planner.kernel.moves import Wishes
 from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES
+from planner.kernel.whole_plan import stands_by_stage
 from planner.long_pipelines import long_pipelines
 from planner.prices import LEAST
 from planner.pricing_tables import Pricing
@@ -191,6 +192,8 @@ class KernelSearch:
     def _recipe(self, row: int) -> Recipe:
         e, names = self.elites, self.pricing
         tables = names.tables
+        load_elite(e, row, self._trial)
+        by_stage = bool(stands_by_stage(tables, self._trial, self._bench.price))
         rows = []
         for k in range(int(e.templates[row])):
             depth = int(e.depth[row, k])
@@ -225,5 +228,6 @@ class KernelSearch:
             classes = tuple(int(tables.option_type[option]) for option in options)
             if names.by_type:
                 classes = ()
-            rows.append((structure, replicas, Filling(blocks, lane, tuple(ways), classes)))
+            filling = Filling(blocks, lane, tuple(ways), classes, by_stage)
+            rows.append((structure, replicas, filling))
         return tuple(sorted(rows, key=stages_first))

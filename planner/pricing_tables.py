@@ -130,6 +130,8 @@ def pricing_of(
         room_by_type = room_of(composition)
         room = [room_by_type[option] for option in options]
     shared = degrees[:, None] if workload.sequence_parallel else 1
+    spreads_experts = max(map(len, variants)) > 1 and model.experts is not None
+    rings = bool(profile.rings) and not stays_inside and len(composition.nodes) > 1
     tables = Tables(
         batch=workload.global_batch,
         layers=model.layers,
@@ -209,8 +211,9 @@ def pricing_of(
                 ]
             ]
         ),
-        rings=int(bool(profile.rings) and not stays_inside and len(composition.nodes) > 1),
-        spreads_experts=int(max(map(len, variants)) > 1 and model.experts is not None),
+        rings=int(rings),
+        spreads_experts=int(spreads_experts),
+        both_ways=int(rings and not spreads_experts and max(one.gpus for one in classes) > 1),
         caps=np.full((*arrays.block_s.shape[:3], MAX_DEPTH + 1, 4, arrays.dense + 1), -2, np.int16),
         min_replicas=min_replicas,
     )

@@ -22,12 +22,18 @@ def ring_share(copies: float) -> float:
 
 
 @jit
-def sync_seconds(t: Tables, bag: Bag, work: PriceBench) -> float:
+def sync_seconds(t: Tables, bag: Bag, work: PriceBench, is_by_stage: bool) -> float:
     """The largest gradient sum of any rank, as `planner.gradient_sync` with all nodes full.
 
     One walk over the layers, all templates side by side: between two cuts of any of them the
     holders of a layer stay the same.  A part of its experts is summed over those who hold it, in
     all templates.
+
+    Args:
+        t: what it prices with.
+        bag: a plan whose fillings are chosen.
+        work: for the function's own use, but for its experts.
+        is_by_stage: whether a node takes one stage of many replicas.
     """
     pipelines = pipelines_of(bag)
     if pipelines == 1:
@@ -35,7 +41,7 @@ def sync_seconds(t: Tables, bag: Bag, work: PriceBench) -> float:
     ring = ring_share(float(pipelines))
     number = bag.number[0]
     nic_s, experts = work.nic_s, work.experts
-    if not t.spreads_experts:
+    if not is_by_stage:
         nic_seconds(t, bag, work.held, nic_s)
     at, stop = work.at[0], work.at[1]
     whole_s, cut_s, wait_s = work.summed_s[0], work.summed_s[1], work.summed_s[2]
@@ -55,8 +61,9 @@ def sync_seconds(t: Tables, bag: Bag, work: PriceBench) -> float:
             option = bag.options[j, at[j]]
             kind = t.option_type[option]
             rate_s = nic_s[kind]
-            if t.spreads_experts:
-                rate_s = stage_nic_seconds(t, option, bag.replicas[j], experts.ways[j, at[j]])
+            if is_by_stage:
+                ways = experts.ways[j, at[j]] if t.spreads_experts else t.option_tp[option]
+                rate_s = stage_nic_seconds(t, option, bag.replicas[j], ways)
             per_byte = max(per_byte, rate_s)
             latency = max(latency, t.nic[kind, 0])
             finest = max(finest, t.option_tp[option])
@@ -126,4 +133,4 @@ def plan_sync_seconds(t: Tables, bag: Bag, work: PriceBench) -> float:
         work.nic_s[kind] = t.nic[kind, 1]
     if not t.spreads_experts:
         nic_seconds(t, bag, work.held, work.nic_s)
-    return sync_seconds(t, bag, work)
+    return sync_seconds(t, bag, work, t.spreads_experts == 1)

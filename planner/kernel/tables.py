@@ -60,6 +60,7 @@ class Tables(NamedTuple):
         rings: 1 if GPUs of a node that sum the same pieces send them once.
         spreads_experts: 1 if experts may be tiled; then a node takes one stage of many replicas, so
             that messages between stages leave it.
+        both_ways: 1 if a plan may be placed so as well, though it spreads no experts.
         caps: [O, Z, V, D + 1, 4, dense + 1] what `stage.block_cap` has found so far, by in-flight
             count and by which ends the stage has; -2 where it was not asked yet.
         min_replicas: so many pipelines at least, for the nodes that must hold every piece.
@@ -99,5 +100,6 @@ class Tables(NamedTuple):
     nic: Floats
     rings: int
     spreads_experts: int
+    both_ways: int
     caps: NDArray[np.int16]
     min_replicas: int

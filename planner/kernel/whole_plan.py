@@ -11,6 +11,7 @@ import math
 
 from planner.kernel.bag import Bag
 from planner.kernel.bench import PriceBench, StageExperts
+from planner.kernel.by_stage import by_stage_seconds
 from planner.kernel.gradient_sync import sync_seconds
 from planner.kernel.jit import inlined, jit
 from planner.kernel.packing import packing_seconds
@@ -214,6 +215,38 @@ def optimizer_seconds(t: Tables, bag: Bag, experts: StageExperts) -> float:
     return longest_s
 
 
+@inlined
+def placed_seconds(
+    t: Tables, bag: Bag, work: PriceBench, seconds: float, most_s: float
+) -> tuple[float, bool]:
+    """What gradient sums and messages add to pipelines that are placed the better way.
+
+    Args:
+        t: what it prices with.
+        bag: a plan whose fillings are chosen.
+        work: for the function's own use, but for its experts.
+        seconds: of the pipelines.
+        most_s: what adds more counts as infinite.
+
+    Returns:
+        The seconds, and whether nodes then take one stage of many replicas.
+    """
+    is_by_stage = t.spreads_experts == 1
+    sync_s = sync_seconds(t, bag, work, is_by_stage)
+    added_s = math.inf
+    if sync_s <= most_s:
+        added_s = sync_s + packing_seconds(t, bag, work, seconds)
+    if t.both_ways:
+        least_s = sync_s / (work.free.shape[1] - 1)  # with one ring where all GPUs sent apart
+        if least_s <= most_s and least_s < added_s:
+            longer_s = by_stage_seconds(t, bag, seconds)
+            if longer_s + least_s < min(most_s, added_s):
+                longer_s += sync_seconds(t, bag, work, True)
+                is_by_stage = longer_s < added_s
+                added_s = min(added_s, longer_s)
+    return added_s, is_by_stage
+
+
 @jit
 def iteration_seconds(t: Tables, bag: Bag, work: PriceBench, limit_s: float) -> float:
     """Pipelines, gradient sum and optimizer step; infinite if the batch cannot be shared.
@@ -230,12 +263,18 @@ def iteration_seconds(t: Tables, bag: Bag, work: PriceBench, limit_s: float) -> 
     if seconds > limit_s or seconds == math.inf:
         return math.inf
     look_at_experts(t, bag, work.experts)
-    sync_s = sync_seconds(t, bag, work)
-    if seconds + sync_s > limit_s:
+    seconds += placed_seconds(t, bag, work, seconds, limit_s - seconds)[0]
+    if seconds > limit_s:
         return math.inf
-    seconds += packing_seconds(t, bag, work, seconds)
-    seconds = seconds + sync_s + optimizer_seconds(t, bag, work.experts)
+    seconds += optimizer_seconds(t, bag, work.experts)
     return seconds if seconds <= limit_s else math.inf
+
+
+@jit
+def stands_by_stage(t: Tables, bag: Bag, work: PriceBench) -> bool:
+    """Whether a plan whose fillings are chosen has nodes take one stage of many replicas."""
+    look_at_experts(t, bag, work.experts)
+    return placed_seconds(t, bag, work, pipeline_seconds(t, bag), math.inf)[1]
 
 
 @jit

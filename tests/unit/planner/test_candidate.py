@@ -26,16 +26,17 @@ def test_copies_on_enough_nodes_come_before_seconds(min_holders, holders):
 
 
 @pytest.mark.parametrize(
-    ("model", "gpus", "min_holders", "rules"),
+    ("model", "gpus", "min_holders", "by_stage", "rules"),
     [
-        ("llama3-8b", 512, 1, ("by replica", "by stage")),
-        ("llama3-8b", 2048, 1, ("by replica",)),
-        ("llama3-8b", 2048, 2, ("by replica", "by stage")),
-        ("mixtral-8x7b", 512, 1, ("by replica", "by stage", "by tiling")),
-        ("mixtral-8x7b", 2048, 1, ("by stage",)),
+        ("llama3-8b", 512, 1, True, ("by replica", "by stage")),
+        ("llama3-8b", 2048, 1, False, ("by replica",)),
+        ("llama3-8b", 2048, 1, True, ("by stage",)),
+        ("llama3-8b", 2048, 2, False, ("by replica", "by stage")),
+        ("mixtral-8x7b", 512, 1, True, ("by replica", "by stage", "by tiling")),
+        ("mixtral-8x7b", 2048, 1, True, ("by stage",)),
     ],
 )
-def test_many_gpus_are_placed_as_the_kernel_thinks(model, gpus, min_holders, rules):
+def test_many_gpus_are_placed_as_the_kernel_thinks(model, gpus, min_holders, by_stage, rules):
     asked = Workload(find_model(model), 2048, 2048, "fp16")
     judge = Judge(
         asked, Composition.from_text(f"h100={gpus // 8}x8"), find_profile(asked), min_holders
@@ -43,7 +44,8 @@ def test_many_gpus_are_placed_as_the_kernel_thinks(model, gpus, min_holders, rul
     whole = FilledTemplate((Stage("h100", 4, asked.model.layers),), 1, (1024, 1024))
     spread = FilledTemplate((Stage("h100", 4, asked.model.layers, "none", 8, 1),), 1, (512, 512))
     templates = (whole,) if asked.model.experts is None else (whole, spread)
-    assert judge._rules(templates) == rules
+    filling = Filling((asked.model.layers,), Lane(1, 1.0, 2.0, 8), by_stage=by_stage)
+    assert judge._rules(templates, (((("h100", 4),), 1, filling),)) == rules
 
 
 def test_the_best_placement_is_settled_and_all_are_there_to_choose_from():

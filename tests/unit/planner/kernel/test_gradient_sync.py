@@ -30,7 +30,7 @@ def test_gradient_sums_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(
         load_elite(kernel.elites, row, bag)
         seconds = judge.settle(kernel._recipe(row)).price.sync_s
         look_at_experts(pricing.tables, bag, work.experts)
-        summed_s = sync_seconds(pricing.tables, bag, work)
+        summed_s = sync_seconds(pricing.tables, bag, work, is_by_stage=False)
         assert summed_s == pytest.approx(seconds, rel=1e-9)
 
 
@@ -62,7 +62,7 @@ def test_where_nodes_take_stages_there_is_no_ring_to_follow(walked_on):
     bag, work = new_bag(), new_price_bench(pricing.tables)
     load_elite(kernel.elites, int(np.argmin(kernel.elites.value[: kernel.found])), bag)
     summed_s = plan_sync_seconds(pricing.tables, bag, work)
-    assert summed_s == sync_seconds(pricing.tables, bag, work)
+    assert summed_s == sync_seconds(pricing.tables, bag, work, is_by_stage=True)
     assert work.nic_s.tolist() == pricing.tables.nic[:, 1].tolist()
 
 
