@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pytest
 
@@ -27,21 +26,27 @@ class Walked(NamedTuple):
     kernel: KernelSearch
 
 
-Walk = Callable[[Workload, str], Walked]
+class Walk(Protocol):
+    """Walks for a workload, on the composition of a text."""
+
+    def __call__(
+        self, workload: Workload, text: str, steps: int = STEPS, templates: int = 8
+    ) -> Walked:
+        """Walk so many steps, over plans of so many templates at most."""
 
 
 @pytest.fixture(scope="session")
 def walked_on() -> Walk:
     """Walks for a workload, on the composition of a text."""
 
-    def walk(workload: Workload, text: str) -> Walked:
+    def walk(workload: Workload, text: str, steps: int = STEPS, templates: int = 8) -> Walked:
         request = PlanRequest(workload, Composition.from_text(text))
         profile = find_profile(workload)
         pricing = pricing_of(workload, request.composition, profile)
         assert pricing is not None
         kernel = KernelSearch(pricing, wishes_of(request), 0)
         kernel.start()
-        kernel.walk(lambda: math.inf, STEPS, templates=8)
+        kernel.walk(lambda: math.inf, steps, templates=templates)
         return Walked(Judge(workload, request.composition, profile), pricing, kernel)
 
     return walk
