@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from planner.kernel.bag import new_bag
+from planner.kernel.bag import new_bag, new_fillings
 from planner.kernel.bench import new_bench
 from planner.kernel.chains import new_chains
 from planner.kernel.column_pool import (
@@ -32,7 +32,6 @@ from planner.kernel.column_pool import (
 from planner.kernel.column_pricing import price_columns
 from planner.kernel.columns import Columns, new_columns
 from planner.kernel.elites import Elites, load_elite
-from planner.kernel.filling import new_fillings
 from planner.kernel.gradient_sync import plan_sync_seconds
 from planner.kernel.mixing import best_mix, best_whole_mix, fill_rest
 from planner.kernel.moves import Wishes

@@ -9,11 +9,42 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.kernel.filling import Fillings
 from planner.kernel.jit import inlined, jit
 from planner.kernel.tables import MAX_DEPTH, MAX_FILLINGS, MAX_TEMPLATES, Floats, Ints, Tables
 
 SLOTS = MAX_TEMPLATES
+
+
+class Fillings(NamedTuple):
+    """The fillings of one template; the first `number[0]` rows hold.
+
+    Attributes:
+        number: [1] of them.
+        size: [F] index of the micro-batch size.
+        tau_s: [F] bottleneck.
+        sum_s: [F] sum over stages.
+        most: [F] the largest M that memory allows.
+        blocks: [F, D] blocks of each stage.
+    """
+
+    number: Ints
+    size: Ints
+    tau_s: Floats
+    sum_s: Floats
+    most: Ints
+    blocks: Ints
+
+
+def new_fillings() -> Fillings:
+    """Room for the fillings of one template."""
+    return Fillings(
+        np.zeros(1, np.int64),
+        np.zeros(MAX_FILLINGS, np.int64),
+        np.zeros(MAX_FILLINGS),
+        np.zeros(MAX_FILLINGS),
+        np.zeros(MAX_FILLINGS, np.int64),
+        np.zeros((MAX_FILLINGS, MAX_DEPTH), np.int64),
+    )
 
 
 class Bag(NamedTuple):

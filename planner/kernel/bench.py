@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.kernel.bag import Bag, new_bag
 from planner.kernel.general_split import SplitBench, new_split_bench
 from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES, Floats, Ints, Tables
 
@@ -34,9 +35,12 @@ class PriceBench(NamedTuple):
         nic_s: [T] seconds per byte that a GPU sends between nodes while gradients are summed.
         held: [4, K, T] what a node class holds of each template, see `nic_share`.
         at: [2, K] the stage of each template, and the blocks to its end, on a walk over the layers.
-        summed_s: [4, K] what the sums of that stage take so far.
+        summed_s: [7, K] what the sums of that stage take so far; then a byte and a message of them,
+            and the share of a GPU in what TP cuts.
         order: [2, K] templates, the hardest to place first, and how hard each is.
         free: [T, G + 1] nodes by class and free GPUs.
+        fixed_s: [D] what the stages of a template take besides their blocks.
+        by_stage: the templates, each with the one filling that is chosen, see `by_stage`.
     """
 
     experts: StageExperts
@@ -46,6 +50,8 @@ class PriceBench(NamedTuple):
     summed_s: Floats
     order: Ints
     free: Ints
+    fixed_s: Floats
+    by_stage: Bag
 
 
 class Bench(NamedTuple):
@@ -83,9 +89,11 @@ def new_price_bench(t: Tables) -> PriceBench:
         np.zeros(classes),
         np.zeros((4, MAX_TEMPLATES, classes), np.int64),
         np.zeros((2, MAX_TEMPLATES), np.int64),
-        np.zeros((4, MAX_TEMPLATES)),
+        np.zeros((7, MAX_TEMPLATES)),
         np.zeros((2, MAX_TEMPLATES), np.int64),
         np.zeros((classes, int(t.node_gpus.max()) + 1), np.int64),
+        np.zeros(MAX_DEPTH),
+        new_bag(),
     )
 
 

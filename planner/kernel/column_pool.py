@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.kernel.bag import Bag, copy_slot, most_replicas, pipelines_of
+from planner.kernel.bag import Bag, Fillings, copy_slot, most_replicas, pipelines_of
 from planner.kernel.bench import Bench
 from planner.kernel.columns import Columns
 from planner.kernel.elites import Elites, remember, worst_value
-from planner.kernel.filling import Fillings, fill_template
+from planner.kernel.filling import fill_template
 from planner.kernel.given_blocks import fill_as, keeps_to
 from planner.kernel.jit import allocating, jit
 from planner.kernel.local_search import objective, refill

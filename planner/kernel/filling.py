@@ -7,50 +7,18 @@ Source: Heddle, section 5.3 (fill).   Legend: F fillings, D stages.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
+from planner.kernel.bag import Fillings
 from planner.kernel.bench import Bench
 from planner.kernel.general_split import general_splits
 from planner.kernel.jit import inlined, jit
 from planner.kernel.linear_split import linear_splits
 from planner.kernel.stage import block_cap, fixed_seconds
-from planner.kernel.tables import MAX_DEPTH, MAX_FILLINGS, Floats, Ints, Tables
+from planner.kernel.tables import Floats, Ints, Tables
 
 PER_SIZE = 8  # splits of one micro-batch size
-
-
-class Fillings(NamedTuple):
-    """The fillings of one template; the first `number[0]` rows hold.
-
-    Attributes:
-        number: [1] of them.
-        size: [F] index of the micro-batch size.
-        tau_s: [F] bottleneck.
-        sum_s: [F] sum over stages.
-        most: [F] the largest M that memory allows.
-        blocks: [F, D] blocks of each stage.
-    """
-
-    number: Ints
-    size: Ints
-    tau_s: Floats
-    sum_s: Floats
-    most: Ints
-    blocks: Ints
-
-
-def new_fillings() -> Fillings:
-    """Room for the fillings of one template."""
-    return Fillings(
-        np.zeros(1, np.int64),
-        np.zeros(MAX_FILLINGS, np.int64),
-        np.zeros(MAX_FILLINGS),
-        np.zeros(MAX_FILLINGS),
-        np.zeros(MAX_FILLINGS, np.int64),
-        np.zeros((MAX_FILLINGS, MAX_DEPTH), np.int64),
-    )
 
 
 @jit
@@ -228,7 +196,7 @@ def fill_template(
                     break
             if held < t.layers:
                 continue
-            fixed_seconds(t, options, depth, size, bench.fixed_s)
+            fixed_seconds(t, options, depth, size, t.spreads_experts == 1, bench.fixed_s)
             if is_linear:
                 count = linear_splits(
                     bench.block_s,

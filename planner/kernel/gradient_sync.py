@@ -45,30 +45,39 @@ def sync_seconds(t: Tables, bag: Bag, work: PriceBench, is_by_stage: bool) -> fl
         nic_seconds(t, bag, work.held, nic_s)
     at, stop = work.at[0], work.at[1]
     whole_s, cut_s, wait_s = work.summed_s[0], work.summed_s[1], work.summed_s[2]
-    experts_s = work.summed_s[3]
+    experts_s, byte_s, latency_s = work.summed_s[3], work.summed_s[4], work.summed_s[5]
+    part = work.summed_s[6]
     for j in range(number):
-        at[j] = 0
-        whole_s[j] = cut_s[j] = wait_s[j] = experts_s[j] = 0.0
-        stop[j] = bag.blocks[j, bag.chosen[j], 0]
+        at[j] = -1
+        stop[j] = 0
     worst_s = 0.0
-    layer = 0
-    while layer <= t.layers + 1:
+    layer = until = 0
+    while True:
+        for j in range(number):  # of which a stage begins
+            if until < stop[j]:
+                continue
+            at[j] += 1
+            option = bag.options[j, at[j]]
+            kind = t.option_type[option]
+            part[j] = 1.0 / t.option_tp[option]
+            latency_s[j] = t.nic[kind, 0]
+            byte_s[j] = nic_s[kind]
+            if is_by_stage:
+                ways = experts.ways[j, at[j]] if t.spreads_experts else t.option_tp[option]
+                byte_s[j] = stage_nic_seconds(t, option, bag.replicas[j], ways)
+            whole_s[j] = cut_s[j] = wait_s[j] = experts_s[j] = 0.0
+            stop[j] += bag.blocks[j, bag.chosen[j], at[j]]
+            if at[j] == bag.depth[j] - 1:
+                stop[j] = t.layers + 1
         until = t.layers + 1
         per_byte = 0.0
         latency = 0.0
-        finest = 1
+        finest = 1.0
         for j in range(number):
-            option = bag.options[j, at[j]]
-            kind = t.option_type[option]
-            rate_s = nic_s[kind]
-            if is_by_stage:
-                ways = experts.ways[j, at[j]] if t.spreads_experts else t.option_tp[option]
-                rate_s = stage_nic_seconds(t, option, bag.replicas[j], ways)
-            per_byte = max(per_byte, rate_s)
-            latency = max(latency, t.nic[kind, 0])
-            finest = max(finest, t.option_tp[option])
-            if at[j] < bag.depth[j] - 1:
-                until = min(until, stop[j])
+            per_byte = max(per_byte, byte_s[j])
+            latency = max(latency, latency_s[j])
+            finest = min(finest, part[j])
+            until = min(until, stop[j])
         whole = 0.0
         cut = 0.0
         for one in range(layer, until + 1):
@@ -77,22 +86,16 @@ def sync_seconds(t: Tables, bag: Bag, work: PriceBench, is_by_stage: bool) -> fl
         if has_experts(t):
             add_experts(t, bag, experts, at, layer, until, per_byte, experts_s)
         layer = until + 1
+        latency /= finest
         for j in range(number):
-            s = at[j]
-            tp = t.option_tp[bag.options[j, s]]
             whole_s[j] += whole * per_byte
             cut_s[j] += cut * per_byte
-            wait_s[j] += latency * (finest // tp)
-            is_last = s == bag.depth[j] - 1
-            if until < (t.layers + 1 if is_last else stop[j]):
-                continue
-            seconds = ring * (whole_s[j] + cut_s[j] / tp) + wait_s[j] + experts_s[j]
-            worst_s = max(worst_s, seconds)
-            whole_s[j] = cut_s[j] = wait_s[j] = experts_s[j] = 0.0
-            if not is_last:
-                at[j] = s + 1
-                stop[j] += bag.blocks[j, bag.chosen[j], s + 1]
-    return worst_s
+            wait_s[j] += latency * part[j]
+            if until == stop[j]:
+                seconds = ring * (whole_s[j] + cut_s[j] * part[j]) + wait_s[j] + experts_s[j]
+                worst_s = max(worst_s, seconds)
+        if layer > t.layers + 1:
+            return worst_s
 
 
 @inlined

@@ -129,10 +129,10 @@ def fixed_seconds_of(
     ends_s: Floats,
     crossing_s: Floats,
     inside_s: Floats,
-    spreads_experts: int,
     options: Ints,
     depth: int,
     size: int,
+    is_by_stage: bool,
     out: Floats,
 ) -> None:
     """As `fixed_seconds`, of those tables alone: handing over all takes longer."""
@@ -144,7 +144,7 @@ def fixed_seconds_of(
     for s in range(1, depth):
         kind = option_type[options[s]]
         tp = option_tp[options[s]]
-        if option_type[options[s - 1]] == kind and left >= tp and not spreads_experts:
+        if option_type[options[s - 1]] == kind and left >= tp and not is_by_stage:
             edge = inside_s[kind, size]
             left -= tp
         else:
@@ -155,7 +155,9 @@ def fixed_seconds_of(
 
 
 @inlined
-def fixed_seconds(t: Tables, options: Ints, depth: int, size: int, out: Floats) -> None:
+def fixed_seconds(
+    t: Tables, options: Ints, depth: int, size: int, is_by_stage: bool, out: Floats
+) -> None:
     """What each stage takes besides its blocks: ends and messages.
 
     Args:
@@ -163,6 +165,7 @@ def fixed_seconds(t: Tables, options: Ints, depth: int, size: int, out: Floats) 
         options: [D] of the template.
         depth: of the template.
         size: index of the micro-batch size.
+        is_by_stage: whether a node takes one stage of many replicas, and no message stays inside.
         out: [D] takes the seconds.
     """
     fixed_seconds_of(
@@ -172,9 +175,9 @@ def fixed_seconds(t: Tables, options: Ints, depth: int, size: int, out: Floats) 
         t.ends_s,
         t.crossing_s,
         t.inside_s,
-        t.spreads_experts,
         options,
         depth,
         size,
+        is_by_stage,
         out,
     )

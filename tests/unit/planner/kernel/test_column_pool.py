@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from planner.kernel.bag import new_bag
+from planner.kernel.bag import new_bag, new_fillings
 from planner.kernel.bench import new_bench
 from planner.kernel.column_pool import (
     add_column,
@@ -17,7 +17,6 @@ from planner.kernel.column_pool import (
     worth_of,
 )
 from planner.kernel.elites import load_elite, new_elites
-from planner.kernel.filling import new_fillings
 from planner.kernel.given_blocks import keeps_to
 from planner.kernel.local_search import objective, refill
 from planner.kernel.moves import Wishes

@@ -11,7 +11,7 @@ from planner.generator import find_profile
 from planner.kernel.bag import new_bag
 from planner.kernel.elites import load_elite
 from planner.kernel.packing import break_up, packing_seconds, put_runs, tightest
-from planner.kernel.whole_plan import pipeline_seconds
+from planner.kernel.sharing import pipeline_seconds
 from planner.kernel_search import KernelSearch, wishes_of
 from planner.pricing_tables import pricing_of
 from planner.request import PlanRequest

@@ -10,7 +10,7 @@ import pytest
 from planner.kernel.bag import new_bag
 from planner.kernel.bench import new_price_bench
 from planner.kernel.elites import load_elite
-from planner.kernel.whole_plan import choose, iteration_seconds, pipeline_seconds
+from planner.kernel.whole_plan import iteration_seconds
 from planner.workload import Workload, find_model
 
 ALONE = "a100-40=9x1,h100=7x1,a6000=6x1"  # every message crosses, every GPU has a NIC
@@ -40,16 +40,3 @@ def test_a_limit_only_tells_sooner_what_is_above_it(found):
         assert iteration_seconds(tables, bag, work, seconds) == seconds
         for share in (0.5, 0.99, 1 - 1e-9):
             assert iteration_seconds(tables, bag, work, share * seconds) == math.inf
-
-
-def test_the_time_of_the_pipelines_is_the_least_in_which_the_batch_is_trained(found):
-    _, pricing, kernel = found
-    tables = pricing.tables
-    bag = new_bag()
-    for row in range(SOME):
-        load_elite(kernel.elites, row, bag)
-        seconds = pipeline_seconds(tables, bag)
-        slowest_s = max(bag.tau_s[k, bag.chosen[k]] for k in range(bag.number[0]))
-        assert choose(tables.sizes, bag, seconds, tables.batch) >= tables.batch
-        sooner_s = seconds - 1e-6 * slowest_s
-        assert choose(tables.sizes, bag, sooner_s, tables.batch) < tables.batch
