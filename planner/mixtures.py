@@ -14,15 +14,21 @@ from planner.kernel.tables import Floats, Ints, Tables
 Bools = NDArray[np.bool_]
 
 
+def speeds_of(t: Tables) -> tuple[Floats, Floats]:
+    """[T] samples a second that a GPU trains of one block, and all GPUs of the class together."""
+    one, all_gpus = np.zeros(len(t.node_gpus)), np.zeros(len(t.node_gpus))
+    for option, kind in enumerate(t.option_type):
+        if is_lowest(t, option):
+            one[kind] = (t.sizes / t.block_s[option, :, :, 1].min(axis=1)).max()
+            all_gpus[kind] = one[kind] * t.room[option]
+    return one, all_gpus
+
+
 def first_prices(t: Tables, allowed: Bools) -> Floats:
     """[O] prices in proportion to how fast a type is; all GPUs together cost the batch."""
-    speeds = np.zeros(len(t.node_gpus))
-    total = 0.0
-    for option, kind in enumerate(t.option_type):
-        if is_lowest(t, option) and allowed[kind]:
-            speeds[kind] = (t.sizes / t.block_s[option, :, :, 1].min(axis=1)).max()
-            total += speeds[kind] * t.room[option]
-    prices = t.option_tp * speeds[t.option_type] * (t.batch / max(total, 1e-300))
+    one, all_gpus = speeds_of(t)
+    total = all_gpus[allowed].sum()
+    prices = t.option_tp * one[t.option_type] * (t.batch / max(total, 1e-300))
     return np.where(allowed[t.option_type], prices, np.inf)
 
 

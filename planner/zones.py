@@ -13,10 +13,12 @@ import numpy as np
 from planner.kernel.elites import Elites
 from planner.kernel.tables import Tables
 from planner.kernel.zones import Zones, zone_seconds
+from planner.mixtures import speeds_of
 
 SYNC_SHARES = (0.02, 0.04, 0.08, 0.14, 0.22, 0.35)  # of an iteration that gradients may take
 ZONE_SYNC_SHARES = (0.03, 0.07, 0.15)  # where slow NICs keep to zones
-ZONE_SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 5)  # of the blocks that types with slow NICs may hold
+ZONES = (0.0, 0.25, 0.5, 1.0, 2.0, 3.0)  # share of blocks of slow NICs, over that of their speed
+MINORITY = 0.45  # of the speed; slow NICs that have more of it would stand idle in zones
 
 
 def zones_of(t: Tables, front: int, back: int, slowest: float, fast: float, most_s: float) -> Zones:
@@ -61,11 +63,19 @@ def whole_zones(t: Tables, slowest: float, seconds: float) -> list[Zones]:
 
 
 def end_zones(t: Tables, slowest: float, fast: float, seconds: float) -> list[Zones]:
-    """The slowest NIC at the front, the back or both, with several times to sum."""
+    """The slowest NIC at the front, the back or both, with several times to sum.
+
+    Types with slow NICs find work for their share of the speed, so that zones are about as large.
+    """
     model_s = model_seconds(t, slowest)
+    speeds = speeds_of(t)[1] * (t.nic[:, 1] <= slowest)
+    share = speeds[t.nic[:, 1] > fast].sum() / speeds.sum()
+    if not 0 < share <= MINORITY:
+        return []
     found = []
-    for share in ZONE_SHARES:
-        blocks = max(1, round(share * t.layers))
+    for blocks in sorted({max(1, round(zone * share * t.layers)) for zone in ZONES}):
+        if blocks > t.layers // 2:
+            break
         for front in sorted({0, blocks // 2, blocks}):
             for sync_share in ZONE_SYNC_SHARES:
                 if sync_share * seconds < model_s / 2:
