@@ -13,9 +13,10 @@ from planner.generator import find_profile
 from planner.kernel_search import KernelSearch, wishes_of
 from planner.pricing_tables import Pricing, pricing_of
 from planner.request import PlanRequest
-from planner.workload import Workload
+from planner.workload import Workload, find_model
 
 STEPS = 3000
+ALONE = "a100-40=9x1,h100=7x1,a6000=6x1"  # every message crosses, every GPU has a NIC
 
 
 class Walked(NamedTuple):
@@ -50,3 +51,9 @@ def walked_on() -> Walk:
         return Walked(Judge(workload, request.composition, profile), pricing, kernel)
 
     return walk
+
+
+@pytest.fixture(scope="session", params=["llama3-8b", "gpt-neo-2.7b", "qwen3-30b-a3b"])
+def walked_alone(request: pytest.FixtureRequest, walked_on: Walk) -> Walked:
+    """A walk for each of some models, where every GPU has a node of its own."""
+    return walked_on(Workload(find_model(request.param), 512, 2048), ALONE)

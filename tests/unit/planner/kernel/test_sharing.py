@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from planner.kernel.bag import new_bag
 from planner.kernel.elites import load_elite
 from planner.kernel.sharing import choose, pipeline_seconds
-from planner.workload import Workload, find_model
 
-ALONE = "a100-40=9x1,h100=7x1,a6000=6x1"
 SOME = 6  # of the plans found
 
 
-@pytest.fixture(scope="module", params=["llama3-8b", "gpt-neo-2.7b", "qwen3-30b-a3b"])
-def found(request, walked_on):
-    return walked_on(Workload(find_model(request.param), 512, 2048), ALONE)
-
-
-def test_the_time_of_the_pipelines_is_the_least_in_which_the_batch_is_trained(found):
-    _, pricing, kernel = found
+def test_the_time_of_the_pipelines_is_the_least_in_which_the_batch_is_trained(walked_alone):
+    _, pricing, kernel = walked_alone
     tables = pricing.tables
     bag = new_bag()
     for row in range(SOME):

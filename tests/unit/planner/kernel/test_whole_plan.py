@@ -11,26 +11,19 @@ from planner.kernel.bag import new_bag
 from planner.kernel.bench import new_price_bench
 from planner.kernel.elites import load_elite
 from planner.kernel.whole_plan import iteration_seconds
-from planner.workload import Workload, find_model
 
-ALONE = "a100-40=9x1,h100=7x1,a6000=6x1"  # every message crosses, every GPU has a NIC
 SOME = 6  # of the plans found
 
 
-@pytest.fixture(scope="module", params=["llama3-8b", "gpt-neo-2.7b", "qwen3-30b-a3b"])
-def found(request, walked_on):
-    return walked_on(Workload(find_model(request.param), 512, 2048), ALONE)
-
-
-def test_the_price_is_the_evaluators_where_every_gpu_has_a_node_of_its_own(found):
-    judge, _, kernel = found
+def test_the_price_is_the_evaluators_where_every_gpu_has_a_node_of_its_own(walked_alone):
+    judge, _, kernel = walked_alone
     assert kernel.found > 10
     for value, recipe in islice(kernel.recipes(), SOME):
         assert judge.settle(recipe).price.iteration_s == pytest.approx(value, rel=1e-9)
 
 
-def test_a_limit_only_tells_sooner_what_is_above_it(found):
-    _, pricing, kernel = found
+def test_a_limit_only_tells_sooner_what_is_above_it(walked_alone):
+    _, pricing, kernel = walked_alone
     tables = pricing.tables
     bag, work = new_bag(), new_price_bench(tables)
     for row in range(SOME):
