@@ -29,7 +29,7 @@ ROLLOUT_METHODS = ("policy", "random", "flat")  # they build plans, and search n
 MOST_THREADS = 64
 MOST_ROLLOUTS = 100_000
 
-Method = Literal["auto", "policy", "search", "columns", "random", "flat", "brute-force"]
+Method = Literal["auto", "policy", "search", "columns", "random", "flat"]
 Objective = Literal["throughput", "cost"]
 
 

@@ -59,10 +59,6 @@ def search(
         Infeasible: no plan fits; the message names the term that binds, and by how much.
         UnprofiledConfiguration: the profile speaks of another workload.
     """
-    if request.method == "brute-force":
-        from planner.brute_force import brute_force
-
-        return brute_force(request, profile)
     return _Search(request, profile, clock).run()
 
 

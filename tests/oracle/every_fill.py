@@ -14,10 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
 
 from planner.errors import UnprofiledConfiguration
-from planner.every_placement import Outline, Structure
 from planner.memory import (
     STATE_BYTES,
     StageSlot,
@@ -29,6 +27,8 @@ from planner.plan import Stage
 from planner.profile import Profile
 from planner.stage_cost import StageWork, stage_seconds
 from planner.workload import STAGE_RECOMPUTATIONS, Workload
+from tests.oracle.every_placement import Outline, Structure
+from tests.oracle.splits import every_split
 
 # The gradients of a run of layers are cut into `lcm of the TP degrees` parts, rounded down; with
 # degrees 1, 2 and 4 nothing is lost, and of others no more than this.
@@ -90,19 +90,8 @@ def total_s(work: StageWork) -> float:
     return work.forward_s + work.backward_s + work.communication_s + work.recompute_s
 
 
-def every_split(depth: int, layers: int) -> Iterator[tuple[int, ...]]:
-    """Every way to give each stage at least one of the layers, in order."""
-    for cuts in combinations(range(1, layers), depth - 1):
-        yield tuple(stop - start for start, stop in pairwise((0, *cuts, layers)))
-
-
 class EveryFill:
-    """The fills of every template of one workload.
-
-    Attributes:
-        shortage: (bytes, peak bytes, outline, b) of the fill that came nearest to the memory it
-            lacks; None if none lacked any.
-    """
+    """The fills of every template of one workload."""
 
     def __init__(
         self, workload: Workload, profile: Profile, sizes: Sequence[int], *, allow_ep: bool
@@ -123,8 +112,6 @@ class EveryFill:
         self._recomputations = STAGE_RECOMPUTATIONS if asked == "auto" else (asked,)
         self._fills: dict[Outline, tuple[Fill, ...]] = {}
         self._choices: dict[tuple[StageSlot, int], tuple[StageChoice, ...]] = {}
-        self._short: dict[tuple[StageSlot, int], tuple[int, int]] = {}
-        self.shortage: tuple[int, int, Outline, int] | None = None
 
     def of(self, structure: Structure, replicas: int) -> tuple[Fill, ...]:
         """Every fill of that many replicas of a template; empty if none fits in memory."""
@@ -149,14 +136,6 @@ class EveryFill:
                 choices = tuple(map(self._of_stage, slots, split))
                 if all(choices):
                     yield Fill(b, choices)
-                    continue
-                fullest = max(
-                    self._short.get((slot, layers), (0, 0))
-                    for slot, layers, held in zip(slots, split, choices, strict=True)
-                    if not held
-                )
-                if fullest[0] and (self.shortage is None or fullest < self.shortage[:2]):
-                    self.shortage = (*fullest, outline, b)
 
     def _of_stage(self, slot: StageSlot, layers: int) -> tuple[StageChoice, ...]:
         key = (slot, layers)
@@ -231,10 +210,6 @@ class EveryFill:
             asked = _slot(slot, stage, micro_batches)
             peak = stage_memory(self._workload, self._profile, asked, stage.layers).peak_bytes
             if peak > usable:
-                if most == 0:
-                    short = (peak - usable, peak)
-                    key = (slot, stage.layers)
-                    self._short[key] = min(self._short.get(key, short), short)
                 return most
             most = micro_batches
         return self._workload.global_batch

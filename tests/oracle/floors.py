@@ -6,7 +6,7 @@ maximum is no less than any of its members, so for every replica r
 each with the best choice that its stages have.  A sum of gradients over R pipelines takes at least
 2 (R-1)/R of what its rank holds over a link no slower than any it can have; where a pipeline has no
 stage on a node, every message of that node leaves it, and all its ranks share its NIC.
-Invariant: `planner.brute_force` asserts for each plan it prices that the evaluator's figures are
+Invariant: brute force asserts for each plan that it prices that the evaluator's figures are
 not below these.
 Source: design, "Cost".   Legend: M micro-batches, n replicas of a template, R pipelines of a plan.
 """
@@ -23,15 +23,15 @@ from itertools import pairwise, product
 
 from planner.composition import Composition
 from planner.cost import edge_link
-from planner.every_fill import EveryFill, Fill, StageChoice
-from planner.every_placement import Option, Outline, Structure, Where
-from planner.every_sharing import Runner
 from planner.expert_parallel import Device, Tiling, expert_seconds
 from planner.memory import boundary_bytes
 from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.profile import Profile
 from planner.ranks import RankMap
 from planner.workload import Workload
+from tests.oracle.every_fill import EveryFill, Fill, StageChoice
+from tests.oracle.every_placement import Option, Outline, Structure, Where
+from tests.oracle.every_sharing import Runner
 
 Kind = tuple[tuple[Stage, ...], int]
 Bag = tuple[Outline, ...]

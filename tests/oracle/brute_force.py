@@ -3,7 +3,9 @@
 Every bag of templates, every number of replicas, every micro-batch, split, recomputation, tiling,
 sharing and placement is met; each that may be the best is priced by `planner.cost.price`, checked
 for memory and by `planner.plan.check`.  Branches go only where a proof stands beside: seconds that
-no plan of the branch beats (`planner.floors`), or another plan that costs the same.
+no plan of the branch beats (`tests.oracle.floors`), or another plan that costs the same.
+It knows neither limits of money or throughput nor stated network cards, and asserts that none is
+given.
 Invariant: no code is shared with the search engines, so that an error in one shows in the other.
 Source: design, "Plan" and "Fill".   Legend: b micro-batch, M micro-batches of a replica, n replicas
 of a template, R pipelines of a plan.
@@ -12,16 +14,20 @@ of a template, R pipelines of a plan.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 from planner.composition import Composition
 from planner.cost import Price, price
-from planner.errors import Infeasible
-from planner.every_fill import EveryFill
-from planner.every_placement import (
+from planner.gradient_sync import sync_seconds
+from planner.placement import holders_by_layer
+from planner.plan import FilledTemplate, Plan, check
+from planner.profile import Profile
+from planner.ranks import RankMap
+from planner.request import PlanRequest
+from tests.oracle.every_fill import EveryFill
+from tests.oracle.every_placement import (
     Option,
     Outline,
     Structure,
@@ -29,49 +35,40 @@ from planner.every_placement import (
     every_placement,
     placed_stages,
 )
-from planner.every_sharing import Runner, best_sharing
-from planner.floors import Floors, Placed
-from planner.gradient_sync import sync_seconds
-from planner.movement import bytes_to_move
-from planner.placement import holders_by_layer
-from planner.plan import FilledTemplate, Plan, check
-from planner.profile import Profile
-from planner.ranks import RankMap
-from planner.request import PlanAnswer, PlanRequest, SearchStage, idle_gpus
+from tests.oracle.every_sharing import Runner, best_sharing
+from tests.oracle.floors import Floors, Placed
 
-MOST_GPUS = 8
-MOST_TYPES = 2
-NODE_SIZES = (1, 2, 4)
-MOST_LAYERS = 6
-MOST_SIZES = 2  # of micro-batches
 ROUNDING = 1e-12  # relative; sums of the same seconds in another order
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class BestPlan:
+    """The best plan of all, its price, and on how many nodes every piece lives at least."""
+
     plan: Plan
     price: Price
     holders: int
 
 
-def brute_force(request: PlanRequest, profile: Profile) -> PlanAnswer:
+def brute_force(request: PlanRequest, profile: Profile) -> BestPlan | None:
     """The best plan of all: most holders up to the number asked for, then least seconds.
 
-    The current plan, if any, only says how many bytes move.
+    None if no plan fits.
 
     Raises:
-        Infeasible: no plan fits, or the request is too large to enumerate.
         UnprofiledConfiguration: the profile speaks of another workload.
     """
     profile.require(request.workload)
-    started_s = time.perf_counter()
+    assert request.objective == "throughput"
+    assert (request.max_price, request.min_throughput) == (None, None)
+    assert not any(request.composition.nics.values())
     enumeration = _Enumeration(request, profile)
     nodes = len(enumeration.composition.nodes)
     for holders in range(max(1, min(request.min_holders, nodes)), 0, -1):
         found = enumeration.best(holders)
         if found is not None:
-            return _answer(request, found, enumeration.priced, time.perf_counter() - started_s)
-    raise Infeasible(enumeration.why_none())
+            return found
+    return None
 
 
 class _Enumeration:
@@ -91,16 +88,13 @@ class _Enumeration:
                 if b <= request.workload.global_batch
             }
         )
-        _require_small(request, self._options, sizes)
-        allow_ep = bool(getattr(request, "allow_ep", True))
-        self._tiled = allow_ep and request.workload.model.experts is not None
-        self._fills = EveryFill(request.workload, profile, sizes, allow_ep=allow_ep)
+        self._tiled = request.allow_ep and request.workload.model.experts is not None
+        self._fills = EveryFill(request.workload, profile, sizes, allow_ep=request.allow_ep)
         self._floors = Floors(request.workload, profile, self.composition, self._fills, sizes)
         self._known_sync_s: dict[tuple[object, ...], float] = {}  # of one placed bag
-        self._best: _Found | None = None
-        self.priced = 0
+        self._best: BestPlan | None = None
 
-    def best(self, holders: int) -> _Found | None:
+    def best(self, holders: int) -> BestPlan | None:
         """The fastest plan of which every piece lives on at least that many nodes."""
         self._best = None
         structures = [s for s in self._every_structure() if self._fills_of(s)]
@@ -267,7 +261,6 @@ class _Enumeration:
     ) -> None:
         """Price a plan by the evaluator; it becomes the best if it fits and nothing is faster."""
         workload = self._request.workload
-        self.priced += 1
         priced = price(plan, workload, self.composition, self._profile)
         # what was cut was cut by these figures: they must be the evaluator's
         pipelines_s = max(runner.seconds(m) for runner, m in zip(runners, shares, strict=True))
@@ -276,7 +269,7 @@ class _Enumeration:
         assert math.isclose(rest_s, priced.sync_s + priced.optimizer_s, rel_tol=1e-9), plan
         if priced.iteration_s < self._limit_s() and self._fits(plan, priced):
             check(plan, workload, self.composition)
-            self._best = _Found(plan, priced, holders_by_layer(plan))
+            self._best = BestPlan(plan, priced, holders_by_layer(plan))
 
     def _fits(self, plan: Plan, priced: Price) -> bool:
         return all(
@@ -285,39 +278,6 @@ class _Enumeration:
             for stage, stage_price in zip(
                 plan.templates[replica.template].stages, replica.stages, strict=True
             )
-        )
-
-    def why_none(self) -> str:
-        """One sentence for a request that no plan answers."""
-        workload, short = self._request.workload, self._fills.shortage
-        if not self.composition.nodes and not self._request.composition.nodes:
-            return "the composition has no GPU; add a node"
-        if not self._options:
-            return (
-                f"none of the GPUs has a profile for {workload.model.name}; profiled are "
-                f"{', '.join(sorted(self._profile.types))}"
-            )
-        any_fits = any(
-            self._fills.of(s, n)
-            for s in self._every_structure()
-            for n in range(1, self._most_replicas(s) + 1)
-        )
-        if short is None and not any_fits:
-            return (
-                f"the profile of {workload.model.name} has no micro-batch, of at most the batch, "
-                f"with all kinds of layers on one GPU type; profile more, or raise the batch"
-            )
-        if any_fits or short is None:
-            return (
-                f"all plans were enumerated and none trains exactly {workload.global_batch} "
-                f"samples a step within memory; change the batch or add GPUs"
-            )
-        missing, peak, (structure, replicas), b = short
-        stages = " > ".join(f"{gpu_type} tp{tp}" for gpu_type, tp in structure)
-        return (
-            f"memory binds: all plans were enumerated, and the one that comes nearest, {replicas} "
-            f"x [{stages}] at micro-batch {b}, needs {peak:,} bytes on a GPU, {peak - missing:,} "
-            f"are usable ({missing:,} short); add GPUs, or larger ones"
         )
 
 
@@ -335,52 +295,3 @@ def _gpus_of(composition: Composition) -> dict[str, int]:
     for node in composition.nodes:
         have[node.gpu_type] = have.get(node.gpu_type, 0) + node.gpus
     return have
-
-
-def _require_small(request: PlanRequest, options: Sequence[Option], sizes: Sequence[int]) -> None:
-    """Whether all plans can be enumerated in seconds.
-
-    Raises:
-        Infeasible: they cannot; the message names every limit.
-    """
-    composition, layers = request.composition, request.workload.model.layers
-    other = sorted({node.gpus for node in composition.nodes} - set(NODE_SIZES))
-    degrees = sorted({tp for _, tp in options} - set(NODE_SIZES))
-    found = [
-        (composition.gpus > MOST_GPUS, f"{composition.gpus} GPUs"),
-        (len(composition.gpu_types) > MOST_TYPES, f"{len(composition.gpu_types)} GPU types"),
-        (bool(other), f"a node of {other[0] if other else 0} GPUs"),
-        (bool(degrees), f"TP degree {degrees[0] if degrees else 0}"),
-        (layers > MOST_LAYERS, f"a model of {layers} layers"),
-        (len(sizes) > MOST_SIZES, f"micro-batches {', '.join(map(str, sizes))}"),
-    ]
-    wrong = [what for is_wrong, what in found if is_wrong]
-    if wrong:
-        raise Infeasible(
-            f"brute force enumerates at most {MOST_GPUS} GPUs of {MOST_TYPES} types on nodes of 1, "
-            f"2 or 4, TP degrees 1, 2 and 4, {MOST_LAYERS} layers and {MOST_SIZES} micro-batch "
-            f"sizes, asked were {' and '.join(wrong)}; use another method"
-        )
-
-
-def _answer(request: PlanRequest, found: _Found, priced: int, planning_s: float) -> PlanAnswer:
-    plan = found.plan
-    moved = None
-    if request.current is not None:
-        moved = bytes_to_move(request.workload.model, request.current, plan)
-    notes: tuple[str, ...] = ()
-    if found.holders < request.min_holders:
-        notes = (
-            f"every piece of the state should live on {request.min_holders} nodes, the plans of "
-            f"this composition reach {found.holders}",
-        )
-    return PlanAnswer(
-        plan,
-        found.price,
-        found.holders,
-        (SearchStage("brute-force", priced, found.price.throughput_samples_s),),
-        planning_s,
-        moved,
-        idle_gpus(plan, request.composition),
-        notes,
-    )
