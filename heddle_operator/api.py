@@ -20,8 +20,9 @@ from pydantic_core import ErrorDetails
 
 from heddle_operator.errors import InvalidJob
 from planner.errors import HeddleError
+from planner.models import find_model
 from planner.strict_yaml import load_yaml
-from planner.workload import Workload, find_model
+from planner.workload import Workload
 from worker.contract import TRAINABLE_MODELS, TrainingSpec
 
 Positive = Annotated[float, Field(gt=0)]

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 from heddle_operator.actions import RequestPlan
 from heddle_operator.api import HeddleJob
-from heddle_operator.snapshot import AgentView, Observed, ObservedNode, ObservedPod
+from heddle_operator.situation import is_reachable
+from heddle_operator.snapshot import Observed, ObservedNode
 from planner.composition import Composition, Node
 from planner.plan import Plan
 
@@ -95,16 +96,6 @@ def debounce_left_s(job: HeddleJob, observed: Observed, now: float) -> float | N
         if node.joined_at_s + debounce > now
     ]
     return min(waits) if waits else None
-
-
-def is_reachable(pod: ObservedPod | None, view: AgentView | None) -> bool:
-    """Whether what the agent last said can be taken as the present."""
-    return (
-        pod is not None
-        and pod.phase == "running"
-        and view is not None
-        and view.unreachable_since_s is None
-    )
 
 
 def _cut(nodes: list[ObservedNode], used: set[str], max_gpus: int | None) -> list[Node]:

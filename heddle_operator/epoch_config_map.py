@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from heddle_operator.api import HeddleJob
-from heddle_operator.rendering import EPOCH_LABEL, Body, metadata
+from heddle_operator.labels import EPOCH_LABEL
+from heddle_operator.rendering import Body, metadata
 from heddle_operator.snapshot import EpochRecord, Seal
 from planner.composition import Composition
 from planner.plan import Plan

@@ -18,8 +18,8 @@ import kopf
 
 from heddle_operator.jobs import Jobs
 from heddle_operator.kube_api import ApiRefused, KubeApi, is_in_cluster
+from heddle_operator.labels import JOB_LABEL
 from heddle_operator.mirror import Mirror
-from heddle_operator.rendering import JOB_LABEL
 from heddle_operator.resync import resync
 
 LOG = logging.getLogger(__name__)

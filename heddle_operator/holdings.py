@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from heddle_operator.situation import Holder
 from heddle_operator.snapshot import EpochRecord, Observed
+from planner.model_shape import ModelShape
 from planner.pieces import Piece, common_refinement, piece_numels, seat_pieces
 from planner.ranks import RankMap
-from planner.workload import ModelShape
 
 
 def lost_piece(model: ModelShape, holders: tuple[Holder, ...], observed: Observed) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from heddle_operator.rendering import WORKER
+from heddle_operator.labels import WORKER
 
 TRACEBACK = "Traceback (most recent call last):"
 

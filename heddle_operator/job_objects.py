@@ -18,8 +18,8 @@ from heddle_operator.actions import RecordEvent
 from heddle_operator.api import HeddleJob
 from heddle_operator.gpu_claims import owner_uid
 from heddle_operator.kube_api import ApiRefused, KubeApi
+from heddle_operator.labels import EVICTABLE_LABEL
 from heddle_operator.rendering import (
-    EVICTABLE_LABEL,
     budget_body,
     budget_name,
     event_body,

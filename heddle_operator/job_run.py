@@ -23,13 +23,14 @@ from heddle_operator.evictions import Drain, drain_of
 from heddle_operator.job_objects import JobObjects, is_live, now_text
 from heddle_operator.kube_api import ApiRefused, KubeApi
 from heddle_operator.kube_cluster import KubeCluster
+from heddle_operator.labels import EVICTABLE_LABEL
 from heddle_operator.metrics import OperatorMetrics
 from heddle_operator.mirror import Mirror
 from heddle_operator.planner_process import SearchSettings
 from heddle_operator.planning import Planning
 from heddle_operator.reconcile import Reconciler, has_ended
 from heddle_operator.reconfiguration import reconfigurations
-from heddle_operator.rendering import EVICTABLE_LABEL, WorkerDefaults, with_data_folder
+from heddle_operator.rendering import WorkerDefaults, with_data_folder
 from heddle_operator.settings import Settings
 from heddle_operator.situation import situation
 from heddle_operator.snapshot import Observed

@@ -36,10 +36,11 @@ from heddle_operator.gpu_nodes import (
     view_node,
 )
 from heddle_operator.kube_api import ApiRefused, KubeApi
+from heddle_operator.labels import NODE_NOTE
 from heddle_operator.mirror import Mirror
 from heddle_operator.pod_view import view_pod
 from heddle_operator.records import adopted, check_prunable, closed, sealed
-from heddle_operator.rendering import NODE_NOTE, WorkerDefaults, pod_body, pod_spec_of
+from heddle_operator.rendering import WorkerDefaults, pod_body, pod_spec_of
 from heddle_operator.snapshot import ChosenPlan, EpochRecord, Observed, ObservedPod, RefusedPod
 from heddle_operator.wake import Wake
 

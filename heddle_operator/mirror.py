@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from heddle_operator.gpu_claims import GPU, GpuClaim, claim_of, owner_uid
-from heddle_operator.rendering import JOB_LABEL
+from heddle_operator.labels import JOB_LABEL
 
 Body = dict[str, Any]
 GONE_KEPT = 4096  # uids of deleted objects that a late answer may still name

@@ -16,11 +16,12 @@ from typing import Any
 from planner.composition import Composition
 from planner.cost import price
 from planner.errors import HeddleError
+from planner.models import find_model
 from planner.plan import Plan, faults
 from planner.profile import Profile, load_profile
 from planner.request import DEFAULT_EVALUATIONS, PlanRequest
 from planner.search import MEDIUM_GPUS, search
-from planner.workload import Workload, find_model
+from planner.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

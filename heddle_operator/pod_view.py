@@ -12,7 +12,12 @@ from typing import Any
 
 from heddle_operator.gpu_claims import requested_gpus
 from heddle_operator.gpu_nodes import wall_s
-from heddle_operator.rendering import AGENT_PORT, CREATED_NOTE, NODE_NOTE, ORDINAL_NOTE
+from heddle_operator.labels import (
+    AGENT_PORT,
+    CREATED_NOTE,
+    NODE_NOTE,
+    ORDINAL_NOTE,
+)
 from heddle_operator.snapshot import ObservedPod, PodPhase
 
 _STUCK = (

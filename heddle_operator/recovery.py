@@ -11,11 +11,10 @@ from heddle_operator.actions import Action, CloseEpoch, DeletePod, RecordEvent, 
 from heddle_operator.adoption import consider_plan
 from heddle_operator.api import HeddleJob
 from heddle_operator.decision import Decision
-from heddle_operator.eligibility import is_reachable
 from heddle_operator.holdings import lost_piece
 from heddle_operator.membership import directive_of
 from heddle_operator.settings import Settings
-from heddle_operator.situation import Holder, Situation, report_of
+from heddle_operator.situation import Holder, Situation, is_reachable, report_of
 from heddle_operator.snapshot import EpochRecord, Observed
 from worker.contract import resume_of
 

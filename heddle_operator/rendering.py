@@ -16,17 +16,19 @@ from typing import Any
 from heddle_operator.actions import CreatePod, EventReason, RecordEvent
 from heddle_operator.api import HeddleJob
 from heddle_operator.gpu_claims import GPU
+from heddle_operator.labels import (
+    AGENT_PORT,
+    CREATED_NOTE,
+    EVICTABLE_LABEL,
+    JOB_LABEL,
+    NODE_NOTE,
+    ORDINAL_NOTE,
+    WORKER,
+)
 from heddle_operator.node_fit import GPU_TAINT
 from heddle_operator.pod_template import merge
 
 Body = dict[str, Any]
-JOB_LABEL = "heddle.dev/job"
-EPOCH_LABEL = "heddle.dev/epoch"
-EVICTABLE_LABEL = "heddle.dev/evictable"
-NODE_NOTE, ORDINAL_NOTE = "heddle.dev/node", "heddle.dev/ordinal"
-CREATED_NOTE = "heddle.dev/created-at"  # creationTimestamp has whole seconds only
-WORKER = "worker"
-AGENT_PORT = 8470
 GRACE_S = 60  # from the notice to the end of a pod; the agent trains on until 5 s before
 TOLERATION_S = 10  # a node may be not ready for so long before its pods get their notice
 TOKEN_FOLDER, DATA_FOLDER = "/var/run/heddle", "/var/lib/heddle/data"

@@ -7,8 +7,8 @@ Source: Kubernetes' informers (the periodic resync of client-go's reflector).
 from __future__ import annotations
 
 from heddle_operator.kube_api import Body, KubeApi
+from heddle_operator.labels import JOB_LABEL
 from heddle_operator.mirror import Mirror
-from heddle_operator.rendering import JOB_LABEL
 
 CHUNK = "500"
 

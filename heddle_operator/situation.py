@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heddle_operator.eligibility import is_reachable
 from heddle_operator.settings import Settings
-from heddle_operator.snapshot import EpochRecord, Observed
+from heddle_operator.snapshot import AgentView, EpochRecord, Observed, ObservedPod
 from worker.contract import Member, RankReport, Report
 
 ALIVE = ("training", "switching", "done")
@@ -237,4 +236,14 @@ def _what_happened(observed: Observed, member: Member, live: EpochRecord, excuse
         ""
         if live.outcome == "open" and rank.phase in ("switching", "prepared", "starting")
         else f"is {rank.phase}"
+    )
+
+
+def is_reachable(pod: ObservedPod | None, view: AgentView | None) -> bool:
+    """Whether what the agent last said can be taken as the present."""
+    return (
+        pod is not None
+        and pod.phase == "running"
+        and view is not None
+        and view.unreachable_since_s is None
     )

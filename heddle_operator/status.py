@@ -23,9 +23,9 @@ from heddle_operator.decision import Decision
 from heddle_operator.evictions import Drain
 from heddle_operator.reconfiguration import reconfigurations
 from heddle_operator.snapshot import EpochRecord, Observed
+from planner.model_shape import ModelShape
 from planner.pieces import nodes_of_pieces
 from planner.plan import Plan
-from planner.workload import ModelShape
 
 Status = dict[str, Any]
 

@@ -149,7 +149,7 @@ async def _plan(namespace: str | None, job: str) -> dict[str, Any]:
 async def _logs(namespace: str | None, job: str, tail: int | None) -> list[PodLog]:
     from heddle_operator.job_logs import PodLog, containers_of
     from heddle_operator.kube_api import ApiRefused, connect
-    from heddle_operator.rendering import JOB_LABEL
+    from heddle_operator.labels import JOB_LABEL
 
     found = []
     async with await connect() as api:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from migration.errors import LayoutMismatch
+from planner.model_shape import ModelShape
 from planner.pieces import Piece, piece_numels, seat_pieces
 from planner.plan import Plan
 from planner.ranks import RankMap, Seat
-from planner.workload import ModelShape
 
 PARTS = 3  # of a piece's state: weight, exp_avg, exp_avg_sq
 PART_BYTES = 4  # of one element of a part; fp32

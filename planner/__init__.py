@@ -31,13 +31,12 @@ _HOMES = {
     "Workload": "workload",
     "find_model": "models",
     "find_profile": "generator",
+    "plan": "api",
 }
-__all__ = [*_HOMES, "plan"]
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "plan":  # the module is callable
-        return import_module("planner.plan")
     if name in _HOMES:
         return getattr(import_module(f"planner.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'planner' has no attribute {name!r}")

@@ -20,7 +20,6 @@ from planner.command_input import (
     read_plan_file,
     read_prices,
     require_picture,
-    settings_of,
     write_picture,
 )
 from planner.composition import Composition
@@ -40,7 +39,7 @@ from planner.request import (
     PlanRequest,
 )
 from planner.tables import answer_sentences, diff_table, plan_table
-from planner.workload import RECOMPUTATIONS, Precision, Recompute, Workload
+from planner.workload import RECOMPUTATIONS, Precision, Recompute, Workload, settings_of
 
 PLAN_HELP = """Find the best plan for a set of GPUs.
 

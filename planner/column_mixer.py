@@ -34,7 +34,7 @@ from planner.kernel.columns import Columns, new_columns
 from planner.kernel.elites import Elites, load_elite
 from planner.kernel.gradient_sync import plan_sync_seconds
 from planner.kernel.mixing import best_mix, best_whole_mix, fill_rest
-from planner.kernel.moves import Wishes
+from planner.kernel.objective import Wishes
 from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
 from planner.kernel.whole_plan import price_per_hour
 from planner.kernel.zones import Zones

@@ -21,7 +21,7 @@ import numpy as np
 
 from planner.column_mixer import ColumnMixer
 from planner.kernel.elites import Elites
-from planner.kernel.moves import Wishes
+from planner.kernel.objective import Wishes
 from planner.pricing_tables import Pricing
 from planner.scopes import Scope, all_zones, is_alike, most_mixed, nic_speeds, zones_of_plan
 from planner.zones import zones_of

@@ -11,35 +11,15 @@ import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from planner.composition import Composition
 from planner.errors import InvalidComposition, InvalidPlan, InvalidRequest, InvalidWorkload
-from planner.model_shape import ModelShape
 from planner.models import find_model
 from planner.placement import place
 from planner.plan import Plan
 from planner.prices import DEAREST
-from planner.workload import Precision, Workload
-
-
-class UsualSettings(NamedTuple):
-    """How a model is trained unless somebody says otherwise."""
-
-    global_batch: int
-    sequence_length: int
-    precision: Precision
-
-
-# What the demo trains with, and what the paper's evaluation does.
-DEMO_MODEL = "tiny-llama"
-DEMO_SETTINGS = UsualSettings(20, 128, "fp32")
-SETTINGS = UsualSettings(2048, 2048, "fp16")
-
-
-def settings_of(model: ModelShape) -> UsualSettings:
-    """How a model is trained unless somebody says otherwise."""
-    return DEMO_SETTINGS if model.name == DEMO_MODEL else SETTINGS
+from planner.workload import Workload, settings_of
 
 
 def read_composition(text: str | None, file: Path | None) -> Composition | None:

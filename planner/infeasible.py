@@ -15,11 +15,11 @@ from itertools import product
 from planner.errors import UnprofiledConfiguration
 from planner.fill import Option
 from planner.memory import StageMemory, StageSlot, stage_memory
+from planner.model_shape import ModelShape
 from planner.neighbourhood import options
 from planner.placement import room_of
 from planner.profile import Profile
 from planner.request import PlanRequest
-from planner.workload import ModelShape
 
 TERMS = {
     "boundary": "boundary activation",

@@ -25,7 +25,7 @@ from planner.kernel.elites import Elites, load_elite, new_elites, offer
 from planner.kernel.filling import variant_of
 from planner.kernel.jit import is_compiled
 from planner.kernel.local_search import anneal, start
-from planner.kernel.moves import Wishes
+from planner.kernel.objective import Wishes
 from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES
 from planner.kernel.whole_plan import stands_by_stage
 from planner.long_pipelines import long_pipelines

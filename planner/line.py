@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from planner.columns import ColumnSearch
-from planner.kernel.moves import Wishes
+from planner.kernel.objective import Wishes
 from planner.kernel_search import KernelSearch
 from planner.pricing_tables import Pricing
 from planner.request import Method

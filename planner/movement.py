@@ -8,10 +8,10 @@ Source: design, section 3 ("only missing bytes move").
 
 from __future__ import annotations
 
+from planner.model_shape import ModelShape
 from planner.plan import Plan
 from planner.ranks import RankMap, Seat
 from planner.tensors import layer_tensors, shard_numel
-from planner.workload import ModelShape
 
 STATE_BYTES = 12  # per parameter: fp32 master and two fp32 moments
 

@@ -14,10 +14,10 @@ from random import Random
 
 from planner.composition import Composition
 from planner.fill import Counts, Option, Structure
+from planner.model_shape import ModelShape
 from planner.placement import Room, can_pack
 from planner.plan import Plan
 from planner.profile import Profile
-from planner.workload import ModelShape
 
 MIXED_DEPTH = 3  # up to here every sequence of options is a start; deeper ones come by steps
 

@@ -13,10 +13,10 @@ from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
+from planner.model_shape import ModelShape
 from planner.plan import Plan
 from planner.ranks import RankMap, Seat
 from planner.tensors import Tensor, layer_tensors, model_tensors
-from planner.workload import ModelShape
 
 
 class Piece(NamedTuple):

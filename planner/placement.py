@@ -18,10 +18,10 @@ from typing import Literal
 
 from planner.composition import Composition, Node
 from planner.free_nodes import FreeNodes
+from planner.model_shape import ModelShape
 from planner.movement import shared_numel
 from planner.plan import FilledTemplate, PlacedStage, Plan
 from planner.ranks import Pipeline, RankMap, Seat
-from planner.workload import ModelShape
 
 Rule = Literal["by replica", "by stage", "by tiling"]
 Slot = tuple[int, int, int]  # template, replica, stage

@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 from planner.composition import Composition
@@ -341,13 +338,3 @@ def check(plan: Plan, workload: Workload, composition: Composition | None = None
     if found:
         raise InvalidPlan("the plan cannot run: " + "; ".join(found))
     return plan
-
-
-class _Question(ModuleType):
-    """Lets a user write `planner.plan(...)`, although `planner.plan` is this module too."""
-
-    def __call__(self, *question: Any, **wishes: Any) -> Any:
-        return import_module("planner.api").plan(*question, **wishes)
-
-
-sys.modules[__name__].__class__ = _Question

@@ -18,11 +18,12 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from planner.errors import InvalidPlan
+from planner.model_shape import ModelShape
 from planner.movement import STATE_BYTES
 from planner.plan import FilledTemplate, Plan
 from planner.ranks import RankMap, Seat
 from planner.tensors import layer_tensors
-from planner.workload import ModelShape, Workload
+from planner.workload import Workload
 
 Fate = Literal["lost", "gained", "changed", "kept"]
 Part = tuple[int, int]  # layer, index of a run of rows; -1: what TP leaves whole

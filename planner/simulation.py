@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from planner.composition import Composition
 from planner.cost import Price, ReplicaPrice, StagePrice, price
 from planner.plan import Plan
 from planner.profile import Profile
 from planner.schedule import Instruction, stage_instructions
+from planner.schedule_time import replica_seconds
 from planner.workload import Workload
 
 SHORT = 400  # micro-batches x stages
@@ -88,19 +87,15 @@ def simulated_seconds(priced: Price) -> float:
 
 
 def _replica_seconds(replica: ReplicaPrice) -> float:
-    """The end of one replica; the kernel, not worth loading for short ones, plays long ones."""
+    """The end of one replica; long ones are played without their timeline."""
     stages = replica.stages
     if replica.micro_batches * len(stages) <= SHORT:
         return max(entry.end_s for entry in simulate_replica(replica))
-    from planner.kernel.schedule_time import replica_seconds
-
-    return float(
-        replica_seconds(
-            np.array([stage.forward_s for stage in stages]),
-            np.array([stage.backward_s for stage in stages]),
-            np.array([stage.to_next_s for stage in stages]),
-            replica.micro_batches,
-        )
+    return replica_seconds(
+        [stage.forward_s for stage in stages],
+        [stage.backward_s for stage in stages],
+        [stage.to_next_s for stage in stages],
+        replica.micro_batches,
     )
 
 

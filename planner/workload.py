@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from planner.errors import InvalidWorkload
 from planner.model_shape import ModelShape, StageRecompute
-from planner.models import MODELS, find_model
-
-__all__ = ["MODELS", "ModelShape", "Precision", "Recompute", "Workload", "find_model"]
+from planner.models import find_model
 
 Precision = Literal["fp32", "fp16", "bf16"]
 Recompute = Literal["none", "selective", "full", "auto"]
@@ -111,3 +109,22 @@ class Workload:
                 f"the workload's model is {stated!r}; it must be a name or the shape of a model"
             )
         return Workload(**{**data, "model": model})
+
+
+class UsualSettings(NamedTuple):
+    """How a model is trained unless somebody says otherwise."""
+
+    global_batch: int
+    sequence_length: int
+    precision: Precision
+
+
+# What the demo trains with, and what the paper's evaluation does.
+DEMO_MODEL = "tiny-llama"
+DEMO_SETTINGS = UsualSettings(20, 128, "fp32")
+SETTINGS = UsualSettings(2048, 2048, "fp16")
+
+
+def settings_of(model: ModelShape) -> UsualSettings:
+    """How a model is trained unless somebody says otherwise."""
+    return DEMO_SETTINGS if model.name == DEMO_MODEL else SETTINGS

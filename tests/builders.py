@@ -9,10 +9,11 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from planner.composition import Composition, Node
+from planner.models import find_model
 from planner.placement import can_pack, place, room_of
 from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.profile import Profile, load_profile
-from planner.workload import Workload, find_model
+from planner.workload import Workload
 
 MODEL = find_model("tiny-llama")
 TYPES = {"fast": "demo-fast", "slow": "demo-slow"}

@@ -13,9 +13,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from planner.errors import PlanningError
+from planner.models import find_model
 from planner.plan import Plan, check
 from planner.ranks import RankMap
-from planner.workload import Workload, find_model
+from planner.workload import Workload
 from worker.contract import TRAINABLE_MODELS, Directive
 
 _ORDER = {"prepare": 0, "switch": 1, "abort": 2}

@@ -148,7 +148,7 @@ def reference(training: str, steps: int, output: str | None) -> None:
     """Train the same steps in one process of plain torch, as an oracle."""
     import torch
 
-    from planner.workload import find_model
+    from planner.models import find_model
     from worker.reference_engine import train
 
     spec = _training(Path(training))

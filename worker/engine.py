@@ -8,10 +8,10 @@ from typing import Protocol
 
 import torch
 
+from planner.model_shape import ModelShape
 from planner.plan import Plan
 from planner.ranks import Seat
 from planner.tensors import Tensor
-from planner.workload import ModelShape
 from worker.contract import TrainingSpec
 from worker.world import World
 

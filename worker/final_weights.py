@@ -14,9 +14,9 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
+from planner.model_shape import ModelShape
 from planner.ranks import Seat
 from planner.tensors import layer_tensors
-from planner.workload import ModelShape
 from worker.engine import Parts
 
 

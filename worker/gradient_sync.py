@@ -12,10 +12,10 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
+from planner.model_shape import ModelShape
 from planner.pieces import Piece, holders
 from planner.plan import Plan
 from planner.ranks import Seat
-from planner.workload import ModelShape
 from worker.world import Ranks, World, leads
 
 NORM_EPSILON = 1e-6  # torch.nn.utils.clip_grad_norm_ adds the same

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import torch
 
+from planner.model_shape import ModelShape
 from planner.pieces import Piece, held_pieces
 from planner.ranks import Seat
 from planner.tensors import Tensor, layer_tensors, model_tensors
-from planner.workload import ModelShape
 from worker.engine import Parts
 
 

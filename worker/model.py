@@ -18,8 +18,8 @@ import torch.distributed as dist
 import torch.nn.functional as functional
 from torch import nn
 
+from planner.model_shape import ModelShape
 from planner.tensors import Tensor, layer_tensors
-from planner.workload import ModelShape
 
 NORM_EPSILON = 1e-6
 ROTARY_BASE = 10000.0

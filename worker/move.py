@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from migration.layout import StateLayout, held_layout, needed_layout, state_bytes
 from migration.schedule import Schedule, arrange
 from migration.tuples import bytes_missing, difference
+from planner.model_shape import ModelShape
 from planner.pieces import Piece, common_refinement
 from planner.plan import Plan
 from planner.ranks import RankMap, Seat
-from planner.workload import ModelShape
 from worker.contract import Directive, Member
 
 

@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from migration.transport import Transport
-from planner.workload import ModelShape
+from planner.model_shape import ModelShape
 from worker.contract import Directive
 from worker.move import Move, plan_move
 from worker.services import Services

@@ -14,13 +14,12 @@ from typing import Any, get_args
 
 import click
 
-from planner.command_input import settings_of
 from planner.composition import LABEL
 from planner.entries import GpuType, LayerCost, LayerKey, LinkCost
 from planner.generator import RESERVE_BYTES, RESERVE_SHARE
 from planner.models import find_model
 from planner.profile import PROFILES, load_profile
-from planner.workload import Precision
+from planner.workload import Precision, settings_of
 from worker.errors import WorkerError
 
 

@@ -15,9 +15,10 @@ import time
 import traceback
 
 from migration.transport import Transport
+from planner.model_shape import ModelShape
+from planner.models import find_model
 from planner.ranks import Seat
 from planner.tensors import Tensor
-from planner.workload import ModelShape, find_model
 from worker.channel import Channel, Message
 from worker.contract import Directive, RankPhase, RankReport, StepRecord, SwitchRecord, TrainingSpec
 from worker.engine import Engine, Parts, StageBuild

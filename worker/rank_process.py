@@ -11,10 +11,11 @@ from migration.torch_transport import GlooTransport
 from migration.transport import Transport
 from planner.composition import Composition, Node
 from planner.cost import rank_times
+from planner.model_shape import ModelShape
 from planner.plan import Plan
 from planner.profile import load_profile
 from planner.ranks import RankMap
-from planner.workload import ModelShape, Workload
+from planner.workload import Workload
 from worker import deepspeed_engine
 from worker.channel import Channel
 from worker.data import Dataset

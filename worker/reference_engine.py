@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch.nn.functional import cross_entropy, silu, softmax
 
+from planner.model_shape import ModelShape
 from planner.tensors import model_tensors
-from planner.workload import ModelShape
 from worker.contract import TrainingSpec
 from worker.data import Dataset, micro_batches
 from worker.initial_weights import initial_rows

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from migration.transport import Transport
+from planner.model_shape import ModelShape
 from planner.plan import Plan
-from planner.workload import ModelShape
 from worker.engine import Engine, StageBuild
 from worker.world import World
 

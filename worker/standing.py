@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from planner.model_shape import ModelShape
 from planner.ranks import Seat
-from planner.workload import ModelShape
 from worker.engine import Engine, Progress
 from worker.held_state import HeldState
 from worker.switch import Switch

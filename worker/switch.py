@@ -17,8 +17,8 @@ from migration.digest import agree, bounds, piece_digests
 from migration.errors import TransferFailed
 from migration.execute import exchange_state
 from migration.transport import Transport
+from planner.model_shape import ModelShape
 from planner.pieces import Piece, piece_shapes
-from planner.workload import ModelShape
 from worker.engine import Parts
 from worker.held_state import HeldState, all_pieces
 from worker.move import Move

@@ -20,10 +20,10 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import distributed_c10d
 
+from planner.model_shape import ModelShape
 from planner.pieces import holders
 from planner.plan import Plan
 from planner.ranks import RankMap
-from planner.workload import ModelShape
 
 Ranks = tuple[int, ...]
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heddle_operator.snapshot import ObservedNode
+from planner.model_shape import ModelShape
 from planner.plan import Plan
 from planner.ranks import RankMap, Seat
-from planner.workload import ModelShape
 
 
 @dataclass(frozen=True, slots=True)

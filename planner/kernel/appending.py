@@ -13,7 +13,7 @@ import math
 from planner.kernel.bag import Bag, most_replicas, pipelines_of
 from planner.kernel.bench import Bench
 from planner.kernel.jit import jit
-from planner.kernel.local_search import is_outdated, refill
+from planner.kernel.objective import is_outdated, refill
 from planner.kernel.tables import Tables
 from planner.kernel.whole_plan import iteration_seconds
 

@@ -19,8 +19,7 @@ from planner.kernel.elites import Elites, remember, worst_value
 from planner.kernel.filling import fill_template
 from planner.kernel.given_blocks import fill_as, keeps_to
 from planner.kernel.jit import allocating, jit
-from planner.kernel.local_search import objective, refill
-from planner.kernel.moves import Wishes
+from planner.kernel.objective import Wishes, objective, refill
 from planner.kernel.tables import MAX_DEPTH, MAX_FILLINGS, Floats, Ints, Tables
 from planner.kernel.zones import Zones
 

@@ -12,81 +12,15 @@ import math
 
 import numpy as np
 
-from planner.kernel.bag import Bag, copy_bag, copy_slot, fillings_of, most_replicas, pipelines_of
+from planner.kernel.bag import Bag, copy_bag, copy_slot, most_replicas, pipelines_of
 from planner.kernel.bench import Bench
 from planner.kernel.elites import Elites, remember
-from planner.kernel.filling import fill_template
 from planner.kernel.jit import allocating, jit
-from planner.kernel.moves import Wishes, propose
+from planner.kernel.moves import propose
+from planner.kernel.objective import Wishes, is_outdated, judged, objective, refill
 from planner.kernel.random import uniform
 from planner.kernel.tables import Ints, Tables
-from planner.kernel.whole_plan import iteration_seconds, price_per_hour
-
-PER_SIZE = 4  # splits of one micro-batch size, while searching
-REFILL = 1.5  # a change of the number of pipelines by this factor fills a slot again
-
-
-@jit
-def weight_of(t: Tables, wishes: Wishes, bag: Bag) -> float:
-    """What a second of a plan counts: 1, or its price; infinite if it breaks a limit."""
-    if pipelines_of(bag) < t.min_replicas:
-        return math.inf
-    if wishes.counts_money or wishes.most_price < math.inf:
-        price = price_per_hour(t, bag)
-        if price > wishes.most_price:
-            return math.inf
-        if wishes.counts_money:
-            return max(price, wishes.least_price)
-    return 1.0
-
-
-@jit
-def judged(t: Tables, wishes: Wishes, bag: Bag, seconds: float) -> float:
-    """What is minimised, of a plan that takes so long; infinite if it breaks a limit."""
-    if seconds > wishes.most_s:
-        return math.inf
-    return seconds * weight_of(t, wishes, bag)
-
-
-@jit
-def objective(t: Tables, wishes: Wishes, bag: Bag, bench: Bench, limit: float) -> float:
-    """What is minimised; infinite for a plan that cannot run, or breaks a limit.
-
-    Args:
-        t: what it prices with.
-        wishes: objective and limits.
-        bag: a plan whose slots are filled.
-        bench: for the function's own use.
-        limit: what is above it counts as infinite, and is known sooner.
-    """
-    weight = weight_of(t, wishes, bag)
-    if weight == math.inf:
-        return weight
-    return weight * iteration_seconds(t, bag, bench.price, min(wishes.most_s, limit / weight))
-
-
-@jit
-def is_outdated(bag: Bag, k: int, pipelines: int) -> bool:
-    """Whether a slot was filled in a plan of far more or fewer pipelines, or with other stages."""
-    before = bag.pipelines[k]
-    return before * REFILL < pipelines or pipelines * REFILL < before
-
-
-@jit
-def refill(t: Tables, bag: Bag, k: int, bench: Bench) -> bool:
-    """Fill a slot again; whether anything fits."""
-    bag.pipelines[k] = pipelines_of(bag)
-    fill_template(
-        t,
-        bag.options[k],
-        bag.depth[k],
-        bag.replicas[k],
-        bag.pipelines[k],
-        PER_SIZE,
-        bench,
-        fillings_of(bag, k),
-    )
-    return bag.filling_count[k, 0] > 0
+from planner.kernel.whole_plan import iteration_seconds
 
 
 @jit

@@ -5,33 +5,12 @@ Source: research on plan search: replica counts and the order of stages are free
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from planner.kernel.bag import Bag, copy_slot, delete_stage, insert_stage, most_replicas
 from planner.kernel.jit import inlined, jit
+from planner.kernel.objective import Wishes
 from planner.kernel.random import below
 from planner.kernel.regrouping import exchange_stages, regroup
 from planner.kernel.tables import Ints, Tables
-
-
-class Wishes(NamedTuple):
-    """What is minimised, and what is allowed.
-
-    Attributes:
-        deepest: most stages.
-        max_templates: most templates.
-        counts_money: 1: money per sample; 0: seconds.
-        most_s: of an iteration.
-        most_price: money per hour.
-        least_price: what money per hour counts at least while it is minimised.
-    """
-
-    deepest: int
-    max_templates: int
-    counts_money: int
-    most_s: float
-    most_price: float
-    least_price: float = 0.0
 
 
 @jit

@@ -14,8 +14,7 @@ from planner.kernel.bench import Bench
 from planner.kernel.elites import Elites, remember
 from planner.kernel.given_blocks import fill_as
 from planner.kernel.jit import allocating, inlined, jit
-from planner.kernel.local_search import judged
-from planner.kernel.moves import Wishes
+from planner.kernel.objective import Wishes, judged
 from planner.kernel.tables import Ints, Tables
 from planner.kernel.whole_plan import iteration_seconds
 from planner.policy.drafts import Drafts

@@ -19,7 +19,7 @@ import numpy as np
 
 from planner.kernel.bench import new_bench
 from planner.kernel.elites import Elites, new_elites
-from planner.kernel.moves import Wishes
+from planner.kernel.objective import Wishes
 from planner.kernel.tables import Floats, Ints
 from planner.policy.drafts import (
     new_drafts,

@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.composition import Composition
 from planner.kernel.elites import Elites
-from planner.kernel.moves import Wishes
+from planner.kernel.objective import Wishes
 from planner.policy.environment import Constructions, Environment
 from planner.policy.rollouts import Chooser, UniformChooser, play
 from planner.policy.sampling import PolicyChooser

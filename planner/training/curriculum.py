@@ -10,7 +10,6 @@ import hashlib
 from dataclasses import dataclass, replace
 from random import Random
 
-from planner.command_input import settings_of
 from planner.composition import Composition
 from planner.generator import find_profile
 from planner.kernel.tables import MAX_TEMPLATES
@@ -21,7 +20,7 @@ from planner.pricing_tables import pricing_of
 from planner.profile import Profile
 from planner.training.compositions import HARDWARE, range_for, training_compositions
 from planner.training.settings import TrainingSettings
-from planner.workload import Workload
+from planner.workload import Workload, settings_of
 
 D_MAX = 24
 VALIDATION = 12  # compositions that are never trained on

@@ -17,7 +17,8 @@ from planner.kernel.appending import fill_last
 from planner.kernel.bag import Bag, copy_bag, new_bag
 from planner.kernel.bench import Bench, new_bench
 from planner.kernel.jit import jit
-from planner.kernel.moves import Wishes, change_stages, random_stages
+from planner.kernel.moves import change_stages, random_stages
+from planner.kernel.objective import Wishes
 from planner.kernel.random import below, uniform
 from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES, Ints, Tables
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from planner.kernel.moves import Wishes
+from planner.kernel.objective import Wishes
 from planner.kernel.tables import Ints, Tables
 from planner.policy.environment import Constructions
 from planner.policy.network import Network

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.workload import find_model
+from planner.models import find_model
 from tests.distributed.pods import Pods, place, template
 from worker.contract import Directive, TrainingSpec
 

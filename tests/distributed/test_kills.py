@@ -32,7 +32,7 @@ from heddle_operator.settings import Settings
 from heddle_operator.snapshot import Observed
 from heddle_operator.wake import Wake
 from planner.composition import Node
-from planner.workload import find_model
+from planner.models import find_model
 from worker.contract import Report, StepRecord
 from worker.reference_engine import training
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from planner.models import find_model
 from planner.plan import Plan
-from planner.workload import find_model
 from tests.distributed.pods import Pods, place, template
 from worker.contract import Resume, TrainingSpec, resume_of
 

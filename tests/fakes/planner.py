@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from planner.composition import Composition
+from planner.models import MODELS
 from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
-from planner.workload import MODELS, Workload
+from planner.workload import Workload
 
 SPEEDS = {"demo-fast": 2.0, "demo-slow": 0.01}
 MODEL = MODELS["tiny-llama"]

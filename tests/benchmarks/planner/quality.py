@@ -18,7 +18,7 @@ import numpy as np
 from planner.candidate import Candidate, Judge
 from planner.errors import Infeasible
 from planner.generator import find_profile
-from planner.kernel.moves import Wishes
+from planner.kernel.objective import Wishes
 from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES
 from planner.kernel_search import KernelSearch
 from planner.plan import Plan

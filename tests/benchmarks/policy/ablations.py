@@ -18,7 +18,7 @@ from planner.composition_sets import ListedComposition
 from planner.evaluation.references import References
 from planner.evaluation.trial import try_out
 from planner.generator import find_profile
-from planner.kernel.moves import Wishes
+from planner.kernel.objective import Wishes
 from planner.kernel.tables import Tables
 from planner.models import find_model
 from planner.request import PlanRequest

@@ -19,8 +19,7 @@ from planner.kernel.bag import Bag, most_replicas, new_bag
 from planner.kernel.bench import Bench, new_bench
 from planner.kernel.elites import Elites, new_elites, offer, remember
 from planner.kernel.jit import jit
-from planner.kernel.local_search import objective, refill
-from planner.kernel.moves import Wishes
+from planner.kernel.objective import Wishes, objective, refill
 from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES, Ints, Tables
 from planner.kernel_search import KernelSearch
 from planner.policy.propose import propose

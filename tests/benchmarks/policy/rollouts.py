@@ -17,7 +17,7 @@ from planner.errors import PlanningError
 from planner.evaluation.references import References
 from planner.evaluation.trial import try_out
 from planner.generator import find_profile
-from planner.kernel.moves import Wishes
+from planner.kernel.objective import Wishes
 from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES
 from planner.policy.propose import propose
 from planner.policy.weights import Policy, find_policy

@@ -81,7 +81,7 @@ def main(folder: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
-    from planner.workload import find_model
+    from planner.models import find_model
     from worker.contract import TrainingSpec
     from worker.data_prepare import prepare
     from worker.reference_engine import training

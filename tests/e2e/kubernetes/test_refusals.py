@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from planner.composition import Composition, Node
+from planner.models import find_model
 from planner.profile import load_profile
 from planner.request import PlanRequest
 from planner.search import search
-from planner.workload import Workload, find_model
+from planner.workload import Workload
 from tests.cluster.assets import Assets
 from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import NodeSpec

@@ -13,10 +13,11 @@ from planner.bound import Proof, bound, node_worth
 from planner.composition import Composition
 from planner.errors import Infeasible
 from planner.generator import find_profile
+from planner.models import find_model
 from planner.pricing_tables import pricing_of
 from planner.request import PlanRequest
 from planner.search import search
-from planner.workload import Workload, find_model
+from planner.workload import Workload
 from tests.builders import compositions, demo_profile, nodes, workload
 
 

@@ -8,9 +8,10 @@ from planner.candidate import Judge
 from planner.composition import Composition
 from planner.fill import Filling
 from planner.generator import find_profile
+from planner.models import find_model
 from planner.plan import FilledTemplate, Stage
 from planner.sharing import Lane
-from planner.workload import Workload, find_model
+from planner.workload import Workload
 from tests.builders import demo_profile, nodes, workload
 
 PAIR = (("demo-fast", 1),) * 2

@@ -16,9 +16,10 @@ from planner.kernel.bench import new_bench
 from planner.kernel.column_pool import uses_of
 from planner.kernel.elites import new_elites
 from planner.kernel.local_search import start
-from planner.kernel.moves import Wishes
+from planner.kernel.objective import Wishes
+from planner.models import find_model
 from planner.pricing_tables import pricing_of
-from planner.workload import Workload, find_model
+from planner.workload import Workload
 
 WISHES = Wishes(12, 8, 0, math.inf, math.inf)
 

@@ -12,11 +12,12 @@ from planner.generator import find_profile
 from planner.kernel.bag import new_bag
 from planner.kernel.bench import new_bench
 from planner.kernel.elites import load_elite, new_elites
-from planner.kernel.local_search import objective, start
-from planner.kernel.moves import Wishes
+from planner.kernel.local_search import start
+from planner.kernel.objective import Wishes, objective
 from planner.kernel.whole_plan import price_per_hour
+from planner.models import find_model
 from planner.pricing_tables import pricing_of
-from planner.workload import Workload, find_model
+from planner.workload import Workload
 
 WISHES = Wishes(12, 8, 0, math.inf, math.inf)
 

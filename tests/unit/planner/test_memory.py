@@ -14,8 +14,9 @@ from planner.memory import (
     slot_parameters,
     stage_memory,
 )
+from planner.models import find_model
 from planner.tensors import layer_numel, model_tensors
-from planner.workload import Workload, find_model
+from planner.workload import Workload
 from tests.builders import MODEL, demo_profile, workload
 
 PARAMETERS = sum(tensor.numel for tensor in model_tensors(MODEL))

@@ -9,9 +9,10 @@ import pytest
 
 from planner.composition import Composition
 from planner.generator import find_profile
+from planner.models import find_model
 from planner.pricing_tables import pricing_of
 from planner.scopes import BestPlan, Scope, pipeline_room, scope_sync_seconds
-from planner.workload import Workload, find_model
+from planner.workload import Workload
 from planner.zones import zones_of
 
 

@@ -13,11 +13,12 @@ from planner.composition import Composition, Node
 from planner.errors import UnprofiledConfiguration
 from planner.findings import NEAR
 from planner.generator import find_profile
+from planner.models import find_model
 from planner.movement import bytes_to_move
 from planner.prices import plan_price, with_prices
 from planner.request import PlanRequest
 from planner.search import search
-from planner.workload import Workload, find_model
+from planner.workload import Workload
 from tests.builders import MODEL, demo_profile, nodes, placed, template, workload
 
 TEN = "fast-0:2 fast-1:3 fast-2:2 slow-0:1 slow-1:2"

@@ -7,8 +7,10 @@ import json
 import pytest
 
 from planner.errors import InvalidPlan, InvalidWorkload
+from planner.model_shape import ModelShape
+from planner.models import find_model
 from planner.plan import Plan
-from planner.workload import ModelShape, Workload, find_model
+from planner.workload import Workload
 from tests.builders import MODEL
 
 

@@ -7,8 +7,9 @@ import pytest
 from planner.composition import Composition
 from planner.generator import find_profile
 from planner.mixtures import speeds_of
+from planner.models import find_model
 from planner.pricing_tables import pricing_of
-from planner.workload import Workload, find_model
+from planner.workload import Workload
 from planner.zones import MINORITY, ZONES, end_zones
 
 SECONDS = 10.0  # of an iteration

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import torch
 
+from planner.model_shape import ModelShape
 from planner.pieces import Piece
 from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.ranks import RankMap, Seat
 from planner.tensors import layer_tensors, model_tensors
-from planner.workload import ModelShape
 from worker.contract import Directive, Member, Resume, TrainingSpec
 from worker.held_state import HeldState
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from planner.model_shape import ModelShape
 from planner.pieces import Piece, held_pieces, seat_pieces
 from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.ranks import RankMap
 from planner.tensors import layer_tensors
-from planner.workload import ModelShape
 from worker.held_state import HeldState
 from worker.initial_weights import initial_rows
 

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.model_shape import ModelShape
 from planner.tensors import Tensor, model_tensors
-from planner.workload import ModelShape
 from worker.initial_weights import STANDARD_DEVIATION, initial_rows
 
 MODEL = ModelShape("small", layers=2, hidden=16, heads=4, kv_heads=4, ffn=40, vocab=68)

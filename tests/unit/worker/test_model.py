@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
+from planner.model_shape import ModelShape
 from planner.ranks import RankMap
 from planner.tensors import model_tensors
-from planner.workload import ModelShape
 from tests.unit.worker.changes import plan, shards_of
 from tests.unit.worker.ranks import run_ranks
 from worker.model import TensorParallel, layer_class, rotate, vocabulary_loss

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from planner.model_shape import ModelShape
 from planner.tensors import model_tensors
-from planner.workload import ModelShape
 from worker.contract import TrainingSpec
 from worker.data_prepare import prepare
 from worker.initial_weights import initial_rows

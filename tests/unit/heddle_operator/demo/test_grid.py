@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from heddle_operator.demo.grid import cells, sparkline
 from heddle_operator.snapshot import ObservedNode
+from planner.models import MODELS
 from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
-from planner.workload import MODELS
 
 MODEL = MODELS["tiny-llama"]
 NODES = (ObservedNode("a", "demo-fast", 2), ObservedNode("b", "demo-fast", 1))

@@ -11,9 +11,10 @@ from planner.candidate import Judge
 from planner.composition import Composition
 from planner.generator import find_profile
 from planner.kernel_search import KernelSearch, wishes_of
+from planner.models import find_model
 from planner.pricing_tables import Pricing, pricing_of
 from planner.request import PlanRequest
-from planner.workload import Workload, find_model
+from planner.workload import Workload
 
 STEPS = 3000
 ALONE = "a100-40=9x1,h100=7x1,a6000=6x1"  # every message crosses, every GPU has a NIC

@@ -16,10 +16,11 @@ from planner.kernel.elites import load_elite
 from planner.kernel.gradient_sync import sync_seconds
 from planner.kernel.sharing import pipeline_seconds
 from planner.kernel.stage import fixed_seconds_of
+from planner.models import find_model
 from planner.placement import place
 from planner.plan import Plan
 from planner.pricing_tables import pricing_of
-from planner.workload import Workload, find_model
+from planner.workload import Workload
 
 FEW_SAMPLES = Workload(find_model("llama3-8b"), 512, 4096)  # so that gradient sums weigh
 EVEN = "h100=16x8"

@@ -18,8 +18,7 @@ from planner.kernel.column_pool import (
 )
 from planner.kernel.elites import load_elite, new_elites
 from planner.kernel.given_blocks import keeps_to
-from planner.kernel.local_search import objective, refill
-from planner.kernel.moves import Wishes
+from planner.kernel.objective import Wishes, objective, refill
 from planner.pricing_tables import pricing_of
 from planner.zones import zones_of
 from tests.builders import demo_profile, nodes, workload

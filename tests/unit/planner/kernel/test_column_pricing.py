@@ -16,7 +16,7 @@ from planner.kernel.bag import new_bag
 from planner.kernel.bench import new_bench
 from planner.kernel.elites import new_elites
 from planner.kernel.local_search import start
-from planner.kernel.moves import Wishes
+from planner.kernel.objective import Wishes
 from planner.kernel.zones import Zones, blocks_in_zones, zone_seconds
 from planner.pricing_tables import pricing_of
 from tests.builders import demo_profile, nodes, workload

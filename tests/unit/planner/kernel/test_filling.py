@@ -11,8 +11,9 @@ from planner.composition import Composition
 from planner.generator import find_profile
 from planner.kernel.bench import new_bench
 from planner.kernel.filling import stage_rows
+from planner.models import find_model
 from planner.pricing_tables import pricing_of
-from planner.workload import Workload, find_model
+from planner.workload import Workload
 
 SHARES = (1.0, 0.5, 0.3, 0.2, 0.15, 0.1, 0.05, 0.01)  # of the memory of a GPU
 

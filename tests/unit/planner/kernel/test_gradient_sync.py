@@ -10,7 +10,8 @@ from planner.kernel.bench import new_price_bench
 from planner.kernel.elites import load_elite
 from planner.kernel.gradient_sync import plan_sync_seconds, ring_share, sync_seconds
 from planner.kernel.stage_experts import look_at_experts
-from planner.workload import Workload, find_model
+from planner.models import find_model
+from planner.workload import Workload
 
 ALONE = "a100-40=9x1,h100=7x1,a6000=6x1"  # every message crosses, every GPU has a NIC
 SINGLES = "a100-80=16x1,a100-40=24x1"

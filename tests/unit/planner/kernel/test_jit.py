@@ -18,7 +18,7 @@ from planner.columns import ColumnSearch
 from planner.composition import Composition
 from planner.generator import find_profile
 from planner.kernel.jit import NUMBERS, cache_folder, is_compiled, jit
-from planner.kernel.moves import Wishes
+from planner.kernel.objective import Wishes
 from planner.kernel.tables import Floats
 from planner.kernel_search import KernelSearch
 from planner.models import find_model

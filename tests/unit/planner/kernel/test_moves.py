@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from planner.kernel.bag import new_bag
-from planner.kernel.moves import Wishes, change_stages, is_twice, propose
+from planner.kernel.moves import change_stages, is_twice, propose
+from planner.kernel.objective import Wishes
 from planner.kernel.tables import MAX_TEMPLATES
 from planner.policy.schema import FeatureSchema
 from tests.unit.planner.policy.conftest import environment_on

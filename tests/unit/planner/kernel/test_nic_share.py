@@ -9,8 +9,9 @@ from planner.composition import Composition
 from planner.generator import find_profile
 from planner.kernel.bag import new_bag
 from planner.kernel.nic_share import look_where, nic_seconds, rings_of, stage_nic_seconds
+from planner.models import find_model
 from planner.pricing_tables import pricing_of
-from planner.workload import Workload, find_model
+from planner.workload import Workload
 
 GPUS = 8
 

@@ -13,9 +13,10 @@ from planner.kernel.elites import load_elite
 from planner.kernel.packing import break_up, packing_seconds, put_runs, tightest
 from planner.kernel.sharing import pipeline_seconds
 from planner.kernel_search import KernelSearch, wishes_of
+from planner.models import find_model
 from planner.pricing_tables import pricing_of
 from planner.request import PlanRequest
-from planner.workload import Workload, find_model
+from planner.workload import Workload
 
 UNEVEN = "a100-80=7x8"  # pipelines of seven stages leave a GPU on each node
 

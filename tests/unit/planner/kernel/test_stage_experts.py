@@ -12,9 +12,10 @@ from planner.kernel.bag import new_bag
 from planner.kernel.bench import new_price_bench
 from planner.kernel.elites import load_elite
 from planner.kernel.stage_experts import look_at_experts
+from planner.models import find_model
 from planner.pricing_tables import pricing_of
 from planner.tensors import expert_numel
-from planner.workload import Workload, find_model
+from planner.workload import Workload
 
 
 @pytest.mark.parametrize("model", ["qwen3-30b-a3b", "deepseek-v3-like"])

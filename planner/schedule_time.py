@@ -8,15 +8,14 @@ Invariant: equal to `planner.simulation.simulate_replica`, which a test compares
 
 from __future__ import annotations
 
-import numpy as np
-
-from planner.kernel.jit import allocating
-from planner.kernel.tables import Floats
+from collections.abc import Sequence
 
 
-@allocating
 def replica_seconds(
-    forward_s: Floats, backward_s: Floats, to_next_s: Floats, micro_batches: int
+    forward_s: Sequence[float],
+    backward_s: Sequence[float],
+    to_next_s: Sequence[float],
+    micro_batches: int,
 ) -> float:
     """When the last stage of a replica has finished.
 
@@ -27,7 +26,7 @@ def replica_seconds(
         micro_batches: M.
     """
     depth = len(forward_s)
-    clock = np.zeros(depth)
+    clock = [0.0] * depth
     for tick in range(2 * (micro_batches + depth - 1) + 1):
         for s in range(tick % 2, depth, 2):
             if s > 0:
@@ -45,4 +44,4 @@ def replica_seconds(
             back = tick - (2 * depth - 1 - s)
             if 0 <= back < 2 * micro_batches:
                 clock[s] += backward_s[s]
-    return clock.max()
+    return max(clock)

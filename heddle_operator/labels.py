@@ -1,0 +1,9 @@
+"""Labels, annotations and names that mark what belongs to a job in the cluster."""
+
+JOB_LABEL = "heddle.dev/job"
+EPOCH_LABEL = "heddle.dev/epoch"
+EVICTABLE_LABEL = "heddle.dev/evictable"
+NODE_NOTE, ORDINAL_NOTE = "heddle.dev/node", "heddle.dev/ordinal"
+CREATED_NOTE = "heddle.dev/created-at"  # creationTimestamp has whole seconds only
+WORKER = "worker"
+AGENT_PORT = 8470
