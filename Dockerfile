@@ -20,7 +20,7 @@ COPY profiles profiles
 ENV NUMBA_CPU_NAME=generic
 RUN uv pip install --system --no-cache --no-deps --no-build-isolation -e . \
     && python3 -m compileall -q planner migration worker heddle_operator \
-    && python3 -m planner.warm_up
+    && python3 -m planner.cli.warm_up
 
 # One thread for each rank: gloo and OpenMP may not start pools of their own beside the others.
 # torch asks for the user's name, which a pod's numeric user does not have.

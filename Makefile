@@ -44,7 +44,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode --require-hashes \
 	  -r requirements.lock
 	@$(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --no-build-isolation -e .
-	@$(BIN)/python -m planner.warm_up
+	@$(BIN)/python -m planner.cli.warm_up
 	@touch $@
 
 format: $(STAMP) ## Format the code and repair what ruff can repair
@@ -114,4 +114,4 @@ image: ## Build the image of operator and workers with buildah, podman or docker
 	echo "Nothing here builds images: install buildah (apt install buildah), podman or docker."; exit 2
 
 generate: $(STAMP) ## Render the chart's CRD and docs/reference from manifests/crd
-	@$(BIN)/python -m heddle_operator.generate
+	@$(BIN)/python -m heddle_operator.apis.generate

@@ -15,7 +15,7 @@ import torch
 from migration.errors import StateLost, TransferFailed
 from migration.layout import describe
 from migration.transport import Transport
-from planner.pieces import Piece
+from planner.plans.pieces import Piece
 
 ReadPiece = Callable[[Piece], tuple[torch.Tensor, ...]]
 _ABSENT_LOW, _ABSENT_HIGH = (1 << 63) - 1, -1

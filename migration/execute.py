@@ -19,7 +19,7 @@ from migration.errors import TransferFailed
 from migration.layout import PARTS
 from migration.schedule import Message, Schedule, schedule_digest
 from migration.transport import Transport
-from planner.pieces import Piece
+from planner.plans.pieces import Piece
 
 HEADER = struct.Struct("<qqqqq")  # epoch, step, round, body bytes, crc32 of the body
 State = dict[Piece, tuple[torch.Tensor, ...]]
@@ -43,7 +43,7 @@ def exchange_state(
         transport: my rank in it is the sender and receiver that the schedule means.
         read: gives the parts (weight, exp_avg, exp_avg_sq) of a piece that this rank holds, fp32,
             of the piece's shape; strided views are fine.
-        shapes: of every piece (`planner.pieces.piece_shapes`).
+        shapes: of every piece (`planner.plans.pieces.piece_shapes`).
         epoch: that is being formed.
         step: completed steps of the state.
 

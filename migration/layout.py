@@ -4,8 +4,8 @@ A holder's name is its transport rank: its index among the members, old and new 
 belongs to one plan and a GPU to one process, so a member is found in the plan that it holds by its
 node and GPU.
 Invariant: both layouts of a change are cut at the same refinement
-(`planner.pieces.common_refinement` of the new plan and of every plan held), so that equal pieces
-are the same numbers.
+(`planner.plans.pieces.common_refinement` of the new plan and of every plan held), so that equal
+pieces are the same numbers.
 Source: Heddle, section 5.6 (DSM).
 """
 
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from migration.errors import LayoutMismatch
-from planner.model_shape import ModelShape
-from planner.pieces import Piece, piece_numels, seat_pieces
-from planner.plan import Plan
-from planner.ranks import RankMap, Seat
+from planner.model.shape import ModelShape
+from planner.plans.pieces import Piece, piece_numels, seat_pieces
+from planner.plans.plan import Plan
+from planner.plans.ranks import RankMap, Seat
 
 PARTS = 3  # of a piece's state: weight, exp_avg, exp_avg_sq
 PART_BYTES = 4  # of one element of a part; fp32

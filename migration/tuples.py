@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from migration.errors import StateLost
 from migration.layout import StateLayout, describe
-from planner.pieces import Piece
+from planner.plans.pieces import Piece
 
 CHUNK_BYTES = 16_000_000  # larger pieces are cut, so that several holders can share the sending
 

@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from planner.api import plan as plan
-    from planner.composition import Composition as Composition
-    from planner.composition import Node as Node
+    from planner.cluster.composition import Composition as Composition
+    from planner.cluster.composition import Node as Node
     from planner.errors import HeddleError as HeddleError
-    from planner.generator import find_profile as find_profile
-    from planner.models import find_model as find_model
+    from planner.model.catalogue import find_model as find_model
+    from planner.model.workload import Workload as Workload
+    from planner.profiles.generator import find_profile as find_profile
     from planner.request import PlanAnswer as PlanAnswer
     from planner.request import PlanRequest as PlanRequest
-    from planner.workload import Workload as Workload
 
 _HOMES = {
-    "Composition": "composition",
+    "Composition": "cluster.composition",
     "HeddleError": "errors",
-    "Node": "composition",
+    "Node": "cluster.composition",
     "PlanAnswer": "request",
     "PlanRequest": "request",
-    "Workload": "workload",
-    "find_model": "models",
-    "find_profile": "generator",
+    "Workload": "model.workload",
+    "find_model": "model.catalogue",
+    "find_profile": "profiles.generator",
     "plan": "api",
 }
 __all__ = [*_HOMES]

@@ -13,15 +13,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from planner.composition import Composition
+from planner.cluster.composition import Composition
+from planner.cost.money import DEAREST, plan_price, require_prices
 from planner.errors import Infeasible, InvalidRequest
-from planner.generator import find_profile
-from planner.marginal import marginal_gains
-from planner.prices import DEAREST, plan_price, require_prices
-from planner.profile import Profile
+from planner.model.workload import Workload
+from planner.profiles.generator import find_profile
+from planner.profiles.profile import Profile
 from planner.request import MOST_ROLLOUTS, MOST_THREADS, PlanAnswer, PlanRequest
-from planner.search import search
-from planner.workload import Workload
+from planner.search.driver import search
+from planner.search.marginal import marginal_gains
 
 DEFAULT_BUDGET_S = 2.0
 LARGEST = {  # beyond these somebody has mistyped

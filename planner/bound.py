@@ -10,7 +10,7 @@ gradients, experts apart, through a NIC no faster than its own node's.  Plans ar
 number of pipelines R, and cell by cell of the longest of these times (`planner.regimes`); a row
 counts pipelines.  Messages inside a node and between nodes are told apart, for the slowest NICs
 (`planner.visits`).
-Invariant: no plan that `planner.cost` prices within the assumptions beats the bound.
+Invariant: no plan that `planner.cost.evaluate` prices within the assumptions beats the bound.
 Source: research on plan search (the bound); Farley's bound for column generation.
 """
 
@@ -20,18 +20,23 @@ import math
 
 import numpy as np
 
+from planner.estimator.build_tables import Pricing, pricing_of
+from planner.estimator.fill.zone_limits import Zones
+from planner.estimator.tables import MAX_DEPTH, Floats, Ints
 from planner.kernel.bound_pricing import new_relaxed, relaxed_stages, worst_columns
-from planner.kernel.mixing import best_mix
-from planner.kernel.tables import MAX_DEPTH, Floats, Ints
 from planner.kernel.visits import new_walk
-from planner.kernel.zones import Zones
-from planner.mixtures import binding_rows, first_prices, is_lowest, option_prices
-from planner.node_classes import class_sizes
-from planner.pricing_tables import Pricing, pricing_of
-from planner.profile import Profile
+from planner.placement.node_classes import class_sizes
+from planner.profiles.profile import Profile
 from planner.regimes import FEWEST, Regime, regimes
 from planner.relaxation import least_sums, optimistic, shortest_step
 from planner.request import BoundAnswer, PlanAnswer, PlanRequest
+from planner.search.column_generation.mixing import best_mix
+from planner.search.column_generation.mixtures import (
+    binding_rows,
+    first_prices,
+    is_lowest,
+    option_prices,
+)
 from planner.visits import nested_room, visits_of
 
 GRID, FINE_GRID = 1.015, 1.0075  # ratio of the ends of a cell of bottlenecks

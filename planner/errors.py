@@ -8,7 +8,7 @@ Every error a user can cause ends as one sentence, never as a traceback.
                          IrregularPlan, InvalidMeasurements
       MigrationError     (migration/errors.py)
       WorkerError        (worker/errors.py)
-      OperatorError      (heddle_operator/errors.py)
+      OperatorError      (heddle_operator/apis/errors.py)
 
 A message says what was found, what is allowed, and what to do.
 """

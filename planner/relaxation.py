@@ -1,6 +1,6 @@
 """Costs that no placement can undercut: what the proven bound prices with.
 
-Invariant: every second here is at most what `planner.cost` finds for any plan.
+Invariant: every second here is at most what `planner.cost.evaluate` finds for any plan.
 Source: design, section 2 ("The bound").
 """
 
@@ -10,14 +10,14 @@ import math
 
 import numpy as np
 
+from planner.cost.expert_parallel import Device, Tiling, expert_seconds
+from planner.cost.variants import Variant
 from planner.errors import UnprofiledConfiguration
-from planner.expert_parallel import Device, Tiling, expert_seconds
+from planner.estimator.build_tables import Pricing
+from planner.estimator.tables import Tables
 from planner.kernel.bound_pricing import Sums
-from planner.kernel.tables import Tables
-from planner.pricing_tables import Pricing
-from planner.profile import Profile
-from planner.variants import Variant
-from planner.workload import Workload
+from planner.model.workload import Workload
+from planner.profiles.profile import Profile
 
 
 def least_sums(t: Tables, pricing: Pricing, profile: Profile, fewest: tuple[int, ...]) -> Sums:

@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from planner.composition import Composition
-from planner.cost import Price
-from planner.plan import FilledTemplate, Plan, Stage
-from planner.prices import money_per_sample, plan_price
-from planner.profile import Profile
-from planner.simulation import simulated_seconds
-from planner.workload import Workload
+from planner.cluster.composition import Composition
+from planner.cost.evaluate import Price
+from planner.cost.money import money_per_sample, plan_price
+from planner.cost.simulation import simulated_seconds
+from planner.model.workload import Workload
+from planner.plans.plan import FilledTemplate, Plan, Stage
+from planner.profiles.profile import Profile
 
 DEFAULT_EVALUATIONS = 3000
 DEFAULT_MAX_TEMPLATES = 8

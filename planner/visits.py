@@ -2,8 +2,8 @@
 
 A visit is a run of stages on one node.  The GPUs of a node that are busy share its NIC, so a node
 with idle GPUs sends faster; its busy GPUs then pay for the idle ones.
-Invariant: every second here is at most what `planner.cost` finds for any plan, and GPUs by row are
-at most the room that there is.
+Invariant: every second here is at most what `planner.cost.evaluate` finds for any plan, and GPUs by
+row are at most the room that there is.
 Source: design, section 2 ("The bound").
 """
 
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.entries import LinkCost
-from planner.kernel.tables import Floats, Ints, Tables
+from planner.cost.memory import boundary_bytes
+from planner.estimator.build_tables import Pricing
+from planner.estimator.tables import Floats, Ints, Tables
 from planner.kernel.visits import Visits
-from planner.memory import boundary_bytes
-from planner.node_classes import NodeClass
-from planner.pricing_tables import Pricing
-from planner.profile import Profile
-from planner.workload import Workload
+from planner.model.workload import Workload
+from planner.placement.node_classes import NodeClass
+from planner.profiles.entries import LinkCost
+from planner.profiles.profile import Profile
 
 EFFORT = 190  # of classes whose visits are counted: GPUs of a node times TP degrees
 EFFORT_OF_CLASS = 25  # that every class of nodes takes of it

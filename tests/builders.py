@@ -8,12 +8,12 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from planner.composition import Composition, Node
-from planner.models import find_model
-from planner.placement import can_pack, place, room_of
-from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
-from planner.profile import Profile, load_profile
-from planner.workload import Workload
+from planner.cluster.composition import Composition, Node
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.placement.place import can_pack, place, room_of
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
+from planner.profiles.profile import Profile, load_profile
 
 MODEL = find_model("tiny-llama")
 TYPES = {"fast": "demo-fast", "slow": "demo-slow"}

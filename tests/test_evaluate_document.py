@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from planner.composition_sets import COMMITTED
-from planner.evaluate_cli import evaluate_command
+from planner.cli.evaluate import evaluate_command
+from planner.evaluation.composition_sets import COMMITTED
 
 TEXT = (Path(__file__).parents[1] / "docs" / "evaluate.md").read_text()
 SHORT = "--reference-s 0 --budget-evaluations 40 --rollouts 4 --curve-evaluations 20"

@@ -10,11 +10,11 @@ from typing import get_args
 import pytest
 import yaml
 
-from heddle_operator.actions import EventReason
-from heddle_operator.conditions import ConditionReason, ConditionType
-from heddle_operator.metrics import OperatorMetrics
-from worker.agent import Agent, AgentSettings
-from worker.http import _metrics
+from heddle_operator.report.conditions import ConditionReason, ConditionType
+from heddle_operator.state.actions import EventReason
+from heddle_operator.telemetry.metrics import OperatorMetrics
+from worker.agent.agent import Agent, AgentSettings
+from worker.agent.http import _metrics
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "kubernetes.md").read_text()

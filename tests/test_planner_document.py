@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from planner.cli import plan
-from planner.price_cli import price
+from planner.cli.plan import plan
+from planner.cli.price import price
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "planner.md").read_text()

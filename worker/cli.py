@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.command import run
+from planner.cli.command import run
 from worker.errors import WorkerError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def worker() -> None:
     help="From SIGTERM to the end.",
 )
 @click.option("--exit-with-parent", is_flag=True, help="End when standard input closes.")
-@click.option("--rank-entry", default="worker.rank_process:main", hidden=True)
+@click.option("--rank-entry", default="worker.rank.process:main", hidden=True)
 def agent(
     job: str,
     pod: str,
@@ -89,8 +89,8 @@ def agent(
     """Run the agent of a worker pod; prints one JSON line with its port when it listens."""
     import asyncio
 
-    from worker.agent import AgentSettings
-    from worker.pod import run_pod
+    from worker.agent.agent import AgentSettings
+    from worker.agent.pod import run_pod
 
     _require_number(timeout_s, "--timeout-s")
     _require_number(grace_s, "--grace-s")
@@ -125,7 +125,7 @@ def forkserver(control_fd: int, agent_pid: int) -> None:
     """Run the fork server of a pod; only an agent starts it."""
     import socket
 
-    from worker.forkserver import die_with_parent, serve
+    from worker.agent.forkserver import die_with_parent, serve
 
     die_with_parent(agent_pid)
     serve(socket.socket(fileno=control_fd))
@@ -148,8 +148,8 @@ def reference(training: str, steps: int, output: str | None) -> None:
     """Train the same steps in one process of plain torch, as an oracle."""
     import torch
 
-    from planner.models import find_model
-    from worker.reference_engine import train
+    from planner.model.catalogue import find_model
+    from worker.engine.reference import train
 
     spec = _training(Path(training))
     torch.set_num_threads(1)  # the tensors are small: a second thread only spins, on a busy core
@@ -212,7 +212,7 @@ def prepare(
     """Make a Megatron .bin/.idx pair from text."""
     import sysconfig
 
-    from worker.data_prepare import prepare as write
+    from worker.data.prepare import prepare as write
 
     if bool(inputs) == (builtin is not None):
         raise click.UsageError("give either --input or --builtin")

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from heddle_operator.snapshot import ObservedNode
-from planner.model_shape import ModelShape
-from planner.plan import Plan
-from planner.ranks import RankMap, Seat
+from heddle_operator.state.snapshot import ObservedNode
+from planner.model.shape import ModelShape
+from planner.plans.plan import Plan
+from planner.plans.ranks import RankMap, Seat
 
 
 @dataclass(frozen=True, slots=True)

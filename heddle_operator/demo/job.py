@@ -8,7 +8,7 @@ from __future__ import annotations
 import sysconfig
 from pathlib import Path
 
-from heddle_operator.api import HeddleJob, load_job
+from heddle_operator.apis.heddlejob import HeddleJob, load_job
 
 MODEL = "tiny-llama"
 TEXT_BYTES = 2_000_000  # of the standard library's sources

@@ -11,8 +11,8 @@ import tty
 from collections.abc import Callable, Iterator
 
 from heddle_operator.demo.story import Event
-from heddle_operator.snapshot import ObservedNode
-from planner.composition import Node
+from heddle_operator.state.snapshot import ObservedNode
+from planner.cluster.composition import Node
 
 LEGEND = "a add a node   d drain one   k kill one   q quit"
 ADDED = (("demo-fast", 1), ("demo-fast", 2), ("demo-slow", 1))

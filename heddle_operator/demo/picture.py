@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from heddle_operator.demo.recorder import Recorder
-from planner.plan import Plan
-from planner.ranks import RankMap
+from planner.plans.plan import Plan
+from planner.plans.ranks import RankMap
 
 COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#e15759", "#76b7b2")
 

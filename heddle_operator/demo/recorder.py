@@ -10,12 +10,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from heddle_operator.actions import AdoptPlan, CloseEpoch, RecordEvent, RequestPlan, SendDirective
-from heddle_operator.decision import Decision
 from heddle_operator.demo.stall import LossTimes, Stall, measure_stall
-from heddle_operator.snapshot import EpochRecord, Observed, PlanReply
-from planner.composition import Composition
-from planner.plan import Plan
+from heddle_operator.state.actions import (
+    AdoptPlan,
+    CloseEpoch,
+    RecordEvent,
+    RequestPlan,
+    SendDirective,
+)
+from heddle_operator.state.decision import Decision
+from heddle_operator.state.snapshot import EpochRecord, Observed, PlanReply
+from planner.cluster.composition import Composition
+from planner.plans.plan import Plan
 from worker.contract import Report, StepRecord, SwitchRecord
 
 

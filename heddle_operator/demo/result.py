@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heddle_operator.api import HeddleJob
+from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.demo.recorder import Recorder
-from heddle_operator.snapshot import EpochRecord
-from planner.cost import price
-from planner.pieces import holders_min
-from planner.plan import Plan
-from planner.profile import Profile
-from planner.simulation import simulate_price
+from heddle_operator.state.snapshot import EpochRecord
+from planner.cost.evaluate import price
+from planner.cost.simulation import simulate_price
+from planner.plans.pieces import holders_min
+from planner.plans.plan import Plan
+from planner.profiles.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)

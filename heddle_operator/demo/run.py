@@ -18,24 +18,24 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from heddle_operator.agents import Agents
-from heddle_operator.api import HeddleJob
-from heddle_operator.decision import Decision
+from heddle_operator.apis.errors import InvalidScript, ProcessFailed
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.controller.agents import Agents
+from heddle_operator.controller.planner_client import Planning
+from heddle_operator.controller.planner_server import SearchSettings
+from heddle_operator.controller.reconciler import Reconciler
 from heddle_operator.demo.job import MODEL, TEXT_BYTES, demo_job, text_folder
 from heddle_operator.demo.recorder import Recorder
 from heddle_operator.demo.result import RunFacts, build_result
 from heddle_operator.demo.story import Event
-from heddle_operator.errors import InvalidScript, ProcessFailed
 from heddle_operator.local.cluster import LocalCluster
 from heddle_operator.local.processes import RUN_MARK, kill_processes, processes_with
-from heddle_operator.planner_process import SearchSettings
-from heddle_operator.planning import Planning
-from heddle_operator.reconcile import Reconciler
-from heddle_operator.settings import Settings
-from heddle_operator.snapshot import Observed
-from heddle_operator.wake import Wake
-from planner.composition import LABEL, Composition
-from planner.profile import Profile, load_profile
+from heddle_operator.ports.wakeup import Wake
+from heddle_operator.state.decision import Decision
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.snapshot import Observed
+from planner.cluster.composition import LABEL, Composition
+from planner.profiles.profile import Profile, load_profile
 from worker.contract import Report
 
 EVALUATIONS = 600  # of the search: about 0.1 s, and the same plan on every machine

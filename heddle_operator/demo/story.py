@@ -1,6 +1,6 @@
 """What happens to the cluster during a demo: nodes join, are drained, are killed, each at a step.
 
-Source: the format is our own; a node is written as in a nodes file (`planner.composition`).
+Source: the format is our own; a node is written as in a nodes file (`planner.cluster.composition`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Literal
 
 import yaml
 
-from heddle_operator.errors import InvalidScript
-from planner.composition import Composition, Node
+from heddle_operator.apis.errors import InvalidScript
+from planner.cluster.composition import Composition, Node
 from planner.errors import InvalidComposition
 from planner.strict_yaml import load_yaml
 

@@ -13,8 +13,8 @@ from rich.text import Text
 from heddle_operator.demo.grid import Cell, cells, sparkline
 from heddle_operator.demo.run import DemoRun
 from heddle_operator.demo.telling import stall_line
-from heddle_operator.snapshot import EpochRecord
-from planner.cost import price
+from heddle_operator.state.snapshot import EpochRecord
+from planner.cost.evaluate import price
 
 KEPT_LINES = 6
 

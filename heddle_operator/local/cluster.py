@@ -18,7 +18,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heddle_operator.actions import (
+from heddle_operator.local.processes import POD_MARK, RUN_MARK, kill_processes, processes_with
+from heddle_operator.ports.cluster import ClusterAction
+from heddle_operator.ports.wakeup import Wake
+from heddle_operator.state.actions import (
     AdoptPlan,
     CloseEpoch,
     CreatePod,
@@ -26,12 +29,9 @@ from heddle_operator.actions import (
     PruneEpoch,
     SealEpoch,
 )
-from heddle_operator.cluster import ClusterAction
-from heddle_operator.local.processes import POD_MARK, RUN_MARK, kill_processes, processes_with
-from heddle_operator.records import EpochRecords
-from heddle_operator.snapshot import Observed, ObservedNode, ObservedPod
-from heddle_operator.wake import Wake
-from planner.composition import Node
+from heddle_operator.state.epoch_records import EpochRecords
+from heddle_operator.state.snapshot import Observed, ObservedNode, ObservedPod
+from planner.cluster.composition import Node
 
 LOG = logging.getLogger(__name__)
 TERMINATION_GRACE_S = 1.0

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from planner.candidate import Judge
-from planner.composition import Composition
-from planner.composition_sets import ListedComposition
+from planner.cluster.composition import Composition
 from planner.errors import HeddleError, InvalidRequest
-from planner.plan import Plan
-from planner.profile import Profile
-from planner.workload import Workload
+from planner.evaluation.composition_sets import ListedComposition
+from planner.model.workload import Workload
+from planner.plans.plan import Plan
+from planner.profiles.profile import Profile
+from planner.search.candidate import Judge
 
 EQUAL = 1e-9  # prices that differ by less, relatively, are the same
 _Key = tuple[str, str, int]

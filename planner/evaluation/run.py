@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from planner.api import check_numbers
-from planner.composition import Composition
-from planner.composition_sets import ListedComposition
+from planner.cluster.composition import Composition
+from planner.evaluation.composition_sets import ListedComposition
+from planner.evaluation.likeness import nearest
 from planner.evaluation.references import References
 from planner.evaluation.trial import Trial, best_so_far, try_budgets, try_out
-from planner.likeness import nearest
-from planner.profile import Profile
+from planner.model.workload import Workload
+from planner.profiles.profile import Profile
 from planner.request import DEFAULT_ROLLOUTS, Method, PlanRequest
-from planner.workload import Workload
 
 WARMING = 300  # plans of the searches that load what numba has compiled
 
@@ -77,7 +77,7 @@ class EvaluatedComposition:
         reference_samples_s: the best throughput known; 0 if nobody has a plan.
         found_by: who found that.
         nearest: the training composition that is least unlike it; None if nobody said which.
-        distance: to that one (`planner.likeness`).
+        distance: to that one (`planner.evaluation.likeness`).
         trials: one for each method, in their order.
     """
 

@@ -14,7 +14,7 @@ from typing import Any
 from planner.evaluation.run import EvaluatedComposition
 from planner.evaluation.trial import CurvePoint
 from planner.request import Method
-from planner.validation import quantile
+from planner.validation.compare import quantile
 
 
 @dataclass(frozen=True, slots=True)

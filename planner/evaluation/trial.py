@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from planner.api import answer
 from planner.errors import InvalidPolicy, NoPolicy, PlanningError, PolicyMisfit
-from planner.plan import Plan
-from planner.profile import Profile
+from planner.plans.plan import Plan
+from planner.profiles.profile import Profile
 from planner.request import Method, PlanAnswer, PlanRequest
 
 FIRST_BUDGET = 16  # plans of a curve's first point

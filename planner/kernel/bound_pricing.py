@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.estimator.fill.zone_limits import Zones, blocks_in_zones
+from planner.estimator.jit import allocating, jit
+from planner.estimator.tables import MAX_DEPTH, Floats, Ints, Tables
 from planner.kernel.cheapest_walk import cheapest_walk
-from planner.kernel.column_pricing import stage_seconds
-from planner.kernel.jit import allocating, jit
-from planner.kernel.scarcity import climb
-from planner.kernel.tables import MAX_DEPTH, Floats, Ints, Tables
 from planner.kernel.visits import Visits, Walk, read_walk
-from planner.kernel.zones import Zones, blocks_in_zones
+from planner.search.column_generation.column_pricing import stage_seconds
+from planner.search.column_generation.scarcity import climb
 
 TINY = 1e-9
 WIDEST = 16  # cells that are looked at as one

@@ -13,11 +13,11 @@ import math
 
 import numpy as np
 
-from planner.kernel.ahead import least_ahead
-from planner.kernel.chains import find_span
-from planner.kernel.jit import allocating, jit
-from planner.kernel.tables import Floats, Ints, Tables
+from planner.estimator.jit import allocating, jit
+from planner.estimator.tables import Floats, Ints, Tables
 from planner.kernel.visits import Visits, Walk, stage_code
+from planner.search.column_generation.ahead import least_ahead
+from planner.search.column_generation.chains import find_span
 
 
 @jit

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.kernel.jit import jit
-from planner.kernel.tables import Floats, Ints, Tables
+from planner.estimator.jit import jit
+from planner.estimator.tables import Floats, Ints, Tables
 
 
 class Visits(NamedTuple):

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from planner.composition import Composition
+from planner.cluster.composition import Composition
 from planner.errors import InvalidPolicy, PolicyMisfit
+from planner.estimator.build_tables import Pricing
 from planner.policy.schema import HEADS, FeatureSchema
-from planner.pricing_tables import Pricing
 
 WORD = 16  # digits of a digest
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 
-from planner.kernel.appending import fill_last
-from planner.kernel.bag import Bag, fillings_of
-from planner.kernel.bench import Bench
-from planner.kernel.elites import Elites, remember
-from planner.kernel.given_blocks import fill_as
-from planner.kernel.jit import allocating, inlined, jit
-from planner.kernel.objective import Wishes, judged
-from planner.kernel.tables import Ints, Tables
-from planner.kernel.whole_plan import iteration_seconds
+from planner.estimator.bag import Bag, fillings_of
+from planner.estimator.bench import Bench
+from planner.estimator.elites import Elites, remember
+from planner.estimator.fill.given_blocks import fill_as
+from planner.estimator.jit import allocating, inlined, jit
+from planner.estimator.objective import Wishes, judged
+from planner.estimator.tables import Ints, Tables
+from planner.estimator.whole_plan import iteration_seconds
+from planner.policy.appending import fill_last
 from planner.policy.drafts import Drafts
 
 

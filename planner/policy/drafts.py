@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.kernel.bag import Bag, new_bag
-from planner.kernel.jit import jit
-from planner.kernel.tables import Floats, Ints
+from planner.estimator.bag import Bag, new_bag
+from planner.estimator.jit import jit
+from planner.estimator.tables import Floats, Ints
 from planner.policy.features import Menu
 from planner.policy.schema import Array, Bools
 

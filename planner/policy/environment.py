@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.kernel.bench import new_bench
-from planner.kernel.elites import Elites, new_elites
-from planner.kernel.objective import Wishes
-from planner.kernel.tables import Floats, Ints
+from planner.estimator.bench import new_bench
+from planner.estimator.build_tables import Pricing
+from planner.estimator.elites import Elites, new_elites
+from planner.estimator.objective import Wishes
+from planner.estimator.tables import Floats, Ints
 from planner.policy.drafts import (
     new_drafts,
     observe_depths,
@@ -32,7 +33,6 @@ from planner.policy.drafts import (
 from planner.policy.features import Menu, menu_of
 from planner.policy.fills import fill_of
 from planner.policy.schema import Array, Bools, FeatureSchema
-from planner.pricing_tables import Pricing
 
 
 @dataclass(frozen=True)

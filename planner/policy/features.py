@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.kernel.tables import Floats, Ints, Tables
+from planner.estimator.build_tables import Pricing
+from planner.estimator.tables import Floats, Ints, Tables
 from planner.policy.schema import OF_TYPE, FeatureSchema
-from planner.pricing_tables import Pricing
 
 
 class Menu(NamedTuple):

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.kernel.bag import Bag
-from planner.kernel.tables import Floats, Ints, Tables
+from planner.estimator.bag import Bag
+from planner.estimator.tables import Floats, Ints, Tables
 from planner.policy.closing import close_as_chosen, close_templates
 from planner.policy.drafts import Drafts, replicas_now
 from planner.policy.features import Menu

@@ -8,8 +8,8 @@ Legend: R rows, L layers, F features.
 
 from __future__ import annotations
 
-from planner.kernel.jit import jit
-from planner.kernel.tables import Ints
+from planner.estimator.jit import jit
+from planner.estimator.tables import Ints
 from planner.policy.drafts import Drafts
 from planner.policy.features import Menu
 from planner.policy.schema import Array, Bools

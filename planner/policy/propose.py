@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.composition import Composition
-from planner.kernel.elites import Elites
-from planner.kernel.objective import Wishes
+from planner.cluster.composition import Composition
+from planner.estimator.build_tables import Pricing
+from planner.estimator.elites import Elites
+from planner.estimator.objective import Wishes
 from planner.policy.environment import Constructions, Environment
 from planner.policy.rollouts import Chooser, UniformChooser, play
 from planner.policy.sampling import PolicyChooser
 from planner.policy.schema import FeatureSchema
 from planner.policy.weights import POLICY_OF, Policy, find_policy
-from planner.pricing_tables import Pricing
-from planner.profile import Profile
+from planner.profiles.profile import Profile
 from planner.request import PlanRequest
 
 STARTS = 64  # rollouts before other engines go on; 32 are behind annealing in 50 ms, on two cores

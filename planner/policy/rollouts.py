@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from planner.kernel.tables import Floats, Ints
+from planner.estimator.tables import Floats, Ints
 from planner.policy.environment import Constructions, DepthView, FillView, StageView
 from planner.policy.schema import Bools
 

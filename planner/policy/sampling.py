@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.kernel.tables import Floats, Ints
+from planner.estimator.tables import Floats, Ints
 from planner.policy.environment import Constructions, DepthView, FillView, StageView
 from planner.policy.network import STAGE, Network
 from planner.policy.schema import Array, Bools

@@ -22,7 +22,7 @@ from planner.errors import InvalidPolicy, NoPolicy
 from planner.policy.card import WORD, PolicyCard
 from planner.policy.network import Network, shapes
 from planner.policy.schema import Array, FeatureSchema
-from planner.profile import PROFILES
+from planner.profiles.profile import PROFILES
 
 WEIGHTS, CARD = "weights.safetensors", "card.json"
 FOLDER, FLAT_FOLDER = "policy", "flat-policy"  # the second: of one that learns the fill

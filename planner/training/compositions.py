@@ -3,7 +3,7 @@
 They vary in which type holds the most GPUs, how many types there are, how many GPUs, and the nodes'
 sizes: the same for all, one for each type, or mixed within a type.
 Invariants: the same types, seed and range give the same compositions; all are different, and none
-is near a composition that policies are evaluated on (`planner.composition_sets`).
+is near a composition that policies are evaluated on (`planner.evaluation.composition_sets`).
 Source: Heddle, section 6 ("Configurations and training"): 94 for the simulation, 32 for hardware.
 """
 
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from itertools import product
 from random import Random
 
-from planner.composition import Composition
-from planner.composition_sets import committed_sets
+from planner.cluster.composition import Composition
 from planner.errors import InvalidComposition
-from planner.likeness import Mix, nearest, node_counts
+from planner.evaluation.composition_sets import committed_sets
+from planner.evaluation.likeness import Mix, nearest, node_counts
 
 __all__ = ["TrainingRange", "nearest", "range_for", "training_compositions", "usual_types"]
 

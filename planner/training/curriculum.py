@@ -10,17 +10,17 @@ import hashlib
 from dataclasses import dataclass, replace
 from random import Random
 
-from planner.composition import Composition
-from planner.generator import find_profile
-from planner.kernel.tables import MAX_TEMPLATES
-from planner.model_shape import ModelShape
+from planner.cluster.composition import Composition
+from planner.estimator.build_tables import pricing_of
+from planner.estimator.tables import MAX_TEMPLATES
+from planner.model.shape import ModelShape
+from planner.model.workload import Workload, settings_of
 from planner.policy.environment import Environment, no_limits
 from planner.policy.schema import FeatureSchema
-from planner.pricing_tables import pricing_of
-from planner.profile import Profile
+from planner.profiles.generator import find_profile
+from planner.profiles.profile import Profile
 from planner.training.compositions import HARDWARE, range_for, training_compositions
 from planner.training.settings import TrainingSettings
-from planner.workload import Workload, settings_of
 
 D_MAX = 24
 VALIDATION = 12  # compositions that are never trained on

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.kernel.tables import Floats
+from planner.estimator.tables import Floats
 from planner.policy.environment import Choice, Constructions, Environment
 from planner.policy.network import Network
 from planner.policy.rollouts import play

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from planner.kernel.tables import Floats, Ints
+from planner.estimator.tables import Floats, Ints
 from planner.policy.schema import Bools
 from planner.training.records import Records
 from planner.training.torch_network import TorchNetwork

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.kernel.tables import Floats, Ints
+from planner.estimator.tables import Floats, Ints
 from planner.policy.environment import Constructions, DepthView, FillView, StageView
 from planner.policy.network import STAGE, Film, Network
 from planner.policy.rollouts import play

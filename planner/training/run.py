@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from planner.errors import Infeasible
-from planner.kernel.tables import Floats
+from planner.estimator.tables import Floats
 from planner.policy.card import PolicyCard
 from planner.policy.network import Network
 from planner.policy.schema import Array

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.kernel.tables import Ints
+from planner.estimator.tables import Ints
 from planner.policy.environment import (
     Choice,
     Constructions,

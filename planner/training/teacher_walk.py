@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.kernel.appending import fill_last
-from planner.kernel.bag import Bag, copy_bag, new_bag
-from planner.kernel.bench import Bench, new_bench
-from planner.kernel.jit import jit
-from planner.kernel.moves import change_stages, random_stages
-from planner.kernel.objective import Wishes
-from planner.kernel.random import below, uniform
-from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES, Ints, Tables
+from planner.estimator.bag import Bag, copy_bag, new_bag
+from planner.estimator.bench import Bench, new_bench
+from planner.estimator.jit import jit
+from planner.estimator.objective import Wishes
+from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES, Ints, Tables
+from planner.policy.appending import fill_last
+from planner.search.annealing.moves import change_stages, random_stages
+from planner.search.annealing.random import below, uniform
 
 HOT, WARM, COLD = 0.05, 0.01, 0.0005  # temperatures, as shares of the seconds
 STARTS = 200  # random templates, the best of which is walked from

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from planner.kernel.objective import Wishes
-from planner.kernel.tables import Ints, Tables
+from planner.estimator.objective import Wishes
+from planner.estimator.tables import Ints, Tables
 from planner.policy.environment import Constructions
 from planner.policy.network import Network
 from planner.policy.rollouts import play

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.kernel.tables import Floats
+from planner.estimator.tables import Floats
 from planner.policy.environment import Constructions, Environment
 from planner.policy.network import Network
 from planner.policy.rollouts import play

@@ -25,13 +25,7 @@ from types import TracebackType
 from tests.cluster.api import NODES, Api, Json, pods
 from tests.cluster.assets import Assets, require
 from tests.cluster.cgroups import ControlGroup
-from tests.cluster.configuration import (
-    API_ADDRESS,
-    API_PORT,
-    MAX_NODES,
-    NodeSpec,
-    Wiring,
-)
+from tests.cluster.configuration import API_ADDRESS, API_PORT, MAX_NODES, NodeSpec, Wiring
 from tests.cluster.control_plane import READY_WITHIN_S, ControlPlane
 from tests.cluster.errors import ClusterFailed
 from tests.cluster.node import Node

@@ -8,7 +8,7 @@ import secrets
 
 import pytest
 
-from heddle_operator.kube_api import ApiRefused, connect
+from heddle_operator.kube.client import ApiRefused, connect
 from tests.fakes.api_server import an_api_server
 
 LABELS = {"heddle.dev/job": "tiny"}

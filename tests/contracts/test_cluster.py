@@ -9,7 +9,11 @@ import sys
 
 import pytest
 
-from heddle_operator.actions import (
+from heddle_operator.apis.errors import ClusterConflict
+from heddle_operator.local.cluster import LocalCluster
+from heddle_operator.local.processes import RUN_MARK, processes_with
+from heddle_operator.ports.wakeup import Wake
+from heddle_operator.state.actions import (
     AdoptPlan,
     CloseEpoch,
     CreatePod,
@@ -17,12 +21,8 @@ from heddle_operator.actions import (
     PruneEpoch,
     SealEpoch,
 )
-from heddle_operator.errors import ClusterConflict
-from heddle_operator.local.cluster import LocalCluster
-from heddle_operator.local.processes import RUN_MARK, processes_with
-from heddle_operator.snapshot import Seal
-from heddle_operator.wake import Wake
-from planner.composition import Composition, Node
+from heddle_operator.state.snapshot import Seal
+from planner.cluster.composition import Composition, Node
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kubernetes import a_kubernetes
 from tests.fakes.operator import a_job

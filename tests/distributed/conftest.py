@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.data_prepare import prepare
+from worker.data.prepare import prepare
 
 
 @pytest.fixture(scope="session")

@@ -18,12 +18,12 @@ from typing import Any
 import torch
 
 from migration.transport import Transport
-from planner.tensors import Tensor
-from worker.channel import Channel
-from worker.deepspeed_engine import DeepSpeedEngine
-from worker.engine import Engine, Parts, StageBuild
-from worker.rank import Rank
-from worker.rank_process import GlooServices
+from planner.model.tensors import Tensor
+from worker.control.channel import Channel
+from worker.engine.deepspeed import DeepSpeedEngine
+from worker.engine.seam import Engine, Parts, StageBuild
+from worker.rank.process import GlooServices
+from worker.rank.rank import Rank
 
 FLIP_EPOCH = 2
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
-from planner.ranks import RankMap
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
+from planner.plans.ranks import RankMap
 from worker.contract import Directive, Member, RankReport, Report, Resume, TrainingSpec
 
 TOKEN = "secret"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.models import find_model
-from planner.plan import Plan
+from planner.model.catalogue import find_model
+from planner.plans.plan import Plan
 from tests.distributed.pods import Pods, place, template
 from worker.contract import Reason, StepRecord, SwitchRecord, TrainingSpec
 
@@ -86,7 +86,7 @@ def switches(run) -> list[SwitchRecord]:
 
 
 def test_the_loss_curve_is_that_of_one_plain_process(run) -> None:
-    from worker.reference_engine import train
+    from worker.engine.reference import train
 
     spec = run[0]
     expected, _ = train(spec, find_model(spec.model), spec.steps)

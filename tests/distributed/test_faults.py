@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.models import find_model
+from planner.model.catalogue import find_model
 from tests.distributed.pods import Pods, place, template
 from worker.contract import Directive, TrainingSpec
 
@@ -41,7 +41,7 @@ def spec(corpus: Path, steps: int) -> TrainingSpec:
 
 
 def difference(pods: Pods, training: TrainingSpec) -> float:
-    from worker.reference_engine import train
+    from worker.engine.reference import train
 
     expected, _ = train(training, find_model(training.model), training.steps)
     found = {step.step: step.loss for step in pods.pods["a"].report().steps}

@@ -21,20 +21,20 @@ from pathlib import Path
 
 import pytest
 
-from heddle_operator.agents import Agents
-from heddle_operator.api import load_job
-from heddle_operator.decision import Decision
+from heddle_operator.apis.heddlejob import load_job
+from heddle_operator.controller.agents import Agents
+from heddle_operator.controller.planner_client import Planning
+from heddle_operator.controller.planner_server import SearchSettings
+from heddle_operator.controller.reconciler import Reconciler
 from heddle_operator.local.cluster import LocalCluster
-from heddle_operator.planner_process import SearchSettings
-from heddle_operator.planning import Planning
-from heddle_operator.reconcile import Reconciler
-from heddle_operator.settings import Settings
-from heddle_operator.snapshot import Observed
-from heddle_operator.wake import Wake
-from planner.composition import Node
-from planner.models import find_model
+from heddle_operator.ports.wakeup import Wake
+from heddle_operator.state.decision import Decision
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.snapshot import Observed
+from planner.cluster.composition import Node
+from planner.model.catalogue import find_model
 from worker.contract import Report, StepRecord
-from worker.reference_engine import training
+from worker.engine.reference import training
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 LOG = logging.getLogger(__name__)

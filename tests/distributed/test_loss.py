@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.models import find_model
-from planner.plan import Plan
+from planner.model.catalogue import find_model
+from planner.plans.plan import Plan
 from tests.distributed.pods import Pods, place, template
 from worker.contract import Resume, TrainingSpec, resume_of
 
@@ -74,7 +74,7 @@ def survivors_halt(
 
 
 def curve_is_exact(pods: Pods, spec: TrainingSpec) -> None:
-    from worker.reference_engine import train
+    from worker.engine.reference import train
 
     expected, _ = train(spec, find_model(spec.model), spec.steps)
     found = {step.step: step.loss for pod in pods.pods.values() for step in pod.report().steps}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.plan import Plan
+from planner.plans.plan import Plan
 from tests.distributed.pods import Pods, place, template
 from worker.contract import TrainingSpec
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from heddle_operator.actions import (
+from heddle_operator.state.actions import (
     Action,
     AdoptPlan,
     CloseEpoch,
@@ -24,8 +24,8 @@ from heddle_operator.actions import (
     SealEpoch,
     SendDirective,
 )
-from heddle_operator.records import EpochRecords
-from heddle_operator.snapshot import (
+from heddle_operator.state.epoch_records import EpochRecords
+from heddle_operator.state.snapshot import (
     AgentView,
     Observed,
     ObservedNode,
@@ -33,10 +33,10 @@ from heddle_operator.snapshot import (
     PlanKey,
     PlanReply,
 )
-from planner.workload import Workload
+from planner.model.workload import Workload
 from tests.fakes.agent import FakeAgent
 from tests.fakes.worlds import FakeWorlds
-from worker.admission import Refused, admit, advances, read_directive
+from worker.agent.admission import Refused, admit, advances, read_directive
 from worker.contract import Directive, RankExit, RankReport
 
 

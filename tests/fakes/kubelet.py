@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from heddle_operator.kube_api import Body, KubeApi
-from planner.composition import Node
+from heddle_operator.kube.client import Body, KubeApi
+from planner.cluster.composition import Node
 
 
 class Kubelets:

@@ -7,17 +7,17 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from heddle_operator.actions import DeletePod
-from heddle_operator.api import HeddleJob
-from heddle_operator.cluster import ClusterAction
-from heddle_operator.kube_api import connect
-from heddle_operator.kube_cluster import KubeCluster
-from heddle_operator.mirror import Mirror
-from heddle_operator.rendering import WorkerDefaults
-from heddle_operator.resync import resync
-from heddle_operator.snapshot import Observed
-from heddle_operator.wake import Wake
-from planner.composition import Composition
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.kube.client import connect
+from heddle_operator.kube.kubernetes_cluster import KubeCluster
+from heddle_operator.kube.relist import resync
+from heddle_operator.kube.store import Mirror
+from heddle_operator.ports.cluster import ClusterAction
+from heddle_operator.ports.wakeup import Wake
+from heddle_operator.resources.rendering import WorkerDefaults
+from heddle_operator.state.actions import DeletePod
+from heddle_operator.state.snapshot import Observed
+from planner.cluster.composition import Composition
 from tests.cluster.cluster import Cluster
 from tests.fakes.kubelet import Kubelets
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from heddle_operator.actions import (
-    RecordEvent,
-)
-from heddle_operator.api import HeddleJob, load_job
-from heddle_operator.decide import DEFAULTS, decide
-from heddle_operator.decision import Decision
-from heddle_operator.errors import ClusterConflict
-from heddle_operator.settings import Settings
+from heddle_operator.apis.errors import ClusterConflict
+from heddle_operator.apis.heddlejob import HeddleJob, load_job
+from heddle_operator.rollout.decide import DEFAULTS, decide
+from heddle_operator.state.actions import RecordEvent
+from heddle_operator.state.decision import Decision
+from heddle_operator.state.settings import Settings
 from tests.fakes.cluster import FakeCluster
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from planner.composition import Composition
-from planner.models import MODELS
-from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
-from planner.workload import Workload
+from planner.cluster.composition import Composition
+from planner.model.catalogue import MODELS
+from planner.model.workload import Workload
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 
 SPEEDS = {"demo-fast": 2.0, "demo-slow": 0.01}
 MODEL = MODELS["tiny-llama"]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heddle_operator.snapshot import (
-    PlanReply,
-)
-from planner.plan import Plan
-from planner.ranks import RankMap
+from heddle_operator.state.snapshot import PlanReply
+from planner.plans.plan import Plan
+from planner.plans.ranks import RankMap
 from tests.fakes.agent import FakeAgent
 from tests.fakes.planner import SPEEDS, fake_plan
 from worker.contract import Directive

@@ -8,11 +8,11 @@ import torch
 from hypothesis import strategies as st
 
 from migration.layout import StateLayout, held_layout, needed_layout, state_bytes
-from planner.model_shape import ModelShape
-from planner.pieces import Piece, common_refinement, piece_shapes
-from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
-from planner.ranks import RankMap
-from planner.tensors import model_tensors
+from planner.model.shape import ModelShape
+from planner.model.tensors import model_tensors
+from planner.plans.pieces import Piece, common_refinement, piece_shapes
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
+from planner.plans.ranks import RankMap
 
 MODEL = ModelShape("law", layers=3, hidden=8, heads=4, kv_heads=4, ffn=8, vocab=12)
 NODES = ("n0", "n1", "n2", "n3", "n4")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from migration.errors import StateLost
 from migration.schedule import arrange, faults, schedule_digest
 from migration.tuples import bytes_minimum, bytes_missing, difference
-from planner.plan import Plan
-from planner.tensors import model_tensors
+from planner.model.tensors import model_tensors
+from planner.plans.plan import Plan
 from tests.laws.changes import MODEL, Change, changes, plans
 
 

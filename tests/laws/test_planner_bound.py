@@ -10,16 +10,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from planner.bound import bound
-from planner.composition import Composition, Node
-from planner.cost import price
-from planner.entries import LinkCost
+from planner.cluster.composition import Composition, Node
+from planner.cost.evaluate import price
 from planner.errors import Infeasible
-from planner.generator import find_profile
-from planner.models import find_model
-from planner.profile import Profile
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.profiles.entries import LinkCost
+from planner.profiles.generator import find_profile
+from planner.profiles.profile import Profile
 from planner.request import PlanAnswer, PlanRequest
-from planner.search import search
-from planner.workload import Workload
+from planner.search.driver import search
 from tests.benchmarks.planner.compositions import cases
 from tests.benchmarks.planner.references import BenchmarkReferences
 

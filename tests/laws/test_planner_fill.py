@@ -7,9 +7,9 @@ from itertools import combinations, pairwise, product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.fill import FillTable, pareto_splits
-from planner.memory import StageSlot, fits
-from planner.sharing import Lane, share
+from planner.cost.batch_split import Lane, share
+from planner.cost.memory import StageSlot, fits
+from planner.search.fill import FillTable, pareto_splits
 from tests.builders import MODEL, demo_profile, nodes, workload
 
 SECONDS = st.floats(0.01, 1)

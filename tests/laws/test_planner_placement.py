@@ -7,11 +7,11 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.movement import bytes_to_move, missing_bytes
-from planner.pieces import holders, holders_min, piece_numels, seat_pieces
-from planner.placement import can_pack, holders_by_layer, place, room_of
-from planner.plan import Plan, faults
-from planner.ranks import RankMap
+from planner.placement.place import can_pack, holders_by_layer, place, room_of
+from planner.plans.movement import bytes_to_move, missing_bytes
+from planner.plans.pieces import holders, holders_min, piece_numels, seat_pieces
+from planner.plans.plan import Plan, faults
+from planner.plans.ranks import RankMap
 from tests.builders import MODEL, compositions, filled_templates, plans_on, workload_of
 
 

@@ -8,16 +8,16 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.composition import Composition, Node
-from planner.cost import Price, price
-from planner.generator import generate
-from planner.gpu_types import HARDWARE
-from planner.memory import StageSlot, fits, layers_that_fit, stage_memory
-from planner.models import find_model
-from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
-from planner.profile import Profile
-from planner.simulation import simulate_price
-from planner.workload import Workload
+from planner.cluster.composition import Composition, Node
+from planner.cluster.gpu_types import HARDWARE
+from planner.cost.evaluate import Price, price
+from planner.cost.memory import StageSlot, fits, layers_that_fit, stage_memory
+from planner.cost.simulation import simulate_price
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
+from planner.profiles.generator import generate
+from planner.profiles.profile import Profile
 
 ROUNDING = 1 + 1e-9
 NAMES = ("a100-40", "a100-80", "h100", "a6000")

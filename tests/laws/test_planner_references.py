@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from planner.cost import price
+from planner.cost.evaluate import price
 from planner.evaluation.references import Reference, compact, expanded
-from planner.generator import find_profile
-from planner.plan import faults
+from planner.plans.plan import faults
+from planner.profiles.generator import find_profile
 from tests.benchmarks.planner.compositions import BATCHES, HUGE_GPUS, TYPES, cases
 from tests.benchmarks.planner.references import BenchmarkReferences
 

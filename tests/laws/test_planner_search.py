@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.composition import Composition, Node
-from planner.cost import price
+from planner.cluster.composition import Composition, Node
+from planner.cost.evaluate import price
+from planner.cost.memory import StageSlot, fits
 from planner.errors import Infeasible
-from planner.memory import StageSlot, fits
-from planner.pieces import holders_min
-from planner.placement import can_pack, room_of
-from planner.plan import FilledTemplate, PlacedStage, Plan, Stage, faults
-from planner.search import PlanRequest, search
+from planner.placement.place import can_pack, room_of
+from planner.plans.pieces import holders_min
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage, faults
+from planner.search.driver import PlanRequest, search
 from tests.builders import MODEL, compositions, demo_profile, nodes, workload
 
 FEW = 300  # evaluations: these laws hold for any budget

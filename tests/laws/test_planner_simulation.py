@@ -7,12 +7,12 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cost import ReplicaPrice, StagePrice, price, rank_times
-from planner.gradient_sync import sync_messages
-from planner.pieces import holders, piece_numels
-from planner.plan import Plan
-from planner.ranks import RankMap
-from planner.simulation import simulate, simulate_replica
+from planner.cost.evaluate import ReplicaPrice, StagePrice, price, rank_times
+from planner.cost.gradient_sync import sync_messages
+from planner.cost.simulation import simulate, simulate_replica
+from planner.plans.pieces import holders, piece_numels
+from planner.plans.plan import Plan
+from planner.plans.ranks import RankMap
 from tests.builders import MODEL, compositions, demo_profile, plans_on, workload_of
 
 ROUNDING = 1 + 1e-9

@@ -9,11 +9,11 @@ import pytest
 from heddle_operator.demo.job import GLOBAL_BATCH, demo_job
 from heddle_operator.demo.run import EVALUATIONS
 from heddle_operator.demo.story import NODES, STORY
-from planner.composition import Composition
-from planner.cost import price
-from planner.plan import Plan
+from planner.cluster.composition import Composition
+from planner.cost.evaluate import price
+from planner.plans.plan import Plan
 from planner.request import PlanAnswer, PlanRequest
-from planner.search import search
+from planner.search.driver import search
 from tests.builders import demo_profile, workload
 
 MIN_GAIN = demo_job(1, 1).spec.elastic.min_gain_percent / 100

@@ -8,16 +8,12 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
+from planner.evaluation.likeness import Mix
 from planner.evaluation.references import Reference, References
-from planner.likeness import Mix
 from planner.training.compositions import LEAST_DISTANCE, training_compositions, usual_types
 from tests.benchmarks.policy.cases import unseen
 from tests.benchmarks.policy.efficiency import CASES
-from tests.benchmarks.policy.efficiency_report import (
-    catching_up,
-    efficiency_rows,
-    plans_needed,
-)
+from tests.benchmarks.policy.efficiency_report import catching_up, efficiency_rows, plans_needed
 from tests.benchmarks.policy.noise import MOST, changed
 from tests.benchmarks.policy.report import report
 from tests.benchmarks.policy.rival import advance

@@ -1,11 +1,11 @@
 """Enumerate every plan of a small composition and keep the best: the oracle of the search engines.
 
 Every bag of templates, every number of replicas, every micro-batch, split, recomputation, tiling,
-sharing and placement is met; each that may be the best is priced by `planner.cost.price`, checked
-for memory and by `planner.plan.check`.  Branches go only where a proof stands beside: seconds that
-no plan of the branch beats (`tests.oracle.floors`), or another plan that costs the same.
-It knows neither limits of money or throughput nor stated network cards, and asserts that none is
-given.
+sharing and placement is met; each that may be the best is priced by `planner.cost.evaluate.price`,
+checked for memory and by `planner.plans.plan.check`.  Branches go only where a proof stands beside:
+seconds that no plan of the branch beats (`tests.oracle.floors`), or another plan that costs the
+same. It knows neither limits of money or throughput nor stated network cards, and asserts that none
+is given.
 Invariant: no code is shared with the search engines, so that an error in one shows in the other.
 Source: design, "Plan" and "Fill".   Legend: b micro-batch, M micro-batches of a replica, n replicas
 of a template, R pipelines of a plan.
@@ -18,13 +18,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from planner.composition import Composition
-from planner.cost import Price, price
-from planner.gradient_sync import sync_seconds
-from planner.placement import holders_by_layer
-from planner.plan import FilledTemplate, Plan, check
-from planner.profile import Profile
-from planner.ranks import RankMap
+from planner.cluster.composition import Composition
+from planner.cost.evaluate import Price, price
+from planner.cost.gradient_sync import sync_seconds
+from planner.placement.place import holders_by_layer
+from planner.plans.plan import FilledTemplate, Plan, check
+from planner.plans.ranks import RankMap
+from planner.profiles.profile import Profile
 from planner.request import PlanRequest
 from tests.oracle.every_fill import EveryFill
 from tests.oracle.every_placement import (

@@ -15,18 +15,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from planner.errors import UnprofiledConfiguration
-from planner.memory import (
+from planner.cost.memory import (
     STATE_BYTES,
     StageSlot,
     slot_parameters,
     stage_memory,
     stepped_parameters,
 )
-from planner.plan import Stage
-from planner.profile import Profile
-from planner.stage_cost import StageWork, stage_seconds
-from planner.workload import STAGE_RECOMPUTATIONS, Workload
+from planner.cost.stage import StageWork, stage_seconds
+from planner.errors import UnprofiledConfiguration
+from planner.model.workload import STAGE_RECOMPUTATIONS, Workload
+from planner.plans.plan import Stage
+from planner.profiles.profile import Profile
 from tests.oracle.every_placement import Outline, Structure
 from tests.oracle.splits import every_split
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from planner.composition import Composition, Node
-from planner.plan import FilledTemplate, PlacedStage
+from planner.cluster.composition import Composition, Node
+from planner.plans.plan import FilledTemplate, PlacedStage
 
 Option = tuple[str, int]  # GPU type, TP degree
 Structure = tuple[Option, ...]  # the stages of a template, before any fill

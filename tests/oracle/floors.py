@@ -21,14 +21,14 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise, product
 
-from planner.composition import Composition
-from planner.cost import edge_link
-from planner.expert_parallel import Device, Tiling, expert_seconds
-from planner.memory import boundary_bytes
-from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
-from planner.profile import Profile
-from planner.ranks import RankMap
-from planner.workload import Workload
+from planner.cluster.composition import Composition
+from planner.cost.evaluate import edge_link
+from planner.cost.expert_parallel import Device, Tiling, expert_seconds
+from planner.cost.memory import boundary_bytes
+from planner.model.workload import Workload
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
+from planner.plans.ranks import RankMap
+from planner.profiles.profile import Profile
 from tests.oracle.every_fill import EveryFill, Fill, StageChoice
 from tests.oracle.every_placement import Option, Outline, Structure, Where
 from tests.oracle.every_sharing import Runner

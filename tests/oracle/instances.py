@@ -13,15 +13,15 @@ import json
 from dataclasses import dataclass
 from random import Random
 
-from planner.composition import Composition, Node
-from planner.entries import GpuType, LayerCost, LinkCost
-from planner.memory import STATE_BYTES, boundary_bytes
-from planner.model_shape import Experts, ModelShape
-from planner.plan import Stage
-from planner.profile import Profile
+from planner.cluster.composition import Composition, Node
+from planner.cost.memory import STATE_BYTES, boundary_bytes
+from planner.model.shape import Experts, ModelShape
+from planner.model.tensors import model_numel
+from planner.model.workload import Workload
+from planner.plans.plan import Stage
+from planner.profiles.entries import GpuType, LayerCost, LinkCost
+from planner.profiles.profile import Profile
 from planner.request import PlanRequest
-from planner.tensors import model_numel
-from planner.workload import Workload
 
 SEED = 20260601
 COUNT = 100

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations, pairwise, product
 
-from planner.composition import Composition
-from planner.cost import price
+from planner.cluster.composition import Composition
+from planner.cost.evaluate import price
 from planner.errors import UnprofiledConfiguration
-from planner.placement import holders_by_layer
-from planner.plan import FilledTemplate, PlacedStage, Plan, Stage, faults
-from planner.profile import Profile
+from planner.model.workload import RECOMPUTATIONS
+from planner.placement.place import holders_by_layer
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage, faults
+from planner.profiles.profile import Profile
 from planner.request import PlanRequest
-from planner.workload import RECOMPUTATIONS
 
 
 def best_of_all(request: PlanRequest, profile: Profile) -> tuple[int, float] | None:

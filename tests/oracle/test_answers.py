@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from planner.cost import price
-from planner.plan import Plan, faults
+from planner.cost.evaluate import price
+from planner.plans.plan import Plan, faults
 from tests.oracle.answers import answer_of, committed
 from tests.oracle.instances import COUNT, MOE, instances
 

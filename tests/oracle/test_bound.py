@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from planner.bound import bound
-from planner.cost import price
-from planner.plan import Plan
+from planner.cost.evaluate import price
+from planner.plans.plan import Plan
 from planner.request import PlanAnswer
 from tests.oracle.answers import committed
 from tests.oracle.instances import Instance, instances

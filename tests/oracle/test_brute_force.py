@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from planner.composition import Composition, Node
-from planner.profile import Profile
+from planner.cluster.composition import Composition, Node
+from planner.profiles.profile import Profile
 from planner.request import PlanRequest
 from tests.oracle.brute_force import brute_force
 from tests.oracle.instances import Instance, instances

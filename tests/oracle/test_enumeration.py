@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.composition import Composition, Node
-from planner.memory import StageSlot, fits
-from planner.plan import FilledTemplate, Plan, Stage, faults
+from planner.cluster.composition import Composition, Node
+from planner.cost.memory import StageSlot, fits
+from planner.plans.plan import FilledTemplate, Plan, Stage, faults
 from tests.builders import MODEL, demo_profile, nodes, workload
 from tests.oracle.every_fill import EveryFill
 from tests.oracle.every_placement import every_placement, placed_stages

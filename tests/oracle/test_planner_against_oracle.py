@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from planner.errors import Infeasible
-from planner.search import search
+from planner.search.driver import search
 from tests.oracle.answers import committed
 from tests.oracle.instances import Instance, instances
 

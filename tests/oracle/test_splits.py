@@ -8,9 +8,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from planner.fill import pareto_splits
-from planner.kernel.general_split import general_splits, new_split_bench
-from planner.kernel.linear_split import linear_splits
+from planner.estimator.fill.general_split import general_splits, new_split_bench
+from planner.estimator.fill.linear_split import linear_splits
+from planner.search.fill import pareto_splits
 from tests.oracle.splits import (
     MICRO_BATCHES,
     Split,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from planner.composition import Composition
-from planner.models import find_model
-from planner.workload import Workload
+from planner.cluster.composition import Composition
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
 
 SEED = 6
 TYPES = ("a100-40", "a100-80", "h100", "a6000")

@@ -8,9 +8,9 @@ from typing import Any
 
 from planner.bound import bound
 from planner.errors import Infeasible
-from planner.generator import find_profile
+from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
-from planner.search import search
+from planner.search.driver import search
 from tests.benchmarks.planner.compositions import Case
 from tests.benchmarks.planner.quality import WITHOUT_POLICY
 

@@ -19,7 +19,7 @@ REPEATS = 3
 BYTECODE = ROOT / "build" / "bytecode"
 COMMAND = """
 import sys
-from heddle_operator.cli import main
+from heddle_operator.cli.main import main
 try:
     main()
 finally:

@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from planner.candidate import Candidate, Judge
 from planner.errors import Infeasible
-from planner.generator import find_profile
-from planner.kernel.objective import Wishes
-from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES
-from planner.kernel_search import KernelSearch
-from planner.plan import Plan
-from planner.pricing_tables import Pricing, pricing_of
+from planner.estimator.build_tables import Pricing, pricing_of
+from planner.estimator.objective import Wishes
+from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES
+from planner.plans.plan import Plan
+from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
-from planner.search import search
+from planner.search.candidate import Candidate, Judge
+from planner.search.driver import search
+from planner.search.kernel_search import KernelSearch
 from tests.benchmarks.planner.compositions import Case
 from tests.benchmarks.planner.references import BenchmarkReferences
 

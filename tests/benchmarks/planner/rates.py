@@ -19,17 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from planner.composition import Composition
-from planner.generator import find_profile
-from planner.kernel.bag import Bag, fillings_of, most_replicas, new_bag
-from planner.kernel.bench import Bench, new_bench
-from planner.kernel.filling import PER_SIZE, fill_template
-from planner.kernel.jit import jit
-from planner.kernel.tables import MAX_DEPTH, Ints, Tables
-from planner.kernel.whole_plan import iteration_seconds
-from planner.models import find_model
-from planner.pricing_tables import pricing_of
-from planner.workload import Workload
+from planner.cluster.composition import Composition
+from planner.estimator.bag import Bag, fillings_of, most_replicas, new_bag
+from planner.estimator.bench import Bench, new_bench
+from planner.estimator.build_tables import pricing_of
+from planner.estimator.fill.filling import PER_SIZE, fill_template
+from planner.estimator.jit import jit
+from planner.estimator.tables import MAX_DEPTH, Ints, Tables
+from planner.estimator.whole_plan import iteration_seconds
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.profiles.generator import find_profile
 from tests.benchmarks.planner.process import with_bytecode
 
 ROOT = Path(__file__).parents[3]
@@ -123,17 +123,17 @@ def rate(
 LOAD = """
 import sys, time
 started_s = time.perf_counter()
-import planner.kernel.jit
+import planner.estimator.jit
 import numba
 if sys.argv[1]:
     numba.config.CACHE_DIR = sys.argv[1]
-from planner.composition import Composition
-from planner.generator import find_profile
-from planner.models import find_model
+from planner.cluster.composition import Composition
+from planner.profiles.generator import find_profile
+from planner.model.catalogue import find_model
 from planner.request import PlanRequest
-from planner.search import search
-from planner.workload import Workload
-import planner.kernel_search
+from planner.search.driver import search
+from planner.model.workload import Workload
+import planner.search.kernel_search
 imported_s = time.perf_counter()
 workload = Workload(find_model(sys.argv[2]), 2048, 2048, "fp16")
 question = PlanRequest(workload, Composition.from_text(sys.argv[3]), budget_evaluations=500)

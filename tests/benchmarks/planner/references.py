@@ -12,9 +12,9 @@ from typing import get_args
 
 from planner.errors import Infeasible
 from planner.evaluation.references import References
-from planner.generator import find_profile
+from planner.profiles.generator import find_profile
 from planner.request import Method, PlanRequest
-from planner.search import search
+from planner.search.driver import search
 from tests.benchmarks.planner.compositions import Case, cases
 
 FILE = Path(__file__).with_name("references.json")

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from planner.composition_sets import ListedComposition
+from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.references import References
 from tests.benchmarks.clocks import CLOCKS
 from tests.benchmarks.policy import ablations, anytime, efficiency, known, noise, rollouts, seeds

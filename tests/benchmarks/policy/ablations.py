@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from planner.composition_sets import ListedComposition
+from planner.estimator.objective import Wishes
+from planner.estimator.tables import Tables
+from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.references import References
 from planner.evaluation.trial import try_out
-from planner.generator import find_profile
-from planner.kernel.objective import Wishes
-from planner.kernel.tables import Tables
-from planner.models import find_model
+from planner.model.catalogue import find_model
+from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.training.compositions import usual_types
 from planner.training.curriculum import Curriculum, curriculum_of

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.composition_sets import ListedComposition, committed_sets
-from planner.models import find_model
+from planner.evaluation.composition_sets import ListedComposition, committed_sets
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
 from planner.training.curriculum import usual_workload
-from planner.workload import Workload
 
 DENSE = ("llama3-8b", "qwen3-32b")
 MODELS = (

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from planner.composition_sets import ListedComposition
+from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.references import References
 from planner.evaluation.trial import try_out
-from planner.generator import find_profile
+from planner.profiles.generator import find_profile
 from planner.request import Method, PlanRequest
 from tests.benchmarks.policy.cases import workload_of
 from tests.benchmarks.policy.known import Say

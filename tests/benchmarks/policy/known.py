@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from planner.composition_sets import ListedComposition
+from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.references import Reference, References
 from planner.evaluation.run import EvaluationRequest, evaluate
-from planner.generator import find_profile
-from planner.models import find_model
+from planner.model.catalogue import find_model
+from planner.profiles.generator import find_profile
 from planner.training.curriculum import usual_workload
 from tests.benchmarks.planner.references import BenchmarkReferences
 from tests.benchmarks.policy.cases import workload_of

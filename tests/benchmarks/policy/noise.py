@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from random import Random
 from typing import Any, TypeVar
 
-from planner.composition_sets import ListedComposition
-from planner.entries import LayerCost, LinkCost
+from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.trial import try_out
-from planner.generator import find_profile
-from planner.profile import Profile
+from planner.profiles.entries import LayerCost, LinkCost
+from planner.profiles.generator import find_profile
+from planner.profiles.profile import Profile
 from planner.request import PlanRequest
 from tests.benchmarks.policy.cases import workload_of
 from tests.benchmarks.policy.known import Say

@@ -12,8 +12,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from planner.composition_sets import ListedComposition
 from planner.errors import PlanningError
+from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.references import References
 from planner.evaluation.summary import Spread
 from planner.policy.weights import find_policy

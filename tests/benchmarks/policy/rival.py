@@ -11,21 +11,21 @@ import math
 
 import numpy as np
 
-from planner.candidate import Judge
-from planner.composition_sets import ListedComposition
+from planner.estimator.bag import Bag, most_replicas, new_bag
+from planner.estimator.bench import Bench, new_bench
+from planner.estimator.build_tables import pricing_of
+from planner.estimator.elites import Elites, new_elites, offer, remember
+from planner.estimator.jit import jit
+from planner.estimator.objective import Wishes, objective, refill
+from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES, Ints, Tables
+from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.trial import Trial
-from planner.generator import find_profile
-from planner.kernel.bag import Bag, most_replicas, new_bag
-from planner.kernel.bench import Bench, new_bench
-from planner.kernel.elites import Elites, new_elites, offer, remember
-from planner.kernel.jit import jit
-from planner.kernel.objective import Wishes, objective, refill
-from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES, Ints, Tables
-from planner.kernel_search import KernelSearch
 from planner.policy.propose import propose
-from planner.pricing_tables import pricing_of
+from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
-from planner.turns import COOL
+from planner.search.candidate import Judge
+from planner.search.kernel_search import KernelSearch
+from planner.search.turns import COOL
 from tests.benchmarks.policy.cases import workload_of
 from tests.benchmarks.policy.known import Clock
 

@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from planner.composition_sets import ListedComposition
 from planner.errors import PlanningError
+from planner.estimator.build_tables import Pricing, pricing_of
+from planner.estimator.objective import Wishes
+from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES
+from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.references import References
 from planner.evaluation.trial import try_out
-from planner.generator import find_profile
-from planner.kernel.objective import Wishes
-from planner.kernel.tables import MAX_DEPTH, MAX_TEMPLATES
 from planner.policy.propose import propose
 from planner.policy.weights import Policy, find_policy
-from planner.pricing_tables import Pricing, pricing_of
+from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from tests.benchmarks.policy.cases import workload_of
 from tests.benchmarks.policy.known import Clock, Say

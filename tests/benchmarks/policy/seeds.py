@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.composition_sets import ListedComposition
+from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.references import References
-from planner.models import find_model
+from planner.model.catalogue import find_model
 from planner.policy.weights import CARD, load_policy
 from planner.training.compositions import usual_types
 from planner.training.curriculum import curriculum_of

@@ -13,9 +13,9 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from heddle_operator import cli
-from heddle_operator.agents import Agents
-from heddle_operator.kube_api import KubeApi
+from heddle_operator.cli import main as cli
+from heddle_operator.controller.agents import Agents
+from heddle_operator.kube.client import KubeApi
 
 VARIABLE = "HEDDLE_TEST_DIES"
 MOMENTS = ("ConfigMap created", "pods created", "joiners ready", "switch sent", "votes in")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from heddle_operator.labels import JOB_LABEL
+from heddle_operator.apis.labels import JOB_LABEL
 from tests.cluster.api import pods
 from tests.cluster.cluster import Cluster
 from tests.cluster.errors import ClusterFailed

@@ -17,10 +17,10 @@ from copy import deepcopy
 from dataclasses import replace
 from types import TracebackType
 
-from heddle_operator.agents import Agents
-from heddle_operator.pod_view import view_pod
-from heddle_operator.snapshot import ObservedPod
-from heddle_operator.wake import Wake
+from heddle_operator.controller.agents import Agents
+from heddle_operator.inventory.pods import view_pod
+from heddle_operator.ports.wakeup import Wake
+from heddle_operator.state.snapshot import ObservedPod
 from tests.cluster.errors import ClusterFailed
 from tests.e2e.kubernetes.curve import Curve
 from tests.e2e.kubernetes.job import WITHIN_S, Job, Json

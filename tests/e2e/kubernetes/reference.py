@@ -15,7 +15,7 @@ import sysconfig
 from pathlib import Path
 from types import TracebackType
 
-from heddle_operator.rendering import TEXT_BYTES
+from heddle_operator.resources.rendering import TEXT_BYTES
 from tests.e2e.kubernetes.job import TRAINING
 
 STEPS_TO_COMPLETE = 40  # after so many the weights are kept
@@ -81,10 +81,10 @@ def main(folder: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
-    from planner.models import find_model
+    from planner.model.catalogue import find_model
     from worker.contract import TrainingSpec
-    from worker.data_prepare import prepare
-    from worker.reference_engine import training
+    from worker.data.prepare import prepare
+    from worker.engine.reference import training
 
     torch.set_num_threads(1)  # the tensors are small: a second thread only spins
     prepare([Path(sysconfig.get_paths()["stdlib"])], folder / "text", TEXT_BYTES)

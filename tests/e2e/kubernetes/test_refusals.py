@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from planner.composition import Composition, Node
-from planner.models import find_model
-from planner.profile import load_profile
+from planner.cluster.composition import Composition, Node
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.profiles.profile import load_profile
 from planner.request import PlanRequest
-from planner.search import search
-from planner.workload import Workload
+from planner.search.driver import search
 from tests.cluster.assets import Assets
 from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import NodeSpec

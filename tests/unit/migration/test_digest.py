@@ -9,7 +9,7 @@ import torch
 
 from migration.digest import agree, bounds, piece_digests
 from migration.errors import MigrationError, StateLost, TransferFailed
-from planner.pieces import Piece
+from planner.plans.pieces import Piece
 from tests.fakes.transport import Board
 
 A, B = Piece("1.q", 0, 2), Piece("1.q", 2, 4)

@@ -11,7 +11,7 @@ from migration.errors import TransferFailed
 from migration.execute import HEADER, exchange_state
 from migration.schedule import Schedule, arrange
 from migration.tuples import MigrationTuple
-from planner.pieces import Piece
+from planner.plans.pieces import Piece
 from tests.fakes.transport import Board
 
 PIECE = Piece("1.q", 0, 2)

@@ -6,9 +6,9 @@ import pytest
 
 from migration.errors import LayoutMismatch
 from migration.layout import StateLayout, describe, held_layout, needed_layout, state_bytes
-from planner.models import find_model
-from planner.pieces import Piece, holders
-from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
+from planner.model.catalogue import find_model
+from planner.plans.pieces import Piece, holders
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from tests.laws.changes import Member
 
 MODEL = find_model("tiny-llama")

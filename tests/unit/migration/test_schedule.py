@@ -8,7 +8,7 @@ import pytest
 
 from migration.schedule import MAX_OPERATIONS, Message, Schedule, arrange, faults, schedule_digest
 from migration.tuples import MigrationTuple
-from planner.pieces import Piece
+from planner.plans.pieces import Piece
 
 PIECE = Piece("1.q", 0, 1)
 

@@ -9,7 +9,7 @@ import pytest
 from migration.errors import StateLost
 from migration.layout import StateLayout
 from migration.tuples import CHUNK_BYTES, MigrationTuple, bytes_minimum, difference
-from planner.pieces import Piece
+from planner.plans.pieces import Piece
 
 A, B, C = (Piece(name, 0, 1) for name in ("1.q", "2.q", "3.q"))
 

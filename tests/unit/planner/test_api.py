@@ -12,16 +12,10 @@ import pytest
 
 import planner
 from planner.api import answer, check_request, with_budget
-from planner.errors import (
-    HeddleError,
-    Infeasible,
-    InvalidComposition,
-    InvalidRequest,
-    NoPolicy,
-)
-from planner.prices import with_prices
+from planner.cost.money import with_prices
+from planner.errors import HeddleError, Infeasible, InvalidComposition, InvalidRequest, NoPolicy
 from planner.request import PlanAnswer, PlanRequest
-from planner.search import search
+from planner.search.driver import search
 from tests.builders import demo_profile, nodes, workload
 
 SMALL = PlanRequest(workload(), nodes("fast-0:2 fast-1:1"), budget_evaluations=300)
@@ -48,11 +42,10 @@ def test_a_budget_is_two_seconds_unless_one_is_named_which_then_stands_alone():
     assert with_budget(both) == both
 
 
-def test_planner_plan_is_a_question_and_a_module():
-    from planner.plan import Plan
+def test_the_face_of_the_planner_is_plain_functions_and_types():
+    from planner.api import plan
 
-    assert planner.plan.Plan is Plan
-    assert callable(planner.plan)
+    assert planner.plan is plan
     with pytest.raises(AttributeError, match="no attribute 'plam'"):
         _ = planner.plam
 

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.bound import Proof, bound, node_worth
-from planner.composition import Composition
+from planner.cluster.composition import Composition
 from planner.errors import Infeasible
-from planner.generator import find_profile
-from planner.models import find_model
-from planner.pricing_tables import pricing_of
+from planner.estimator.build_tables import pricing_of
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
-from planner.search import search
-from planner.workload import Workload
+from planner.search.driver import search
 from tests.builders import compositions, demo_profile, nodes, workload
 
 

@@ -7,17 +7,17 @@ from dataclasses import replace
 
 from click.testing import CliRunner
 
-from planner.composition import Composition
-from planner.cost import price
-from planner.generator import find_profile
-from planner.models import find_model
-from planner.placement import place
-from planner.plan import FilledTemplate, Plan, Stage
-from planner.price_cli import price as price_command
-from planner.prices import with_prices
+from planner.cli.price import price as price_command
+from planner.cluster.composition import Composition
+from planner.cost.evaluate import price
+from planner.cost.money import with_prices
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.placement.place import place
+from planner.plans.plan import FilledTemplate, Plan, Stage
+from planner.profiles.generator import find_profile
 from planner.request import BoundAnswer, MarginalGain, PlanAnswer, PlanRequest, SearchStage
-from planner.search import search
-from planner.workload import Workload
+from planner.search.driver import search
 from tests.builders import demo_profile, nodes, workload
 
 REQUEST = PlanRequest(workload(), nodes("fast-0:2 fast-1:3"), min_holders=2)

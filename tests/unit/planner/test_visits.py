@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.composition import Composition
-from planner.generator import find_profile
-from planner.memory import boundary_bytes
-from planner.models import find_model
-from planner.node_classes import class_sizes
-from planner.pricing_tables import pricing_of
+from planner.cluster.composition import Composition
+from planner.cost.memory import boundary_bytes
+from planner.estimator.build_tables import pricing_of
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.placement.node_classes import class_sizes
+from planner.profiles.generator import find_profile
 from planner.visits import nested_room, visits_of
-from planner.workload import Workload
 
 
 def visits_on(text: str):

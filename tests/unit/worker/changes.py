@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import torch
 
-from planner.model_shape import ModelShape
-from planner.pieces import Piece
-from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
-from planner.ranks import RankMap, Seat
-from planner.tensors import layer_tensors, model_tensors
+from planner.model.shape import ModelShape
+from planner.model.tensors import layer_tensors, model_tensors
+from planner.plans.pieces import Piece
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
+from planner.plans.ranks import RankMap, Seat
 from worker.contract import Directive, Member, Resume, TrainingSpec
-from worker.held_state import HeldState
+from worker.rank.held_state import HeldState
 
 MODEL = ModelShape("small", layers=2, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=64)
 SPEC = TrainingSpec(model="small", data="text", global_batch=4, sequence_length=8, steps=10)

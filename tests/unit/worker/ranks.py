@@ -1,6 +1,6 @@
 """Runs a function on the ranks of a real gloo world: processes forked from one that has only torch.
 
-    results = run_ranks("tests.unit.worker.test_world:claims", size)
+    results = run_ranks("tests.unit.worker.world.test_world:claims", size)
 
 The function gets (rank, store) in each process and answers something that JSON can hold.
 """

@@ -8,9 +8,9 @@ from heddle_operator.demo.job import demo_job
 from heddle_operator.demo.recorder import Recorder, Refused
 from heddle_operator.demo.result import RunFacts
 from heddle_operator.demo.run import DemoOptions, DemoRun
-from heddle_operator.snapshot import EpochRecord
-from planner.composition import Composition
-from planner.plan import Plan
+from heddle_operator.state.snapshot import EpochRecord
+from planner.cluster.composition import Composition
+from planner.plans.plan import Plan
 from tests.builders import demo_profile, nodes, placed, template
 from worker.contract import LAPS, RankReport, Report, StepRecord, SwitchRecord
 

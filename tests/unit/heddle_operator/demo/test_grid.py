@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from heddle_operator.demo.grid import cells, sparkline
-from heddle_operator.snapshot import ObservedNode
-from planner.models import MODELS
-from planner.plan import FilledTemplate, PlacedStage, Plan, Stage
+from heddle_operator.state.snapshot import ObservedNode
+from planner.model.catalogue import MODELS
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 
 MODEL = MODELS["tiny-llama"]
 NODES = (ObservedNode("a", "demo-fast", 2), ObservedNode("b", "demo-fast", 1))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from heddle_operator.demo.job import MODEL, STEPS, demo_job, text_folder
 from heddle_operator.demo.run import EVALUATIONS
 from heddle_operator.demo.story import NODES, STORY
-from planner.composition import Composition
-from planner.profile import load_profile
+from planner.cluster.composition import Composition
+from planner.profiles.profile import load_profile
 from planner.request import PlanRequest
-from planner.search import search
+from planner.search.driver import search
 
 
 def test_steps_and_seed_are_the_users():

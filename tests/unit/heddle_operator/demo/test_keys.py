@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heddle_operator.demo.keys import event_for
-from heddle_operator.snapshot import ObservedNode
+from heddle_operator.state.snapshot import ObservedNode
 
 NODES = {name: ObservedNode(name, "demo-fast", 1) for name in ("a", "b", "c")}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from heddle_operator.demo.recorder import Recorder
-from heddle_operator.snapshot import EpochRecord
-from planner.composition import Composition, Node
+from heddle_operator.state.snapshot import EpochRecord
+from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
 from worker.contract import RankReport, Report, StepRecord, SwitchRecord

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from heddle_operator.demo.result import build_result
-from planner.cost import price
-from planner.simulation import simulate_price
+from planner.cost.evaluate import price
+from planner.cost.simulation import simulate_price
 from tests.unit.heddle_operator.demo.recorded import (
     FACTS,
     FIRST,

@@ -9,7 +9,7 @@ import pytest
 from heddle_operator.demo.recorder import Recorder
 from heddle_operator.demo.run import DemoOptions, DemoRun
 from heddle_operator.demo.story import Event
-from planner.composition import Node
+from planner.cluster.composition import Node
 from tests.unit.heddle_operator.demo.recorded import RESUMED_S, THREE, TWO, a_run, report, switch
 
 JOIN = Event(5, "join", "fast-3", Node("fast-3", "demo-fast", 2))

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from heddle_operator.apis.errors import InvalidScript
 from heddle_operator.demo.run import check_nodes
 from heddle_operator.demo.story import NODES, STORY, check_story, load_nodes, load_story
-from heddle_operator.errors import InvalidScript
-from planner.composition import Composition
+from planner.cluster.composition import Composition
 from planner.errors import InvalidComposition
 
 EXAMPLES = Path(__file__).parents[4] / "manifests" / "examples" / "demo"

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from heddle_operator.demo.recorder import Recorder
 from heddle_operator.demo.view import KEPT_LINES, LiveView
-from heddle_operator.snapshot import EpochRecord
-from planner.cost import price
+from heddle_operator.state.snapshot import EpochRecord
+from planner.cost.evaluate import price
 from tests.fakes.cluster import FakeCluster
 from tests.unit.heddle_operator.demo.recorded import (
     FACTS,

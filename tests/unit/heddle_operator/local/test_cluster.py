@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from heddle_operator.actions import CreatePod, DeletePod
 from heddle_operator.local.cluster import TERMINATION_GRACE_S, LocalCluster
 from heddle_operator.local.processes import POD_MARK, RUN_MARK, processes_with
-from heddle_operator.wake import Wake
-from planner.composition import Node
+from heddle_operator.ports.wakeup import Wake
+from heddle_operator.state.actions import CreatePod, DeletePod
+from planner.cluster.composition import Node
 
 pytestmark = pytest.mark.slow
 POD = CreatePod("tiny-a-0", "a", 0, 2)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from planner.composition_sets import ListedComposition
 from planner.errors import InvalidRequest
+from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.references import Reference, References, compact, expanded
 from planner.evaluation.trial import try_out
 from planner.request import PlanRequest

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from planner.composition import Composition
-from planner.composition_sets import ListedComposition
+from planner.cluster.composition import Composition
+from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.references import References
 from planner.evaluation.run import EvaluationRequest, evaluate, text_of
 from tests.builders import demo_profile, workload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.composition_sets import ListedComposition
+from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.run import EvaluatedComposition
 from planner.evaluation.summary import Spread, mean_curve, summarize
 from planner.evaluation.trial import CurvePoint, Trial, try_out

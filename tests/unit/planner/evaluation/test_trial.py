@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.composition import Composition
+from planner.cluster.composition import Composition
 from planner.evaluation.trial import CurvePoint, best_so_far, curve_budgets, try_budgets, try_out
 from planner.request import PlanRequest
 from tests.builders import demo_profile, workload

@@ -7,17 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from planner.composition import Composition
-from planner.generator import find_profile
+from planner.cluster.composition import Composition
+from planner.estimator.build_tables import pricing_of
+from planner.estimator.tables import MAX_DEPTH
 from planner.kernel.bound_pricing import relaxed_stages
 from planner.kernel.cheapest_walk import cheapest_walk
-from planner.kernel.tables import MAX_DEPTH
 from planner.kernel.visits import new_walk, read_walk
-from planner.models import find_model
-from planner.node_classes import class_sizes
-from planner.pricing_tables import pricing_of
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.placement.node_classes import class_sizes
+from planner.profiles.generator import find_profile
 from planner.visits import visits_of
-from planner.workload import Workload
 
 DEEPEST = 6
 

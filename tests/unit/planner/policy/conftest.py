@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.composition import Composition
-from planner.generator import find_profile
-from planner.models import find_model
+from planner.cluster.composition import Composition
+from planner.estimator.build_tables import pricing_of
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
 from planner.policy.environment import Environment, no_limits
 from planner.policy.network import Network, shapes
 from planner.policy.schema import FeatureSchema
-from planner.pricing_tables import pricing_of
-from planner.workload import Workload
+from planner.profiles.generator import find_profile
 
 GPUS = "h100=2x4,a100-40=2x2+3x1"
 

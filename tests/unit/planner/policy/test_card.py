@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from planner.composition import Composition
+from planner.cluster.composition import Composition
 from planner.errors import InvalidPolicy, PolicyMisfit
-from planner.generator import find_profile
-from planner.models import find_model
+from planner.estimator.build_tables import pricing_of
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
 from planner.policy.card import PolicyCard
 from planner.policy.schema import FILL_HEADS, HEADS
-from planner.pricing_tables import pricing_of
-from planner.workload import Workload
+from planner.profiles.generator import find_profile
 
 CARD = PolicyCard(
     model="llama3-8b",

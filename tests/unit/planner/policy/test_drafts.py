@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.estimator.build_tables import pricing_of
 from planner.policy.drafts import gpus_left, replicas_with
 from planner.policy.environment import Constructions, Environment, no_limits
 from planner.policy.rollouts import UniformChooser, play
 from planner.policy.schema import FeatureSchema
-from planner.pricing_tables import pricing_of
 from tests.builders import demo_profile, nodes, workload
 from tests.unit.planner.policy.conftest import environment_on
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.candidate import Judge
-from planner.composition import Composition
-from planner.generator import find_profile
-from planner.kernel_search import KernelSearch
-from planner.models import find_model
+from planner.cluster.composition import Composition
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
 from planner.policy.environment import Constructions
 from planner.policy.rollouts import UniformChooser, play
 from planner.policy.schema import FILL_HEADS, FeatureSchema
-from planner.workload import Workload
+from planner.profiles.generator import find_profile
+from planner.search.candidate import Judge
+from planner.search.kernel_search import KernelSearch
 from tests.unit.planner.policy.conftest import GPUS, environment_on
 
 FLAT = FeatureSchema(("a100-40", "h100"), (1, 2, 4, 8), 24, 8, learns_fill=True)

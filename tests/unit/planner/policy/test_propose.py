@@ -9,15 +9,15 @@ from dataclasses import replace
 import pytest
 
 from planner.api import answer
-from planner.composition import Composition
+from planner.cluster.composition import Composition
 from planner.errors import InvalidPolicy, PolicyMisfit
-from planner.generator import find_profile
-from planner.models import find_model
-from planner.plan import faults
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.plans.plan import faults
 from planner.policy.schema import FeatureSchema
 from planner.policy.weights import WEIGHTS, digest_of, load_policy, weights_content, write_policy
+from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
-from planner.workload import Workload
 from tests.unit.planner.policy.conftest import untrained
 from tests.unit.planner.policy.test_card import CARD
 
@@ -123,7 +123,7 @@ def test_another_profile_than_the_one_trained_on_is_only_worth_a_note(policy_fol
 @pytest.mark.slow
 def test_planning_by_the_policy_never_reaches_torch(policy_folder):
     code = (
-        "import sys; from planner.cli import plan; "
+        "import sys; from planner.cli.plan import plan; "
         "plan(['--model', 'llama3-8b', '--composition', 'h100=2x4', '--method', 'policy', "
         f"'--batch', '256', '--policy', {str(policy_folder)!r}], standalone_mode=False); "
         "assert 'planner.policy.network' in sys.modules; "

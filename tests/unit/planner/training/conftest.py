@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.models import find_model
+from planner.model.catalogue import find_model
 from planner.training.compositions import DEMO_TYPES
 from planner.training.curriculum import curriculum_of
 from planner.training.settings import TrainingSettings

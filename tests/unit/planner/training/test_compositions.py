@@ -8,10 +8,10 @@ from functools import cache
 
 import pytest
 
-from planner.composition import Composition
-from planner.composition_sets import committed_sets
+from planner.cluster.composition import Composition
 from planner.errors import InvalidComposition
-from planner.likeness import Mix, node_counts
+from planner.evaluation.composition_sets import committed_sets
+from planner.evaluation.likeness import Mix, node_counts
 from planner.training.compositions import (
     DEMO,
     HARDWARE,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from planner.errors import UnprofiledConfiguration
-from planner.models import find_model
+from planner.model.catalogue import find_model
 from planner.training.compositions import DEMO_TYPES, SIMULATION_TYPES, training_compositions
 from planner.training.curriculum import curriculum_of
 from planner.training.settings import TrainingSettings

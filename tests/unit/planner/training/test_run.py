@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import save
 
 from planner.errors import Infeasible, InvalidPolicy
-from planner.models import find_model
+from planner.model.catalogue import find_model
 from planner.policy.weights import CARD, WEIGHTS, load_policy
 from planner.training.checkpoint import CHECKPOINT
 from planner.training.curriculum import curriculum_of
@@ -22,7 +22,7 @@ LONGEST_S = 240
 
 
 def train(folder, *more):
-    code = "from planner.command import run; from planner.train_cli import train_policy; "
+    code = "from planner.cli.command import run; from planner.cli.train import train_policy; "
     code += "run(train_policy)"
     return subprocess.Popen(
         [sys.executable, "-c", code, *ARGUMENTS, "--folder", str(folder), *more],

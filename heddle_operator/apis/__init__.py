@@ -1,0 +1,1 @@
+"""The HeddleJob resource as data, the labels of its objects, and errors."""

@@ -1,0 +1,302 @@
+"""The resource `HeddleJob` (heddle.dev/v1alpha1), typed; every mistake is one sentence.
+
+Invariant: a job that `load_job` returns can be run as far as the job alone tells; what needs a
+profile is checked by `check_gpu_types`.  Fields that this version cannot honour are refused, never
+ignored.
+Source: design, section 5 (the naming truth of the resource).
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
+
+from heddle_operator.apis.errors import InvalidJob
+from planner.errors import HeddleError
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.strict_yaml import load_yaml
+from worker.contract import TRAINABLE_MODELS, TrainingSpec
+
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+NotNegative = Annotated[float, Field(ge=0)]
+API_VERSION = "heddle.dev/v1alpha1"
+MAX_NAME = 42  # leaves 21 of a host name's 63 characters for node and ordinal
+Mode = Literal["Auto", "Recommend", "Manual"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+    )
+
+
+class Metadata(BaseModel):
+    """Kubernetes' object metadata; further keys are Kubernetes' own."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+    namespace: str = "default"
+    uid: str = ""
+    generation: int = 0
+
+    @field_validator("name")
+    @classmethod
+    def _leaves_room(cls, name: str) -> str:
+        if len(name) > MAX_NAME:
+            raise ValueError(
+                f"{name!r} has {len(name)} characters; at most {MAX_NAME} are allowed, because the "
+                "names of pods and ConfigMaps are made from it"
+            )
+        return name
+
+
+class Model(_Section):
+    """Which model is trained."""
+
+    name: str
+
+
+class Data(_Section):
+    """What it is trained on: a built-in text, or the prefix of a Megatron .bin/.idx pair."""
+
+    builtin: Literal["text"] | None = None
+    path: str | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Data:
+        if (self.builtin is None) == (self.path is None):
+            raise ValueError("give exactly one of `builtin` and `path`")
+        return self
+
+
+class Training(_Section):
+    """Settings that the loss depends on; the plan never does."""
+
+    global_batch: Count
+    sequence_length: Count
+    precision: Literal["fp32"] = "fp32"
+    seed: int = 1
+    learning_rate: Positive = 1e-3
+    warmup_steps: Annotated[int, Field(ge=0)] = 50
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (
+        0.9,
+        0.95,
+    )
+    epsilon: Positive = 1e-6
+    gradient_clip: Positive = 1.0
+
+
+class Output(_Section):
+    """Where the final weights go."""
+
+    path: str
+
+
+class PlannerSpec(_Section):
+    """How plans are searched."""
+
+    method: Literal["auto"] = "auto"
+    budget_seconds: Positive = 0.5
+    objective: Literal["throughput"] = "throughput"
+    recompute: Literal["none"] = "none"
+    zero: Literal[0] = 0
+
+
+class GpuTypes(_Section):
+    """Which GPU types the job may use; an empty list allows all."""
+
+    allow: tuple[str, ...] = ()
+
+
+class Elastic(_Section):
+    """How the job follows the cluster.
+
+    Attributes:
+        mode: Auto moves where it pays.  Recommend plans and says, Manual follows `planRef`; both
+            move by themselves only when GPUs are lost or about to be.
+    """
+
+    mode: Mode = "Auto"
+    min_gpus: Count = Field(default=1, alias="minGPUs")
+    max_gpus: Count | None = Field(default=None, alias="maxGPUs")
+    gpu_types: GpuTypes = GpuTypes()
+    min_holders: Count = 1
+    min_gain_percent: NotNegative = 2.0
+    join_debounce_seconds: NotNegative = 5.0
+    cooldown_seconds: NotNegative = 30.0
+    leave_on_cordon: bool = False
+
+    @model_validator(mode="after")
+    def _limits(self) -> Elastic:
+        if self.max_gpus is not None and self.min_gpus > self.max_gpus:
+            raise ValueError(
+                f"minGPUs {self.min_gpus} is above maxGPUs {self.max_gpus}; "
+                "lower one or raise the other"
+            )
+        return self
+
+
+class WorkerTemplate(_Section):
+    """A pod template that is merged into the worker pods."""
+
+    template: Mapping[str, Any] = {}
+
+
+class JobSpec(_Section):
+    """What the user wants."""
+
+    model: Model
+    data: Data
+    training: Training
+    steps: Count
+    output: Output | None = None
+    planner: PlannerSpec = PlannerSpec()
+    elastic: Elastic = Elastic()
+    plan_ref: str | None = None
+    worker: WorkerTemplate = WorkerTemplate()
+    suspend: Literal[False] = False
+
+
+class HeddleJob(_Section):
+    """One training job."""
+
+    api_version: Literal["heddle.dev/v1alpha1"]
+    kind: Literal["HeddleJob"]
+    metadata: Metadata
+    spec: JobSpec
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_status(cls, data: object) -> object:
+        """The status is the operator's own writing, never its input."""
+        if isinstance(data, Mapping):
+            return {key: value for key, value in data.items() if key != "status"}
+        return data
+
+    @property
+    def name(self) -> str:
+        """The job's name; pods, epochs and directives carry it."""
+        return self.metadata.name
+
+    @property
+    def workload(self) -> Workload:
+        """What the planner prices."""
+        training = self.spec.training
+        model = find_model(self.spec.model.name)
+        return Workload(model, training.global_batch, training.sequence_length, training.precision)
+
+    @property
+    def training(self) -> TrainingSpec:
+        """What every directive carries; `data` is `builtin:NAME` until `with_data` was called."""
+        spec, training = self.spec, self.spec.training
+        return TrainingSpec(
+            model=spec.model.name,
+            data=spec.data.path or f"builtin:{spec.data.builtin}",
+            steps=spec.steps,
+            output=spec.output.path if spec.output else None,
+            **training.model_dump(),
+        )
+
+    def with_data(self, prefix: str) -> HeddleJob:
+        """The same job on a dataset that was prepared for it."""
+        spec = self.spec.model_copy(update={"data": Data(path=prefix)})
+        return self.model_copy(update={"spec": spec})
+
+
+# What pydantic cannot say well: fields that are part of the resource and that this version does not
+# honour yet.
+_NOT_YET = {
+    "spec.model.configRef": "models from a ConfigMap are not supported yet; use spec.model.name",
+    "spec.model.layers": "layers of your own are not supported yet; use spec.model.name",
+    "spec.data.tokenizer": "tokenizers are not supported yet; use `heddle data prepare`",
+    "spec.training.precision": "only fp32 is supported yet",
+    "spec.planner.zero": "only ZeRO stage 0 is supported yet",
+    "spec.planner.recompute": "only recompute none is supported yet",
+    "spec.planner.method": "only method auto is supported yet",
+    "spec.planner.objective": "only objective throughput is supported yet",
+    "spec.suspend": "suspending is not supported yet; delete the job instead",
+}
+
+
+def load_job(source: str | Path | Mapping[str, Any]) -> HeddleJob:
+    """Read a job from a YAML file or from plain data.
+
+    Raises:
+        InvalidJob: the first mistake, with the field, what it holds and what to do.
+    """
+    data: object = source
+    where = "the job"
+    if isinstance(source, str | Path):
+        where = str(source)
+        try:
+            data = load_yaml(Path(source).read_text())
+        except OSError as error:
+            raise InvalidJob(f"job file {where} cannot be read: {error.strerror}") from None
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise InvalidJob(
+                f"job file {where} is not YAML: {' '.join(str(error).split())}"
+            ) from None
+    if not isinstance(data, Mapping):
+        raise InvalidJob(
+            f"{where} holds {type(data).__name__}; a HeddleJob is a mapping with apiVersion, kind, "
+            "metadata, spec"
+        )
+    try:
+        job = HeddleJob.model_validate(data)
+    except ValidationError as error:
+        raise InvalidJob(f"{where}: {_sentence(error.errors()[0])}") from None
+    try:
+        _ = job.workload
+    except HeddleError as error:
+        raise InvalidJob(f"{where}: {error}") from None
+    if job.spec.model.name not in TRAINABLE_MODELS:
+        raise InvalidJob(
+            f"{where}: spec.model.name is {job.spec.model.name!r}, which this version can plan and "
+            f"price but not train; it trains {', '.join(TRAINABLE_MODELS)}"
+        )
+    return job
+
+
+def check_gpu_types(job: HeddleJob, profiled: tuple[str, ...]) -> None:
+    """Refuse a job that allows a GPU type for which there is no profile.
+
+    Raises:
+        InvalidJob: names the type and the profiled ones.
+    """
+    for gpu_type in job.spec.elastic.gpu_types.allow:
+        if gpu_type not in profiled:
+            raise InvalidJob(
+                f"{job.name}: spec.elastic.gpuTypes.allow holds {gpu_type!r}, for which "
+                f"{job.spec.model.name} has no profile; profiled are {', '.join(profiled)}"
+            )
+
+
+def _sentence(error: ErrorDetails) -> str:
+    field = ".".join(str(part) for part in error["loc"])
+    found = (
+        f" (found {reprlib.repr(error['input'])})"
+        if error["type"] not in ("missing", "extra_forbidden", "value_error")
+        else ""
+    )
+    message = _NOT_YET.get(field)
+    if message is None and error["type"] == "missing":
+        message = "this field is required"
+    if message is None and error["type"] == "extra_forbidden":
+        message = "a HeddleJob has no such field"
+    if message is None:
+        message = error["msg"].removeprefix("Value error, ")
+    return f"{field}: {message}{found}"

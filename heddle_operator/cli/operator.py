@@ -1,0 +1,105 @@
+"""`heddle operator run`: the operator of a cluster.
+
+Everything heavy is imported inside the command, so that `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+IMAGE = "heddle:latest"
+
+
+@click.group()
+def operator() -> None:
+    """What runs in a cluster once."""
+
+
+@operator.command("run")
+@click.option("--namespace", "namespaces", multiple=True, help="Look at this one only; repeatable.")
+@click.option(
+    "--port",
+    default=8080,
+    show_default=True,
+    type=click.IntRange(1, 65535),
+    help="Of probes and metrics.",
+)
+@click.option("--worker-image", default=IMAGE, show_default=True, envvar="HEDDLE_WORKER_IMAGE")
+@click.option(
+    "--worker-template",
+    "worker_templates",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="YAML pod template that is merged into all worker pods; a later one trumps an earlier.",
+)
+@click.option("--lease-namespace", default="default", show_default=True, envvar="POD_NAMESPACE")
+@click.option("--lease-name", default="heddle-operator", show_default=True)
+@click.option(
+    "--lease-seconds",
+    default=15,
+    show_default=True,
+    type=click.IntRange(2),
+    help="A dead operator is followed after so long.",
+)
+@click.option("--log-format", type=click.Choice(("text", "json")), default="text")
+@click.option(
+    "--log-level", type=click.Choice(("debug", "info", "warning", "error")), default="info"
+)
+def run(
+    namespaces: tuple[str, ...],
+    port: int,
+    worker_image: str,
+    worker_templates: tuple[Path, ...],
+    lease_namespace: str,
+    lease_name: str,
+    lease_seconds: int,
+    log_format: str,
+    log_level: str,
+) -> None:
+    """Follow the HeddleJobs of a cluster until stopped.
+
+    Talks to the cluster of KUBECONFIG, or of the pod that it runs in.
+    """
+    import asyncio
+    import os
+    import socket
+    from functools import reduce
+
+    from heddle_operator.controller.operator import OperatorOptions, run_operator
+    from heddle_operator.kube.leader_election import LeaseSettings
+    from heddle_operator.resources.pod_template import merge
+    from heddle_operator.resources.rendering import WorkerDefaults
+    from heddle_operator.state.settings import Settings
+    from heddle_operator.telemetry.log_format import configure_logs
+
+    configure_logs(log_format, log_level)
+    identity = f"{socket.gethostname()}_{os.getpid()}"
+    options = OperatorOptions(
+        namespaces,
+        port,
+        LeaseSettings(lease_namespace, lease_name, identity, lease_seconds),
+        WorkerDefaults(worker_image, reduce(merge, map(_read_template, worker_templates), {})),
+        Settings(),
+    )
+    sys.exit(asyncio.run(run_operator(options)))
+
+
+def _read_template(path: Path) -> dict[str, Any]:
+    import yaml
+
+    from heddle_operator.apis.errors import InvalidJob
+    from planner.strict_yaml import load_yaml
+
+    try:
+        found = load_yaml(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        words = " ".join(str(error).split())
+        raise InvalidJob(f"worker template {path} cannot be read: {words}") from None
+    template = {} if found is None else found
+    if not isinstance(template, dict):
+        raise InvalidJob(f"worker template {path} must hold a mapping with metadata and spec")
+    return template

@@ -1,0 +1,93 @@
+"""Jobs as people read them: a table of all, a page about one.
+
+Pure: from HeddleJob objects to lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from heddle_operator.report.timings import PARTS
+
+COLUMNS = ("NAMESPACE", "NAME", "PHASE", "EPOCH", "GPUS", "STEP", "PLAN")
+
+
+def table(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """One line for each job, and a head."""
+    rows = [COLUMNS, *map(_row, jobs)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def page(job: Mapping[str, Any]) -> list[str]:
+    """Everything about one job."""
+    status = job.get("status") or {}
+    metadata = job["metadata"]
+    lines = [
+        f"{metadata.get('namespace', 'default')}/{metadata['name']}: "
+        f"{status.get('phase', 'not seen by an operator yet')}",
+    ]
+    if status.get("message"):
+        lines.append(f"  {status['message']}")
+    progress, plan = status.get("progress") or {}, status.get("plan")
+    if progress:
+        loss = f", loss {progress['loss']:g}" if "loss" in progress else ""
+        pace = f", {progress['stepSeconds']:g} s a step" if "stepSeconds" in progress else ""
+        lines.append(f"  step {progress.get('step', 0)} of {progress.get('steps')}{loss}{pace}")
+    if plan:
+        lines.append(
+            f"  epoch {status['epoch']} ({plan['reason']}): {plan['summary']} on "
+            f"{status['activeGPUs']} GPUs of {', '.join(status['nodes'])}"
+        )
+    if "usableGPUs" in status:
+        granted, usable = status.get("grantedGPUs", 0), status["usableGPUs"]
+        lines.append(f"  {usable} GPUs are usable, its pods hold {granted}")
+    holders = status.get("holders")
+    if holders:
+        lines.append(
+            f"  every piece of the state is on at least {holders['minNodes']} node(s), "
+            f"{holders['singlePieces']} on one only"
+        )
+    last = status.get("lastReconfiguration")
+    if last:
+        parts = " + ".join(
+            f"{name.removesuffix('_s')} {part * 1e3:.0f}"
+            for name, part in sorted(last["parts"].items(), key=_place)
+            if part >= 5e-4
+        )
+        lines.append(
+            f"  last change: epoch {last['epoch']} ({last['reason']}), stall "
+            f"{last['stallSeconds'] * 1e3:.0f} ms = {parts or '0'}"
+        )
+    lines += ["  conditions:"] if status.get("conditions") else []
+    for condition in status.get("conditions") or ():
+        message = f": {condition['message']}" if condition["message"] else ""
+        lines.append(
+            f"    {condition['type']} {condition['status']} ({condition['reason']}){message}"
+        )
+    return lines
+
+
+def _place(part: tuple[str, float]) -> int:
+    """In the order in which parts happen; the API server sorts them by name."""
+    known = [f"{name}_s" for name in PARTS]
+    return known.index(part[0]) if part[0] in known else len(known)
+
+
+def _row(job: Mapping[str, Any]) -> tuple[str, ...]:
+    status, metadata = job.get("status") or {}, job["metadata"]
+    progress = status.get("progress") or {}
+    steps = f"{progress.get('step', 0)}/{job.get('spec', {}).get('steps', '?')}"
+    return (
+        metadata.get("namespace", "default"),
+        metadata["name"],
+        status.get("phase", "-"),
+        str(status.get("epoch", "-")),
+        str(status.get("activeGPUs", "-")),
+        steps,
+        (status.get("plan") or {}).get("summary", "-"),
+    )

@@ -1,0 +1,172 @@
+"""The operator's side of worker/contract.py: one watcher for each agent, and directives sent once.
+
+Invariant: a view tells when its report became old; it never invents one.  Agents call nobody, so
+everything is asked from here, by long polls that an agent answers as soon as its report changes.
+Source: worker/contract.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import aiohttp
+from pydantic import ValidationError
+
+from heddle_operator.ports.wakeup import Wake
+from heddle_operator.state.snapshot import AgentView, ObservedPod
+from worker.contract import Directive, Refusal, Report
+
+LOG = logging.getLogger(__name__)
+RETRY_S = (0.05, 1.0)  # first and longest pause after an agent did not answer
+RESEND_S = 1.0  # a directive that was refused or got lost is sent again after so long
+_SAME_IMAGE = "give workers and operator the same image"
+ANSWER_S = 5.0  # an agent's loop answers within milliseconds; longer means that it hangs
+
+
+class Agents:
+    """All agents of one job."""
+
+    def __init__(
+        self,
+        token: str,
+        wake: Wake,
+        wait_s: float,
+        on_report: Callable[[Report], None] = lambda _: None,
+    ) -> None:
+        self.views: dict[str, AgentView] = {}
+        self._wake = wake
+        self._wait_s = wait_s
+        self._on_report = on_report
+        self._headers = {"Authorization": f"Bearer {token}"}
+        self._watchers: dict[str, tuple[str, asyncio.Task[None]]] = {}
+        self._sent: dict[tuple[str, int, str], float] = {}
+        self._sending: set[asyncio.Task[None]] = set()
+        self._session: aiohttp.ClientSession | None = None
+
+    def follow(self, pods: Iterable[ObservedPod]) -> None:
+        """Watch exactly these pods: those that run and have an address."""
+        wanted = {pod.name: pod.address for pod in pods if pod.phase == "running" and pod.address}
+        for name, (address, task) in list(self._watchers.items()):
+            if wanted.get(name) != address:
+                task.cancel()
+                del self._watchers[name]
+                self.views.pop(name, None)
+        for name, address in wanted.items():
+            if name not in self._watchers and address is not None:
+                task = asyncio.create_task(self._watch(name, address), name=f"watch {name}")
+                self._watchers[name] = (address, task)
+
+    def send(self, pod: str, directive: Directive) -> None:
+        """Send a directive in the background, unless this very one was sent just now."""
+        body = directive.model_dump_json().encode()
+        self._send((pod, directive.epoch, directive.phase), "directive", body)
+
+    def end(self, pod: str) -> None:
+        """Tell an agent in the background that the job has ended, unless it was told just now."""
+        self._send((pod, 0, "end"), "end", b"{}")
+
+    def _send(self, key: tuple[str, int, str], resource: str, body: bytes) -> None:
+        pod, now = key[0], time.monotonic()
+        if pod not in self._watchers or now < self._sent.get(key, 0.0):
+            return
+        self._sent[key] = now + RESEND_S
+        url = f"http://{self._watchers[pod][0]}/v1/{resource}"
+        task = asyncio.create_task(self._put(pod, url, body), name=f"{resource} to {pod}")
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def close(self) -> None:
+        """Stop all watchers and wait for them."""
+        tasks = [task for _, task in self._watchers.values()] + list(self._sending)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._watchers.clear()
+        if self._session is not None:
+            await self._session.close()
+
+    def _client(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=self._wait_s + ANSWER_S, sock_connect=ANSWER_S)
+            connector = aiohttp.TCPConnector(limit=0)
+            self._session = aiohttp.ClientSession(
+                headers=self._headers, timeout=timeout, connector=connector
+            )
+        return self._session
+
+    async def _watch(self, name: str, address: str) -> None:
+        version, step, pause_s = -1, 0, RETRY_S[0]
+        while True:
+            try:
+                report = await self._get(address, version, step)
+            except (aiohttp.ClientError, TimeoutError, ValidationError, OSError) as error:
+                self._mark_unreachable(name, error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, RETRY_S[1])
+                version = -1
+                continue
+            pause_s = RETRY_S[0]
+            self._take(name, report, report.version != version)
+            version = report.version
+            step = max([step, *(record.step for record in report.steps)])
+
+    async def _get(self, address: str, version: int, step: int) -> Report:
+        # The last step is asked for again: after a loss it may be trained a second time.
+        query = {"after": version, "wait_s": self._wait_s, "steps_from": max(0, step - 1)}
+        async with self._client().get(f"http://{address}/v1/report", params=query) as answer:
+            answer.raise_for_status()
+            return Report.model_validate_json(await answer.read())
+
+    def _take(self, name: str, report: Report, is_new: bool) -> None:
+        view = self.views.get(name)
+        changed_s = time.monotonic() if is_new or view is None else view.changed_s
+        was_lost = view is not None and view.unreachable_since_s is not None
+        self.views[name] = AgentView(name, report, None, changed_s)
+        self._on_report(report)
+        if is_new or was_lost:
+            self._wake.set()
+
+    def _mark_unreachable(self, name: str, error: Exception) -> None:
+        view = self.views.get(name) or AgentView(name, None, None, time.monotonic())
+        problem = _misunderstanding(error)
+        if view.unreachable_since_s is None or view.problem != problem:
+            what = problem or f"does not answer: {error or type(error).__name__}"
+            LOG.info("agent of %s %s", name, what)
+            since_s = view.unreachable_since_s
+            since_s = time.monotonic() if since_s is None else since_s
+            self.views[name] = replace(view, unreachable_since_s=since_s, problem=problem)
+            self._wake.set()
+
+    async def _put(self, pod: str, url: str, body: bytes) -> None:
+        headers = {"Content-Type": "application/json"}
+        try:
+            async with self._client().put(url, data=body, headers=headers) as answer:
+                if answer.status >= 400:
+                    LOG.warning("%s refused PUT %s: %s", pod, url, await _why(answer))
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            LOG.info("PUT %s of %s got lost: %s", url, pod, error or type(error).__name__)
+            return
+
+
+def _misunderstanding(error: Exception) -> str:
+    """What is wrong with an agent that answers, but not as this operator understands it."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "report"
+        return f"its agent is of another version: {where}: {first['msg']}; {_SAME_IMAGE}"
+    if isinstance(error, aiohttp.ClientResponseError) and error.status in (401, 403):
+        return f"its agent answers HTTP {error.status}: it was started with another token"
+    if isinstance(error, aiohttp.ClientResponseError):
+        return f"its agent answers HTTP {error.status} to GET /v1/report; {_SAME_IMAGE}"
+    return ""
+
+
+async def _why(answer: aiohttp.ClientResponse) -> str:
+    try:
+        return Refusal.model_validate_json(await answer.read()).error
+    except ValidationError:
+        return f"HTTP {answer.status}"

@@ -1,0 +1,250 @@
+"""One job of the cluster while it exists: its loop, its agents, its planner, its status.
+
+Invariant: it holds nothing that matters; one that is cancelled and started anew goes on.
+Source: design, section 5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from heddle_operator.apis.heddlejob import (
+    API_VERSION,
+    HeddleJob,
+    Metadata,
+    check_gpu_types,
+    load_job,
+)
+from heddle_operator.apis.labels import EVICTABLE_LABEL
+from heddle_operator.controller.agents import Agents
+from heddle_operator.controller.planner_client import Planning
+from heddle_operator.controller.planner_server import SearchSettings
+from heddle_operator.controller.reconciler import Reconciler, has_ended
+from heddle_operator.controller.status_writer import StatusPace
+from heddle_operator.kube.client import ApiRefused, KubeApi
+from heddle_operator.kube.kubernetes_cluster import KubeCluster
+from heddle_operator.kube.owned_objects import JobObjects, is_live, now_text
+from heddle_operator.kube.store import Mirror
+from heddle_operator.policy.drain import Drain, drain_of
+from heddle_operator.ports.wakeup import Wake
+from heddle_operator.report.conditions import HolderCount, live_record
+from heddle_operator.report.events import events_of
+from heddle_operator.report.status import Status, count_holders, refused_status, status_of
+from heddle_operator.report.timings import reconfigurations
+from heddle_operator.resources.rendering import WorkerDefaults, with_data_folder
+from heddle_operator.state.actions import RecordEvent
+from heddle_operator.state.decision import Decision, sooner
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.situation import situation
+from heddle_operator.state.snapshot import Observed
+from heddle_operator.telemetry.metrics import OperatorMetrics
+from planner.errors import HeddleError
+from planner.profiles.profile import load_profile
+
+LOG = logging.getLogger(__name__)
+RETRY_S = 2.0  # after the API server refused something that is not a pod
+PROGRESS_S = 5.0  # step and loss are written this often
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all jobs of an operator share."""
+
+    api: KubeApi
+    mirror: Mirror
+    defaults: WorkerDefaults
+    settings: Settings
+    metrics: OperatorMetrics
+
+
+class JobRun:
+    """Follows one job until it has ended or is cancelled.
+
+    Args:
+        body: the HeddleJob object.
+        around: what all jobs share.
+    """
+
+    def __init__(self, body: Mapping[str, Any], around: Surroundings) -> None:
+        self.wake = Wake()
+        self._body = body
+        self._around = around
+        self._seen: tuple[Decision, Observed] | None = None
+        self._holders: tuple[str, HolderCount] | None = None
+        self._status: Mapping[str, Any] = body.get("status") or {}
+        self._pace = StatusPace()
+        self._telling: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Follow the job until it has ended."""
+        try:
+            job = load_job(self._body)
+            profile = load_profile(job.spec.model.name)
+            gpu_types = tuple(sorted(profile.types))
+            check_gpu_types(job, gpu_types)
+        except HeddleError as error:
+            await self._refuse(str(error))
+            return
+        objects = JobObjects(job, self._around.api)
+        token = await self._until_done(objects.token)
+        agents = Agents(token, self.wake, self._around.settings.report_wait_s)
+        planning = Planning(_search_settings(job, self._around.settings), self.wake)
+        cluster = KubeCluster(
+            job,
+            self._around.api,
+            self._around.mirror,
+            self._around.defaults,
+            gpu_types,
+            self.wake,
+        )
+        reconciler = Reconciler(
+            with_data_folder(job),
+            cluster,
+            agents,
+            planning,
+            self.wake,
+            self._around.settings,
+            self._note,
+            self._stalls_s,
+            lambda event: self._tell(objects, event),
+        )
+        try:
+            await self._follow(job, reconciler, objects)
+        finally:
+            await agents.close()
+            await planning.close()
+
+    async def _follow(self, job: HeddleJob, reconciler: Reconciler, objects: JobObjects) -> None:
+        told: set[str] = set()
+        while True:
+            decision = await reconciler.look()
+            observed = self._seen[1] if self._seen else Observed()
+            drain = self._drain(job, observed)
+            for event in events_of(observed, decision, drain):
+                if event.key not in told:
+                    told.add(event.key)
+                    self._tell(objects, event)
+            again = decision.look_again_s
+            try:
+                await self._protect(job, objects, drain)
+                wait_s = await self._write(job, objects, decision, observed, drain)
+                again = sooner(again, wait_s)
+                if has_ended(decision, observed):
+                    await objects.unprotect()
+                    return
+            except ApiRefused as error:
+                LOG.warning("job=%s %s", job.name, error)
+                again = sooner(again, RETRY_S)
+            await self.wake.wait(again)
+
+    def _drain(self, job: HeddleJob, observed: Observed) -> Drain:
+        now, settings = time.monotonic(), self._around.settings
+        return drain_of(job, observed, now, situation(observed, now, settings))
+
+    async def _protect(self, job: HeddleJob, objects: JobObjects, drain: Drain) -> None:
+        pods = self._around.mirror.own("Pod", job.metadata.uid)
+        for pod in pods:
+            name = pod["metadata"]["name"]
+            is_let_go = EVICTABLE_LABEL in (pod["metadata"].get("labels") or {})
+            if is_let_go != (name in drain.evictable) and is_live(pod):
+                await objects.let_go(name, name in drain.evictable)
+        await objects.protect(pods)
+
+    async def _write(
+        self,
+        job: HeddleJob,
+        objects: JobObjects,
+        decision: Decision,
+        observed: Observed,
+        drain: Drain,
+    ) -> float | None:
+        """Write the status if it is due; seconds until it may be written next."""
+        ended = decision.phase in ("Complete", "Failed")
+        holders = self._count_holders(job, observed)
+        status = status_of(job, observed, decision, holders, drain, self._status, now_text())
+        self._around.metrics.take(job.metadata.namespace, job.name, status, decision)
+        wait_s = self._pace.wait_s(status, time.monotonic())
+        if wait_s > 0 and not ended:
+            return min(wait_s, PROGRESS_S)
+        if self._pace.differs(status):
+            await objects.write_status(status)
+            self._pace.written(status, time.monotonic())
+            self._status = status
+        return None if ended else PROGRESS_S
+
+    def _count_holders(self, job: HeddleJob, observed: Observed) -> HolderCount | None:
+        live = live_record(observed)
+        if live is None:
+            return None
+        if self._holders is None or self._holders[0] != live.plan.digest:
+            self._holders = (live.plan.digest, count_holders(job.workload.model, live.plan))
+        return self._holders[1]
+
+    def _note(self, decision: Decision, observed: Observed, _: float) -> None:
+        self._seen = (decision, observed)
+
+    def _stalls_s(self) -> tuple[float, ...]:
+        """Stalls of planned moves: a loss waits for time-outs that no move has to wait for."""
+        seen = reconfigurations(self._seen[1]) if self._seen else ()
+        return tuple(change.stall_s for change in seen if change.reason != "loss")
+
+    def _tell(self, objects: JobObjects, event: RecordEvent) -> None:
+        task = asyncio.create_task(objects.tell(event), name="event")
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _refuse(self, sentence: str) -> None:
+        """Say why the job cannot be run; a change of its spec starts it anew."""
+        LOG.warning("job=%s is refused: %s", self._body["metadata"]["name"], sentence)
+        objects = JobObjects(stub_of(self._body), self._around.api)
+        generation = int(self._body["metadata"].get("generation", 0))
+        status: Status = refused_status(generation, sentence, self._status, now_text())
+
+        async def write() -> bool:
+            await objects.write_status(status)
+            return True
+
+        await self._until_done(write)
+        await objects.tell(RecordEvent(f"invalid-{generation}", "InvalidSpec", sentence))
+
+    async def _until_done(self, work: Any) -> Any:
+        """Do it until the API server lets it be done."""
+        while True:
+            try:
+                return await work()
+            except ApiRefused as error:
+                LOG.warning("job=%s %s", self._body["metadata"]["name"], error)
+                await asyncio.sleep(RETRY_S)
+
+
+def _search_settings(job: HeddleJob, settings: Settings) -> SearchSettings:
+    workload = job.workload
+    return SearchSettings(
+        workload.model.name,
+        workload.global_batch,
+        workload.sequence_length,
+        settings.plan_seed,
+        job.spec.elastic.min_holders,
+        settings.plan_evaluations,
+        job.spec.planner.budget_seconds,
+    )
+
+
+def stub_of(body: Mapping[str, Any]) -> HeddleJob:
+    """The identity of a job that cannot be read, to say so at its place."""
+    metadata = body["metadata"]
+    return HeddleJob.model_construct(
+        api_version=API_VERSION,
+        kind="HeddleJob",
+        metadata=Metadata.model_construct(
+            name=metadata["name"],
+            namespace=metadata.get("namespace", "default"),
+            uid=metadata["uid"],
+            generation=int(metadata.get("generation", 0)),
+        ),
+    )

@@ -1,0 +1,106 @@
+"""Wires an operator: lease, probes, mirror, jobs, Kopf; and takes it apart again.
+
+Invariant: nothing is decided without the lease; when the lease is lost, the operator ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from dataclasses import dataclass
+
+import kopf
+from aiohttp import web
+
+from heddle_operator.controller.controller import Jobs
+from heddle_operator.controller.job_controller import Surroundings
+from heddle_operator.controller.watches import Handlers
+from heddle_operator.kube.client import connect
+from heddle_operator.kube.leader_election import Lease, LeaseSettings
+from heddle_operator.kube.store import Mirror
+from heddle_operator.resources.rendering import WorkerDefaults
+from heddle_operator.state.settings import Settings
+from heddle_operator.telemetry.metrics import OperatorMetrics
+from heddle_operator.telemetry.probes import health_application
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorOptions:
+    """What the command line says.
+
+    Attributes:
+        namespaces: to look at; none given: all.
+        port: of probes and metrics.
+    """
+
+    namespaces: tuple[str, ...]
+    port: int
+    lease: LeaseSettings
+    defaults: WorkerDefaults
+    settings: Settings
+
+
+async def run_operator(options: OperatorOptions) -> int:
+    """Run until a signal comes (0) or the lease is lost (1)."""
+    metrics = OperatorMetrics()
+    runner = web.AppRunner(health_application(metrics), shutdown_timeout=0.2, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, port=options.port).start()
+    try:
+        async with await connect() as api:
+            lease = Lease(api, options.lease)
+            if not await _acquire(lease):
+                return 0
+            metrics.is_leader.set(1)
+            mirror = Mirror(lambda uid: jobs.wake(uid))
+            jobs = Jobs(Surroundings(api, mirror, options.defaults, options.settings, metrics))
+            registry = kopf.OperatorRegistry()
+            Handlers(api, mirror, jobs, options.namespaces).register(registry)
+            return await _until_end(registry, options, lease)
+    finally:
+        await runner.cleanup()
+
+
+async def _acquire(lease: Lease) -> bool:
+    """Wait for the lease; False if a signal came first (process 1 of a pod has no default one)."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    acquiring = asyncio.create_task(lease.acquire(), name="acquire")
+    stopping = asyncio.create_task(stop.wait(), name="signal")
+    await asyncio.wait({acquiring, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not acquiring.done():
+        acquiring.cancel()
+        return False
+    await acquiring
+    return True
+
+
+async def _until_end(
+    registry: kopf.OperatorRegistry, options: OperatorOptions, lease: Lease
+) -> int:
+    stop = asyncio.Event()
+    keeping = asyncio.create_task(lease.keep(), name="lease")
+    watching = asyncio.create_task(
+        kopf.operator(
+            registry=registry,
+            standalone=True,
+            clusterwide=not options.namespaces,
+            namespaces=options.namespaces,
+            stop_flag=stop,
+        ),
+        name="kopf",
+    )
+    await asyncio.wait({keeping, watching}, return_when=asyncio.FIRST_COMPLETED)
+    is_lost = keeping.done()
+    stop.set()
+    if is_lost:
+        watching.cancel()
+    keeping.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await watching
+    if not is_lost:
+        await lease.release()
+    return int(is_lost)

@@ -1,0 +1,102 @@
+"""The planner as a process: a line of JSON in, a line of JSON out, until its input closes.
+
+A search never holds the decision loop, and a planner that crashes takes nothing with it.  It starts
+warm (profile read, numba's cache loaded) and never imports torch.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from planner.cluster.composition import Composition
+from planner.cost.evaluate import price
+from planner.errors import HeddleError
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.plans.plan import Plan, faults
+from planner.profiles.profile import Profile, load_profile
+from planner.request import DEFAULT_EVALUATIONS, PlanRequest
+from planner.search.driver import MEDIUM_GPUS, search
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """What stays the same for all plans of a job; the command line of this process, as JSON."""
+
+    model: str
+    global_batch: int
+    sequence_length: int
+    seed: int = 0
+    min_holders: int = 1
+    budget_evaluations: int | None = None
+    budget_s: float | None = None
+
+    def most_evaluations(self, gpus: int) -> int | None:
+        """Plans that may be priced for so many GPUs; None: as many as the seconds allow.
+
+        On a few GPUs, which are searched exactly as well, the best plan is found long before the
+        seconds have passed, and a job that lost a node waits for it.
+        """
+        if self.budget_evaluations or self.budget_s is None or gpus <= MEDIUM_GPUS:
+            return self.budget_evaluations or DEFAULT_EVALUATIONS
+        return None
+
+    @property
+    def workload(self) -> Workload:
+        """What is planned for."""
+        return Workload(find_model(self.model), self.global_batch, self.sequence_length)
+
+
+def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any]) -> dict[str, Any]:
+    """Search one plan; a question without an answer gets the reason in `problem`."""
+    started_s = time.perf_counter()
+    workload = settings.workload
+    composition = Composition.from_json(question["composition"])
+    current = Plan.from_json(question["current"]) if question["current"] else None
+    request = PlanRequest(
+        workload,
+        composition,
+        current,
+        seed=settings.seed,
+        min_holders=settings.min_holders,
+        budget_evaluations=settings.most_evaluations(composition.gpus),
+        budget_s=settings.budget_s,
+    )
+    try:
+        found = search(request, profile)
+    except HeddleError as error:
+        return {"problem": str(error)}
+    current_samples_s = None
+    if current is not None and not faults(current, workload, composition):
+        current_samples_s = price(current, workload, composition, profile).throughput_samples_s
+    return {
+        "plan": found.plan.to_json(),
+        "throughput_samples_s": found.price.throughput_samples_s,
+        "iteration_s": found.price.iteration_s,
+        "simulation_s": found.simulation_s,
+        "current_samples_s": current_samples_s,
+        "holders_min": found.holders_min,
+        "search_s": time.perf_counter() - started_s,
+        "notes": list(found.notes),
+    }
+
+
+def main(arguments: list[str]) -> None:
+    """Serve questions from standard input until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this ends
+    settings = SearchSettings(**json.loads(arguments[0]))
+    profile = load_profile(settings.model)
+    for line in sys.stdin:
+        question = json.loads(line)
+        reply = answer(settings, profile, question)
+        sys.stdout.write(json.dumps({**reply, "key": question["key"]}) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,130 @@
+"""Observe, decide, apply: the loop around the pure core.
+
+It sleeps until something changes or the decision wants to look again; it holds no state of its own.
+Source: Kubernetes' controllers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.controller.agents import Agents
+from heddle_operator.controller.planner_client import Planning
+from heddle_operator.controller.waves import waves
+from heddle_operator.ports.cluster import Cluster
+from heddle_operator.ports.wakeup import Wake
+from heddle_operator.rollout.decide import decide
+from heddle_operator.state.actions import Action, EndPod, RecordEvent, RequestPlan, SendDirective
+from heddle_operator.state.decision import Decision, sooner
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.snapshot import Observed
+
+LOG = logging.getLogger(__name__)
+RETRY_S = 1.0  # what could not be done is tried again after so long
+
+
+class Reconciler:
+    """The loop of one job."""
+
+    def __init__(
+        self,
+        job: HeddleJob,
+        cluster: Cluster,
+        agents: Agents,
+        planning: Planning,
+        wake: Wake,
+        settings: Settings,
+        on_decision: Callable[[Decision, Observed, float], None] = lambda *_: None,
+        stalls_s: Callable[[], tuple[float, ...]] = tuple,
+        on_event: Callable[[RecordEvent], None] = lambda _: None,
+    ) -> None:
+        self.job = job
+        self._cluster = cluster
+        self._agents = agents
+        self._planning = planning
+        self._wake = wake
+        self._settings = settings
+        self._on_decision = on_decision
+        self._stalls_s = stalls_s
+        self._on_event = on_event
+        self._told: set[str] = set()
+        self._last = ("", "")
+        self._recovering_since_s: float | None = None
+
+    async def observe(self) -> Observed:
+        """The whole picture: the cluster's part, the agents' and the planner's."""
+        seen = await self._cluster.observe()
+        self._agents.follow(seen.pods)
+        return replace(
+            seen,
+            agents=dict(self._agents.views),
+            replies=dict(self._planning.replies),
+            planning=self._planning.in_flight,
+            stalls_s=self._stalls_s(),
+            recovering_since_s=self._recovering_since_s,
+        )
+
+    async def look(self) -> Decision:
+        """One pass."""
+        observed, now = await self.observe(), time.monotonic()
+        decision = decide(self.job, observed, now, self._settings)
+        self._on_decision(decision, observed, now)
+        if decision.phase != "Recovering":
+            self._recovering_since_s = None
+        elif self._recovering_since_s is None:
+            self._recovering_since_s = time.monotonic()
+        said = (decision.phase, decision.reason)
+        if said != self._last:
+            LOG.info("job=%s phase=%s reason=%s", self.job.name, *said)
+            self._last = said
+        done: list[bool] = []
+        for wave in waves(decision.actions):
+            done += await asyncio.gather(*map(self._apply, wave))
+        if not all(done):
+            return replace(decision, look_again_s=sooner(decision.look_again_s, RETRY_S))
+        return decision
+
+    async def run(self) -> Decision:
+        """Pass after pass until the job and all its pods have ended."""
+        while True:
+            decision = await self.look()
+            if has_ended(decision, await self._cluster.observe()):
+                return decision
+            await self._wake.wait(decision.look_again_s)
+
+    async def _apply(self, action: Action) -> bool:
+        """Do one thing; False if it could not be done now."""
+        match action:
+            case SendDirective():
+                self._agents.send(action.pod, action.directive)
+            case EndPod():
+                self._agents.end(action.name)
+            case RequestPlan():
+                self._planning.request(action)
+            case RecordEvent():
+                if action.key not in self._told:
+                    self._told.add(action.key)
+                    LOG.info("job=%s %s", self.job.name, action)
+                    self._on_event(action)
+            case _:
+                try:
+                    await self._cluster.apply(action)
+                except ClusterConflict as error:
+                    LOG.info("job=%s %s", self.job.name, error)
+                    return False
+                except ClusterUnavailable as error:
+                    LOG.warning("job=%s not done: %s: %s", self.job.name, action, error)
+                    return False
+        return True
+
+
+def has_ended(decision: Decision, observed: Observed) -> bool:
+    """Whether the job and all its pods have ended, and that is on record."""
+    ended = decision.phase in ("Complete", "Failed") and not decision.actions
+    return ended and all(pod.phase == "ended" for pod in observed.pods)

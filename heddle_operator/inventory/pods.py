@@ -1,0 +1,115 @@
+"""From a Pod object to the pod as the decision loop sees it.
+
+Invariant: a pod that ended is "ended" whatever its exit code, and so is one whose node is dead and
+whose time is up: nobody is left who could say that it ended.
+Source: Kubernetes' pod life cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from heddle_operator.apis.labels import AGENT_PORT, CREATED_NOTE, NODE_NOTE, ORDINAL_NOTE
+from heddle_operator.inventory.nodes import wall_s
+from heddle_operator.inventory.requests import requested_gpus
+from heddle_operator.state.snapshot import ObservedPod, PodPhase
+
+_STUCK = (
+    *("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"),
+    *("CreateContainerConfigError", "CreateContainerError", "RunContainerError"),
+)
+OVERDUE_S = 2.0  # a pod of a dead node is given up so long after its grace
+
+
+def view_pod(
+    pod: Mapping[str, Any],
+    notice: str,
+    is_node_ready: bool,
+    now_wall_s: float,
+    clock_offset_s: float,
+) -> ObservedPod:
+    """A pod as the decision loop sees it.
+
+    Args:
+        pod: a Pod object of the job.
+        notice: why its GPUs must be left; "" while they need not.
+        is_node_ready: whether its node's kubelet reports.
+        now_wall_s: of the wall clock.
+        clock_offset_s: wall clock less the loop's clock.
+    """
+    metadata, status = pod["metadata"], pod.get("status", {})
+    notes = metadata.get("annotations") or {}
+    deleting = metadata.get("deletionTimestamp")
+    phase = _phase(status)
+    if deleting and not is_node_ready and now_wall_s > wall_s(deleting) + OVERDUE_S:
+        phase = "ended"
+    created = notes.get(CREATED_NOTE)
+    created_wall_s = float(created) if created else wall_s(metadata["creationTimestamp"])
+    return ObservedPod(
+        metadata["name"],
+        notes[NODE_NOTE],
+        int(notes[ORDINAL_NOTE]),
+        requested_gpus(pod["spec"]),
+        phase,
+        _address(status) if phase == "running" else None,
+        deleting=deleting is not None,
+        created_s=created_wall_s - clock_offset_s,
+        notice=notice or _disruption(status),
+        problem=_problem(status, phase),
+    )
+
+
+def _phase(status: Mapping[str, Any]) -> PodPhase:
+    found = status.get("phase", "Pending")
+    if found in ("Succeeded", "Failed"):
+        return "ended"
+    return "running" if found == "Running" else "pending"
+
+
+def _address(status: Mapping[str, Any]) -> str | None:
+    address = status.get("podIP")
+    if not address:
+        return None
+    return f"[{address}]:{AGENT_PORT}" if ":" in address else f"{address}:{AGENT_PORT}"
+
+
+def _disruption(status: Mapping[str, Any]) -> str:
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "DisruptionTarget" and condition.get("status") == "True":
+            return f"it is to be disrupted ({condition.get('reason', 'no reason given')})"
+    return ""
+
+
+def _problem(status: Mapping[str, Any], phase: PodPhase) -> str:
+    containers = [
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ]
+    if phase == "ended":
+        return _last_words(status, containers)
+    if phase == "running":
+        return ""
+    for container in containers:
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in _STUCK:
+            return _sentence(waiting["reason"], waiting.get("message"))
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition.get("status") == "False":
+            return _sentence(condition.get("reason") or "Unschedulable", condition.get("message"))
+    return ""
+
+
+def _last_words(status: Mapping[str, Any], containers: Iterable[Mapping[str, Any]]) -> str:
+    for container in containers:
+        ended = (container.get("state") or {}).get("terminated") or {}
+        if ended.get("exitCode"):
+            return _sentence(
+                f"{container['name']} ended with {ended['exitCode']}", ended.get("message")
+            )
+    return _sentence(status.get("reason") or "", status.get("message"))
+
+
+def _sentence(reason: str, message: str | None) -> str:
+    lines = (message or "").strip().splitlines()
+    return f"{reason}: {lines[-1]}" if lines else reason

@@ -1,0 +1,152 @@
+"""One operator decides at a time: a Lease that is held before Kopf starts.
+
+Time is measured on this machine only: a lease whose record has not changed for its duration, as
+seen from here, is free, whatever the clocks of other machines say.
+Invariant: an operator that could not renew in time stops before another may start; what it might
+still write is refused by the preconditions of epoch records.
+Source: client-go's leader election.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from heddle_operator.kube.client import ApiRefused, KubeApi
+
+LOG = logging.getLogger(__name__)
+Body = dict[str, Any]
+RENEWALS = 3  # in each duration
+GIVE_UP = 2 / 3  # of the duration without a renewal: stop
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """Who wants which lease.
+
+    Attributes:
+        identity: unique among operators.
+        duration_s: a dead operator is followed after so long.
+    """
+
+    namespace: str
+    name: str
+    identity: str
+    duration_s: int = 15
+
+
+class Lease:
+    """A Lease of coordination.k8s.io."""
+
+    def __init__(self, api: KubeApi, settings: LeaseSettings) -> None:
+        self._api = api
+        self._settings = settings
+        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{settings.namespace}/leases"
+        self._seen: tuple[str, float] = ("", time.monotonic())
+        self._held: Body | None = None
+
+    async def acquire(self) -> None:
+        """Return when this operator holds the lease."""
+        waits_for = ""
+        while True:
+            try:
+                if await self._try():
+                    LOG.info("lease %s is held by %s", self._settings.name, self._settings.identity)
+                    return
+            except ApiRefused as error:
+                LOG.warning("lease %s: %s", self._settings.name, error)
+            holder = self._holder()
+            if holder and holder != waits_for:
+                LOG.info("lease %s is held by %s; waiting", self._settings.name, holder)
+                waits_for = holder
+            await asyncio.sleep(self._settings.duration_s / RENEWALS / 2)
+
+    async def keep(self) -> None:
+        """Renew until that fails for too long; then return, and the operator must end."""
+        renewed_s = time.monotonic()
+        while time.monotonic() - renewed_s < GIVE_UP * self._settings.duration_s:
+            await asyncio.sleep(self._settings.duration_s / RENEWALS)
+            try:
+                if not await self._try():
+                    LOG.error("lease %s was taken by %s", self._settings.name, self._holder())
+                    return
+            except ApiRefused as error:
+                LOG.warning("lease %s is not renewed: %s", self._settings.name, error)
+            else:
+                renewed_s = time.monotonic()
+        LOG.error("lease %s could not be renewed in time", self._settings.name)
+
+    async def release(self) -> None:
+        """Give it up, so that the next operator need not wait."""
+        if self._held is None or self._holder() != self._settings.identity:
+            return
+        spec = {**self._held["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
+        try:
+            await self._api.replace(self._object, {**self._held, "spec": spec})
+        except ApiRefused as error:
+            LOG.info("lease %s is not released: %s", self._settings.name, error)
+
+    @property
+    def _object(self) -> str:
+        return f"{self._path}/{self._settings.name}"
+
+    def _holder(self) -> str:
+        return str((self._held or {}).get("spec", {}).get("holderIdentity") or "")
+
+    async def _try(self) -> bool:
+        """Take or renew the lease; False while another one holds it."""
+        try:
+            held = await self._api.get(self._object)
+        except ApiRefused as error:
+            if error.status != 404:
+                raise
+            held = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": self._settings.name, "namespace": self._settings.namespace},
+                "spec": {},
+            }
+        self._held = held
+        if not self._is_free(held):
+            return False
+        return await self._write(held)
+
+    def _is_free(self, held: Body) -> bool:
+        spec, now = held["spec"], time.monotonic()
+        version = held["metadata"].get("resourceVersion", "")
+        if version != self._seen[0]:
+            self._seen = (version, now)
+        holder = spec.get("holderIdentity")
+        if not holder or holder == self._settings.identity:
+            return True
+        return now - self._seen[1] > int(spec.get("leaseDurationSeconds") or 1)
+
+    async def _write(self, held: Body) -> bool:
+        settings, spec = self._settings, held["spec"]
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        is_new = spec.get("holderIdentity") != settings.identity
+        body = {
+            **held,
+            "spec": {
+                **spec,
+                "holderIdentity": settings.identity,
+                "leaseDurationSeconds": settings.duration_s,
+                "acquireTime": now if is_new else spec.get("acquireTime", now),
+                "renewTime": now,
+                "leaseTransitions": int(spec.get("leaseTransitions") or 0) + int(is_new),
+            },
+        }
+        try:
+            if "resourceVersion" in held["metadata"]:
+                self._held = await self._api.replace(self._object, body)
+            else:
+                self._held = await self._api.create(self._path, body)
+        except ApiRefused as error:
+            if error.status == 409:  # another operator was first
+                return False
+            raise
+        return True

@@ -1,0 +1,1 @@
+"""The rules of deciding: which nodes count, which plan pays, who may leave."""

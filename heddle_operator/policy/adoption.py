@@ -1,0 +1,190 @@
+"""When to ask for a plan and when to adopt one: start, join, drain, loss.
+
+Invariant: adoption is one atomic write; what was refused is said, with the gain that was too small.
+Source: design, section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.policy.candidates import (
+    debounce_left_s,
+    leaving_reasons,
+    nodes_at_hand,
+    usable_nodes,
+)
+from heddle_operator.policy.gain import (
+    backoff_s,
+    expected_change_s,
+    expected_stall_s,
+    judge,
+    quiet_left_s,
+)
+from heddle_operator.policy.modes import follow_choice, recommend
+from heddle_operator.policy.partitions import without_separated
+from heddle_operator.state.actions import Action, AdoptPlan, RecordEvent, RequestPlan
+from heddle_operator.state.decision import Decision, Phase, sooner
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.situation import Situation
+from heddle_operator.state.snapshot import EpochRecord, Observed, PlanReply
+from planner.cluster.composition import Composition
+from planner.plans.plan import Plan
+from worker.contract import Reason
+
+NODES_TOLD = 3  # unusable nodes that a sentence names
+
+
+def consider_plan(
+    job: HeddleJob, observed: Observed, now: float, where: Situation, settings: Settings
+) -> Decision:
+    """Keep the live plan, or ask for and adopt a better one; without a live plan, start."""
+    live = where.live
+    hosting = (
+        {m.pod for m in live.seal.members if m.rank is not None} if live and live.seal else set()
+    )
+    leaving = leaving_reasons(observed, hosting)
+    reason, composition = _occasion(job, observed, now, where, leaving)
+    phase: Phase = (
+        "Running"
+        if reason in ("join", "drain")
+        else "Recovering"
+        if reason == "loss"
+        else "Pending"
+    )
+    again = debounce_left_s(job, observed, now)
+    if composition.gpus < job.spec.elastic.min_gpus:
+        return Decision((), phase, _too_few(job, observed, composition), again)
+    if job.spec.elastic.mode == "Manual" and reason in ("start", "join"):
+        followed = follow_choice(job, observed, composition, reason, live)
+        if followed is not None:
+            return replace(followed, look_again_s=sooner(followed.look_again_s, again))
+    if reason == "join" and live is not None and composition == live.composition:
+        return Decision((), phase, "kept: the plan is the one found for these nodes", again)
+    request = RequestPlan(composition, live.plan if live else None)
+    reply = observed.replies.get(request.key)
+    if reply is None:
+        actions = () if request.key in observed.planning else (request,)
+        return Decision(actions, "Planning" if phase != "Running" else phase, str(request), again)
+    if reply.plan is None:
+        event = RecordEvent(f"no-plan-{request.key.composition}", "InsufficientGPUs", reply.problem)
+        return Decision((event,), phase, f"no plan: {reply.problem}", again)
+    forced = ""
+    if live is not None and reason in ("drain", "loss"):
+        forced = _why_moved(live.plan, leaving, where)
+    return _judge(
+        job, observed, now, composition, reason, live, reply, again, phase, settings, forced
+    )
+
+
+def _occasion(
+    job: HeddleJob, observed: Observed, now: float, where: Situation, leaving: Mapping[str, str]
+) -> tuple[Reason, Composition]:
+    """Why a plan is asked for, and for which nodes."""
+    live = where.live
+    composition = usable_nodes(job, observed, live.plan if live else None, now, frozenset(leaving))
+    if live is None:
+        return "start", composition
+    if not where.lost and not _loses_gpus(live.plan, composition):
+        return "join", composition
+    composition = nodes_at_hand(job, observed, live.plan, composition)
+    if not where.lost:
+        return "drain", composition
+    return "loss", without_separated(job, observed, where, composition)
+
+
+def _judge(
+    job: HeddleJob,
+    observed: Observed,
+    now: float,
+    composition: Composition,
+    reason: Reason,
+    live: EpochRecord | None,
+    reply: PlanReply,
+    again: float | None,
+    phase: Phase,
+    settings: Settings,
+    forced: str,
+) -> Decision:
+    verdict = judge(
+        reply,
+        live.plan if live else None,
+        forced,
+        job.spec.elastic,
+        expected_change_s(observed.epochs, now, settings),
+        expected_stall_s(observed.stalls_s, settings),
+    )
+    assert reply.plan is not None
+    if not verdict.adopts:
+        if verdict.pays_from_change_s is not None:
+            pays_from_s = verdict.pays_from_change_s
+            again = sooner(again, quiet_left_s(observed.epochs, now, pays_from_s, settings))
+        return Decision(
+            _tell_refusal(live, reply, composition, verdict.reason), phase, verdict.reason, again
+        )
+    if job.spec.elastic.mode == "Recommend" and reason == "join":
+        return recommend(reply, composition, verdict.reason, again)
+    wait = _hold_s(job, observed, now, reason, live, settings)
+    if wait > 0:
+        return Decision(
+            (), phase, f"{verdict.reason}; adopted in {wait:.1f} s", sooner(again, wait)
+        )
+    adopt = AdoptPlan(observed.next_epoch, reply.plan, reason, composition)
+    event = RecordEvent(
+        f"adopted-{adopt.epoch}",
+        "PlanSelected",
+        f"epoch {adopt.epoch} ({reason}): {verdict.reason}",
+    )
+    return Decision((adopt, event), "Preparing", verdict.reason, again)
+
+
+def _why_moved(plan: Plan, leaving: Mapping[str, str], where: Situation) -> str:
+    """What forces the job off GPUs of its plan, in words."""
+    if where.lost:
+        return where.lost[0]
+    going = [f"node {node} {leaving[node]}" for node in plan.nodes if node in leaving]
+    return "; ".join(going) or "the plan loses GPUs"
+
+
+def _too_few(job: HeddleJob, observed: Observed, composition: Composition) -> str:
+    """That there are too few GPUs, with what keeps the others from being used."""
+    sentence = (
+        f"waiting: {composition.gpus} GPUs are usable, minGPUs is {job.spec.elastic.min_gpus}"
+    )
+    unusable = [f"{node} {why}" for node, why in observed.unusable]
+    if not unusable:
+        return sentence
+    more = f" and {len(unusable) - NODES_TOLD} more" if len(unusable) > NODES_TOLD else ""
+    return f"{sentence} ({'; '.join(unusable[:NODES_TOLD])}{more})"
+
+
+def _tell_refusal(
+    live: EpochRecord | None, reply: PlanReply, composition: Composition, reason: str
+) -> tuple[Action, ...]:
+    """One event for each composition in which the live plan was kept all the same."""
+    if live is None or (reply.plan == live.plan and composition == live.composition):
+        return ()
+    return (RecordEvent(f"kept-{live.epoch}-{composition.digest}", "PlanKept", reason),)
+
+
+def _hold_s(
+    job: HeddleJob,
+    observed: Observed,
+    now: float,
+    reason: Reason,
+    live: EpochRecord | None,
+    settings: Settings,
+) -> float:
+    """How long adoption must still wait: backoff after aborts, cooldown where nothing forces it."""
+    last = observed.epochs[-1].closed_s if observed.epochs else None
+    wait = (last or now) + backoff_s(observed.epochs, settings) - now
+    if reason == "join" and live is not None and live.epoch > 1 and live.closed_s is not None:
+        wait = max(wait, live.closed_s + job.spec.elastic.cooldown_seconds - now)
+    return wait
+
+
+def _loses_gpus(plan: Plan, composition: Composition) -> bool:
+    free = {node.name: node.gpus for node in composition.nodes}
+    return any(max(placed.gpus) >= free.get(placed.node, 0) for placed in plan.placement)

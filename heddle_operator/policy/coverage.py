@@ -1,0 +1,49 @@
+"""What state survivors hold together, and which piece is lost.
+
+Source: planner/plans/pieces.py (the piece table); design, section 4 "Recover".
+"""
+
+from __future__ import annotations
+
+from heddle_operator.state.situation import Holder
+from heddle_operator.state.snapshot import EpochRecord, Observed
+from planner.model.shape import ModelShape
+from planner.plans.pieces import Piece, common_refinement, piece_numels, seat_pieces
+from planner.plans.ranks import RankMap
+
+
+def lost_piece(model: ModelShape, holders: tuple[Holder, ...], observed: Observed) -> str:
+    """Which piece of the state no holder has, in words; "" if the state is whole.
+
+    Holders may hold layouts of different epochs: at the step where they halted, both are the same
+    numbers.
+    """
+    held = [
+        (record, holder)
+        for holder in holders
+        for epoch in (holder.rank.epoch, holder.rank.also_epoch)
+        if epoch is not None and (record := observed.record(epoch)) is not None
+    ]
+    if not held:
+        return "no rank holds any state"
+    cuts = common_refinement(record.plan for record, _ in held)
+    found: set[Piece] = set()
+    for record, holder in held:
+        rank = _rank_in(record, holder)
+        if rank is not None:
+            found.update(seat_pieces(model, RankMap.of(record.plan).seats[rank], cuts))
+    missing = next((piece for piece in piece_numels(model, cuts) if piece not in found), None)
+    if missing is None:
+        return ""
+    rows = (
+        f" rows {missing.start} to {missing.stop}"
+        if (missing.start, missing.stop) != (0, 1)
+        else ""
+    )
+    return f"the last holder of {missing.tensor}{rows} is gone, and there is no checkpoint"
+
+
+def _rank_in(record: EpochRecord, holder: Holder) -> int | None:
+    members = record.seal.members if record.seal else ()
+    mine = (holder.pod, holder.rank.slot)
+    return next((m.rank for m in members if (m.pod, m.slot) == mine), None)

@@ -1,0 +1,122 @@
+"""Whether to move to another plan: the gain must pay for the stall before the next change.
+
+Invariant: a plan that lost GPUs is always left; otherwise the job moves only if gain >=
+minGainPercent and gain x expected time to the next change > measured stall.  What does not pay now
+pays once the cluster has been quiet for long enough, and the verdict says when.
+Source: design, section 5, "Whether to move".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+from heddle_operator.apis.heddlejob import Elastic
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.snapshot import EpochRecord, PlanReply
+from planner.plans.plan import Plan
+
+LOOK_LATER_S = 0.1  # past the moment itself, so that rounding cannot put it off once more
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a plan is adopted, how much it gains, and why.
+
+    Attributes:
+        pays_from_change_s: expected time to the next change from which the plan would be adopted;
+            None where no such time would change the verdict.
+    """
+
+    adopts: bool
+    gain_percent: float
+    reason: str
+    pays_from_change_s: float | None = None
+
+
+def judge(
+    reply: PlanReply,
+    current: Plan | None,
+    forced: str,
+    elastic: Elastic,
+    expected_change_s: float,
+    stall_s: float,
+) -> Verdict:
+    """Judge the planner's answer.
+
+    Args:
+        reply: with a plan.
+        current: the live plan, if there is one.
+        forced: why the live plan lost GPUs, or will; "" if it did not.
+        elastic: supplies `minGainPercent`.
+        expected_change_s: time until the cluster is expected to change again.
+        stall_s: what a change is expected to cost.
+    """
+    assert reply.plan is not None, "an answer without a plan is no matter of judgement"
+    if current is None:
+        return Verdict(True, 0.0, "started: there was no plan")
+    if forced:
+        return Verdict(True, 0.0, f"moved: {forced}")
+    if reply.plan == current or reply.current_samples_s is None:
+        return Verdict(False, 0.0, "kept: the plan is still the best one found")
+    gain = reply.throughput_samples_s / reply.current_samples_s - 1
+    percent = 100 * gain
+    if percent < elastic.min_gain_percent:
+        return Verdict(
+            False,
+            percent,
+            f"kept: {percent:+.1f} % does not pay, it takes {elastic.min_gain_percent:g} %",
+        )
+    if gain * expected_change_s <= stall_s:
+        return Verdict(
+            False,
+            percent,
+            f"kept: {percent:+.1f} % does not pay, {expected_change_s:.0f} s until the next change "
+            f"are too few for a stall of {stall_s:.2f} s",
+            stall_s / gain,
+        )
+    return Verdict(True, percent, f"moved: {percent:+.1f} % pays")
+
+
+def expected_change_s(epochs: tuple[EpochRecord, ...], now: float, settings: Settings) -> float:
+    """Mean distance of the job's own changes once there are enough, else the setting.
+
+    The time since the last change counts too: it is a distance that has not ended yet, and a
+    cluster that has come to rest must not be judged by its restless hour for ever.
+    """
+    times = _change_times(epochs)
+    if len(times) <= settings.changes_known:
+        return settings.expected_change_s
+    return (max(now, times[-1]) - times[0]) / (len(times) - 1)
+
+
+def quiet_left_s(
+    epochs: tuple[EpochRecord, ...], now: float, change_s: float, settings: Settings
+) -> float | None:
+    """How long the job must see no change until `expected_change_s` exceeds `change_s`.
+
+    None while the setting is expected, which no quiet time lengthens.
+    """
+    times = _change_times(epochs)
+    if len(times) <= settings.changes_known:
+        return None
+    return max(0.0, times[0] + change_s * (len(times) - 1) - now) + LOOK_LATER_S
+
+
+def expected_stall_s(stalls_s: tuple[float, ...], settings: Settings) -> float:
+    """Median of the measured stalls, else the expectation of the settings."""
+    return median(stalls_s) if stalls_s else settings.expected_stall_s
+
+
+def _change_times(epochs: tuple[EpochRecord, ...]) -> list[float]:
+    return [r.closed_s for r in epochs if r.outcome == "live" and r.closed_s is not None]
+
+
+def backoff_s(epochs: tuple[EpochRecord, ...], settings: Settings) -> float:
+    """Pause after the newest abort: none after one in a row, then 1, 2, 4 ... seconds."""
+    aborted = 0
+    for record in reversed(epochs):
+        if record.outcome != "aborted":
+            break
+        aborted += 1
+    return 0.0 if aborted < 2 else min(settings.backoff_limit_s, 2.0 ** (aborted - 2))

@@ -1,0 +1,65 @@
+"""What the modes Manual and Recommend change: who decides when the job moves.
+
+Invariant: no mode keeps a job on GPUs that it loses; a loss or a notice moves it in every mode.
+Source: design, section 5; the modes of Kubernetes' VerticalPodAutoscaler are the model.
+"""
+
+from __future__ import annotations
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.state.actions import AdoptPlan, RecordEvent
+from heddle_operator.state.decision import Decision, Phase
+from heddle_operator.state.snapshot import EpochRecord, Observed, PlanReply
+from planner.cluster.composition import Composition
+from planner.plans.plan import faults
+from worker.contract import Reason
+
+LOOK_AGAIN_S = 5.0  # a ConfigMap that is not labelled as the job's is not watched
+
+
+def follow_choice(
+    job: HeddleJob,
+    observed: Observed,
+    composition: Composition,
+    reason: Reason,
+    live: EpochRecord | None,
+) -> Decision | None:
+    """Mode Manual: move to the plan that `planRef` names, and to no other.
+
+    Returns:
+        None if the planner is to be asked: the job starts, and names no plan.
+    """
+    chosen = observed.chosen
+    phase: Phase = "Running" if live else "Pending"
+    if job.spec.plan_ref is None:
+        kept = "kept: mode Manual, and planRef names no plan"
+        return Decision((), "Running", kept) if live else None
+    if chosen is None:
+        waits = f"waiting for the plan in ConfigMap {job.spec.plan_ref}"
+        return Decision((), phase, waits, LOOK_AGAIN_S)
+    problem = chosen.problem
+    if chosen.plan is not None:
+        if live is not None and chosen.plan == live.plan:
+            kept = f"kept: it is the plan of ConfigMap {chosen.name}"
+            return Decision((), "Running", kept, LOOK_AGAIN_S)
+        found = faults(chosen.plan, job.workload, composition)
+        problem = f"it does not fit: {found[0]}" if found else ""
+    if problem or chosen.plan is None:
+        sentence = f"the plan of ConfigMap {chosen.name} cannot be used: {problem}"
+        event = RecordEvent(f"choice-{chosen.name}-{problem}", "PlanRefused", sentence)
+        return Decision((event,), phase, sentence, LOOK_AGAIN_S)
+    words = f"moved: ConfigMap {chosen.name} names this plan"
+    adopt = AdoptPlan(observed.next_epoch, chosen.plan, reason, composition)
+    event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {words}")
+    return Decision((adopt, event), "Preparing", words)
+
+
+def recommend(
+    reply: PlanReply, composition: Composition, reason: str, again: float | None
+) -> Decision:
+    """Mode Recommend: say what would be done."""
+    assert reply.plan is not None
+    shape = ", ".join(map(str, reply.plan.templates))
+    sentence = f"recommended, not moved (mode Recommend): {shape}; {reason.removeprefix('moved: ')}"
+    key = f"recommended-{composition.digest}-{reply.plan.digest}"
+    return Decision((RecordEvent(key, "PlanRecommended", sentence),), "Running", sentence, again)

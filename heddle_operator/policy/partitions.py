@@ -1,0 +1,78 @@
+"""Nodes that are well and cannot reach each other: whom to leave out, and who comes back too late.
+
+After a loss the operator first plans for every node that answers.  If ranks of such a plan could
+not meet, although all their agents still answer, some link between them is cut; nobody can say
+which, so each further attempt leaves out another node, the smallest first, as long as the rest
+holds the whole state.  What was left out stands halted at a past step, and goes.
+Invariant: pure in the records; an operator that starts anew makes the same attempt.
+"""
+
+from __future__ import annotations
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.policy.coverage import lost_piece
+from heddle_operator.state.actions import DeletePod
+from heddle_operator.state.situation import Holder, Situation, report_of
+from heddle_operator.state.snapshot import EpochRecord, Observed
+from planner.cluster.composition import Composition
+from worker.contract import resume_of
+
+
+def without_separated(
+    job: HeddleJob, observed: Observed, where: Situation, composition: Composition
+) -> Composition:
+    """The composition for the next attempt after a loss."""
+    attempts = sum(_could_not_meet(observed, record) for record in _since_live(observed, where))
+    if not attempts:
+        return composition
+    candidates: list[Composition] = []
+    for node in sorted(composition.nodes, key=lambda node: (node.gpus, node.name)):
+        rest = composition.without([node.name])
+        if rest.gpus >= job.spec.elastic.min_gpus and _hold_all(
+            job, observed, tuple(h for h in where.holders if h.node != node.name)
+        ):
+            candidates.append(rest)
+    # The whole is tried again in each round: the link may have come back.
+    return [*candidates, composition][(attempts - 1) % (len(candidates) + 1)]
+
+
+def needed_holders(
+    job: HeddleJob, observed: Observed, where: Situation, record: EpochRecord
+) -> tuple[Holder, ...]:
+    """Who takes part in an epoch; after a loss only nodes of its plan's, if they hold all."""
+    if record.reason != "loss":
+        return where.holders
+    nodes = {node.name for node in record.composition.nodes}
+    inside = tuple(holder for holder in where.holders if holder.node in nodes)
+    return inside if _hold_all(job, observed, inside) else where.holders
+
+
+def outdated_pods(observed: Observed, where: Situation) -> tuple[DeletePod, ...]:
+    """Pods whose ranks hold only what the others are past; a live rank keeps its pod."""
+    live = where.live
+    hosting = {m.pod for m in live.seal.members if m.rank is not None} if live and live.seal else ()
+    holding = {holder.pod for holder in where.holders}
+    names = sorted({holder.pod for holder in where.outdated} - set(hosting) - holding)
+    pods = [observed.pod(name) for name in names]
+    return tuple(
+        DeletePod(pod.name, "its ranks hold the state of a past epoch")
+        for pod in pods
+        if pod is not None and not pod.deleting
+    )
+
+
+def _since_live(observed: Observed, where: Situation) -> list[EpochRecord]:
+    after = where.live.epoch if where.live else 0
+    return [record for record in observed.epochs if record.epoch > after]
+
+
+def _could_not_meet(observed: Observed, record: EpochRecord) -> bool:
+    """Whether a recovery was given up though every member's agent answers."""
+    if record.outcome != "aborted" or record.reason != "loss" or record.seal is None:
+        return False
+    return all(report_of(observed, member.pod) is not None for member in record.seal.members)
+
+
+def _hold_all(job: HeddleJob, observed: Observed, holders: tuple[Holder, ...]) -> bool:
+    whole = not lost_piece(job.workload.model, holders, observed)
+    return whole and resume_of([holder.rank for holder in holders]) is not None

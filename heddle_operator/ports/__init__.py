@@ -1,0 +1,1 @@
+"""The seams of the decision loop: a cluster, and what wakes it."""

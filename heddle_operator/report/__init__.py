@@ -1,0 +1,1 @@
+"""What a decision looks like from outside: conditions, status, Events."""

@@ -1,0 +1,203 @@
+"""The conditions of a HeddleJob: what holds of it now, each with one word and one sentence of why.
+
+Invariant: all conditions are always listed; a time changes only with the status of its condition.
+Source: Kubernetes' API conventions (conditions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.policy.drain import Drain
+from heddle_operator.rollout.formation import start_trouble
+from heddle_operator.state.decision import Decision, Phase
+from heddle_operator.state.snapshot import EpochRecord, Observed
+
+MOVING = ("Preparing", "Switching", "Recovering")
+ConditionType = Literal[
+    "Accepted",
+    "Planned",
+    "Running",
+    "Reconfiguring",
+    "Degraded",
+    "DrainBlocked",
+    "Complete",
+    "Failed",
+]
+ConditionReason = (
+    Phase
+    | Literal[
+        "Valid",
+        "InvalidSpec",
+        "PlanAdopted",
+        "NoPlan",
+        "Training",
+        "Settled",
+        "PodsCannotStart",
+        "AgentNotUnderstood",
+        "AgentUnreachable",
+        "TooFewHolders",
+        "PodMustLeave",
+        "Healthy",
+        "JobNeedsNode",
+        "NothingBlocked",
+        "StateLost",
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HolderCount:
+    """How safe the state of a plan is.
+
+    Attributes:
+        min_nodes: the smallest number of nodes that any piece lives on.
+        single: pieces that live on one node only.
+    """
+
+    min_nodes: int
+    single: int
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition of a HeddleJob; `reason` is one word, `message` a sentence."""
+
+    kind: ConditionType
+    holds: bool
+    reason: ConditionReason
+    message: str
+
+
+def conditions_of(
+    job: HeddleJob,
+    observed: Observed,
+    decision: Decision,
+    holders: HolderCount | None,
+    drain: Drain,
+) -> tuple[Condition, ...]:
+    """All conditions of a job that is accepted.
+
+    Args:
+        job: supplies the limits.
+        observed: the picture that was decided on.
+        decision: what was decided.
+        holders: of the live plan.
+        drain: what a drain of its nodes may do now.
+    """
+    phase, reason = decision.phase, decision.reason
+    live = live_record(observed)
+    pending = next((r for r in reversed(observed.epochs) if r.outcome == "open"), None)
+    trouble = start_trouble(pending, observed) if pending else ""
+    ended = phase in ("Complete", "Failed")
+    trains = not ended and _trains(observed)
+    planned = live or pending
+    degraded = None if ended else _degraded(job, observed, holders, trouble)
+    blocked = "" if ended else drain.blocked
+    return (
+        Condition("Accepted", True, "Valid", "the job can be run"),
+        Condition(
+            "Planned",
+            planned is not None,
+            "PlanAdopted" if planned else "NoPlan",
+            summary_of(planned) if planned else reason,
+        ),
+        Condition("Running", trains, "Training" if trains else phase, reason),
+        Condition(
+            "Reconfiguring",
+            phase in MOVING,
+            "PodsCannotStart" if trouble else phase if phase in MOVING else "Settled",
+            reason,
+        ),
+        degraded or Condition("Degraded", False, "Healthy", ""),
+        Condition(
+            "DrainBlocked", bool(blocked), "JobNeedsNode" if blocked else "NothingBlocked", blocked
+        ),
+        Condition("Complete", phase == "Complete", phase, reason if phase == "Complete" else ""),
+        Condition(
+            "Failed",
+            phase == "Failed",
+            "StateLost" if phase == "Failed" else phase,
+            reason if phase == "Failed" else "",
+        ),
+    )
+
+
+def live_record(observed: Observed) -> EpochRecord | None:
+    """The newest epoch that trains, or that ended the job."""
+    lived = [r for r in observed.epochs if r.outcome in ("live", "complete", "failed")]
+    return lived[-1] if lived else None
+
+
+def summary_of(record: EpochRecord) -> str:
+    """The plan of an epoch in a few words."""
+    return ", ".join(map(str, record.plan.templates))
+
+
+def with_times(
+    conditions: tuple[Condition, ...], before: Mapping[str, Any], generation: int, now_text: str
+) -> list[dict[str, Any]]:
+    """Conditions as Kubernetes lists them, each with the time at which it last changed.
+
+    Args:
+        conditions: as they are now.
+        before: the status that is there now.
+        generation: of the spec that they are about.
+        now_text: the time, as Kubernetes writes it.
+    """
+    held = {c["type"]: c for c in before.get("conditions") or ()}
+    rows = []
+    for condition in conditions:
+        status = "True" if condition.holds else "False"
+        old = held.get(condition.kind, {})
+        since = old.get("lastTransitionTime") if old.get("status") == status else None
+        rows.append(
+            {
+                "type": condition.kind,
+                "status": status,
+                "reason": condition.reason,
+                "message": condition.message,
+                "observedGeneration": generation,
+                "lastTransitionTime": since or now_text,
+            }
+        )
+    return rows
+
+
+def _trains(observed: Observed) -> bool:
+    return any(
+        rank.phase == "training"
+        for view in observed.agents.values()
+        if view.report and view.unreachable_since_s is None
+        for rank in view.report.ranks
+    )
+
+
+def _degraded(
+    job: HeddleJob, observed: Observed, holders: HolderCount | None, trouble: str
+) -> Condition | None:
+    """What makes the job less safe or slower than it could be; None if nothing does."""
+    if trouble:
+        return Condition("Degraded", True, "PodsCannotStart", trouble)
+    for view in observed.agents.values():
+        if view.problem:
+            words = f"pod {view.pod}: {view.problem}"
+            return Condition("Degraded", True, "AgentNotUnderstood", words)
+        if view.unreachable_since_s is not None:
+            words = f"the agent of pod {view.pod} does not answer"
+            return Condition("Degraded", True, "AgentUnreachable", words)
+    wanted = job.spec.elastic.min_holders
+    if holders is not None and holders.min_nodes < wanted:
+        words = (
+            f"{holders.single or 'some'} pieces of the state live on fewer than {wanted} nodes: "
+            f"minHolders is {wanted}, {holders.min_nodes} is reached"
+        )
+        return Condition("Degraded", True, "TooFewHolders", words)
+    sick = next((pod for pod in observed.pods if pod.notice), None)
+    if sick is not None:
+        words = f"pod {sick.name} must be left: {sick.notice}"
+        return Condition("Degraded", True, "PodMustLeave", words)
+    return None

@@ -1,0 +1,59 @@
+"""What people are told of: the events of a decision.
+
+Invariant: each has a key, so that what is decided again and again is told once.
+Source: Kubernetes' API conventions (events have one-word reasons).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from heddle_operator.policy.candidates import leaving_reasons
+from heddle_operator.policy.drain import Drain
+from heddle_operator.rollout.formation import start_trouble
+from heddle_operator.state.actions import CloseEpoch, EventReason, RecordEvent
+from heddle_operator.state.decision import Decision
+from heddle_operator.state.snapshot import EpochRecord, Observed, Outcome
+
+_REASONS: Mapping[Outcome, EventReason] = {
+    "live": "ReconfigurationSucceeded",
+    "aborted": "ReconfigurationAborted",
+    "complete": "Complete",
+    "failed": "Failed",
+}
+
+
+def events_of(observed: Observed, decision: Decision, drain: Drain) -> tuple[RecordEvent, ...]:
+    """Events that follow from a decision, beside those that it holds itself."""
+    found = [_closing(action) for action in decision.actions if isinstance(action, CloseEpoch)]
+    pending = next((r for r in reversed(observed.epochs) if r.outcome == "open"), None)
+    trouble = start_trouble(pending, observed) if pending else ""
+    if pending and trouble:
+        key = f"trouble-{pending.epoch}-{trouble}"
+        found.append(RecordEvent(key, "PodsCannotStart", f"epoch {pending.epoch}: {trouble}"))
+    if decision.phase == "Pending" and decision.reason.startswith("waiting: "):
+        found.append(RecordEvent(f"waiting-{decision.reason}", "InsufficientGPUs", decision.reason))
+    live = next((r for r in reversed(observed.epochs) if r.outcome == "live"), None)
+    if live is not None:
+        found += _leaving(live, observed)
+    if live is not None and drain.blocked:
+        key = f"blocked-{live.epoch}-{drain.blocked}"
+        found.append(RecordEvent(key, "DrainBlocked", drain.blocked))
+    return tuple(found)
+
+
+def _leaving(live: EpochRecord, observed: Observed) -> list[RecordEvent]:
+    """One event for each node of the live plan that got its notice."""
+    hosting = {m.pod for m in live.seal.members if m.rank is not None} if live.seal else set()
+    reasons = leaving_reasons(observed, hosting)
+    return [
+        RecordEvent(f"leaving-{live.epoch}-{node}", "NodeLeaving", f"node {node} {reasons[node]}")
+        for node in live.plan.nodes
+        if node in reasons
+    ]
+
+
+def _closing(action: CloseEpoch) -> RecordEvent:
+    return RecordEvent(
+        f"closed-{action.epoch}-{action.outcome}", _REASONS[action.outcome], str(action)
+    )

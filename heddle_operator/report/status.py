@@ -1,0 +1,139 @@
+"""From a picture and its decision to the status of a HeddleJob.
+
+Invariant: written anew from what is seen, never added to; only the times at which conditions
+changed are taken from the status before.  Nothing reads it but people and tools.
+Source: Kubernetes' API conventions (conditions, observedGeneration).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.policy.drain import Drain
+from heddle_operator.report.conditions import (
+    Condition,
+    HolderCount,
+    conditions_of,
+    live_record,
+    summary_of,
+    with_times,
+)
+from heddle_operator.report.timings import reconfigurations
+from heddle_operator.state.decision import Decision
+from heddle_operator.state.snapshot import EpochRecord, Observed
+from planner.model.shape import ModelShape
+from planner.plans.pieces import nodes_of_pieces
+from planner.plans.plan import Plan
+
+Status = dict[str, Any]
+
+
+def count_holders(model: ModelShape, plan: Plan) -> HolderCount:
+    """On how many nodes the pieces of a plan's state live; costly for large plans."""
+    counts = [len(nodes) for nodes in nodes_of_pieces(model, plan).values()]
+    return HolderCount(min(counts), sum(count == 1 for count in counts))
+
+
+def status_of(
+    job: HeddleJob,
+    observed: Observed,
+    decision: Decision,
+    holders: HolderCount | None,
+    drain: Drain,
+    before: Mapping[str, Any],
+    now_text: str,
+) -> Status:
+    """The whole status.
+
+    Args:
+        job: supplies generation, steps and limits.
+        observed: the picture that was decided on.
+        decision: what was decided.
+        holders: of the live plan.
+        drain: what a drain of its nodes may do now.
+        before: the status that is there now.
+        now_text: the time, as Kubernetes writes it.
+    """
+    live = live_record(observed)
+    progress = (
+        _progress(job, observed) or before.get("progress") or {"step": 0, "steps": job.spec.steps}
+    )
+    status: Status = {
+        "observedGeneration": job.metadata.generation,
+        "phase": decision.phase,
+        "message": decision.reason,
+        "conditions": with_times(
+            conditions_of(job, observed, decision, holders, drain),
+            before,
+            job.metadata.generation,
+            now_text,
+        ),
+        "progress": progress,
+        "usableGPUs": sum(n.gpus for n in observed.nodes if n.leaving_at_s is None),
+        "grantedGPUs": sum(pod.gpus for pod in observed.pods if pod.phase != "ended"),
+    }
+    if live is not None:
+        status |= {
+            "epoch": live.epoch,
+            "activeGPUs": live.plan.gpus,
+            "nodes": list(live.plan.nodes),
+            "plan": _plan(live, observed),
+        }
+    if holders is not None:
+        status["holders"] = {"minNodes": holders.min_nodes, "singlePieces": holders.single}
+    changes = reconfigurations(observed)
+    if changes:
+        last = changes[-1]
+        status["lastReconfiguration"] = {
+            "epoch": last.epoch,
+            "reason": last.reason,
+            "stallSeconds": round(last.stall_s, 4),
+            "parts": {name: round(part, 4) for name, part in last.parts.items()},
+            "bytesMoved": last.bytes_moved,
+        }
+    elif "lastReconfiguration" in before:
+        status["lastReconfiguration"] = before["lastReconfiguration"]
+    return status
+
+
+def refused_status(
+    job_generation: int, sentence: str, before: Mapping[str, Any], now_text: str
+) -> Status:
+    """The status of a job that cannot be run as it is written."""
+    conditions = (Condition("Accepted", False, "InvalidSpec", sentence),)
+    stated = with_times(conditions, before, job_generation, now_text)
+    return {
+        "observedGeneration": job_generation,
+        "phase": "Invalid",
+        "message": sentence,
+        "conditions": stated,
+    }
+
+
+def _progress(job: HeddleJob, observed: Observed) -> dict[str, Any]:
+    reports = [view.report for view in observed.agents.values() if view.report]
+    if not any(report.ranks for report in reports):
+        return {}  # nobody is there to ask: what was known before still holds
+    step = max((rank.step for report in reports for rank in report.ranks), default=0)
+    steps = [record for report in reports for record in report.steps]
+    found: dict[str, Any] = {"step": step, "steps": job.spec.steps}
+    if steps:
+        last = max(steps, key=lambda record: (record.step, record.epoch))
+        found |= {"loss": round(last.loss, 6), "stepSeconds": round(last.end_s - last.start_s, 4)}
+    return found
+
+
+def _plan(live: EpochRecord, observed: Observed) -> dict[str, Any]:
+    reply = next((r for r in observed.replies.values() if r.plan == live.plan), None)
+    found: dict[str, Any] = {
+        "digest": live.plan.digest,
+        "summary": summary_of(live),
+        "reason": live.reason,
+        "templates": len(live.plan.templates),
+        "pipelines": sum(template.replicas for template in live.plan.templates),
+    }
+    if reply is not None:
+        found["predictedSamplesPerSecond"] = round(reply.throughput_samples_s, 3)
+    return found

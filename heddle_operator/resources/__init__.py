@@ -1,0 +1,1 @@
+"""Kubernetes bodies: pods, budgets, secrets, Events, the record of an epoch."""

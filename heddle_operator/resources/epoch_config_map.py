@@ -1,0 +1,101 @@
+"""An epoch record as a ConfigMap: created once, sealed once, closed once.
+
+Invariant: what was written is read back equal; times are of the wall clock there, so that they mean
+the same to every operator, and of the reader's own clock in its records.
+Source: design, section 5, "Adoption is one atomic write".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.apis.labels import EPOCH_LABEL
+from heddle_operator.resources.rendering import Body, metadata
+from heddle_operator.state.snapshot import EpochRecord, Seal
+from planner.cluster.composition import Composition
+from planner.plans.plan import Plan
+from worker.contract import Member, Resume
+
+
+def epoch_name(job: HeddleJob, epoch: int) -> str:
+    """Name of the ConfigMap of an epoch."""
+    return f"{job.name}-epoch-{epoch}"
+
+
+def record_to_body(job: HeddleJob, record: EpochRecord, clock_offset_s: float) -> Body:
+    """The ConfigMap of a record.
+
+    Args:
+        job: that owns it.
+        record: with times of the loop's clock.
+        clock_offset_s: wall clock less the loop's clock.
+    """
+    data = {
+        "plan": json.dumps(record.plan.to_json()),
+        "digest": record.plan.digest,
+        "reason": record.reason,
+        "composition": json.dumps(record.composition.to_json()),
+        "adoptedAt": _wall(record.adopted_s, clock_offset_s),
+        "outcome": record.outcome,
+    }
+    if record.seal is not None:
+        data["seal"] = json.dumps(_seal_to_json(record.seal))
+        data["sealedAt"] = _wall(record.seal.sealed_s, clock_offset_s)
+    if record.closed_s is not None:
+        data["closedAt"] = _wall(record.closed_s, clock_offset_s)
+    if record.message:
+        data["message"] = record.message
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(
+            job, epoch_name(job, record.epoch), **{EPOCH_LABEL: str(record.epoch)}
+        ),
+        "data": data,
+    }
+
+
+def record_of_body(body: Mapping[str, Any], clock_offset_s: float) -> EpochRecord:
+    """The record in a ConfigMap, with times of the loop's clock."""
+    data = body["data"]
+    closed = data.get("closedAt")
+    return EpochRecord(
+        int(body["metadata"]["labels"][EPOCH_LABEL]),
+        Plan.from_json(json.loads(data["plan"])),
+        data["reason"],
+        Composition.from_json(json.loads(data["composition"])),
+        float(data["adoptedAt"]) - clock_offset_s,
+        _seal_of(data, clock_offset_s),
+        data["outcome"],
+        float(closed) - clock_offset_s if closed else None,
+        data.get("message", ""),
+    )
+
+
+def _wall(time_s: float, clock_offset_s: float) -> str:
+    return f"{time_s + clock_offset_s:.3f}"
+
+
+def _seal_to_json(seal: Seal) -> dict[str, Any]:
+    return {
+        "members": [member.model_dump() for member in seal.members],
+        "store": seal.store,
+        "resume": seal.resume.model_dump() if seal.resume else None,
+        "known_exits": [list(exit_) for exit_ in seal.known_exits],
+    }
+
+
+def _seal_of(data: Mapping[str, str], clock_offset_s: float) -> Seal | None:
+    if "seal" not in data:
+        return None
+    seal = json.loads(data["seal"])
+    return Seal(
+        tuple(Member.model_validate(member) for member in seal["members"]),
+        seal["store"],
+        Resume.model_validate(seal["resume"]) if seal["resume"] else None,
+        float(data["sealedAt"]) - clock_offset_s,
+        tuple((pod, pid) for pod, pid in seal["known_exits"]),
+    )

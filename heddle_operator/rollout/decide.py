@@ -1,0 +1,119 @@
+"""The pure core: what to do for a job, given one picture of its cluster.
+
+Total (an answer for every Observed), deterministic, level-triggered: it remembers nothing, so an
+operator that starts anew goes on where the last one stopped, and a missed event costs time, never
+correctness.
+Source: design, section 5; Kubernetes' controllers.
+"""
+
+from __future__ import annotations
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.policy.adoption import consider_plan
+from heddle_operator.policy.drain import ask_ahead
+from heddle_operator.policy.partitions import outdated_pods
+from heddle_operator.rollout.formation import abort_stale, form_epoch
+from heddle_operator.rollout.history_limit import prune_epochs
+from heddle_operator.rollout.members import directive_of
+from heddle_operator.rollout.recovery import recover
+from heddle_operator.rollout.release import end_pods, failed_pods, release_pods, stuck_pods
+from heddle_operator.state.actions import Action, AdoptPlan, CloseEpoch, SendDirective
+from heddle_operator.state.decision import Decision, sooner
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.situation import Situation, rank_at, report_of, situation
+from heddle_operator.state.snapshot import EpochRecord, Observed
+
+DEFAULTS = Settings()
+
+
+def decide(
+    job: HeddleJob, observed: Observed, now: float, settings: Settings = DEFAULTS
+) -> Decision:
+    """Decide what to do now.
+
+    Args:
+        job: what the user wants.
+        observed: the cluster as it is.
+        now: by the clock of the times in `observed`.
+        settings: limits and expectations.
+    """
+    ended = next(
+        (record for record in observed.epochs if record.outcome in ("complete", "failed")), None
+    )
+    if ended is not None:
+        complete = ended.outcome == "complete"
+        reason = "all steps are trained" if complete else ended.message
+        ends, again = end_pods(observed, ended, now, settings)
+        return Decision(ends, "Complete" if complete else "Failed", reason, again)
+    where = situation(observed, now, settings)
+    decision = _next_step(job, observed, now, where, settings)
+    tidy: tuple[Action, ...] = (
+        *failed_pods(observed, where),
+        *stuck_pods(observed),
+        *outdated_pods(observed, where),
+        *abort_stale(job, observed, where),
+        *prune_epochs(observed, where, settings),
+        *ask_ahead(job, observed, now, where),
+    )
+    doubt = settings.unreachable_grace_s if where.doubtful else None
+    return Decision(
+        (*tidy, *decision.actions),
+        decision.phase,
+        decision.reason,
+        sooner(decision.look_again_s, doubt),
+    )
+
+
+def _next_step(
+    job: HeddleJob, observed: Observed, now: float, where: Situation, settings: Settings
+) -> Decision:
+    if where.pending is not None:
+        return form_epoch(job, where.pending, observed, now, where, settings)
+    if where.live is None:
+        return consider_plan(job, observed, now, where, settings)
+    if where.lost:
+        return recover(job, where.live, observed, now, where, settings)
+    phases = _phases(where.live, observed)
+    if phases == {"done"}:
+        return Decision(
+            (CloseEpoch(where.live.epoch, "complete"),), "Complete", "all steps are trained"
+        )
+    if where.live.outcome != "live":
+        return _finish_switch(job, where.live, phases, observed, settings)
+    planned = consider_plan(job, observed, now, where, settings)
+    if any(isinstance(action, AdoptPlan) for action in planned.actions):
+        return planned  # the new plan may want the pods that the live one leaves idle
+    released, wait = release_pods(job, where.live, where, observed, now)
+    return Decision(
+        (*planned.actions, *released),
+        planned.phase,
+        planned.reason,
+        sooner(planned.look_again_s, wait),
+    )
+
+
+def _finish_switch(
+    job: HeddleJob, live: EpochRecord, phases: set[str], observed: Observed, settings: Settings
+) -> Decision:
+    """Some ranks hold the new epoch, so the vote has passed: once all do, write that it is live."""
+    if phases <= {"training", "done"}:
+        return Decision((CloseEpoch(live.epoch, "live"),), "Running", f"epoch {live.epoch} is live")
+    directive = directive_of(job, live, "switch", observed)
+    actions = []
+    for pod in sorted({member.pod for member in directive.members}):
+        report = report_of(observed, pod)
+        if report is not None and report.epoch == live.epoch and report.phase == "prepare":
+            actions.append(SendDirective(pod, directive))
+    return Decision(
+        tuple(actions), "Switching", f"switching to epoch {live.epoch}", settings.halt_timeout_s
+    )
+
+
+def _phases(live: EpochRecord, observed: Observed) -> set[str]:
+    """Phases of the live epoch's ranks; "elsewhere" for one that does not hold the epoch."""
+    found: set[str] = set()
+    for member in live.seal.members if live.seal else ():
+        if member.rank is not None:
+            rank = rank_at(observed, member.pod, member.slot)
+            found.add(rank.phase if rank is not None and rank.epoch == live.epoch else "elsewhere")
+    return found

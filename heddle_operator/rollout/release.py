@@ -1,0 +1,91 @@
+"""Which pods go: failed and stuck ones, those on leaving nodes once state has moved, idle ones.
+
+At the end of the job its pods end too, but stay, as those of a Kubernetes Job do: their logs can be
+read until the job is deleted.
+
+Invariant: no pod that hosts a rank of the live or the pending epoch is ever deleted here.
+"""
+
+from __future__ import annotations
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.policy.candidates import leaving_nodes
+from heddle_operator.state.actions import DeletePod, EndPod
+from heddle_operator.state.decision import sooner
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.situation import Situation, report_of
+from heddle_operator.state.snapshot import EpochRecord, Observed
+
+ASK_AGAIN_S = 2.0  # a pod that was told to end, and has not: the word may have been lost
+
+
+def failed_pods(observed: Observed, where: Situation) -> tuple[DeletePod, ...]:
+    """Pods that ended by themselves; their names are needed again.
+
+    After a loss they stay until it is clear that the job goes on: if not, their logs tell why.
+    """
+    if where.lost and where.pending is None:
+        return ()
+    return tuple(
+        DeletePod(pod.name, "it failed")
+        for pod in observed.pods
+        if pod.phase == "ended" and not pod.deleting
+    )
+
+
+def stuck_pods(observed: Observed) -> tuple[DeletePod, ...]:
+    """Pods that cannot start and that no open epoch waits for: they only hold a place in queues."""
+    wanted = {
+        node for record in observed.epochs if record.outcome == "open" for node in record.plan.nodes
+    }
+    return tuple(
+        DeletePod(pod.name, f"it cannot start: {pod.problem}")
+        for pod in observed.pods
+        if pod.phase == "pending" and pod.problem and not pod.deleting and pod.node not in wanted
+    )
+
+
+def end_pods(
+    observed: Observed, ended: EpochRecord, now: float, settings: Settings
+) -> tuple[tuple[EndPod | DeletePod, ...], float | None]:
+    """How every pod ends when the job has, and seconds until the next look.
+
+    A pod that never started has nothing to tell, and one that does not end in time holds GPUs.
+    """
+    found: list[EndPod | DeletePod] = []
+    left = (ended.closed_s or now) + settings.end_timeout_s - now
+    live = [pod for pod in observed.pods if pod.phase != "ended" and not pod.deleting]
+    for pod in live:
+        if pod.phase == "pending":
+            found.append(DeletePod(pod.name, "the job has ended"))
+        elif left <= 0:
+            found.append(DeletePod(pod.name, "the job has ended, and it did not"))
+        elif report_of(observed, pod.name) is not None:
+            found.append(EndPod(pod.name))
+    return tuple(found), sooner(left, ASK_AGAIN_S) if live and left > 0 else None
+
+
+def release_pods(
+    job: HeddleJob, live: EpochRecord, where: Situation, observed: Observed, now: float
+) -> tuple[tuple[DeletePod, ...], float | None]:
+    """Pods without a rank in the live epoch that are due, and seconds until the next one is."""
+    hosting = {m.pod for m in live.seal.members if m.rank is not None} if live.seal else set()
+    holding = {holder.pod for holder in where.holders}
+    leaving = leaving_nodes(observed, hosting)
+    due: list[DeletePod] = []
+    waits: list[float] = []
+    for pod in observed.pods:
+        report = report_of(observed, pod.name)
+        if pod.name in hosting or pod.name in holding or pod.deleting or pod.phase == "ended":
+            continue
+        told = report is not None and report.leaving_at_s is not None
+        noticed = pod.node in leaving or told or bool(pod.notice)
+        since = max(live.closed_s or now, pod.created_s)
+        wait = since + job.spec.elastic.cooldown_seconds - now
+        if noticed or wait <= 0:
+            due.append(
+                DeletePod(pod.name, "its state has moved" if noticed else "the plan leaves it idle")
+            )
+        else:
+            waits.append(wait)
+    return tuple(due), sooner(*waits)

@@ -1,0 +1,176 @@
+"""What may be done: each action is one intended effect.
+
+Invariant: effects are named, so that applying an action twice equals applying it once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from heddle_operator.state.snapshot import Outcome, PlanKey, Seal
+from planner.cluster.composition import Composition
+from planner.plans.plan import Plan
+from worker.contract import Directive, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPlan:
+    """Search a plan; the answer is part of a later Observed."""
+
+    composition: Composition
+    current: Plan | None
+
+    @property
+    def key(self) -> PlanKey:
+        """Under which the answer is filed."""
+        return PlanKey(self.composition.digest, self.current.digest if self.current else "")
+
+    def __str__(self) -> str:
+        return (
+            f"search a plan for {self.composition.gpus} GPUs on {len(self.composition.nodes)} nodes"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptPlan:
+    """Create the record of an epoch: the one atomic write.
+
+    A record that exists means that another operator won.
+    """
+
+    epoch: int
+    plan: Plan
+    reason: Reason
+    composition: Composition
+
+    def __str__(self) -> str:
+        return (
+            f"adopt epoch {self.epoch} ({self.reason}): {', '.join(map(str, self.plan.templates))}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SealEpoch:
+    """Write once how the epoch is formed."""
+
+    epoch: int
+    seal: Seal
+
+    def __str__(self) -> str:
+        return f"seal epoch {self.epoch} with {len(self.seal.members)} members"
+
+
+@dataclass(frozen=True, slots=True)
+class CloseEpoch:
+    """Write the outcome of an epoch."""
+
+    epoch: int
+    outcome: Outcome
+    message: str = ""
+
+    def __str__(self) -> str:
+        return f"epoch {self.epoch} is {self.outcome}" + (
+            f": {self.message}" if self.message else ""
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePod:
+    """Create a worker pod on a node, with that many GPUs."""
+
+    name: str
+    node: str
+    ordinal: int
+    gpus: int
+
+    def __str__(self) -> str:
+        return f"create pod {self.name} with {self.gpus} GPUs"
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete a worker pod; one that is gone already is fine."""
+
+    name: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"delete pod {self.name}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class EndPod:
+    """Tell the agent of a pod that the job has ended; the ended pod stays, with its log."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"end pod {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class PruneEpoch:
+    """Delete the record of an epoch that nothing needs any more; one that is gone is fine."""
+
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"delete the record of epoch {self.epoch}"
+
+
+@dataclass(frozen=True, slots=True)
+class SendDirective:
+    """PUT a directive to the agent of a pod."""
+
+    pod: str
+    directive: Directive
+
+    def __str__(self) -> str:
+        return f"{self.directive.phase} epoch {self.directive.epoch} at {self.pod}"
+
+
+EventReason = Literal[
+    "Complete",
+    "DrainBlocked",
+    "Failed",
+    "InsufficientGPUs",
+    "InvalidSpec",
+    "NodeLeaving",
+    "PlanKept",
+    "PlanRecommended",
+    "PlanRefused",
+    "PlanSelected",
+    "PodsCannotStart",
+    "RankStuck",
+    "ReconfigurationAborted",
+    "ReconfigurationSucceeded",
+    "StateLost",
+    "WorkerLost",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEvent:
+    """Tell the user, once for each key; what each reason means is in docs/kubernetes.md."""
+
+    key: str
+    reason: EventReason
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.message}"
+
+
+Action = (
+    RequestPlan
+    | AdoptPlan
+    | SealEpoch
+    | CloseEpoch
+    | CreatePod
+    | DeletePod
+    | EndPod
+    | PruneEpoch
+    | SendDirective
+    | RecordEvent
+)

@@ -1,0 +1,35 @@
+"""What `decide` and each of its rules answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from heddle_operator.state.actions import Action
+
+Phase = Literal[
+    "Pending", "Planning", "Preparing", "Switching", "Running", "Recovering", "Complete", "Failed"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do now.
+
+    Attributes:
+        phase: of the job, for people.
+        reason: why, in words.
+        look_again_s: decide again after so long even if nothing changes; None: only a change
+            matters.
+    """
+
+    actions: tuple[Action, ...]
+    phase: Phase
+    reason: str
+    look_again_s: float | None = None
+
+
+def sooner(*times_s: float | None) -> float | None:
+    """The earliest of several times from now; None where none is given."""
+    given = [time_s for time_s in times_s if time_s is not None]
+    return max(0.0, min(given)) if given else None

@@ -1,0 +1,223 @@
+"""One frozen picture of a job and its cluster: everything that `decide` may know.
+
+Invariant: an operator that starts anew sees the same picture; nothing that matters lives in its
+memory.  Epoch records are the adopted ConfigMaps: created once, sealed once, closed once.
+Source: design, section 5; Observed, Action, Decision are Kubernetes controllers' level-triggered
+loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from planner.cluster.composition import Composition
+from planner.plans.plan import Plan
+from worker.contract import Member, Reason, Report, Resume
+
+PodPhase = Literal["pending", "running", "ended"]
+Outcome = Literal["open", "live", "aborted", "complete", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedNode:
+    """A node that can host worker pods of the job.
+
+    Attributes:
+        gpus: free for the job, its own pods' GPUs included.
+        joined_at_s: when it became usable.
+        leaving_at_s: it got a notice and will be gone then; None: it stays.
+        is_cordoned: it takes no new pods; somebody may be about to drain it.
+        is_ready: its kubelet answers; ranks on a node that is not ready may be gone unsaid.
+    """
+
+    name: str
+    gpu_type: str
+    gpus: int
+    joined_at_s: float = 0.0
+    leaving_at_s: float | None = None
+    link_domain: str = "default"
+    speed_factor: float = 1.0
+    is_ready: bool = True
+    is_cordoned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedPod:
+    """A worker pod of the job.
+
+    Attributes:
+        ordinal: counts the job's pods of one node; their GPUs are the node's, in that order.
+        address: host:port of its agent, once that listens.
+        deleting: it got its notice.
+        notice: why its GPUs must be left, in words (one is sick); "" while they need not.
+        problem: why it does not start, in words (an image that is not there); "" while it may.
+    """
+
+    name: str
+    node: str
+    ordinal: int
+    gpus: int
+    phase: PodPhase
+    address: str | None = None
+    deleting: bool = False
+    created_s: float = 0.0
+    notice: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """How an epoch is formed, written once before the first prepare: directives never differ.
+
+    Attributes:
+        members: old and new ranks, as the directive lists them.
+        store: where they meet.
+        resume: where survivors of a loss go on.
+        known_exits: (pod, pid) of rank processes that had ended before; a new one is a failure of
+            this epoch.
+    """
+
+    members: tuple[Member, ...]
+    store: str
+    resume: Resume | None
+    sealed_s: float
+    known_exits: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecord:
+    """One adopted plan.
+
+    Attributes:
+        composition: that the plan was searched for.
+        outcome: open until its ranks train (live) or it is given up (aborted); complete and failed
+            end the job.
+        closed_s: when the outcome was written.
+        message: why it was given up.
+    """
+
+    epoch: int
+    plan: Plan
+    reason: Reason
+    composition: Composition
+    adopted_s: float
+    seal: Seal | None = None
+    outcome: Outcome = "open"
+    closed_s: float | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """What is known of one pod's agent.
+
+    Attributes:
+        report: the newest one; it may be older than the failure that `unreachable_since_s` tells
+            of.
+        changed_s: when its version last grew, by the operator's clock.
+        problem: why it cannot be understood, in words (it is of another version); "" if it can.
+    """
+
+    pod: str
+    report: Report | None
+    unreachable_since_s: float | None = None
+    changed_s: float = 0.0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPod:
+    """The cluster refused to create a pod.
+
+    Attributes:
+        message: its own words (a quota is exceeded).
+        at_s: when it was last tried.
+    """
+
+    name: str
+    message: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenPlan:
+    """What the ConfigMap that `planRef` names holds.
+
+    Attributes:
+        plan: None if it holds none.
+        problem: why there is none, in words.
+    """
+
+    name: str
+    plan: Plan | None
+    problem: str = ""
+
+
+class PlanKey(NamedTuple):
+    """What a plan was asked for: digests of composition and current plan ("" at the start)."""
+
+    composition: str
+    current: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReply:
+    """The planner's answer.
+
+    Attributes:
+        plan: the best plan found; None if none is feasible.
+        current_samples_s: throughput of the current plan on the same composition; None where it no
+            longer fits.
+        problem: why there is no plan.
+    """
+
+    plan: Plan | None
+    throughput_samples_s: float = 0.0
+    iteration_s: float = 0.0
+    simulation_s: float = 0.0
+    current_samples_s: float | None = None
+    holders_min: int = 0
+    search_s: float = 0.0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything `decide` may know, sorted by name or number.
+
+    Attributes:
+        replies: plans that were answered; `planning` are those still searched for.
+        stalls_s: measured stalls of this job's planned moves (joins and drains), oldest first.
+        recovering_since_s: since when this operator has seen the job recover from a loss; one that
+            starts anew counts from its own first look.
+        unusable: nodes with GPUs that the job cannot use, and why, for people.
+        refusals: pods that the cluster refused to create.
+        chosen: the plan that `planRef` names; None where the job names none.
+    """
+
+    nodes: tuple[ObservedNode, ...] = ()
+    pods: tuple[ObservedPod, ...] = ()
+    epochs: tuple[EpochRecord, ...] = ()
+    agents: Mapping[str, AgentView] = field(default_factory=dict)
+    replies: Mapping[PlanKey, PlanReply] = field(default_factory=dict)
+    planning: frozenset[PlanKey] = frozenset()
+    stalls_s: tuple[float, ...] = ()
+    recovering_since_s: float | None = None
+    unusable: tuple[tuple[str, str], ...] = ()
+    refusals: tuple[RefusedPod, ...] = ()
+    chosen: ChosenPlan | None = None
+
+    @property
+    def next_epoch(self) -> int:
+        """Epoch numbers only grow; an aborted one is never used again."""
+        return self.epochs[-1].epoch + 1 if self.epochs else 1
+
+    def record(self, epoch: int) -> EpochRecord | None:
+        """The record of an epoch."""
+        return next((record for record in self.epochs if record.epoch == epoch), None)
+
+    def pod(self, name: str) -> ObservedPod | None:
+        """The pod of that name."""
+        return next((pod for pod in self.pods if pod.name == name), None)

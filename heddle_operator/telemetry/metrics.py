@@ -1,0 +1,116 @@
+"""What the operator tells Prometheus.
+
+Invariant: few labels; a job that is gone leaves no series behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from heddle_operator.state.actions import Action, AdoptPlan, CloseEpoch, RecordEvent
+from heddle_operator.state.decision import Decision
+
+JOB = ("namespace", "job")
+PARTS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class OperatorMetrics:
+    """The operator's series, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._gauges = {
+            key: Gauge(name, text, JOB, registry=self.registry)
+            for key, name, text in (
+                ("epoch", "heddle_job_epoch", "Epoch that trains"),
+                ("activeGPUs", "heddle_job_active_gpus", "GPUs of the running plan"),
+                ("usableGPUs", "heddle_job_usable_gpus", "GPUs that the job may use"),
+                ("grantedGPUs", "heddle_job_granted_gpus", "GPUs that the job's pods hold"),
+                ("step", "heddle_job_step", "Completed steps"),
+                ("loss", "heddle_job_loss", "Loss of the newest step"),
+                ("minNodes", "heddle_job_holders_min", "Nodes that every piece lives on, at least"),
+            )
+        }
+        self._phase = Gauge(
+            "heddle_job_phase", "1 for the job's phase", (*JOB, "phase"), registry=self.registry
+        )
+        self._decisions = Counter(
+            "heddle_decisions_total",
+            "Plans that were adopted, kept, recommended or given up",
+            (*JOB, "reason"),
+            registry=self.registry,
+        )
+        self._stall = Histogram(
+            "heddle_reconfiguration_seconds",
+            "Stall of a change of plan",
+            JOB,
+            buckets=PARTS_S,
+            registry=self.registry,
+        )
+        self.is_leader = Gauge(
+            "heddle_operator_is_leader", "1 while this operator decides", registry=self.registry
+        )
+        self._seen: dict[tuple[str, str], _Seen] = {}
+
+    def take(self, namespace: str, job: str, status: Mapping[str, Any], decision: Decision) -> None:
+        """Take over a job's status and what was decided."""
+        flat = {**status, **status.get("progress", {}), **status.get("holders", {})}
+        for key, gauge in self._gauges.items():
+            if isinstance(flat.get(key), int | float):
+                gauge.labels(namespace, job).set(flat[key])
+        seen = self._seen.setdefault((namespace, job), _Seen())
+        if seen.phase and seen.phase != decision.phase:
+            self._phase.remove(namespace, job, seen.phase)
+        seen.phase = decision.phase
+        self._phase.labels(namespace, job, decision.phase).set(1)
+        for key, reason in filter(None, map(_counted, decision.actions)):
+            if key not in seen.counted:
+                seen.counted[key] = reason
+                self._decisions.labels(namespace, job, reason).inc()
+        last = status.get("lastReconfiguration")
+        if last and last["epoch"] > seen.stalled_epoch:
+            self._stall.labels(namespace, job).observe(last["stallSeconds"])
+            seen.stalled_epoch = last["epoch"]
+
+    def forget(self, namespace: str, job: str) -> None:
+        """The job is gone."""
+        seen = self._seen.pop((namespace, job), None)
+        if seen is None:
+            return
+        self._phase.remove(namespace, job, seen.phase)
+        for reason in set(seen.counted.values()):
+            self._decisions.remove(namespace, job, reason)
+        for series in (*self._gauges.values(), self._stall):
+            series.remove(namespace, job)
+
+    def text(self) -> bytes:
+        """All series, as Prometheus reads them."""
+        return generate_latest(self.registry)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was told of a job; `counted` holds the reason of each decision by its key."""
+
+    phase: str = ""
+    stalled_epoch: int = 0
+    counted: dict[str, str] = field(default_factory=dict)
+
+
+def _counted(action: Action) -> tuple[str, str] | None:
+    """Key and reason of a decision about a plan; what is decided again is the same decision."""
+    match action:
+        case AdoptPlan():
+            return f"adopted-{action.epoch}", action.reason
+        case CloseEpoch(outcome="aborted"):
+            return f"aborted-{action.epoch}", "aborted"
+        case RecordEvent(reason="PlanKept"):
+            return action.key, "kept"
+        case RecordEvent(reason="PlanRecommended"):
+            return action.key, "recommended"
+        case _:
+            return None

@@ -1,0 +1,1 @@
+"""The commands of the planner: what they read, what they print and draw."""

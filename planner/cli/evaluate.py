@@ -1,0 +1,201 @@
+"""`heddle evaluate`: how good the planner's methods are on a list of compositions.
+
+Invariant: progress goes to stderr and only on a terminal; what is printed is the result.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from planner.api import POLICY_METHODS, require_policy_folder, with_budget
+from planner.cli.effort_options import effort_options
+from planner.cli.evaluation_picture import curves_svg
+from planner.cli.evaluation_report import evaluation_text, to_json
+from planner.cli.inputs import require_picture, write_picture
+from planner.cluster.composition import Composition
+from planner.errors import Infeasible, InvalidPolicy, InvalidRequest, NoPolicy, PolicyMisfit
+from planner.evaluation.composition_sets import read_composition_file
+from planner.evaluation.references import References
+from planner.evaluation.run import EvaluationRequest, evaluate
+from planner.evaluation.trial import curve_budgets
+from planner.model.catalogue import find_model
+from planner.model.shape import ModelShape
+from planner.policy.weights import find_policy
+from planner.profiles.generator import find_profile
+from planner.request import Method
+from planner.training.compositions import range_for, training_compositions, usual_types
+from planner.training.curriculum import curriculum_of, usual_workload
+from planner.training.settings import TrainingSettings
+
+METHODS = "policy,auto,search,columns,random"
+REFERENCE_S = 30.0
+CURVE_EVALUATIONS = 32768  # the paper's figure ends at 32,000
+A_FILE = click.Path(path_type=Path)
+
+
+@click.command("evaluate")
+@click.option(
+    "--model", required=True, help="Name of the model, or the path of a Hugging Face config.json."
+)
+@click.option(
+    "--compositions",
+    "file",
+    type=A_FILE,
+    required=True,
+    help="File with one composition a line; or paper, benchmark, hardware, demo.",
+)
+@click.option(
+    "--methods",
+    default=METHODS,
+    show_default=True,
+    help="Methods of `heddle plan`, joined by commas.",
+)
+@click.option(
+    "--reference-s",
+    type=click.FloatRange(0),
+    default=REFERENCE_S,
+    show_default=True,
+    help="Seconds of the search that methods are measured by; 0: by the best of them.",
+)
+@click.option(
+    "--references", "kept", type=A_FILE, help="JSON file that keeps the best plans from run to run."
+)
+@effort_options
+@click.option(
+    "--flat-policy",
+    type=A_FILE,
+    help="Folder of a trained policy for method flat, which chooses the fill too.",
+)
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the searches."
+)
+@click.option("--profile", "profiles", type=A_FILE, help="Folder of profiles.")
+@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--picture", type=A_FILE, help="SVG file: best so far by evaluation.")
+@click.option(
+    "--curve-evaluations",
+    type=click.IntRange(0),
+    help=f"Plans of the curves' last point.  [default: {CURVE_EVALUATIONS} with --picture, or 0]",
+)
+def evaluate_command(
+    model: str,
+    file: Path,
+    methods: str,
+    reference_s: float,
+    kept: Path | None,
+    flat_policy: Path | None,
+    seed: int,
+    profiles: Path | None,
+    output: Literal["table", "json"],
+    picture: Path | None,
+    curve_evaluations: int | None,
+    **effort: Any,
+) -> None:
+    """Measure the planner's methods on compositions, against the best plans known.
+
+    A line of the file is a composition as `heddle plan --composition` takes it, then any of
+    batch=N, name=LABEL and origin=stated|reconstructed|generated; `#` begins a comment.
+    docs/evaluate.md tells it by example.
+    """
+    shape = find_model(model)
+    workload = usual_workload(shape)
+    require_picture(picture)
+    if not math.isfinite(reference_s):
+        raise InvalidRequest(f"--reference-s is {reference_s}; give a number of seconds")
+    listed, chosen = read_composition_file(file), read_methods(methods)
+    if (set(POLICY_METHODS) - {"flat"}) & set(chosen):
+        require_policy_folder(effort["policy"])
+    if "flat" in chosen:
+        require_policy_folder(flat_policy)
+    references = References.read(kept)
+    references.save()  # what cannot be written is known before it is searched
+    if curve_evaluations is None:
+        curve_evaluations = CURVE_EVALUATIONS if picture is not None else 0
+    asked = EvaluationRequest(
+        workload,
+        listed,
+        chosen,
+        trained_on(shape, effort["policy"]),
+        reference_s=reference_s,
+        flat_policy=flat_policy,
+        curves=curve_budgets(curve_evaluations),
+        seed=seed,
+        **with_budget(effort),
+    )
+    profile = find_profile(workload, profiles)
+    with _progress(asked.steps) as say:
+        rows = evaluate(asked, profile, references, say)
+    if output == "json":
+        click.echo(json.dumps(to_json(rows, asked, profile), indent=2))
+    else:
+        click.echo(evaluation_text(rows, asked))
+    if picture is not None:  # last: what took so long is printed whatever becomes of it
+        write_picture(picture, curves_svg(rows, shape.name))
+    trials = [trial for row in rows for trial in row.trials]
+    if not any(trial.plan for trial in trials):
+        raise Infeasible(f"no method planned any composition; the first: {trials[0].note}")
+
+
+def trained_on(shape: ModelShape, policy: Path | None) -> tuple[Composition, ...]:
+    """The compositions that a policy was trained on; without one, the standard set of its types.
+
+    None where this version of Heddle generates others than the policy's card names.
+    """
+    try:
+        card = find_policy(shape.name, policy).card
+    except (NoPolicy, InvalidPolicy, PolicyMisfit):
+        types = usual_types(shape.name)
+        return training_compositions(types, 0, range_for(types, shape.name))
+    settings = TrainingSettings(compositions=card.num_compositions)
+    curriculum = curriculum_of(find_model(card.model), card.types, settings)
+    if curriculum.digest != card.training_set:
+        return ()
+    return tuple(question.composition for question in curriculum.training)
+
+
+def read_methods(text: str) -> tuple[Method, ...]:
+    """The methods that a text names, joined by commas, each once.
+
+    Raises:
+        InvalidRequest: one is unknown, or there is none.
+    """
+    known: dict[str, Method] = {method: method for method in get_args(Method)}
+    names = [name for name in (part.strip() for part in text.split(",")) if name]
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        found = f"the method {unknown[0]!r} is unknown" if unknown else "--methods names no method"
+        raise InvalidRequest(f"{found}; there are {', '.join(known)}")
+    return tuple(dict.fromkeys(known[name] for name in names))
+
+
+@contextmanager
+def _progress(steps: int) -> Iterator[Callable[[str], None]]:
+    """A bar on a terminal, told of each step before it starts."""
+    console = Console(file=sys.stderr)
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=steps)
+        started: list[str] = []
+
+        def say(what: str) -> None:
+            bar.update(task, description=what, completed=len(started))
+            started.append(what)
+
+        yield say

@@ -1,0 +1,125 @@
+"""An evaluation as JSON and as text for people.
+
+Invariant: nothing here decides or computes; it prints what rows and summaries say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from planner.cli.tables import aligned
+from planner.evaluation.run import EvaluatedComposition, EvaluationRequest, text_of
+from planner.evaluation.summary import Spread, summarize
+from planner.profiles.profile import Profile
+
+NONE = "-"
+
+
+def to_json(
+    rows: Sequence[EvaluatedComposition], asked: EvaluationRequest, profile: Profile
+) -> dict[str, Any]:
+    """What was asked, every row, and the summary, as plain data."""
+    return {
+        "model": asked.workload.model.name,
+        "profile_digest": profile.digest,
+        "profile_origin": profile.origin,
+        "budget_s": asked.budget_s,
+        "budget_evaluations": asked.budget_evaluations,
+        "reference_s": asked.reference_s,
+        "seed": asked.seed,
+        "threads": asked.threads,
+        "training_compositions": len(asked.training),
+        "compositions": [row.to_json() for row in rows],
+        "summary": [one.to_json() for one in summarize(rows)],
+    }
+
+
+def evaluation_text(rows: Sequence[EvaluatedComposition], asked: EvaluationRequest) -> str:
+    """Tables: what was planned for, what each method made of it, and the summary."""
+    parts = [_compositions(rows), _trials(rows), _summary(rows)]
+    notes = dict.fromkeys(
+        f"{trial.method}: {trial.note}" for row in rows for trial in row.trials if trial.note
+    )
+    if notes:
+        parts.append("\n".join(notes))
+    budget = (
+        f"{asked.budget_s:g} s" if asked.budget_s else f"{asked.budget_evaluations} priced plans"
+    )
+    searched = f", at least of {asked.reference_s:g} s of auto" if asked.reference_s else ""
+    parts.append(
+        f"{asked.workload.model.name}, {budget} a search; a reference is the best plan known"
+        f"{searched}; throughput is modelled, times are measured"
+    )
+    return "\n\n".join(parts)
+
+
+def _compositions(rows: Sequence[EvaluatedComposition]) -> str:
+    head = (
+        "composition",
+        "GPUs",
+        "batch",
+        "origin",
+        "reference",
+        "samples/s",
+        "distance",
+        "nearest training",
+    )
+    return aligned(
+        head,
+        [
+            (
+                row.listed.name,
+                f"{row.listed.composition.gpus}",
+                f"{row.listed.batch}",
+                row.listed.origin or NONE,
+                row.found_by or NONE,
+                f"{row.reference_samples_s:.1f}",
+                NONE if row.nearest is None else f"{row.distance:.2f}",
+                NONE if row.nearest is None else text_of(row.nearest),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _trials(rows: Sequence[EvaluatedComposition]) -> str:
+    lines = []
+    for row in rows:
+        for index, trial in enumerate(row.trials):
+            percent = row.percent(trial)
+            has_plan = trial.plan is not None
+            lines.append(
+                (
+                    row.listed.name if index == 0 else "",
+                    trial.method,
+                    f"{trial.throughput_samples_s:.1f}" if has_plan else NONE,
+                    NONE if percent is None else f"{percent:.2f}",
+                    f"{trial.seconds:.3f}" if has_plan else NONE,
+                    f"{trial.evaluations}" if has_plan else NONE,
+                )
+            )
+    head = ("composition", "method", "samples/s", "% of reference", "seconds", "evaluations")
+    return aligned(head, lines)
+
+
+def _summary(rows: Sequence[EvaluatedComposition]) -> str:
+    lines = [
+        (
+            one.method,
+            f"{one.plans} of {len(rows)}",
+            *_figures(one.percent, ".2f"),
+            _figures(one.throughput_samples_s, ".1f")[0],
+            *_figures(one.seconds, ".3f")[::2],
+            _figures(one.evaluations, ".0f")[0],
+        )
+        for one in summarize(rows)
+    ]
+    head = ("method", "plans", "% mean", "p10", "worst", "samples/s mean", "s mean", "longest")
+    return aligned((*head, "evaluations mean"), lines)
+
+
+def _figures(spread: Spread | None, form: str) -> tuple[str, ...]:
+    if spread is None:
+        return (NONE,) * 3
+    return tuple(format(value, form) for value in (spread.mean, spread.p10, spread.worst))

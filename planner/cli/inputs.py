@@ -1,0 +1,214 @@
+"""What the planner's commands read: compositions, plan files, workloads.
+
+Invariant: a mistake of the user is one sentence, with what was found and what to write instead.
+"""
+
+from __future__ import annotations
+
+import json
+import reprlib
+import sys
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from planner.cluster.composition import Composition
+from planner.cost.money import DEAREST
+from planner.errors import InvalidComposition, InvalidPlan, InvalidRequest, InvalidWorkload
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload, settings_of
+from planner.placement.place import place
+from planner.plans.plan import Plan
+
+
+def read_composition(text: str | None, file: Path | None) -> Composition | None:
+    """The composition that the options name, or None if they name none.
+
+    Raises:
+        InvalidComposition: both are given, or what is given is wrong.
+    """
+    if text is not None and file is not None:
+        raise InvalidComposition("both --composition and --nodes are given; give one of them")
+    if text is not None:
+        return Composition.from_text(text)
+    return None if file is None else Composition.from_json(_read_yaml(file, "nodes"))
+
+
+def read_prices(file: Path) -> dict[str, float]:
+    """Money per GPU-hour by GPU type, from a YAML or JSON file `{gpu_type: number}`.
+
+    Raises:
+        InvalidComposition: it cannot be read, or a price is no number of 0 or more.
+    """
+    data = _read_yaml(file, "prices")
+    if not isinstance(data, dict) or not data:
+        raise InvalidComposition(
+            f"prices file {file} must map GPU types to money per GPU-hour, found "
+            f"{type(data).__name__}; write for example `h100: 2.5`"
+        )
+    for gpu_type, price in data.items():
+        number = isinstance(price, int | float) and not isinstance(price, bool)
+        if not isinstance(gpu_type, str) or not number or not 0 <= price < DEAREST:
+            raise InvalidComposition(
+                f"prices file {file} has {reprlib.repr(gpu_type)}: {reprlib.repr(price)}; a "
+                f"price is a number of 0 or more, money per GPU-hour"
+            )
+    return {gpu_type: float(price) for gpu_type, price in data.items()}
+
+
+def _read_yaml(file: Path, holds: str) -> Any:
+    """What a YAML or JSON file says; the library is loaded only for those who have one.
+
+    Raises:
+        InvalidComposition: it cannot be read.
+    """
+    yaml, load_yaml = import_module("yaml"), import_module("planner.strict_yaml").load_yaml
+    try:
+        return load_yaml(file.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidComposition(f"{holds} file {file} cannot be read: {reason}") from None
+
+
+def read_current(path: str, workload: Workload) -> Plan:
+    """The plan that runs now, from a plan file.
+
+    Raises:
+        InvalidPlan: it cannot be read, or is for another model.
+    """
+    data = read_plan_file(path)
+    stated = data.get("workload")
+    model = stated.get("model") if isinstance(stated, dict) else None
+    name = model.get("name") if isinstance(model, dict) else model
+    if name is not None and name != workload.model.name:
+        raise InvalidPlan(
+            f"the current plan {path} is for model {name!r}, asked was {workload.model.name!r}; "
+            f"give a plan of the same model, or leave --current out"
+        )
+    if stated is not None:
+        Workload.from_json(stated)
+    return Plan.from_json(data)
+
+
+def read_plan_file(path: str) -> dict[str, Any]:
+    """The JSON object of a plan file, or of standard input for `-`.
+
+    Raises:
+        InvalidPlan: it cannot be read, or is no object.
+    """
+    try:
+        if path != "-":
+            text = Path(path).read_text()
+        else:
+            text = "" if sys.stdin is None else sys.stdin.read()  # None: the shell closed it
+        data = json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidPlan(
+            f"plan {path} cannot be read: {error}; `heddle plan --output json` prints one"
+        ) from None
+    if not isinstance(data, dict):
+        raise InvalidPlan(
+            f"plan {path} must hold one JSON object, found {type(data).__name__}; `heddle plan "
+            f"--output json` prints one"
+        )
+    return data
+
+
+def plan_workload(
+    data: dict[str, Any], model: str | None, batch: int | None, seq_len: int | None
+) -> Workload:
+    """The workload that a plan names; options may change its batch and length, not its model.
+
+    Raises:
+        InvalidPlan: the plan is for another model.
+        InvalidWorkload: what it names is wrong, or nobody names a model.
+    """
+    stated = data.get("workload")
+    if stated is None:
+        shape = find_model(model if model is not None else _unnamed())
+        usual = settings_of(shape)
+        stated = {
+            "model": shape.to_json(),
+            "sequence_length": usual.sequence_length,
+            "precision": usual.precision,
+        }
+        if batch is None:
+            raise InvalidWorkload("the plan does not name its global batch; give --batch")
+        stated["global_batch"] = batch
+    elif isinstance(stated, dict) and batch is not None:
+        stated = {**stated, "global_batch": batch}
+    workload = Workload.from_json(stated)
+    if model is not None and find_model(model).name != workload.model.name:
+        raise InvalidPlan(
+            f"the plan is for model {workload.model.name!r}, asked was {model!r}; leave --model "
+            f"out, or plan for it with `heddle plan --model {model}`"
+        )
+    return workload if seq_len is None else replace(workload, sequence_length=seq_len)
+
+
+def _unnamed() -> str:
+    raise InvalidWorkload(
+        "the plan does not name its workload; add the key 'workload' with model, global_batch and "
+        "sequence_length, or give --model and --batch"
+    )
+
+
+def plan_composition(data: dict[str, Any], text: str | None, nodes: Path | None) -> Composition:
+    """The composition of the options, else the one that a plan names.
+
+    Raises:
+        InvalidComposition: there is none, or it is wrong.
+    """
+    composition = read_composition(text, nodes)
+    if composition is not None:
+        return composition
+    if "composition" not in data:
+        raise InvalidComposition(
+            "the plan does not say on which nodes it runs; give --composition or --nodes"
+        )
+    return Composition.from_json(data["composition"])
+
+
+def read_plan(data: dict[str, Any], workload: Workload, composition: Composition) -> Plan:
+    """The plan of a JSON object; one without a placement is placed as the planner would.
+
+    Raises:
+        InvalidPlan: a key is wrong, or the templates do not fit on the nodes.
+    """
+    if "placement" in data:
+        return Plan.from_json(data)
+    unplaced = Plan.from_json({**data, "placement": []} | {"digest": None})
+    where = place(workload.model, unplaced.templates, composition)
+    if where is None:
+        raise InvalidPlan(
+            f"the plan has no placement, and its {unplaced.gpus} GPUs do not fit on the "
+            f"{composition.gpus} of the composition; give more nodes, or a placement"
+        )
+    return Plan(unplaced.templates, where)
+
+
+def require_picture(path: Path | None) -> None:
+    """Refuse, before anything is searched, a file that no picture can be written to.
+
+    Raises:
+        InvalidRequest: it is a folder, or in none.
+    """
+    if path is None or (path.parent.is_dir() and not path.is_dir()):
+        return
+    reason = "it is a folder" if path.is_dir() else "there is no such folder"
+    raise InvalidRequest(f"picture {path} cannot be written: {reason}; name another file")
+
+
+def write_picture(path: Path, svg: str) -> None:
+    """Write a picture to a file.
+
+    Raises:
+        InvalidRequest: it cannot be written.
+    """
+    try:
+        path.write_text(svg)
+    except OSError as error:
+        raise InvalidRequest(
+            f"picture {path} cannot be written: {error.strerror}; name another file"
+        ) from None

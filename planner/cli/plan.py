@@ -1,0 +1,276 @@
+"""`heddle plan`: ask for a plan, compare two, draw one, or hand one to another trainer.
+
+Invariant: equal requests print equal plans, unless a budget in seconds cuts the search short.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import click
+from click.core import ParameterSource
+
+from planner.api import POLICY_METHODS, with_budget
+from planner.api import answer as answer_of
+from planner.cli.effort_options import effort_options
+from planner.cli.inputs import (
+    read_composition,
+    read_current,
+    read_plan_file,
+    read_prices,
+    require_picture,
+    write_picture,
+)
+from planner.cli.megatron import megatron_arguments
+from planner.cli.plan_picture import plan_svg
+from planner.cli.tables import answer_sentences, diff_table, plan_table
+from planner.cluster.composition import Composition
+from planner.cost.money import with_prices
+from planner.errors import InvalidComposition, InvalidRequest
+from planner.model.catalogue import find_model
+from planner.model.workload import RECOMPUTATIONS, Precision, Recompute, Workload, settings_of
+from planner.plans.diff import compare
+from planner.profiles.generator import find_profile
+from planner.request import DEFAULT_MAX_TEMPLATES, ROLLOUT_METHODS, Method, Objective, PlanRequest
+
+PLAN_HELP = """Find the best plan for a set of GPUs.
+
+Say what there is, as text (TYPE=NODESxGPUS) or as a file with one node per row:
+
+    heddle plan --composition demo-fast=1x2+1x3
+    heddle plan --model llama3-8b --composition h100=4x8,a100-40=4x4+2x1
+    heddle plan --nodes nodes.yaml --min-holders 2 --output json
+
+Give the running plan with --current, and the answer is never worse and moves few bytes.
+docs/planner.md tells all options by example.
+"""
+Output = Literal["table", "json"]
+ABOVE_0 = click.FloatRange(0, min_open=True)
+A_FILE = click.Path(path_type=Path)
+SEARCHES: tuple[Method, ...] = ("auto", "search", "columns")  # what a budget ends
+USES = {  # of options that some methods make nothing of
+    "--rollouts": ROLLOUT_METHODS,
+    "--policy": POLICY_METHODS,
+    "--budget-s": SEARCHES,
+    "--budget-evaluations": SEARCHES,
+    "--threads": SEARCHES,
+}
+
+
+@click.command("plan", help=PLAN_HELP.replace("\n    heddle", "\n\b\n    heddle", 1))
+@click.option(
+    "--model",
+    default="tiny-llama",
+    show_default=True,
+    help="Name of the model, or the path of a Hugging Face config.json.",
+)
+@click.option("--composition", "text", help="GPUs, for example h100=8x4,a100-40=10x4+12x1.")
+@click.option("--nodes", type=A_FILE, help="YAML file: a list of nodes with name, type, gpus.")
+@click.option("--batch", type=int, help="Samples a step.  [default: 2048; tiny-llama: 20]")
+@click.option("--seq-len", type=int, help="Tokens a sample.  [default: 2048; tiny-llama: 128]")
+@click.option(
+    "--precision",
+    type=click.Choice(get_args(Precision)),
+    help="Of weights and activations.  [default: fp16; tiny-llama: fp32]",
+)
+@click.option("--zero", type=click.Choice(["0", "1"]), default="0", help="ZeRO stage.")
+@click.option(
+    "--recompute",
+    type=click.Choice(RECOMPUTATIONS),
+    help="What the backward pass computes again; auto: chosen by stage.  [default: the model's]",
+)
+@click.option("--sequence-parallel", is_flag=True, help="Megatron's sequence parallelism.")
+@click.option("--no-ep", is_flag=True, help="Spread no whole experts over GPUs.")
+@click.option(
+    "--objective",
+    type=click.Choice(get_args(Objective)),
+    default="throughput",
+    show_default=True,
+    help="Most samples a second, or least money a sample.",
+)
+@click.option("--prices", type=A_FILE, help="YAML or JSON file: GPU type: money per GPU-hour.")
+@click.option("--min-throughput", type=ABOVE_0, help="Samples per second to reach at least.")
+@click.option("--max-price", type=click.FloatRange(0), help="Money per hour for the nodes used.")
+@click.option(
+    "--method",
+    type=click.Choice(get_args(Method)),
+    default="auto",
+    show_default=True,
+    help="Which engine searches.",
+)
+@effort_options
+@click.option("--d-max", type=click.IntRange(1), help="Most stages.  [default: min(layers, 24)]")
+@click.option(
+    "--max-templates",
+    default=DEFAULT_MAX_TEMPLATES,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Most templates of a plan.",
+)
+@click.option(
+    "--min-holders",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Nodes on which each piece of the state must live.",
+)
+@click.option("--current", help="JSON file of the plan that runs now.")
+@click.option("--exclude", multiple=True, metavar="NODE", help="Plan without this node.")
+@click.option("--bound", "wants_bound", is_flag=True, help="Say what no plan can exceed.")
+@click.option(
+    "--marginal", "wants_marginal", is_flag=True, help="Say what one more node of a type adds."
+)
+@click.option("--profile", "profiles", type=A_FILE, help="Folder of profiles.")
+@click.option("--seed", default=0, show_default=True, help="Of the local search.")
+@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--picture", type=A_FILE, help="SVG file: stages, layers, load over time.")
+@click.option(
+    "--export",
+    type=click.Choice(["megatron"]),
+    help="Print the launch arguments of another trainer instead.",
+)
+@click.option(
+    "--diff", type=str, nargs=2, metavar="A.json B.json", help="Say what changes between two plans."
+)
+def plan(
+    text: str | None,
+    nodes: Path | None,
+    exclude: tuple[str, ...],
+    profiles: Path | None,
+    output: Output,
+    picture: Path | None,
+    export: str | None,
+    diff: tuple[str, str] | None,
+    **wishes: Any,
+) -> None:
+    """Search a plan and print it."""
+    given = _given()
+    if not given:
+        click.echo(click.get_current_context().get_help())
+        return
+    if diff is not None:
+        _print_diff(diff, output, given)
+        return
+    if export is not None and output == "json":
+        raise InvalidRequest(
+            "--export prints launch arguments, --output json a plan; give one of them"
+        )
+    _require_use(wishes["method"], given)
+    composition = read_composition(text, nodes)
+    if composition is None:
+        raise InvalidComposition(
+            "nobody says which GPUs there are; give --composition TYPE=NODESxGPUS or --nodes FILE"
+        )
+    require_picture(picture)
+    request = request_of(_without(composition, exclude), wishes)
+    profile = find_profile(request.workload, profiles)
+    found = answer_of(request, profile)
+    if picture is not None:
+        write_picture(picture, plan_svg(found.plan, found.price, profile))
+    if export is not None:
+        click.echo(megatron_arguments(found.plan, request.workload))
+    elif output == "json":
+        click.echo(json.dumps(found.to_json(request, profile), indent=2))
+    else:
+        click.echo(plan_table(found.plan, found.price))
+        click.echo(f"\n{answer_sentences(found, request, profile)}")
+
+
+def _given() -> set[str]:
+    """The options that the user wrote, as `--name`."""
+    context = click.get_current_context()
+    return {
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name in context.params
+        and context.get_parameter_source(parameter.name) is not ParameterSource.DEFAULT
+    }
+
+
+def _require_use(method: Method, given: set[str]) -> None:
+    """Refuse options that the method makes nothing of.
+
+    Raises:
+        InvalidRequest: names the option, and what it matters to.
+    """
+    for option, methods in USES.items():
+        if option in given and method not in methods:
+            raise InvalidRequest(
+                f"{option} says nothing to --method {method}, only to {', '.join(methods)}; leave "
+                f"it out"
+            )
+
+
+def _without(composition: Composition, exclude: tuple[str, ...]) -> Composition:
+    """The composition without the nodes that are to be left out.
+
+    Raises:
+        InvalidComposition: one of them is not there.
+    """
+    names = [node.name for node in composition.nodes]
+    unknown = sorted(set(exclude) - set(names))
+    if unknown:
+        raise InvalidComposition(
+            f"--exclude {unknown[0]}: there is no such node; the nodes are {', '.join(names)}"
+        )
+    return composition.without(exclude)
+
+
+def request_of(composition: Composition, wishes: dict[str, Any]) -> PlanRequest:
+    """What the options ask, of these nodes.
+
+    Raises:
+        HeddleError: an option is wrong, or two contradict each other.
+    """
+    workload = _workload(wishes)
+    prices, current = wishes.pop("prices"), wishes.pop("current")
+    if prices is not None:
+        if wishes["objective"] != "cost" and wishes["max_price"] is None:
+            raise InvalidRequest(
+                "--prices matter to --objective cost and --max-price only; add one of them, or "
+                "leave --prices out"
+            )
+        composition = with_prices(composition, read_prices(prices))
+    return PlanRequest(
+        workload,
+        composition,
+        None if current is None else read_current(current, workload),
+        allow_ep=not wishes.pop("no_ep"),
+        **with_budget(wishes),
+    )
+
+
+def _workload(wishes: dict[str, Any]) -> Workload:
+    """What is to be trained; takes its options out of the wishes."""
+    shape = find_model(wishes.pop("model"))
+    usual = settings_of(shape)
+    batch, length = wishes.pop("batch"), wishes.pop("seq_len")
+    precision: Precision | None = wishes.pop("precision")
+    recompute: Recompute | None = wishes.pop("recompute")
+    return Workload(
+        shape,
+        usual.global_batch if batch is None else batch,
+        usual.sequence_length if length is None else length,
+        precision or usual.precision,
+        int(wishes.pop("zero")),
+        recompute or shape.recompute,
+        wishes.pop("sequence_parallel"),
+    )
+
+
+def _print_diff(paths: tuple[str, str], output: Output, given: set[str]) -> None:
+    """What changes from one plan file to the other.
+
+    Raises:
+        InvalidRequest: further options are given.
+    """
+    others = sorted(given - {"--diff", "--output"})
+    if others:
+        raise InvalidRequest(f"--diff compares two plans that exist; leave {others[0]} out")
+    found = compare(*(read_plan_file(path) for path in paths))
+    if output == "json":
+        click.echo(json.dumps(found.to_json(), indent=2))
+    else:
+        click.echo(diff_table(found))

@@ -1,0 +1,128 @@
+"""`heddle price`: what a plan costs, and why.
+
+Invariant: `heddle plan --output json | heddle price -` prints the same seconds bit for bit, because
+both go through `planner.cost.evaluate.price` and the JSON carries composition, workload and how its
+edges were priced.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from planner.cli.inputs import (
+    plan_composition,
+    plan_workload,
+    read_plan,
+    read_plan_file,
+    require_picture,
+    write_picture,
+)
+from planner.cli.schedule_picture import schedule_svg
+from planner.cli.tables import memory_table, price_sentence, price_table
+from planner.cost import evaluate as cost
+from planner.cost.evaluate import Price, StagePrice
+from planner.cost.simulation import Simulation, simulate_price
+from planner.plans.plan import Plan, check
+from planner.profiles.generator import find_profile
+from planner.profiles.profile import Profile
+
+
+@click.command("price")
+@click.argument("path", metavar="PLAN.json")
+@click.option("--composition", "text", help="GPUs; the plan's own if not given.")
+@click.option("--nodes", type=click.Path(path_type=Path), help="YAML file: a list of nodes.")
+@click.option("--model", help="Name of the model; the plan's own if not given.")
+@click.option("--batch", type=int, help="Global batch; the plan's own if not given.")
+@click.option("--seq-len", type=int, help="Tokens a sample; the plan's own if not given.")
+@click.option(
+    "--placement",
+    "placed",
+    is_flag=True,
+    help="Edges inside a node take the node's link.  [default: as the plan was priced]",
+)
+@click.option("--picture", type=click.Path(path_type=Path), help="SVG file for the schedule.")
+@click.option("--profile", "profiles", type=click.Path(path_type=Path), help="Folder of profiles.")
+@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def price(
+    path: str,
+    text: str | None,
+    nodes: Path | None,
+    model: str | None,
+    batch: int | None,
+    seq_len: int | None,
+    placed: bool,
+    picture: Path | None,
+    profiles: Path | None,
+    output: Literal["table", "json"],
+) -> None:
+    """Price a plan by formula and by simulation, stage by stage.
+
+    PLAN.json is what `heddle plan --output json` prints, or written by hand (without `placement`
+    the planner places it); `-` reads it from standard input.  Edges between stages count as
+    crossing nodes, unless --placement is given or the plan says `"edges": "placement"`.
+    """
+    require_picture(picture)
+    data = read_plan_file(path)
+    workload = plan_workload(data, model, batch, seq_len)
+    composition = plan_composition(data, text, nodes)
+    chosen = check(read_plan(data, workload, composition), workload, composition)
+    profile = find_profile(workload, profiles, off_grid=True)
+    placed = placed or data.get("edges") == "placement"
+    priced = cost.price(chosen, workload, composition, profile, placed=placed)
+    simulated = simulate_price(priced)
+    if picture is not None:
+        write_picture(picture, schedule_svg(chosen, priced, simulated))
+    if output == "json":
+        click.echo(json.dumps(_json(chosen, priced, simulated, profile, placed), indent=2))
+        return
+    click.echo(price_table(chosen, priced))
+    click.echo(f"\n{memory_table(chosen, priced, profile)}")
+    click.echo(f"\n{price_sentence(priced, simulated.step_s, profile, placed=placed)}")
+
+
+def _json(
+    chosen: Plan, priced: Price, simulated: Simulation, profile: Profile, placed: bool
+) -> dict[str, Any]:
+    return {
+        "digest": chosen.digest,
+        "profile_digest": profile.digest,
+        "profile_origin": profile.origin,
+        "link_origin": profile.link_origin,
+        "edges": "placement" if placed else "nodes",
+        "iteration_s": priced.iteration_s,
+        "simulated_s": simulated.step_s,
+        "throughput_samples_s": priced.throughput_samples_s,
+        "sync_s": priced.sync_s,
+        "optimizer_s": priced.optimizer_s,
+        "bubble": priced.bubble,
+        "peak_memory_bytes": priced.peak_memory_bytes,
+        "replicas": [
+            {
+                "template": replica.template,
+                "replica": replica.replica,
+                "micro_batches": replica.micro_batches,
+                "pipeline_s": replica.pipeline_s,
+                "stages": [_stage_json(stage) for stage in replica.stages],
+            }
+            for replica in priced.replicas
+        ],
+    }
+
+
+def _stage_json(stage: StagePrice) -> dict[str, Any]:
+    return {
+        "stage_s": stage.time_s,
+        "forward_s": stage.forward_s,
+        "backward_s": stage.backward_s,
+        "p2p_s": stage.p2p_s,
+        "compute_s": stage.work.forward_s + stage.work.backward_s,
+        "tp_communication_s": stage.work.communication_s,
+        "recompute_s": stage.work.recompute_s,
+        "peak_memory_bytes": stage.peak_memory_bytes,
+        "memory_bytes": asdict(stage.memory),
+    }

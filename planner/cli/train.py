@@ -1,0 +1,230 @@
+"""`heddle train-policy`: train the learned planner of one model.
+
+Invariant: what stands on disk at any moment is a whole policy, or none; a training that is killed
+goes on with --resume and ends with the same weights.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from planner.errors import InvalidPolicy, InvalidRequest
+from planner.model.catalogue import find_model
+from planner.policy.weights import policy_folder
+
+if TYPE_CHECKING:
+    from planner.training.run import Status
+
+TRAIN_HELP = """Train the policy that plans for a model; no GPU is needed.
+
+It learns on generated compositions and plans others, in minutes:
+
+\b
+    heddle train-policy --model llama3-8b
+    heddle train-policy --model llama3-8b --resume
+    heddle train-policy --model tiny-llama --folder mine --groups 500
+    heddle train-policy --model tiny-llama --folder flat --flat
+
+docs/policy.md says how it learns, and what each part is worth.
+"""
+PARTS = ("clusters", "imitation", "forced", "film", "cloning")
+LARGEST_SEED = 2**31
+LINES = 10  # of a phase, where there is no terminal
+PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
+
+
+@click.command("train-policy", help=TRAIN_HELP)
+@click.option("--model", required=True, help="Name of the model.")
+@click.option("--types", help="GPU types, with commas.  [default: those of the paper]")
+@click.option("--groups", type=click.IntRange(1), help="Rollout groups.  [default: 10000]")
+@click.option("--seed", default=0, show_default=True, help="Of everything that is drawn.")
+@click.option("--compositions", type=click.IntRange(1), help="To train on.")
+@click.option("--lessons", type=click.IntRange(1), help="Steps of each teacher.")
+@click.option("--revisions", type=click.IntRange(0), help="Times the teachers teach again.")
+@click.option(
+    "--best-of",
+    type=click.IntRange(1),
+    help="Judge a rollout by what it adds to the best of so many; 1: alone.  [default: 8]",
+)
+@click.option(
+    "--together", type=click.IntRange(1), help="Groups that step together.  [default: 16]"
+)
+@click.option("--without", multiple=True, type=click.Choice(PARTS), help="Leave a part out.")
+@click.option("--blind-to-batch", is_flag=True, help="No features of n, b, M and B.")
+@click.option(
+    "--flat", is_flag=True, help="Choose layers, replicas and micro-batch too; without cloning."
+)
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Of the policy.  [default: the one that comes with Heddle]",
+)
+@click.option("--resume", is_flag=True, help="Go on where a killed training was.")
+@click.option(
+    "--keep-every-s",
+    default=15.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Seconds between states on disk.",
+)
+@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def train_policy(
+    model: str,
+    types: str | None,
+    groups: int | None,
+    seed: int,
+    compositions: int | None,
+    lessons: int | None,
+    revisions: int | None,
+    best_of: int | None,
+    together: int | None,
+    without: tuple[str, ...],
+    blind_to_batch: bool,
+    flat: bool,
+    folder: Path | None,
+    resume: bool,
+    keep_every_s: float,
+    output: str,
+) -> None:
+    """Train a policy and write its files."""
+    from planner.training.compositions import types_named, usual_types
+    from planner.training.curriculum import curriculum_of
+    from planner.training.run import Training
+    from planner.training.settings import TrainingSettings
+
+    shape, commit = find_model(model), _commit()
+    if not 0 <= seed < LARGEST_SEED:
+        raise InvalidRequest(f"--seed is {seed}; it must be 0 or more, and below {LARGEST_SEED:,}")
+    if not math.isfinite(keep_every_s):
+        raise InvalidRequest(f"--keep-every-s is {keep_every_s}; give a number of seconds")
+    asked: dict[str, Any] = {f"uses_{part}": part not in without for part in PARTS}
+    if flat:  # the teachers fill as the kernel does
+        asked["uses_cloning"] = False
+    asked |= {"groups": groups, "compositions": compositions}
+    asked |= {"lessons": lessons, "revisions": revisions}
+    asked |= {"best_of": best_of, "together": together}
+    known = {name: value for name, value in asked.items() if value is not None}
+    settings = TrainingSettings(seed=seed, sees_batch=not blind_to_batch, learns_fill=flat, **known)
+    names = usual_types(model) if types is None else types_named(model, types)
+    where = policy_folder(model, learns_fill=flat) if folder is None else folder
+    if resume and not where.is_dir():
+        raise InvalidPolicy(f"there is no training to resume in {where}; leave --resume out")
+    _require_writable(where)
+    curriculum = curriculum_of(shape, names, settings)
+    found = len(curriculum.training)
+    if found < settings.compositions:
+        sys.stderr.write(
+            f"there are {found} different compositions of these types to train on, not "
+            f"{settings.compositions}\n"
+        )
+    training = Training(curriculum, settings, where)
+    if resume:
+        training.resume()
+    with _Display() as display:
+        card = training.run(display.show, commit, keep_every_s)
+    if output == "json":
+        click.echo(json.dumps(card.to_json(), indent=2))
+        return
+    for rollouts in ("16", "128"):
+        found = card.evaluation[f"best_of_{rollouts}_percent"]
+        click.echo(
+            f"best of {rollouts}: {found['mean']:.1f} % of {card.evaluation['reference']} "
+            f"(worst {found['worst']:.1f} %), on {card.evaluation['on']}"
+        )
+    click.echo(
+        f"trained in {card.seconds['clock']:.0f} s ({card.seconds['processor']:.0f} s of "
+        f"processor time); written to {where}"
+    )
+
+
+def _require_writable(folder: Path) -> None:
+    """Check before minutes of training that its result can be written.
+
+    Raises:
+        InvalidRequest: it cannot.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        reason = "" if os.access(folder, os.W_OK) else "permission denied"
+    except OSError as error:
+        reason = str(error.strerror)
+    if reason:
+        raise InvalidRequest(
+            f"the policy cannot be written to {folder}: {reason}; name another --folder"
+        )
+
+
+class _Display:
+    """A progress bar on a terminal; else some lines a phase, on stderr."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total}"),
+            TextColumn("{task.fields[found]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._phase = ""
+        self._task = self._bar.add_task("building the training set", total=None, found="")
+
+    def __enter__(self) -> _Display:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def show(self, status: Status) -> None:
+        """Show how far it is."""
+        progress = status.progress
+        found = ""
+        if progress.phase == "improve":
+            found = (
+                f"best of 16 {status.last:.1f} % (best so far {status.best:.1f} %), "
+                f"entropy {progress.entropy:.2f}"
+            )
+        if progress.phase != self._phase:
+            self._phase = progress.phase
+            self._bar.reset(self._task, total=progress.total)
+        self._bar.update(
+            self._task,
+            description=PHASES[progress.phase],
+            completed=progress.done,
+            total=progress.total,
+            found=found,
+        )
+        is_last = progress.done == progress.total
+        is_said = is_last or progress.done % max(1, progress.total // LINES) == 0
+        if not self._console.is_terminal and is_said:
+            sys.stderr.write(f"{PHASES[progress.phase]} {progress.done}/{progress.total} {found}\n")
+            sys.stderr.flush()
+
+
+def _commit() -> str:
+    """The commit of this code, with a + if files differ from it; empty outside a repository."""
+    here = Path(__file__).parents[1]
+    try:
+        found = [
+            subprocess.run(
+                ["git", "-C", str(here), *arguments], capture_output=True, text=True, check=True
+            ).stdout.strip()
+            for arguments in (("rev-parse", "HEAD"), ("status", "--porcelain", "--", str(here)))
+        ]
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return found[0] + ("+" if found[1] else "")

@@ -1,0 +1,1 @@
+"""What GPUs there are: nodes and GPU types."""

@@ -1,0 +1,141 @@
+"""What the experts of a MoE stage cost in communication, tiled as EP x ETP x EDP.
+
+The W devices of a stage (all replicas of its template, replica by replica and slot by slot) are cut
+into runs of ETP devices that share each expert, and EP such runs hold all experts once.  Tokens go
+to their experts and back by two all-to-alls among the EP runs, and inside a run every expert's
+output is summed over its slices before it goes back: k copies of each token, which is why slicing
+experts over a slow network costs so much more than sending tokens over it.
+Invariant: a group inside a node uses the node's links, one that leaves it the slowest NIC's share.
+Source: Heddle, sections 3.2 and 5.3 (expert tiling); Megatron-Core's token dispatcher.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.model.workload import Workload
+from planner.profiles.operators import VALUE_BYTES
+from planner.profiles.profile import LinkCost, Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One GPU of a stage, as far as communication depends on it.
+
+    Attributes:
+        node: its name.
+        gpu_type: device type.
+        nic_bytes_per_s: of the node's network card, if the node states it.
+    """
+
+    node: str
+    gpu_type: str
+    nic_bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How the experts of a stage are spread.
+
+    Attributes:
+        tp: TP degree of the stage; each device brings 1 / tp of its replica's tokens.
+        ep: degree over which whole experts are spread.
+        etp: degree over which each expert is cut.
+    """
+
+    tp: int
+    ep: int
+    etp: int
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether experts are cut as everything else, so that the profile's entry says all."""
+        return (self.ep, self.etp) == (1, self.tp)
+
+
+def expert_seconds(
+    workload: Workload,
+    profile: Profile,
+    tiling: Tiling,
+    devices: Sequence[Device],
+    micro_batch: int,
+    senders: Mapping[str, int] | None = None,
+) -> float:
+    """Expert communication of the forward pass of one MoE block; the backward pass has as much.
+
+    Args:
+        workload: model with experts.
+        profile: its links.
+        tiling: with ep x etp dividing the number of devices.
+        devices: of the stage, replica by replica and slot by slot.
+        micro_batch: b.
+        senders: ranks of each node that use its NIC at once, those of other stages too; only those
+            of `devices` if not given.
+    """
+    at_once = Counter(device.node for device in devices) if senders is None else senders
+    experts = workload.model.experts
+    assert experts is not None
+    tokens = micro_batch * workload.sequence_length / tiling.tp
+    sent = experts.per_token * tokens * workload.model.hidden * VALUE_BYTES[workload.precision]
+    runs = _cut(devices, tiling.etp)
+    rings = _rings_of(runs)
+    slowest = 0.0
+    for first in range(0, len(runs), tiling.ep):
+        block = runs[first : first + tiling.ep]
+        exchange_s = 2 * max(
+            _all_to_all_s(profile, [run[slot] for run in block], at_once, sent)
+            for slot in range(tiling.etp)
+        )
+        reduce_s = max(_sum_s(profile, run, rings, sent * tiling.etp) for run in block)
+        slowest = max(slowest, exchange_s + reduce_s)
+    return slowest
+
+
+def _cut(devices: Sequence[Device], size: int) -> list[Sequence[Device]]:
+    return [devices[start : start + size] for start in range(0, len(devices), size)]
+
+
+def _rings_of(runs: Iterable[Sequence[Device]]) -> Counter[str]:
+    """How many runs leave each node, and so share its NIC as they sum."""
+    spans = ({device.node for device in run} for run in runs)
+    return Counter(node for nodes in spans if len(nodes) > 1 for node in nodes)
+
+
+def _slowest_nic(profile: Profile, devices: Sequence[Device]) -> LinkCost:
+    stated = (d.nic_bytes_per_s for d in devices if d.nic_bytes_per_s is not None)
+    link = profile.between_nodes(*{device.gpu_type for device in devices})
+    return link.at_most(min(stated, default=None))
+
+
+def _all_to_all_s(
+    profile: Profile, group: Sequence[Device], at_once: Mapping[str, int], sent: float
+) -> float:
+    """Every member sends its tokens to the members that hold their experts."""
+    size = len(group)
+    if size == 1:
+        return 0.0
+    nodes = Counter(device.node for device in group)
+    if len(nodes) == 1:
+        link = profile.inside_ring(group[0].gpu_type, size)
+        return link.seconds(sent * (size - 1) / size)
+    nic = _slowest_nic(profile, group)
+    return max(
+        nic.seconds(at_once[node] * sent * (size - inside) / size) for node, inside in nodes.items()
+    )
+
+
+def _sum_s(
+    profile: Profile, run: Sequence[Device], rings: Mapping[str, int], num_bytes: float
+) -> float:
+    """The outputs of the experts of a run are summed over its members; 2 (R-1)/R of a ring."""
+    size = len(run)
+    if size == 1:
+        return 0.0
+    volume = 2 * (size - 1) / size * num_bytes
+    nodes = {device.node for device in run}
+    if len(nodes) == 1:
+        return profile.inside_ring(run[0].gpu_type, size).seconds(volume)
+    nic = _slowest_nic(profile, run)
+    return nic.shared_by(max(rings[node] for node in nodes)).seconds(volume)

@@ -1,0 +1,182 @@
+"""How long each rank sums gradients with the other pipelines' holders of the same pieces.
+
+Every pipeline holds every piece once, so each piece is summed over R = number of pipelines; what
+differs is who holds it.  Layers and slots are merged into as few messages as there are sets of
+holders; this equals a walk over `planner.plans.pieces.holders` (a law test says so) in a tenth of
+its time.  Routed experts that a plan tiles are summed apart, over all their copies in all
+templates.
+Source: design, "Cost"; 2 (R-1)/R is the volume of a ring all-reduce.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from types import MappingProxyType
+
+from planner.cost.memory import STATE_BYTES
+from planner.model.shape import ModelShape
+from planner.model.tensors import expert_numel, layer_tensors
+from planner.model.workload import Workload
+from planner.plans.ranks import RankMap
+from planner.profiles.profile import LinkCost, Profile
+
+Messages = dict[tuple[int, ...], int]  # {(a holder, another, ...): bytes}
+NO_NICS: Mapping[str, float] = MappingProxyType({})  # no node states its network card
+
+
+def slowest_nic(nics: Mapping[str, float], nodes: Iterable[str]) -> float | None:
+    """Bytes per second of the slowest network card that one of these nodes states, if any does."""
+    return min((nics[node] for node in nodes if node in nics), default=None) if nics else None
+
+
+def sync_messages(
+    model: ModelShape, ranks: RankMap, gradient_bytes: int = 4, *, experts: bool = True
+) -> Messages:
+    """Bytes of gradients by holders: {(lead rank in pipeline 0, in pipeline 1, ...): bytes}.
+
+    Args:
+        model: whose tensors are summed.
+        ranks: of the plan.
+        gradient_bytes: per parameter.
+        experts: whether routed experts are cut by TP as everything else; else they are left out.
+    """
+    slots = math.lcm(*{seat.tp for seat in ranks.seats})
+    sizes = [_layer_sizes(model, layer, experts) for layer in range(model.layers + 2)]
+    messages: Counter[tuple[int, ...]] = Counter()
+    bounds = [pipeline.template.layer_bounds() for pipeline in ranks.pipelines]
+    cuts = sorted({cut for bound in set(bounds) for cut in bound})
+    stages = [0] * len(bounds)
+    for start, stop in pairwise(cuts):
+        for index, bound in enumerate(bounds):
+            while bound[stages[index] + 1] <= start:
+                stages[index] += 1
+        groups = [p.ranks[stage] for p, stage in zip(ranks.pipelines, stages, strict=True)]
+        sharded = sum(sizes[layer][0] for layer in range(start, stop))
+        whole = sum(sizes[layer][1] for layer in range(start, stop))
+        for slot in range(slots):
+            owners = tuple([group[slot * len(group) // slots] for group in groups])
+            parameters = sharded // slots + (whole if slot == 0 else 0)
+            messages[owners] += parameters * gradient_bytes
+    return dict(messages)
+
+
+def _layer_sizes(model: ModelShape, layer: int, experts: bool) -> tuple[int, int]:
+    """(elements that TP cuts, elements that it leaves whole) of a layer."""
+    tensors = layer_tensors(model, layer)
+    routed = 0 if experts or model.kind(layer) != "moe_block" else expert_numel(model)
+    return (
+        sum(tensor.numel for tensor in tensors if tensor.dim is not None) - routed,
+        sum(tensor.numel for tensor in tensors if tensor.dim is None),
+    )
+
+
+def _expert_messages(model: ModelShape, ranks: RankMap, gradient_bytes: int) -> Messages:
+    """Bytes of routed experts by all ranks, of any template, that hold the same ones."""
+    templates = {pipeline.template_index: pipeline.template for pipeline in ranks.pipelines}
+    messages: Counter[tuple[int, ...]] = Counter()
+    bounds = {index: template.layer_bounds() for index, template in templates.items()}
+    alike = Counter(  # blocks that the same stages hold have the same holders
+        tuple(bisect_right(cuts, layer) - 1 for cuts in bounds.values())
+        for layer in range(1, model.layers + 1)
+        if model.kind(layer) == "moe_block"
+    )
+    for chosen, blocks in alike.items():
+        held = []  # by template: EP, ETP, and the stage's devices over all replicas
+        for (index, template), s in zip(templates.items(), chosen, strict=True):
+            stage = template.stages[s]
+            devices = [
+                rank
+                for pipeline in ranks.pipelines
+                if pipeline.template_index == index
+                for rank in pipeline.ranks[s]
+            ]
+            held.append((stage.ep, stage.expert_tp, devices))
+        groups = math.lcm(*(ep for ep, _, _ in held))
+        slices = math.lcm(*(etp for _, etp, _ in held))
+        num_bytes = blocks * (expert_numel(model) // (groups * slices)) * gradient_bytes
+        for group in range(groups):
+            for part in range(slices):
+                owners = tuple(
+                    rank
+                    for ep, etp, devices in held
+                    for rank in devices[
+                        group * ep // groups * etp + part * etp // slices :: ep * etp
+                    ]
+                )
+                if len(owners) > 1:
+                    messages[owners] += num_bytes
+    return dict(messages)
+
+
+def sync_seconds(
+    workload: Workload,
+    ranks: RankMap,
+    profile: Profile,
+    nics: Mapping[str, float] = NO_NICS,
+) -> tuple[float, ...]:
+    """Gradient synchronisation of each rank, in rank order, in seconds.
+
+    A message takes 2 (R-1)/R of its bytes at the rate of the slowest holder, plus the latency.
+    Ranks of one node that sync with other nodes share its NIC, so that a holder has a share of it;
+    inside a node they use its links.
+    Where the profile knows the rings of a node, holders of the same pieces on it count once: NCCL's
+    ring enters and leaves a node once, however many members it has there.
+
+    Args:
+        workload: model and precision.
+        ranks: of the plan.
+        profile: supplies the links.
+        nics: bytes per second of the network card of the nodes that state one.
+    """
+    tiled = any(pipeline.template.is_tiled for pipeline in ranks.pipelines)
+    if len(ranks.pipelines) == 1 and not tiled:
+        return (0.0,) * len(ranks.seats)
+    gradient_bytes = STATE_BYTES[workload.precision][1]
+    messages = sync_messages(workload.model, ranks, gradient_bytes, experts=not tiled)
+    if tiled:
+        experts = _expert_messages(workload.model, ranks, gradient_bytes)
+        messages = dict(Counter(messages) + Counter(experts))
+    node = [seat.node for seat in ranks.seats]
+    summed = [  # by holders, once: so many ranks are not hashed again and again
+        (owners, {node[rank] for rank in owners}, num_bytes)
+        for owners, num_bytes in messages.items()
+        if len(owners) > 1
+    ]
+    crossing = [owners for owners, names, _ in summed if len(names) > 1]
+    sharing = (
+        _rings_by_node(crossing, node)
+        if profile.rings
+        else Counter(node[rank] for rank in {rank for owners in crossing for rank in owners})
+    )
+    type_of = {seat.node: seat.gpu_type for seat in ranks.seats}
+    nic: dict[str, LinkCost] = {
+        name: profile.between_nodes(type_of[name]).at_most(nics.get(name)).shared_by(share)
+        for name, share in sharing.items()
+    }
+    slowest_first = sorted(nic, key=lambda name: (nic[name].bandwidth_bytes_per_s, name))
+    slowness = {name: index for index, name in enumerate(slowest_first)}
+    seconds = [0.0] * len(node)
+    for owners, names, num_bytes in summed:
+        if len(names) > 1:
+            link = nic[min(names, key=slowness.__getitem__)]
+        else:
+            link = profile.inside_ring(type_of[next(iter(names))], len(owners))
+        taken_s = link.seconds(2 * (len(owners) - 1) / len(owners) * num_bytes)
+        for rank in owners:
+            seconds[rank] += taken_s
+    return tuple(seconds)
+
+
+def _rings_by_node(crossing: list[tuple[int, ...]], node: list[str]) -> Counter[str]:
+    """How many rings use the NIC of each node at once."""
+    leader: dict[int, int] = {}
+    for owners in crossing:
+        first: dict[str, int] = {}
+        for rank in owners:
+            leads = first.setdefault(node[rank], leader.get(rank, rank))
+            leader[rank] = min(leader.get(rank, leads), leads)
+    return Counter(node[rank] for rank in set(leader.values()))

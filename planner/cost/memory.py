@@ -1,0 +1,252 @@
+"""What one GPU of a stage holds at its peak, kind by kind, and how many layers fit.
+
+Invariant: from one block on, linear in the number of blocks before and at the optimizer step, so
+that a cap on layers is exact.
+Source: Heddle, section 5.2 (memory validation); bytes per parameter are what the worker allocates.
+Legend: b micro-batch, M micro-batches of the replica, D depth, stage s = 0..D-1, n replicas.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.model.shape import Kind, ModelShape
+from planner.model.tensors import expert_numel, layer_numel
+from planner.model.workload import Workload
+from planner.profiles.entries import LayerCost
+from planner.profiles.operators import VALUE_BYTES
+from planner.profiles.profile import Profile
+
+# Bytes per parameter: weight, gradient, optimizer (two fp32 moments; mixed precision adds an fp32
+# master, which fp32 weights are themselves).
+STATE_BYTES = {"fp32": (4, 4, 8), "fp16": (2, 2, 12), "bf16": (2, 4, 12)}
+LOGIT_BYTES = 8  # fp32 values, and their gradient
+# DeepSpeed sums gradients in flat copies of at most this many elements; the fp32 engine copies all.
+BUCKET_ELEMENTS = 500_000_000
+# At the step fp16 gradients become fp32, when activations are free.  DeepSpeed's ZeRO optimizer
+# flattens and casts one group of parameters at a time: groups of a third of a bucket keep within
+# that of a bucket's fp32 gradients.
+STEP_BYTES = {"fp32": 0, "fp16": 4, "bf16": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class StageSlot:
+    """Where a stage stands, as far as its memory depends on it.
+
+    Attributes:
+        gpu_type: device type.
+        tp: TP degree.
+        micro_batch: b.
+        micro_batches: M of the replica.
+        depth: D of its template.
+        index: s, from 0.
+        recompute: what is computed again in the backward pass.
+        replicas: n of the template, over which ZeRO 1 cuts the optimizer.
+        ep: degree over which whole experts are spread.
+        etp: degree over which each expert is cut; 0: the TP degree.
+        start: index of its first block; unknown during a fill, where all blocks count as the
+            model's last kind.
+    """
+
+    gpu_type: str
+    tp: int
+    micro_batch: int
+    micro_batches: int
+    depth: int
+    index: int
+    recompute: str = "none"
+    replicas: int = 1
+    ep: int = 1
+    etp: int = 0
+    start: int | None = None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the embedding is here."""
+        return self.index == 0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the head is here."""
+        return self.index == self.depth - 1
+
+    @property
+    def in_flight(self) -> int:
+        """Micro-batches whose activations live at once: min(M, stages from here to the end)."""
+        return min(self.micro_batches, self.depth - self.index)
+
+    @property
+    def expert_ways(self) -> int:
+        """Into how many parts the experts of a block are cut: EP x ETP."""
+        return self.ep * (self.etp or self.tp)
+
+    def blocks(self, model: ModelShape, layers: int) -> dict[Kind, int]:
+        """How many blocks of each kind are here."""
+        if self.start is None:
+            return {model.block_kinds[-1]: layers}
+        return model.kinds_of(self.start, self.start + layers)
+
+
+@dataclass(frozen=True, slots=True)
+class StageMemory:
+    """Bytes on one GPU of a stage, by kind.
+
+    Attributes:
+        weights: in the training precision.
+        gradients: of the weights.
+        optimizer: moments, and master weights in mixed precision.
+        activations: kept for all micro-batches in flight.
+        boundary: one more activation between two stages.
+        logits: on the last stage, with their gradient.
+        communication: buffers of the gradient sum and of messages to neighbours.
+        working: what one layer has besides while it is recomputed.
+        transient: of a bucket at the optimizer step, when activations, logits and `working` are
+            free.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    boundary: int
+    logits: int
+    communication: int
+    working: int = 0
+    transient: int = 0
+
+    @property
+    def state_bytes(self) -> int:
+        """What stays from step to step."""
+        return self.weights + self.gradients + self.optimizer + self.communication
+
+    @property
+    def training_bytes(self) -> int:
+        """State and what a micro-batch needs."""
+        return self.state_bytes + self.activations + self.boundary + self.logits + self.working
+
+    @property
+    def step_bytes(self) -> int:
+        """State and what the optimizer step needs."""
+        return self.state_bytes + self.transient
+
+    @property
+    def peak_bytes(self) -> int:
+        """The larger of both."""
+        return max(self.training_bytes, self.step_bytes)
+
+
+def boundary_bytes(workload: Workload, micro_batch: int) -> int:
+    """Size of the activation (or of its gradient) of one micro-batch between two layers."""
+    values = micro_batch * workload.sequence_length * workload.model.hidden
+    return values * VALUE_BYTES[workload.precision]
+
+
+def slot_parameters(model: ModelShape, slot: StageSlot, layers: int) -> tuple[int, int]:
+    """(parameters besides routed experts, of routed experts) that one rank of the stage holds."""
+    blocks = slot.blocks(model, layers)
+    cut_experts = expert_numel(model) // slot.tp
+    dense = 0
+    for kind, count in blocks.items():
+        held = layer_numel(model, _example(model, kind), slot.tp)
+        dense += count * (held - cut_experts if kind == "moe_block" else held)
+    if slot.is_first:
+        dense += layer_numel(model, 0, slot.tp)
+    if slot.is_last:
+        dense += layer_numel(model, model.layers + 1, slot.tp)
+    return dense, blocks.get("moe_block", 0) * (expert_numel(model) // slot.expert_ways)
+
+
+def _example(model: ModelShape, kind: Kind) -> int:
+    """Index of a block of that kind."""
+    return model.layers if kind == model.block_kinds[-1] else 1
+
+
+def stage_memory(workload: Workload, profile: Profile, slot: StageSlot, layers: int) -> StageMemory:
+    """What one GPU of the stage holds at its peak with that many blocks.
+
+    Raises:
+        UnprofiledConfiguration: the profile lacks a key of the stage.
+    """
+    b, tp = slot.micro_batch, slot.tp
+    kept, working = 0, 0
+    for cost, count in _block_costs(workload, profile, slot, layers):
+        kept += count * cost.kept_bytes(slot.recompute)
+        working = max(working, cost.working_bytes(slot.recompute) if count else 0)
+    if slot.is_first:
+        kept += profile.layer_cost("embedding", slot.gpu_type, tp, b).activation_bytes
+    logits = 0
+    if slot.is_last:
+        kept += profile.layer_cost("head", slot.gpu_type, tp, b).activation_bytes
+        vocab = workload.model.padded_vocab
+        logits = b * workload.sequence_length * vocab // tp * LOGIT_BYTES
+    dense, experts = slot_parameters(workload.model, slot, layers)
+    parameters = dense + experts
+    weight, gradient, optimizer = STATE_BYTES[workload.precision]
+    boundary = boundary_bytes(workload, b)
+    if workload.sequence_parallel:
+        boundary //= tp
+    copied = parameters if workload.precision == "fp32" else min(parameters, BUCKET_ELEMENTS)
+    # a pipeline also has one buffer to send and one to receive
+    communication = copied * gradient + (2 * boundary if slot.depth > 1 else 0)
+    stepped = stepped_parameters(workload, slot, layers)
+    return StageMemory(
+        parameters * weight,
+        parameters * gradient,
+        stepped * optimizer,
+        slot.in_flight * kept,
+        boundary,
+        logits,
+        communication,
+        working,
+        min(stepped, BUCKET_ELEMENTS) * STEP_BYTES[workload.precision],
+    )
+
+
+def _block_costs(
+    workload: Workload, profile: Profile, slot: StageSlot, layers: int
+) -> list[tuple[LayerCost, int]]:
+    """(cost, count) of each kind of block of the stage."""
+    costs = []
+    for kind, count in slot.blocks(workload.model, layers).items():
+        if kind == "moe_block":
+            cost = profile.tiled_cost(
+                slot.gpu_type, slot.tp, slot.micro_batch, slot.ep, slot.etp or slot.tp
+            )
+        else:
+            cost = profile.layer_cost(kind, slot.gpu_type, slot.tp, slot.micro_batch)
+        costs.append((cost, count))
+    return costs
+
+
+def stepped_parameters(workload: Workload, slot: StageSlot, layers: int) -> int:
+    """Parameters whose optimizer state one rank holds: ZeRO 1 cuts it over the copies of each."""
+    dense, experts = slot_parameters(workload.model, slot, layers)
+    if workload.zero == 0:
+        return dense + experts
+    copies = max(1, slot.replicas * slot.tp // slot.expert_ways)  # EDP
+    return -(-dense // slot.replicas) + -(-experts // copies)
+
+
+def fits(workload: Workload, profile: Profile, slot: StageSlot, layers: int) -> bool:
+    """Whether that many blocks fit on the GPUs of the stage."""
+    peak = stage_memory(workload, profile, slot, layers).peak_bytes
+    return peak <= profile.gpu_type(slot.gpu_type).usable_bytes
+
+
+def layers_that_fit(workload: Workload, profile: Profile, slot: StageSlot) -> int:
+    """The most blocks that the stage can hold, 0 if not even one; at most L."""
+    one, two = (stage_memory(workload, profile, slot, n) for n in (1, 2))
+    usable = profile.gpu_type(slot.gpu_type).usable_bytes
+    if one.peak_bytes > usable:
+        return 0
+    cap = workload.model.layers
+    for first, second in (
+        (one.training_bytes, two.training_bytes),
+        (one.step_bytes, two.step_bytes),
+    ):
+        cap = min(cap, 1 + (usable - first) // (second - first))
+    while cap > 1 and not fits(workload, profile, slot, cap):  # a bucket that is not full yet
+        cap -= 1
+    while cap < workload.model.layers and fits(workload, profile, slot, cap + 1):
+        cap += 1
+    return cap

@@ -1,0 +1,75 @@
+"""What the nodes of a plan cost in money, and what a sample costs.
+
+Invariant: a node that a plan uses is paid as a whole, its idle GPUs included; a node that the plan
+leaves alone is not paid.
+Source: design, objective `cost`; prices are the user's, in any currency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from planner.cluster.composition import Composition
+from planner.cost.evaluate import Price
+from planner.errors import InvalidComposition
+from planner.plans.plan import Plan
+
+SECONDS_PER_HOUR = 3600
+DEAREST = 1e15  # of a GPU-hour, or of a plan; beyond it somebody has mistyped
+LEAST = 1e-9  # of a GPU-hour, or of a plan, where money is minimised
+
+
+def with_prices(composition: Composition, per_gpu_hour: Mapping[str, float]) -> Composition:
+    """The composition with a price on every node whose price is known.
+
+    Args:
+        composition: a node that states its own price keeps it.
+        per_gpu_hour: money per hour of one GPU, by GPU type.
+    """
+    return Composition(
+        tuple(
+            node
+            if node.price is not None or node.gpu_type not in per_gpu_hour
+            else replace(node, price=node.gpus * per_gpu_hour[node.gpu_type])
+            for node in composition.nodes
+        )
+    )
+
+
+def require_prices(composition: Composition) -> None:
+    """Check that every node has a price.
+
+    Raises:
+        InvalidComposition: one has none; the message names it.
+    """
+    for node in composition.nodes:
+        if node.price is None:
+            raise InvalidComposition(
+                f"node {node.name!r} has no price; add {node.gpu_type!r} to the file that --prices "
+                f"names (money per GPU-hour), or `price` to the node in the nodes file"
+            )
+
+
+def plan_price(plan: Plan, composition: Composition) -> float | None:
+    """Money per hour of the nodes that a plan uses; None if one of them has no price."""
+    used = set(plan.nodes)
+    prices = [node.price for node in composition.nodes if node.name in used]
+    known = [price for price in prices if price is not None]
+    return sum(known) if len(known) == len(prices) else None
+
+
+def minimised_price(per_hour: float) -> float:
+    """What money counts while it is minimised: next to nothing where it is nothing.
+
+    So the fastest of all plans that cost nothing is the best.
+    """
+    return max(per_hour, LEAST)
+
+
+def money_per_sample(plan: Plan, price: Price, composition: Composition) -> float | None:
+    """Money that training one sample costs; None if a node of the plan has no price."""
+    per_hour = plan_price(plan, composition)
+    if per_hour is None:
+        return None
+    return per_hour / SECONDS_PER_HOUR / price.throughput_samples_s

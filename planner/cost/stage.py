@@ -1,0 +1,122 @@
+"""What a stage computes and communicates for one micro-batch, and what its optimizer step takes.
+
+Invariant: layers of a kind cost the same wherever they are; recomputation is part of the backward
+pass.
+Source: Heddle, section 5.2; design, "Cost".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from planner.cost.memory import StageSlot, stepped_parameters
+from planner.model.shape import ModelShape
+from planner.model.workload import Workload
+from planner.plans.plan import FilledTemplate, Stage
+from planner.plans.ranks import RankMap
+from planner.profiles.profile import BLOCKS, Profile
+
+
+@dataclass(frozen=True, slots=True)
+class StageWork:
+    """What a stage does for one micro-batch, messages to its neighbours apart.
+
+    Attributes:
+        forward_s: computation of the forward pass.
+        backward_s: computation of the backward pass.
+        communication_s: of TP groups and experts, both passes together.
+        recompute_s: what recomputation adds, its communication included.
+    """
+
+    forward_s: float
+    backward_s: float
+    communication_s: float
+    recompute_s: float
+
+    def at_speed(self, factor: float) -> StageWork:
+        """The same on a node of that speed factor."""
+        if factor == 1:
+            return self
+        return StageWork(
+            self.forward_s / factor,
+            self.backward_s / factor,
+            self.communication_s / factor,
+            self.recompute_s / factor,
+        )
+
+
+def stage_seconds(
+    profile: Profile,
+    model: ModelShape,
+    stage: Stage,
+    micro_batch: int,
+    layers: range,
+    expert_s: float = 0.0,
+) -> StageWork:
+    """What a stage does for one micro-batch, on nodes of speed factor 1.
+
+    Args:
+        profile: supplies the costs.
+        model: says which kinds the layers are.
+        stage: its type, TP degree, recomputation and tiling.
+        micro_batch: b.
+        layers: its layers in [embedding, block 1..L, head].
+        expert_s: communication of the experts of one block in one pass, if they are tiled.
+
+    Raises:
+        UnprofiledConfiguration: the profile lacks a key of the stage.
+    """
+    forward_s = backward_s = communication_s = recompute_s = 0.0
+    for kind, count in model.kinds_of(layers.start, layers.stop).items():
+        exchanged_s = 0.0
+        if kind == "moe_block":
+            cost = profile.tiled_cost(
+                stage.gpu_type, stage.tp, micro_batch, stage.ep, stage.expert_tp
+            )
+            exchanged_s = expert_s
+        else:
+            cost = profile.layer_cost(kind, stage.gpu_type, stage.tp, micro_batch)
+        forward_s += count * cost.forward_s
+        backward_s += count * cost.backward_s
+        communication_s += count * (cost.tp_communication_s + 2 * exchanged_s)
+        if kind in BLOCKS:
+            again_s = cost.recompute_s(stage.recompute)
+            again_s += exchanged_s if stage.recompute == "full" else 0.0
+            recompute_s += count * again_s
+    return StageWork(forward_s, backward_s, communication_s, recompute_s)
+
+
+def optimizer_seconds(
+    ranks: RankMap, workload: Workload, profile: Profile, speed: Callable[[str], float]
+) -> float:
+    """The longest optimizer step of any rank."""
+    seconds: dict[tuple[int, int], float] = {}  # by template and stage, at full speed
+    longest = 0.0
+    for pipeline in ranks.pipelines:
+        template = pipeline.template
+        for index, group in enumerate(pipeline.ranks):
+            key = (pipeline.template_index, index)
+            if key not in seconds:
+                seconds[key] = _step_seconds(template, index, workload, profile)
+            longest = max(longest, seconds[key] / speed(ranks.seats[group[0]].node))
+    return longest
+
+
+def _step_seconds(
+    template: FilledTemplate, index: int, workload: Workload, profile: Profile
+) -> float:
+    stage = template.stages[index]
+    slot = StageSlot(
+        stage.gpu_type,
+        stage.tp,
+        template.micro_batch,
+        1,
+        len(template.stages),
+        index,
+        replicas=template.replicas,
+        ep=stage.ep,
+        etp=stage.etp,
+        start=max(1, template.layer_bounds()[index]),
+    )
+    return profile.optimizer_s(stage.gpu_type, stepped_parameters(workload, slot, stage.layers))

@@ -1,0 +1,346 @@
+"""Fill the kernel's tables from a profile.
+
+Invariant: entries are the profile's own; a GPU type counts with its fastest node.
+Source: design, section 2 ("One kernel").
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cluster.composition import Composition, Node
+from planner.cost.expert_parallel import Tiling
+from planner.cost.memory import (
+    BUCKET_ELEMENTS,
+    LOGIT_BYTES,
+    STATE_BYTES,
+    STEP_BYTES,
+    boundary_bytes,
+)
+from planner.cost.variants import (
+    Variant,
+    exchange_seconds,
+    largest_first,
+    layer_seconds,
+    variants_of,
+)
+from planner.errors import UnprofiledConfiguration
+from planner.estimator.tables import MAX_DEPTH, Floats, Tables
+from planner.model.shape import Kind
+from planner.model.tensors import expert_numel, layer_numel, layer_tensors
+from planner.model.workload import Workload
+from planner.placement.node_classes import NodeClass, class_sizes, type_sizes
+from planner.placement.place import room_of
+from planner.profiles.entries import LayerCost
+from planner.profiles.profile import Profile
+
+Sites = tuple[Sequence[Node], Sequence[Node]]  # of an option: its class, and its GPU type
+ENDS: tuple[Kind, Kind] = ("embedding", "head")
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """The kernel's tables with the names behind their indices.
+
+    Attributes:
+        tables: for the kernel.
+        classes: T node classes, sorted.
+        options: O pairs (GPU type, TP degree), by class and TP ascending.
+        variants: for each option its variants.
+        by_type: whether all nodes of a GPU type count as alike, and a plan does not say which.
+    """
+
+    tables: Tables
+    classes: tuple[NodeClass, ...]
+    options: tuple[tuple[str, int], ...]
+    variants: tuple[tuple[Variant, ...], ...]
+    by_type: bool = False
+
+
+def pricing_of(
+    workload: Workload,
+    composition: Composition,
+    profile: Profile,
+    *,
+    min_replicas: int = 1,
+    allow_ep: bool = True,
+    stays_inside: bool = False,
+    by_type: bool = False,
+) -> Pricing | None:
+    """Tables for one workload on one composition; None if no option is profiled.
+
+    Args:
+        workload: what is trained.
+        composition: its nodes are of profiled types.
+        profile: supplies all costs.
+        min_replicas: so many pipelines at least.
+        allow_ep: whether experts may be spread over the replicas of a template.
+        stays_inside: whether gradients are thought to be summed inside nodes; on a few nodes both
+            may be best.
+        by_type: whether all nodes of a GPU type count as alike.
+    """
+    model = workload.model
+    members = type_sizes(composition) if by_type else class_sizes(composition)
+    classes = tuple(members)
+    rows = tuple(
+        (index, one.gpu_type, tp)
+        for index, one in enumerate(classes)
+        for tp in profile.tp_degrees(one.gpu_type)
+        if tp <= one.gpus and model.allows_tp(tp)
+    )
+    sizes = sorted(
+        {
+            b
+            for one in classes
+            for b in profile.micro_batches(one.gpu_type)
+            if b <= workload.global_batch
+        }
+    )
+    if not rows or not sizes:
+        return None
+    owners = tuple(classes[index] for index, _, _ in rows)
+    options = tuple((kind, tp) for _, kind, tp in rows)
+    by_kind, nodes_of = defaultdict(list), defaultdict(list)
+    for node in largest_first(composition.nodes):
+        by_kind[node.gpu_type].append(node)
+        nodes_of[NodeClass.of(node)].append(node)
+    sites = tuple(
+        (by_kind[one.gpu_type] if by_type else nodes_of[one], by_kind[one.gpu_type])
+        for one in owners
+    )
+    variants = tuple(
+        variants_of(workload, composition, profile, option, allow_ep, nodes)
+        for option, (nodes, _) in zip(options, sites, strict=True)
+    )
+    arrays = _Arrays(workload, profile, options, sizes, variants, sites)
+    speed = np.array([owner.speed_factor for owner in owners])
+    gradient = STATE_BYTES[workload.precision][1]
+    shapes = [_gradient_sizes(workload, layer) for layer in range(model.layers + 2)]
+    boundary = np.array([float(boundary_bytes(workload, b)) for b in sizes])
+    degrees = np.array([tp for _, tp in options])
+    room = [
+        members[one] * (one.gpus // tp * tp) for one, (_, tp) in zip(owners, options, strict=True)
+    ]
+    if by_type:
+        room_by_type = room_of(composition)
+        room = [room_by_type[option] for option in options]
+    shared = degrees[:, None] if workload.sequence_parallel else 1
+    spreads_experts = max(map(len, variants)) > 1 and model.experts is not None
+    rings = bool(profile.rings) and not stays_inside and len(composition.nodes) > 1
+    tables = Tables(
+        batch=workload.global_batch,
+        layers=model.layers,
+        dense=model.experts.dense_blocks if model.experts else 0,
+        zero=workload.zero,
+        option_type=np.array([index for index, _, _ in rows]),
+        option_tp=degrees,
+        room=np.array(room),
+        node_gpus=np.array([one.gpus for one in classes]),
+        nodes=np.array([members[one] for one in classes]),
+        gpu_price=np.array([one.gpu_price for one in classes]),
+        sizes=np.array(sizes),
+        variants=np.array([len(row) for row in variants]),
+        ways=arrays.ways,
+        block_s=arrays.block_s / speed[:, None, None, None],
+        ends_s=arrays.ends_s / speed[:, None, None],
+        crossing_s=_crossing(workload, profile, owners, options, sizes),
+        inside_s=np.array(
+            [
+                [
+                    2 * profile.inside_node(one.gpu_type).seconds(boundary_bytes(workload, b))
+                    for b in sizes
+                ]
+                for one in classes
+            ]
+        ),
+        kept_bytes=arrays.kept_bytes,
+        kept_ends_bytes=arrays.kept_ends_bytes,
+        working_bytes=arrays.working_bytes,
+        logits_bytes=np.array(
+            [
+                [
+                    float(b * workload.sequence_length * model.padded_vocab // tp * LOGIT_BYTES)
+                    for b in sizes
+                ]
+                for _, tp in options
+            ]
+        ),
+        boundary_bytes=np.floor(boundary[None, :] / shared) * np.ones((len(options), 1)),
+        block_numel=arrays.block_numel,
+        expert_numel=arrays.expert_numel,
+        ends_numel=np.array(
+            [
+                [float(layer_numel(model, layer, tp)) for layer in (0, model.layers + 1)]
+                for _, tp in options
+            ]
+        ),
+        state_bytes=np.array(
+            [float(n) for n in (*STATE_BYTES[workload.precision], STEP_BYTES[workload.precision])]
+        ),
+        bucket_numel=math.inf if workload.precision == "fp32" else float(BUCKET_ELEMENTS),
+        usable_bytes=np.array(
+            [float(profile.gpu_type(one.gpu_type).usable_bytes) for one in classes]
+        ),
+        optimizer_s=np.array(
+            [
+                [
+                    profile.gpu_type(one.gpu_type).optimizer_latency_s / one.speed_factor,
+                    profile.gpu_type(one.gpu_type).optimizer_s_per_parameter / one.speed_factor,
+                ]
+                for one in classes
+            ]
+        ),
+        sharded_bytes=np.array([float(cut * gradient) for cut, _ in shapes]),
+        whole_bytes=np.array([float(whole * gradient) for _, whole in shapes]),
+        nic=np.array(
+            [
+                [
+                    link.latency_s,
+                    share / link.bandwidth_bytes_per_s,
+                ]
+                for one in classes
+                for link, share in [
+                    (profile.inside_node(one.gpu_type), 1)
+                    if stays_inside or len(composition.nodes) == 1
+                    else (profile.between_nodes(one.gpu_type), one.gpus)
+                ]
+            ]
+        ),
+        rings=int(rings),
+        spreads_experts=int(spreads_experts),
+        both_ways=int(rings and not spreads_experts and max(one.gpus for one in classes) > 1),
+        caps=np.full((*arrays.block_s.shape[:3], MAX_DEPTH + 1, 4, arrays.dense + 1), -2, np.int16),
+        min_replicas=min_replicas,
+    )
+    return Pricing(tables, classes, options, variants, by_type)
+
+
+def _gradient_sizes(workload: Workload, layer: int) -> tuple[int, int]:
+    """(elements that TP cuts, elements that it leaves whole) of a layer, without routed experts."""
+    tensors = layer_tensors(workload.model, layer)
+    routed = expert_numel(workload.model) if workload.model.kind(layer) == "moe_block" else 0
+    return (
+        sum(tensor.numel for tensor in tensors if tensor.dim is not None) - routed,
+        sum(tensor.numel for tensor in tensors if tensor.dim is None),
+    )
+
+
+def _crossing(
+    workload: Workload,
+    profile: Profile,
+    owners: tuple[NodeClass, ...],
+    options: tuple[tuple[str, int], ...],
+    sizes: list[int],
+) -> Floats:
+    """Seconds of an edge between nodes, as `edge_link` of the cost model with all GPUs at work."""
+    links = [profile.between_nodes(kind) for kind, _ in options]
+    if profile.rings:
+        busy = [owner.gpus / tp for owner, (_, tp) in zip(owners, options, strict=True)]
+        links = [link.shared_by(max(1.0, ranks)) for link, ranks in zip(links, busy, strict=True)]
+    messages = [boundary_bytes(workload, b) for b in sizes]
+    seconds = np.array([[2 * link.seconds(message) for message in messages] for link in links])
+    rate = np.array([link.bandwidth_bytes_per_s for link in links])
+    every = np.arange(len(links))
+    slower = np.where(rate[:, None] <= rate[None, :], every[:, None], every[None, :])
+    return np.asarray(seconds[slower])
+
+
+class _Arrays:
+    """The per-layer arrays, entry by entry."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        profile: Profile,
+        options: tuple[tuple[str, int], ...],
+        sizes: list[int],
+        variants: tuple[tuple[Variant, ...], ...],
+        sites: Sequence[Sites],
+    ) -> None:
+        self._workload, self._profile = workload, profile
+        model = workload.model
+        kinds = model.block_kinds if len(model.block_kinds) == 2 else (None, *model.block_kinds)
+        o, z, v = len(options), len(sizes), max(map(len, variants))
+        self.dense = model.experts.dense_blocks if model.experts else 0
+        self.ways = np.ones((o, v), np.int64)
+        self.block_s = np.full((o, z, v, 2), np.inf)
+        self.ends_s = np.full((o, z, 2), np.inf)
+        self.kept_bytes = np.zeros((o, z, v, 2))
+        self.kept_ends_bytes = np.zeros((o, z, 2))
+        self.working_bytes = np.zeros((o, z, v, 2))
+        self.block_numel = np.zeros((o, 2))
+        self.expert_numel = np.zeros((o, v))
+        for i, option in enumerate(options):
+            for k, kind in enumerate(kinds):
+                if kind is not None:
+                    self._parameters(i, k, kind, option[1], variants[i])
+            for j, b in enumerate(sizes):
+                self._ends(i, j, option, b)
+                for n, variant in enumerate(variants[i]):
+                    for k, kind in enumerate(kinds):
+                        if kind is None:
+                            self.block_s[i, j, n, k] = 0.0
+                        else:
+                            self._block(i, j, n, k, kind, variant, *option, b, sites[i])
+
+    def _parameters(
+        self, i: int, k: int, kind: Kind, tp: int, variants: tuple[Variant, ...]
+    ) -> None:
+        model = self._workload.model
+        held = layer_numel(model, model.layers if k else 1, tp)
+        if kind == "moe_block":
+            held -= expert_numel(model) // tp
+            for j, variant in enumerate(variants):
+                self.ways[i, j] = variant.ep * (variant.etp or tp)
+                self.expert_numel[i, j] = expert_numel(model) // self.ways[i, j]
+        self.block_numel[i, k] = held
+
+    def _ends(self, i: int, j: int, option: tuple[str, int], b: int) -> None:
+        for end, kind in enumerate(ENDS):
+            cost = self._cost(kind, *option, b)
+            if cost is not None:
+                self.ends_s[i, j, end] = layer_seconds(cost)
+                self.kept_ends_bytes[i, j, end] = cost.activation_bytes
+
+    def _block(
+        self,
+        i: int,
+        j: int,
+        n: int,
+        k: int,
+        kind: Kind,
+        variant: Variant,
+        gpu_type: str,
+        tp: int,
+        b: int,
+        sites: Sites,
+    ) -> None:
+        etp = variant.etp or tp
+        exchanged_s = 0.0
+        if kind == "moe_block" and (variant.ep, etp) != (1, tp):
+            try:
+                cost: LayerCost | None = self._profile.tiled_cost(gpu_type, tp, b, variant.ep, etp)
+            except UnprofiledConfiguration:
+                return
+            tiling = Tiling(tp, variant.ep, etp)
+            found_s = exchange_seconds(self._workload, self._profile, sites, gpu_type, tiling, b)
+            if found_s is None:
+                return
+            exchanged_s = found_s
+        else:
+            cost = self._cost(kind, gpu_type, tp, b)
+        if cost is None:
+            return
+        seconds = layer_seconds(cost) + cost.recompute_s(variant.recompute) + 2 * exchanged_s
+        seconds += exchanged_s if variant.recompute == "full" else 0.0
+        self.block_s[i, j, n, k] = seconds
+        self.kept_bytes[i, j, n, k] = cost.kept_bytes(variant.recompute)
+        self.working_bytes[i, j, n, k] = cost.working_bytes(variant.recompute)
+
+    def _cost(self, kind: Kind, gpu_type: str, tp: int, b: int) -> LayerCost | None:
+        return self._profile.layers.get((kind, gpu_type, tp, b))

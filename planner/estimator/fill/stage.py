@@ -1,0 +1,183 @@
+"""One stage of a template: its memory, how many blocks it can hold, and what they cost.
+
+Invariant: bytes are those of `planner.cost.memory.stage_memory`, a test compares them.
+"""
+
+from __future__ import annotations
+
+import math
+
+from planner.estimator.jit import inlined, jit
+from planner.estimator.tables import Floats, Ints, Tables
+
+
+@jit
+def peak_bytes(
+    t: Tables,
+    option: int,
+    size: int,
+    variant: int,
+    in_flight: int,
+    is_first: int,
+    is_last: int,
+    replicas: int,
+    dense: int,
+    others: int,
+) -> float:
+    """Peak bytes of one GPU of a stage with `dense` blocks of the first kind and `others`."""
+    parameters = dense * t.block_numel[option, 0] + others * t.block_numel[option, 1]
+    parameters += is_first * t.ends_numel[option, 0] + is_last * t.ends_numel[option, 1]
+    experts = others * t.expert_numel[option, variant]
+    stepped = parameters + experts
+    if t.zero:
+        copies = max(1, replicas * t.option_tp[option] // t.ways[option, variant])
+        stepped = math.ceil(parameters / replicas) + math.ceil(experts / copies)
+    parameters += experts
+    boundary = t.boundary_bytes[option, size]
+    alone = is_first + is_last == 2
+    state = parameters * (t.state_bytes[0] + t.state_bytes[1]) + stepped * t.state_bytes[2]
+    state += min(parameters, t.bucket_numel) * t.state_bytes[1]
+    if not alone:
+        state += 2 * boundary
+    kept = dense * t.kept_bytes[option, size, variant, 0]
+    kept += others * t.kept_bytes[option, size, variant, 1]
+    kept += is_first * t.kept_ends_bytes[option, size, 0]
+    kept += is_last * t.kept_ends_bytes[option, size, 1]
+    working = 0.0
+    if dense:
+        working = t.working_bytes[option, size, variant, 0]
+    if others:
+        working = max(working, t.working_bytes[option, size, variant, 1])
+    training = state + in_flight * kept + boundary + is_last * t.logits_bytes[option, size]
+    return max(training + working, state + min(stepped, t.bucket_numel) * t.state_bytes[3])
+
+
+@jit
+def _find_block_cap(
+    t: Tables,
+    option: int,
+    size: int,
+    variant: int,
+    in_flight: int,
+    is_first: int,
+    is_last: int,
+    replicas: int,
+    dense: int,
+) -> int:
+    usable = t.usable_bytes[t.option_type[option]]
+    slot = (option, size, variant, in_flight, is_first, is_last, replicas, dense)
+    low, high = -1, t.layers - dense
+    if peak_bytes(t, *slot, high) <= usable:
+        return high
+    least = peak_bytes(t, *slot, 0)
+    if least > usable:
+        return low
+    low = 0
+    if high > 1:  # bytes are linear nearly everywhere: guess, then close in
+        last = peak_bytes(t, *slot, high)
+        guess = int((usable - least) / (last - least) * high)
+        guess = min(max(guess, 0), high - 1)
+        if peak_bytes(t, *slot, guess) <= usable:
+            low = guess
+            if peak_bytes(t, *slot, guess + 1) > usable:
+                return guess
+            low = guess + 1
+        else:
+            high = guess
+    while high - low > 1:
+        middle = (low + high) // 2
+        if peak_bytes(t, *slot, middle) <= usable:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@jit
+def block_cap(
+    t: Tables,
+    option: int,
+    size: int,
+    variant: int,
+    in_flight: int,
+    is_first: int,
+    is_last: int,
+    replicas: int,
+    dense: int,
+) -> int:
+    """The most blocks of the second kind beside `dense` of the first; -1 if not even none.
+
+    What ZeRO cuts depends on the replicas; all else is found once.
+    """
+    if t.zero:
+        return _find_block_cap(
+            t, option, size, variant, in_flight, is_first, is_last, replicas, dense
+        )
+    ends = 2 * is_first + is_last
+    known = t.caps[option, size, variant, in_flight, ends, dense]
+    if known == -2:
+        known = _find_block_cap(t, option, size, variant, in_flight, is_first, is_last, 1, dense)
+        t.caps[option, size, variant, in_flight, ends, dense] = known
+    return int(known)
+
+
+@jit
+def fixed_seconds_of(
+    option_type: Ints,
+    option_tp: Ints,
+    node_gpus: Ints,
+    ends_s: Floats,
+    crossing_s: Floats,
+    inside_s: Floats,
+    options: Ints,
+    depth: int,
+    size: int,
+    is_by_stage: bool,
+    out: Floats,
+) -> None:
+    """As `fixed_seconds`, of those tables alone: handing over all takes longer."""
+    for s in range(depth):
+        out[s] = 0.0
+    out[0] += ends_s[options[0], size, 0]
+    out[depth - 1] += ends_s[options[depth - 1], size, 1]
+    left = node_gpus[option_type[options[0]]] - option_tp[options[0]]  # free, beside the last stage
+    for s in range(1, depth):
+        kind = option_type[options[s]]
+        tp = option_tp[options[s]]
+        if option_type[options[s - 1]] == kind and left >= tp and not is_by_stage:
+            edge = inside_s[kind, size]
+            left -= tp
+        else:
+            edge = crossing_s[options[s - 1], options[s], size]
+            left = node_gpus[kind] - tp
+        out[s - 1] += edge
+        out[s] += edge
+
+
+@inlined
+def fixed_seconds(
+    t: Tables, options: Ints, depth: int, size: int, is_by_stage: bool, out: Floats
+) -> None:
+    """What each stage takes besides its blocks: ends and messages.
+
+    Args:
+        t: what it prices with.
+        options: [D] of the template.
+        depth: of the template.
+        size: index of the micro-batch size.
+        is_by_stage: whether a node takes one stage of many replicas, and no message stays inside.
+        out: [D] takes the seconds.
+    """
+    fixed_seconds_of(
+        t.option_type,
+        t.option_tp,
+        t.node_gpus,
+        t.ends_s,
+        t.crossing_s,
+        t.inside_s,
+        options,
+        depth,
+        size,
+        is_by_stage,
+        out,
+    )

@@ -1,0 +1,139 @@
+"""What the gradient sum of a plan takes, before it is placed.
+
+Invariant: exact where every GPU has a node of its own; elsewhere rings share NICs as `nic_share`
+thinks.
+Source: `planner.cost.gradient_sync`, of placed plans.   Legend: K templates, T node classes.
+"""
+
+from __future__ import annotations
+
+from planner.estimator.bag import Bag, pipelines_of
+from planner.estimator.bench import PriceBench, StageExperts
+from planner.estimator.jit import inlined, jit
+from planner.estimator.nic_share import nic_seconds, stage_nic_seconds
+from planner.estimator.stage_experts import has_experts, look_at_experts
+from planner.estimator.tables import Floats, Ints, Tables
+
+
+@inlined
+def ring_share(copies: float) -> float:
+    """How often a ring of so many sends what each of them holds."""
+    return 2.0 * (copies - 1.0) / copies if copies > 1.0 else 0.0
+
+
+@jit
+def sync_seconds(t: Tables, bag: Bag, work: PriceBench, is_by_stage: bool) -> float:
+    """The largest gradient sum of any rank, as `planner.cost.gradient_sync` with all nodes full.
+
+    One walk over the layers, all templates side by side: between two cuts of any of them the
+    holders of a layer stay the same.  A part of its experts is summed over those who hold it, in
+    all templates.
+
+    Args:
+        t: what it prices with.
+        bag: a plan whose fillings are chosen.
+        work: for the function's own use, but for its experts.
+        is_by_stage: whether a node takes one stage of many replicas.
+    """
+    pipelines = pipelines_of(bag)
+    if pipelines == 1:
+        return 0.0
+    ring = ring_share(float(pipelines))
+    number = bag.number[0]
+    nic_s, experts = work.nic_s, work.experts
+    if not is_by_stage:
+        nic_seconds(t, bag, work.held, nic_s)
+    at, stop = work.at[0], work.at[1]
+    whole_s, cut_s, wait_s = work.summed_s[0], work.summed_s[1], work.summed_s[2]
+    experts_s, byte_s, latency_s = work.summed_s[3], work.summed_s[4], work.summed_s[5]
+    part = work.summed_s[6]
+    for j in range(number):
+        at[j] = -1
+        stop[j] = 0
+    worst_s = 0.0
+    layer = until = 0
+    while True:
+        for j in range(number):  # of which a stage begins
+            if until < stop[j]:
+                continue
+            at[j] += 1
+            option = bag.options[j, at[j]]
+            kind = t.option_type[option]
+            part[j] = 1.0 / t.option_tp[option]
+            latency_s[j] = t.nic[kind, 0]
+            byte_s[j] = nic_s[kind]
+            if is_by_stage:
+                ways = experts.ways[j, at[j]] if t.spreads_experts else t.option_tp[option]
+                byte_s[j] = stage_nic_seconds(t, option, bag.replicas[j], ways)
+            whole_s[j] = cut_s[j] = wait_s[j] = experts_s[j] = 0.0
+            stop[j] += bag.blocks[j, bag.chosen[j], at[j]]
+            if at[j] == bag.depth[j] - 1:
+                stop[j] = t.layers + 1
+        until = t.layers + 1
+        per_byte = 0.0
+        latency = 0.0
+        finest = 1.0
+        for j in range(number):
+            per_byte = max(per_byte, byte_s[j])
+            latency = max(latency, latency_s[j])
+            finest = min(finest, part[j])
+            until = min(until, stop[j])
+        whole = 0.0
+        cut = 0.0
+        for one in range(layer, until + 1):
+            whole += t.whole_bytes[one]
+            cut += t.sharded_bytes[one]
+        if has_experts(t):
+            add_experts(t, bag, experts, at, layer, until, per_byte, experts_s)
+        layer = until + 1
+        latency /= finest
+        for j in range(number):
+            whole_s[j] += whole * per_byte
+            cut_s[j] += cut * per_byte
+            wait_s[j] += latency * part[j]
+            if until == stop[j]:
+                seconds = ring * (whole_s[j] + cut_s[j] * part[j]) + wait_s[j] + experts_s[j]
+                worst_s = max(worst_s, seconds)
+        if layer > t.layers + 1:
+            return worst_s
+
+
+@inlined
+def add_experts(
+    t: Tables,
+    bag: Bag,
+    experts: StageExperts,
+    at: Ints,
+    layer: int,
+    until: int,
+    per_byte: float,
+    out: Floats,
+) -> None:
+    """Add what the experts of these layers take to each template's stage."""
+    blocks = min(until, t.layers) - max(layer, t.dense + 1) + 1
+    if blocks > 0:
+        copies = 0.0
+        for j in range(bag.number[0]):
+            tp = t.option_tp[bag.options[j, at[j]]]
+            copies += bag.replicas[j] * tp / experts.ways[j, at[j]]
+        sent_s = ring_share(copies) * blocks * t.state_bytes[1] * per_byte
+        for j in range(bag.number[0]):
+            out[j] += sent_s * experts.numel[j, at[j]]
+
+
+@jit
+def plan_sync_seconds(t: Tables, bag: Bag, work: PriceBench) -> float:
+    """The gradient sum of a plan whose fillings are chosen, for callers outside of the kernel.
+
+    Args:
+        t: what it prices with.
+        bag: the plan.
+        work: takes in `nic_s` the seconds per byte that a GPU sends between nodes; where a node
+            takes one stage of many replicas, as if all its GPUs sent apart.
+    """
+    look_at_experts(t, bag, work.experts)
+    for kind in range(len(work.nic_s)):
+        work.nic_s[kind] = t.nic[kind, 1]
+    if not t.spreads_experts:
+        nic_seconds(t, bag, work.held, work.nic_s)
+    return sync_seconds(t, bag, work, t.spreads_experts == 1)

@@ -1,0 +1,128 @@
+"""What a whole plan costs: its pipelines placed the better way, gradients summed, the step made.
+
+Invariant: the seconds of the pipelines are exact for stages placed as `stage.fixed_seconds` thinks,
+those of the optimizer always.  `planner.cost.evaluate` has the last word.
+Source: Heddle, sections 5.2 and 5.3.
+"""
+
+from __future__ import annotations
+
+import math
+
+from planner.estimator.bag import Bag
+from planner.estimator.bench import PriceBench, StageExperts
+from planner.estimator.by_stage import by_stage_seconds
+from planner.estimator.gradient_sync import sync_seconds
+from planner.estimator.jit import inlined, jit
+from planner.estimator.packing import packing_seconds
+from planner.estimator.sharing import choose, pipeline_seconds
+from planner.estimator.stage_experts import has_experts, look_at_experts
+from planner.estimator.tables import Tables
+
+
+@inlined
+def optimizer_seconds(t: Tables, bag: Bag, experts: StageExperts) -> float:
+    """The longest optimizer step of any rank."""
+    longest_s = 0.0
+    for k in range(bag.number[0]):
+        start = 0
+        for s in range(bag.depth[k]):
+            option = bag.options[k, s]
+            kind = t.option_type[option]
+            stop = start + bag.blocks[k, bag.chosen[k], s]
+            dense = min(stop, t.dense) - min(start, t.dense)
+            others = stop - start - dense
+            held = dense * t.block_numel[option, 0] + others * t.block_numel[option, 1]
+            if s == 0:
+                held += t.ends_numel[option, 0]
+            if s == bag.depth[k] - 1:
+                held += t.ends_numel[option, 1]
+            if t.zero:
+                held = math.ceil(held / bag.replicas[k])
+            if has_experts(t) and others:
+                copies = 1
+                if t.zero:
+                    own = bag.replicas[k] * t.option_tp[option]
+                    copies = max(1, own // experts.ways[k, s])
+                held += math.ceil(others * experts.numel[k, s] / copies)
+            longest_s = max(longest_s, t.optimizer_s[kind, 0] + t.optimizer_s[kind, 1] * held)
+            start = stop
+    return longest_s
+
+
+@inlined
+def placed_seconds(
+    t: Tables, bag: Bag, work: PriceBench, seconds: float, most_s: float
+) -> tuple[float, bool]:
+    """What gradient sums and messages add to pipelines that are placed the better way.
+
+    Args:
+        t: what it prices with.
+        bag: a plan whose fillings are chosen.
+        work: for the function's own use, but for its experts.
+        seconds: of the pipelines.
+        most_s: what adds more counts as infinite.
+
+    Returns:
+        The seconds, and whether nodes then take one stage of many replicas.
+    """
+    is_by_stage = t.spreads_experts == 1
+    sync_s = sync_seconds(t, bag, work, is_by_stage)
+    added_s = math.inf
+    if sync_s <= most_s:
+        added_s = sync_s + packing_seconds(t, bag, work, seconds)
+    if t.both_ways:
+        least_s = sync_s / (work.free.shape[1] - 1)  # with one ring where all GPUs sent apart
+        if least_s <= most_s and least_s < added_s:
+            apart_s = sync_seconds(t, bag, work, True)
+            limit_s = seconds + min(most_s, added_s) - apart_s
+            if limit_s > seconds:
+                apart_s += by_stage_seconds(t, bag, work, limit_s) - seconds
+                is_by_stage = apart_s < added_s
+                added_s = min(added_s, apart_s)
+    return added_s, is_by_stage
+
+
+@jit
+def iteration_seconds(t: Tables, bag: Bag, work: PriceBench, limit_s: float) -> float:
+    """Pipelines, gradient sum and optimizer step; infinite if the batch cannot be shared.
+
+    Args:
+        t: what it prices with.
+        bag: a plan whose slots are filled.
+        work: for the function's own use.
+        limit_s: what takes longer counts as infinite, and is known sooner.
+    """
+    if limit_s < math.inf and choose(t.sizes, bag, limit_s, t.batch) < t.batch:
+        return math.inf
+    seconds = pipeline_seconds(t, bag)
+    if seconds > limit_s or seconds == math.inf:
+        return math.inf
+    look_at_experts(t, bag, work.experts)
+    seconds += placed_seconds(t, bag, work, seconds, limit_s - seconds)[0]
+    if seconds > limit_s:
+        return math.inf
+    seconds += optimizer_seconds(t, bag, work.experts)
+    return seconds if seconds <= limit_s else math.inf
+
+
+@jit
+def stands_by_stage(t: Tables, bag: Bag, work: PriceBench) -> bool:
+    """Whether a plan whose fillings are chosen has nodes take one stage of many replicas."""
+    look_at_experts(t, bag, work.experts)
+    return placed_seconds(t, bag, work, pipeline_seconds(t, bag), math.inf)[1]
+
+
+@jit
+def price_per_hour(t: Tables, bag: Bag) -> float:
+    """Money for the nodes in use, idle GPUs of a node included."""
+    total = 0.0
+    for kind in range(len(t.node_gpus)):
+        used = 0
+        for k in range(bag.number[0]):
+            for s in range(bag.depth[k]):
+                if t.option_type[bag.options[k, s]] == kind:
+                    used += bag.replicas[k] * t.option_tp[bag.options[k, s]]
+        nodes = -(-used // t.node_gpus[kind])
+        total += nodes * t.node_gpus[kind] * t.gpu_price[kind]
+    return total

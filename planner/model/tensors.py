@@ -1,0 +1,152 @@
+"""The named tensors of a model, layer by layer, and the dimension that tensor parallelism cuts.
+
+q, k, v and gate, up are tensors of their own: a fused tensor would make a TP slice a strange set of
+rows, and initial weights would depend on the plan.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import NamedTuple
+
+from planner.model.shape import ModelShape
+
+
+class Tensor(NamedTuple):
+    """One parameter of the model.
+
+    Attributes:
+        name: "<layer index>.<attribute>"; layer 0 is the embedding, L + 1 the head.
+        shape: of the whole tensor, whatever the plan.
+        dim: the dimension that TP cuts; None if every rank of a TP group holds the whole.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dim: int | None
+
+    @property
+    def layer(self) -> int:
+        """Index in the layer list."""
+        return int(self.name.split(".")[0])
+
+    @property
+    def numel(self) -> int:
+        """Number of elements of the whole tensor."""
+        return math.prod(self.shape)
+
+
+Rows = dict[str, tuple[tuple[int, ...], int | None]]  # name: (shape, dimension that TP cuts)
+
+
+@cache
+def layer_tensors(model: ModelShape, layer: int) -> tuple[Tensor, ...]:
+    """The tensors of one layer (0 = embedding, 1..L = blocks, L + 1 = head), in canonical order."""
+    kind = model.kind(layer)
+    h, v = model.hidden, model.padded_vocab
+    if kind == "embedding":
+        rows: Rows = {"weight": ((v, h), 0)}
+        if model.max_positions:
+            rows["positions"] = ((model.max_positions, h), None)
+    elif kind == "head":
+        rows = {**_norm(model, "norm"), "weight": ((v, h), 0)}
+    else:
+        rows = {**_norm(model, "norm1"), **_attention(model), **_norm(model, "norm2")}
+        rows |= _experts(model) if kind == "moe_block" else _feed_forward(model)
+    return tuple(Tensor(f"{layer}.{name}", shape, dim) for name, (shape, dim) in rows.items())
+
+
+def _norm(model: ModelShape, name: str) -> Rows:
+    rows: Rows = {name: ((model.hidden,), None)}
+    if model.bias:
+        rows[f"{name}_bias"] = ((model.hidden,), None)
+    return rows
+
+
+def _attention(model: ModelShape) -> Rows:
+    h, width = model.hidden, model.heads * model.head_dim
+    latent = model.latent
+    if latent is not None:
+        up = model.heads * (model.head_dim - latent.rope + latent.value)
+        return {
+            "q_down": ((latent.query_rank, h), None),
+            "q_norm": ((latent.query_rank,), None),
+            "q_up": ((width, latent.query_rank), 0),
+            "kv_down": ((latent.kv_rank + latent.rope, h), None),
+            "kv_norm": ((latent.kv_rank,), None),
+            "kv_up": ((up, latent.kv_rank), 0),
+            "o": ((h, model.heads * latent.value), 1),
+        }
+    kv = model.kv_heads * model.head_dim
+    rows: Rows = {"q": ((width, h), 0), "k": ((kv, h), 0), "v": ((kv, h), 0), "o": ((h, width), 1)}
+    if model.query_key_norm:
+        rows |= dict.fromkeys(("q_norm", "k_norm"), ((model.head_dim,), None))
+    if model.bias:
+        rows["o_bias"] = ((h,), None)
+    return rows
+
+
+def _feed_forward(model: ModelShape) -> Rows:
+    h, f = model.hidden, model.ffn
+    rows: Rows = {"gate": ((f, h), 0)} if model.gated else {}
+    rows |= {"up": ((f, h), 0), "down": ((h, f), 1)}
+    if model.bias:
+        rows |= {"up_bias": ((f,), 0), "down_bias": ((h,), None)}
+    return rows
+
+
+def _experts(model: ModelShape) -> Rows:
+    """The experts of a block are stacked; TP cuts each of them, unless the plan tiles otherwise."""
+    experts = model.experts
+    assert experts is not None
+    h, f, count = model.hidden, experts.ffn, experts.count
+    rows: Rows = {
+        "router": ((count, h), None),
+        "experts_gate": ((count, f, h), 1),
+        "experts_up": ((count, f, h), 1),
+        "experts_down": ((count, h, f), 2),
+    }
+    if experts.shared:
+        wide = experts.shared * f
+        rows |= {
+            "shared_gate": ((wide, h), 0),
+            "shared_up": ((wide, h), 0),
+            "shared_down": ((h, wide), 1),
+        }
+    return rows
+
+
+@cache
+def model_tensors(model: ModelShape) -> tuple[Tensor, ...]:
+    """All tensors of a model in canonical order."""
+    return tuple(
+        tensor for layer in range(model.layers + 2) for tensor in layer_tensors(model, layer)
+    )
+
+
+def shard_numel(tensor: Tensor, tp: int) -> int:
+    """Elements that one rank of a TP group holds."""
+    return tensor.numel if tensor.dim is None else tensor.numel // tp
+
+
+@cache
+def layer_numel(model: ModelShape, layer: int, tp: int = 1) -> int:
+    """Elements of a layer that one rank of a TP group holds."""
+    return sum(shard_numel(tensor, tp) for tensor in layer_tensors(model, layer))
+
+
+@cache
+def expert_numel(model: ModelShape) -> int:
+    """Elements of the routed experts of one MoE block, whole; 0 for a dense model."""
+    if model.experts is None:
+        return 0
+    return sum(
+        tensor.numel for tensor in layer_tensors(model, model.layers) if ".experts_" in tensor.name
+    )
+
+
+def model_numel(model: ModelShape) -> int:
+    """Elements of the model; a head that shares the embedding's weight counts once."""
+    held = sum(layer_numel(model, layer) for layer in range(model.layers + 2))
+    return held - (model.padded_vocab * model.hidden if model.tied_head else 0)

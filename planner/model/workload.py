@@ -1,0 +1,130 @@
+"""What is trained: a model, and the settings that a plan's cost and memory depend on.
+
+Legend: L blocks; layer index 0 is the embedding, 1..L the blocks, L + 1 the head.
+Source: Heddle, section 5.1 (Workload).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+from planner.errors import InvalidWorkload
+from planner.model.catalogue import find_model
+from planner.model.shape import ModelShape, StageRecompute
+
+Precision = Literal["fp32", "fp16", "bf16"]
+Recompute = Literal["none", "selective", "full", "auto"]
+RECOMPUTATIONS: tuple[Recompute, ...] = get_args(Recompute)
+MOST_SAMPLES = 2**20  # of a step; beyond these somebody has mistyped, and a search takes for ever
+MOST_TOKENS = 2**24  # of a sample
+STAGE_RECOMPUTATIONS: tuple[StageRecompute, ...] = get_args(StageRecompute)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A model with the training settings that a plan depends on.
+
+    Attributes:
+        model: the shape.
+        global_batch: B, samples a step over all replicas.
+        sequence_length: tokens a sample.
+        precision: of weights and activations; gradients of bf16 are fp32.
+        zero: ZeRO stage inside a template's replica group.
+        recompute: what stages compute again in their backward pass; auto: the planner chooses it
+            for each stage.  A plan always says it by stage, and prices read it from there.
+        sequence_parallel: Megatron's: what TP leaves whole is cut along the sequence.
+    """
+
+    model: ModelShape
+    global_batch: int
+    sequence_length: int
+    precision: Precision = "fp32"
+    zero: int = 0
+    recompute: Recompute = "none"
+    sequence_parallel: bool = False
+
+    def __post_init__(self) -> None:
+        if self.global_batch < 1 or self.sequence_length < 1:
+            raise InvalidWorkload(
+                f"global batch {self.global_batch} and sequence length {self.sequence_length} "
+                f"must both be at least 1"
+            )
+        if self.global_batch > MOST_SAMPLES or self.sequence_length > MOST_TOKENS:
+            raise InvalidWorkload(
+                f"global batch {self.global_batch} and sequence length {self.sequence_length} must "
+                f"be at most {MOST_SAMPLES:,} and {MOST_TOKENS:,}"
+            )
+        if self.precision not in get_args(Precision):
+            raise InvalidWorkload(
+                f"precision {self.precision!r} is unknown; use one of "
+                f"{', '.join(get_args(Precision))}"
+            )
+        if self.recompute not in RECOMPUTATIONS:
+            raise InvalidWorkload(
+                f"recomputation {self.recompute!r} is unknown; use one of "
+                f"{', '.join(RECOMPUTATIONS)}"
+            )
+        if self.zero not in (0, 1):
+            raise InvalidWorkload(f"ZeRO stage {self.zero!r} is not supported; use 0 or 1")
+
+    def to_json(self) -> dict[str, Any]:
+        """The workload as plain data, for files and answers."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: object) -> Workload:
+        """Read what `to_json` wrote; the model may also be a name or the path of a config.json.
+
+        Raises:
+            InvalidWorkload: a key is missing, unknown or of the wrong type.
+        """
+        if not isinstance(data, Mapping):
+            raise InvalidWorkload(f"a workload is a JSON object, found {type(data).__name__}")
+        unknown = sorted(set(data) - set(Workload.__slots__))
+        if unknown:
+            raise InvalidWorkload(
+                f"the workload has the unknown key {unknown[0]!r}; allowed are "
+                f"{', '.join(Workload.__slots__)}"
+            )
+        for key in ("global_batch", "sequence_length", "zero"):
+            value = data.get(key, 0 if key == "zero" else None)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise InvalidWorkload(
+                    f"the workload's {key} is {value!r}; it must be a whole number"
+                )
+        if not isinstance(data.get("sequence_parallel", False), bool):
+            raise InvalidWorkload(
+                f"the workload's sequence_parallel is {data['sequence_parallel']!r}; it must be "
+                f"true or false"
+            )
+        stated = data.get("model")
+        if isinstance(stated, Mapping):
+            model = ModelShape.from_json(stated)
+        elif isinstance(stated, str):
+            model = find_model(stated)
+        else:
+            raise InvalidWorkload(
+                f"the workload's model is {stated!r}; it must be a name or the shape of a model"
+            )
+        return Workload(**{**data, "model": model})
+
+
+class UsualSettings(NamedTuple):
+    """How a model is trained unless somebody says otherwise."""
+
+    global_batch: int
+    sequence_length: int
+    precision: Precision
+
+
+# What the demo trains with, and what the paper's evaluation does.
+DEMO_MODEL = "tiny-llama"
+DEMO_SETTINGS = UsualSettings(20, 128, "fp32")
+SETTINGS = UsualSettings(2048, 2048, "fp16")
+
+
+def settings_of(model: ModelShape) -> UsualSettings:
+    """How a model is trained unless somebody says otherwise."""
+    return DEMO_SETTINGS if model.name == DEMO_MODEL else SETTINGS

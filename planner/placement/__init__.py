@@ -1,0 +1,1 @@
+"""TP groups onto nodes."""

@@ -1,0 +1,79 @@
+"""Nodes that are alike: to the search, a GPU type of their own.
+
+A GPU of a large node has a smaller share of a NIC than one of a small node, so it matters on which
+nodes a stage stands.  Where a plan says so, it is placed on a composition whose GPU types are
+these classes.
+Invariant: classes are sorted, so that equal compositions number them alike.
+Source: design, section 2 (non-uniform nodes).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from planner.cluster.composition import Composition, Node
+from planner.plans.plan import FilledTemplate
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NodeClass:
+    """Nodes that are alike: to the kernel, a GPU type of their own.
+
+    Attributes:
+        gpu_type: of their GPUs.
+        gpus: of one node.
+        speed_factor: of its GPUs.
+        gpu_price: money per GPU and hour; 0 where none is stated.
+    """
+
+    gpu_type: str
+    gpus: int
+    speed_factor: float
+    gpu_price: float
+
+    @staticmethod
+    def of(node: Node) -> NodeClass:
+        """The class of a node."""
+        return NodeClass(
+            node.gpu_type, node.gpus, node.speed_factor, (node.price or 0.0) / node.gpus
+        )
+
+
+def class_sizes(composition: Composition) -> dict[NodeClass, int]:
+    """How many nodes there are of each class, the classes sorted."""
+    return dict(sorted(Counter(map(NodeClass.of, composition.nodes)).items()))
+
+
+def type_sizes(composition: Composition) -> dict[NodeClass, int]:
+    """As `class_sizes`, as if all nodes of a GPU type were alike.
+
+    They count as the node that half of their GPUs are in nodes no larger than; what is left of the
+    last one counts as a node.
+    """
+    found = {}
+    for gpu_type in composition.gpu_types:
+        nodes = sorted(NodeClass.of(n) for n in composition.nodes if n.gpu_type == gpu_type)
+        seats = [one for one in nodes for _ in range(one.gpus)]
+        middle = seats[len(seats) // 2]
+        found[middle] = math.ceil(len(seats) / middle.gpus)
+    return dict(sorted(found.items()))
+
+
+def by_class(composition: Composition) -> Composition:
+    """The same nodes with the number of their class as GPU type."""
+    index = {one: str(number) for number, one in enumerate(class_sizes(composition))}
+    return Composition(
+        tuple(replace(node, gpu_type=index[NodeClass.of(node)]) for node in composition.nodes)
+    )
+
+
+def template_by_class(template: FilledTemplate, classes: Sequence[int]) -> FilledTemplate:
+    """The same template with the number of a class as GPU type of each stage."""
+    stages = tuple(
+        replace(stage, gpu_type=str(number))
+        for stage, number in zip(template.stages, classes, strict=True)
+    )
+    return replace(template, stages=stages)

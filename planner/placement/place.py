@@ -1,0 +1,303 @@
+"""Put the TP groups of a plan on nodes.
+
+Invariants: a TP group never crosses a node; no GPU is given twice; equal inputs, equal placements.
+Rules, in order: a replica stays on one node where it can (or, if asked, the replicas of a stage);
+where the state must live on several nodes, its copies go to different ones; with a current plan,
+pieces stay where they are; a node that fits exactly is taken before a larger one is carved; faster
+nodes first; ties go by name.
+Source: Heddle, section 5.3 (packing).  Any GPUs of a node form a TP group, so only counts matter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from planner.cluster.composition import Composition, Node
+from planner.model.shape import ModelShape
+from planner.placement.free_nodes import FreeNodes
+from planner.plans.movement import shared_numel
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan
+from planner.plans.ranks import Pipeline, RankMap, Seat
+
+Rule = Literal["by replica", "by stage", "by tiling"]
+Slot = tuple[int, int, int]  # template, replica, stage
+Room = Mapping[tuple[str, int], int]
+
+
+def room_of(composition: Composition) -> Room:
+    """How many GPUs TP groups of each degree could take: {(GPU type, TP degree): GPUs}."""
+    room: Counter[tuple[str, int]] = Counter()
+    largest: dict[str, int] = {}
+    for node in composition.nodes:
+        largest[node.gpu_type] = max(largest.get(node.gpu_type, 0), node.gpus)
+    for node in composition.nodes:
+        for tp in range(1, largest[node.gpu_type] + 1):
+            room[node.gpu_type, tp] += node.gpus // tp * tp
+    return room
+
+
+def can_pack(groups: Mapping[tuple[str, int], int], room: Room) -> bool:
+    """Whether that many TP groups fit on the nodes.
+
+    Exact where the degrees divide each other: what larger groups take counts against smaller ones.
+
+    Args:
+        groups: number of groups by (GPU type, TP degree).
+        room: of the nodes.
+    """
+    taken: dict[str, int] = {}
+    for option in sorted(groups, key=_degree, reverse=True):
+        gpu_type, tp = option
+        taken[gpu_type] = taken.get(gpu_type, 0) + groups[option] * tp
+        if taken[gpu_type] > room.get(option, 0):
+            return False
+    return True
+
+
+def _degree(option: tuple[str, int]) -> int:
+    return option[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The current plan's seats, by node."""
+
+    model: ModelShape
+    seats: dict[str, list[Seat]]
+
+    def kept(self, node: str, layers: range, tp: int, gpus: int) -> int:
+        """About how many layer shares of a stage (or replica) the node holds already."""
+        held = 0.0
+        for seat in self.seats.get(node, ()):
+            both = min(layers.stop, seat.layers.stop) - max(layers.start, seat.layers.start)
+            held += max(0, both) / max(seat.tp, tp)
+        return round(min(held, float(len(layers))) * 1000 * min(1, gpus))
+
+
+def place(
+    model: ModelShape,
+    templates: Sequence[FilledTemplate],
+    composition: Composition,
+    min_holders: int = 1,
+    current: Plan | None = None,
+    *,
+    rule: Rule = "by replica",
+) -> tuple[PlacedStage, ...] | None:
+    """Give every stage of every replica a node and GPUs, in plan order; None if they do not fit.
+
+    Args:
+        model: whose layers the stages hold.
+        templates: filled; every replica is placed.
+        composition: the nodes.
+        min_holders: above 1, copies of the same layers go to different nodes where they can.
+        current: the plan that runs now, if any; its nodes may be gone.
+        rule: whether a node takes many stages of one replica, or the same stage of many, so that
+            expert parallelism stays inside nodes; `by tiling`: the latter for the templates that
+            spread experts alone.
+    """
+    held = None
+    if current is not None:
+        by_node: dict[str, list[Seat]] = {}
+        for seat in RankMap.of(current).seats:
+            by_node.setdefault(seat.node, []).append(seat)
+        held = _Held(model, by_node)
+    staged = {t for t, template in enumerate(templates) if _is_by_stage(template, rule)}
+    nodes, chosen = FreeNodes.of(composition), dict[Slot, str]()
+    others = set(range(len(templates))) - staged
+    fits = _by_stage(templates, staged, nodes, chosen) and _by_replica(
+        templates, others, nodes, chosen, min_holders, held
+    )
+    if not fits:
+        found = _largest_first(templates, composition)
+        if found is None:
+            return None
+        chosen = found
+    return _with_gpus(model, templates, composition, chosen, held)
+
+
+def _is_by_stage(template: FilledTemplate, rule: Rule) -> bool:
+    """Whether nodes take the same stage of many of its replicas."""
+    return rule == "by stage" or (rule == "by tiling" and template.is_tiled)
+
+
+def _replicas(templates: Sequence[FilledTemplate], which: Set[int]) -> list[tuple[int, int]]:
+    """(template, replica) of some templates, those that are hardest to place first."""
+    pairs = [(t, r) for t in which for r in range(templates[t].replicas)]
+    hardest = [(-max(s.tp for s in t.stages), -t.gpus) for t in templates]
+    return sorted(pairs, key=lambda pair: (*hardest[pair[0]], *pair))
+
+
+def _by_replica(
+    templates: Sequence[FilledTemplate],
+    which: Set[int],
+    nodes: FreeNodes,
+    chosen: dict[Slot, str],
+    min_holders: int,
+    held: _Held | None,
+) -> bool:
+    """Choose a node for every stage of some templates, replica by replica; whether they fit."""
+
+    def best(
+        kind: str, least: int, gpus: int, layers: range, tp: int, previous: str | None
+    ) -> str | None:
+        if min_holders == 1 and held is None:
+            return nodes.best(kind, least, gpus, (previous,))
+        room = nodes.with_room(kind, least)
+        wanted = min(gpus, max((node.gpus for node in room), default=0))
+
+        def rank(node: Node) -> tuple[object, ...]:
+            free = nodes.free[node.name]
+            return (
+                nodes.copies(node.name, layers) if min_holders > 1 else 0,
+                node.name != previous,
+                -held.kept(node.name, layers, tp, gpus) if held else 0,
+                free < wanted,
+                abs(free - wanted),
+                -node.speed_factor,
+                node.name,
+            )
+
+        return min(room, key=rank).name if room else None
+
+    for t, r in _replicas(templates, which):
+        template = templates[t]
+        cuts = template.layer_bounds()
+        types = {stage.gpu_type for stage in template.stages}
+        if len(types) == 1:
+            layers, tp = range(cuts[0], cuts[-1]), template.stages[0].tp
+            node = best(next(iter(types)), template.gpus, template.gpus, layers, tp, None)
+            if node is not None:
+                nodes.take(node, template.gpus, layers if min_holders > 1 else ())
+                chosen.update({(t, r, s): node for s in range(len(template.stages))})
+                continue
+        previous: str | None = None
+        for s, stage in enumerate(template.stages):
+            layers = range(cuts[s], cuts[s + 1])
+            gpus = _run_gpus(template, s)
+            previous = best(stage.gpu_type, stage.tp, gpus, layers, stage.tp, previous)
+            if previous is None:
+                return False
+            nodes.take(previous, stage.tp, layers if min_holders > 1 else ())
+            chosen[t, r, s] = previous
+    return True
+
+
+def _by_stage(
+    templates: Sequence[FilledTemplate],
+    which: Set[int],
+    nodes: FreeNodes,
+    chosen: dict[Slot, str],
+) -> bool:
+    """Choose a node for every stage of some templates; whether they fit.
+
+    Stage by stage: its replicas fill one node after the other.
+    """
+    hardest = [(-max(s.tp for s in t.stages), -t.gpus * t.replicas) for t in templates]
+    for t in sorted(which, key=lambda index: (*hardest[index], index)):
+        for s, stage in enumerate(templates[t].stages):
+            previous: str | None = None
+            for r in range(templates[t].replicas):
+                wanted = (templates[t].replicas - r) * stage.tp
+                previous = nodes.best(stage.gpu_type, stage.tp, wanted, (previous,))
+                if previous is None:
+                    return False
+                nodes.take(previous, stage.tp)
+                chosen[t, r, s] = previous
+    return True
+
+
+def _run_gpus(template: FilledTemplate, first: int) -> int:
+    """GPUs of a stage and of those behind it that are of the same type without a break."""
+    gpus = 0
+    for stage in template.stages[first:]:
+        if stage.gpu_type != template.stages[first].gpu_type:
+            break
+        gpus += stage.tp
+    return gpus
+
+
+def _largest_first(
+    templates: Sequence[FilledTemplate], composition: Composition
+) -> dict[Slot, str] | None:
+    """A node for every stage, largest TP groups first: fits whenever anything does."""
+    nodes = FreeNodes.of(composition)
+    slots = [
+        (-stage.tp, t, r, s)
+        for t, template in enumerate(templates)
+        for r in range(template.replicas)
+        for s, stage in enumerate(template.stages)
+    ]
+    chosen: dict[Slot, str] = {}
+    for minus_tp, t, r, s in sorted(slots):
+        mates = (chosen.get((t, r, other)) for other in (s - 1, s + 1))
+        node = nodes.best(templates[t].stages[s].gpu_type, -minus_tp, -minus_tp, mates)
+        if node is None:
+            return None
+        nodes.take(node, -minus_tp)
+        chosen[t, r, s] = node
+    return chosen
+
+
+def _with_gpus(
+    model: ModelShape,
+    templates: Sequence[FilledTemplate],
+    composition: Composition,
+    chosen: Mapping[Slot, str],
+    held: _Held | None,
+) -> tuple[PlacedStage, ...]:
+    """Give each rank a GPU of its node: the one that holds most of what it needs, else the next."""
+    slots = sorted(chosen)
+    free = {node.name: list(range(node.gpus)) for node in composition.nodes}
+    given: dict[tuple[Slot, int], int] = {}
+    if held is not None:
+        wishes = []
+        for slot in slots:
+            for seat in _seats_of(templates, slot, chosen[slot]):
+                for old in held.seats.get(chosen[slot], ()):
+                    if old.gpu in free[chosen[slot]]:
+                        shared = shared_numel(model, seat, old)
+                        wishes.append((-shared, slot, seat.slot, old.gpu))
+        for minus_shared, slot, index, gpu in sorted(wishes):
+            if minus_shared and (slot, index) not in given and gpu in free[chosen[slot]]:
+                given[slot, index] = gpu
+                free[chosen[slot]].remove(gpu)
+    placed = []
+    for slot in slots:
+        t, r, s = slot
+        gpus = tuple(
+            given[slot, index] if (slot, index) in given else free[chosen[slot]].pop(0)
+            for index in range(templates[t].stages[s].tp)
+        )
+        placed.append(PlacedStage(t, r, s, chosen[slot], gpus))
+    return tuple(placed)
+
+
+def _seats_of(templates: Sequence[FilledTemplate], slot: Slot, node: str) -> list[Seat]:
+    """The seats of one stage, as far as what they hold depends on it."""
+    t, r, s = slot
+    template = templates[t]
+    ranks = tuple(tuple(range(stage.tp)) for stage in template.stages)
+    pipeline = Pipeline(t, r, template, ranks, 0)
+    return [Seat(index, pipeline, s, index, node, 0) for index in range(template.stages[s].tp)]
+
+
+def holders_by_layer(plan: Plan) -> int:
+    """The smallest number of nodes that any piece lives on.
+
+    A TP group never crosses a node, so every piece of a layer lives on the same nodes: equal to
+    `planner.plans.pieces.holders_min`, without the table.
+    """
+    nodes: dict[tuple[int, int], set[str]] = defaultdict(set)
+    for placed in plan.placement:
+        nodes[placed.template, placed.stage].add(placed.node)
+    stages: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for t, template in enumerate(plan.templates):
+        for s, (start, stop) in enumerate(pairwise(template.layer_bounds())):
+            for layer in range(start, stop):
+                stages[layer].append((t, s))
+    alike = {tuple(where) for where in stages.values()}  # layers between two cuts of any template
+    return min(len(set().union(*(nodes[where] for where in row))) for row in alike)

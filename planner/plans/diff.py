@@ -1,0 +1,207 @@
+"""What changes from one plan to another: templates, layers by stage, and bytes by node pair.
+
+A GPU keeps what it holds and fetches the rest: from its own node if some GPU there holds it, else
+from the holder's node that has sent least.  The runtime chooses senders piece by piece by the same
+rule, so what each node receives is the same, and from where it comes nearly so.
+Invariant: the bytes of all pairs sum to `planner.plans.movement.bytes_to_move`, as if every node of
+the first plan were still there; experts count as cut by TP, whatever their tiling.
+Source: design, section 3 ("only missing bytes move").
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, Literal
+
+from planner.errors import InvalidPlan
+from planner.model.shape import ModelShape
+from planner.model.tensors import layer_tensors
+from planner.model.workload import Workload
+from planner.plans.movement import STATE_BYTES
+from planner.plans.plan import FilledTemplate, Plan
+from planner.plans.ranks import RankMap, Seat
+
+Fate = Literal["lost", "gained", "changed", "kept"]
+Part = tuple[int, int]  # layer, index of a run of rows; -1: what TP leaves whole
+Gpu = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateChange:
+    """What becomes of one template.
+
+    Attributes:
+        fate: lost, gained, changed (same GPU types and TP degrees, another fill), or kept.
+        before: the template in the first plan; None if it is gained.
+        after: the template in the second plan; None if it is lost.
+    """
+
+    fate: Fate
+    before: FilledTemplate | None
+    after: FilledTemplate | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDiff:
+    """What changes from one plan to another.
+
+    Attributes:
+        before: digest of the first plan.
+        after: digest of the second.
+        templates: of both, each once.
+        moves: {(from node, to node): bytes}; a node may send to itself, from GPU to GPU.
+        throughputs: samples per second of both, where both files state them.
+    """
+
+    before: str
+    after: str
+    templates: tuple[TemplateChange, ...]
+    moves: Mapping[tuple[str, str], int]
+    throughputs: tuple[float, float] | None = None
+
+    @property
+    def bytes_to_move(self) -> int:
+        """Over all pairs."""
+        return sum(self.moves.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """The comparison as plain data."""
+        speeds = self.throughputs or (None, None)
+        return {
+            "from": {"digest": self.before, "throughput_samples_s": speeds[0]},
+            "to": {"digest": self.after, "throughput_samples_s": speeds[1]},
+            "templates": [
+                {
+                    "change": row.fate,
+                    "from": None if row.before is None else row.before.to_json(),
+                    "to": None if row.after is None else row.after.to_json(),
+                }
+                for row in self.templates
+            ],
+            "bytes_to_move": self.bytes_to_move,
+            "moves": [
+                {"from": source, "to": target, "bytes": size}
+                for (source, target), size in sorted(self.moves.items())
+            ],
+        }
+
+
+def compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> PlanDiff:
+    """Compare two plan files, as `heddle plan --output json` prints them.
+
+    Raises:
+        InvalidPlan: one is no plan, does not name its workload, or they train different models.
+        InvalidWorkload: a workload is wrong.
+    """
+    model = _model(one, "first")
+    if _model(other, "second") != model:
+        raise InvalidPlan("the two plans train different models; compare plans of one model")
+    before, after = Plan.from_json(one), Plan.from_json(other)
+    for name, plan in (("first", before), ("second", after)):
+        layers = {sum(stage.layers for stage in row.stages) for row in plan.templates}
+        if layers != {model.layers}:
+            raise InvalidPlan(
+                f"the {name} plan holds {sorted(layers)} layers, {model.name} has {model.layers}"
+            )
+    speeds = [data.get("throughput_samples_s") for data in (one, other)]
+    known = [
+        float(speed)
+        for speed in speeds
+        if isinstance(speed, int | float) and not isinstance(speed, bool) and 0 < speed < 1e15
+    ]
+    return PlanDiff(
+        before.digest,
+        after.digest,
+        template_changes(before, after),
+        moves(model, before, after),
+        (known[0], known[1]) if len(known) == 2 else None,
+    )
+
+
+def _model(data: Mapping[str, Any], which: str) -> ModelShape:
+    if "workload" not in data:
+        raise InvalidPlan(
+            f"the {which} plan does not name its workload, so nobody knows how large its pieces "
+            f"are; `heddle plan --output json` writes it"
+        )
+    return Workload.from_json(data["workload"]).model
+
+
+def template_changes(before: Plan, after: Plan) -> tuple[TemplateChange, ...]:
+    """What becomes of each template: equal ones are kept, then those of equal shape are paired."""
+    left, right = list(before.templates), list(after.templates)
+    found: list[TemplateChange] = []
+    for same in (_filled, _shape):
+        for old in tuple(left):
+            new = next((row for row in right if same(row) == same(old)), None)
+            if new is not None:
+                found.append(TemplateChange("kept" if old == new else "changed", old, new))
+                left.remove(old)
+                right.remove(new)
+    found += [TemplateChange("lost", old, None) for old in left]
+    return (*found, *(TemplateChange("gained", None, new) for new in right))
+
+
+def _filled(template: FilledTemplate) -> object:
+    return template.stages, template.micro_batch
+
+
+def _shape(template: FilledTemplate) -> object:
+    return tuple((stage.gpu_type, stage.tp) for stage in template.stages)
+
+
+def moves(model: ModelShape, before: Plan, after: Plan) -> dict[tuple[str, str], int]:
+    """Bytes of state that go from node to node: {(from, to): bytes}."""
+    degrees = before.tp_degrees | after.tp_degrees
+    cuts = sorted({Fraction(i, tp) for tp in degrees for i in range(tp + 1)})
+    sizes = _part_sizes(model, cuts)
+    held: dict[Gpu, set[Part]] = {}
+    holders: dict[Part, list[str]] = {}
+    for seat in RankMap.of(before).seats:
+        parts = _parts(seat, cuts)
+        held[seat.node, seat.gpu] = set(parts)
+        for part in parts:
+            nodes = holders.setdefault(part, [])
+            if seat.node not in nodes:
+                nodes.append(seat.node)
+    sent: Counter[str] = Counter()
+    found: Counter[tuple[str, str]] = Counter()
+    for seat in RankMap.of(after).seats:
+        have = held.get((seat.node, seat.gpu), set())
+        for part in _parts(seat, cuts):
+            size = sizes[part] * STATE_BYTES
+            if part in have or not size:
+                continue
+            nodes = holders[part]
+            source = seat.node
+            if source not in nodes:
+                source = min(nodes, key=lambda node: (sent[node], node))
+                sent[source] += size
+            found[source, seat.node] += size
+    return dict(found)
+
+
+def _parts(seat: Seat, cuts: list[Fraction]) -> list[Part]:
+    """What a seat holds: of each layer its runs of rows, and all that TP leaves whole."""
+    start, stop = Fraction(seat.slot, seat.tp), Fraction(seat.slot + 1, seat.tp)
+    runs = [-1, *(i for i, cut in enumerate(cuts[:-1]) if start <= cut < stop)]
+    return [(layer, run) for layer in seat.layers for run in runs]
+
+
+def _part_sizes(model: ModelShape, cuts: list[Fraction]) -> dict[Part, int]:
+    """Parameters of each part."""
+    sizes: Counter[Part] = Counter()
+    for layer in range(model.layers + 2):
+        for tensor in layer_tensors(model, layer):
+            if tensor.dim is None:
+                sizes[layer, -1] += tensor.numel
+                continue
+            rows = tensor.shape[tensor.dim]
+            bounds = [int(cut * rows) for cut in cuts]
+            for index, (start, stop) in enumerate(pairwise(bounds)):
+                sizes[layer, index] += (stop - start) * (tensor.numel // rows)
+    return sizes

@@ -1,0 +1,340 @@
+"""A plan: several filled templates placed on nodes, as data.
+
+Invariant: a plan that passes `faults` tiles the model, the global batch and its nodes exactly once;
+everything else in Heddle trusts that.  A plan holds all decisions (replicas, micro-batches,
+placement): nothing is derived again elsewhere.
+Source: Heddle, sections 5.1 and 5.3 (template, fill); JSON keys are those of `heddle plan --output
+json`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from planner.cluster.composition import Composition
+from planner.errors import InvalidPlan
+from planner.model.workload import Workload
+from planner.plans.schema import TemplateRow, read_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One pipeline step: `layers` blocks on a TP group of `tp` GPUs of one type.
+
+    The embedding joins the first stage of a template, the head its last; neither is counted in
+    `layers`.
+
+    Attributes:
+        gpu_type: device type.
+        tp: TP degree.
+        layers: blocks.
+        recompute: what its backward pass computes again: none, selective or full.
+        ep: of a MoE stage, the degree over which whole experts are spread.
+        etp: of a MoE stage, the degree over which each expert is cut; 0: the TP degree.
+    """
+
+    gpu_type: str
+    tp: int
+    layers: int
+    recompute: str = "none"
+    ep: int = 1
+    etp: int = 0
+
+    @property
+    def expert_tp(self) -> int:
+        """The degree over which each expert is cut."""
+        return self.etp or self.tp
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether its experts are spread in another way than TP cuts the rest."""
+        return (self.ep, self.expert_tp) != (1, self.tp)
+
+
+@dataclass(frozen=True, slots=True)
+class FilledTemplate:
+    """Ordered stages with their fill.
+
+    Attributes:
+        stages: D stages in pipeline order.
+        micro_batch: b, samples of one micro-batch.
+        micro_batches: M_r of each replica; its length is the number of replicas n.
+    """
+
+    stages: tuple[Stage, ...]
+    micro_batch: int
+    micro_batches: tuple[int, ...]
+
+    @property
+    def replicas(self) -> int:
+        """n, the DP degree of this template."""
+        return len(self.micro_batches)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return sum(stage.tp for stage in self.stages)
+
+    @property
+    def samples(self) -> int:
+        """Samples of the global batch that all replicas of this template train."""
+        return self.micro_batch * sum(self.micro_batches)
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether a stage spreads its experts in another way than TP cuts the rest."""
+        return any(stage.is_tiled for stage in self.stages)
+
+    def layer_bounds(self) -> tuple[int, ...]:
+        """D + 1 cuts of the layer list [embedding, block 1..L, head].
+
+        Stage s holds [cut s, cut s + 1).
+        """
+        cuts = [0]
+        for stage in self.stages:
+            cuts.append(cuts[-1] + stage.layers)
+        return (0, *(cut + 1 for cut in cuts[1:-1]), cuts[-1] + 2)
+
+    def to_json(self) -> dict[str, Any]:
+        """The template as a row of `Plan.to_json`."""
+        return {
+            "replicas": self.replicas,
+            "micro_batch": self.micro_batch,
+            "micro_batches": list(self.micro_batches),
+            "stages": [_stage_json(stage) for stage in self.stages],
+        }
+
+    def __str__(self) -> str:
+        shape = " > ".join(f"{s.gpu_type} tp{s.tp} x {s.layers}" for s in self.stages)
+        return f"{self.replicas} x [{shape}] b={self.micro_batch}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PlacedStage:
+    """Where one stage of one replica runs: a node, and the indices of its GPUs in slot order."""
+
+    template: int
+    replica: int
+    stage: int
+    node: str
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Filled templates and the placement of every stage of every replica."""
+
+    templates: tuple[FilledTemplate, ...]
+    placement: tuple[PlacedStage, ...]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the plan uses."""
+        return sum(template.gpus * template.replicas for template in self.templates)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the nodes that the plan uses, sorted."""
+        return tuple(sorted({placed.node for placed in self.placement}))
+
+    @property
+    def tp_degrees(self) -> frozenset[int]:
+        """The TP degrees in use."""
+        return frozenset(stage.tp for template in self.templates for stage in template.stages)
+
+    @cached_property
+    def digest(self) -> str:
+        """16 hex digits that name this plan."""
+        data = {
+            "templates": [t.to_json() for t in self.templates],
+            "placement": self._placement_json(),
+        }
+        text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain data; `Plan.from_json` reads it back to an equal plan."""
+        return {
+            "templates": [template.to_json() for template in self.templates],
+            "placement": self._placement_json(),
+            "digest": self.digest,
+        }
+
+    def _placement_json(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "template": p.template,
+                "replica": p.replica,
+                "stage": p.stage,
+                "node": p.node,
+                "gpus": list(p.gpus),
+            }
+            for p in self.placement
+        ]
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Plan:
+        """Read a plan; further keys (prices, origin) are ignored.
+
+        Raises:
+            InvalidPlan: a key is missing or has the wrong type, or the stated digest is not the
+                plan's own.
+        """
+        rows = read_rows(data)
+        plan = Plan(
+            tuple(_template(row) for row in rows.templates),
+            tuple(
+                PlacedStage(r.template, r.replica, r.stage, r.node, tuple(r.gpus))
+                for r in rows.placement
+            ),
+        )
+        stated = rows.digest or plan.digest
+        if stated != plan.digest:
+            raise InvalidPlan(
+                f"the plan says digest {stated} but its content has {plan.digest}; it was "
+                f"changed by hand"
+            )
+        return plan
+
+    def __str__(self) -> str:
+        return " | ".join(str(template) for template in self.templates)
+
+
+def _stage_json(stage: Stage) -> dict[str, Any]:
+    row = {
+        "gpu_type": stage.gpu_type,
+        "tp": stage.tp,
+        "layers": stage.layers,
+        "recompute": stage.recompute,
+    }
+    return row | {"ep": stage.ep, "etp": stage.expert_tp} if stage.is_tiled else row
+
+
+def _template(row: TemplateRow) -> FilledTemplate:
+    if row.replicas not in (None, len(row.micro_batches)):
+        raise InvalidPlan(
+            f"a template has {row.replicas} replicas and {len(row.micro_batches)} micro_batches; "
+            f"give one number for each replica"
+        )
+    stages = tuple(
+        Stage(s.gpu_type, s.tp, s.layers, s.recompute, s.ep, s.etp or 0) for s in row.stages
+    )
+    return FilledTemplate(stages, row.micro_batch, tuple(row.micro_batches))
+
+
+def faults(
+    plan: Plan, workload: Workload, composition: Composition | None = None
+) -> tuple[str, ...]:
+    """Every way in which the plan does not tile model, batch or nodes; empty for a good plan."""
+    found: list[str] = []
+    if not plan.templates:
+        found.append("the plan has no template")
+    model = workload.model
+    for index, template in enumerate(plan.templates):
+        where = f"template {index}"
+        layers = sum(stage.layers for stage in template.stages)
+        if layers != model.layers:
+            found.append(f"{where} holds {layers} layers, the model has {model.layers}")
+        if any(stage.layers < 1 for stage in template.stages):
+            found.append(f"{where} has a stage without layers")
+        if (
+            template.micro_batch < 1
+            or not template.micro_batches
+            or min(template.micro_batches, default=0) < 1
+        ):
+            found.append(f"{where} needs micro-batch, replicas and micro-batches of at least 1")
+        found += [
+            f"{where} stage {s} has TP {stage.tp}, which does not divide the heads, ffn and "
+            f"vocabulary of {model.name}"
+            for s, stage in enumerate(template.stages)
+            if not model.allows_tp(stage.tp)
+        ]
+        found += _tiling_faults(template, workload, where)
+    samples = sum(template.samples for template in plan.templates)
+    if samples != workload.global_batch:
+        found.append(
+            f"the replicas train {samples} samples a step, the global batch is "
+            f"{workload.global_batch}"
+        )
+    return (*found, *_placement_faults(plan, composition))
+
+
+def _tiling_faults(template: FilledTemplate, workload: Workload, where: str) -> list[str]:
+    experts = workload.model.experts
+    found = []
+    stop = 0
+    for s, stage in enumerate(template.stages):
+        stop += stage.layers
+        if not stage.is_tiled:
+            continue
+        tiling = f"{where} stage {s} has EP {stage.ep} and ETP {stage.expert_tp}"
+        if experts is None:
+            found.append(f"{tiling}, but {workload.model.name} has no experts")
+        elif stop <= experts.dense_blocks:
+            found.append(
+                f"{tiling}, but the first {experts.dense_blocks} blocks of {workload.model.name} "
+                "have no experts"
+            )
+        elif experts.count % stage.ep or experts.ffn % stage.expert_tp:
+            found.append(
+                f"{tiling}, which do not divide the {experts.count} experts of width {experts.ffn}"
+            )
+        elif template.replicas * stage.tp % (stage.ep * stage.expert_tp):
+            found.append(
+                f"{tiling}, whose product does not divide its {template.replicas * stage.tp} GPUs"
+            )
+    return found
+
+
+def _placement_faults(plan: Plan, composition: Composition | None) -> list[str]:
+    found: list[str] = []
+    wanted = [
+        (t, r, s)
+        for t, template in enumerate(plan.templates)
+        for r in range(template.replicas)
+        for s in range(len(template.stages))
+    ]
+    if [(p.template, p.replica, p.stage) for p in plan.placement] != wanted:
+        found.append("the placement does not list every (template, replica, stage) once, in order")
+        return found
+    taken: set[tuple[str, int]] = set()
+    nodes = {node.name: node for node in composition.nodes} if composition else {}
+    for placed in plan.placement:
+        stage = plan.templates[placed.template].stages[placed.stage]
+        where = f"template {placed.template} replica {placed.replica} stage {placed.stage}"
+        if len(placed.gpus) != stage.tp:
+            found.append(f"{where} has TP {stage.tp} but is placed on {len(placed.gpus)} GPUs")
+        for gpu in placed.gpus:
+            if (placed.node, gpu) in taken:
+                found.append(f"GPU {gpu} of node {placed.node!r} is given twice")
+            taken.add((placed.node, gpu))
+        if composition is None:
+            continue
+        node = nodes.get(placed.node)
+        if node is None:
+            found.append(
+                f"{where} is placed on node {placed.node!r}, which is not in the composition"
+            )
+        elif node.gpu_type != stage.gpu_type or max(placed.gpus, default=0) >= node.gpus:
+            found.append(
+                f"{where} asks {stage.gpu_type} GPUs {placed.gpus} of node {node.name!r}, a "
+                f"{node.gpu_type} x {node.gpus}"
+            )
+    return found
+
+
+def check(plan: Plan, workload: Workload, composition: Composition | None = None) -> Plan:
+    """The plan itself if it has no fault.
+
+    Raises:
+        InvalidPlan: with all faults in one sentence.
+    """
+    found = faults(plan, workload, composition)
+    if found:
+        raise InvalidPlan("the plan cannot run: " + "; ".join(found))
+    return plan

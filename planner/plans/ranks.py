@@ -1,0 +1,108 @@
+"""Who each rank is under a placed plan.
+
+Ranks count through templates, replicas, stages and slots in plan order, so that a TP group is a run
+of consecutive ranks.  A rank is an index into one epoch's plan; a process is known by its GPU for
+life.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.plans.plan import FilledTemplate, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """One running replica of a template.
+
+    Attributes:
+        template_index: of its template in the plan.
+        replica: r, its index among the replicas of the template.
+        template: the filled template.
+        ranks: `ranks[stage][slot]`.
+        first_sample: where its run of the global batch starts.
+    """
+
+    template_index: int
+    replica: int
+    template: FilledTemplate
+    ranks: tuple[tuple[int, ...], ...]
+    first_sample: int
+
+    @property
+    def num_micro_batches(self) -> int:
+        """M_r."""
+        return self.template.micro_batches[self.replica]
+
+    @property
+    def samples(self) -> int:
+        """Samples of the global batch that this replica trains each step."""
+        return self.num_micro_batches * self.template.micro_batch
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where one rank sits: pipeline, stage, slot in the TP group, and the GPU that it runs on."""
+
+    rank: int
+    pipeline: Pipeline
+    stage: int
+    slot: int
+    node: str
+    gpu: int
+
+    @property
+    def tp(self) -> int:
+        """TP degree of its stage."""
+        return self.pipeline.template.stages[self.stage].tp
+
+    @property
+    def gpu_type(self) -> str:
+        """Device type of its stage."""
+        return self.pipeline.template.stages[self.stage].gpu_type
+
+    @property
+    def tp_ranks(self) -> tuple[int, ...]:
+        """Ranks of its TP group, in slot order."""
+        return self.pipeline.ranks[self.stage]
+
+    @property
+    def layers(self) -> range:
+        """Indices of its layers in [embedding, block 1..L, head]."""
+        cuts = self.pipeline.template.layer_bounds()
+        return range(cuts[self.stage], cuts[self.stage + 1])
+
+
+@dataclass(frozen=True, slots=True)
+class RankMap:
+    """All pipelines and all seats of a plan; `seats[rank].rank == rank`."""
+
+    pipelines: tuple[Pipeline, ...]
+    seats: tuple[Seat, ...]
+
+    @staticmethod
+    def of(plan: Plan) -> RankMap:
+        """Number the ranks of a plan; its placement is in plan order."""
+        pipelines: list[Pipeline] = []
+        seats: list[Seat] = []
+        placed = iter(plan.placement)
+        sample = 0
+        for index, template in enumerate(plan.templates):
+            for replica in range(template.replicas):
+                where = [next(placed) for _ in template.stages]
+                ranks: list[tuple[int, ...]] = []
+                first = len(seats)
+                for stage in template.stages:
+                    ranks.append(tuple(range(first, first + stage.tp)))
+                    first += stage.tp
+                pipeline = Pipeline(index, replica, template, tuple(ranks), sample)
+                pipelines.append(pipeline)
+                sample += pipeline.samples
+                for stage_index, group in enumerate(ranks):
+                    for slot, rank in enumerate(group):
+                        spot = where[stage_index]
+                        seats.append(
+                            Seat(rank, pipeline, stage_index, slot, spot.node, spot.gpus[slot])
+                        )
+        return RankMap(tuple(pipelines), tuple(seats))

@@ -1,0 +1,135 @@
+"""One number each: what a layer costs, what a message costs, what a GPU type holds.
+
+Invariant: frozen, finite and never negative; a profile is a table of these.
+Source: Heddle, section 5.2 (profile-based cost model).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from planner.model.shape import Kind
+
+Origin = Literal["measured", "modelled"]
+LayerKey = tuple[Kind, str, int, int]  # kind, GPU type, TP degree, micro-batch
+TileKey = tuple[str, int, int, int, int]  # GPU type, TP degree, micro-batch, EP, ETP
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCost:
+    """One layer, one micro-batch, one rank of a TP group.
+
+    Attributes:
+        forward_s: computation of the forward pass.
+        backward_s: computation of the backward pass.
+        tp_communication_s: all collectives inside the TP group, both passes together.
+        activation_bytes: kept from the forward to the backward pass.
+        attention_s: computation of the attention core, which selective recomputation repeats.
+        attention_bytes: of the activations, what selective recomputation does not keep.
+        input_bytes: of the layer's input, all that full recomputation keeps.
+    """
+
+    forward_s: float
+    backward_s: float
+    tp_communication_s: float
+    activation_bytes: int
+    attention_s: float = 0.0
+    attention_bytes: int = 0
+    input_bytes: int = 0
+
+    def recompute_s(self, how: str) -> float:
+        """What recomputation adds to the backward pass, its TP communication included."""
+        if how == "none":
+            return 0.0
+        if how == "selective":
+            return self.attention_s
+        return self.forward_s + self.tp_communication_s / 2
+
+    def kept_bytes(self, how: str) -> int:
+        """What is kept of a micro-batch in flight."""
+        if how == "none":
+            return self.activation_bytes
+        if how == "selective":
+            return self.activation_bytes - self.attention_bytes
+        return self.input_bytes
+
+    def working_bytes(self, how: str) -> int:
+        """What one layer at a time has besides, while it is recomputed."""
+        return self.activation_bytes - self.kept_bytes(how)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCost:
+    """A link as latency and rate, or as measured times by size.
+
+    Attributes:
+        latency_s: of one message.
+        bandwidth_bytes_per_s: at large sizes.
+        points: (bytes, seconds) as measured, ascending; between them time is linear in size.
+    """
+
+    latency_s: float
+    bandwidth_bytes_per_s: float
+    points: tuple[tuple[float, float], ...] = ()
+
+    def seconds(self, num_bytes: float) -> float:
+        """Time of one message of that size."""
+        if not self.points:
+            return self.latency_s + num_bytes / self.bandwidth_bytes_per_s
+        before = None
+        for size, seconds in self.points:
+            if num_bytes <= size:
+                if before is None:
+                    return seconds
+                share = (num_bytes - before[0]) / (size - before[0])
+                return before[1] + share * (seconds - before[1])
+            before = (size, seconds)
+        assert before is not None
+        return before[1] + (num_bytes - before[0]) / self.bandwidth_bytes_per_s
+
+    def shared_by(self, ranks: float) -> LinkCost:
+        """The share of one of that many ranks that send at once."""
+        if ranks == 1:
+            return self
+        points = tuple((size / ranks, seconds) for size, seconds in self.points)
+        return LinkCost(self.latency_s, self.bandwidth_bytes_per_s / ranks, points)
+
+    def at_most(self, bytes_per_s: float | None) -> LinkCost:
+        """The same link through a card of that rate, if the card is the slower one."""
+        if bytes_per_s is None or bytes_per_s >= self.bandwidth_bytes_per_s:
+            return self
+        return self.shared_by(self.bandwidth_bytes_per_s / bytes_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuType:
+    """A profiled device type.
+
+    Attributes:
+        name: as nodes and stages write it.
+        memory_bytes: physical memory of one GPU.
+        reserve_bytes: of it, what no plan may use (framework, allocator, fragments).
+        optimizer_latency_s: of one optimizer step, whatever its size.
+        optimizer_s_per_parameter: what each parameter adds to it.
+    """
+
+    name: str
+    memory_bytes: int
+    reserve_bytes: int
+    optimizer_latency_s: float
+    optimizer_s_per_parameter: float
+
+    @property
+    def usable_bytes(self) -> int:
+        """What a plan may fill."""
+        return self.memory_bytes - self.reserve_bytes
+
+
+def as_row(entry: LayerCost | LinkCost | GpuType) -> dict[str, Any]:
+    """The fields of an entry for a file; those that have their default are left out."""
+    return {
+        field.name: getattr(entry, field.name)
+        for field in fields(entry)
+        if getattr(entry, field.name) != field.default
+    }

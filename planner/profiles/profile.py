@@ -1,0 +1,239 @@
+"""What one layer costs on which device, and what the links cost.
+
+Entries are keyed by exactly (kind, GPU type, TP degree, micro-batch).
+Invariant: an entry is looked up or missing, never interpolated; what the profile does not hold
+leaves the search space.  Every file says whether its numbers were measured or modelled.
+Source: Heddle, section 5.2 (profile-based cost model).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from planner.errors import UnprofiledConfiguration
+from planner.model.shape import Kind
+from planner.model.workload import Workload
+from planner.profiles.entries import GpuType, LayerCost, LayerKey, LinkCost, Origin, TileKey
+from planner.profiles.schema import read_links_file, read_type_file
+
+__all__ = ["GpuType", "Kind", "LayerCost", "LinkCost", "Origin", "Profile", "load_profile"]
+
+
+BLOCKS = ("block", "moe_block")
+PROFILES = Path(__file__).parents[2] / "profiles"
+LINKS_FILE = "links.json"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """All costs of one model at one sequence length and precision.
+
+    Attributes:
+        model: name of the model.
+        sequence_length: tokens a sample.
+        precision: of weights and gradients.
+        origin: whether the numbers were measured or modelled.
+        provenance: hardware, versions and date, or the formula and its constants.
+        types: device types by name.
+        layers: costs by exact key.
+        inside_links: link between two GPUs of one node, by GPU type.
+        network: link between two nodes; its rate is that of one node's NIC.
+        nics: the NIC of a node by its GPU type, where types differ; else `network`.
+        rings: all-reduce among that many GPUs of one node, by GPU type and number; the bytes of a
+            ring are 2 (R-1)/R of the message.
+        link_origin: `measured`, `modelled`, or `assumed` until somebody measures them.
+        tiles: MoE blocks with another tiling than EP 1, ETP = TP.
+        sequence_parallel: whether its activations are those of Megatron's sequence parallelism.
+    """
+
+    model: str
+    sequence_length: int
+    precision: str
+    origin: Origin
+    provenance: str
+    types: Mapping[str, GpuType]
+    layers: Mapping[LayerKey, LayerCost]
+    inside_links: Mapping[str, LinkCost]
+    network: LinkCost
+    nics: Mapping[str, LinkCost] = field(default_factory=dict)
+    rings: Mapping[str, Mapping[int, LinkCost]] = field(default_factory=dict)
+    link_origin: str = "modelled"
+    tiles: Mapping[TileKey, LayerCost] = field(default_factory=dict)
+    sequence_parallel: bool = False
+
+    def layer_cost(self, kind: Kind, gpu_type: str, tp: int, micro_batch: int) -> LayerCost:
+        """The entry of exactly that key.
+
+        Raises:
+            UnprofiledConfiguration: there is none; the message names the key.
+        """
+        cost = self.layers.get((kind, gpu_type, tp, micro_batch))
+        if cost is None:
+            self.gpu_type(gpu_type)
+            raise UnprofiledConfiguration(
+                f"the profile of {self.model} has no {kind} on {gpu_type} with TP {tp} and "
+                f"micro-batch {micro_batch}; it has TP {_listed(self.tp_degrees(gpu_type))} and "
+                f"micro-batch {_listed(self.micro_batches(gpu_type))}"
+            )
+        return cost
+
+    def tiled_cost(self, gpu_type: str, tp: int, micro_batch: int, ep: int, etp: int) -> LayerCost:
+        """The MoE block with its experts in EP x ETP; EP 1, ETP = TP is its plain entry.
+
+        Raises:
+            UnprofiledConfiguration: there is none; the message names the key.
+        """
+        if (ep, etp) == (1, tp):
+            return self.layer_cost("moe_block", gpu_type, tp, micro_batch)
+        cost = self.tiles.get((gpu_type, tp, micro_batch, ep, etp))
+        if cost is None:
+            raise UnprofiledConfiguration(
+                f"the profile of {self.model} has no MoE block on {gpu_type} with TP {tp}, "
+                f"micro-batch {micro_batch}, EP {ep} and ETP {etp}"
+            )
+        return cost
+
+    def gpu_type(self, name: str) -> GpuType:
+        """The device type of that name.
+
+        Raises:
+            UnprofiledConfiguration: the profile does not hold it; the message lists those it holds.
+        """
+        if name not in self.types:
+            raise UnprofiledConfiguration(
+                f"GPU type {name!r} has no profile for {self.model}; profiled are "
+                f"{', '.join(sorted(self.types))}: use one of them or add a profile file"
+            )
+        return self.types[name]
+
+    def tp_degrees(self, gpu_type: str) -> tuple[int, ...]:
+        """TP degrees with a block entry, ascending."""
+        return tuple(sorted({k[2] for k in self.layers if k[0] in BLOCKS and k[1] == gpu_type}))
+
+    def micro_batches(self, gpu_type: str) -> tuple[int, ...]:
+        """Micro-batch sizes with a block entry, ascending."""
+        return tuple(sorted({k[3] for k in self.layers if k[0] in BLOCKS and k[1] == gpu_type}))
+
+    def optimizer_s(self, gpu_type: str, parameters: int) -> float:
+        """Seconds of the optimizer step of a rank that holds that many parameters."""
+        kind = self.gpu_type(gpu_type)
+        return kind.optimizer_latency_s + kind.optimizer_s_per_parameter * parameters
+
+    def inside_node(self, gpu_type: str) -> LinkCost:
+        """The link between two GPUs of one node of that type."""
+        self.gpu_type(gpu_type)
+        return self.inside_links[gpu_type]
+
+    def inside_ring(self, gpu_type: str, size: int) -> LinkCost:
+        """What an all-reduce among that many GPUs of a node of that type runs over."""
+        return self.rings.get(gpu_type, {}).get(size) or self.inside_node(gpu_type)
+
+    def between_nodes(self, *gpu_types: str) -> LinkCost:
+        """The link between nodes of these types: the slowest NIC of them."""
+        nics = [self.nics.get(gpu_type, self.network) for gpu_type in gpu_types]
+        return min(nics or [self.network], key=lambda nic: nic.bandwidth_bytes_per_s)
+
+    def require(self, workload: Workload) -> None:
+        """Check that this profile speaks of that workload.
+
+        Raises:
+            UnprofiledConfiguration: model, sequence length or precision differ.
+        """
+        held = (self.model, self.sequence_length, self.precision)
+        asked = (workload.model.name, workload.sequence_length, workload.precision)
+        if self.sequence_parallel != workload.sequence_parallel:
+            raise UnprofiledConfiguration(
+                f"the profile of {self.model} is one {_with(self.sequence_parallel)} sequence "
+                f"parallelism, asked was one {_with(workload.sequence_parallel)} it"
+            )
+        if held != asked:
+            raise UnprofiledConfiguration(
+                f"the profile holds {held[0]} with sequence length {held[1]} in {held[2]}, asked "
+                f"was {asked[0]} with {asked[1]} in {asked[2]}; profiles match exactly only"
+            )
+
+    @cached_property
+    def digest(self) -> str:
+        """12 hex digits that name every number of this profile."""
+        rows = [
+            (self.model, self.sequence_length, self.precision, self.origin),
+            (self.link_origin, self.sequence_parallel),
+            sorted((k, _fields(v)) for k, v in self.types.items()),
+            sorted((k, _fields(v)) for k, v in self.layers.items()),
+            sorted((k, _fields(v)) for k, v in self.tiles.items()),
+            sorted((k, _fields(v)) for k, v in self.inside_links.items()),
+            _fields(self.network),
+            sorted((k, _fields(v)) for k, v in self.nics.items()),
+            sorted((k, n, _fields(v)) for k, ring in self.rings.items() for n, v in ring.items()),
+        ]
+        return hashlib.blake2b(json.dumps(rows).encode(), digest_size=6).hexdigest()
+
+
+def _fields(row: Any) -> list[Any]:
+    return [getattr(row, name) for name in row.__slots__]
+
+
+def _with(present: bool) -> str:
+    return "with" if present else "without"
+
+
+def _listed(values: tuple[int, ...]) -> str:
+    return ", ".join(map(str, values)) or "none"
+
+
+def load_profile(model_name: str, directory: Path | None = None) -> Profile:
+    """Read the profile of a model: one file per GPU type, and `links.json`.
+
+    Args:
+        model_name: the folder `directory / model_name` is read.
+        directory: of all profiles; the one that comes with Heddle if not given.
+
+    Raises:
+        UnprofiledConfiguration: the folder is missing, or a file cannot be read as a profile; the
+            message names file, key, what was found and what was expected.
+    """
+    folder = (PROFILES if directory is None else directory) / model_name
+    paths = [path for path in sorted(folder.glob("*.json")) if path.name != LINKS_FILE]
+    if not paths:
+        raise UnprofiledConfiguration(
+            f"there is no profile of model {model_name!r} in {folder}; a profile is a folder with "
+            f"one JSON file per GPU type and {LINKS_FILE}"
+        )
+    links = read_links_file(folder / LINKS_FILE)
+    files = [read_type_file(path) for path in paths]
+    stated = {(f.model, f.sequence_length, f.precision) for f in files}
+    if stated != {(model_name, files[0].sequence_length, files[0].precision)}:
+        raise UnprofiledConfiguration(
+            f"the profile in {folder} cannot be read: its files disagree on model, sequence length "
+            f"or precision; found {', '.join(map(str, sorted(stated)))}"
+        )
+    types = {file.gpu_type.name: file.gpu_type.entry() for file in files}
+    lacking = sorted(set(types) - set(links.inside_node))
+    if lacking:
+        raise UnprofiledConfiguration(
+            f"profile file {folder / LINKS_FILE} lacks the key inside_node.{lacking[0]}; "
+            f"expected is "
+            "a link for each GPU type of the folder"
+        )
+    measured = all(file.origin == "measured" for file in files)
+    return Profile(
+        model_name,
+        files[0].sequence_length,
+        files[0].precision,
+        "measured" if measured and links.origin == "measured" else "modelled",
+        "; ".join(dict.fromkeys(part.hardware for part in (*files, links))),
+        types,
+        {key: cost for file in files for key, cost in file.layer_entries()},
+        {name: links.inside_node[name].entry() for name in types},
+        links.between_nodes.entry(),
+        {name: nic.entry() for name, nic in links.nics.items()},
+        {name: {size: ring.entry() for size, ring in r.items()} for name, r in links.rings.items()},
+        links.origin,
+        {key: cost for file in files for key, cost in file.tile_entries()},
+    )

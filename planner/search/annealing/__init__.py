@@ -1,0 +1,1 @@
+"""Local search over whole plans before their placement."""

@@ -1,0 +1,228 @@
+"""A plan that a search found: placed, its batch shared, and priced by the one evaluator.
+
+Every stage of the search hands its templates over here, so that all are judged alike.
+Invariant: a candidate fits in memory, trains exactly B samples, and its price is
+`planner.cost.evaluate`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from planner.cluster.composition import Composition
+from planner.cost.batch_split import Lane, share
+from planner.cost.evaluate import Price, ReplicaPrice, price, replica_prices, whole_price
+from planner.errors import UnprofiledConfiguration
+from planner.model.workload import Workload
+from planner.placement.node_classes import by_class, template_by_class
+from planner.placement.place import Rule, holders_by_layer, place
+from planner.plans.canonical import joined
+from planner.plans.plan import FilledTemplate, Plan, Stage, faults
+from planner.plans.ranks import RankMap
+from planner.profiles.profile import Profile
+from planner.search.fill import Filling, Structure
+
+BOTH_WAYS_GPUS = 1024  # on more, a placement takes too long to try another
+EVERYWHERE_GPUS = 64  # on more, a plan that spreads no experts stands on the classes of its price
+
+Recipe = tuple[tuple[Structure, int, Filling], ...]  # templates: stages, n, and their filling
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A priced plan.
+
+    Attributes:
+        plan: placed.
+        price: of the plan.
+        holders: on how many nodes every piece lives at least.
+        recipe: what it was made from; None for the current plan, whose fill stays as it is.
+    """
+
+    plan: Plan
+    price: Price
+    holders: int
+    recipe: Recipe | None
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Places and prices plans of one workload on one composition."""
+
+    workload: Workload
+    composition: Composition
+    profile: Profile
+    min_holders: int = 1
+    _by_class: Composition = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_class", by_class(self.composition))
+
+    def settle(self, recipe: Recipe, current: Plan | None = None) -> Candidate | None:
+        """The best of all ways to place a recipe; arguments are those of `placed`.
+
+        None if the nodes have no room, the memory is too small or the batch cannot be shared.
+        """
+        return min(self.placed(recipe, current), key=self._rank, default=None)
+
+    def placed(self, recipe: Recipe, current: Plan | None = None) -> Iterator[Candidate]:
+        """Place filled templates, share the batch by what the placement gives, and price.
+
+        Args:
+            recipe: the templates.
+            current: if given, pieces stay where they are as far as possible.
+        """
+        workload = self.workload
+        recipe = tuple(sorted(recipe, key=stages_first))
+        lanes = [filling.lane for _, n, filling in recipe for _ in range(n)]
+        shares = share(workload.global_batch, lanes)
+        if shares is None:
+            return
+        templates = _filled(recipe, shares, workload.recompute)
+        rules = self._rules(templates, recipe)
+        tiled = any(template.is_tiled for template in templates)
+        gpus = self.composition.gpus
+        is_everywhere = gpus <= (BOTH_WAYS_GPUS if tiled else EVERYWHERE_GPUS)
+        is_found = False
+        for rows, nodes in self._sites(recipe, templates, current):
+            if is_found and not is_everywhere:
+                break
+            for rule in rules:
+                where = place(workload.model, rows, nodes, self.min_holders, current, rule=rule)
+                if where is None:
+                    continue
+                one = self.priced(recipe, Plan(templates, where))
+                if one is not None:
+                    is_found = True
+                    yield one
+
+    def _rank(self, one: Candidate) -> tuple[int, float]:
+        """Smaller is better: nodes that hold every piece, as far as asked, then seconds."""
+        return -min(one.holders, self.min_holders), one.price.iteration_s
+
+    def _rules(self, templates: tuple[FilledTemplate, ...], recipe: Recipe) -> tuple[Rule, ...]:
+        """How a plan may be placed; the best is taken.
+
+        On many GPUs, where that takes long, only as the kernel thinks that it is.
+        """
+        tiled = [template.is_tiled for template in templates]
+        if self.composition.gpus > BOTH_WAYS_GPUS and self.min_holders == 1:
+            if any(tiled):
+                return ("by stage",)
+            if self.workload.model.experts is None:
+                by_stage = any(filling.by_stage for _, _, filling in recipe)
+                return ("by stage",) if by_stage else ("by replica",)
+        if any(tiled) and not all(tiled):
+            return "by replica", "by stage", "by tiling"
+        return "by replica", "by stage"
+
+    def _sites(
+        self, recipe: Recipe, templates: tuple[FilledTemplate, ...], current: Plan | None
+    ) -> Iterator[tuple[tuple[FilledTemplate, ...], Composition]]:
+        """What is placed on what: first on the classes of nodes that the recipe was priced for."""
+        if current is None and all(filling.classes for _, _, filling in recipe):
+            rows = tuple(
+                template_by_class(template, filling.classes)
+                for template, (_, _, filling) in zip(templates, recipe, strict=True)
+            )
+            yield rows, self._by_class
+        yield templates, self.composition
+
+    def priced(self, recipe: Recipe, plan: Plan) -> Candidate | None:
+        """Price a placed plan, its batch shared again by what the placement gives.
+
+        Templates that turn out alike are one, unless ZeRO cuts what they hold by their replicas.
+
+        None if the memory is too small.
+        """
+        asked = (self.workload, self.composition, self.profile)
+        if not self.workload.zero:
+            plan = joined(plan)
+        ranks = RankMap.of(plan)
+        replicas = replica_prices(plan, ranks, *asked)
+        lanes = [filling.lane for _, n, filling in recipe for _ in range(n)]
+        real = [
+            Lane(lane.micro_batch, max(times), sum(times), lane.most)
+            for lane, replica in zip(lanes, replicas, strict=True)
+            for times in [[stage.time_s for stage in replica.stages]]
+        ]
+        again = share(self.workload.global_batch, real)
+        shares = tuple(m for template in plan.templates for m in template.micro_batches)
+        if again is not None and again != shares:
+            plan = _shared(plan, again)
+            ranks = RankMap.of(plan)
+            if _in_flight(plan, again) == _in_flight(plan, shares):  # no stage takes longer or more
+                replicas = tuple(
+                    replace(replica, micro_batches=count)
+                    for replica, count in zip(replicas, again, strict=True)
+                )
+            else:
+                replicas = replica_prices(plan, ranks, *asked)
+        if not self._fits(plan, replicas):
+            return None
+        return Candidate(
+            plan, whole_price(plan, ranks, replicas, *asked), holders_by_layer(plan), recipe
+        )
+
+    def as_it_is(self, plan: Plan) -> Candidate | None:
+        """A plan that runs already, if it still fits the composition and is profiled."""
+        if faults(plan, self.workload, self.composition):
+            return None
+        try:
+            priced = price(plan, self.workload, self.composition, self.profile)
+        except UnprofiledConfiguration:
+            return None
+        if not self._fits(plan, priced.replicas):
+            return None
+        return Candidate(plan, priced, holders_by_layer(plan), None)
+
+    def _fits(self, plan: Plan, replicas: tuple[ReplicaPrice, ...]) -> bool:
+        alike = {(replica.template, id(replica.stages)): replica for replica in replicas}
+        return all(
+            stage.peak_memory_bytes <= self.profile.gpu_type(kind.gpu_type).usable_bytes
+            for replica in alike.values()
+            for stage, kind in zip(
+                replica.stages, plan.templates[replica.template].stages, strict=True
+            )
+        )
+
+
+def _in_flight(plan: Plan, shares: tuple[int, ...]) -> list[int]:
+    """The most micro-batches that any stage of each replica keeps at once."""
+    depths = (len(one.stages) for one in plan.templates for _ in range(one.replicas))
+    return [min(depth, count) for depth, count in zip(depths, shares, strict=True)]
+
+
+def stages_first(row: tuple[Structure, int, Filling]) -> tuple[object, ...]:
+    """Orders a recipe so that templates that differ in their nodes only are neighbours."""
+    structure, replicas, filling = row
+    size = filling.lane.micro_batch
+    return structure, filling.layers, size, filling.ways, replicas, filling.classes
+
+
+def _shared(plan: Plan, shares: tuple[int, ...]) -> Plan:
+    """The plan with other micro-batches of its replicas."""
+    left = iter(shares)
+    templates = tuple(
+        replace(template, micro_batches=tuple(islice(left, template.replicas)))
+        for template in plan.templates
+    )
+    return replace(plan, templates=templates)
+
+
+def _filled(recipe: Recipe, shares: tuple[int, ...], recompute: str) -> tuple[FilledTemplate, ...]:
+    templates = []
+    first = 0
+    for structure, replicas, filling in recipe:
+        ways = filling.ways or ((recompute, 1, 0),) * len(structure)
+        stages = tuple(
+            Stage(gpu_type, tp, layers, *way)
+            for (gpu_type, tp), layers, way in zip(structure, filling.layers, ways, strict=True)
+        )
+        templates.append(
+            FilledTemplate(stages, filling.lane.micro_batch, shares[first : first + replicas])
+        )
+        first += replicas
+    return tuple(templates)

@@ -1,0 +1,66 @@
+"""Of all plans that a search has found, the one that it answers, and what must be said of it.
+
+With a current plan, plans within half a per cent count as equally good, and the one that moves the
+fewest bytes is taken.
+Invariant: the answer is never slower than the current plan while that still fits (unless it puts
+every piece on more of the nodes that were asked for).
+Source: design, section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from planner.plans.movement import bytes_to_move
+from planner.profiles.profile import Profile
+from planner.request import PlanRequest
+from planner.search.candidate import Candidate, Judge
+from planner.search.findings import NEAR, Findings
+
+FINALISTS = 32  # plans that are placed again to move fewer bytes
+
+
+def fewest_bytes(findings: Findings, judge: Judge, current: Candidate | None) -> Candidate:
+    """Of the plans within half a per cent, the one that moves fewest bytes.
+
+    Args:
+        findings: with a best plan, of a request with a current one.
+        judge: places plans again.
+        current: the plan that runs, if it still fits.
+    """
+    request, before = findings.request, findings.request.current
+    assert findings.best is not None
+    assert before is not None
+    holders, best = findings.rank(findings.best)
+    limit = best * NEAR
+    if current is not None and findings.rank(current)[0] == holders:
+        limit = min(limit, findings.objective(current))
+    near = [c for c in findings.found if findings.rank(c) <= (holders, limit)]
+    near = sorted(near, key=findings.rank)[:FINALISTS]
+    for candidate in tuple(near):
+        if candidate.recipe is not None:
+            kept = judge.placed(candidate.recipe, before)
+            near += [one for one in kept if findings.rank(one) <= (holders, limit)]
+    model = request.workload.model
+    bytes_of = {id(c): bytes_to_move(model, before, c.plan) for c in near}
+    return min(near, key=lambda c: (bytes_of[id(c)], findings.objective(c)))
+
+
+def notes_of(request: PlanRequest, profile: Profile, chosen: Candidate) -> Iterator[str]:
+    """Wishes that the plan does not grant, a sentence each."""
+    asked, nodes = request.min_holders, request.composition.nodes
+    if chosen.holders < asked:
+        where = (
+            f"the composition has {len(nodes)} node(s)"
+            if len(nodes) < asked
+            else "ZeRO 1 keeps every piece of the optimizer on one GPU; use --zero 0"
+            if request.workload.zero
+            else "no plan that reaches it was found, mostly because none fits in memory"
+        )
+        yield (
+            f"every piece of the state should live on {asked} nodes, "
+            f"this plan reaches {chosen.holders}: {where}"
+        )
+    unknown = sorted({n.gpu_type for n in nodes} - set(profile.types))
+    if unknown:
+        yield f"GPU type {unknown[0]!r} has no profile for this model; its nodes stay idle"

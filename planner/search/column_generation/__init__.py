@@ -1,0 +1,1 @@
+"""Column generation: a linear programme over templates, a dynamic programme for new ones."""

@@ -1,0 +1,221 @@
+"""Say why no plan fits: which term binds, on which GPU type, and by how much.
+
+The nearest template is the one that needs least memory beyond what its GPUs have, with its layers
+split as memory likes it; a plan may be missing for another reason only where that is nothing.
+Invariant: one sentence, with what was found, what is allowed, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import product
+
+from planner.cost.memory import StageMemory, StageSlot, stage_memory
+from planner.errors import UnprofiledConfiguration
+from planner.model.shape import ModelShape
+from planner.placement.place import room_of
+from planner.profiles.profile import Profile
+from planner.request import PlanRequest
+from planner.search.fill import Option
+from planner.search.neighbourhood import options
+
+TERMS = {
+    "boundary": "boundary activation",
+    "communication": "communication buffers",
+    "working": "working memory of recomputation",
+    "transient": "optimizer transient",
+}
+
+
+def why_infeasible(request: PlanRequest, profile: Profile) -> str:
+    """One sentence for a request that no plan answers."""
+    composition, workload = request.composition, request.workload
+    if not composition.nodes:
+        return "the composition has no GPU; add a node"
+    choices = [
+        choice
+        for choice in options(composition, workload.model, profile)
+        if choice[0] in profile.types
+    ]
+    if not choices:
+        return (
+            f"none of the GPU types {', '.join(composition.gpu_types)} has a profile for "
+            f"{workload.model.name}; profiled are {', '.join(sorted(profile.types))}"
+        )
+    sizes = sorted({b for kind, _ in choices for b in profile.micro_batches(kind)})
+    if workload.global_batch < sizes[0]:
+        return (
+            f"global batch {workload.global_batch} is below the smallest profiled micro-batch "
+            f"{sizes[0]}; raise the batch"
+        )
+    if not _sums_to(workload.global_batch, sizes):
+        return (
+            f"no sharing meets global batch {workload.global_batch} exactly: the profiled "
+            f"micro-batches are {', '.join(map(str, sizes))}; take a batch that is a sum of these"
+        )
+    return _memory(request, profile, choices, sizes[0])
+
+
+def _sums_to(total: int, sizes: Sequence[int]) -> bool:
+    """Whether a number is a sum of these sizes, each as often as needed."""
+    reached = [True] + [False] * total
+    for number in range(1, total + 1):
+        reached[number] = any(size <= number and reached[number - size] for size in sizes)
+    return reached[total]
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A template without its layers, tried for its memory: stages, replicas, degree of EP."""
+
+    stages: tuple[Option, ...]
+    replicas: int = 1
+    ep: int = 1
+
+    def __str__(self) -> str:
+        groups = " and ".join(
+            f"{count} stage(s) of TP {tp} on {gpu_type}"
+            for (gpu_type, tp), count in Counter(self.stages).items()
+        )
+        return groups + (f" in {self.replicas} replica(s) with EP {self.ep}" if self.ep > 1 else "")
+
+
+def _attempts(request: PlanRequest, choices: Sequence[Option]) -> Iterator[_Attempt]:
+    """The deepest templates of one option, of all types together, and with experts spread."""
+    room, deepest = room_of(request.composition), request.deepest
+    experts = request.workload.model.experts
+    groups = {option: room[option] // option[1] for option in choices}
+    for option, count in groups.items():
+        yield _Attempt((option,) * min(count, deepest))
+        replicas = 1
+        while experts is not None and request.allow_ep and replicas <= count:
+            ways = replicas * option[1]
+            ep = max(n for n in range(1, ways + 1) if experts.count % n == 0 and ways % n == 0)
+            yield _Attempt((option,) * min(count // replicas, deepest), replicas, ep)
+            replicas *= 2
+    by_type: dict[str, list[Option]] = {}
+    for option in choices:
+        by_type.setdefault(option[0], []).append(option)
+    if len(by_type) > 1:
+        for chosen in product(*by_type.values()):
+            yield _Attempt(tuple(o for o in chosen for _ in range(groups[o])))
+
+
+class _Fit:
+    """How much memory beyond their own the GPUs of an attempt need."""
+
+    def __init__(
+        self, request: PlanRequest, profile: Profile, attempt: _Attempt, micro_batch: int
+    ) -> None:
+        self._workload, self._profile = request.workload, profile
+        usable = [profile.gpu_type(kind).usable_bytes for kind, _ in attempt.stages]
+        # the largest groups, those with most memory first: the first stages hold most in flight
+        order = sorted(range(len(usable)), key=lambda s: (-usable[s] * attempt.stages[s][1], s))
+        kept = sorted(order[: request.deepest], key=lambda s: (-usable[s], s))
+        self.attempt = _Attempt(
+            tuple(attempt.stages[s] for s in kept), attempt.replicas, attempt.ep
+        )
+        self.usable = [usable[s] for s in kept]
+        how = request.workload.recompute
+        rounds = -(-request.workload.global_batch // (micro_batch * attempt.replicas))
+        self._slots = [
+            StageSlot(
+                gpu_type,
+                tp,
+                micro_batch,
+                rounds,
+                len(kept),
+                index,
+                "full" if how == "auto" else how,
+                attempt.replicas,
+                attempt.ep,
+                1 if attempt.ep > 1 else 0,
+                1 if index == 0 else None,  # dense blocks come first
+            )
+            for index, (gpu_type, tp) in enumerate(self.attempt.stages)
+        ]
+        self._known: dict[tuple[int, int], StageMemory] = {}
+
+    def memory(self, stage: int, layers: int) -> StageMemory:
+        """Of one GPU of a stage with that many blocks."""
+        if (stage, layers) not in self._known:
+            slot = self._slots[stage]
+            self._known[stage, layers] = stage_memory(self._workload, self._profile, slot, layers)
+        return self._known[stage, layers]
+
+    def cap(self, stage: int, more: int) -> int:
+        """The most blocks that fit if every GPU had that many bytes more."""
+        low, high = 0, self._workload.model.layers
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = self.memory(stage, middle).peak_bytes <= self.usable[stage] + more
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return low
+
+    def holds(self, more: int) -> bool:
+        """Whether all blocks fit if every GPU had that many bytes more."""
+        caps = [self.cap(stage, more) for stage in range(len(self.usable))]
+        return min(caps) > 0 and sum(caps) >= self._workload.model.layers
+
+    def shortage(self) -> int:
+        """The fewest bytes more with which all blocks fit; 0 if they fit as it is."""
+        if self.holds(0):
+            return 0
+        low, high = 0, 1
+        while not self.holds(high):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.holds(middle) else (middle, high)
+        return high
+
+
+def _memory(request: PlanRequest, profile: Profile, choices: list[Option], micro_batch: int) -> str:
+    """The attempt that comes nearest to fitting, and what its fullest GPU lacks."""
+    workload, nearest = request.workload, None
+    for attempt in _attempts(request, choices):
+        try:
+            fit = _Fit(request, profile, attempt, micro_batch)
+            short = fit.shortage()
+        except UnprofiledConfiguration:
+            continue
+        if nearest is None or short < nearest[0]:
+            nearest = (short, fit)
+    assert nearest is not None
+    short, fit = nearest
+    if short == 0:
+        return (
+            f"no plan was found, though memory allows {fit.attempt}; give a larger budget, or "
+            f"relax D_max, the number of templates, and limits on price or throughput"
+        )
+    # the stage that could not hold as many blocks with a byte less
+    stage = next(s for s in range(len(fit.usable)) if fit.cap(s, short) > fit.cap(s, short - 1))
+    held = fit.memory(stage, fit.cap(stage, short))
+    gpu_type, term, size = fit.attempt.stages[stage][0], *_largest(held)
+    return (
+        f"memory binds: with {fit.attempt}, the most that this composition and D_max "
+        f"{request.deepest} allow, {workload.model.name} needs {held.peak_bytes:,} bytes on a "
+        f"GPU of type {gpu_type} at micro-batch {micro_batch}, {held.peak_bytes - short:,} are "
+        f"usable ({short:,} short); the largest term is {term} with {size:,}; add GPUs, or larger "
+        f"ones" + _hint(request, workload.model, len(fit.usable))
+    )
+
+
+def _largest(held: StageMemory) -> tuple[str, int]:
+    """The name and bytes of the largest kind of memory."""
+    name = max((field.name for field in fields(held)), key=lambda name: getattr(held, name))
+    return TERMS.get(name, name), getattr(held, name)
+
+
+def _hint(request: PlanRequest, model: ModelShape, depth: int) -> str:
+    """What else would save memory."""
+    ways = []
+    if model.experts is not None and not request.allow_ep:
+        ways.append("expert parallelism")
+    if request.workload.recompute not in ("full", "auto"):
+        ways.append("recomputation auto")
+    if depth == request.deepest < model.layers:
+        ways.append("a larger D_max")
+    return f", or try {', '.join(ways)}" if ways else ""

@@ -1,0 +1,1 @@
+"""How far the cost model is from measurements that others made."""

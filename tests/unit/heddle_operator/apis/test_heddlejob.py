@@ -1,0 +1,110 @@
+"""A HeddleJob is read whole, or refused in one sentence."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+
+from heddle_operator.apis.errors import InvalidJob
+from heddle_operator.apis.heddlejob import check_gpu_types, load_job
+
+EXAMPLES = Path(__file__).parents[4] / "manifests" / "examples"
+JOB = yaml.safe_load((EXAMPLES / "tiny.yaml").read_text())
+
+
+def changed(path: str, value: object) -> dict:
+    job = copy.deepcopy(JOB)
+    *parents, last = path.split(".")
+    at = job
+    for parent in parents:
+        at = at.setdefault(parent, {})
+    at[last] = value
+    return job
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+def test_every_example_is_a_job(path):
+    assert load_job(path).name == path.stem
+
+
+def test_the_job_becomes_what_workers_and_planner_read():
+    job = load_job(JOB)
+    assert job.training.learning_rate == pytest.approx(3e-4)
+    assert job.training.data == "builtin:text"
+    assert (job.workload.global_batch, job.workload.sequence_length) == (20, 128)
+    assert job.with_data("/data/corpus").training.data == "/data/corpus"
+
+
+def test_training_settings_default_as_in_the_workers_contract():
+    training = load_job(JOB).training
+    assert (training.warmup_steps, training.betas, training.epsilon) == (50, (0.9, 0.95), 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "sentence"),
+    [
+        ("spec.model.name", "gpt-9", "model 'gpt-9' is unknown; the models are tiny-llama"),
+        ("spec.model.name", "llama3-8b", "can plan and price but not train; it trains tiny-llama"),
+        ("spec.model.configRef", "x", "use spec.model.name"),
+        ("spec.elastic.minGPUs", 32, "minGPUs 32 is above maxGPUs 16"),
+        ("spec.elastic.minGPUs", 0, "spec.elastic.minGPUs: "),
+        ("spec.training.globalBatch", 0, "spec.training.globalBatch: "),
+        ("spec.training.precision", "bf16", "only fp32 is supported yet (found 'bf16')"),
+        ("spec.training.epochs", 3, "spec.training.epochs: a HeddleJob has no such field"),
+        ("spec.planner.zero", 1, "only ZeRO stage 0 is supported yet (found 1)"),
+        ("spec.elastic.mode", "Never", "'Auto', 'Recommend' or 'Manual' (found 'Never')"),
+        ("spec.planRef", 7, "spec.planRef: "),
+        ("metadata.name", "a" * 43, "has 43 characters; at most 42 are allowed"),
+        ("spec.suspend", True, "suspending is not supported yet"),
+        ("spec.data", {"builtin": "text", "path": "x"}, "exactly one of `builtin` and `path`"),
+        ("spec.data.tokenizer", "t", "tokenizers are not supported yet"),
+        ("spec.steps", "many", "spec.steps: "),
+        ("metadata.name", "Not A Name", "metadata.name: "),
+        ("kind", "Job", "kind: "),
+        ("spec.model", ["x" * 999] * 999, "(found ["),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_sentence_with_its_field(path, value, sentence):
+    with pytest.raises(InvalidJob) as error:
+        load_job(changed(path, value))
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 400
+
+
+def test_a_missing_field_is_named():
+    job = copy.deepcopy(JOB)
+    del job["spec"]["steps"]
+    with pytest.raises(InvalidJob, match=r"spec\.steps: this field is required"):
+        load_job(job)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("a: [", "is not YAML"), ("- 1", "a HeddleJob is a mapping"), (None, "cannot be read")],
+)
+def test_an_unreadable_file_is_one_sentence(tmp_path, text, sentence):
+    path = tmp_path / "job.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InvalidJob, match=sentence):
+        load_job(path)
+
+
+def test_a_gpu_type_without_profile_is_refused():
+    job = load_job(changed("spec.elastic.gpuTypes.allow", ["h100"]))
+    check_gpu_types(job, ("h100",))
+    with pytest.raises(InvalidJob, match=r"'h100'.*no profile; profiled are demo-fast"):
+        check_gpu_types(job, ("demo-fast",))
+
+
+@pytest.mark.parametrize("mode", ["Auto", "Recommend", "Manual"])
+def test_every_mode_is_read(mode):
+    assert load_job(changed("spec.elastic.mode", mode)).spec.elastic.mode == mode
+
+
+def test_the_status_of_an_object_from_the_cluster_is_no_input():
+    assert load_job({**JOB, "status": {"phase": "Running"}}) == load_job(JOB)

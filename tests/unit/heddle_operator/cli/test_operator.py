@@ -1,0 +1,46 @@
+"""`heddle operator run`: what is wrong with its options is one sentence."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from heddle_operator.apis.errors import InvalidJob
+from heddle_operator.cli.main import heddle
+
+
+def refused(*arguments):
+    done = CliRunner().invoke(heddle, ["operator", "run", *arguments], standalone_mode=False)
+    assert done.exception is not None
+    return done.exception
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "cannot be read: "),
+        ("a: [", "cannot be read: "),
+        (b"\xff\xfe", "cannot be read: "),
+        ("- a list", "must hold a mapping with metadata and spec"),
+        ("[]", "must hold a mapping with metadata and spec"),
+    ],
+    ids=["missing", "torn", "no text", "a list", "an empty list"],
+)
+def test_a_worker_template_that_cannot_be_used_is_named(tmp_path, text, words):
+    path = tmp_path / "template.yaml"
+    if text is not None:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    error = refused("--worker-template", str(path))
+    assert isinstance(error, InvalidJob)
+    assert f"worker template {path} {words}" in str(error)
+    assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--lease-seconds", "1"), ("--log-format", "xml"), ("--port", "-1"), ("--port", "99999")],
+)
+def test_an_option_out_of_its_range_is_refused(arguments):
+    done = CliRunner().invoke(heddle, ["operator", "run", *arguments])
+    assert done.exit_code == 2
+    assert "Invalid value for" in done.output

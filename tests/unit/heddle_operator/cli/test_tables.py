@@ -1,0 +1,62 @@
+"""Jobs as people read them."""
+
+from __future__ import annotations
+
+from heddle_operator.cli.tables import page, table
+
+JOB = {
+    "metadata": {"name": "tiny", "namespace": "ml"},
+    "spec": {"steps": 300},
+    "status": {
+        "phase": "Running",
+        "message": "kept: it is the best",
+        "epoch": 3,
+        "activeGPUs": 4,
+        "usableGPUs": 6,
+        "grantedGPUs": 5,
+        "nodes": ["a", "b"],
+        "plan": {"summary": "1 x [x tp1 x 6]", "reason": "join"},
+        "progress": {"step": 17, "steps": 300, "loss": 5.25, "stepSeconds": 0.5},
+        "holders": {"minNodes": 1, "singlePieces": 9},
+        "lastReconfiguration": {
+            "epoch": 3,
+            "reason": "join",
+            "stallSeconds": 0.25,
+            "parts": {"build_s": 0.2, "drain_s": 0.05, "vote_s": 0.0001, "new_s": 0.01},
+        },
+        "conditions": [
+            {"type": "Running", "status": "True", "reason": "Training", "message": "well"},
+            {"type": "Failed", "status": "False", "reason": "Running", "message": ""},
+        ],
+    },
+}
+BARE = {"metadata": {"name": "new"}}
+
+
+def test_a_table_has_a_head_and_one_aligned_line_for_each_job():
+    head, tiny, new = table([JOB, BARE])
+    assert head.split() == ["NAMESPACE", "NAME", "PHASE", "EPOCH", "GPUS", "STEP", "PLAN"]
+    assert tiny.split()[:6] == ["ml", "tiny", "Running", "3", "4", "17/300"]
+    assert new.split() == ["default", "new", "-", "-", "-", "0/?", "-"]
+    assert {row.index(cell) for row, cell in ((head, "PHASE"), (tiny, "Running"))} == {
+        head.index("PHASE")
+    }
+
+
+def test_a_page_tells_everything_about_a_job():
+    assert page(JOB) == [
+        "ml/tiny: Running",
+        "  kept: it is the best",
+        "  step 17 of 300, loss 5.25, 0.5 s a step",
+        "  epoch 3 (join): 1 x [x tp1 x 6] on 4 GPUs of a, b",
+        "  6 GPUs are usable, its pods hold 5",
+        "  every piece of the state is on at least 1 node(s), 9 on one only",
+        "  last change: epoch 3 (join), stall 250 ms = drain 50 + build 200 + new 10",
+        "  conditions:",
+        "    Running True (Training): well",
+        "    Failed False (Running)",
+    ]
+
+
+def test_a_job_that_no_operator_has_seen_says_so():
+    assert page(BARE) == ["default/new: not seen by an operator yet"]

@@ -1,0 +1,194 @@
+"""The client of agents, against a server that answers as worker/contract.py says."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from heddle_operator.controller.agents import Agents
+from heddle_operator.ports.wakeup import Wake
+from heddle_operator.state.snapshot import ObservedPod
+from planner.cluster.composition import Composition, Node
+from tests.fakes.operator import a_job
+from tests.fakes.planner import fake_plan
+from worker.contract import Directive, Refusal, Report
+
+TOKEN = "secret"
+
+
+class Server:
+    """One agent: a version that grows, and the directives that it got."""
+
+    def __init__(self):
+        self.version = 1
+        self.changed = asyncio.Event()
+        self.directives = []
+        self.ends = 0
+        self.refuses = False
+        self.says = None  # instead of a report: status and text
+        app = web.Application()
+        app.add_routes([web.get("/v1/report", self.report), web.put("/v1/directive", self.put)])
+        app.add_routes([web.put("/v1/end", self.end)])
+        self.runner = web.AppRunner(app, shutdown_timeout=0.01)
+
+    async def start(self):
+        await self.runner.setup()
+        await web.TCPSite(self.runner, "127.0.0.1", 0).start()
+        return f"127.0.0.1:{self.runner.addresses[0][1]}"
+
+    def change(self):
+        self.version += 1
+        self.changed.set()
+
+    async def report(self, request):
+        assert request.headers["Authorization"] == f"Bearer {TOKEN}"
+        if self.says:
+            return web.Response(status=self.says[0], text=self.says[1])
+        if int(request.query["after"]) >= self.version:
+            self.changed.clear()
+            await asyncio.wait_for(self.changed.wait(), 5)
+        report = Report(
+            job="tiny", pod="p", node="n", version=self.version, agent_pid=1, agent_started_s=0.0,
+            ready=True,
+        )  # fmt: skip
+        return web.Response(text=report.model_dump_json())
+
+    async def end(self, request):
+        self.ends += 1
+        self.change()
+        return web.json_response({"accepted": True})
+
+    async def put(self, request):
+        self.directives.append(Directive.model_validate_json(await request.read()))
+        if self.refuses:
+            return web.Response(status=409, text=Refusal(error="too old").model_dump_json())
+        self.change()
+        return web.Response(text="{}")
+
+
+def pod(address, name="p"):
+    return ObservedPod(name, "n", 0, 1, "running", address)
+
+
+def directive(epoch):
+    plan = fake_plan(Composition((Node("n", "demo-fast", 1),)), a_job().workload)
+    return Directive(
+        job="tiny", epoch=epoch, phase="prepare", reason="start", plan=plan.to_json(),
+        plan_digest=plan.digest, members=(), store="s:1", training=a_job().training,
+    )  # fmt: skip
+
+
+def run(test):
+    async def main():
+        wake = Wake()
+        agents = Agents(TOKEN, wake, 5.0)
+        server = Server()
+        address = await server.start()
+        try:
+            await asyncio.wait_for(test(agents, wake, server, address), 20)
+        finally:
+            await agents.close()
+            await server.runner.cleanup()
+
+    asyncio.run(main())
+
+
+async def until(wake, is_so):
+    while not is_so():
+        assert await wake.wait(5.0), "nothing changed for 5 s"
+
+
+def test_a_report_becomes_a_view_and_each_change_wakes():
+    async def test(agents, wake, server, address):
+        agents.follow([pod(address)])
+        await until(wake, lambda: "p" in agents.views)
+        server.change()
+        await until(wake, lambda: agents.views["p"].report.version == 2)
+        assert agents.views["p"].unreachable_since_s is None
+
+    run(test)
+
+
+def test_an_agent_that_does_not_answer_is_unreachable_and_its_last_report_is_kept():
+    async def test(agents, wake, server, address):
+        agents.follow([pod(address)])
+        await until(wake, lambda: "p" in agents.views)
+        await server.runner.cleanup()
+        await until(wake, lambda: agents.views["p"].unreachable_since_s is not None)
+        assert agents.views["p"].report.version == 1
+
+    run(test)
+
+
+def test_a_pod_that_is_gone_leaves_no_view():
+    async def test(agents, wake, server, address):
+        agents.follow([pod(address)])
+        await until(wake, lambda: "p" in agents.views)
+        agents.follow([])
+        assert agents.views == {}
+
+    run(test)
+
+
+def test_a_directive_is_sent_once_however_often_it_is_decided():
+    async def test(agents, wake, server, address):
+        agents.follow([pod(address)])
+        await until(wake, lambda: "p" in agents.views)
+        for _ in range(3):
+            agents.send("p", directive(1))
+        await until(wake, lambda: agents.views["p"].report.version == 2)
+        agents.send("p", directive(2))
+        await until(wake, lambda: agents.views["p"].report.version == 3)
+        assert [d.epoch for d in server.directives] == [1, 2]
+
+    run(test)
+
+
+def test_a_refusal_is_said_and_the_view_goes_on(caplog):
+    async def test(agents, wake, server, address):
+        agents.follow([pod(address)])
+        await until(wake, lambda: "p" in agents.views)
+        server.refuses = True
+        agents.send("p", directive(1))
+        while "too old" not in caplog.text:  # noqa: ASYNC110 - a log line is no event
+            await asyncio.sleep(0)
+        server.change()
+        await until(wake, lambda: agents.views["p"].report.version == 2)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("says", "sentence"),
+    [
+        ((404, "not found"), "its agent answers HTTP 404 to GET /v1/report; give workers and"),
+        ((401, "who?"), "its agent answers HTTP 401: it was started with another token"),
+        ((200, '{"job": "tiny"}'), "its agent is of another version: pod: Field required; give"),
+    ],
+)
+def test_an_agent_that_is_not_understood_is_a_problem_in_words(says, sentence):
+    async def story(agents, wake, server, address):
+        server.says = says
+        agents.follow([pod(address)])
+        await until(wake, lambda: "p" in agents.views)
+        assert agents.views["p"].problem.startswith(sentence)
+        server.says = None
+        await until(wake, lambda: agents.views["p"].report is not None)
+        assert agents.views["p"].problem == ""
+
+    run(story)
+
+
+def test_an_agent_is_told_once_that_the_job_has_ended():
+    async def test(agents, wake, server, address):
+        agents.end("p")  # nobody is there yet
+        agents.follow([pod(address)])
+        await until(wake, lambda: "p" in agents.views)
+        for _ in range(3):
+            agents.end("p")
+        await until(wake, lambda: server.ends)
+        assert (server.ends, server.directives) == (1, [])
+
+    run(test)

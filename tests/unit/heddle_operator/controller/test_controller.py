@@ -1,0 +1,126 @@
+"""Jobs come, change and go; what one of them does wrong is no matter of the others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from heddle_operator.controller.controller import Jobs
+from heddle_operator.controller.job_controller import JobRun, Surroundings
+from heddle_operator.kube.client import connect
+from heddle_operator.kube.store import Mirror
+from heddle_operator.resources.rendering import WorkerDefaults
+from heddle_operator.state.settings import Settings
+from heddle_operator.telemetry.metrics import OperatorMetrics
+from tests.fakes.api_server import an_api_server
+
+JOBS = "/apis/heddle.dev/v1alpha1/namespaces/ns/heddlejobs"
+
+
+def a_body(name="tiny"):
+    """A job that is refused, so that its task ends by itself."""
+    return {
+        "apiVersion": "heddle.dev/v1alpha1",
+        "kind": "HeddleJob",
+        "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"},
+        "spec": {"model": {"name": "unknown"}},
+    }
+
+
+def run(tmp_path, test):
+    async def main():
+        async with (
+            an_api_server() as server,
+            await connect(server.kubeconfig(tmp_path)) as api,
+        ):
+            mirror, defaults = Mirror(), WorkerDefaults("heddle:1", {})
+            around = Surroundings(api, mirror, defaults, Settings(), OperatorMetrics())
+            jobs = Jobs(around)
+            try:
+                await asyncio.wait_for(test(server, jobs, mirror), 20)
+            finally:
+                await jobs.close()
+
+    asyncio.run(main())
+
+
+async def apply(server, jobs, body):
+    path = f"{JOBS}/{body['metadata']['name']}"
+    jobs.put(await server.put(path, body))
+    return path
+
+
+def message(server, path):
+    return server.objects[path].get("status", {}).get("message", "")
+
+
+def test_no_job_is_followed_before_the_mirror_is_whole(tmp_path):
+    async def test(server, jobs, mirror):
+        path = await apply(server, jobs, a_body())
+        await asyncio.sleep(0)
+        assert not message(server, path)
+        jobs.start()
+        await server.until(lambda s: message(s, path))
+
+    run(tmp_path, test)
+
+
+def test_a_job_that_is_refused_says_so_once_and_anew_after_a_change(tmp_path):
+    async def test(server, jobs, mirror):
+        jobs.start()
+        path = await apply(server, jobs, a_body())
+        await server.until(lambda s: len(s.of("events")) == 1 and message(s, path))
+        body = server.objects[path]
+        assert body["status"]["phase"] == "Invalid"
+        assert body["status"]["observedGeneration"] == 1
+        jobs.put(body)
+        jobs.put(await server.put(path, {**body, "spec": {"model": {"name": "x"}}}))
+        await server.until(lambda s: len(s.of("events")) == 2)
+        assert server.objects[path]["status"]["observedGeneration"] == 2
+        assert {event["reason"] for event in server.of("events").values()} == {"InvalidSpec"}
+
+    run(tmp_path, test)
+
+
+def test_the_pods_of_a_job_that_was_deleted_go_at_once(tmp_path):
+    async def test(server, jobs, mirror):
+        jobs.start()
+        body = a_body()
+        await apply(server, jobs, body)
+        pod = await server.put(
+            "/api/v1/namespaces/ns/pods/tiny-a-0",
+            {
+                "metadata": {
+                    "labels": {"heddle.dev/job": "tiny"},
+                    "ownerReferences": [{"uid": "uid-tiny", "controller": True}],
+                }
+            },
+        )
+        mirror.put("Pod", pod)
+        deleting = {**body["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        jobs.put({**body, "metadata": deleting})
+        await server.until(lambda s: not s.of("pods"))
+        jobs.drop(body)  # the deletion itself, told later
+
+    run(tmp_path, test)
+
+
+def test_a_defect_in_one_job_leaves_the_others_alone(tmp_path, monkeypatch, caplog):
+    follow = JobRun.run
+
+    async def fails(self):
+        if self._body["metadata"]["name"] == "broken":
+            raise RuntimeError("a defect of ours")
+        await follow(self)
+
+    monkeypatch.setattr(JobRun, "run", fails)
+
+    async def test(server, jobs, mirror):
+        jobs.start()
+        await apply(server, jobs, a_body("broken"))
+        path = await apply(server, jobs, a_body("sound"))
+        await server.until(lambda s: message(s, path))
+
+    with caplog.at_level(logging.ERROR):
+        run(tmp_path, test)
+    assert "job=ns/broken failed in the operator; it is followed anew" in caplog.text

@@ -1,0 +1,242 @@
+"""One job from its first plan to its last pod, at an API server in memory, and pods that answer."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from aiohttp import web
+
+from heddle_operator.controller.job_controller import JobRun, Surroundings, stub_of
+from heddle_operator.inventory import pods as pod_view
+from heddle_operator.kube.client import connect
+from heddle_operator.kube.relist import resync
+from heddle_operator.kube.store import Mirror
+from heddle_operator.resources.rendering import WorkerDefaults
+from heddle_operator.state.settings import Settings
+from heddle_operator.telemetry.metrics import OperatorMetrics
+from tests.fakes.agent import FakeAgent
+from tests.fakes.api_server import an_api_server
+from worker.contract import Directive, RankReport
+
+NS = "/api/v1/namespaces/ns"
+JOB = "/apis/heddle.dev/v1alpha1/namespaces/ns/heddlejobs/tiny"
+BUDGET = "/apis/policy/v1/namespaces/ns/poddisruptionbudgets/tiny"
+
+
+class Pod:
+    """A pod that runs: an agent that does at once what it is told."""
+
+    def __init__(self):
+        self.agent = FakeAgent("tiny-a-0", "a", 2, 7, is_ready=True, store="127.0.0.1:1")
+        self.changed = asyncio.Condition()
+        self.is_ended = asyncio.Event()
+        app = web.Application()
+        app.add_routes(
+            [
+                web.get("/v1/report", self.report),
+                web.put("/v1/directive", self.directive),
+                web.put("/v1/end", self.end),
+            ]
+        )
+        self.runner = web.AppRunner(app, shutdown_timeout=0.01)
+
+    async def start(self):
+        await self.runner.setup()
+        await web.TCPSite(self.runner, "127.0.0.1", 0).start()
+        return self.runner.addresses[0][1]
+
+    async def change(self, **rank):
+        for member in self.agent.directive.members:
+            slot, new = member.slot, {"slot": member.slot, "pid": 8 + member.slot}
+            self.agent.ranks.setdefault(slot, RankReport(**new, started_s=0.0, phase="starting"))
+            self.agent.change(slot, **rank, rank=member.rank)
+        async with self.changed:
+            self.changed.notify_all()
+
+    async def report(self, request):
+        after = int(request.query["after"])
+        async with self.changed:
+            await self.changed.wait_for(lambda: self.agent.version > after)
+        return web.Response(text=self.agent.report("tiny").model_dump_json())
+
+    async def directive(self, request):
+        directive = Directive.model_validate_json(await request.read())
+        self.agent.directive = directive
+        if directive.phase == "prepare":
+            await self.change(phase="prepared", pending_epoch=directive.epoch)
+        if directive.phase == "switch":
+            await self.change(phase="training", pending_epoch=None, epoch=directive.epoch, step=3)
+        return web.Response(text="{}")
+
+    async def end(self, request):
+        self.is_ended.set()
+        return web.Response(text="{}")
+
+
+class Stage:
+    """A node, its kubelet (this), a job, and the operator's run of it."""
+
+    def __init__(self, server, api):
+        self.server, self.api, self.pod = server, api, Pod()
+        self.metrics, self.mirror = OperatorMetrics(), Mirror(lambda _: self.run.wake.set())
+
+    async def begin(self, **elastic):
+        resources = {"nvidia.com/gpu": "2"}
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        await self.server.put(
+            "/api/v1/nodes/a",
+            {
+                "metadata": {"labels": {"heddle.dev/gpu-type": "demo-fast"}},
+                "status": {
+                    "capacity": resources, "allocatable": resources, "conditions": [ready],
+                },
+            },
+        )  # fmt: skip
+        body = await self.server.put(
+            JOB,
+            {
+                "apiVersion": "heddle.dev/v1alpha1",
+                "kind": "HeddleJob",
+                "spec": {
+                    "model": {"name": "tiny-llama"},
+                    "data": {"builtin": "text"},
+                    "training": {"globalBatch": 32, "sequenceLength": 128},
+                    "steps": 10,
+                    "elastic": {"joinDebounceSeconds": 0, **elastic},
+                },
+            },
+        )
+        settings = replace(Settings(), plan_evaluations=20)
+        defaults = WorkerDefaults("heddle:1", {})
+        around = Surroundings(self.api, self.mirror, defaults, settings, self.metrics)
+        self.run = JobRun(body, around)
+        await self.sync()
+        self.task = asyncio.create_task(self.run.run())
+
+    async def sync(self):
+        await resync(self.api, self.mirror)
+
+    async def start_pod(self, port):
+        path = f"{NS}/pods/tiny-a-0"
+        body = await self.server.until(lambda s: s.objects.get(path))
+        pod_view.AGENT_PORT = port
+        spec = {**body["spec"], "nodeName": "a"}
+        status = {"phase": "Running", "podIP": "127.0.0.1"}
+        await self.server.put(path, {**body, "spec": spec, "status": status})
+        await self.sync()
+
+    async def phase(self, phase):
+        def is_there(server):
+            return server.objects[JOB].get("status", {}).get("phase") == phase
+
+        await self.server.until(is_there)
+
+    async def end_pod(self, phase):
+        path = f"{NS}/pods/tiny-a-0"
+        await self.server.put(path, {**self.server.objects[path], "status": {"phase": phase}})
+        await self.sync()
+
+    def reasons(self):
+        return {event["reason"] for event in self.server.of("events").values()}
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setattr(pod_view, "AGENT_PORT", pod_view.AGENT_PORT)
+
+    def run(test, **elastic):
+        async def main():
+            async with (
+                an_api_server() as server,
+                await connect(server.kubeconfig(tmp_path)) as api,
+            ):
+                stage = Stage(server, api)
+                port = await stage.pod.start()
+                await stage.begin(**elastic)
+                try:
+                    await asyncio.wait_for(test(stage, port), 60)
+                finally:
+                    stage.task.cancel()
+                    await asyncio.gather(stage.task, return_exceptions=True)
+                    await stage.pod.runner.cleanup()
+
+        asyncio.run(main())
+
+    return run
+
+
+@pytest.mark.slow
+def test_a_job_is_planned_started_completed_and_its_pods_stay_ended(run):
+    async def test(stage, port):
+        await stage.start_pod(port)
+        await stage.phase("Running")
+        objects = stage.server.objects
+        assert objects[BUDGET]["spec"]["minAvailable"] == 1
+        assert objects[JOB]["status"]["epoch"] == 1
+        assert list(stage.server.of("configmaps")) == ["tiny-epoch-1"]
+        assert stage.metrics.registry.get_sample_value(
+            "heddle_job_epoch", {"namespace": "ns", "job": "tiny"}
+        )
+        await stage.pod.change(phase="done", step=10)
+        await asyncio.wait_for(stage.pod.is_ended.wait(), 10)
+        await stage.phase("Complete")
+        await stage.end_pod("Succeeded")
+        await asyncio.wait_for(stage.task, 10)
+        assert f"{NS}/pods/tiny-a-0" in objects
+        assert BUDGET not in objects
+        assert objects[JOB]["status"]["grantedGPUs"] == 0
+        assert ("DELETE", f"{NS}/pods/tiny-a-0") not in stage.server.requests
+        await stage.server.until(lambda s: {"PlanSelected", "Complete"} <= stage.reasons())
+
+    run(test)
+
+
+@pytest.mark.slow
+def test_a_drain_of_the_only_node_is_blocked_and_said(run):
+    async def test(stage, port):
+        await stage.start_pod(port)
+        await stage.phase("Running")
+        node = "/api/v1/nodes/a"
+        cordoned = {**stage.server.objects[node], "spec": {"unschedulable": True}}
+        await stage.server.put(node, cordoned)
+        await stage.sync()
+        await stage.server.until(lambda s: "DrainBlocked" in stage.reasons())
+
+        def is_blocked(server):
+            rows = server.objects[JOB]["status"]["conditions"]
+            return next(r for r in rows if r["type"] == "DrainBlocked")["status"] == "True"
+
+        await stage.server.until(is_blocked)
+        labels = stage.server.objects[f"{NS}/pods/tiny-a-0"]["metadata"]["labels"]
+        assert "heddle.dev/evictable" not in labels
+
+    run(test)
+
+
+def test_a_job_without_enough_gpus_waits_and_says_so(run):
+    async def test(stage, port):
+        await stage.phase("Pending")
+        assert "minGPUs is 3" in stage.server.objects[JOB]["status"]["message"]
+        await stage.server.until(lambda s: stage.reasons() == {"InsufficientGPUs"})
+        assert stage.server.of("configmaps") == {}
+        assert BUDGET not in stage.server.objects
+
+    run(test, minGPUs=3)
+
+
+def test_an_api_server_that_refuses_for_a_while_costs_only_time(run):
+    async def test(stage, port):
+        stage.server.refuses["PATCH status"] = (500, "etcd is gone")
+        await stage.server.until(lambda s: s.requests.count(("PATCH", f"{JOB}/status")) >= 1)
+        stage.server.refuses.clear()
+        await stage.phase("Pending")
+
+    run(test, minGPUs=3)
+
+
+def test_even_of_a_job_that_cannot_be_read_the_identity_is_known():
+    metadata = {"name": "x.y", "namespace": "ns", "uid": "u", "generation": 4}
+    found = stub_of({"metadata": metadata})
+    assert (found.name, found.metadata.namespace, found.metadata.uid) == ("x.y", "ns", "u")

@@ -1,0 +1,144 @@
+"""The operator as a process, against an API server in memory: it leads, follows jobs and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+
+import aiohttp
+import pytest
+
+from tests.fakes.api_server import an_api_server
+
+pytestmark = pytest.mark.slow
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/ops/leases/heddle-operator"
+JOB = "/apis/heddle.dev/v1alpha1/namespaces/ns/heddlejobs/tiny"
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Operators:
+    """Operators of one API server."""
+
+    def __init__(self, server, kubeconfig):
+        self.server = server
+        self.environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+        self.processes = []
+
+    async def start(self):
+        port = free_port()
+        command = (
+            *("-c", "from heddle_operator.cli.main import main; main()"),
+            *("operator", "run", "--port", str(port)),
+            *("--lease-namespace", "ops", "--lease-seconds", "4"),
+        )
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *command,
+            env=self.environment,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        self.processes.append(process)
+        return process, f"http://127.0.0.1:{port}"
+
+    def holder(self):
+        return self.server.objects.get(LEASE, {}).get("spec", {}).get("holderIdentity", "")
+
+    async def until_led_by(self, process):
+        await self.server.until(lambda _: self.holder().endswith(f"_{process.pid}"))
+
+
+def run(tmp_path, test):
+    async def main():
+        async with an_api_server() as server:
+            operators = Operators(server, server.kubeconfig(tmp_path))
+            try:
+                await asyncio.wait_for(test(server, operators), 50)
+            finally:
+                for process in operators.processes:
+                    with contextlib.suppress(ProcessLookupError):
+                        process.kill()
+                    await process.wait()
+
+    asyncio.run(main())
+
+
+async def put_invalid_job(server):
+    """One that the operator can answer without a cluster: its refusal is in the status."""
+    kind = {"apiVersion": "heddle.dev/v1alpha1", "kind": "HeddleJob"}
+    await server.put(JOB, {**kind, "spec": {"model": {"name": "unknown"}}})
+
+
+def phase(server):
+    return server.objects[JOB].get("status", {}).get("phase")
+
+
+async def fetch(url):
+    async with aiohttp.ClientSession() as client, client.get(url) as answer:
+        return answer.status, await answer.text()
+
+
+def test_it_leads_follows_jobs_answers_probes_and_ends_when_told(tmp_path):
+    async def test(server, operators):
+        await put_invalid_job(server)
+        process, url = await operators.start()
+        await server.until(lambda s: phase(s) == "Invalid")
+        assert await fetch(f"{url}/healthz") == (200, "ok")
+        assert await fetch(f"{url}/readyz") == (200, "ok")
+        status, series = await fetch(f"{url}/metrics")
+        assert (status, "heddle_operator_is_leader 1.0" in series) == (200, True)
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+        assert operators.holder() == ""
+        metadata = server.objects[JOB]["metadata"]
+        assert "finalizers" not in metadata
+        assert "annotations" not in metadata
+
+    run(tmp_path, test)
+
+
+def test_a_standby_takes_over_from_an_operator_that_was_killed(tmp_path):
+    async def test(server, operators):
+        first, _ = await operators.start()
+        await operators.until_led_by(first)
+        second, _ = await operators.start()
+        await server.until(lambda s: s.requests.count(("GET", LEASE)) > 8)
+        first.kill()
+        await operators.until_led_by(second)
+        await put_invalid_job(server)
+        await server.until(lambda s: phase(s) == "Invalid")
+
+    run(tmp_path, test)
+
+
+def test_an_operator_that_lost_its_lease_ends_with_1(tmp_path):
+    async def test(server, operators):
+        process, _ = await operators.start()
+        await operators.until_led_by(process)
+        body = server.objects[LEASE]
+        taken = {**body["spec"], "holderIdentity": "another", "leaseDurationSeconds": 60}
+        await server.put(LEASE, {**body, "spec": taken})
+        assert await asyncio.wait_for(process.wait(), 20) == 1
+
+    run(tmp_path, test)
+
+
+def test_a_waiting_operator_ends_at_once_when_told(tmp_path):
+    async def test(server, operators):
+        spec = {"holderIdentity": "another", "leaseDurationSeconds": 600}
+        await server.put(LEASE, {"spec": spec})
+        process, _ = await operators.start()
+        await server.until(lambda s: ("GET", LEASE) in s.requests)
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+        assert operators.holder() == "another"
+
+    run(tmp_path, test)

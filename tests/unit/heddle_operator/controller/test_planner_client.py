@@ -1,0 +1,80 @@
+"""The planner process answers plans and problems, and a crashed one is started again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from heddle_operator.controller.planner_client import Planning
+from heddle_operator.controller.planner_server import SearchSettings
+from heddle_operator.ports.wakeup import Wake
+from heddle_operator.state.actions import RequestPlan
+from planner.cluster.composition import Composition, Node
+from planner.plans.plan import faults
+from planner.profiles.profile import load_profile
+from planner.request import PlanRequest
+from planner.search.driver import search
+
+SETTINGS = SearchSettings("tiny-llama", 32, 128, seed=3, min_holders=2, budget_evaluations=100)
+TWO = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 1)))
+THREE = Composition((*TWO.nodes, Node("c", "demo-fast", 1)))
+
+
+def run(test):
+    async def main():
+        wake = Wake()
+        planning = Planning(SETTINGS, wake)
+        try:
+            await asyncio.wait_for(test(planning, wake), 60)
+        finally:
+            await planning.close()
+
+    asyncio.run(main())
+
+
+async def reply(planning, wake, request):
+    planning.request(request)
+    assert planning.in_flight == {request.key}
+    while request.key not in planning.replies:
+        await wake.wait(30)
+    return planning.replies[request.key]
+
+
+@pytest.mark.slow
+def test_an_answer_is_what_the_planner_answers_for_the_same_request():
+    async def test(planning, wake):
+        first = await reply(planning, wake, RequestPlan(TWO, None))
+        assert first.plan is not None
+        assert faults(first.plan, SETTINGS.workload, TWO) == ()
+        assert first.current_samples_s is None
+        second = await reply(planning, wake, RequestPlan(THREE, first.plan))
+        asked = PlanRequest(
+            SETTINGS.workload, THREE, first.plan, seed=3, min_holders=2, budget_evaluations=100
+        )
+        assert second.plan == search(asked, load_profile("tiny-llama")).plan
+        assert second.throughput_samples_s >= second.current_samples_s > 0
+
+    run(test)
+
+
+@pytest.mark.slow
+def test_a_request_without_a_plan_is_answered_with_the_problem():
+    async def test(planning, wake):
+        unknown = Composition((Node("a", "h100", 1),))
+        found = await reply(planning, wake, RequestPlan(unknown, None))
+        assert found.plan is None
+        assert found.problem
+
+    run(test)
+
+
+@pytest.mark.slow
+def test_a_planner_that_was_killed_is_started_again():
+    async def test(planning, wake):
+        await planning.start()
+        planning._process.kill()
+        await wake.wait(30)
+        assert (await reply(planning, wake, RequestPlan(TWO, None))).plan is not None
+
+    run(test)

@@ -1,0 +1,61 @@
+"""A question about a composition gets a plan, what the current one is worth, or a reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from heddle_operator.controller.planner_server import SearchSettings, answer
+from planner.cluster.composition import Composition, Node
+from planner.plans.plan import Plan, faults
+from planner.profiles.profile import load_profile
+from planner.request import DEFAULT_EVALUATIONS
+from planner.search.driver import MEDIUM_GPUS
+
+SETTINGS = SearchSettings("tiny-llama", 32, 128, budget_evaluations=20)
+TWO = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 1)))
+THREE = Composition((*TWO.nodes, Node("c", "demo-fast", 1)))
+
+
+@pytest.fixture(scope="module")
+def profile():
+    return load_profile("tiny-llama")
+
+
+def ask(profile, composition, current=None):
+    question = {
+        "composition": composition.to_json(),
+        "current": current.to_json() if current else None,
+    }
+    return answer(SETTINGS, profile, question)
+
+
+def test_a_plan_fits_what_was_asked_for_and_the_same_question_has_the_same_answer(profile):
+    found = ask(profile, TWO)
+    plan = Plan.from_json(found["plan"])
+    assert faults(plan, SETTINGS.workload, TWO) == ()
+    assert found["throughput_samples_s"] > 0
+    assert found["current_samples_s"] is None
+    assert ask(profile, TWO)["plan"] == found["plan"]
+
+
+def test_the_current_plan_is_priced_where_it_still_fits(profile):
+    current = Plan.from_json(ask(profile, TWO)["plan"])
+    assert ask(profile, THREE, current)["current_samples_s"] > 0
+    other = Composition((Node("x", "demo-fast", 1), Node("y", "demo-fast", 1)))
+    assert ask(profile, other, current)["current_samples_s"] is None
+
+
+def test_a_composition_without_a_plan_gets_the_reason(profile):
+    found = ask(profile, Composition((Node("a", "demo-fast", 1),)))
+    assert set(found) == {"problem"}
+    assert "tiny-llama needs" in found["problem"]
+
+
+def test_plans_limit_the_search_on_a_few_gpus_and_seconds_on_many():
+    timed = replace(SETTINGS, budget_evaluations=None, budget_s=0.5)
+    assert timed.most_evaluations(MEDIUM_GPUS) == DEFAULT_EVALUATIONS
+    assert timed.most_evaluations(MEDIUM_GPUS + 1) is None
+    assert SETTINGS.most_evaluations(512) == 20
+    assert replace(SETTINGS, budget_evaluations=None).most_evaluations(512) == DEFAULT_EVALUATIONS

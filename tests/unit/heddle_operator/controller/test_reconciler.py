@@ -1,0 +1,142 @@
+"""The loop carries out what is decided, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from heddle_operator.apis.errors import ClusterUnavailable
+from heddle_operator.controller.reconciler import Reconciler
+from heddle_operator.state.actions import AdoptPlan, CreatePod, EndPod
+from heddle_operator.state.settings import Settings
+from tests.fakes.operator import a_cluster, a_job
+
+
+class Effects:
+    """The fake cluster's agents and planner, as the loop knows them."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.replies = cluster.replies
+
+    @property
+    def views(self):
+        self.cluster.snapshot()
+        return self.cluster.views
+
+    @property
+    def in_flight(self):
+        return frozenset(self.cluster.asked)
+
+    def follow(self, pods):
+        pass
+
+    def send(self, pod, directive):
+        agent = self.cluster.agents.get(pod)
+        if agent is not None:
+            self.cluster._put(pod, directive)
+
+    def end(self, pod):
+        self.cluster.do(EndPod(pod))
+
+    def request(self, action):
+        self.cluster.do(action)
+
+
+class Clock:
+    """A wake that lets the cluster go on instead of waiting."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+
+    def set(self):
+        pass
+
+    async def wait(self, timeout_s):
+        self.cluster.tick()
+        return True
+
+
+def a_loop(steps=40, **hooks):
+    job = a_job()
+    spec = job.spec.model_copy(update={"steps": steps})
+    cluster = a_cluster(job, "a", "b")
+    cluster.now = time.monotonic()
+    effects = Effects(cluster)
+    return cluster, Reconciler(
+        job.model_copy(update={"spec": spec}),
+        cluster,
+        effects,
+        effects,
+        Clock(cluster),
+        Settings(),
+        **hooks,
+    )
+
+
+def test_a_job_runs_to_its_end_and_leaves_ended_pods():
+    decisions = []
+    cluster, loop = a_loop(on_decision=lambda decision, observed, now: decisions.append(decision))
+    assert asyncio.run(asyncio.wait_for(loop.run(), 20)).phase == "Complete"
+    assert {name: pod.phase for name, pod in cluster.pods.items()} == {
+        "tiny-a-0": "ended",
+        "tiny-b-0": "ended",
+    }
+    phases = [decision.phase for decision in decisions]
+    assert [p for i, p in enumerate(phases) if p not in phases[:i]] == [
+        "Planning",
+        "Preparing",
+        "Switching",
+        "Running",
+        "Complete",
+    ]
+
+
+def test_a_lost_race_is_no_error():
+    cluster, loop = a_loop()
+
+    async def race():
+        while True:
+            observed = await loop.observe()
+            decision = await loop.look()
+            adopts = [a for a in decision.actions if isinstance(a, AdoptPlan)]
+            if adopts:
+                await loop._apply(adopts[0])
+                return len(observed.epochs), len(cluster.records.all)
+            cluster.tick()
+
+    assert asyncio.run(race()) == (0, 1)
+
+
+def test_pods_of_one_epoch_are_created_at_once():
+    """Each creation waits until the other one has begun: one after the other would never end."""
+    cluster, loop = a_loop()
+    begun, both = [], asyncio.Event()
+
+    async def apply(action):
+        if isinstance(action, CreatePod):
+            begun.append(action.name)
+            if len(begun) == 2:
+                both.set()
+            await both.wait()
+        cluster.do(action)
+
+    cluster.apply = apply
+    assert asyncio.run(asyncio.wait_for(loop.run(), 20)).phase == "Complete"
+    assert begun == ["tiny-a-0", "tiny-b-0"]
+
+
+def test_what_could_not_be_done_is_tried_again_and_hinders_nothing_else():
+    cluster, loop = a_loop()
+    refusals = ["tiny-a-0", "tiny-a-0"]
+
+    async def apply(action):
+        if isinstance(action, CreatePod) and action.name in refusals:
+            refusals.remove(action.name)
+            raise ClusterUnavailable("the API server does not answer")
+        cluster.do(action)
+
+    cluster.apply = apply
+    assert asyncio.run(asyncio.wait_for(loop.run(), 20)).phase == "Complete"
+    assert refusals == []
+    assert cluster.created[0] == "tiny-b-0"

@@ -1,0 +1,51 @@
+"""What vendors and clouds call a GPU, and what the profiles call it."""
+
+from __future__ import annotations
+
+import pytest
+
+from heddle_operator.inventory.accelerators import canonical, gpu_type_of
+
+
+@pytest.mark.parametrize(
+    ("product", "memory_mib", "gpu_type"),
+    [
+        ("NVIDIA-A100-SXM4-40GB", None, "a100-40"),
+        ("NVIDIA-A100-SXM4-80GB", None, "a100-80"),
+        ("NVIDIA-A100-80GB-PCIe", None, "a100-80-pcie"),
+        ("nvidia-tesla-a100", None, "a100-40"),
+        ("nvidia-a100-80gb", None, "a100-80"),
+        ("a100", 40_960, "a100-40"),
+        ("a100", 81_920, "a100-80"),
+        ("NVIDIA-H100-80GB-HBM3", None, "h100"),
+        ("NVIDIA-H100-PCIe", None, "h100-pcie"),
+        ("nvidia-h100-80gb", None, "h100"),
+        ("NVIDIA-H200", None, "h200"),
+        ("nvidia-h200-141gb", None, "h200"),
+        ("Tesla-T4", None, "t4"),
+        ("Tesla-V100-SXM2-32GB", None, "v100-32"),
+        ("NVIDIA-RTX-A6000", None, "rtx-a6000"),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", None, "rtx-pro-6000-blackwell"),
+        ("demo-fast", None, "demo-fast"),
+    ],
+)
+def test_a_product_has_one_name(product, memory_mib, gpu_type):
+    assert canonical(product, memory_mib) == gpu_type
+
+
+def test_a_label_of_ours_trumps_all_others():
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H200", "heddle.dev/gpu-type": "mine"}
+    assert gpu_type_of(labels, {}) == ("mine", "")
+    assert gpu_type_of(labels, {"heddle.dev/gpu-type": "noted"}) == ("noted", "")
+
+
+@pytest.mark.parametrize("product", ["NVIDIA-A100-SXM4-40GB-SHARED", "NVIDIA-A100-MIG-1g.5gb"])
+def test_sliced_gpus_are_refused_in_words(product):
+    found, why = gpu_type_of({"nvidia.com/gpu.product": product}, {})
+    assert found == ""
+    assert product in why
+
+
+def test_a_node_without_any_label_says_what_to_set():
+    found, why = gpu_type_of({}, {})
+    assert (found, why.split("; ")[1]) == ("", "set heddle.dev/gpu-type")

@@ -1,0 +1,89 @@
+"""A Pod object at each moment of its life, as the decision loop sees it."""
+
+from __future__ import annotations
+
+import pytest
+
+from heddle_operator.inventory.pods import view_pod
+
+NOW_S = 1_000_000.0
+DUE = "1970-01-12T13:46:30Z"  # ten seconds before NOW_S
+
+
+def a_pod(phase="Running", metadata=None, **status):
+    notes = {
+        "heddle.dev/node": "n1",
+        "heddle.dev/ordinal": "1",
+        "heddle.dev/created-at": "999990.250",
+    }
+    container = {"resources": {"limits": {"nvidia.com/gpu": "2"}}}
+    return {
+        "metadata": {"name": "p", "annotations": notes, **(metadata or {})},
+        "spec": {"containers": [container]},
+        "status": {"phase": phase, "podIP": "10.0.0.9", **status},
+    }
+
+
+def view(pod, notice="", ready=True):
+    return view_pod(pod, notice, ready, NOW_S, 999_000.0)
+
+
+def test_a_running_pod_has_an_address_and_a_precise_birth():
+    seen = view(a_pod())
+    assert (seen.node, seen.ordinal, seen.gpus) == ("n1", 1, 2)
+    assert (seen.phase, seen.address, seen.created_s) == ("running", "10.0.0.9:8470", 990.25)
+
+
+def test_an_address_of_version_6_is_bracketed():
+    assert view(a_pod(podIP="fd00::9")).address == "[fd00::9]:8470"
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_ended_has_failed(phase):
+    assert (view(a_pod(phase)).phase, view(a_pod(phase)).address) == ("ended", None)
+
+
+def waiting(reason, message=None):
+    return {"containerStatuses": [{"name": "worker", "state": {"waiting": {
+        "reason": reason, "message": message}}}]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "problem"),
+    [
+        (waiting("ImagePullBackOff", "Back-off: x"), "ImagePullBackOff: Back-off: x"),
+        (waiting("InvalidImageName"), "InvalidImageName"),
+        (waiting("ContainerCreating"), ""),
+        (
+            {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                             "message": "0/3 nodes are available"}]},
+            "Unschedulable: 0/3 nodes are available",
+        ),
+    ],
+)  # fmt: skip
+def test_what_keeps_a_pod_from_starting_is_said(status, problem):
+    assert view(a_pod("Pending", **status)).problem == problem
+
+
+def test_a_pod_that_failed_says_its_last_words():
+    ended = {"terminated": {"exitCode": 2, "message": "one\nError: no data\n"}}
+    seen = view(a_pod("Failed", initContainerStatuses=[{"name": "data", "state": ended}]))
+    assert seen.problem == "data ended with 2: Error: no data"
+
+
+def test_a_pod_that_is_to_be_disrupted_must_be_left():
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    assert view(a_pod(conditions=[condition])).notice == (
+        "it is to be disrupted (PreemptionByScheduler)"
+    )
+
+
+def test_a_terminating_pod_runs_on_while_its_node_lives():
+    pod = a_pod(metadata={"deletionTimestamp": DUE})
+    assert (view(pod).phase, view(pod).deleting) == ("running", True)
+
+
+def test_a_terminating_pod_of_a_dead_node_is_given_up_after_its_grace():
+    assert view(a_pod(metadata={"deletionTimestamp": DUE}), ready=False).phase == "ended"
+    later = "1970-01-12T13:47:00Z"
+    assert view(a_pod(metadata={"deletionTimestamp": later}), ready=False).phase == "running"

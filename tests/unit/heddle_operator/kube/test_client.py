@@ -1,0 +1,109 @@
+"""Requests to an API server: what it refuses is one error with its own words."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from heddle_operator.apis.errors import OperatorError
+from heddle_operator.kube.client import ApiRefused, connect, is_in_cluster
+from tests.fakes.api_server import an_api_server
+
+POD = "/api/v1/namespaces/default/pods/p"
+
+
+def run(tmp_path, test):
+    async def main():
+        async with (
+            an_api_server() as server,
+            await connect(server.kubeconfig(tmp_path)) as api,
+        ):
+            return await asyncio.wait_for(test(server, api), 20)
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("status", [400, 403, 409, 422, 500, 503])
+def test_a_refusal_has_its_status_and_the_servers_own_words(tmp_path, status):
+    async def test(server, api):
+        server.refuses["POST pods"] = (status, "exceeded quota: gpus")
+        with pytest.raises(ApiRefused, match=r"^exceeded quota: gpus$") as error:
+            await api.create("/api/v1/namespaces/default/pods", {"metadata": {"name": "p"}})
+        return error.value.status
+
+    assert run(tmp_path, test) == status
+
+
+def test_a_server_that_does_not_answer_has_status_0_and_is_named(tmp_path):
+    async def test(server, api):
+        await server.stop()
+        with pytest.raises(ApiRefused, match=f"127.0.0.1:{server.port} does not answer") as error:
+            await api.get(POD)
+        return error.value.status
+
+    assert run(tmp_path, test) == 0
+
+
+def test_logs_are_text_whatever_they_hold(tmp_path):
+    async def test(server, api):
+        server.logs["p", "worker"] = "{not json}\n\u00e9\n"
+        return await api.text(f"{POD}/log", container="worker")
+
+    assert run(tmp_path, test) == "{not json}\n\u00e9\n"
+
+
+@pytest.mark.parametrize(("status", "is_fine"), [(404, True), (409, True), (403, False)])
+def test_deleting_what_is_gone_or_another_is_fine_but_a_forbidden_deletion_is_not(
+    tmp_path, status, is_fine
+):
+    async def test(server, api):
+        server.refuses["DELETE p"] = (status, "no")
+        try:
+            await api.delete(POD)
+        except ApiRefused:
+            return False
+        return True
+
+    assert run(tmp_path, test) is is_fine
+
+
+@pytest.mark.parametrize(("given", "namespace"), [("", "default"), ("ml", "ml")])
+def test_the_namespace_is_that_of_the_context(tmp_path, given, namespace):
+    async def main():
+        async with (
+            an_api_server() as server,
+            await connect(server.kubeconfig(tmp_path, given)) as api,
+        ):
+            return api.namespace, api.server == f"http://127.0.0.1:{server.port}"
+
+    assert asyncio.run(main()) == (namespace, True)
+
+
+A_KEY = "{client-certificate-data: AAAA, client-key-data: AAAA}"
+WITH_A_KEY = (
+    f"current-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n"
+    f"clusters: [{{name: a, cluster: {{server: 'https://127.0.0.1:1'}}}}]\n"
+    f"users: [{{name: a, user: {A_KEY}}}]\n"
+)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(None, b"", b"{}", b"[]", b"5", b"a: [", b"\xff\xfe", b"current-context: none"),
+        WITH_A_KEY.encode(),
+    ],
+)
+def test_without_a_cluster_one_sentence_says_what_to_set(tmp_path, content):
+    path = tmp_path / "kubeconfig"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(OperatorError, match=r"^no cluster to talk to: .*; set KUBECONFIG") as found:
+        asyncio.run(connect(path))
+    assert "\n" not in str(found.value)
+
+
+def test_a_kubeconfig_trumps_the_service_account(monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", "somewhere")
+    assert not is_in_cluster()

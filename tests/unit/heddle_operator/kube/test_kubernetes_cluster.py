@@ -1,0 +1,235 @@
+"""What the adapter makes of refusals, of leftovers and of nodes; the rest is the contract suite."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable
+from heddle_operator.apis.heddlejob import Metadata
+from heddle_operator.kube.client import connect
+from heddle_operator.kube.kubernetes_cluster import KubeCluster
+from heddle_operator.kube.relist import resync
+from heddle_operator.kube.store import Mirror
+from heddle_operator.ports.wakeup import Wake
+from heddle_operator.resources.rendering import WorkerDefaults
+from heddle_operator.state.actions import AdoptPlan, CloseEpoch, CreatePod, DeletePod, PruneEpoch
+from planner.cluster.composition import Composition, Node
+from tests.fakes.api_server import an_api_server
+from tests.fakes.operator import a_job
+from tests.fakes.planner import fake_plan
+
+NODES = Composition((Node("a", "demo-fast", 2),))
+PLAN = fake_plan(NODES, a_job().workload)
+ADOPT = AdoptPlan(1, PLAN, "start", NODES)
+POD = CreatePod("tiny-a-0", "a", 0, 2)
+NS = "/api/v1/namespaces/ns"
+EARLIER = {"ownerReferences": [{"uid": "earlier", "controller": True}]}
+
+
+class Surroundings:
+    """An adapter over an API server in memory, looked at by lists."""
+
+    def __init__(self, server, api, **spec):
+        job = a_job()
+        metadata = Metadata(name="tiny", namespace="ns", uid="job")
+        job = job.model_copy(
+            update={"metadata": metadata, "spec": job.spec.model_copy(update=spec)}
+        )
+        self.server, self.api, self.mirror, self.wake = server, api, Mirror(), Wake()
+        self.adapter = self.another(job)
+
+    def another(self, job=None):
+        """A further operator, with a mirror of its own."""
+        mirror = Mirror() if job is None else self.mirror
+        job = job or self.adapter.job
+        defaults = WorkerDefaults("heddle:1", {})
+        return KubeCluster(job, self.api, mirror, defaults, ("demo-fast",), self.wake)
+
+    async def node(self, name="a", gpus=2, **spec):
+        resources = {"nvidia.com/gpu": str(gpus)}
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        await self.server.put(
+            f"/api/v1/nodes/{name}",
+            {
+                "metadata": {"labels": {"heddle.dev/gpu-type": "demo-fast"}},
+                "spec": spec,
+                "status": {
+                    "capacity": resources, "allocatable": resources, "conditions": [ready],
+                },
+            },
+        )  # fmt: skip
+
+    async def observe(self):
+        await resync(self.api, self.mirror)
+        return await self.adapter.observe()
+
+
+@pytest.fixture
+def run(tmp_path):
+    def run(test, **spec):
+        async def main():
+            async with (
+                an_api_server() as server,
+                await connect(server.kubeconfig(tmp_path)) as api,
+            ):
+                around = Surroundings(server, api, **spec)
+                await asyncio.wait_for(test(around, server), 20)
+
+        asyncio.run(main())
+
+    return run
+
+
+def test_a_pod_that_a_quota_forbids_is_a_refusal_and_no_error(run):
+    async def test(around, server):
+        server.refuses["POST pods"] = (403, "exceeded quota: gpus")
+        await around.adapter.apply(POD)
+        (refused,) = (await around.observe()).refusals
+        assert (refused.name, refused.message) == ("tiny-a-0", "exceeded quota: gpus")
+        server.refuses.clear()
+        await around.adapter.apply(POD)
+        assert (await around.observe()).refusals == ()
+
+    run(test)
+
+
+def test_a_server_that_is_gone_is_asked_again_later(run):
+    async def test(around, server):
+        await server.stop()
+        for action in (POD, ADOPT):
+            with pytest.raises(ClusterUnavailable, match="does not answer"):
+                await around.adapter.apply(action)
+        assert (await around.adapter.observe()).refusals == ()
+
+    run(test)
+
+
+def test_a_pod_of_that_name_of_an_earlier_job_is_refused_until_it_is_gone(run):
+    async def test(around, server):
+        await server.put(f"{NS}/pods/tiny-a-0", {"metadata": EARLIER})
+        await around.adapter.apply(POD)
+        assert [refused.name for refused in (await around.observe()).refusals] == ["tiny-a-0"]
+        await server.remove(f"{NS}/pods/tiny-a-0")
+        await around.adapter.apply(POD)
+        observed = await around.observe()
+        assert ([pod.name for pod in observed.pods], observed.refusals) == (["tiny-a-0"], ())
+
+    run(test)
+
+
+def test_the_record_of_an_earlier_job_of_that_name_makes_way(run):
+    async def test(around, server):
+        path = f"{NS}/configmaps/tiny-epoch-1"
+        await server.put(path, {"metadata": EARLIER})
+        with pytest.raises(ClusterConflict):
+            await around.adapter.apply(ADOPT)
+        await around.adapter.apply(ADOPT)
+        assert [record.epoch for record in (await around.observe()).epochs] == [1]
+
+    run(test)
+
+
+def test_of_two_operators_the_second_to_write_a_record_looks_again(run):
+    async def test(around, server):
+        late = around.another()
+        await around.adapter.apply(ADOPT)
+        with pytest.raises(ClusterConflict):
+            await late.apply(ADOPT)
+        await around.adapter.apply(CloseEpoch(1, "live"))
+        with pytest.raises(ClusterConflict):
+            await late.apply(CloseEpoch(1, "aborted"))
+        assert [r.outcome for r in (await around.observe()).epochs] == ["live"]
+
+    run(test)
+
+
+def test_what_was_written_is_seen_before_any_watch_tells(run):
+    async def test(around, server):
+        await around.adapter.apply(ADOPT)
+        await around.adapter.apply(POD)
+        seen = await around.adapter.observe()
+        assert [record.epoch for record in seen.epochs] == [1]
+        assert [pod.name for pod in seen.pods] == ["tiny-a-0"]
+        await around.adapter.apply(DeletePod("tiny-a-0", "test"))
+        assert (await around.adapter.observe()).pods == ()
+
+    run(test)
+
+
+def test_a_pod_is_asked_to_go_once_while_it_terminates(run):
+    async def test(around, server):
+        await around.adapter.apply(POD)
+        pod = f"{NS}/pods/tiny-a-0"
+        await server.put(pod, {**server.objects[pod], "spec": {"nodeName": "a", "containers": []}})
+        for _ in range(3):
+            await around.observe()
+            await around.adapter.apply(DeletePod("tiny-a-0", "test"))
+        assert server.requests.count(("DELETE", pod)) == 1
+        assert (await around.observe()).pods[0].deleting
+
+    run(test)
+
+
+def test_only_the_record_that_was_seen_is_pruned(run):
+    async def test(around, server):
+        for epoch in (1, 2):
+            await around.adapter.apply(AdoptPlan(epoch, PLAN, "start", NODES))
+        path = f"{NS}/configmaps/tiny-epoch-1"
+        other = {**server.objects[path]["metadata"], "uid": "of-a-successor"}
+        await server.put(path, {**server.objects[path], "metadata": other})
+        await around.adapter.apply(PruneEpoch(1))
+        assert path in server.objects
+
+    run(test)
+
+
+def test_gpus_of_others_and_cordons_are_seen(run):
+    async def test(around, server):
+        await around.node("a")
+        await around.node("b", unschedulable=True)
+        claim = {"containers": [{"resources": {"requests": {"nvidia.com/gpu": "1"}}}]}
+        await server.put(f"{NS}/pods/foreign", {"spec": {"nodeName": "a", **claim}})
+        a, b = (await around.observe()).nodes
+        assert (a.gpus, a.is_cordoned) == (1, False)
+        assert (b.gpus, b.is_cordoned) == (0, True)
+        ended = {**server.objects[f"{NS}/pods/foreign"], "status": {"phase": "Succeeded"}}
+        await server.put(f"{NS}/pods/foreign", ended)
+        assert (await around.observe()).nodes[0].gpus == 2
+
+    run(test)
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_an_ended_pod_of_the_job_stays_and_frees_its_gpus_for_anybody(run, phase):
+    async def test(around, server):
+        await around.node("a")
+        await around.adapter.apply(POD)
+        path = f"{NS}/pods/tiny-a-0"
+        body = server.objects[path]
+        await server.put(
+            path, {**body, "spec": {**body["spec"], "nodeName": "a"}, "status": {"phase": phase}}
+        )
+        observed = await around.observe()
+        assert [pod.phase for pod in observed.pods] == ["ended"]
+        assert around.mirror.claims == {}
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [({"plan.json": json.dumps(PLAN.to_json())}, ""), ({}, "found nothing"), (None, "not found")],
+    ids=["a plan", "an empty map", "no map"],
+)
+def test_the_plan_of_mode_manual_is_read_from_its_config_map(run, data, problem):
+    async def test(around, server):
+        if data is not None:
+            await server.put(f"{NS}/configmaps/mine", {"data": data})
+        chosen = (await around.observe()).chosen
+        assert chosen.plan == (PLAN if not problem else None)
+        assert problem in chosen.problem
+
+    run(test, plan_ref="mine")

@@ -1,0 +1,167 @@
+"""Token, budget, status and events of a job, at an API server in memory."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from heddle_operator.apis.heddlejob import Metadata
+from heddle_operator.kube.client import ApiRefused, connect
+from heddle_operator.kube.owned_objects import JobObjects, is_live, is_protected
+from heddle_operator.state.actions import RecordEvent
+from tests.fakes.api_server import an_api_server
+from tests.fakes.operator import a_job
+
+JOB = a_job().model_copy(update={"metadata": Metadata(name="tiny", namespace="ns", uid="job")})
+PATHS = "/api/v1/namespaces/ns"
+BUDGET = "/apis/policy/v1/namespaces/ns/poddisruptionbudgets/tiny"
+STATUS = "/apis/heddle.dev/v1alpha1/namespaces/ns/heddlejobs/tiny"
+
+
+def run(tmp_path, test, job=JOB):
+    async def main():
+        async with (
+            an_api_server() as server,
+            await connect(server.kubeconfig(tmp_path)) as api,
+        ):
+            return await asyncio.wait_for(test(server, JobObjects(job, api)), 20)
+
+    return asyncio.run(main())
+
+
+def a_pod(name="p", phase="Running", evictable=False, deleting=False):
+    metadata = {"name": name, "uid": f"uid-{name}"}
+    if evictable:
+        metadata["labels"] = {"heddle.dev/evictable": "true"}
+    if deleting:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return {"metadata": metadata, "status": {"phase": phase}}
+
+
+def test_the_token_is_made_once_and_read_back_ever_after(tmp_path):
+    async def test(server, objects):
+        first = await objects.token()
+        assert len(first) >= 32
+        assert await objects.token() == first
+        (secret,) = server.of("secrets").values()
+        assert secret["metadata"]["ownerReferences"][0]["uid"] == "job"
+        assert first not in str(secret)
+
+    run(tmp_path, test)
+
+
+def test_the_token_of_an_earlier_job_of_that_name_is_not_used(tmp_path):
+    async def test(server, objects):
+        owner = {"uid": "earlier", "controller": True}
+        stale = {"metadata": {"ownerReferences": [owner]}, "data": {"token": "b2xk"}}
+        await server.put(f"{PATHS}/secrets/tiny-token", stale)
+        assert await objects.token() != "old"
+        assert await objects.token() == await objects.token()
+
+    run(tmp_path, test)
+
+
+def test_a_secret_that_cannot_be_read_is_no_reason_to_make_another(tmp_path):
+    async def test(server, objects):
+        server.refuses["GET tiny-token"] = (403, "forbidden")
+        with pytest.raises(ApiRefused, match="forbidden"):
+            await objects.token()
+        assert server.of("secrets") == {}
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("pod", "live", "protected"),
+    [
+        (a_pod(), True, True),
+        (a_pod(phase="Pending"), True, True),
+        (a_pod(evictable=True), True, False),
+        (a_pod(deleting=True), False, False),
+        (a_pod(phase="Succeeded"), False, False),
+        (a_pod(phase="Failed"), False, False),
+    ],
+    ids=["runs", "starts", "let go", "terminates", "ended well", "failed"],
+)
+def test_the_budget_counts_pods_that_live_and_are_not_let_go(pod, live, protected):
+    assert (is_live(pod), is_protected(pod)) == (live, protected)
+
+
+def test_the_budget_follows_the_pods_and_goes_with_the_job(tmp_path):
+    async def test(server, objects):
+        await objects.protect([])
+        assert BUDGET not in server.objects
+        for pods, wanted in (
+            ([a_pod("a"), a_pod("b")], 2),
+            ([a_pod("a"), a_pod("b", evictable=True)], 1),
+            ([], 0),
+        ):
+            await objects.protect(pods)
+            assert server.objects[BUDGET]["spec"]["minAvailable"] == wanted
+        await objects.unprotect()
+        await objects.unprotect()
+        assert BUDGET not in server.objects
+
+    run(tmp_path, test)
+
+
+def test_a_budget_that_is_right_is_not_written_again(tmp_path):
+    async def test(server, objects):
+        await objects.protect([a_pod()])
+        asked = len(server.requests)
+        await objects.protect([a_pod("another")])
+        assert len(server.requests) == asked
+
+    run(tmp_path, test)
+
+
+def test_a_pod_is_let_go_and_taken_back(tmp_path):
+    async def test(server, objects):
+        path = f"{PATHS}/pods/p"
+        await server.put(path, {"metadata": {"labels": {"a": "b"}}})
+        await objects.let_go("p", True)
+        assert server.objects[path]["metadata"]["labels"]["heddle.dev/evictable"] == "true"
+        await objects.let_go("p", False)
+        assert server.objects[path]["metadata"]["labels"] == {"a": "b"}
+
+    run(tmp_path, test)
+
+
+def test_the_status_is_written_and_a_job_that_is_gone_is_fine(tmp_path):
+    async def test(server, objects):
+        await objects.write_status({"phase": "Running"})
+        await server.put(STATUS, {"spec": {"steps": 1}})
+        await objects.write_status({"phase": "Running"})
+        assert server.objects[STATUS]["status"] == {"phase": "Running"}
+        assert server.objects[STATUS]["spec"] == {"steps": 1}
+        server.refuses["PATCH status"] = (422, "status.epoch: must be an integer")
+        with pytest.raises(ApiRefused, match="must be an integer"):
+            await objects.write_status({"phase": "x"})
+
+    run(tmp_path, test)
+
+
+def test_an_event_is_posted_once_for_each_key_by_whatever_operator(tmp_path):
+    async def test(server, objects):
+        for key in ("a", "a", "b"):
+            await objects.tell(RecordEvent(key, "PlanKept", "kept: it is the best"))
+        assert len(server.of("events")) == 2
+        event = next(iter(server.of("events").values()))
+        assert event["reason"] == "PlanKept"
+        assert event["regarding"]["uid"] == "job"
+        server.refuses["POST events"] = (403, "forbidden")
+        await objects.tell(RecordEvent("c", "PlanKept", "kept"))
+
+    run(tmp_path, test)
+
+
+def test_pods_of_a_job_that_is_gone_are_removed_but_not_those_of_its_successor(tmp_path):
+    async def test(server, objects):
+        old = await server.put(f"{PATHS}/pods/old", {})
+        new = await server.put(f"{PATHS}/pods/new", {})
+        stale = {"metadata": {**new["metadata"], "uid": "of-the-earlier-job"}}
+        await objects.remove_pods([old, stale], 0)
+        assert list(server.of("pods")) == ["new"]
+
+    run(tmp_path, test)

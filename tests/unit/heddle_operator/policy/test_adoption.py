@@ -1,0 +1,122 @@
+"""When a plan is asked for and adopted, and with which words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from heddle_operator.rollout.decide import decide
+from heddle_operator.state.actions import AdoptPlan, RequestPlan
+from heddle_operator.state.snapshot import Observed, PlanReply
+from tests.fakes.operator import FakeOperator, a_cluster, a_job
+
+
+def running(*nodes, **elastic):
+    job = a_job(**elastic)
+    operator = FakeOperator(job, a_cluster(job, *nodes))
+    operator.settle()
+    return operator
+
+
+def adopts(decision):
+    return any(isinstance(action, AdoptPlan) for action in decision.actions)
+
+
+def adopted(operator):
+    """The decision that adopts the next plan."""
+    return operator.run(adopts)
+
+
+def events(decision):
+    return [a.message for a in decision.actions if getattr(a, "reason", "") == "PlanSelected"]
+
+
+def test_a_plan_is_asked_for_once_while_the_answer_is_out():
+    job = a_job()
+    operator = FakeOperator(job, a_cluster(job, "a"))
+    assert [type(action) for action in operator.look().actions] == [RequestPlan]
+    assert operator.look().actions == ()
+    assert operator.decision.phase == "Planning"
+
+
+def test_why_a_job_leaves_a_node_is_in_its_event_with_the_nodes_own_words():
+    operator = running("a", "b")
+    operator.cluster.drain("b")
+    said = (("b", "has the taint karpenter.sh/disrupted"),)
+    snapshot = operator.cluster.snapshot
+    operator.cluster.snapshot = lambda: replace(snapshot(), unusable=said)
+    assert events(adopted(operator)) == [
+        "epoch 2 (drain): moved: node b has the taint karpenter.sh/disrupted"
+    ]
+
+
+def test_why_a_job_recovers_is_in_its_event():
+    operator = running("a", "b")
+    operator.cluster.kill_node("b")
+    (message,) = events(adopted(operator))
+    assert message.startswith("epoch 2 (loss): moved: rank ")
+    assert "went with its pod" in message
+
+
+def test_the_last_words_of_a_pod_that_failed_are_told():
+    operator = running("a", "b")
+    operator.cluster.kill_pod("tiny-b-0")
+    pod = operator.cluster.pods["tiny-b-0"]
+    operator.cluster.pods["tiny-b-0"] = replace(pod, problem="worker ended with 137: OOMKilled")
+    (message,) = events(adopted(operator))
+    assert "went with its pod (worker ended with 137: OOMKilled)" in message
+
+
+def test_too_few_gpus_name_the_nodes_that_cannot_be_used_and_count_the_rest():
+    unusable = tuple((f"n{i}", "is cordoned") for i in range(5))
+    reason = decide(a_job(minGPUs=2), Observed(unusable=unusable), 0.0).reason
+    assert reason == (
+        "waiting: 0 GPUs are usable, minGPUs is 2 (n0 is cordoned; n1 is cordoned; "
+        "n2 is cordoned and 2 more)"
+    )
+
+
+def test_a_planner_without_a_plan_is_told_in_its_own_words():
+    job = a_job()
+    operator = FakeOperator(job, a_cluster(job, "a"))
+    (request,) = operator.look().actions
+    reply = PlanReply(None, problem="memory binds")
+    observed = replace(operator.cluster.snapshot(), replies={request.key: reply}, planning=())
+    decision = decide(job, observed, operator.cluster.now)
+    assert decision.reason == "no plan: memory binds"
+    assert [action.reason for action in decision.actions] == ["InsufficientGPUs"]
+
+
+@pytest.mark.parametrize(("cooldown", "waits"), [(0, False), (30, True)])
+def test_a_join_waits_for_the_cooldown_after_the_last_change(cooldown, waits):
+    operator = running("a", cooldownSeconds=cooldown)
+    operator.cluster.add_node("b")
+    if not waits:
+        assert adopted(operator)
+        return
+    adopted(operator)  # the first change of a job waits for nobody
+    operator.settle()
+    operator.cluster.add_node("c")
+    decision = operator.run(lambda d: "; adopted in " in d.reason)
+    assert decision.look_again_s <= 30
+
+
+def test_a_gain_that_does_not_pay_in_a_restless_cluster_is_taken_once_it_rests():
+    operator = running("a")
+    cluster = operator.cluster
+    for _ in range(2):
+        cluster.add_node("b")
+        operator.settle()
+        cluster.drain("b")
+        operator.settle()
+        cluster.kill_node("b")
+    closed_s = [record.closed_s for record in cluster.records.all]
+    snapshot, stall_s = cluster.snapshot, 10 * (closed_s[-1] - closed_s[0])
+    cluster.snapshot = lambda: replace(snapshot(), stalls_s=(stall_s,))
+    cluster.add_node("b")
+    kept = operator.run(lambda d: "are too few for a stall of" in d.reason)
+    cluster.now += kept.look_again_s - 1
+    assert not adopts(operator.look())
+    cluster.now += 1
+    assert adopts(operator.look())

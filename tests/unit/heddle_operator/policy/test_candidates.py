@@ -1,0 +1,98 @@
+"""Which nodes a plan may use now."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from heddle_operator.policy.candidates import (
+    debounce_left_s,
+    leaving_nodes,
+    nodes_at_hand,
+    usable_nodes,
+)
+from heddle_operator.state.actions import RequestPlan
+from heddle_operator.state.snapshot import Observed, ObservedNode, ObservedPod, PlanReply
+from planner.cluster.composition import Composition, Node
+from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.planner import fake_plan
+
+LIVE = fake_plan(Composition((Node("z", "demo-fast", 1),)), a_job().workload)
+
+
+def usable(nodes, live=None, now=100.0, **elastic):
+    observed = Observed(nodes=tuple(nodes))
+    found = usable_nodes(a_job(**elastic), observed, live, now, leaving_nodes(observed))
+    return {node.name: node.gpus for node in found.nodes}
+
+
+def test_a_node_with_a_notice_is_not_used():
+    nodes = [ObservedNode("a", "demo-fast", 1), ObservedNode("b", "demo-fast", 1, leaving_at_s=130)]
+    assert usable(nodes) == {"a": 1}
+
+
+@pytest.mark.parametrize(("deleting", "expected"), [(False, {"a": 2, "b": 1}), (True, {"b": 1})])
+def test_a_cordoned_node_has_only_the_gpus_of_the_pods_that_stay_there(deleting, expected):
+    observed = Observed(
+        nodes=(ObservedNode("a", "demo-fast", 2), ObservedNode("b", "demo-fast", 1)),
+        pods=(ObservedPod("p", "a", 0, 2, "running", deleting=deleting),),
+        unusable=(("a", "is cordoned"),),
+    )
+    found = usable_nodes(a_job(), observed, None, 100.0, frozenset())
+    assert {node.name: node.gpus for node in found.nodes} == expected
+
+
+def test_a_node_is_used_once_it_was_stable_for_the_debounce_unless_it_trains():
+    nodes = [ObservedNode(name, "demo-fast", 1, joined_at_s=98.0) for name in ("a", "z")]
+    assert usable(nodes, LIVE, joinDebounceSeconds=5) == {"z": 1}
+    assert usable(nodes, LIVE, now=103.0, joinDebounceSeconds=5) == {"a": 1, "z": 1}
+    job = a_job(joinDebounceSeconds=5)
+    assert debounce_left_s(job, Observed(nodes=tuple(nodes)), 101.0) == 2.0
+    assert debounce_left_s(job, Observed(nodes=tuple(nodes)), 103.0) is None
+
+
+def test_types_that_the_job_does_not_allow_are_left_out():
+    nodes = [ObservedNode("a", "demo-fast", 1), ObservedNode("b", "demo-slow", 1)]
+    assert usable(nodes, gpuTypes={"allow": ["demo-slow"]}) == {"b": 1}
+
+
+def test_max_gpus_cuts_nodes_that_are_not_in_use_first():
+    nodes = [ObservedNode("a", "demo-fast", 4), ObservedNode("z", "demo-fast", 2)]
+    assert usable(nodes, LIVE, maxGPUs=3) == {"a": 1, "z": 2}
+
+
+def test_a_pod_that_gets_its_notice_makes_its_node_leave_only_if_it_trains():
+    pod = ObservedPod("p", "a", 0, 1, "running", deleting=True)
+    observed = Observed(nodes=(ObservedNode("a", "demo-fast", 1),), pods=(pod,))
+    assert leaving_nodes(observed, {"p"}) == {"a"}
+    assert leaving_nodes(observed) == frozenset()
+
+
+@pytest.fixture
+def beside_a_cold_node():
+    """A job that trains on two nodes, as observed when a third one has just joined."""
+    operator = FakeOperator(a_job(), a_cluster(a_job(), "a", "b"))
+    operator.settle()
+    operator.cluster.add_node("c")
+    live = operator.cluster.records.all[-1].plan
+    observed = operator.cluster.snapshot()
+    left = usable_nodes(a_job(), observed, live, operator.cluster.now, frozenset({"b"}))
+    assert [node.name for node in left.nodes] == ["a", "c"]
+    return observed, live, left
+
+
+def test_who_must_leave_goes_where_pods_are_ready(beside_a_cold_node):
+    found = nodes_at_hand(a_job(), *beside_a_cold_node)
+    assert [node.name for node in found.nodes] == ["a"]
+
+
+def test_who_must_leave_waits_for_pods_to_start_where_the_ready_ones_do_not_suffice(
+    beside_a_cold_node,
+):
+    observed, live, left = beside_a_cold_node
+    assert nodes_at_hand(a_job(minGPUs=2), observed, live, left) == left
+    key = RequestPlan(left.without({"c"}), live).key
+    no_plan = PlanReply(None, problem="memory binds")
+    observed = dataclasses.replace(observed, replies={**observed.replies, key: no_plan})
+    assert nodes_at_hand(a_job(), observed, live, left) == left

@@ -1,0 +1,46 @@
+"""A change wakes the loop once, and no change is lost between two waits."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from heddle_operator.ports.wakeup import Wake
+
+
+def test_changes_before_the_wait_are_not_lost_and_count_once():
+    async def main():
+        wake = Wake()
+        wake.set()
+        wake.set()
+        return await wake.wait(None), await wake.wait(0.0)
+
+    assert asyncio.run(main()) == (True, False)
+
+
+def test_a_change_ends_a_wait():
+    async def main():
+        wake = Wake()
+        waiting = asyncio.create_task(wake.wait(10.0))
+        await asyncio.sleep(0)
+        wake.set()
+        return await waiting
+
+    assert asyncio.run(main())
+
+
+@pytest.mark.parametrize("passes", range(5))
+def test_a_cancellation_in_the_moment_of_a_wake_is_not_lost(passes):
+    async def main():
+        wake = Wake()
+        waiting = asyncio.create_task(wake.wait(30.0))
+        await asyncio.sleep(0)
+        wake.set()
+        for _ in range(passes):
+            await asyncio.sleep(0)
+        is_taken = waiting.cancel()
+        await asyncio.wait({waiting})
+        assert waiting.cancelled() == is_taken
+
+    asyncio.run(main())

@@ -1,0 +1,126 @@
+"""The conditions say what holds, with one word and one sentence; times change only with them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from heddle_operator.policy.drain import Drain
+from heddle_operator.report.conditions import HolderCount, conditions_of, live_record, with_times
+from heddle_operator.rollout.decide import decide
+from heddle_operator.state.decision import Decision
+from heddle_operator.state.snapshot import Observed
+from tests.fakes.operator import FakeOperator, a_cluster, a_job
+
+IDLE = Drain()
+
+
+def running(*nodes, **elastic):
+    job = a_job(**elastic)
+    operator = FakeOperator(job, a_cluster(job, *nodes))
+    operator.settle()
+    return operator
+
+
+def conditions(operator, holders=None, drain=IDLE, decision=None, **changes):
+    """(holds, reason, message) by type."""
+    observed = dataclasses.replace(operator.cluster.snapshot(), **changes)
+    decision = decision or decide(operator.job, observed, operator.cluster.now)
+    rows = conditions_of(operator.job, observed, decision, holders, drain)
+    return {row.kind: (row.holds, row.reason, row.message) for row in rows}
+
+
+def changed_pod(operator, name, **changes):
+    return tuple(
+        dataclasses.replace(pod, **changes) if pod.name == name else pod
+        for pod in operator.cluster.snapshot().pods
+    )
+
+
+def test_of_a_job_that_trains_well_three_conditions_hold():
+    found = conditions(running("a", "b"))
+    assert {kind: reason for kind, (holds, reason, _) in found.items() if holds} == {
+        "Accepted": "Valid",
+        "Planned": "PlanAdopted",
+        "Running": "Training",
+    }
+    assert found["Degraded"] == (False, "Healthy", "")
+    assert found["DrainBlocked"] == (False, "NothingBlocked", "")
+
+
+def test_a_job_without_gpus_says_why():
+    job, observed = a_job(), Observed(unusable=(("n1", "is cordoned"),))
+    decision = decide(job, observed, 0.0)
+    planned = conditions_of(job, observed, decision, None, Drain())[1]
+    assert (planned.kind, planned.holds, planned.reason) == ("Planned", False, "NoPlan")
+    assert "0 GPUs are usable, minGPUs is 1 (n1 is cordoned)" in planned.message
+
+
+def test_a_condition_keeps_its_time_until_its_status_changes():
+    operator = running("a")
+    observed = operator.cluster.snapshot()
+
+    def rows(before, now, decision):
+        found = conditions_of(operator.job, observed, decision, None, Drain())
+        return with_times(found, {"conditions": before}, 4, now)
+
+    trains = Decision((), "Running", "epoch 1 is live")
+    first = rows([], "T1", trains)
+    assert rows(first, "T2", trains) == first
+    assert {row["observedGeneration"] for row in first} == {4}
+    ended = {
+        row["type"]: row["lastTransitionTime"]
+        for row in rows(first, "T3", Decision((), "Complete", "all steps are trained"))
+    }
+    assert (ended["Complete"], ended["Running"], ended["Accepted"]) == ("T3", "T3", "T1")
+
+
+def test_fewer_holders_than_wanted_degrade_a_job():
+    found = conditions(running("a", minHolders=2), HolderCount(1, 7))["Degraded"]
+    assert found[:2] == (True, "TooFewHolders")
+    assert "minHolders is 2, 1 is reached" in found[2]
+
+
+def test_a_pod_that_cannot_start_is_in_the_conditions_while_the_job_trains():
+    operator = running("a")
+    operator.cluster.add_node("b")
+    operator.run(lambda decision: "tiny-b-0" in operator.cluster.pods)
+    pods = changed_pod(operator, "tiny-b-0", phase="pending", problem="ImagePullBackOff: x")
+    found = conditions(operator, pods=pods)
+    assert found["Running"][0]
+    assert found["Reconfiguring"][:2] == (True, "PodsCannotStart")
+    assert found["Degraded"] == (True, "PodsCannotStart", "pod tiny-b-0: ImagePullBackOff: x")
+
+
+def test_a_sick_gpu_and_a_silent_agent_degrade_a_job():
+    operator = running("a", "b")
+    pods = changed_pod(operator, "tiny-b-0", notice="its GPU 3 is sick")
+    found = conditions(operator, pods=pods)["Degraded"]
+    assert found == (True, "PodMustLeave", "pod tiny-b-0 must be left: its GPU 3 is sick")
+    operator.cluster.unreachable["tiny-a-0"] = operator.cluster.now
+    found = conditions(operator)["Degraded"]
+    assert found == (True, "AgentUnreachable", "the agent of pod tiny-a-0 does not answer")
+
+
+def test_a_blocked_drain_is_a_condition_of_its_own():
+    operator = running("a")
+    found = conditions(operator, drain=Drain(blocked="a drain of node a has to wait"))
+    assert found["DrainBlocked"] == (True, "JobNeedsNode", "a drain of node a has to wait")
+    assert not found["Degraded"][0]
+
+
+@pytest.mark.parametrize("phase", ["Complete", "Failed"])
+def test_of_an_ended_job_only_its_end_holds(phase):
+    operator = running("a", minHolders=2)
+    decision = Decision((), phase, "StateLost: x" if phase == "Failed" else "trained")
+    found = conditions(operator, HolderCount(1, 1), Drain(blocked="x"), decision)
+    holding = {kind for kind, (holds, _, _) in found.items() if holds}
+    assert holding == {"Accepted", "Planned", phase}
+    assert found["Failed"][1] == ("StateLost" if phase == "Failed" else phase)
+
+
+def test_the_live_record_is_the_newest_that_lived():
+    operator = running("a")
+    assert live_record(operator.cluster.snapshot()).epoch == 1
+    assert live_record(Observed()) is None

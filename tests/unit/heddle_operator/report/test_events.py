@@ -1,0 +1,108 @@
+"""What people are told, and that they are told it once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from heddle_operator.policy.drain import Drain
+from heddle_operator.report.events import events_of
+from heddle_operator.rollout.decide import decide
+from heddle_operator.state.actions import CloseEpoch
+from heddle_operator.state.decision import Decision
+from heddle_operator.state.snapshot import Observed
+from tests.fakes.operator import FakeOperator, a_cluster, a_job
+
+IDLE = Drain()
+
+
+def running(*nodes, **elastic):
+    job = a_job(**elastic)
+    operator = FakeOperator(job, a_cluster(job, *nodes))
+    operator.settle()
+    return operator
+
+
+def told(operator, drain=IDLE, **changes):
+    observed = replace(operator.cluster.snapshot(), **changes)
+    decision = decide(operator.job, observed, operator.cluster.now)
+    return [(event.reason, event.message) for event in events_of(observed, decision, drain)]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        ("live", "ReconfigurationSucceeded"),
+        ("aborted", "ReconfigurationAborted"),
+        ("complete", "Complete"),
+        ("failed", "Failed"),
+    ],
+)
+def test_every_outcome_of_an_epoch_is_told_with_its_reason(outcome, reason):
+    decision = Decision((CloseEpoch(3, outcome, "because"),), "Running", "")
+    (event,) = events_of(Observed(), decision, Drain())
+    assert (event.reason, event.message) == (reason, f"epoch 3 is {outcome}: because")
+
+
+def test_a_job_that_trains_undisturbed_has_nothing_to_tell():
+    assert told(running("a", "b")) == []
+
+
+def test_a_node_that_leaves_is_told_with_what_it_said():
+    operator = running("a", "b")
+    operator.cluster.drain("b")
+    said = (("b", "has the taint karpenter.sh/disrupted"),)
+    assert told(operator, unusable=said) == [
+        ("NodeLeaving", "node b has the taint karpenter.sh/disrupted")
+    ]
+
+
+def test_a_pod_with_a_notice_is_told_of_too():
+    operator = running("a", "b")
+    pods = tuple(
+        replace(pod, notice="its GPU 3 is sick") if pod.node == "b" else pod
+        for pod in operator.cluster.snapshot().pods
+    )
+    assert told(operator, pods=pods) == [
+        ("NodeLeaving", "node b pod tiny-b-0 must go: its GPU 3 is sick")
+    ]
+
+
+def test_a_node_that_the_plan_does_not_use_may_leave_in_silence():
+    operator = running("a", maxGPUs=1)
+    operator.cluster.add_node("b")
+    operator.cluster.drain("b")
+    assert told(operator) == []
+
+
+def test_a_blocked_drain_is_told_once_for_each_sentence():
+    operator = running("a")
+    assert told(operator, Drain(blocked="has to wait")) == [("DrainBlocked", "has to wait")]
+    observed = operator.cluster.snapshot()
+    decision = decide(operator.job, observed, operator.cluster.now)
+    keys = {
+        event.key
+        for sentence in ("one", "one", "two")
+        for event in events_of(observed, decision, Drain(blocked=sentence))
+    }
+    assert len(keys) == 2
+
+
+def test_too_few_gpus_are_told_while_a_job_waits():
+    job = a_job(minGPUs=3)
+    operator = FakeOperator(job, a_cluster(job, "a"))
+    assert [reason for reason, _ in told(operator)] == ["InsufficientGPUs"]
+
+
+def test_a_pod_that_cannot_start_is_told_with_its_epoch():
+    operator = running("a")
+    operator.cluster.add_node("b")
+    operator.run(lambda decision: "tiny-b-0" in operator.cluster.pods)
+    pods = tuple(
+        replace(pod, phase="pending", problem="ErrImagePull: x") if pod.node == "b" else pod
+        for pod in operator.cluster.snapshot().pods
+    )
+    assert ("PodsCannotStart", "epoch 2: pod tiny-b-0: ErrImagePull: x") in told(
+        operator, pods=pods
+    )

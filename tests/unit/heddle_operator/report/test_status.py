@@ -1,0 +1,75 @@
+"""The status says what is seen; its times change only when its conditions do."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from heddle_operator.policy.drain import Drain
+from heddle_operator.report.conditions import HolderCount
+from heddle_operator.report.status import count_holders, refused_status, status_of
+from heddle_operator.rollout.decide import decide
+from heddle_operator.state.decision import Decision
+from heddle_operator.state.snapshot import Observed
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.operator import FakeOperator, a_cluster, a_job
+
+
+def running(*nodes, **elastic):
+    job = a_job(**elastic)
+    operator = FakeOperator(job, a_cluster(job, *nodes))
+    operator.settle()
+    return operator
+
+
+def status(operator, holders=None, before=None, now="T1", **changes):
+    cluster: FakeCluster = operator.cluster
+    observed = dataclasses.replace(cluster.snapshot(), **changes)
+    decision = decide(operator.job, observed, cluster.now)
+    return status_of(operator.job, observed, decision, holders, Drain(), before or {}, now)
+
+
+def condition(found, kind):
+    return next(c for c in found["conditions"] if c["type"] == kind)
+
+
+def test_a_running_job_shows_epoch_plan_gpus_and_nodes():
+    found = status(running("a", "b"))
+    assert (found["phase"], found["epoch"], found["activeGPUs"]) == ("Running", 1, 2)
+    assert found["nodes"] == ["a", "b"]
+    assert found["plan"]["summary"].startswith("1 x [demo-fast tp1 x 6]")
+    assert condition(found, "Running")["status"] == "True"
+
+
+def test_holders_are_counted_by_piece_and_node():
+    operator = running("a", "b")
+    plan = operator.cluster.records.all[-1].plan
+    assert count_holders(operator.job.workload.model, plan) == HolderCount(2, 0)
+
+
+@pytest.mark.parametrize("before", [{}, {"progress": {"step": 7, "steps": 9}}])
+def test_progress_is_kept_while_nobody_can_be_asked(before):
+    decision = Decision((), "Recovering", "waiting")
+    found = status_of(a_job(), Observed(), decision, None, Drain(), before, "T")
+    assert found["progress"]["step"] == before.get("progress", {"step": 0})["step"]
+
+
+def test_a_job_that_is_refused_says_so_in_one_condition():
+    found = refused_status(3, "spec.model.name: unknown", {}, "T1")
+    (accepted,) = found["conditions"]
+    assert (accepted["type"], accepted["status"]) == ("Accepted", "False")
+    assert (found["phase"], found["observedGeneration"]) == ("Invalid", 3)
+    assert accepted["message"] == "spec.model.name: unknown"
+
+
+def test_the_holders_of_the_state_are_counted_for_people():
+    found = status(running("a"), HolderCount(1, 7))
+    assert found["holders"] == {"minNodes": 1, "singlePieces": 7}
+
+
+def test_ended_pods_hold_no_gpus():
+    operator = running("a", "b")
+    assert status(operator)["grantedGPUs"] == 2
+    operator.cluster.kill_pod("tiny-b-0")
+    assert status(operator)["grantedGPUs"] == 1

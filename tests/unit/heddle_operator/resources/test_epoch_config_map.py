@@ -1,0 +1,48 @@
+"""A record that is written as a ConfigMap is read back equal, by whatever clock."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from heddle_operator.resources.epoch_config_map import epoch_name, record_of_body, record_to_body
+from heddle_operator.state.snapshot import EpochRecord, Seal
+from planner.cluster.composition import Composition, Node
+from tests.fakes.operator import a_job
+from tests.fakes.planner import fake_plan
+from worker.contract import Member, Resume
+
+NODES = Composition((Node("a", "demo-fast", 1, "rack-1", 0.8), Node("b", "demo-fast", 2)))
+JOB = a_job()
+OPEN = EpochRecord(7, fake_plan(NODES, JOB.workload), "loss", NODES, 10.25)
+SEAL = Seal(
+    (Member(pod="p", slot=0, node="a", gpu=0, rank=None, holds=6, also_holds=5),),
+    "10.0.0.1:77",
+    Resume(step=4, gradient_norm=0.1 + 0.2),
+    11.5,
+    (("p", 12),),
+)
+RECORDS = {
+    "open": OPEN,
+    "sealed": dataclasses.replace(OPEN, seal=SEAL),
+    "closed": dataclasses.replace(
+        OPEN, seal=SEAL, outcome="aborted", closed_s=12.75, message="because"
+    ),
+}
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
+def test_a_record_is_read_back_equal(record):
+    assert record_of_body(record_to_body(JOB, record, 0.0), 0.0) == record
+
+
+def test_times_mean_the_same_to_operators_with_other_clocks():
+    body = record_to_body(JOB, RECORDS["closed"], 1000.0)
+    read = record_of_body(body, 900.0)
+    assert (read.adopted_s, read.seal.sealed_s, read.closed_s) == (110.25, 111.5, 112.75)
+
+
+def test_the_name_is_the_jobs_and_the_epochs():
+    assert epoch_name(JOB, 7) == "tiny-epoch-7"
+    assert record_to_body(JOB, OPEN, 0.0)["data"]["digest"] == OPEN.plan.digest

@@ -1,0 +1,113 @@
+"""Pods go when nobody needs them, and end with the job."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from heddle_operator.rollout.decide import decide
+from heddle_operator.rollout.release import ASK_AGAIN_S, end_pods, stuck_pods
+from heddle_operator.state.actions import CloseEpoch, DeletePod, EndPod
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.snapshot import ObservedPod
+from tests.fakes.operator import FakeOperator, a_cluster, a_job
+
+LIMITS = Settings()
+
+
+def running(*nodes, **elastic):
+    job = a_job(**elastic)
+    operator = FakeOperator(job, a_cluster(job, *nodes))
+    operator.settle()
+    return operator, operator.cluster
+
+
+def deleted(decision):
+    return [action.name for action in decision.actions if isinstance(action, DeletePod)]
+
+
+def ended_at(cluster, later=0.0, **pods):
+    """How the pods of a job end that ended just now."""
+    cluster.do(CloseEpoch(1, "complete"))
+    observed = cluster.snapshot()
+    changed = tuple(dataclasses.replace(p, **pods.get(p.node, {})) for p in observed.pods)
+    observed = dataclasses.replace(observed, pods=changed)
+    return end_pods(observed, cluster.records.all[-1], cluster.now + later, LIMITS)
+
+
+def test_every_pod_of_an_ended_job_is_told_to_end_and_stays():
+    _, cluster = running("a", "b")
+    assert ended_at(cluster)[0] == (EndPod("tiny-a-0"), EndPod("tiny-b-0"))
+
+
+def test_a_pod_that_never_started_has_no_log_to_keep():
+    _, cluster = running("a", "b")
+    actions, _ = ended_at(cluster, a={"phase": "pending"})
+    assert [(type(action), action.name) for action in actions] == [
+        (DeletePod, "tiny-a-0"),
+        (EndPod, "tiny-b-0"),
+    ]
+
+
+def test_pods_that_have_ended_or_are_being_deleted_are_let_be():
+    _, cluster = running("a", "b")
+    assert ended_at(cluster, a={"phase": "ended"}, b={"deleting": True}) == ((), None)
+
+
+def test_a_silent_agent_is_waited_for_and_then_its_pod_is_deleted():
+    _, cluster = running("a")
+    cluster.unreachable["tiny-a-0"] = cluster.now
+    assert ended_at(cluster) == ((), ASK_AGAIN_S)
+    (action,), again = ended_at(cluster, later=LIMITS.end_timeout_s)
+    assert isinstance(action, DeletePod)
+    assert again is None
+
+
+def test_a_failed_pod_stays_until_it_is_clear_that_the_job_goes_on():
+    operator, cluster = running("a", "b", "c")
+    cluster.kill_pod("tiny-b-0")
+    assert deleted(operator.look()) == []
+    while len(cluster.records.all) == 1:
+        cluster.tick()
+        assert deleted(operator.look()) == []
+    assert deleted(operator.look()) == ["tiny-b-0"]
+
+
+def test_a_failed_pod_of_a_job_that_lost_its_state_can_still_be_read():
+    job = a_job()
+    operator = FakeOperator(job, a_cluster(job, "a", "b", as_pipeline=True))
+    operator.settle()
+    operator.cluster.kill_pod("tiny-b-0")
+    assert operator.settle().phase == "Failed"
+    assert {p.name: p.phase for p in operator.cluster.pods.values()} == {
+        "tiny-a-0": "ended",
+        "tiny-b-0": "ended",
+    }
+
+
+def test_pods_that_cannot_start_go_once_no_open_epoch_waits_for_them():
+    operator, cluster = running("a")
+    cluster.add_node("b")
+    operator.run(lambda decision: "tiny-b-0" in cluster.pods)
+    stuck = dataclasses.replace(cluster.pods["tiny-b-0"], phase="pending", problem="no such image")
+    observed = dataclasses.replace(cluster.snapshot(), pods=(stuck,))
+    assert stuck_pods(observed) == ()
+    cluster.do(CloseEpoch(2, "aborted"))
+    observed = dataclasses.replace(cluster.snapshot(), pods=(stuck,))
+    assert [action.name for action in stuck_pods(observed)] == ["tiny-b-0"]
+
+
+def test_idle_pods_are_released_after_the_cooldown_and_at_once_on_a_leaving_node():
+    operator, cluster = running("a", cooldownSeconds=20)
+    idle = ObservedPod("tiny-b-0", "b", 0, 1, "pending", created_s=cluster.now)
+
+    def look(later):
+        observed = cluster.snapshot()
+        observed = dataclasses.replace(observed, pods=(*observed.pods, idle))
+        return decide(operator.job, observed, cluster.now + later, LIMITS)
+
+    assert deleted(look(0.0)) == []
+    assert look(0.0).look_again_s <= 20
+    assert deleted(look(20.0)) == ["tiny-b-0"]
+    cluster.add_node("b")
+    cluster.drain("b")
+    assert deleted(look(0.0)) == ["tiny-b-0"]

@@ -1,0 +1,73 @@
+"""Epoch records are written once; a contradiction changes nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from heddle_operator.apis.errors import ClusterConflict
+from heddle_operator.state.actions import AdoptPlan, CloseEpoch, PruneEpoch, SealEpoch
+from heddle_operator.state.epoch_records import EpochRecords
+from heddle_operator.state.snapshot import Seal
+from planner.cluster.composition import Composition, Node
+from tests.fakes.operator import a_job
+from tests.fakes.planner import fake_plan
+
+NODES = Composition((Node("a", "demo-fast", 1),))
+ADOPT = AdoptPlan(1, fake_plan(NODES, a_job().workload), "start", NODES)
+SEAL = SealEpoch(1, Seal((), "store:1", None, 0.0))
+
+
+def records(*actions):
+    found = EpochRecords()
+    for action in actions:
+        found.write(action, 1.0)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("before", "action"),
+    [
+        ((ADOPT,), ADOPT),
+        ((), SEAL),
+        ((ADOPT, SEAL), SEAL),
+        ((ADOPT, CloseEpoch(1, "aborted")), SEAL),
+        ((ADOPT, CloseEpoch(1, "live")), CloseEpoch(1, "aborted")),
+        ((ADOPT, CloseEpoch(1, "complete")), CloseEpoch(1, "live")),
+    ],
+    ids=["adopt twice", "seal none", "seal twice", "seal aborted", "abort live", "live complete"],
+)
+def test_a_write_that_contradicts_the_record_is_a_conflict(before, action):
+    found = records(*before)
+    kept = found.all
+    with pytest.raises(ClusterConflict):
+        found.write(action, 2.0)
+    assert found.all == kept
+
+
+def test_an_epoch_number_is_never_used_again():
+    found = records(ADOPT, CloseEpoch(1, "aborted"))
+    with pytest.raises(ClusterConflict, match="epoch 1 was adopted already"):
+        found.write(ADOPT, 2.0)
+
+
+def test_ranks_that_hold_an_aborted_epoch_prove_it_live():
+    assert records(ADOPT, CloseEpoch(1, "aborted"), CloseEpoch(1, "live")).all[0].outcome == "live"
+
+
+def test_closing_again_alike_keeps_the_first_time():
+    found = records(ADOPT, CloseEpoch(1, "live"))
+    found.write(CloseEpoch(1, "live"), 9.0)
+    assert found.all[0].closed_s == 1.0
+
+
+def test_the_newest_record_cannot_be_pruned_so_that_its_number_never_comes_again():
+    found = records(ADOPT, CloseEpoch(1, "aborted"), dataclasses.replace(ADOPT, epoch=2))
+    with pytest.raises(ClusterConflict, match="epoch 2 is the newest"):
+        found.prune(PruneEpoch(2))
+    found.prune(PruneEpoch(1))
+    found.prune(PruneEpoch(1))
+    assert [record.epoch for record in found.all] == [2]
+    with pytest.raises(ClusterConflict, match="the newest is 2"):
+        found.write(ADOPT, 1.0)

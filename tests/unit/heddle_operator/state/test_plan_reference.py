@@ -1,0 +1,42 @@
+"""The plan that `planRef` names, or one sentence of what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from heddle_operator.state.plan_reference import read_choice
+from planner.cluster.composition import Composition, Node
+from tests.fakes.operator import a_job
+from tests.fakes.planner import fake_plan
+
+PLAN = fake_plan(Composition((Node("a", "demo-fast", 1),)), a_job().workload)
+TEXT = json.dumps(PLAN.to_json())
+
+
+@pytest.mark.parametrize(
+    "data", [{"plan.json": TEXT}, {"best": TEXT}, {"plan.json": TEXT, "notes": "x"}]
+)
+def test_the_plan_is_under_its_key_or_the_only_one(data):
+    found = read_choice("mine", data)
+    assert (found.name, found.plan, found.problem) == ("mine", PLAN, "")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({}, "it must hold the key plan.json, found nothing"),
+        ({"b": "1", "a": "2"}, "found a, b"),
+        ({"plan.json": "{"}, "it is not JSON"),
+        ({"plan.json": "[1]"}, "a plan is a JSON object, found list"),
+        ({"plan.json": "{}"}, ""),
+    ],
+    ids=["empty", "two keys", "torn", "a list", "no plan"],
+)
+def test_what_cannot_be_read_is_a_sentence(data, words):
+    found = read_choice("mine", data)
+    assert found.plan is None
+    assert found.problem
+    assert words in found.problem
+    assert "\n" not in found.problem

@@ -1,0 +1,58 @@
+"""Which epoch is live, which is pending, and who is lost."""
+
+from __future__ import annotations
+
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.situation import situation
+from tests.fakes.operator import FakeOperator, a_cluster, a_job
+
+
+def running(*nodes):
+    job = a_job()
+    operator = FakeOperator(job, a_cluster(job, *nodes))
+    operator.settle()
+    return operator, operator.cluster
+
+
+def read(cluster):
+    return situation(cluster.snapshot(), cluster.now, Settings())
+
+
+def test_an_adopted_epoch_is_pending_until_a_rank_holds_it():
+    operator, cluster = running("a")
+    cluster.add_node("b")
+    operator.run(lambda decision: cluster.records.all[-1].epoch == 2)
+    where = read(cluster)
+    assert (where.live.epoch, where.pending.epoch) == (1, 2)
+    operator.run(lambda decision: cluster.records.all[-1].outcome == "live")
+    where = read(cluster)
+    assert (where.live.epoch, where.pending) == (2, None)
+
+
+def test_what_happened_to_a_rank_is_said():
+    _, cluster = running("a", "b")
+    assert read(cluster).lost == ()
+    cluster.kill_rank("tiny-a-0", 0)
+    assert read(cluster).lost == ("rank 0 on a ended with -9",)
+    cluster.kill_node("a")
+    cluster._halt_broken()
+    assert read(cluster).lost == ("rank 0 on a went with its pod", "rank 1 on b halted: broken")
+
+
+def test_ranks_to_which_the_same_happened_are_told_together():
+    _, cluster = running("a", "b", "c")
+    cluster.kill_node("a")
+    cluster._halt_broken()
+    assert read(cluster).lost == (
+        "rank 0 on a went with its pod",
+        "rank 1 on b and 1 more halted: broken",
+    )
+
+
+def test_an_agent_is_in_doubt_until_the_grace_has_passed():
+    _, cluster = running("a", "b")
+    cluster.unreachable["tiny-a-0"] = cluster.now
+    assert read(cluster).doubtful == ("tiny-a-0",)
+    assert [holder.node for holder in read(cluster).holders] == ["b"]
+    cluster.now += Settings().unreachable_grace_s + 0.1
+    assert (read(cluster).doubtful, read(cluster).lost) == ((), ())

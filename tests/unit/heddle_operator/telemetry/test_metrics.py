@@ -1,0 +1,95 @@
+"""What Prometheus is told of jobs, and that nothing of a job outlives it."""
+
+from __future__ import annotations
+
+import pytest
+
+from heddle_operator.state.actions import AdoptPlan, CloseEpoch, RecordEvent
+from heddle_operator.state.decision import Decision
+from heddle_operator.telemetry.metrics import OperatorMetrics
+from planner.cluster.composition import Composition, Node
+from tests.fakes.operator import a_job
+from tests.fakes.planner import fake_plan
+
+NODES = Composition((Node("a", "demo-fast", 1),))
+ADOPT = AdoptPlan(2, fake_plan(NODES, a_job().workload), "join", NODES)
+STATUS = {
+    "epoch": 2, "activeGPUs": 4, "usableGPUs": 5, "grantedGPUs": 6,
+    "progress": {"step": 7, "loss": 2.5}, "holders": {"minNodes": 1},
+    "lastReconfiguration": {"epoch": 2, "stallSeconds": 0.3},
+}  # fmt: skip
+
+
+def told(*decisions, status=STATUS, job="tiny"):
+    metrics = OperatorMetrics()
+    for decision in decisions:
+        metrics.take("ns", job, status, decision)
+    return metrics
+
+
+def lines(metrics):
+    return [line for line in metrics.text().decode().splitlines() if 'job="tiny"' in line]
+
+
+def value(metrics, name, **labels):
+    return metrics.registry.get_sample_value(name, {"namespace": "ns", "job": "tiny", **labels})
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("heddle_job_epoch", 2),
+        ("heddle_job_active_gpus", 4),
+        ("heddle_job_usable_gpus", 5),
+        ("heddle_job_granted_gpus", 6),
+        ("heddle_job_step", 7),
+        ("heddle_job_loss", 2.5),
+        ("heddle_job_holders_min", 1),
+        ("heddle_reconfiguration_seconds_sum", 0.3),
+    ],
+)
+def test_the_numbers_of_the_status_are_series(name, wanted):
+    assert value(told(Decision((), "Running", "")), name) == wanted
+
+
+def test_a_job_has_one_phase_at_a_time():
+    metrics = told(Decision((), "Preparing", ""), Decision((), "Running", ""))
+    assert value(metrics, "heddle_job_phase", phase="Running") == 1
+    assert value(metrics, "heddle_job_phase", phase="Preparing") is None
+
+
+@pytest.mark.parametrize(
+    ("action", "reason"),
+    [
+        (ADOPT, "join"),
+        (CloseEpoch(2, "aborted"), "aborted"),
+        (RecordEvent("k", "PlanKept", "kept"), "kept"),
+        (RecordEvent("k", "PlanRecommended", "do"), "recommended"),
+    ],
+)
+def test_every_decision_about_a_plan_is_counted_by_its_reason(action, reason):
+    metrics = told(Decision((action,), "Running", ""))
+    assert value(metrics, "heddle_decisions_total", reason=reason) == 1
+
+
+def test_a_decision_that_is_made_again_and_again_counts_once():
+    kept = Decision((RecordEvent("k", "PlanKept", "kept"),), "Running", "")
+    assert value(told(kept, kept, kept), "heddle_decisions_total", reason="kept") == 1
+
+
+def test_a_stall_is_observed_once_however_often_it_is_reported():
+    running = Decision((), "Running", "")
+    metrics = told(running, running)
+    assert value(metrics, "heddle_reconfiguration_seconds_count") == 1
+
+
+def test_a_job_that_is_gone_leaves_no_series_behind():
+    metrics = told(Decision((ADOPT,), "Running", ""))
+    assert lines(metrics)
+    metrics.forget("ns", "tiny")
+    metrics.forget("ns", "tiny")
+    assert lines(metrics) == []
+
+
+def test_a_job_that_was_never_told_of_can_be_forgotten():
+    OperatorMetrics().forget("ns", "unknown")

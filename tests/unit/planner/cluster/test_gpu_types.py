@@ -1,0 +1,47 @@
+"""GPU types: all that are asked for, with sane constants and a source."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.cluster.gpu_types import HARDWARE, find_gpu
+from planner.errors import UnprofiledConfiguration
+
+WANTED = [
+    "a100-40",
+    "a100-80",
+    "h100",
+    "h200",
+    "gh200-96",
+    "a6000",
+    "a5000",
+    "rtx-pro-6000",
+    "rtx-3090",
+    "rtx-2080",
+    "titan-rtx",
+    "v100-16",
+    "v100-32",
+    "l40s",
+    "b200",
+]
+
+
+def test_every_type_of_the_field_is_there():
+    assert sorted(HARDWARE) == sorted(WANTED)
+
+
+@pytest.mark.parametrize("name", WANTED)
+def test_constants_are_physical_and_say_where_they_come_from(name):
+    gpu = find_gpu(name)
+    assert gpu.source.startswith(("fitted", "carried over"))
+    assert 0.3 < gpu.gemm_efficiency < 1.1
+    assert 0.3 < gpu.memory_efficiency < 1
+    assert gpu.matrix_flops_s > gpu.full_flops_s
+    assert 10 * 2**30 < gpu.memory_bytes < 200 * 2**30
+    assert set(gpu.rings) >= {2, 4}
+    assert gpu.node_nic.bandwidth_bytes_per_s > 0
+
+
+def test_an_unknown_type_lists_those_there_are():
+    with pytest.raises(UnprofiledConfiguration, match="'tpu' has no profile; known are a100-40"):
+        find_gpu("tpu")

@@ -1,0 +1,60 @@
+"""A walk of the kernel on some GPUs, beside the evaluator that judges what it found."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Protocol
+
+import pytest
+
+from planner.cluster.composition import Composition
+from planner.estimator.build_tables import Pricing, pricing_of
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.profiles.generator import find_profile
+from planner.request import PlanRequest
+from planner.search.candidate import Judge
+from planner.search.kernel_search import KernelSearch, wishes_of
+
+STEPS = 3000
+ALONE = "a100-40=9x1,h100=7x1,a6000=6x1"  # every message crosses, every GPU has a NIC
+
+
+class Walked(NamedTuple):
+    """What a walk ran on, and what it found."""
+
+    judge: Judge
+    pricing: Pricing
+    kernel: KernelSearch
+
+
+class Walk(Protocol):
+    """Walks for a workload, on the composition of a text."""
+
+    def __call__(
+        self, workload: Workload, text: str, steps: int = STEPS, templates: int = 8
+    ) -> Walked:
+        """Walk so many steps, over plans of so many templates at most."""
+
+
+@pytest.fixture(scope="session")
+def walked_on() -> Walk:
+    """Walks for a workload, on the composition of a text."""
+
+    def walk(workload: Workload, text: str, steps: int = STEPS, templates: int = 8) -> Walked:
+        request = PlanRequest(workload, Composition.from_text(text))
+        profile = find_profile(workload)
+        pricing = pricing_of(workload, request.composition, profile)
+        assert pricing is not None
+        kernel = KernelSearch(pricing, wishes_of(request), 0)
+        kernel.start()
+        kernel.walk(lambda: math.inf, steps, templates=templates)
+        return Walked(Judge(workload, request.composition, profile), pricing, kernel)
+
+    return walk
+
+
+@pytest.fixture(scope="session", params=["llama3-8b", "gpt-neo-2.7b", "qwen3-30b-a3b"])
+def walked_alone(request: pytest.FixtureRequest, walked_on: Walk) -> Walked:
+    """A walk for each of some models, where every GPU has a node of its own."""
+    return walked_on(Workload(find_model(request.param), 512, 2048), ALONE)

@@ -1,0 +1,148 @@
+"""The formula: each term on its own, then the whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from planner.cluster.composition import Composition
+from planner.cost.evaluate import ReplicaPrice, StagePrice, edge_link, price, rank_times
+from planner.cost.stage import stage_seconds
+from planner.errors import InvalidPlan, UnprofiledConfiguration
+from planner.plans.plan import PlacedStage, Plan, Stage
+from planner.plans.ranks import RankMap
+from tests.builders import MODEL, demo_profile, nodes, on_one_node, placed, template, workload
+
+
+def test_a_replica_takes_m_minus_1_bottlenecks_and_each_stage_once():
+    stages = (StagePrice(1.0, 2.0, 0.0, 0.5), StagePrice(2.0, 4.0, 0.5, 0.0))
+    assert [stage.time_s for stage in stages] == [4.0, 7.0]
+    assert ReplicaPrice(0, 0, 3, stages).pipeline_s == 2 * 7.0 + 11.0
+
+
+def test_a_stage_is_its_layers_with_tp_communication_and_its_ends():
+    block = demo_profile().layer_cost("block", "demo-fast", 2, 4)
+    head = demo_profile().layer_cost("head", "demo-fast", 2, 4)
+    work = stage_seconds(demo_profile(), MODEL, Stage("demo-fast", 2, 3), 4, range(4, 8))
+    expected_s = (
+        3 * (block.forward_s + block.backward_s + block.tp_communication_s)
+        + head.forward_s
+        + head.backward_s
+        + head.tp_communication_s
+    )
+    total_s = work.forward_s + work.backward_s + work.communication_s + work.recompute_s
+    assert total_s == pytest.approx(expected_s)
+    assert work.backward_s > work.forward_s
+
+
+def test_iteration_is_slowest_replica_plus_sync_plus_optimizer():
+    plan = on_one_node(template("1x3 1x3", 2, (3, 2)), template("2x6", 2, (1,)))
+    priced = price(plan, workload(12), nodes("fast-0:6"), demo_profile())
+    slowest = max(replica.pipeline_s for replica in priced.replicas)
+    assert priced.iteration_s == slowest + priced.sync_s + priced.optimizer_s
+    assert priced.throughput_samples_s == 12 / priced.iteration_s
+    assert 0 < priced.bubble < 1
+
+
+def test_stages_on_one_node_talk_over_its_link_others_over_the_network():
+    row = template("1x3 1x3", 2, (4,))
+    inside = placed(row, composition=nodes("fast-0:2"))
+    between = Plan((row,), (PlacedStage(0, 0, 0, "a", (0,)), PlacedStage(0, 0, 1, "b", (0,))))
+    message = 2 * 128 * 64 * 4
+    for plan, composition, link in (
+        (inside, nodes("fast-0:2"), demo_profile().inside_node("demo-fast")),
+        (between, _named(nodes("fast-0:1 fast-1:1"), "a", "b"), demo_profile().between_nodes()),
+    ):
+        first, last = price(plan, workload(8), composition, demo_profile()).replicas[0].stages
+        assert first.to_next_s == last.to_previous_s == link.seconds(message)
+        assert (first.to_previous_s, last.to_next_s) == (0.0, 0.0)
+        assert first.p2p_s == 2 * link.seconds(message)
+
+
+def _named(composition: Composition, *names: str) -> Composition:
+    return Composition(
+        tuple(replace(n, name=name) for n, name in zip(composition.nodes, names, strict=True))
+    )
+
+
+def test_a_straggler_computes_slower_but_its_links_do_not():
+    row = template("1x3 1x3", 2, (4,))
+    whole = nodes("fast-0:2")
+    slow = Composition((replace(whole.nodes[0], speed_factor=0.5),))
+    plan = placed(row, composition=whole)
+    fast_times = rank_times(plan, workload(8), whole, demo_profile())
+    slow_times = rank_times(plan, workload(8), slow, demo_profile())
+    for fast, straggling in zip(fast_times, slow_times, strict=True):
+        assert straggling.forward_s == 2 * fast.forward_s
+        assert straggling.to_next_s == fast.to_next_s
+
+
+def test_rank_times_come_in_rank_order_with_the_whole_tp_group():
+    plan = on_one_node(template("2x4 1x2", 2, (4,)))
+    times = rank_times(plan, workload(8), nodes("fast-0:3"), demo_profile())
+    assert len(times) == 3
+    assert times[0] == times[1] != times[2]
+    assert times[0].to_previous_s == times[2].to_next_s == 0.0
+
+
+def test_wrong_composition_or_unprofiled_key_is_one_sentence():
+    plan = on_one_node(template("1x3 1x3", 2, (4,)))
+    with pytest.raises(InvalidPlan, match="'fast-0', which is not in the composition"):
+        price(plan, workload(8), nodes("fast-1:2"), demo_profile())
+    odd = on_one_node(template("1x3 1x3", 3, (4,)))
+    with pytest.raises(UnprofiledConfiguration, match="micro-batch 3"):
+        price(odd, workload(12), nodes("fast-0:2"), demo_profile())
+
+
+def test_where_rings_are_known_a_tp_group_sends_over_its_share_of_the_port():
+    row = template("1x3 1x3", 2, (4,))
+    plan = Plan((row,), (PlacedStage(0, 0, 0, "a", (0,)), PlacedStage(0, 0, 1, "b", (0,))))
+    left, right = (RankMap.of(plan).seats[rank] for rank in (0, 1))
+    plain = demo_profile()
+    known = replace(plain, rings={"demo-fast": {2: plain.inside_node("demo-fast")}})
+    busy = {"a": 4, "b": 1}
+    whole = plain.between_nodes()
+    assert edge_link(plain, left, right, busy=busy) == whole
+    assert edge_link(known, left, right, busy=busy) == whole.shared_by(4)
+    assert edge_link(known, left, right) == whole
+
+
+def test_an_edge_takes_the_slower_of_the_profiles_network_and_the_nodes_own_card():
+    row = template("1x3 1x3", 2, (4,))
+    plan = Plan((row,), (PlacedStage(0, 0, 0, "a", (0,)), PlacedStage(0, 0, 1, "b", (0,))))
+    plain = _named(nodes("fast-0:1 fast-1:1"), "a", "b")
+    network = demo_profile().between_nodes()
+    rate = network.bandwidth_bytes_per_s
+    message = 2 * 128 * 64 * 4
+
+    def to_next_s(*cards: float | None) -> float:
+        own = zip(plain.nodes, cards, strict=True)
+        composition = Composition(tuple(replace(n, nic_bytes_per_s=card) for n, card in own))
+        return price(plan, workload(8), composition, demo_profile()).replicas[0].stages[0].to_next_s
+
+    assert to_next_s(None, None) == network.seconds(message)
+    assert to_next_s(2 * rate, None) == network.seconds(message)
+    for cards in ((rate / 4, None), (None, rate / 4), (rate / 4, rate / 2)):
+        assert to_next_s(*cards) == pytest.approx(network.latency_s + message / (rate / 4))
+
+
+def test_replicas_on_nodes_with_other_cards_have_other_prices():
+    row = template("1x3 1x3", 2, (2, 2))
+    where = tuple(
+        PlacedStage(0, r, s, name, (0,))
+        for r, s, name in ((0, 0, "a"), (0, 1, "b"), (1, 0, "c"), (1, 1, "d"))
+    )
+    composition = _named(nodes("fast-0:1 fast-1:1 fast-2:1 fast-3:1"), "a", "b", "c", "d")
+    slow = Composition(
+        tuple(replace(n, nic_bytes_per_s=1e6) if n.name == "d" else n for n in composition.nodes)
+    )
+    quick, late = price(Plan((row,), where), workload(8), slow, demo_profile()).replicas
+    assert late.pipeline_s > quick.pipeline_s
+    assert quick == price(Plan((row,), where), workload(8), composition, demo_profile()).replicas[0]
+
+
+def test_equal_replicas_are_one_kind():
+    plan = on_one_node(template("1x3 1x3", 2, (3, 3)), template("2x6", 2, (1,)))
+    priced = price(plan, workload(14), nodes("fast-0:6"), demo_profile())
+    assert [(r.template, number) for r, number in priced.distinct] == [(0, 2), (1, 1)]

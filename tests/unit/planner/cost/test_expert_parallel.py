@@ -1,0 +1,86 @@
+"""Experts: what a tiling costs in communication, inside a node and over nodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from planner.cluster.composition import Composition, Node
+from planner.cluster.gpu_types import HARDWARE
+from planner.cost.evaluate import price
+from planner.cost.expert_parallel import Device, Tiling, expert_seconds
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage, faults
+from planner.profiles.generator import generate
+
+MIXTRAL = find_model("mixtral-8x7b")
+WORKLOAD = Workload(MIXTRAL, 8, 2048, "fp16")
+PROFILE = generate(MIXTRAL, 2048, "fp16", (HARDWARE["a6000"], HARDWARE["h100"]))
+
+
+def seconds(ep: int, etp: int, nodes: int, kind: str = "a6000", tp: int = 8) -> float:
+    devices = tuple(Device(f"node-{i * nodes // 8}", kind) for i in range(8))
+    return expert_seconds(WORKLOAD, PROFILE, Tiling(tp, ep, etp), devices, 1)
+
+
+def test_sending_tokens_beats_slicing_experts_over_nodes():
+    assert 0.50 < 1 - seconds(8, 1, 2) / seconds(1, 8, 2) < 0.85
+
+
+def test_leaving_the_node_costs():
+    for ep, etp in ((8, 1), (1, 8), (2, 4), (4, 2)):
+        assert seconds(ep, etp, 2, "h100") > seconds(ep, etp, 1, "h100")
+
+
+def test_experts_that_nobody_shares_cost_nothing():
+    assert seconds(1, 1, 2) == 0.0
+
+
+def test_a_run_inside_its_node_pays_no_network_for_its_sums():
+    inside = seconds(2, 4, 2)
+    assert inside < seconds(1, 8, 2)
+
+
+def plan_of(**tiling) -> Plan:
+    stages = (replace(Stage("h100", 4, 32), **tiling),)
+    placed = tuple(PlacedStage(0, r, 0, f"n{r}", (0, 1, 2, 3)) for r in range(2))
+    return Plan((FilledTemplate(stages, 1, (4, 4)),), placed)
+
+
+NODES = Composition((Node("n0", "h100", 4), Node("n1", "h100", 4)))
+
+
+def test_a_plan_with_a_tiling_is_priced_with_its_memory_and_its_sync():
+    plain = price(plan_of(), WORKLOAD, NODES, PROFILE)
+    tiled = price(plan_of(ep=8, etp=1), WORKLOAD, NODES, PROFILE)
+    memory = [p.replicas[0].stages[0].memory for p in (plain, tiled)]
+    assert memory[1].weights < 0.6 * memory[0].weights
+    assert tiled.sync_s < 0.5 * plain.sync_s  # no expert has a second holder
+    assert tiled.replicas[0].stages[0].work.communication_s > 0
+    again = Plan.from_json(plan_of(ep=8, etp=1).to_json())
+    assert again == plan_of(ep=8, etp=1)
+
+
+@pytest.mark.parametrize(
+    ("tiling", "sentence"),
+    [
+        ({"ep": 3}, "do not divide the 8 experts"),
+        ({"ep": 8, "etp": 4}, "whose product does not divide its 8 GPUs"),
+    ],
+)
+def test_an_impossible_tiling_is_a_fault(tiling, sentence):
+    assert any(sentence in fault for fault in faults(plan_of(**tiling), WORKLOAD, NODES))
+
+
+def test_a_nodes_own_network_card_counts_where_it_is_the_slower_one():
+    rate = PROFILE.between_nodes("h100").bandwidth_bytes_per_s
+
+    def over(card: float | None, ep: int, etp: int) -> float:
+        devices = tuple(Device(f"node-{i // 4}", "h100", card if i < 4 else None) for i in range(8))
+        return expert_seconds(WORKLOAD, PROFILE, Tiling(8, ep, etp), devices, 1)
+
+    for ep, etp in ((8, 1), (1, 8)):
+        assert over(None, ep, etp) == over(2 * rate, ep, etp) == seconds(ep, etp, 2, "h100")
+        assert over(rate / 10, ep, etp) > 5 * over(None, ep, etp)

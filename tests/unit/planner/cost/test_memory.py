@@ -1,0 +1,96 @@
+"""Memory of a stage: what is counted, and how many layers fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.cost.memory import (
+    BUCKET_ELEMENTS,
+    StageSlot,
+    boundary_bytes,
+    fits,
+    layers_that_fit,
+    slot_parameters,
+    stage_memory,
+)
+from planner.model.catalogue import find_model
+from planner.model.tensors import layer_numel, model_tensors
+from planner.model.workload import Workload
+from planner.profiles.generator import find_profile
+from tests.builders import MODEL, demo_profile, workload
+
+PARAMETERS = sum(tensor.numel for tensor in model_tensors(MODEL))
+
+
+def slot(**changes) -> StageSlot:
+    fields = {
+        "gpu_type": "demo-fast",
+        "tp": 1,
+        "micro_batch": 2,
+        "micro_batches": 8,
+        "depth": 1,
+        "index": 0,
+    }
+    return StageSlot(**{**fields, **changes})
+
+
+def test_a_whole_replica_holds_every_parameter_with_its_gradient_and_moments():
+    memory = stage_memory(workload(), demo_profile(), slot(), MODEL.layers)
+    assert (memory.weights, memory.gradients, memory.optimizer) == (
+        4 * PARAMETERS,
+        4 * PARAMETERS,
+        8 * PARAMETERS,
+    )
+    assert memory.communication == 4 * PARAMETERS
+    assert memory.boundary == boundary_bytes(workload(), 2) == 2 * 128 * 64 * 4
+    assert memory.logits == 2 * 2 * 128 * 256 * 4
+    assert memory.peak_bytes == sum(
+        (
+            memory.weights,
+            memory.gradients,
+            memory.optimizer,
+            memory.activations,
+            memory.boundary,
+            memory.logits,
+            memory.communication,
+        )
+    )
+
+
+@pytest.mark.parametrize(("precision", "each"), [("fp32", 0), ("fp16", 4), ("bf16", 0)])
+def test_the_step_casts_the_gradients_of_a_bucket(precision, each):
+    model = find_model("llama3-8b")
+    for layers in (1, 2, 8):
+        here = slot(gpu_type="h100", depth=4, index=1, micro_batch=1)
+        asked = Workload(model, 2048, 2048, precision)
+        memory = stage_memory(asked, find_profile(asked), here, layers)
+        numel = layers * layer_numel(model, 1, 1)
+        assert memory.transient == each * min(numel, BUCKET_ELEMENTS)
+        assert memory.step_bytes == memory.state_bytes + memory.transient
+
+
+def test_stages_of_a_template_share_the_parameters_out():
+    held = [slot_parameters(MODEL, slot(depth=3, index=index), 2) for index in range(3)]
+    assert sum(dense + experts for dense, experts in held) == PARAMETERS
+
+
+@pytest.mark.parametrize(
+    ("micro_batches", "depth", "index", "in_flight"),
+    [(8, 4, 0, 4), (8, 4, 3, 1), (2, 4, 0, 2), (2, 4, 3, 1), (1, 4, 0, 1)],
+)
+def test_stage_j_from_the_end_keeps_min_of_m_and_j(micro_batches, depth, index, in_flight):
+    one = slot(micro_batches=1, depth=4, index=index)
+    many = slot(micro_batches=micro_batches, depth=depth, index=index)
+    assert many.in_flight == in_flight
+    kept = stage_memory(workload(), demo_profile(), one, 2).activations
+    assert stage_memory(workload(), demo_profile(), many, 2).activations == in_flight * kept
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+@pytest.mark.parametrize("tp", [1, 2])
+def test_the_cap_on_layers_is_the_largest_that_fits(depth, tp):
+    here = slot(depth=depth, tp=tp, micro_batch=4)
+    cap = layers_that_fit(workload(), demo_profile(), here)
+    assert cap == sum(
+        fits(workload(), demo_profile(), here, layers) for layers in range(1, MODEL.layers + 1)
+    )

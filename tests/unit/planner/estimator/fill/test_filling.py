@@ -1,0 +1,50 @@
+"""The rows of stages say what fits, and how much of it, whatever the memory."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from planner.cluster.composition import Composition
+from planner.estimator.bench import new_bench
+from planner.estimator.build_tables import pricing_of
+from planner.estimator.fill.filling import stage_rows
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.profiles.generator import find_profile
+
+SHARES = (1.0, 0.5, 0.3, 0.2, 0.15, 0.1, 0.05, 0.01)  # of the memory of a GPU
+
+
+@pytest.fixture(scope="module", params=["deepseek-v3-like", "qwen3-30b-a3b"])
+def tables(request):
+    workload = Workload(find_model(request.param), 512, 4096)
+    composition = Composition.from_text("h100=8x4,a100-80=8x4")
+    pricing = pricing_of(workload, composition, find_profile(workload))
+    assert pricing is not None
+    return pricing.tables
+
+
+def held_by(row: np.ndarray) -> int:
+    """The most blocks of both kinds with seconds that are not infinite."""
+    return max(
+        (int(a) + int(b) for a, b in zip(*np.nonzero(row < math.inf), strict=True)), default=0
+    )
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_the_blocks_held_are_those_with_seconds(tables, share):
+    t = tables._replace(
+        usable_bytes=tables.usable_bytes * share, caps=np.full_like(tables.caps, -2)
+    )
+    bench = new_bench(t)
+    options = np.array([len(t.option_tp) - 1] * 3)
+    for depth in (1, 2, 3):
+        held = stage_rows(t, options, 0, depth, depth, 8, 0, 64, bench.fixed_s, bench.rows)
+        each = [held_by(bench.rows[s]) for s in range(depth)]
+        if held:
+            assert held == sum(each)
+        else:
+            assert min(each) == 0

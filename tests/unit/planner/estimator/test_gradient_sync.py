@@ -1,0 +1,71 @@
+"""The kernel's gradient sums against the evaluator's, of plans that are really placed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from planner.estimator.bag import new_bag
+from planner.estimator.bench import new_price_bench
+from planner.estimator.elites import load_elite
+from planner.estimator.gradient_sync import plan_sync_seconds, ring_share, sync_seconds
+from planner.estimator.stage_experts import look_at_experts
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+
+ALONE = "a100-40=9x1,h100=7x1,a6000=6x1"  # every message crosses, every GPU has a NIC
+SINGLES = "a100-80=16x1,a100-40=24x1"
+PAIRS = "a100-80=16x2,h100=8x2"  # where experts are spread, a stage of two replicas fills a node
+SOME = 6  # of the plans found
+
+
+def asked(model: str) -> Workload:
+    return Workload(find_model(model), 512, 2048, "fp16")
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "gpt-neo-2.7b"])
+def test_gradient_sums_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(model, walked_on):
+    judge, pricing, kernel = walked_on(asked(model), ALONE)
+    bag, work = new_bag(), new_price_bench(pricing.tables)
+    for row in range(SOME):
+        load_elite(kernel.elites, row, bag)
+        seconds = judge.settle(kernel._recipe(row)).price.sync_s
+        look_at_experts(pricing.tables, bag, work.experts)
+        summed_s = sync_seconds(pricing.tables, bag, work, is_by_stage=False)
+        assert summed_s == pytest.approx(seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "nearly"),
+    [
+        # the evaluator counts a latency for each message, of which a rank has two more at most
+        ("qwen3-30b-a3b", SINGLES, 1e-4),
+        ("mixtral-8x7b", SINGLES, 1e-4),
+        ("qwen3-30b-a3b", PAIRS, 0.01),
+        ("mixtral-8x7b", PAIRS, 0.01),
+    ],
+)
+def test_what_plans_that_spread_experts_take_is_known_before_they_are_placed(
+    model, text, nearly, walked_on
+):
+    judge, _, kernel = walked_on(asked(model), text)
+    tiled = 0
+    for row in range(SOME):
+        recipe = kernel._recipe(row)
+        tiled += sum(ep > 1 for _, _, filling in recipe for _, ep, _ in filling.ways)
+        seconds = judge.settle(recipe).price.iteration_s
+        assert float(kernel.elites.value[row]) == pytest.approx(seconds, rel=nearly)
+    assert tiled
+
+
+def test_where_nodes_take_stages_there_is_no_ring_to_follow(walked_on):
+    _, pricing, kernel = walked_on(asked("qwen3-30b-a3b"), PAIRS)
+    bag, work = new_bag(), new_price_bench(pricing.tables)
+    load_elite(kernel.elites, int(np.argmin(kernel.elites.value[: kernel.found])), bag)
+    summed_s = plan_sync_seconds(pricing.tables, bag, work)
+    assert summed_s == sync_seconds(pricing.tables, bag, work, is_by_stage=True)
+    assert work.nic_s.tolist() == pricing.tables.nic[:, 1].tolist()
+
+
+def test_one_holder_sends_nothing():
+    assert [ring_share(copies) for copies in (0.5, 1.0, 2.0, 4.0)] == [0.0, 0.0, 1.0, 1.5]

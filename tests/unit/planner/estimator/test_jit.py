@@ -1,0 +1,118 @@
+"""Where machine code is kept, whether there is any, and whose arrays compiled functions hold."""
+
+from __future__ import annotations
+
+import ast
+import math
+import sys
+from itertools import count
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+from numba.core.errors import NumbaError
+
+import planner
+from planner.cluster.composition import Composition
+from planner.estimator.build_tables import pricing_of
+from planner.estimator.jit import NUMBERS, cache_folder, is_compiled, jit
+from planner.estimator.objective import Wishes
+from planner.estimator.tables import Floats
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.profiles.generator import find_profile
+from planner.search.column_generation.columns import ColumnSearch
+from planner.search.kernel_search import KernelSearch
+
+
+def test_the_folder_of_the_cache_names_numba_and_the_sources():
+    assert cache_folder() == cache_folder()
+    assert cache_folder().name.startswith(f"numba-{numba.__version__}-")
+
+
+def test_the_kernel_is_compiled_once_any_function_of_it_is_kept(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 0)
+    assert not is_compiled()
+    kept = tmp_path / "kernel_1" / "local_search.anneal-1.py311.nbi"
+    kept.parent.mkdir()
+    kept.touch()
+    assert is_compiled()
+
+
+def test_a_function_that_borrows_says_that_it_returns_numbers():
+    def gives_view(row: Floats) -> Floats:
+        return row[1:]
+
+    with pytest.raises(TypeError, match=r"gives_view returns Floats; .* returns numbers"):
+        jit(gives_view)
+
+
+@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+def test_a_function_that_borrows_makes_no_arrays():
+    def twice(row: Floats) -> float:
+        return float((row + row)[0])
+
+    with pytest.raises(NumbaError, match="NRT required"):
+        jit(twice)(np.ones(1))
+
+
+def test_no_function_that_borrows_calls_one_that_gives_arrays_back():
+    """Nobody would ever let those arrays go."""
+    functions = list(_compiled_functions())
+    gives = {f.name for how, f in functions if how == "allocating" and not _gives_numbers(f)}
+    assert gives  # of `mixing`
+    for how, function in functions:
+        if how != "allocating":
+            called = {node.func.id for node in ast.walk(function) if _is_named_call(node)}
+            assert not called & gives, f"{function.name} calls {called & gives}"
+
+
+def test_a_search_lets_all_arrays_go():
+    workload = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
+    pricing = pricing_of(workload, Composition.from_text("h100=2x8"), find_profile(workload))
+    assert pricing is not None
+    kernel = KernelSearch(pricing, Wishes(8, 2, 0, math.inf, math.inf), 0)
+
+    def search() -> None:
+        kernel.start()
+        kernel.walk(lambda: math.inf, kernel.evaluations + 600, templates=2)
+        asked = count()
+        mixer = ColumnSearch(pricing, kernel.wishes, 0)
+        mixer.run(kernel.elites, lambda: next(asked) > 4, 1)
+
+    search()
+    arrays = [*_arrays(pricing.tables), *_arrays(kernel.elites), *_arrays(kernel._bench)]
+    held = [sys.getrefcount(array) for array in arrays]
+    search()
+    assert [sys.getrefcount(array) for array in arrays] == held
+
+
+def _compiled_functions():
+    """(decorator, function) of all compiled functions of the planner."""
+    for path in sorted(Path(planner.__file__).parent.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef):
+                for how in node.decorator_list:
+                    if isinstance(how, ast.Name) and how.id in ("jit", "allocating", "inlined"):
+                        yield how.id, node
+
+
+def _gives_numbers(function: ast.FunctionDef) -> bool:
+    assert function.returns is not None
+    return NUMBERS.fullmatch(ast.unparse(function.returns)) is not None
+
+
+def _is_named_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+
+
+def _arrays(fields):
+    for field in fields:
+        if isinstance(field, tuple):
+            yield from _arrays(field)
+        elif isinstance(field, np.ndarray):
+            yield field

@@ -1,0 +1,68 @@
+"""How stages spread experts, against the tilings of the recipes that come of them."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import pytest
+
+from planner.cluster.composition import Composition
+from planner.estimator.bag import new_bag
+from planner.estimator.bench import new_price_bench
+from planner.estimator.build_tables import pricing_of
+from planner.estimator.elites import load_elite
+from planner.estimator.stage_experts import look_at_experts
+from planner.model.catalogue import find_model
+from planner.model.tensors import expert_numel
+from planner.model.workload import Workload
+from planner.profiles.generator import find_profile
+
+
+@pytest.mark.parametrize("model", ["qwen3-30b-a3b", "deepseek-v3-like"])
+def test_every_stage_is_tiled_as_its_recipe_says(model, walked_on):
+    workload = Workload(find_model(model), 512, 2048, "fp16", recompute="full")
+    text = "h100=64x4" if model == "deepseek-v3-like" else "a100-80=8x2,h100=8x2"
+    _, pricing, kernel = walked_on(workload, text)
+    bag, experts = new_bag(), new_price_bench(pricing.tables).experts
+    for row in range(min(8, kernel.found)):
+        load_elite(kernel.elites, row, bag)
+        look_at_experts(pricing.tables, bag, experts)
+        told = sorted(_told(pricing, bag, experts))
+        assert told == sorted(_asked(workload.model, kernel._recipe(row)))
+
+
+def test_a_model_without_experts_is_not_looked_at():
+    workload = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
+    pricing = pricing_of(workload, Composition.from_text("h100=2x8"), find_profile(workload))
+    bag, experts = new_bag(), new_price_bench(pricing.tables).experts
+    bag.number[0] = bag.depth[0] = 1
+    experts.ways[:] = -1
+    look_at_experts(pricing.tables, bag, experts)
+    assert (experts.ways == -1).all()
+
+
+def _told(pricing, bag, experts):
+    """(n, stages, blocks, ways, elements) of each template, as the kernel has it."""
+    for k in range(int(bag.number[0])):
+        depth = int(bag.depth[k])
+        yield (
+            int(bag.replicas[k]),
+            tuple(pricing.options[option] for option in bag.options[k, :depth]),
+            tuple(bag.blocks[k, bag.chosen[k], :depth].tolist()),
+            tuple(experts.ways[k, :depth].tolist()),
+            tuple(experts.numel[k, :depth].tolist()),
+        )
+
+
+def _asked(model, recipe):
+    """The same of a recipe."""
+    dense = model.experts.dense_blocks
+    for structure, replicas, filling in recipe:
+        ways = tuple(
+            ep * (etp or tp) for (_, tp), (_, ep, etp) in zip(structure, filling.ways, strict=True)
+        )
+        numel = tuple(
+            float(expert_numel(model) // cut if stop > dense else 0)
+            for cut, stop in zip(ways, accumulate(filling.layers), strict=True)
+        )
+        yield replicas, structure, filling.layers, ways, numel

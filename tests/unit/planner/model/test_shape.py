@@ -1,0 +1,81 @@
+"""Shapes: kinds of layers, what TP can cut, and shapes that cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pytest
+
+from planner.errors import InvalidWorkload
+from planner.model.catalogue import MODELS, find_model
+from planner.model.shape import Experts, ModelShape
+
+
+def test_layers_have_kinds_and_dense_blocks_come_first():
+    model = find_model("deepseek-v3-like")
+    assert [model.kind(layer) for layer in (0, 1, 3, 4, 61, 62)] == [
+        "embedding",
+        "block",
+        "block",
+        "moe_block",
+        "moe_block",
+        "head",
+    ]
+    assert model.kinds_of(0, 6) == {"embedding": 1, "block": 3, "moe_block": 2}
+    assert model.kinds_of(60, 63) == {"moe_block": 2, "head": 1}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_kinds_of_any_range_are_those_of_its_layers(name):
+    model = find_model(name)
+    for start in range(0, model.layers + 2, 7):
+        for stop in range(start + 1, model.layers + 3, 5):
+            kinds = [model.kind(layer) for layer in range(start, stop)]
+            assert model.kinds_of(start, stop) == {kind: kinds.count(kind) for kind in kinds}
+
+
+def test_an_odd_vocabulary_is_padded_so_that_tp_cuts_it():
+    model = find_model("gpt-neo-2.7b")
+    assert (model.vocab, model.padded_vocab) == (50257, 50304)
+    assert [tp for tp in (1, 2, 3, 4, 8, 16) if model.allows_tp(tp)] == [1, 2, 4, 8, 16]
+    assert [tp for tp in (1, 2, 4, 8) if find_model("qwen3-30b-a3b").allows_tp(tp)] == [1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    "experts", [Experts(0, 1, 8), Experts(4, 5, 8), Experts(4, 1, 0), Experts(4, 1, 8, 0, 2)]
+)
+def test_impossible_experts_are_refused(experts):
+    with pytest.raises(InvalidWorkload, match="experts of width"):
+        ModelShape("odd", 2, 8, 2, 2, 8, 8, experts=experts)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_shape_survives_json(name):
+    assert ModelShape.from_json(asdict(find_model(name))) == find_model(name)
+
+
+def test_a_shape_with_a_wrong_key_is_one_sentence():
+    with pytest.raises(InvalidWorkload, match="unknown key 'depth'"):
+        ModelShape.from_json({"name": "x", "depth": 3})
+    with pytest.raises(InvalidWorkload, match="cannot be read"):
+        ModelShape.from_json({"name": "x"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("name", ["tiny-llama"], r"name is \['tiny-llama'\]; it must be a text"),
+        ("name", "x" * 5000, "a name of 5000 characters; it may have 200"),
+        ("tied_head", [None], "tied_head is .*; it must be true or false"),
+        ("layers", 2.5, "layers is 2.5; it must be a whole number"),
+        ("layers", True, "layers is True; it must be a whole number"),
+        ("hidden", 10**400, "hidden is .*; it must be a whole number from 0 to 1,0"),
+        ("scores", "slow", "scores is 'slow'; it must be one of flash, fused, eager, fp32"),
+        ("experts", {"count": "8", "per_token": 1, "ffn": 8}, r"experts.count is '8'; it must be"),
+        ("experts", "many", "cannot be read"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_one_short_sentence(key, value, sentence):
+    with pytest.raises(InvalidWorkload, match=sentence) as caught:
+        ModelShape.from_json({**asdict(find_model("tiny-llama")), key: value})
+    assert len(str(caught.value)) < 200

@@ -1,0 +1,64 @@
+"""Node classes: what counts as alike, and plans that stand on the classes they were made for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.cluster.composition import Composition, Node
+from planner.cost.batch_split import Lane
+from planner.estimator.build_tables import pricing_of
+from planner.placement.node_classes import NodeClass, by_class, class_sizes, type_sizes
+from planner.search.candidate import Judge
+from planner.search.fill import Filling
+from tests.builders import demo_profile, nodes, workload
+
+
+def test_size_speed_and_price_of_a_gpu_make_a_class():
+    small = Node("a", "demo-fast", 2, price=2.0)
+    alike = [small, replace(small, name="b"), replace(small, name="c", nic_bytes_per_s=1e9)]
+    others = [
+        replace(small, name="d", gpus=4),
+        replace(small, name="e", speed_factor=0.5),
+        replace(small, name="f", price=3.0),
+        replace(small, name="g", gpu_type="demo-slow"),
+    ]
+    sizes = class_sizes(Composition((*alike, *others)))
+    assert sizes[NodeClass("demo-fast", 2, 1.0, 1.0)] == 3
+    assert len(sizes) == 5
+    assert list(sizes) == sorted(sizes)
+
+
+def test_as_one_class_nodes_count_as_the_one_that_half_of_the_gpus_are_in():
+    found = type_sizes(nodes("fast-0:1 fast-1:1 fast-2:2 fast-3:2 fast-4:4 slow-0:2"))
+    assert found == {
+        NodeClass("demo-fast", 2, 1.0, 0.0): 5,
+        NodeClass("demo-slow", 2, 1.0, 0.0): 1,
+    }
+
+
+def test_as_one_class_nodes_have_room_for_what_they_really_hold():
+    mixed = nodes("fast-0:1 fast-1:1 fast-2:3 fast-3:2 slow-0:2")
+    pricing = pricing_of(workload(8), mixed, demo_profile(), by_type=True)
+    assert pricing is not None
+    assert dict(zip(pricing.options, pricing.tables.room.tolist(), strict=True)) == {
+        ("demo-fast", 1): 7,
+        ("demo-fast", 2): 4,
+        ("demo-slow", 1): 2,
+        ("demo-slow", 2): 2,
+    }
+
+
+def test_the_number_of_a_class_stands_for_its_nodes():
+    found = by_class(nodes("fast-0:2 fast-1:4 fast-2:2 slow-0:2"))
+    assert [node.gpu_type for node in found.nodes] == ["0", "1", "0", "2"]
+
+
+def test_a_stage_stands_on_the_class_that_it_was_priced_for():
+    many = " ".join(f"fast-{index}:{4 if index < 16 else 1}" for index in range(20))
+    judge = Judge(workload(8), nodes(many), demo_profile())
+    structure = (("demo-fast", 1),) * 2
+    for classes, sizes in (((0, 0), {1}), ((1, 1), {4}), ((0, 1), {1, 4}), ((), {4})):
+        filling = Filling((3, 3), Lane(1, 1.0, 2.0, 8), classes=classes)
+        found = judge.settle(((structure, 1, filling),))
+        assert found is not None
+        assert {judge.composition.node(name).gpus for name in found.plan.nodes} == sizes

@@ -1,0 +1,55 @@
+"""Adding a template: the others stay, and fewer replicas are taken only where that is faster."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from planner.estimator.bag import most_replicas, new_bag
+from planner.estimator.bench import new_bench
+from planner.policy.appending import fill_last, price_last
+from planner.policy.schema import FeatureSchema
+from tests.unit.planner.policy.conftest import environment_on
+
+SCHEMA = FeatureSchema(("h100",), (1, 2, 4, 8), 24, 8)
+
+
+def appended(tables, *templates):
+    """A bag with these templates of options, filled one by one; and its seconds."""
+    bag, bench = new_bag(), new_bench(tables)
+    seconds = math.inf
+    for k, options in enumerate(templates):
+        bag.number[0] = k + 1
+        bag.depth[k] = len(options)
+        bag.options[k, : len(options)] = options
+        seconds = fill_last(tables, bag, bench)
+    return bag, bench, seconds
+
+
+@pytest.mark.parametrize("nodes", [3, 4, 5, 7])
+@pytest.mark.parametrize("batch", [32, 64, 2048])
+def test_replicas_are_the_most_or_the_power_of_two_below_whichever_is_faster(nodes, batch):
+    tables = environment_on(f"h100={nodes}x4", SCHEMA, batch=batch).pricing.tables
+    bag, bench, seconds = appended(tables, (2,))  # one stage of TP 4
+    most = int(most_replicas(tables, bag, 0))
+    assert most == nodes
+    power = 1 << (most.bit_length() - 1)
+    chosen = int(bag.replicas[0])
+    priced = {n: float(price_last(tables, bag, n, bench)) for n in {most, power}}
+    assert seconds == pytest.approx(min(priced.values()))
+    assert priced[chosen] == pytest.approx(seconds)
+
+
+def test_a_template_that_does_not_pack_is_infinitely_slow():
+    tables = environment_on("h100=1x4", SCHEMA).pricing.tables
+    assert appended(tables, (2, 2))[2] == math.inf
+
+
+def test_the_templates_before_keep_their_stages_and_replicas():
+    tables = environment_on("h100=5x4", SCHEMA).pricing.tables
+    alone, _, _ = appended(tables, (2, 2))
+    both, _, seconds = appended(tables, (2, 2), (1, 1))
+    assert seconds < math.inf
+    assert both.replicas[0] == alone.replicas[0]
+    assert both.options[0, :2].tolist() == [2, 2]

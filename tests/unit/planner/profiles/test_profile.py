@@ -1,0 +1,143 @@
+"""Profiles: exact keys, provenance, broken files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from planner.errors import UnprofiledConfiguration
+from planner.model.workload import Workload
+from planner.profiles.demo import write_profile
+from planner.profiles.profile import LinkCost, load_profile
+from tests.builders import MODEL, demo_profile, workload
+
+
+def test_an_entry_is_found_by_its_exact_key_only():
+    cost = demo_profile().layer_cost("block", "demo-fast", 2, 8)
+    assert cost.forward_s > 0
+    assert cost.tp_communication_s > 0
+    with pytest.raises(UnprofiledConfiguration, match=r"TP 2 and micro-batch 3.*1, 2, 4, 8, 16"):
+        demo_profile().layer_cost("block", "demo-fast", 2, 3)
+    with pytest.raises(UnprofiledConfiguration, match=r"'h100' has no profile.*demo-fast"):
+        demo_profile().layer_cost("block", "h100", 1, 1)
+
+
+def test_a_link_takes_its_latency_and_its_bytes():
+    assert LinkCost(0.5, 100.0).seconds(50) == 1.0
+
+
+def test_the_demo_profile_says_that_it_is_modelled():
+    assert demo_profile().origin == "modelled"
+    assert "no such GPU exists" in demo_profile().provenance
+
+
+def test_a_profile_speaks_of_its_model_length_and_precision_only():
+    demo_profile().require(workload())
+    with pytest.raises(UnprofiledConfiguration, match="128 in fp32, asked was tiny-llama with 64"):
+        demo_profile().require(Workload(MODEL, 32, 64))
+
+
+def test_the_digest_follows_every_number(tmp_path):
+    write_profile(tmp_path)
+    assert load_profile("tiny-llama", tmp_path).digest == demo_profile().digest
+    path = tmp_path / "tiny-llama" / "links.json"
+    links = json.loads(path.read_text())
+    links["between_nodes"]["latency_s"] *= 2
+    path.write_text(json.dumps(links))
+    assert load_profile("tiny-llama", tmp_path).digest != demo_profile().digest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {
+            "tiles": {
+                ("demo-fast", 1, 1, 2, 1): demo_profile().layer_cost("block", "demo-fast", 1, 1)
+            }
+        },
+        {"sequence_parallel": True},
+        {"link_origin": "assumed"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_the_digest_follows_what_the_numbers_are_of(change):
+    assert replace(demo_profile(), **change).digest != demo_profile().digest
+
+
+def test_one_modelled_file_makes_the_whole_profile_modelled(tmp_path):
+    write_profile(tmp_path)
+    for path in (tmp_path / "tiny-llama").glob("*.json"):
+        data = json.loads(path.read_text())
+        data["origin"] = "measured" if path.stem != "demo-slow" else "modelled"
+        path.write_text(json.dumps(data))
+    assert load_profile("tiny-llama", tmp_path).origin == "modelled"
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "demo-fast.json has a wrong value at the file: found \\[\\], expected an object"),
+        ("{}", "demo-fast.json has a wrong value at origin: found nothing, expected this key"),
+    ],
+)
+def test_a_broken_file_is_one_sentence(tmp_path, content, sentence):
+    write_profile(tmp_path)
+    (tmp_path / "tiny-llama" / "demo-fast.json").write_text(content)
+    with pytest.raises(UnprofiledConfiguration, match=sentence):
+        load_profile("tiny-llama", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"forward_s": float("nan")}, "layers.3.forward_s: found nan, expected a finite number"),
+        ({"backward_s": -1.0}, "layers.3.backward_s: found -1.0, expected greater than or equal"),
+        ({"tp": "two"}, "layers.3.tp: found 'two', expected a valid integer"),
+        ({"kind": "blok"}, "layers.3.kind: found 'blok', expected 'embedding'"),
+        (
+            {"activation_bytes": 10**400},
+            "activation_bytes: found 1000.*expected less than",
+        ),
+        ({"surprise": 1}, "layers.3.surprise: found 1, expected no such key"),
+    ],
+)
+def test_a_wrong_number_is_named_with_file_key_and_what_was_expected(tmp_path, change, sentence):
+    write_profile(tmp_path)
+    path = tmp_path / "tiny-llama" / "demo-fast.json"
+    data = json.loads(path.read_text())
+    data["layers"][3] |= change
+    path.write_text(json.dumps(data))
+    with pytest.raises(UnprofiledConfiguration, match=f"demo-fast.json.*{sentence}"):
+        load_profile("tiny-llama", tmp_path)
+
+
+def test_files_of_another_model_or_length_do_not_mix(tmp_path):
+    write_profile(tmp_path)
+    path = tmp_path / "tiny-llama" / "demo-fast.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"sequence_length": 64}))
+    with pytest.raises(UnprofiledConfiguration, match="disagree"):
+        load_profile("tiny-llama", tmp_path)
+
+
+def test_a_type_without_a_link_is_one_sentence(tmp_path):
+    write_profile(tmp_path)
+    path = tmp_path / "tiny-llama" / "links.json"
+    links = json.loads(path.read_text())
+    del links["inside_node"]["demo-slow"]
+    path.write_text(json.dumps(links))
+    with pytest.raises(UnprofiledConfiguration, match=r"lacks the key inside_node\.demo-slow"):
+        load_profile("tiny-llama", tmp_path)
+
+
+def test_a_link_of_measured_points_is_linear_between_them():
+    link = LinkCost(1.0, 10.0, ((10.0, 2.0), (20.0, 4.0)))
+    assert [link.seconds(size) for size in (5, 10, 15, 20, 30)] == [2.0, 2.0, 3.0, 4.0, 5.0]
+    assert link.shared_by(2).seconds(10) == link.seconds(20)
+
+
+def test_a_model_without_profile_is_one_sentence(tmp_path):
+    with pytest.raises(UnprofiledConfiguration, match="no profile of model 'tiny-llama'"):
+        load_profile("tiny-llama", tmp_path)

@@ -1,0 +1,119 @@
+"""Column generation as its caller sees it: better plans, within limits, the same every time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from planner.cluster.composition import Composition
+from planner.estimator.bag import new_bag
+from planner.estimator.bench import new_bench
+from planner.estimator.build_tables import pricing_of
+from planner.estimator.elites import load_elite, new_elites
+from planner.estimator.objective import Wishes, objective
+from planner.estimator.whole_plan import price_per_hour
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.profiles.generator import find_profile
+from planner.search.annealing.local_search import start
+from planner.search.column_generation.columns import ColumnSearch
+
+WISHES = Wishes(12, 8, 0, math.inf, math.inf)
+
+
+def ask(text: str, wishes: Wishes = WISHES, model: str = "llama3-8b", **rest):
+    shape = find_model(model)
+    workload = Workload(shape, 512, 2048, "fp16", 0, shape.recompute)
+    pricing = pricing_of(workload, Composition.from_text(text), find_profile(workload), **rest)
+    assert pricing is not None
+    t, elites = pricing.tables, new_elites()
+    start(t, wishes, new_bag(), new_bench(t), elites)
+    return pricing, elites
+
+
+def run(text: str, wishes: Wishes = WISHES, seed: int = 1, **rest):
+    pricing, elites = ask(text, wishes, **rest)
+    before = elites.value.min()
+    search = ColumnSearch(pricing, wishes, seed)
+    search.run(elites, lambda: False, 1)
+    return pricing, elites, before, search.priced
+
+
+MIXED = "a100-40=3x4,h100=3x4"
+
+
+def test_it_improves_on_templates_of_one_type():
+    _, elites, before, priced = run(MIXED)
+    assert priced > 0
+    assert elites.value.min() < 0.97 * before
+
+
+def test_equal_seeds_find_equal_plans():
+    one, other = run(MIXED)[1], run(MIXED)[1]
+    assert np.sort(one.value).tolist() == np.sort(other.value).tolist()
+
+
+def test_a_deadline_that_is_over_ends_it_at_once():
+    pricing, elites = ask(MIXED)
+    before = np.sort(elites.value).tolist()
+    asked = []
+    search = ColumnSearch(pricing, WISHES, 1)
+    search.run(elites, lambda: asked.append(1) is None, 5)
+    assert len(asked) < 20
+    assert np.sort(elites.value).tolist()[0] <= before[0]
+
+
+def test_limits_on_depth_and_templates_hold():
+    wishes = WISHES._replace(deepest=6, max_templates=2)
+    _, elites, _, _ = run(MIXED, wishes)
+    count = elites.number[0]
+    assert elites.templates[:count].max() <= 2
+    assert elites.depth[:count].max() <= 6
+
+
+def test_so_many_pipelines_there_are_at_least():
+    _, elites, _, _ = run("a100-40=2x4,h100=1x4", min_replicas=2)
+    for row in range(elites.number[0]):
+        assert elites.replicas[row, : elites.templates[row]].sum() >= 2
+
+
+def test_a_plan_with_its_own_fillings_alone_is_no_slower_than_its_value():
+    pricing, elites, _, _ = run(MIXED)
+    t, bag = pricing.tables, new_bag()
+    for row in np.argsort(elites.value)[:3].tolist():
+        load_elite(elites, row, bag)
+        for k in range(bag.number[0]):
+            bag.filling_count[k, 0] = 1
+            bag.size[k, 0], bag.most[k, 0] = elites.size[row, k], elites.most[row, k]
+            bag.tau_s[k, 0], bag.sum_s[k, 0] = elites.tau_s[row, k], elites.sum_s[row, k]
+            bag.blocks[k, 0] = elites.blocks[row, k]
+        assert objective(t, WISHES, bag, new_bench(t), math.inf) <= elites.value[row] * (1 + 1e-9)
+
+
+def test_where_money_counts_no_plan_breaks_its_limit():
+    wishes = WISHES._replace(counts_money=1)
+    shape = find_model("llama3-8b")
+    workload = Workload(shape, 512, 2048)
+    pricing = pricing_of(workload, Composition.from_text(MIXED), find_profile(workload))
+    t = pricing.tables._replace(gpu_price=np.array([1.0, 4.0]))
+    pricing = type(pricing)(t, pricing.classes, pricing.options, pricing.variants)
+    elites, bag = new_elites(), new_bag()
+    start(t, wishes, bag, new_bench(t), elites)
+    before = elites.value.min()
+    ColumnSearch(pricing, wishes, 1).run(elites, lambda: False, 1)
+    assert elites.value.min() <= before
+    cheap = wishes._replace(most_price=20.0)
+    elites = new_elites()
+    start(t, cheap, bag, new_bench(t), elites)
+    ColumnSearch(pricing, cheap, 1).run(elites, lambda: False, 1)
+    for row in range(elites.number[0]):
+        load_elite(elites, row, bag)
+        assert price_per_hour(t, bag) <= 20.0
+
+
+def test_experts_are_spread_where_nothing_else_fits():
+    pricing, elites = ask("h100=4x8", model="mixtral-8x7b")
+    elites = new_elites()  # as if nothing had been found
+    ColumnSearch(pricing, WISHES, 1).run(elites, lambda: False, 0)
+    assert elites.number[0] > 0

@@ -1,0 +1,102 @@
+"""Columns that the room has place for, against an enumeration of all pipelines."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations, pairwise, product
+
+import numpy as np
+import pytest
+
+from planner.estimator.build_tables import pricing_of
+from planner.search.column_generation.best_columns import new_columns
+from planner.search.column_generation.chains import new_chains
+from planner.search.column_generation.column_pricing import stage_seconds
+from planner.search.column_generation.mixtures import edge_seconds
+from planner.search.column_generation.within_room import best_within_room
+from tests.builders import demo_profile, nodes, workload
+
+DEEPEST = 3
+CASES = [("fast-0:2 slow-0:1", 1.0), ("fast-0:4 slow-0:2", 0.5)]  # a share of the room is open
+SEEDS = range(8)
+
+
+def tables_of(text):
+    pricing = pricing_of(workload(), nodes(text), demo_profile())
+    assert pricing is not None
+    return pricing.tables
+
+
+def asked_of(t, options):
+    """[O] GPUs of a pipeline by row of room."""
+    asked = np.zeros(len(t.option_tp))
+    for option in options:
+        for row in range(option + 1):
+            if t.option_type[row] == t.option_type[option]:
+                asked[row] += t.option_tp[option]
+    return asked
+
+
+def pipelines(t, room, stage_s, edge_s, tau_s, price, rate):
+    """(what each pipeline within tau costs, whether it fits alone, its options)."""
+    for depth in range(1, DEEPEST + 1):
+        for options in product(range(len(t.option_tp)), repeat=depth):
+            for cuts in combinations(range(1, t.layers), depth - 1):
+                blocks = [b - a for a, b in pairwise((0, *cuts, t.layers))]
+                cost = 0.0
+                for s, (option, held) in enumerate(zip(options, blocks, strict=True)):
+                    kind = t.option_type[option]
+                    seconds = stage_s[option, depth - 1 - s, int(s == 0), 0, held]
+                    beside = (int(s > 0) + int(s < depth - 1)) * edge_s[kind, kind]
+                    if seconds + beside > tau_s:
+                        cost = math.inf
+                    cost += price[option] + rate * seconds
+                    if s < depth - 1:
+                        cost += 2 * rate * edge_s[kind, t.option_type[options[s + 1]]]
+                if cost < math.inf:
+                    yield cost, bool((asked_of(t, options) <= room).all()), options
+
+
+def kept_of(seed, text, share):
+    """How many columns are kept of a bottleneck, each of which is as it should be."""
+    t, random = tables_of(text), np.random.default_rng(seed)
+    options, size = len(t.option_tp), seed % 3
+    stage_s = np.empty((options, DEEPEST, 2, 1, t.layers + 1))
+    stage_seconds(t, size, 1, t.batch, stage_s)
+    edge_s = edge_seconds(t)[size]
+    thirds = stage_s[..., 0, t.layers // DEEPEST + 1]
+    tau_s = 1.5 * thirds[np.isfinite(thirds)].max()
+    rate = t.sizes[size] / tau_s
+    price = random.uniform(0.0, 0.2, options) * t.option_tp
+    room = t.room * share
+    every = list(pipelines(t, room, stage_s, edge_s, tau_s, price, rate))
+    worth = min(cost for cost, _, _ in every) * random.uniform(1.5, 3.0)
+    columns, rows = new_columns(20), [np.zeros(options) for _ in range(3)]
+    most_blocks = np.full((options, t.layers + 1), t.layers)
+    side_s = np.diag(edge_s).copy()
+    chains = new_chains(DEEPEST, t.layers, len(t.node_gpus), options)
+    rest = (price, room, edge_s, side_s, stage_s, most_blocks, 0.06)
+    most = best_within_room(t, size, 1, worth, tau_s, *rest, *rows, chains, columns)
+    assert any(not fits and worth > cost for cost, fits, _ in every), "nothing asks too much"
+    fitting = [(worth - cost) / worth for cost, fits, _ in every if fits]
+    assert most >= max(fitting) - 1e-9
+    kept = int(columns.number[0])
+    for row in range(kept):
+        chosen = tuple(columns.options[row, : columns.depth[row]].tolist())
+        assert (asked_of(t, chosen) <= room).all()
+        gains = [(worth - cost) / worth for cost, _, one in every if one == chosen]
+        assert columns.gain[row] <= max(gains) + 1e-9
+        assert any(columns.gain[row] == pytest.approx(gain) for gain in gains)
+    return kept
+
+
+@pytest.mark.parametrize(("text", "share"), CASES)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_kept_fits_alone_and_nothing_that_fits_gains_more_than_what_is_returned(
+    seed, text, share
+):
+    kept_of(seed, text, share)
+
+
+def test_nearly_every_bottleneck_with_a_gain_that_fits_has_a_column():
+    assert sum(kept_of(seed, *case) > 0 for case in CASES for seed in SEEDS) >= 15

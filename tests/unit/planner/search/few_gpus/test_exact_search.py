@@ -1,0 +1,87 @@
+"""The exact search: what a budget buys, what a limit forbids, and that it finds what is best."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from planner.cluster.composition import Composition
+from planner.request import PlanRequest
+from planner.search.candidate import Judge
+from planner.search.few_gpus.exact_search import ExactSearch
+from planner.search.findings import Findings
+from tests.builders import demo_profile, nodes, workload
+from tests.oracle.answers import committed
+from tests.oracle.instances import instances
+
+INSTANCES = {instance.name: instance for instance in instances()}
+
+
+def searched(request, profile, budget=10_000) -> Findings:
+    findings = Findings(request)
+    judge = Judge(request.workload, request.composition, profile, request.min_holders)
+    ExactSearch(judge, findings).run(lambda: False, budget)
+    return findings
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "05-moe",  # three nodes of which one straggles in the middle of the pipeline
+        "07-moe",  # two types with tilings of their own
+        "19-moe",  # experts spread over replicas
+        "58-dense",  # a template that is slow alone
+        "65-dense",  # one structure with two fills
+        "82-dense",  # as many micro-batches in flight as fit
+    ],
+)
+def test_the_best_plan_of_all_is_found(name):
+    instance = INSTANCES[name]
+    best = searched(instance.request, instance.profile, 2000).best
+    assert best.price.iteration_s == pytest.approx(committed()[name]["iteration_s"], rel=1e-9)
+
+
+def test_a_search_goes_on_where_it_stopped():
+    instance = INSTANCES["19-moe"]
+    request = instance.request
+    findings = Findings(request)
+    judge = Judge(request.workload, request.composition, instance.profile)
+    search = ExactSearch(judge, findings)
+    assert not search.run(lambda: False, 20)
+    first = findings.evaluations
+    assert 20 <= first <= 40
+    assert search.run(lambda: False, 100_000)
+    assert findings.evaluations > first
+    assert findings.best.price.iteration_s == pytest.approx(
+        committed()["19-moe"]["iteration_s"], rel=1e-9
+    )
+
+
+def test_equal_seeds_find_equal_plans():
+    instance = INSTANCES["07-moe"]
+    one, other = (searched(instance.request, instance.profile, 500) for _ in range(2))
+    assert one.best.plan == other.best.plan
+    assert one.evaluations == other.evaluations
+
+
+def test_one_more_holder_comes_before_speed():
+    composition = nodes("fast-0:2 fast-1:2")
+    request = PlanRequest(workload(), composition, min_holders=2)
+    assert searched(request, demo_profile()).best.holders == 2
+
+
+def test_a_plan_above_the_price_is_only_the_nearest():
+    priced = Composition(tuple(replace(n, price=5.0) for n in nodes("fast-0:2 fast-1:2").nodes))
+    request = PlanRequest(workload(), priced, max_price=5.0)
+    found = searched(request, demo_profile())
+    assert len(found.best.plan.nodes) == 1
+    dear = searched(replace(request, max_price=1.0), demo_profile())
+    assert dear.best is None
+    assert dear.nearest is not None
+
+
+def test_what_fits_nowhere_ends():
+    request = PlanRequest(workload(), nodes("fast-0:1"))
+    found = searched(request, demo_profile())
+    assert (found.best, found.nearest) == (None, None)

@@ -1,0 +1,61 @@
+"""Recipes become plans: of the ways to place one, the best by what is asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.cluster.composition import Composition
+from planner.cost.batch_split import Lane
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.plans.plan import FilledTemplate, Stage
+from planner.profiles.generator import find_profile
+from planner.search.candidate import Judge
+from planner.search.fill import Filling
+from tests.builders import demo_profile, nodes, workload
+
+PAIR = (("demo-fast", 1),) * 2
+
+
+@pytest.mark.parametrize(("min_holders", "holders"), [(1, {1, 2}), (2, {2})])
+def test_copies_on_enough_nodes_come_before_seconds(min_holders, holders):
+    """A node that takes one stage of all four replicas would be its only holder."""
+    judge = Judge(workload(8), nodes("fast-0:4 fast-1:4"), demo_profile(), min_holders)
+    found = judge.settle(((PAIR, 4, Filling((3, 3), Lane(1, 1.0, 2.0, 8))),))
+    assert found is not None
+    assert found.holders in holders
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "min_holders", "by_stage", "rules"),
+    [
+        ("llama3-8b", 512, 1, True, ("by replica", "by stage")),
+        ("llama3-8b", 2048, 1, False, ("by replica",)),
+        ("llama3-8b", 2048, 1, True, ("by stage",)),
+        ("llama3-8b", 2048, 2, False, ("by replica", "by stage")),
+        ("mixtral-8x7b", 512, 1, True, ("by replica", "by stage", "by tiling")),
+        ("mixtral-8x7b", 2048, 1, True, ("by stage",)),
+    ],
+)
+def test_many_gpus_are_placed_as_the_kernel_thinks(model, gpus, min_holders, by_stage, rules):
+    asked = Workload(find_model(model), 2048, 2048, "fp16")
+    judge = Judge(
+        asked, Composition.from_text(f"h100={gpus // 8}x8"), find_profile(asked), min_holders
+    )
+    whole = FilledTemplate((Stage("h100", 4, asked.model.layers),), 1, (1024, 1024))
+    spread = FilledTemplate((Stage("h100", 4, asked.model.layers, "none", 8, 1),), 1, (512, 512))
+    templates = (whole,) if asked.model.experts is None else (whole, spread)
+    filling = Filling((asked.model.layers,), Lane(1, 1.0, 2.0, 8), by_stage=by_stage)
+    assert judge._rules(templates, (((("h100", 4),), 1, filling),)) == rules
+
+
+def test_the_best_placement_is_settled_and_all_are_there_to_choose_from():
+    many = nodes(" ".join(f"fast-{index}:4" for index in range(17)))
+    judge = Judge(workload(8), many, demo_profile())
+    recipe = ((PAIR, 4, Filling((3, 3), Lane(1, 1.0, 2.0, 8), classes=(0, 0))),)
+    placed = list(judge.placed(recipe))
+    assert [len(one.plan.nodes) for one in placed] == [2, 2]
+    assert len({one.plan.placement for one in placed}) == 2
+    best = judge.settle(recipe)
+    assert best is not None
+    assert best.price.iteration_s == min(one.price.iteration_s for one in placed)

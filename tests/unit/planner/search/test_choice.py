@@ -1,0 +1,63 @@
+"""The choice among what was found: few bytes among equals, and what is said of the plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.cluster.composition import Composition, Node
+from planner.cost.money import with_prices
+from planner.request import PlanRequest
+from planner.search.candidate import Judge
+from planner.search.choice import fewest_bytes, notes_of
+from planner.search.findings import Findings
+from tests.builders import demo_profile, nodes, placed, template, workload
+
+
+def found(composition: Composition, *plans, **wishes):
+    request = PlanRequest(workload(), composition, **wishes)
+    judge, findings = Judge(workload(), composition, demo_profile()), Findings(request)
+    candidates = [judge.as_it_is(plan) for plan in plans]
+    for candidate in candidates:
+        assert findings.offer(candidate) or findings.best is not None
+    return request, judge, findings, candidates
+
+
+def test_of_plans_as_fast_the_one_that_is_there_already_is_chosen():
+    composition = nodes("fast-0:2 fast-1:2")
+    here = placed(template("1x3 1x3", 2, (16,)), composition=nodes("fast-0:2"))
+    there = placed(template("1x3 1x3", 2, (16,)), composition=nodes("fast-1:2"))
+    for current in (here, there):
+        _, judge, findings, candidates = found(composition, here, there, current=current)
+        stays = next(one for one in candidates if one.plan == current)
+        assert fewest_bytes(findings, judge, stays).plan == current
+
+
+def test_what_was_wished_in_vain_is_said():
+    plan = placed(template("1x3 1x3", 2, (16,)), composition=nodes("fast-0:2"))
+    composition = Composition((*nodes("fast-0:2").nodes, Node("new", "h999", 4)))
+    request, _, _, (only,) = found(nodes("fast-0:2"), plan)
+    assert list(notes_of(request, demo_profile(), only)) == []
+    asked = replace(request, composition=composition, min_holders=2)
+    holders, unknown = notes_of(asked, demo_profile(), only)
+    assert "this plan reaches 1" in holders
+    assert "'h999' has no profile" in unknown
+
+
+def test_zero_is_named_where_it_keeps_pieces_on_one_gpu():
+    plan = placed(template("1x3 1x3", 2, (16,)), composition=nodes("fast-0:2 fast-1:2"))
+    request, _, _, (only,) = found(nodes("fast-0:2 fast-1:2"), plan)
+    sharded = replace(request, workload=replace(request.workload, zero=1), min_holders=2)
+    (holders,) = notes_of(sharded, demo_profile(), only)
+    assert holders.endswith("ZeRO 1 keeps every piece of the optimizer on one GPU; use --zero 0")
+
+
+def test_of_plans_that_are_too_dear_the_cheapest_is_named():
+    composition = with_prices(nodes("fast-0:2 fast-1:2"), {"demo-fast": 1.0})
+    both = placed(template("1x3 1x3", 2, (8, 8)), composition=composition)
+    one = placed(template("1x3 1x3", 2, (16,)), composition=composition)
+    request = PlanRequest(workload(), composition, max_price=1.0)
+    judge, findings = Judge(workload(), composition, demo_profile()), Findings(request)
+    for plan in (both, one):
+        findings.offer(judge.as_it_is(plan))
+    assert findings.best is None
+    assert findings.nearest.plan == one

@@ -1,0 +1,127 @@
+"""The course of a search: seconds that count, stages that are told once, plans settled once."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from planner.request import PlanRequest
+from planner.search.candidate import Judge, Recipe
+from planner.search.course import HOPELESS, SETTLED, Course
+from planner.search.fill import FillTable
+from tests.builders import demo_profile, nodes, workload
+
+COMPOSITION = nodes("fast-0:2 fast-1:1")
+
+
+class Clock:
+    """Seconds as a test sets them; each look may take some."""
+
+    def __init__(self) -> None:
+        self.s, self.look_s = 100.0, 0.0
+
+    def __call__(self) -> float:
+        self.s += self.look_s
+        return self.s
+
+
+def course(**wishes) -> tuple[Course, Clock]:
+    clock = Clock()
+    request = PlanRequest(workload(), COMPOSITION, **wishes)
+    return Course(request, Judge(workload(), COMPOSITION, demo_profile()), clock), clock
+
+
+def recipe(*degrees: int) -> Recipe:
+    """One replica with a stage of each of these TP degrees."""
+    counts = ((tuple(("demo-fast", tp) for tp in degrees), 1),)
+    fillings = FillTable(workload(), COMPOSITION, demo_profile()).choose(counts)
+    assert fillings is not None
+    return tuple((s, n, f) for (s, n), f in zip(counts, fillings, strict=True))
+
+
+def settle(one: Course, *recipes: Recipe) -> None:
+    one.settle(((1.0, recipe) for recipe in recipes), len(recipes))
+
+
+def test_without_a_budget_in_seconds_time_never_ends():
+    one, clock = course()
+    clock.s += 1e6
+    assert one.left_s() == one.left_to_search_s() == math.inf
+
+
+def test_seconds_left_out_do_not_count_against_the_budget():
+    one, clock = course(budget_s=2.0)
+    clock.s += 1.5
+    assert one.left_s() == 0.5
+    one.leave_out(1.0)
+    assert one.left_s() == 1.5
+    assert one.passed_s == 1.5
+
+
+def test_a_stage_that_gains_nothing_more_is_told_once():
+    one, clock = course()
+    for name in ("columns", "local search", "columns"):
+        begun_s = clock.s
+        clock.s += 1.0
+        one.record(name, begun_s)
+    assert [(stage.method, stage.seconds) for stage in one.stages] == [
+        ("local search", 1.0),
+        ("columns", 2.0),
+    ]
+
+
+def test_a_stage_that_gains_is_told_again():
+    one, clock = course()
+    one.record("columns", clock.s)
+    settle(one, recipe(2))
+    one.record("columns", clock.s)
+    first, second = one.stages
+    assert first.throughput_samples_s == 0 < second.throughput_samples_s
+
+
+def test_time_to_place_the_last_plans_is_kept_back():
+    one, clock = course(budget_s=2.0)
+    assert one.left_to_search_s() == one.left_s()
+    clock.look_s = 0.01
+    settle(one, recipe(2))  # looks at the clock before and after
+    clock.look_s = 0.0
+    kept_s = one.left_s() - one.left_to_search_s()
+    assert kept_s == pytest.approx(SETTLED * 0.01)
+
+
+def test_a_plan_is_placed_and_priced_once():
+    one, _ = course()
+    settle(one, recipe(2), recipe(2))
+    settle(one, recipe(2))
+    assert len(one.findings.found) == 1
+
+
+def test_when_it_is_late_one_plan_is_enough():
+    one, clock = course(budget_s=1.0)
+    clock.s += 5.0
+    settle(one, recipe(1, 1), recipe(2))
+    assert len(one.findings.found) == 1  # an answer, however late
+
+
+def test_the_first_plan_that_is_better_ends_the_settling_of_rollouts():
+    one, _ = course()
+    one.settle_first(iter([(1.0, recipe(1, 1)), (2.0, recipe(2))]))
+    assert len(one.findings.found) == 1
+    one.settle_first(iter([(1.0, recipe(2)), (2.0, recipe(2, 1))]))
+    assert len(one.findings.found) == 2
+
+
+def test_a_plan_that_the_kernel_thinks_far_worse_is_not_placed():
+    one, _ = course()
+    one.settle(iter([(1.0, recipe(2))]), 1)
+    one.settle(iter([(1.0 * HOPELESS + 0.01, recipe(1, 1))]), 1)
+    assert len(one.findings.found) == 1
+    one.settle(iter([(1.0 * HOPELESS, recipe(1, 1))]), 1)
+    assert len(one.findings.found) == 2
+
+
+def test_a_worse_plan_is_placed_while_too_few_nodes_hold_the_state():
+    one, _ = course(min_holders=2)
+    one.settle(iter([(1.0, recipe(2)), (9.0, recipe(1, 1))]), 2)
+    assert len(one.findings.found) == 2

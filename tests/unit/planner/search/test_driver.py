@@ -1,0 +1,194 @@
+"""The search as its user sees it: wishes granted, limits kept, the way told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from planner.cluster.composition import Composition, Node
+from planner.cost.money import plan_price, with_prices
+from planner.errors import UnprofiledConfiguration
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.plans.movement import bytes_to_move
+from planner.profiles.generator import find_profile
+from planner.request import PlanRequest
+from planner.search.driver import search
+from planner.search.findings import NEAR
+from tests.builders import MODEL, demo_profile, nodes, placed, template, workload
+
+TEN = "fast-0:2 fast-1:3 fast-2:2 slow-0:1 slow-1:2"
+
+TWENTY = "fast-0:4 fast-1:4 fast-2:4 slow-0:4 slow-1:4"
+
+
+def ask(text: str, **wishes):
+    return search(PlanRequest(workload(), nodes(text), **wishes), demo_profile())
+
+
+def test_the_search_says_how_it_came_to_its_plan():
+    answer = ask("fast-0:2 fast-1:3 slow-0:2")
+    stages = answer.stages_of_search
+    assert [stage.method for stage in stages] == ["enumerate", "combine", "local search"]
+    rates = [stage.throughput_samples_s for stage in stages]
+    assert rates == sorted(rates)
+    assert rates[-1] == answer.throughput_samples_s
+    assert stages[-1].evaluations <= PlanRequest(workload(), nodes(TEN)).budget_evaluations
+
+
+@pytest.mark.slow
+def test_a_budget_of_one_still_answers():
+    answer = ask(TEN, budget_evaluations=1)
+    assert answer.throughput_samples_s > 0
+    assert ask(TEN, budget_s=0.0).throughput_samples_s > 0
+
+
+@pytest.mark.slow
+def test_limits_on_depth_and_templates_hold():
+    assert all(len(t.stages) == 1 for t in ask(TEN, d_max=1).plan.templates)
+    assert len(ask(TEN, max_templates=1).plan.templates) == 1
+
+
+@pytest.mark.parametrize("text", ["fast-0:2 fast-1:3 slow-0:2", TWENTY])
+def test_nodes_that_cost_nothing_are_taken_before_all_others(text):
+    priced = with_prices(nodes(text), {"demo-fast": 0.0, "demo-slow": 1.0})
+    asked = PlanRequest(workload(), priced, objective="cost", budget_evaluations=600)
+    free = search(asked, demo_profile())
+    assert plan_price(free.plan, priced) == 0.0
+    alone = replace(priced, nodes=tuple(n for n in priced.nodes if n.gpu_type == "demo-fast"))
+    fastest = search(PlanRequest(workload(), alone, budget_evaluations=600), demo_profile())
+    assert free.throughput_samples_s >= 0.99 * fastest.throughput_samples_s
+
+
+def test_one_template_stands_on_nodes_of_every_size():
+    model = Workload(find_model("llama3-8b"), 2048, 2048)
+    mixed = Composition.from_text("h100=3x8+5x4+8x2")
+    asked = PlanRequest(model, mixed, max_templates=1, budget_evaluations=4000, method="columns")
+    plan = search(asked, find_profile(model)).plan
+    assert [template.replicas for template in plan.templates] == [12]
+    assert {mixed.node(name).gpus for name in plan.nodes} == {2, 4, 8}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [40, 64, 128])
+def test_the_papers_largest_model_is_placed_on_every_size_of_its_study(count):
+    model = Workload(find_model("deepseek-v3-like"), 2048, 2048, recompute="full", precision="fp16")
+    asked = PlanRequest(model, Composition.from_text(f"h100={count}x4"), budget_evaluations=2000)
+    profile = find_profile(model)
+    answer = search(asked, profile)
+    assert sum(free for _, free in answer.idle) < 4 * count / 10
+    assert answer.price.peak_memory_bytes <= profile.gpu_type("h100").usable_bytes
+
+
+@pytest.mark.slow
+def test_of_equally_fast_plans_the_one_that_moves_fewest_bytes_is_taken():
+    before = ask("fast-0:4 fast-1:4 slow-0:2").plan
+    rest = "fast-1:4 slow-0:2"
+    fresh, kept = ask(rest), ask(rest, current=before)
+    assert kept.price.iteration_s <= fresh.price.iteration_s * NEAR
+    assert kept.bytes_to_move < bytes_to_move(MODEL, before, fresh.plan)
+
+
+def test_a_gain_below_half_a_per_cent_moves_nothing():
+    before = ask("fast-1:2 fast-2:2").plan
+    grown = "fast-0:1 fast-1:2 fast-2:2"
+    fresh, kept = ask(grown), ask(grown, current=before)
+    assert fresh.price.iteration_s < kept.price.iteration_s < fresh.price.iteration_s * NEAR
+    assert (kept.plan, kept.bytes_to_move) == (before, 0)
+
+
+def test_a_plan_that_is_best_already_is_kept_as_it_is():
+    first = ask("fast-0:2 fast-1:3")
+    again = ask("fast-0:2 fast-1:3", current=first.plan)
+    assert again.plan == first.plan
+    assert again.bytes_to_move == 0
+
+
+def test_a_current_plan_that_the_composition_lost_is_no_candidate():
+    gone = placed(template("1x3 1x3", 2, (16,)), composition=nodes("fast-9:2"))
+    answer = ask("fast-0:2", current=gone)
+    assert answer.plan.nodes == ("fast-0",)
+    assert answer.bytes_to_move > 0
+
+
+def test_a_current_plan_that_is_not_profiled_is_no_candidate():
+    odd = placed(template("1x3 1x3", 1, (32,)), composition=nodes("fast-0:2"))
+    few = replace(
+        demo_profile(),
+        layers={k: v for k, v in demo_profile().layers.items() if k[2:] == (2, 4)},
+    )
+    answer = search(PlanRequest(workload(), nodes("fast-0:2"), odd), few)
+    assert answer.plan.tp_degrees == {2}
+
+
+@pytest.mark.slow
+def test_the_hash_seed_of_the_process_changes_no_plan():
+    code = (
+        "from planner.cluster.composition import Composition; "
+        "from planner.profiles.profile import load_profile; "
+        "from planner.request import PlanRequest; from planner.search.driver import search; "
+        "from planner.model.workload import Workload, find_model; "
+        "c = Composition.from_text('demo-fast=1x2+1x3,demo-slow=1x1'); "
+        "r = PlanRequest(Workload(find_model('tiny-llama'), 32, 128), c, min_holders=2); "
+        "print(search(r, load_profile('tiny-llama')).plan.digest)"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(digests) == 1
+
+
+def test_more_holders_are_asked_in_vain_on_one_node():
+    answer = ask("fast-0:4", min_holders=2)
+    assert answer.holders_min == 1
+    assert "the composition has 1 node(s)" in answer.notes[0]
+
+
+def test_holders_come_before_throughput():
+    free, held = ask("fast-0:4 slow-0:2"), ask("fast-0:4 slow-0:2", min_holders=2)
+    assert held.holders_min == 2
+    assert held.throughput_samples_s <= free.throughput_samples_s
+
+
+def test_nodes_of_an_unprofiled_type_stay_idle_and_the_answer_says_so():
+    composition = Composition((*nodes("fast-0:2").nodes, Node("new", "h999", 4)))
+    answer = search(PlanRequest(workload(), composition), demo_profile())
+    assert answer.idle == (("new", 4),)
+    assert "'h999' has no profile" in answer.notes[0]
+
+
+def test_a_straggler_gets_a_smaller_share():
+    fast = nodes("fast-0:2").nodes[0]
+    composition = Composition((fast, Node("tired", "demo-fast", 2, speed_factor=0.5)))
+    answer = search(PlanRequest(workload(), composition, min_holders=2), demo_profile())
+    samples = {fast.name: 0, "tired": 0}
+    for stage in answer.plan.placement:
+        if stage.stage == 0:
+            row = answer.plan.templates[stage.template]
+            samples[stage.node] += row.micro_batch * row.micro_batches[stage.replica]
+    assert 0 < samples["tired"] < samples["fast-0"]
+
+
+def test_a_workload_that_the_profile_does_not_hold_is_refused():
+    with pytest.raises(UnprofiledConfiguration, match="match exactly only"):
+        search(PlanRequest(Workload(MODEL, 32, 64), nodes("fast-0:2")), demo_profile())
+
+
+def test_planning_imports_no_framework():
+    code = (
+        "import sys, planner.cli.plan; "
+        "print(sorted({'torch', 'deepspeed', 'kopf', 'kubernetes', 'numba'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

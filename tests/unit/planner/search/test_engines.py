@@ -1,0 +1,63 @@
+"""Lines of search side by side: how many there are, and that their plans come together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from planner.cluster.composition import Composition
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.plans.plan import faults
+from planner.profiles.generator import find_profile
+from planner.request import PlanRequest
+from planner.search.cores import usable_cores
+from planner.search.driver import search
+from planner.search.engines import MOST_LINES, lines_of
+
+WORKLOAD = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
+ASKED = PlanRequest(
+    WORKLOAD, Composition.from_text("h100=4x4,a100-40=6x4"), budget_s=0.3, budget_evaluations=None
+)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "lines"),
+    [
+        ({"threads": 3}, 3),
+        ({"threads": 3, "budget_evaluations": 100}, 1),
+        ({"threads": 3, "budget_s": None}, 1),
+        ({}, min(MOST_LINES, usable_cores())),
+    ],
+)
+def test_as_many_lines_as_asked_for_where_only_seconds_end_them(wishes, lines):
+    assert lines_of(replace(ASKED, **wishes)) == lines
+
+
+@pytest.mark.parametrize("method", ["auto", "search", "columns"])
+def test_three_lines_find_one_plan_and_count_what_all_priced(method):
+    found = search(replace(ASKED, method=method, threads=3), find_profile(WORKLOAD))
+    assert not faults(found.plan, WORKLOAD, ASKED.composition)
+    evaluations = [stage.evaluations for stage in found.stages_of_search]
+    assert evaluations == sorted(evaluations)
+    assert found.stages_of_search[-1].throughput_samples_s == found.price.throughput_samples_s
+
+
+def test_a_search_that_plans_end_is_the_same_with_any_number_of_threads():
+    asked = replace(ASKED, budget_s=None, budget_evaluations=2000)
+    profile = find_profile(WORKLOAD)
+    one, many = (search(replace(asked, threads=threads), profile) for threads in (1, 4))
+    assert one.plan == many.plan
+    assert [s.evaluations for s in one.stages_of_search] == [
+        s.evaluations for s in many.stages_of_search
+    ]
+
+
+def test_what_goes_wrong_in_another_line_is_told(monkeypatch):
+    def fail(*_):
+        raise ZeroDivisionError("in the second line")
+
+    monkeypatch.setattr("planner.search.exchange.Exchange.leave", fail)
+    with pytest.raises(ZeroDivisionError, match="second line"):
+        search(replace(ASKED, threads=2), find_profile(WORKLOAD))

@@ -1,0 +1,95 @@
+"""Requests without an answer: the term that binds is named, with the amount."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from planner.cluster.composition import Composition, Node
+from planner.cost.memory import StageSlot, stage_memory
+from planner.errors import Infeasible
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.profiles.generator import find_profile
+from planner.request import PlanRequest
+from planner.search.driver import search
+from planner.search.infeasible import why_infeasible
+from tests.builders import demo_profile, nodes, workload
+
+
+def reason(composition: Composition, **wishes) -> str:
+    with pytest.raises(Infeasible) as caught:
+        search(PlanRequest(workload(), composition, **wishes), demo_profile())
+    return str(caught.value)
+
+
+def why(model: str, text: str, recompute: str = "full", precision: str = "fp16", **wishes) -> str:
+    asked = Workload(find_model(model), 2048, 2048, precision, 0, recompute)
+    request = PlanRequest(asked, Composition.from_text(text), **wishes)
+    return why_infeasible(request, find_profile(asked))
+
+
+def test_memory_binds_and_the_message_says_by_how_much():
+    sentence = reason(nodes("fast-0:1"))
+    assert "memory binds: with 1 stage(s) of TP 1 on demo-fast" in sentence
+    assert "(430,688 short)" in sentence
+    assert "the largest term is optimizer" in sentence
+    held = stage_memory(workload(), demo_profile(), StageSlot("demo-fast", 1, 1, 32, 1, 0), 6)
+    assert f"{held.peak_bytes:,} bytes" in sentence
+
+
+def test_a_limit_on_depth_can_be_what_binds():
+    sentence = reason(nodes("fast-0:1 fast-1:1"), d_max=1)
+    assert "D_max 1" in sentence
+    assert "a larger D_max" in sentence
+    assert "a larger D_max" not in reason(nodes("fast-0:1"))
+
+
+def test_the_amount_is_never_negative_though_even_splits_would_fit():
+    for text in ("a6000=2x1,a100-40=1x1", "h100=1x1", "a100-40=3x1"):
+        short = re.search(r"\((-?[\d,]+) short\)", why("llama3-8b", text, "none"))
+        assert short is not None
+        assert not short.group(1).startswith("-")
+
+
+def test_types_count_together():
+    """Neither type alone is as near to holding the model as both are."""
+    sentence = why("llama3-8b", "a6000=2x1,a100-40=1x1")
+    assert "2 stage(s) of TP 1 on a6000 and 1 stage(s) of TP 1 on a100-40" in sentence
+
+
+def test_where_memory_suffices_it_is_not_what_binds():
+    assert "no plan was found, though memory allows" in why("llama3-8b", "h100=8x4")
+
+
+def test_experts_that_may_not_be_spread_are_named_as_a_way_out():
+    spread = why("deepseek-v3-like", "h100=64x4")
+    assert "though memory allows" in spread
+    assert "with EP" in spread
+    kept = why("deepseek-v3-like", "h100=64x4", allow_ep=False)
+    assert "memory binds: with 24 stage(s) of TP 4 on h100" in kept
+    assert "expert parallelism" in kept
+
+
+def test_the_papers_largest_model_fits_on_160_gpus_in_half_precision_alone():
+    """Gradients of bf16 are fp32: 18 bytes a parameter from the first micro-batch on, not 16."""
+    assert "though memory allows" in why("deepseek-v3-like", "h100=40x4")
+    assert "4,814,304,819 short" in why("deepseek-v3-like", "h100=40x4", precision="bf16")
+
+
+def test_a_batch_that_no_sharing_meets_exactly_is_told_apart():
+    even = replace(
+        demo_profile(), layers={k: v for k, v in demo_profile().layers.items() if k[3] in (2, 4)}
+    )
+    request = PlanRequest(workload(7), nodes("fast-0:2"))
+    sentence = why_infeasible(request, even)
+    assert "no sharing meets global batch 7 exactly" in sentence
+    assert "2, 4" in sentence
+    assert "below the smallest" in why_infeasible(replace(request, workload=workload(1)), even)
+
+
+def test_no_gpu_and_no_profiled_gpu_are_told_apart():
+    assert "has no GPU" in reason(Composition(()))
+    assert "GPU types h999 has a profile" in reason(Composition((Node("a", "h999", 8),)))

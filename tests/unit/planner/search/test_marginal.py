@@ -1,0 +1,48 @@
+"""What one more node adds: of the commonest size, at full speed, never a loss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.cluster.composition import Composition, Node
+from planner.request import PlanRequest
+from planner.search.driver import search
+from planner.search.marginal import marginal_gains, one_more
+from tests.builders import demo_profile, nodes, workload
+
+
+def test_one_more_node_is_like_most_of_its_type():
+    composition = Composition(
+        (
+            Node("a", "demo-fast", 2, speed_factor=0.5, price=4.0),
+            Node("b", "demo-fast", 2, price=4.0),
+            Node("c", "demo-fast", 4),
+            Node("d", "demo-slow", 1),
+        )
+    )
+    node = one_more(composition, "demo-fast")
+    assert (node.gpus, node.speed_factor, node.price) == (2, 1.0, 4.0)
+    assert node.name not in {n.name for n in composition.nodes}
+    again = one_more(Composition((*composition.nodes, node)), "demo-fast")
+    assert again.name != node.name
+
+
+def test_gains_come_per_profiled_type_the_largest_first_and_none_is_a_loss():
+    composition = Composition((*nodes("fast-0:1 fast-1:1 slow-0:1").nodes, Node("new", "h999", 2)))
+    request = PlanRequest(workload(), composition, budget_evaluations=300)
+    answer = search(request, demo_profile())
+    gains = marginal_gains(request, demo_profile(), answer)
+    assert {gain.gpu_type for gain in gains} == {"demo-fast", "demo-slow"}
+    amounts = [gain.gain_samples_s for gain in gains]
+    assert amounts == sorted(amounts, reverse=True)
+    assert min(amounts) >= 0
+    best = search(
+        replace(
+            request,
+            composition=Composition((*composition.nodes, one_more(composition, "demo-fast"))),
+            current=answer.plan,
+        ),
+        demo_profile(),
+    )
+    found = next(gain for gain in gains if gain.gpu_type == "demo-fast")
+    assert found.gain_samples_s == best.throughput_samples_s - answer.throughput_samples_s > 0

@@ -1,0 +1,77 @@
+"""Starts and steps of the local search."""
+
+from __future__ import annotations
+
+from random import Random
+
+from planner.placement.place import room_of
+from planner.search.neighbourhood import (
+    adjacent,
+    canonical,
+    changed,
+    every_change,
+    neighbour,
+    options,
+    packs,
+    structures,
+)
+from tests.builders import MODEL, demo_profile, nodes
+
+TP1, TP2 = ("demo-fast", 1), ("demo-fast", 2)
+
+
+def test_options_are_profiled_divide_the_model_and_fit_on_a_node():
+    found = options(nodes("fast-0:3 slow-0:1"), MODEL, demo_profile())
+    assert found == (TP1, TP2, ("demo-slow", 1))
+
+
+def test_starts_are_shallow_first_and_pack():
+    found = list(structures((TP1, TP2), 6, room_of(nodes("fast-0:4"))))
+    assert found[:2] == [(TP1,), (TP2,)]
+    assert (TP1,) * 4 in found
+    assert (TP2,) * 3 not in found
+    assert all(packs(((structure, 1),), room_of(nodes("fast-0:4"))) for structure in found)
+
+
+def test_a_bag_has_one_form():
+    assert canonical([((TP2,), 1), ((TP1,), 2), ((TP2,), 1), ((TP1, TP2), 0)]) == (
+        ((TP1,), 2),
+        ((TP2,), 2),
+    )
+
+
+def test_changes_reach_every_depth_and_respect_the_deepest():
+    depths = {len(s) for s in every_change((TP1, TP2), (TP1, TP2), 3)}
+    assert depths == {1, 2, 3}
+    assert {len(s) for s in every_change((TP1, TP2), (TP1, TP2), 2)} == {1, 2}
+    assert (TP2, TP1) in every_change((TP1, TP2), (TP1, TP2), 2)
+
+
+def test_bags_one_step_away_pack_and_come_once():
+    room = room_of(nodes("fast-0:4"))
+    bag = (((TP1, TP1), 1), ((TP2,), 1))
+    found = list(adjacent(bag, (TP1, TP2), [(TP2,)], 3, room))
+    assert len(set(found)) == len(found)
+    assert bag not in found
+    assert all(packs(one, room) for one in found)
+    assert (((TP1, TP1), 1),) in found  # a replica less
+    assert (((TP2,), 2),) in found  # another template in its room
+    assert (((TP1, TP1), 2), ((TP2,), 1)) not in found  # no room
+
+
+def test_steps_reach_every_depth_and_respect_the_deepest():
+    random, structure = Random(1), (TP1,)
+    depths = set()
+    for _ in range(200):
+        structure = changed(structure, (TP1, TP2), 3, random)
+        depths.add(len(structure))
+    assert depths == {1, 2, 3}
+
+
+def test_equal_seeds_take_equal_steps():
+    counts = (((TP1, TP1), 2),)
+    one, other = Random(7), Random(7)
+    for _ in range(50):
+        assert neighbour(counts, (TP1, TP2), [(TP2,)], 4, one) == neighbour(
+            counts, (TP1, TP2), [(TP2,)], 4, other
+        )

@@ -1,0 +1,177 @@
+"""agent/forkserver.py: a child costs a fork, its end is told, and none outlives the server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from worker.agent.forkserver import ENVIRONMENT, MESSAGE_BYTES
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[4]
+ENTRIES = "tests.unit.worker.entries"
+LIGHT = f"""
+import os, socket, sys
+from worker import forkserver
+forkserver.FIRST_USE = ("{ENTRIES}",)  # torch and DeepSpeed are not what these tests are about
+forkserver.die_with_parent(int(sys.argv[2]))
+forkserver.serve(socket.socket(fileno=int(sys.argv[4])))
+"""
+REAL = ("-m", "worker", "forkserver")
+LIMIT_S = 60.0
+
+
+class Server:
+    """A fork server process and the agent's end of its control socket."""
+
+    def __init__(self, *command, agent=None, **environment):
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.control.settimeout(LIMIT_S)
+        with theirs:
+            ours = ("--agent-pid", str(agent or os.getpid()), "--control-fd", str(theirs.fileno()))
+            self.process = subprocess.Popen(
+                [sys.executable, *command, *ours],
+                cwd=ROOT,
+                env={**os.environ, **ENVIRONMENT, **environment},
+                pass_fds=[theirs.fileno()],
+                stderr=subprocess.PIPE,
+            )
+
+    def hear(self):
+        """The next answer."""
+        return json.loads(self.control.recv(MESSAGE_BYTES))
+
+    def fork(self, entry, key=1, **arguments):
+        """Ask for a child; the agent's end of its channel."""
+        ours, theirs = socket.socketpair()
+        ours.settimeout(LIMIT_S)
+        request = {"fork": key, "entry": f"{ENTRIES}:{entry}", "arguments": arguments}
+        with theirs:
+            socket.send_fds(self.control, [json.dumps(request).encode()], [theirs.fileno()])
+        return ours
+
+    def close(self):
+        self.control.close()
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def server():
+    found = Server("-c", LIGHT)
+    assert found.hear() == {"warm": True}
+    yield found
+    found.close()
+
+
+def read_all(channel):
+    with channel, channel.makefile("rb") as lines:
+        return [line.decode().strip() for line in lines]
+
+
+def test_a_child_runs_its_entry_and_its_end_is_told(server):
+    channel = server.fork("tell", key=7, word="hello")
+    forked = server.hear()
+    (line,) = read_all(channel)
+    about = json.loads(line)
+    assert forked == {"forked": 7, "pid": about["pid"]}
+    assert about["arguments"] == {"word": "hello"}
+    assert about["parent"] == server.process.pid
+    assert (about["threads"], about["ignores"]) == ("1", True)
+    assert server.hear() == {"exited": about["pid"], "code": 0}
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_status_of_a_child_is_its_own(server, code):
+    server.fork("leave", code=code)
+    pid = server.hear()["pid"]
+    assert server.hear() == {"exited": pid, "code": code}
+
+
+def test_an_error_is_told_through_the_childs_own_channel(server):
+    channel = server.fork("fail")
+    pid = server.hear()["pid"]
+    (line,) = read_all(channel)
+    assert json.loads(line)["type"] == "error"
+    assert json.loads(line)["error"].strip().endswith("ValueError: nothing works")
+    assert server.hear() == {"exited": pid, "code": 1}
+
+
+def test_an_entry_that_is_not_there_is_an_error_of_the_child_alone(server):
+    channel = server.fork("nowhere")
+    server.hear()
+    assert "has no attribute 'nowhere'" in "".join(read_all(channel))
+    assert server.hear()["code"] == 1
+    server.fork("leave", code=0)
+    assert "forked" in server.hear()
+
+
+def test_a_killed_child_is_told_by_its_signal(server):
+    channel = server.fork("stay")
+    pid = server.hear()["pid"]
+    assert channel.recv(16) == b"here\n"
+    os.kill(pid, signal.SIGKILL)
+    assert server.hear() == {"exited": pid, "code": -signal.SIGKILL}
+    channel.close()
+
+
+def test_children_may_be_many(server):
+    channels = [server.fork("stay", key=key) for key in range(5)]
+    assert {server.hear()["forked"] for _ in channels} == set(range(5))
+    assert {channel.recv(16) for channel in channels} == {b"here\n"}
+    for channel in channels:
+        channel.close()
+
+
+@pytest.mark.parametrize("how", ["killed", "its agent is gone"])
+def test_no_child_outlives_the_server(server, how):
+    channel = server.fork("stay")
+    server.hear()
+    assert channel.recv(16) == b"here\n"
+    if how == "killed":
+        server.process.kill()
+    else:
+        server.control.close()
+    assert channel.recv(16) == b""  # the child's end has closed: it is gone
+    channel.close()
+    assert server.process.wait(LIMIT_S) == (-signal.SIGKILL if how == "killed" else 0)
+
+
+def test_with_a_second_thread_it_refuses_to_fork():
+    threaded = Server("-c", LIGHT, HEDDLE_TEST_THREAD="1")
+    try:
+        assert threaded.hear() == {"warm": True}
+        channel = threaded.fork("tell", key=4)
+        assert threaded.hear() == {
+            "refused": 4,
+            "error": "the fork server has 2 threads, its children would hang",
+        }
+        assert read_all(channel) == []
+    finally:
+        threaded.close()
+
+
+def test_with_torch_and_deepspeed_imported_it_still_has_one_thread():
+    real = Server(*REAL)
+    try:
+        assert real.hear() == {"warm": True}
+        assert len(list(Path(f"/proc/{real.process.pid}/task").iterdir())) == 1
+        real.fork("leave", code=0)
+        assert "forked" in real.hear()
+    finally:
+        real.close()
+
+
+def test_one_whose_agent_is_gone_already_ends_before_it_imports_anything():
+    orphan = Server("-c", LIGHT, agent=1)
+    try:
+        assert orphan.process.wait(LIMIT_S) == 1
+    finally:
+        orphan.close()

@@ -1,0 +1,114 @@
+"""worker/engine/gradient_sync.py: one sum, one norm and one clipping over unequal pipelines."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.model.tensors import model_tensors
+from planner.plans.pieces import holders, seat_pieces
+from planner.plans.ranks import RankMap
+from tests.unit.worker.changes import MODEL, cut, plan
+from tests.unit.worker.ranks import run_ranks
+from worker.engine.gradient_sync import GradientSync
+from worker.rank.held_state import all_pieces
+from worker.world.world import World, rank_sets
+
+UNEQUAL = plan("2x1+1x1", "1x2")
+WEIGHTS = (0.75, 0.25)  # of the two pipelines: three quarters of the batch, and one
+SHAPES = ("1x2", "2x2", "4x2", "1x1+1x1", "2x1+1x1", "1x1+4x1")
+
+
+def gradient_of(pipeline):
+    """{tensor: (gradient,)} that a pipeline's own samples give, any numbers."""
+    generator = torch.Generator().manual_seed(pipeline)
+    shapes = {t.name: t.shape for t in model_tensors(MODEL)}
+    return {n: (torch.randn(shape, generator=generator),) for n, shape in shapes.items()}
+
+
+def gradients_of(seat, trained, pipeline=None):
+    """{piece: gradient} as the rank at `seat` has it after its backward passes."""
+    whole = gradient_of(seat.pipeline.template_index if pipeline is None else pipeline)
+    pieces = seat_pieces(MODEL, seat, trained.tp_degrees)
+    return {piece: cut(piece, whole)[0].clone() for piece in pieces}
+
+
+def sync_of(trained, seat, gradients, world=None):
+    """What needs no other rank needs no world either."""
+    return GradientSync(MODEL, trained, seat, world, lambda: gradients)
+
+
+@settings(max_examples=10)
+@given(st.lists(st.sampled_from(SHAPES), min_size=1, max_size=3))
+def test_every_piece_counts_once_in_the_norm_whoever_holds_it(shapes):
+    trained = plan(*shapes)
+    squares = []
+    for seat in RankMap.of(trained).seats:
+        sync = sync_of(trained, seat, gradients_of(seat, trained, pipeline=0))
+        squares.append(sync.squares())
+        assert len(squares[-1]) == sync.num_pieces == len(holders(MODEL, trained))
+    assert all(int((row > 0).sum()) == 1 for row in torch.stack(squares).T)
+    whole = torch.cat([parts[0].reshape(-1) for parts in gradient_of(0).values()]).double()
+    assert torch.stack(squares).sum().item() == pytest.approx(whole.square().sum().item(), rel=1e-9)
+
+
+def test_pipelines_share_the_work_of_the_norm():
+    trained = plan("1x2", "1x2")
+    owned = [
+        int((sync_of(trained, seat, gradients_of(seat, trained)).squares() > 0).sum())
+        for seat in RankMap.of(trained).seats
+    ]
+    assert max(owned) - min(owned) <= 1
+
+
+def test_one_rank_alone_weights_its_gradient():
+    trained = plan("1x2")
+    (seat,) = RankMap.of(trained).seats
+    gradients = gradients_of(seat, trained)
+    sync_of(trained, seat, gradients).sum_(0.5)
+    before = gradients_of(seat, trained)
+    assert all(torch.equal(gradients[piece], 0.5 * before[piece]) for piece in before)
+
+
+@pytest.mark.parametrize(("norm", "scale"), [(0.5, 1.0), (1.0, 1.0), (4.0, 0.25)])
+def test_only_a_norm_beyond_the_limit_scales_the_gradient(norm, scale):
+    trained = plan("1x2")
+    (seat,) = RankMap.of(trained).seats
+    gradients = gradients_of(seat, trained)
+    sync_of(trained, seat, gradients).clip_(norm, 1.0)
+    for piece, before in gradients_of(seat, trained).items():
+        assert torch.allclose(gradients[piece], scale * before)
+
+
+def claims(rank, store):
+    """The summed gradient and the squares of one of four ranks."""
+    seat = RankMap.of(UNEQUAL).seats[rank]
+    world = World(store, 1, rank, 4, 30.0)
+    world.form_groups(rank_sets(MODEL, UNEQUAL))
+    gradients = gradients_of(seat, UNEQUAL)
+    sync = sync_of(UNEQUAL, seat, gradients, world)
+    sync.sum_(WEIGHTS[seat.pipeline.template_index])
+    squares = sync.squares()
+    world.all_reduce_(squares, "sum")
+    world.leave(wait=True)
+    told = {repr(tuple(piece)): gradient.tolist() for piece, gradient in gradients.items()}
+    return told, squares.tolist()
+
+
+@pytest.mark.slow
+def test_all_holders_of_a_piece_get_the_same_bits_of_the_weighted_sum():
+    found = run_ranks("tests.unit.worker.engine.test_gradient_sync:claims", 4)
+    first, second = gradient_of(0), gradient_of(1)
+    total = {n: (WEIGHTS[0] * first[n][0] + WEIGHTS[1] * second[n][0],) for n in first}
+    expected_squares = []
+    for piece in all_pieces(MODEL, UNEQUAL.tp_degrees):
+        told = [sums[repr(tuple(piece))] for sums, _ in found if repr(tuple(piece)) in sums]
+        assert len(told) >= 2
+        assert all(one == told[0] for one in told)
+        expected = cut(piece, total)[0]
+        assert torch.allclose(torch.tensor(told[0]), expected, atol=1e-6, rtol=1e-5)
+        expected_squares.append(torch.tensor(told[0]).double().square().sum().item())
+    assert all(squares == found[0][1] for _, squares in found)
+    assert found[0][1] == pytest.approx(expected_squares, rel=1e-9)

@@ -1,0 +1,142 @@
+"""worker/model/model.py: layer by layer, and cut by TP, it is the model of the oracle."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.functional import cross_entropy
+
+from planner.model.shape import ModelShape
+from planner.model.tensors import model_tensors
+from planner.plans.ranks import RankMap
+from tests.unit.worker.changes import plan, shards_of
+from tests.unit.worker.ranks import run_ranks
+from worker.engine.reference import forward
+from worker.model.model import TensorParallel, layer_class, rotate, vocabulary_loss
+from worker.world.world import World, rank_sets
+
+GROUPED = ModelShape("grouped", layers=2, hidden=16, heads=4, kv_heads=2, ffn=32, vocab=64)
+EQUAL = ModelShape("equal", layers=2, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=64)
+ALONE = TensorParallel()
+
+
+def weights_of(model):
+    generator = torch.Generator().manual_seed(3)
+    return {
+        tensor.name: torch.randn(tensor.shape, generator=generator) * 0.3
+        for tensor in model_tensors(model)
+    }
+
+
+def batch(model):
+    tokens = torch.randint(model.vocab, (2, 9), generator=torch.Generator().manual_seed(5))
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+def layers_of(model, tp, shards):
+    return [
+        layer_class(model, index)(model, index, tp, lambda tensor: shards[tensor.name].clone())
+        for index in range(model.layers + 2)
+    ]
+
+
+def run(layers, tokens):
+    x = tokens
+    for layer in layers:
+        x = layer(x)
+    return x
+
+
+def named(layers):
+    return {
+        f"{index}.{name}": parameter
+        for index, layer in enumerate(layers)
+        for name, parameter in layer.named_parameters()
+    }
+
+
+def oracle(model):
+    """(loss, {tensor: gradient}) of the reference forward pass."""
+    weights = {name: weight.requires_grad_() for name, weight in weights_of(model).items()}
+    tokens, labels = batch(model)
+    loss = cross_entropy(forward(model, weights, tokens).flatten(0, 1), labels.flatten())
+    loss.backward()
+    return loss.item(), {name: weight.grad for name, weight in weights.items()}
+
+
+@pytest.mark.parametrize("model", [EQUAL, GROUPED], ids=lambda model: model.name)
+def test_one_rank_computes_the_oracles_loss_and_gradients(model):
+    layers = layers_of(model, ALONE, weights_of(model))
+    tokens, labels = batch(model)
+    loss = vocabulary_loss(ALONE)(run(layers, tokens), labels)
+    loss.backward()
+    expected, gradients = oracle(model)
+    assert loss.item() == pytest.approx(expected, abs=1e-5)
+    found = named(layers)
+    assert found.keys() == gradients.keys()
+    for name, parameter in found.items():
+        assert torch.allclose(parameter.grad, gradients[name], atol=1e-5, rtol=1e-4), name
+
+
+def test_a_layer_owns_its_canonical_tensors():
+    layers = layers_of(GROUPED, ALONE, weights_of(GROUPED))
+    assert list(named(layers)) == [tensor.name for tensor in model_tensors(GROUPED)]
+
+
+def test_a_group_of_a_world_that_broke_is_an_error():
+    groups = {(0, 1): "a group"}
+    tp = TensorParallel(2, 0, (0, 1), groups)
+    assert tp.group == "a group"
+    groups.clear()
+    with pytest.raises(ConnectionError, match="the world of this epoch is gone"):
+        _ = tp.group
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 6))
+def test_attention_sees_only_how_far_apart_two_tokens_are(one, other, both):
+    generator = torch.Generator().manual_seed(7)
+    q, k = (torch.randn(8, generator=generator) for _ in range(2))
+
+    def product(i, j):
+        places = torch.zeros(1, 1, 20, 8)
+        places[0, 0, i], moved = q, places.clone()
+        moved[0, 0, j] = k
+        return (rotate(places)[0, 0, i] @ rotate(moved)[0, 0, j]).item()
+
+    if one != other:
+        assert product(one, other) == pytest.approx(product(one + both, other + both), abs=1e-4)
+
+
+def claims(rank, store):
+    """Loss and gradients of one rank of a TP group of two; runs on two ranks."""
+    torch.set_num_threads(1)
+    trained = plan("2x2")
+    seat = RankMap.of(trained).seats[rank]
+    world = World(store, 1, rank, 2, 30.0)
+    world.form_groups(rank_sets(GROUPED, trained))
+    tp = TensorParallel(2, rank, (0, 1), world.groups)
+    whole = {name: (weight,) for name, weight in weights_of(GROUPED).items()}
+    shards = {name: parts[0] for name, parts in shards_of(seat, whole, GROUPED).items()}
+    layers = layers_of(GROUPED, tp, shards)
+    tokens, labels = batch(GROUPED)
+    loss = vocabulary_loss(tp)(run(layers, tokens), labels)
+    loss.backward()
+    world.leave(wait=True)
+    return loss.item(), {name: p.grad.tolist() for name, p in named(layers).items()}
+
+
+@pytest.mark.slow
+def test_two_ranks_of_a_tp_group_compute_the_oracles_loss_and_their_shard_of_its_gradients():
+    expected, gradients = oracle(GROUPED)
+    whole = {name: (gradient,) for name, gradient in gradients.items()}
+    seats = RankMap.of(plan("2x2")).seats
+    found = run_ranks("tests.unit.worker.model.test_model:claims", 2)
+    for seat, (loss, mine) in zip(seats, found, strict=True):
+        assert loss == pytest.approx(expected, abs=1e-5)
+        shards = shards_of(seat, whole, GROUPED)
+        assert mine.keys() == shards.keys()
+        for name, gradient in mine.items():
+            expected_shard = shards[name][0]
+            assert torch.allclose(torch.tensor(gradient), expected_shard, atol=1e-5, rtol=1e-4)

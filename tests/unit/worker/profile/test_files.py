@@ -1,0 +1,60 @@
+"""Measured files: new keys join old ones, links are assumed until all are measured."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from planner.errors import UnprofiledConfiguration
+from planner.profiles.demo import write_profile
+from planner.profiles.entries import GpuType, LayerCost, LinkCost
+from planner.profiles.profile import load_profile
+from worker.profile.files import write_layers, write_links
+
+HEAD = {
+    "model": "tiny-llama",
+    "sequence_length": 128,
+    "precision": "fp32",
+    "provenance": {"hardware": "a test"},
+}
+TYPE = GpuType("demo-fast", 7_000_000, 500_000, 0.01, 1e-8)
+COST = LayerCost(0.1, 0.2, 0.0, 1000, 0.01, 100, 10)
+LINK = LinkCost(1e-3, 1e9, ((10.0, 1e-3), (20.0, 2e-3)))
+
+
+def test_a_new_tp_degree_adds_only_its_entries(tmp_path):
+    path = tmp_path / "tiny-llama" / "demo-fast.json"
+    one = {("block", "demo-fast", 1, b): COST for b in (1, 2)}
+    assert write_layers(path, HEAD, TYPE, one) == 2
+    again = {("block", "demo-fast", 1, 2): LayerCost(9.0, 9.0, 0.0, 9)}
+    assert write_layers(path, HEAD, TYPE, again | {("block", "demo-fast", 2, 1): COST}) == 3
+    write_links(path.parent, "demo-fast", {"hardware": "a test"}, message=LINK, network=LINK)
+    profile = load_profile("tiny-llama", tmp_path)
+    assert (profile.origin, profile.link_origin) == ("measured", "measured")
+    assert profile.layer_cost("block", "demo-fast", 1, 1) == COST
+    assert profile.layer_cost("block", "demo-fast", 1, 2).forward_s == 9.0
+    assert profile.inside_node("demo-fast") == LINK
+
+
+def test_modelled_entries_do_not_stay_beside_measured_ones(tmp_path):
+    write_profile(tmp_path)
+    path = tmp_path / "tiny-llama" / "demo-fast.json"
+    assert write_layers(path, HEAD, TYPE, {("block", "demo-fast", 1, 1): COST}) == 1
+    assert json.loads(path.read_text())["origin"] == "measured"
+
+
+def test_another_length_is_refused(tmp_path):
+    path = tmp_path / "tiny-llama" / "demo-fast.json"
+    write_layers(path, HEAD, TYPE, {("block", "demo-fast", 1, 1): COST})
+    with pytest.raises(UnprofiledConfiguration, match="measured was"):
+        write_layers(path, {**HEAD, "sequence_length": 64}, TYPE, {})
+
+
+def test_links_are_assumed_until_every_one_is_measured(tmp_path):
+    said = {"hardware": "a test"}
+    assert write_links(tmp_path, "one", said) == "assumed"
+    assert write_links(tmp_path, "one", said, message=LINK, rings={2: LINK}) == "assumed"
+    assert write_links(tmp_path, "one", said, network=LINK) == "measured"
+    assert write_links(tmp_path, "other", said) == "assumed"
+    assert json.loads((tmp_path / "links.json").read_text())["rings"]["one"].keys() == {"2"}

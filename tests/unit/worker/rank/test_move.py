@@ -1,0 +1,82 @@
+"""worker/rank/move.py: every rank works the same change out of the same directive."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from migration.errors import LayoutMismatch, StateLost
+from planner.plans.pieces import common_refinement, seat_pieces
+from planner.plans.ranks import RankMap
+from tests.unit.worker.changes import MODEL, change, plan
+from worker.contract import Resume
+from worker.rank.move import plan_move
+
+SHAPES = ("1x2", "2x2", "4x2", "1x1+1x1", "2x1+1x1", "1x1+2x1")
+pipelines = st.lists(st.sampled_from(SHAPES), min_size=1, max_size=2)
+
+
+def moves_of(directive):
+    return [plan_move(MODEL, directive, m.pod, m.slot) for m in directive.members]
+
+
+def test_a_rank_that_is_no_member_has_no_move():
+    directive = change(None, plan("1x2"))
+    assert plan_move(MODEL, directive, "tiny-a-0", 1) is None
+    assert plan_move(MODEL, directive, "tiny-b-0", 0) is None
+
+
+def test_at_the_start_nothing_moves_and_nobody_waits_for_a_boundary():
+    for move in moves_of(change(None, plan("2x2"))):
+        assert not move.moves_state
+        assert not move.waits_for_boundary
+        assert (move.schedule.rounds, move.bytes_needed, move.new_ranks()) == ((), 0, 2)
+
+
+def test_only_a_change_beside_a_training_world_waits_for_its_boundary():
+    old, new = plan("1x2"), plan("1x1+1x1")
+    assert all(move.waits_for_boundary for move in moves_of(change(old, new)))
+    after_a_loss = moves_of(change(old, new, resume=Resume(step=7)))
+    assert all(move.moves_state for move in after_a_loss)
+    assert not any(move.waits_for_boundary for move in after_a_loss)
+
+
+def test_a_rank_that_leaves_has_no_seat_and_needs_nothing():
+    stays, leaves = moves_of(change(plan("2x2"), plan("1x2")))
+    assert (stays.seat.rank, stays.transport_rank) == (0, 0)
+    assert leaves.seat is None
+    assert (leaves.pieces_after(), leaves.bytes_needed, leaves.transport_rank) == ((), 0, 1)
+    assert stays.new_ranks() == 1
+
+
+def test_pieces_that_no_member_holds_are_lost():
+    directive = change(plan("1x1+1x1"), plan("1x2"))
+    alone = directive.model_copy(update={"members": directive.members[:1]})
+    with pytest.raises(StateLost):
+        plan_move(MODEL, alone, "tiny-a-0", 0)
+
+
+def test_members_that_do_not_fit_the_plan_are_refused():
+    directive = change(None, plan("2x2"))
+    short = directive.model_copy(update={"members": directive.members[:1]})
+    with pytest.raises(LayoutMismatch, match="ranks 0 to 1"):
+        plan_move(MODEL, short, "tiny-a-0", 0)
+
+
+@settings(max_examples=15)
+@given(pipelines, pipelines, st.integers(0, 2))
+def test_senders_receivers_and_sizes_agree_without_a_word(before, after, first_gpu):
+    old, new = plan(*before), plan(*after, first_gpu=first_gpu)
+    moves = moves_of(change(old, new))
+    assert len({move.schedule for move in moves}) == 1
+    assert {move.tp_degrees for move in moves} == {common_refinement([old, new])}
+    received = [0] * len(moves)
+    for message in chain.from_iterable(moves[0].schedule.rounds):
+        received[message.receiver] += message.num_bytes
+    assert [move.bytes_needed for move in moves] == received
+    for move, seat in zip(moves, RankMap.of(new).seats, strict=False):
+        assert move.seat == seat
+        assert move.pieces_after() == seat_pieces(MODEL, seat, move.tp_degrees)

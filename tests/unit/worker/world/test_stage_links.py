@@ -1,0 +1,79 @@
+"""world/stage_links.py: every rank of the next stage gets the activation once, and so back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.cost.evaluate import RankTimes
+from planner.plans.ranks import RankMap
+from tests.unit.worker.changes import plan
+from tests.unit.worker.ranks import run_ranks
+from worker.world.pace import EmulatedPace, RealPace
+from worker.world.stage_links import StageLinks, link_pairs
+from worker.world.world import World
+
+degrees = st.sampled_from([1, 2, 4, 8])
+GROWS = plan("1x1+2x1")  # rank 0, then ranks 1 and 2
+
+
+@given(degrees, degrees)
+def test_every_rank_of_the_target_hears_one_sender_and_senders_share_the_work(t, u):
+    source, target = tuple(range(t)), tuple(range(t, t + u))
+    pairs = link_pairs(source, target)
+    assert [receiver for _, receiver in pairs] == list(target)
+    sent = [sum(sender == rank for sender, _ in pairs) for rank in source]
+    assert max(sent) == max(1, u // t)
+    if u >= t:
+        assert sent == [u // t] * t
+    else:
+        assert [rank for rank in source if sent[rank]] == list(range(0, t, t // u))
+
+
+@given(degrees, degrees)
+def test_where_tp_grows_gradients_come_from_the_first_that_was_fed(t, u):
+    source, target = tuple(range(t)), tuple(range(t, t + u))
+    fed = link_pairs(source, target)
+    if u >= t:
+        for sender, receiver in link_pairs(target, source):
+            assert sender == min(rank for feeder, rank in fed if feeder == receiver)
+
+
+def claims(rank, store):
+    """What arrives at one of three ranks, and when its emulated device is free again."""
+    seat = RankMap.of(GROWS).seats[rank]
+    world = World(store, 1, rank, 3, 30.0)
+    world.form_groups(((0, 1), (0, 2), (1, 2)))
+    links = StageLinks(seat, RealPace())
+    activation, gradient = torch.zeros(2, 3), torch.zeros(3, 2).t()
+    if rank == 0:
+        links.send(torch.arange(6.0).view(3, 2).t(), 1)  # strided, as a transposed output is
+        links.recv(gradient := torch.zeros(2, 3), 1)
+    else:
+        links.recv(activation, 0)
+        links.send(activation * (10 if rank == 1 else 99), 0)
+    pace = EmulatedPace(RankTimes(0.01 * (rank + 1), 0.0, 0.002, 0.002, 0.0, 0.0))
+    pace.begin()
+    pace.forward()
+    free = pace.due()
+    paced = StageLinks(seat, pace)
+    if rank == 0:
+        paced.send(torch.zeros(1), 1)
+    else:
+        paced.recv(torch.zeros(1), 0)
+    world.leave(wait=True)
+    return activation.tolist(), gradient.tolist(), free, pace.due()
+
+
+@pytest.mark.slow
+def test_activations_reach_both_ranks_of_a_wider_stage_and_one_of_them_answers():
+    found = run_ranks("tests.unit.worker.world.test_stage_links:claims", 3)
+    sent = torch.arange(6.0).view(3, 2).t()
+    assert [activation for activation, *_ in found[1:]] == [sent.tolist()] * 2
+    assert found[0][1] == (10 * sent).tolist()
+    free, passed = zip(*((free, due) for *_, free, due in found), strict=True)
+    assert passed[0] == pytest.approx(max(free) + 0.002)
+    assert passed[1] == pytest.approx(max(free[0], free[1]) + 0.002)
+    assert passed[2] == pytest.approx(max(free) + 0.002)

@@ -1,0 +1,1 @@
+"""Training samples: the files, and how they are made from text."""

@@ -1,0 +1,110 @@
+"""Gradient sum, gradient norm and clipping across unequal pipelines, driven by the piece table.
+
+Stages of different templates hold different layers in different cuts, so "the data-parallel group
+of this stage" does not exist.  Each piece has its own set of holders; pieces with the same set
+share one flat bucket, so a step costs as many collectives as there are distinct rank sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from planner.model.shape import ModelShape
+from planner.plans.pieces import Piece, holders
+from planner.plans.plan import Plan
+from planner.plans.ranks import Seat
+from worker.world.world import Ranks, World, leads
+
+NORM_EPSILON = 1e-6  # torch.nn.utils.clip_grad_norm_ adds the same
+
+
+class GradientSync:
+    """The gradient sum of one rank in one epoch.
+
+    Attributes:
+        num_pieces: slots that the norm of the whole plan needs, one a piece.
+    """
+
+    def __init__(
+        self,
+        model: ModelShape,
+        plan: Plan,
+        seat: Seat,
+        world: World,
+        gradients: Callable[[], dict[Piece, torch.Tensor]],
+    ) -> None:
+        """`gradients` gives a view of this rank's gradient for each piece that it holds."""
+        self._world, self._gradients, self._tp_ranks = world, gradients, seat.tp_ranks
+        table = holders(model, plan)
+        self.num_pieces = len(table)
+        self._buckets: dict[Ranks, list[Piece]] = {}
+        for piece, owners in table.items():
+            ranks = leads(owners)
+            if seat.rank in ranks and len(ranks) > 1:
+                self._buckets.setdefault(ranks, []).append(piece)
+        self._replicated = [
+            piece for piece, owners in table.items() if seat.tp > 1 and seat.tp_ranks in owners
+        ]
+        self._owned = [
+            (slot, piece)
+            for slot, (piece, owners) in enumerate(table.items())
+            if leads(owners)[slot % len(owners)] == seat.rank
+        ]
+
+    def sum_(self, weight: float) -> None:
+        """Gradient <- sum over pipelines of weight x gradient, with equal bits on all holders.
+
+        Never an average over ranks: two templates may train different shares of the batch.
+        """
+        gradients = self._gradients()
+        for gradient in gradients.values():
+            gradient.mul_(weight)
+        pending = []
+        for ranks in sorted(
+            self._buckets
+        ):  # one order everywhere, or groups that overlap would deadlock
+            targets = [gradients[piece] for piece in self._buckets[ranks]]
+            flat = torch.cat([target.reshape(-1) for target in targets])
+            pending.append(
+                (
+                    dist.all_reduce(flat, group=self._world.groups[ranks], async_op=True),
+                    flat,
+                    targets,
+                )
+            )
+        for work, flat, targets in pending:
+            work.wait()
+            _unflatten(flat, targets)
+        if self._replicated:  # only the lead of the TP group took part in the sum
+            targets = [gradients[piece] for piece in self._replicated]
+            flat = torch.cat([target.reshape(-1) for target in targets])
+            dist.broadcast(flat, src=self._tp_ranks[0], group=self._world.groups[self._tp_ranks])
+            _unflatten(flat, targets)
+
+    def squares(self) -> torch.Tensor:
+        """Sum of squares of each piece that this rank owns, fp64 [num_pieces], zero elsewhere.
+
+        Each piece is counted once, by one owner, and the slots are added in canonical order: every
+        rank gets the same bits. A norm per pipeline would differ in its last bit, and clipping by
+        it makes replicas drift apart.
+        """
+        gradients, squares = self._gradients(), torch.zeros(self.num_pieces, dtype=torch.float64)
+        for slot, piece in self._owned:
+            squares[slot] = gradients[piece].double().square().sum()
+        return squares
+
+    def clip_(self, norm: float, limit: float) -> None:
+        """Scale all gradients so that the plan-wide norm is at most `limit`."""
+        if norm > limit:
+            for gradient in self._gradients().values():
+                gradient.mul_(limit / (norm + NORM_EPSILON))
+
+
+def _unflatten(flat: torch.Tensor, targets: list[torch.Tensor]) -> None:
+    for target, part in zip(
+        targets, torch.split(flat, [target.numel() for target in targets]), strict=True
+    ):
+        target.copy_(part.view_as(target))

@@ -1,0 +1,1 @@
+"""The layers of a model under tensor parallelism, and their first weights."""

@@ -1,0 +1,40 @@
+"""Initial weights as a pure function of (seed, tensor name, rows), never of rank or plan.
+
+Every tensor is generated in fixed blocks along the dimension that TP cuts, each block from a hash
+of its name, so that a rank generates only the blocks that it holds, and any cut of the same tensor
+has the same numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+
+from planner.model.tensors import Tensor
+
+BLOCKS = 8  # per sharded tensor; a shard generates only the blocks that it touches
+STANDARD_DEVIATION = 0.02  # of all matrices, as GPT-2's published initialisation
+
+
+def initial_rows(seed: int, tensor: Tensor, start: int, stop: int) -> torch.Tensor:
+    """Rows [start, stop) of a tensor along its shard dimension, fp32; a replicated one whole."""
+    if len(tensor.shape) == 1:
+        return torch.ones(tensor.shape)
+    dim = tensor.dim or 0
+    size = tensor.shape[dim]
+    cuts = [index * size // BLOCKS for index in range(BLOCKS + 1)]
+    if tensor.dim is None:
+        start, stop = 0, size
+    wanted = [i for i in range(BLOCKS) if cuts[i] < stop and start < cuts[i + 1]]
+    blocks = [_block(seed, tensor, dim, i, cuts[i + 1] - cuts[i]) for i in wanted]
+    first = cuts[wanted[0]]
+    return torch.cat(blocks, dim=dim).narrow(dim, start - first, stop - start).contiguous()
+
+
+def _block(seed: int, tensor: Tensor, dim: int, index: int, rows: int) -> torch.Tensor:
+    key = hashlib.blake2b(f"{seed}/{tensor.name}/{index}".encode(), digest_size=7).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(key, "big"))
+    shape = list(tensor.shape)
+    shape[dim] = rows
+    return torch.randn(shape, generator=generator) * STANDARD_DEVIATION

@@ -1,0 +1,1 @@
+"""Measure layers and links on the machine that it runs on: `heddle profile`."""

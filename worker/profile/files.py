@@ -1,0 +1,125 @@
+"""Write what was measured into a profile's folder: new keys are added, old ones replaced.
+
+Invariant: a file that holds any measured entry says so with hardware, versions and date; entries of
+a modelled file never stay beside measured ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from planner.errors import UnprofiledConfiguration
+from planner.profiles.entries import GpuType, LayerCost, LayerKey, LinkCost, as_row
+from planner.profiles.profile import LINKS_FILE
+from planner.profiles.schema import read_links_file, read_type_file
+from worker.errors import WorkerError
+
+
+def write_layers(
+    path: Path,
+    head: Mapping[str, Any],
+    gpu_type: GpuType,
+    layers: Mapping[LayerKey, LayerCost],
+) -> int:
+    """Write the file of one GPU type.
+
+    Args:
+        path: of the file; its measured entries of other keys stay.
+        head: model, sequence_length, precision and provenance.
+        gpu_type: memory and optimizer of the type.
+        layers: what was measured.
+
+    Returns:
+        How many entries the file holds now.
+
+    Raises:
+        UnprofiledConfiguration: the file is of another model, length or precision.
+    """
+    kept: dict[LayerKey, LayerCost] = {}
+    if path.exists():
+        old = read_type_file(path)
+        stated = (old.model, old.sequence_length, old.precision)
+        asked = (head["model"], head["sequence_length"], head["precision"])
+        if old.origin == "measured" and stated != asked:
+            raise UnprofiledConfiguration(
+                f"profile file {path} holds {stated}, measured was {asked}; name another folder "
+                "with --output-folder"
+            )
+        if old.origin == "measured":
+            kept = dict(old.layer_entries())
+    kept.update(layers)
+    rows = [
+        {"kind": kind, "tp": tp, "micro_batch": b} | as_row(cost)
+        for (kind, _, tp, b), cost in sorted(kept.items())
+    ]
+    content = {**head, "origin": "measured", "gpu_type": as_row(gpu_type), "layers": rows}
+    _write(path, content)
+    return len(rows)
+
+
+def write_links(
+    folder: Path,
+    gpu_type: str,
+    provenance: Mapping[str, Any],
+    *,
+    message: LinkCost | None = None,
+    rings: Mapping[int, LinkCost] | None = None,
+    network: LinkCost | None = None,
+) -> str:
+    """Add links to the folder's links file; what nobody measured stays, or is assumed.
+
+    Returns:
+        The origin of the whole file: `measured` once the network and the links of all types are.
+    """
+    path = folder / LINKS_FILE
+    content: dict[str, Any] = {"origin": "assumed", "inside_node": {}, "rings": {}}
+    content |= {"between_nodes": as_row(network or LinkCost(1e-4, 1.25e9)), "provenance": {}}
+    if path.exists():
+        read_links_file(path)
+        content |= json.loads(path.read_text())
+    measured = set(content["provenance"].get("measured", ()))
+    if message is not None:
+        content["inside_node"][gpu_type] = as_row(message)
+        measured.add(gpu_type)
+    else:
+        content["inside_node"].setdefault(gpu_type, as_row(LinkCost(3e-5, 1e10)))
+    if rings:
+        content.setdefault("rings", {})[gpu_type] = {str(n): as_row(r) for n, r in rings.items()}
+    if network is not None:
+        content["between_nodes"] = as_row(network)
+        content.pop("nics", None)
+        measured.add("between_nodes")
+    wanted = {*content["inside_node"], "between_nodes"}
+    content["origin"] = "measured" if wanted <= measured else "assumed"
+    content["provenance"] = {**provenance, "measured": sorted(measured)}
+    _write(path, content)
+    return str(content["origin"])
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of a profile; before anything is measured, as it may be refused.
+
+    Raises:
+        WorkerError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WorkerError(
+            f"profiles cannot be written to {folder}: {error.strerror}; name another folder with "
+            f"--output-folder"
+        ) from None
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    make_folder(path.parent)
+    try:
+        path.write_text(json.dumps(content, indent=1) + "\n")
+    except OSError as error:
+        raise WorkerError(
+            f"profile file {path} cannot be written: {error.strerror}; name another folder with "
+            f"--output-folder"
+        ) from None

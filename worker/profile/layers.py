@@ -1,0 +1,185 @@
+"""Measure what one layer costs on the device that is here: time forward and backward, bytes kept.
+
+One block stands for all blocks.  A rank of a TP group is measured alone, on its shard and without
+its collectives; those are measured among processes (`worker.profile.links`) and added by size.
+Invariant: every number is a median over repeats, of the layers that the worker trains with.
+Source: Heddle, section 5.2 (profiling of one layer per repeated structure).
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as functional
+
+from planner.errors import InvalidWorkload
+from planner.model.shape import Kind, ModelShape
+from planner.model.tensors import Tensor
+from planner.profiles.entries import LayerCost
+from planner.profiles.operators import VALUE_BYTES
+from worker.model.model import Layer, TensorParallel, layer_class, rotate
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+OPTIMIZER_PARAMETERS = 1 << 22  # of the sample that Adam steps over
+
+
+class Bench(NamedTuple):
+    """Where and how often something is measured.
+
+    Attributes:
+        device: `cpu` or `cuda`.
+        repeats: measurements of which the median counts; as many more come first, unmeasured.
+    """
+
+    device: torch.device
+    repeats: int
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """Median seconds of a piece of work, everything that it queued on the device included."""
+        taken = []
+        for index in range(2 * self.repeats):
+            self.wait()
+            start = time.perf_counter()
+            work()
+            self.wait()
+            if index >= self.repeats:
+                taken.append(time.perf_counter() - start)
+        return statistics.median(taken)
+
+    def wait(self) -> None:
+        """Until the device has nothing left to do."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def check_model(model: ModelShape) -> None:
+    """Refuse a model whose layers the worker does not have.
+
+    Raises:
+        InvalidWorkload: it is not LLaMA-like.
+    """
+    plain = not (model.experts or model.latent or model.query_key_norm or model.bias)
+    if not (plain and model.gated and model.rotary and not model.tied_head):
+        raise InvalidWorkload(
+            f"model {model.name!r} cannot be measured: the worker has LLaMA-like layers only (RMS "
+            "norm, rotary positions, SwiGLU, untied head); its modelled profile is there"
+        )
+
+
+def measure_layer(
+    bench: Bench,
+    model: ModelShape,
+    kind: Kind,
+    tp: int,
+    micro_batch: int,
+    sequence_length: int,
+    precision: str,
+    reduce_s: Callable[[float], float],
+) -> LayerCost:
+    """The cost of one layer on one rank of a TP group.
+
+    Args:
+        bench: where and how often.
+        model: LLaMA-like.
+        kind: of the layer.
+        tp: TP degree; the shard of slot 0 is measured.
+        micro_batch: b.
+        sequence_length: tokens a sample.
+        precision: of weights and activations.
+        reduce_s: seconds of an all-reduce of that many bytes among `tp` ranks.
+    """
+    index = {"embedding": 0, "block": 1, "head": model.layers + 1}[kind]
+    dtype = DTYPES[precision]
+    with torch.device(bench.device):
+        layer = _shard(model, index, tp, dtype)
+        tokens = torch.randint(0, model.vocab // tp, (micro_batch, sequence_length))
+        hidden = torch.randn(micro_batch, sequence_length, model.hidden, dtype=dtype)
+        cast: AbstractContextManager[Any] = nullcontext()
+        if precision != "fp32":
+            cast = torch.autocast(bench.device.type, dtype)
+
+        def forward() -> torch.Tensor:
+            x = tokens if kind == "embedding" else hidden.detach().requires_grad_()
+            with cast:
+                out: torch.Tensor = layer(x)
+                if kind == "head":
+                    out = functional.cross_entropy(out.flatten(0, 1).float(), tokens.flatten())
+            return out
+
+        forward_s = bench.seconds(forward)
+        both_s = bench.seconds(lambda: torch.autograd.backward(forward().sum()))
+        kept = _kept_bytes(layer, forward)
+        attention_s, attention_bytes = 0.0, 0
+        if kind == "block":
+            attention_s = bench.seconds(_attention(model, tp, micro_batch, sequence_length, dtype))
+    message = micro_batch * sequence_length * model.hidden * VALUE_BYTES[precision]
+    reductions = {"embedding": 1, "block": 4, "head": 1}[kind] if tp > 1 else 0
+    return LayerCost(
+        forward_s,
+        max(0.0, both_s - forward_s),
+        reductions * reduce_s(message) if reductions else 0.0,
+        kept,
+        attention_s,
+        attention_bytes,
+        8 * tokens.numel() if kind == "embedding" else message,
+    )
+
+
+def _shard(model: ModelShape, index: int, tp: int, dtype: torch.dtype) -> Layer:
+    def source(tensor: Tensor) -> torch.Tensor:
+        shape = list(tensor.shape)
+        if tensor.dim is not None:
+            shape[tensor.dim] //= tp
+        return torch.randn(shape, dtype=dtype) * 0.02
+
+    layer = layer_class(model, index)(model, index, TensorParallel(size=tp), source)
+    alone: Any = layer  # one rank alone: what the group would add is priced apart
+    alone.copy = lambda x: x
+    alone.reduce = lambda x: x
+    return layer
+
+
+def _attention(
+    model: ModelShape, tp: int, b: int, s: int, dtype: torch.dtype
+) -> Callable[[], object]:
+    q = torch.randn(b, model.heads // tp, s, model.head_dim, dtype=dtype)
+    k, v = (torch.randn(b, model.kv_heads // tp, s, model.head_dim, dtype=dtype) for _ in "kv")
+    grouped = model.heads != model.kv_heads
+    return lambda: functional.scaled_dot_product_attention(
+        rotate(q).to(dtype), rotate(k).to(dtype), v, is_causal=True, enable_gqa=grouped
+    )
+
+
+def _kept_bytes(layer: Layer, forward: Callable[[], torch.Tensor]) -> int:
+    """Bytes of everything that autograd keeps for the backward pass, weights apart."""
+    weights = {weight.untyped_storage().data_ptr() for weight in layer.parameters()}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        out = forward()
+    del out
+    return sum(kept.values())
+
+
+def measure_optimizer(bench: Bench) -> tuple[float, float]:
+    """(seconds of a step whatever its size, seconds more for each parameter) of Adam."""
+
+    def step(count: int) -> float:
+        weight = torch.nn.Parameter(torch.zeros(count, device=bench.device))
+        weight.grad = torch.ones_like(weight)
+        adam = torch.optim.Adam([weight], fused=bench.device.type == "cuda")
+        return bench.seconds(adam.step)
+
+    small, large = step(1), step(OPTIMIZER_PARAMETERS)
+    return small, max(0.0, large - small) / OPTIMIZER_PARAMETERS

@@ -1,0 +1,157 @@
+"""Measure links: messages and all-reduces by size, inside a node and between pairs of nodes.
+
+Inside a node one process per device is started; between nodes the caller's launcher starts one
+process per node (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), and each node is measured with its
+neighbour in its link domain only: O(nodes) pairs, not all of them.
+Invariant: a time is the median over repeats of the slower end.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import multiprocessing
+
+from planner.profiles.entries import LinkCost
+
+SIZES = tuple(1 << power for power in range(10, 29, 2))  # 1 KiB to 256 MiB
+TIMEOUT = timedelta(seconds=120)
+Points = list[tuple[float, float]]  # (bytes, seconds)
+
+
+def link_of(points: Sequence[tuple[float, float]]) -> LinkCost:
+    """A link from its times: the smallest message is its latency, the two largest its rate."""
+    ordered = tuple(sorted(points))
+    if len(ordered) == 1:
+        size, seconds = ordered[0]
+        return LinkCost(seconds, size / seconds, ordered)
+    (before, before_s), (last, last_s) = ordered[-2:]
+    rate = (last - before) / (last_s - before_s) if last_s > before_s else last / last_s
+    return LinkCost(ordered[0][1], rate, ordered)
+
+
+def inside_node(
+    device: str, ranks: int, sizes: Sequence[int] = SIZES, repeats: int = 10
+) -> tuple[LinkCost, LinkCost]:
+    """(message between two, all-reduce among all) of `ranks` devices of this node.
+
+    The points of the all-reduce are by the 2 (R-1)/R bytes that a ring moves, as profiles keep
+    them.
+    """
+    with multiprocessing.get_context("spawn").Manager() as shared:
+        found: Any = shared.dict()
+        multiprocessing.spawn(  # type: ignore[attr-defined, no-untyped-call]
+            _inside, (ranks, device, tuple(sizes), repeats, _free_port(), found), nprocs=ranks
+        )
+        message, reduced = list(found["message"]), list(found["reduced"])
+    volume = 2 * (ranks - 1) / ranks
+    return link_of(message), link_of([(volume * size, seconds) for size, seconds in reduced])
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _inside(
+    rank: int, ranks: int, device: str, sizes: tuple[int, ...], repeats: int, port: int, found: Any
+) -> None:
+    torch.set_num_threads(1)
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ.update(address | {"RANK": str(rank), "WORLD_SIZE": str(ranks)})
+    _join(device, rank)
+    message = _pair(rank, 0, 1, device, sizes, repeats) if rank < 2 else []
+    dist.barrier()
+    reduced = _by_size(sizes, repeats, device, lambda buffer: dist.all_reduce(buffer))
+    if rank == 0:
+        found["message"], found["reduced"] = message, reduced
+    dist.destroy_process_group()
+
+
+def _join(device: str, local_rank: int) -> None:
+    if device == "cuda":
+        torch.cuda.set_device(local_rank)
+    dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=TIMEOUT)
+
+
+def _by_size(
+    sizes: Sequence[int], repeats: int, device: str, work: Callable[[torch.Tensor], object]
+) -> Points:
+    points = []
+    for size in sizes:
+        buffer = torch.zeros(max(1, size // 4), device=device)
+        taken = []
+        for index in range(2 + repeats):
+            start = time.perf_counter()
+            work(buffer)
+            if device == "cuda":
+                torch.cuda.synchronize()
+            if index >= 2:
+                taken.append(time.perf_counter() - start)
+        points.append((float(size), statistics.median(taken)))
+    return points
+
+
+def _pair(
+    rank: int, one: int, other: int, device: str, sizes: Sequence[int], repeats: int
+) -> Points:
+    """One way from `one` to `other`: half of a round trip."""
+    peer = other if rank == one else one
+
+    def there_and_back(buffer: torch.Tensor) -> None:
+        if rank == one:
+            dist.send(buffer, peer)
+            dist.recv(buffer, peer)
+        else:
+            dist.recv(buffer, peer)
+            dist.send(buffer, peer)
+
+    points = _by_size(sizes, repeats, device, there_and_back)
+    return [(size, seconds / 2) for size, seconds in points]
+
+
+def pairs_of(domains: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """Ranks to measure: each node with the next one of its link domain."""
+    pairs: list[tuple[int, int]] = []
+    last: dict[str, int] = {}
+    for rank, domain in enumerate(domains):
+        if domain in last:
+            pairs.append((last[domain], rank))
+        last[domain] = rank
+    return tuple(pairs)
+
+
+def between_nodes(
+    device: str, domain: str, sizes: Sequence[int] = SIZES, repeats: int = 10
+) -> dict[tuple[int, int], LinkCost] | None:
+    """Measure pairs of nodes; one process per node calls this under a launcher.
+
+    Returns:
+        The link of each pair by ranks on rank 0; None on the others.
+    """
+    _join(device, 0)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    domains: list[Any] = [None] * size
+    dist.all_gather_object(domains, domain)
+    mine: dict[tuple[int, int], Points] = {}
+    for one, other in pairs_of(domains):
+        if rank in (one, other):
+            points = _pair(rank, one, other, device, sizes, repeats)
+            if rank == one:
+                mine[one, other] = points
+        dist.barrier()
+    gathered: list[Any] = [None] * size
+    dist.all_gather_object(gathered, mine)
+    dist.destroy_process_group()
+    if rank:
+        return None
+    return {pair: link_of(points) for part in gathered for pair, points in part.items()}

@@ -1,0 +1,1 @@
+"""One rank process: trains, and changes from plan to plan."""

@@ -1,0 +1,90 @@
+"""What one change of epoch asks of one rank, worked out from the directive alone.
+
+Pure: every rank computes the same from the same directive, so senders, receivers and sizes agree
+without negotiation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from migration.layout import StateLayout, held_layout, needed_layout, state_bytes
+from migration.schedule import Schedule, arrange
+from migration.tuples import bytes_missing, difference
+from planner.model.shape import ModelShape
+from planner.plans.pieces import Piece, common_refinement
+from planner.plans.plan import Plan
+from planner.plans.ranks import RankMap, Seat
+from worker.contract import Directive, Member
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One rank's view of a change.
+
+    Attributes:
+        directive: that asks for it.
+        plan: the new plan.
+        member: this rank's member row; its index is `transport_rank`.
+        seat: in the new plan; None if this rank leaves.
+        tp_degrees: the common refinement of all plans in the change.
+        held, needed: pieces of every transport rank, before and after.
+        schedule: of all messages.
+        bytes_needed: of this rank's new layout that it does not hold.
+    """
+
+    directive: Directive
+    plan: Plan
+    transport_rank: int
+    member: Member
+    seat: Seat | None
+    tp_degrees: frozenset[int]
+    held: StateLayout
+    needed: StateLayout
+    schedule: Schedule
+    bytes_needed: int
+
+    @property
+    def moves_state(self) -> bool:
+        """Whether there is state to move; not at the start of a job."""
+        return any(member.holds is not None for member in self.directive.members)
+
+    @property
+    def waits_for_boundary(self) -> bool:
+        """Whether an old world trains, so that only a boundary tells the step of the switch."""
+        return self.moves_state and self.directive.resume is None
+
+    def new_ranks(self) -> int:
+        """Size of the new world."""
+        return sum(member.rank is not None for member in self.directive.members)
+
+    def pieces_after(self) -> tuple[Piece, ...]:
+        """What this rank holds after the change."""
+        return self.needed[self.transport_rank]
+
+
+def plan_move(model: ModelShape, directive: Directive, pod: str, slot: int) -> Move | None:
+    """The move of the rank at (pod, slot), or None if it is no member.
+
+    Raises:
+        StateLost: a piece has no holder among the members.
+        LayoutMismatch: members and plans do not fit together.
+    """
+    found = [i for i, m in enumerate(directive.members) if (m.pod, m.slot) == (pod, slot)]
+    if not found:
+        return None
+    me = found[0]
+    member = directive.members[me]
+    plan = Plan.from_json(directive.plan)
+    layouts = {epoch: Plan.from_json(data) for epoch, data in directive.layouts.items()}
+    cuts = common_refinement([plan, *layouts.values()])
+    held = held_layout(model, directive.members, layouts, cuts)
+    needed = needed_layout(model, plan, directive.members, cuts)
+    sizes = state_bytes(model, cuts)
+    schedule, missing = Schedule(()), 0
+    if layouts:
+        nodes = [m.node for m in directive.members]
+        schedule = arrange(difference(held, needed, sizes, nodes))
+        missing = bytes_missing(held, needed, sizes)[me]
+    seat = None if member.rank is None else RankMap.of(plan).seats[member.rank]
+    return Move(directive, plan, me, member, seat, cuts, held, needed, schedule, missing)

@@ -1,0 +1,122 @@
+"""The composition root of a rank process: wires DeepSpeed, gloo and the store into a `Rank`."""
+
+from __future__ import annotations
+
+import functools
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from migration.torch_transport import GlooTransport
+from migration.transport import Transport
+from planner.cluster.composition import Composition, Node
+from planner.cost.evaluate import rank_times
+from planner.model.shape import ModelShape
+from planner.model.workload import Workload
+from planner.plans.plan import Plan
+from planner.plans.ranks import RankMap
+from planner.profiles.profile import load_profile
+from worker.control.channel import Channel
+from worker.control.patient_store import PatientStore
+from worker.control.store import connect
+from worker.data.data import Dataset
+from worker.engine import deepspeed as deepspeed_engine
+from worker.engine.seam import Engine, StageBuild
+from worker.rank.rank import Rank
+from worker.world.pace import EmulatedPace, Pace, RealPace
+from worker.world.world import World, rank_sets
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+
+class GlooServices:
+    """The services of a rank on CPU: gloo groups, DeepSpeed's engine."""
+
+    def __init__(self, *, emulate: bool, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._emulate = emulate
+
+    def connect_store(self, address: str) -> Store:
+        """See `Services`."""
+        return connect(address, self.timeout_s)
+
+    def form_transport(self, store: Store, prefix: str, rank: int, size: int) -> Transport:
+        """See `Services`."""
+        return GlooTransport.form(store, prefix, rank, size, self.timeout_s)
+
+    def form_world(
+        self,
+        store: Store,
+        epoch: int,
+        rank: int,
+        model: ModelShape,
+        plan: Plan,
+        given_up: Callable[[], bool],
+    ) -> World:
+        """See `Services`."""
+        patient = PatientStore(store, given_up, self.timeout_s)
+        world = World(patient, epoch, rank, plan.gpus, self.timeout_s)
+        try:
+            deepspeed_engine.adopt_world()
+            world.form_groups(rank_sets(model, plan))
+        except BaseException:  # a world that is half formed would stand in the way of the next one
+            self.leave_world(world)
+            raise
+        return world
+
+    def leave_world(self, world: World) -> None:
+        """See `Services`."""
+        deepspeed_engine.forget_world()
+        world.leave()
+
+    def build_engine(self, build: StageBuild) -> Engine:
+        """See `Services`."""
+        spec = build.spec
+        dataset = _dataset(spec.data, spec.sequence_length, build.model.vocab)
+        return deepspeed_engine.DeepSpeedEngine(build, dataset, self._pace(build))
+
+    def on_phase(self, name: str) -> None:
+        """See `Services`; nobody observes."""
+
+    def _pace(self, build: StageBuild) -> Pace:
+        if not self._emulate:
+            return RealPace()
+        spec, model = build.spec, build.model
+        workload = Workload(model, spec.global_batch, spec.sequence_length, spec.precision)
+        composition = _composition(build.plan)
+        times = rank_times(build.plan, workload, composition, load_profile(model.name))
+        return EmulatedPace(times[build.seat.rank])
+
+
+@functools.lru_cache(maxsize=1)
+def _dataset(prefix: str, sequence_length: int, vocab: int) -> Dataset:
+    return Dataset(prefix, sequence_length, vocab)
+
+
+def _composition(plan: Plan) -> Composition:
+    """The nodes that the plan uses, as far as it says.
+
+    Emulated devices have no other speed than their type's.
+    """
+    seats = RankMap.of(plan).seats
+    gpus: dict[tuple[str, str], int] = {}
+    for seat in seats:
+        key = (seat.node, seat.gpu_type)
+        gpus[key] = max(gpus.get(key, 0), seat.gpu + 1)
+    return Composition(
+        tuple(Node(name, gpu_type, count) for (name, gpu_type), count in gpus.items())
+    )
+
+
+def main(
+    connection: socket.socket,
+    *,
+    pod: str,
+    slot: int,
+    emulate: bool = False,
+    timeout_s: float = 10.0,
+) -> None:
+    """Run one rank until it leaves, is told to exit, or its agent is gone."""
+    deepspeed_engine.check_deepspeed()
+    Rank(Channel(connection), pod, slot, GlooServices(emulate=emulate, timeout_s=timeout_s)).run()

@@ -1,0 +1,1 @@
+"""The process groups and links of a plan, and the pace of emulated devices."""
