@@ -15,13 +15,14 @@ from typing import Any
 
 from planner.cluster.composition import Composition
 from planner.cost.evaluate import price
+from planner.cost.variants import FEW_GPUS
 from planner.errors import HeddleError
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.plans.plan import Plan, faults
 from planner.profiles.profile import Profile, load_profile
 from planner.request import DEFAULT_EVALUATIONS, PlanRequest
-from planner.search.driver import MEDIUM_GPUS, search
+from planner.search.driver import search
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class SearchSettings:
         On a few GPUs, which are searched exactly as well, the best plan is found long before the
         seconds have passed, and a job that lost a node waits for it.
         """
-        if self.budget_evaluations or self.budget_s is None or gpus <= MEDIUM_GPUS:
+        if self.budget_evaluations or self.budget_s is None or gpus <= FEW_GPUS:
             return self.budget_evaluations or DEFAULT_EVALUATIONS
         return None
 

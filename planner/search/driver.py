@@ -1,8 +1,8 @@
 """Find the best plan for a composition, and say how it was found.
 
-An anytime search in stages.  On a few GPUs fill and placement are searched together, every plan
-priced exactly, before and after the kernel's engines (`planner.search.engines`), which are all
-where GPUs are many.  What they found is placed and priced by the one evaluator.
+An anytime search in stages.  The engines (`planner.search.engines`) find plans before their
+placement, which are placed and priced by the one evaluator.  On a few GPUs fill and placement are
+then searched together from the best of these, every plan priced exactly.
 Invariants: the same request and seed give the same plan unless seconds cut the search short; the
 answer is never slower than the current plan while that still fits (unless it puts every piece on
 more of the nodes that were asked for).
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from planner.cost.variants import FEW_GPUS
 from planner.errors import Infeasible, InvalidPolicy, NoPolicy, PolicyMisfit
 from planner.estimator.build_tables import Pricing, pricing_of
 from planner.plans.movement import bytes_to_move
@@ -25,7 +26,6 @@ from planner.search.candidate import Candidate, Judge
 from planner.search.choice import fewest_bytes, notes_of
 from planner.search.course import Course
 from planner.search.few_gpus.exact_search import ExactSearch
-from planner.search.few_gpus.small_search import SmallSearch
 from planner.search.infeasible import why_infeasible
 
 if TYPE_CHECKING:
@@ -33,14 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PlanAnswer", "PlanRequest", "search"]
 
-SMALL_GPUS = 8  # so few are searched exactly alone where the budget is small
-MEDIUM_GPUS = 16  # so few are searched both ways
-EXACT_EVALUATIONS = 3000  # of the exact search before the kernel: half a second
-ENUMERATE_SHARE = 0.2  # of the seconds
-EXACT_SHARE = 0.25  # of the seconds, before the kernel
 INSIDE_SHARE = 0.2  # of the seconds, for plans whose gradients do not leave nodes
 BY_TYPE_SHARE = 0.5  # of the seconds, for plans whose templates stand on nodes of any size
-SMALL_SHARE = 0.3  # of the seconds, for the kernel where the exact search goes on after it
+FEW_SHARE = 0.3  # of the seconds, for the kernel where few GPUs are searched exactly after it
 LOAD_S = 0.02  # what loading takes less than if it was done before
 
 
@@ -74,7 +69,6 @@ class _Search:
         self._composition = replace(request.composition, nodes=known)
         judge = Judge(request.workload, self._composition, profile, request.min_holders)
         self._course = Course(request, judge, clock)
-        self._exact: ExactSearch | None = None
         self._warnings: tuple[str, ...] = ()
 
     def run(self) -> PlanAnswer:
@@ -97,22 +91,20 @@ class _Search:
         return self._answer(chosen)
 
     def _search_all(self, pricing: Pricing | None) -> None:
-        self._enumerate()
-        if pricing is None or self._is_enough(pricing):
+        if pricing is None:
             return
         self._load_kernel(pricing)
         propose = self._propose if self._request.method == "auto" else None
-        if not self._is_few():
+        if self._composition.gpus > FEW_GPUS:
             if self._request.max_templates < len(pricing.classes):
                 self._search_by_type(len(pricing.classes))
             self._search_with_kernel(pricing, 1.0, propose)
             return
-        self._search_exactly(2 * EXACT_EVALUATIONS, EXACT_SHARE)
         inside = self._pricing(stays_inside=True)
         if inside is not None:
             self._search_with_kernel(inside, INSIDE_SHARE, None)
-        self._search_with_kernel(pricing, SMALL_SHARE, propose)
-        self._search_exactly(self._request.most_evaluations, 1.0)
+        self._search_with_kernel(pricing, FEW_SHARE, propose)
+        self._search_exactly()
 
     # ------------------------------------------------------------------ which way
 
@@ -141,44 +133,15 @@ class _Search:
             self._course.leave_out(seconds)
             self._course.record("load kernel", begun_s)
 
-    def _is_few(self) -> bool:
-        """Whether fill and placement are searched together, and every plan is priced exactly."""
-        return 0 < self._composition.gpus <= MEDIUM_GPUS
-
-    def _is_enough(self, pricing: Pricing) -> bool:
-        """Whether that is all: few GPUs, no variants, and a budget of few plans."""
-        is_plain = int(pricing.tables.variants.max()) == 1
-        is_small = self._composition.gpus <= SMALL_GPUS
-        is_short = self._request.most_evaluations <= EXACT_EVALUATIONS
-        return is_small and is_plain and is_short and self._request.budget_s is None
-
     # ------------------------------------------------------------------ stages of the search
 
-    def _enumerate(self) -> None:
-        """On a few GPUs: every template of small depth, and bags of the best of them."""
-        if not self._is_few() or self._request.workload.recompute == "auto":
-            return
-        course = self._course
-        end_s = course.now_s() + ENUMERATE_SHARE * course.left_s()
-        budget = min(self._request.most_evaluations, EXACT_EVALUATIONS)
-
-        def late() -> bool:
-            return course.findings.best is not None and course.now_s() >= end_s
-
-        small = SmallSearch(course.judge, course.findings, late, budget)
-        for name, stage in small.stages():
-            begun_s = course.now_s()
-            stage()
-            course.record(name, begun_s)
-
-    def _search_exactly(self, evaluations: int, share: float) -> None:
+    def _search_exactly(self) -> None:
         """On a few GPUs: fill and placement together, every plan priced exactly."""
         course = self._course
         begun_s = course.now_s()
-        self._exact = self._exact or ExactSearch(course.judge, course.findings)
-        end_s = begun_s + share * course.left_s()
-        budget = min(self._request.most_evaluations, evaluations)
-        self._exact.run(lambda: course.now_s() >= end_s, budget)
+        end_s = begun_s + course.left_s()
+        search = ExactSearch(course.judge, course.findings)
+        search.run(lambda: course.now_s() >= end_s, self._request.most_evaluations)
         course.record("exact search", begun_s)
 
     def _search_with_kernel(

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, product
-from random import Random
 
 from planner.cluster.composition import Composition
 from planner.model.shape import ModelShape
 from planner.placement.place import Room, can_pack
-from planner.plans.plan import Plan
 from planner.profiles.profile import Profile
 from planner.search.fill import Counts, Option, Structure
 
@@ -60,62 +58,6 @@ def canonical(rows: Iterable[tuple[Structure, int]]) -> Counts:
     for structure, replicas in rows:
         merged[structure] += replicas
     return tuple(sorted((s, n) for s, n in merged.items() if n > 0))
-
-
-def neighbour(
-    counts: Counts,
-    choices: Sequence[Option],
-    pool: Sequence[Structure],
-    deepest: int,
-    random: Random,
-) -> Counts:
-    """A plan one step away; it may not pack."""
-    rows = list(counts)
-    index = random.randrange(len(rows))
-    structure, replicas = rows[index]
-    step = random.randrange(6)
-    if step == 0:
-        rows[index] = (structure, replicas + 1)
-    elif step == 1:
-        rows[index] = (structure, replicas - 1)
-    elif step == 2:
-        rows.append((random.choice(pool), 1))
-    elif step == 3:  # one replica takes another structure
-        rows[index] = (structure, replicas - 1)
-        rows.append((changed(structure, choices, deepest, random), 1))
-    elif step == 4:  # all replicas take another structure
-        rows[index] = (changed(structure, choices, deepest, random), replicas)
-    else:  # another template takes the place of one replica
-        rows[index] = (structure, replicas - 1)
-        rows.append((random.choice(pool), 1))
-    return canonical(rows)
-
-
-def changed(
-    structure: Structure, choices: Sequence[Option], deepest: int, random: Random
-) -> Structure:
-    """The structure with one stage replaced, added, removed, or swapped with its neighbour."""
-    stages = list(structure)
-    index = random.randrange(len(stages))
-    step = random.randrange(4)
-    if step == 0:
-        stages[index] = random.choice(choices)
-    elif step == 1 and len(stages) < deepest:
-        stages.insert(index, random.choice(choices))
-    elif step == 2 and len(stages) > 1:
-        del stages[index]
-    elif len(stages) > 1:
-        other = (index + 1) % len(stages)
-        stages[index], stages[other] = stages[other], stages[index]
-    return tuple(stages)
-
-
-def counts_of(plan: Plan) -> Counts:
-    """A plan without its fill."""
-    return canonical(
-        (tuple((stage.gpu_type, stage.tp) for stage in template.stages), template.replicas)
-        for template in plan.templates
-    )
 
 
 def adjacent(

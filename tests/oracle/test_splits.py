@@ -1,4 +1,4 @@
-"""The Pareto split, and those of the kernel, are as fast as the best of all splits, for every M."""
+"""The kernel's splits are as fast as the best of all splits, for every M."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from planner.estimator.fill.general_split import general_splits, new_split_bench
 from planner.estimator.fill.linear_split import linear_splits
-from planner.search.fill import pareto_splits
 from tests.oracle.splits import (
     MICRO_BATCHES,
     Split,
@@ -69,15 +68,6 @@ def assert_best(
     found_s = min(((micro_batches - 1) * tau + total for _, tau, total in found), default=None)
     assert (found_s is None) == (best is None), case
     assert best is None or found_s == pytest.approx(best.seconds, rel=1e-12), case
-
-
-@pytest.mark.parametrize("micro_batches", MICRO_BATCHES)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_pareto_split_is_the_best_of_all(seed, micro_batches):
-    for case in linear_cases(seed):
-        best = best_split(case.costs, case.caps, case.layers, micro_batches)
-        kept = pareto_splits(case.block_s, case.other_s, case.caps, case.layers)
-        assert_best(case, kept, best, micro_batches)
 
 
 def general_kernel_splits(case: SplitCase, most: int, micro_batches: int) -> list[tuple]:

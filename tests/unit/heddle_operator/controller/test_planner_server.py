@@ -8,10 +8,10 @@ import pytest
 
 from heddle_operator.controller.planner_server import SearchSettings, answer
 from planner.cluster.composition import Composition, Node
+from planner.cost.variants import FEW_GPUS
 from planner.plans.plan import Plan, faults
 from planner.profiles.profile import load_profile
 from planner.request import DEFAULT_EVALUATIONS
-from planner.search.driver import MEDIUM_GPUS
 
 SETTINGS = SearchSettings("tiny-llama", 32, 128, budget_evaluations=20)
 TWO = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 1)))
@@ -55,7 +55,7 @@ def test_a_composition_without_a_plan_gets_the_reason(profile):
 
 def test_plans_limit_the_search_on_a_few_gpus_and_seconds_on_many():
     timed = replace(SETTINGS, budget_evaluations=None, budget_s=0.5)
-    assert timed.most_evaluations(MEDIUM_GPUS) == DEFAULT_EVALUATIONS
-    assert timed.most_evaluations(MEDIUM_GPUS + 1) is None
+    assert timed.most_evaluations(FEW_GPUS) == DEFAULT_EVALUATIONS
+    assert timed.most_evaluations(FEW_GPUS + 1) is None
     assert SETTINGS.most_evaluations(512) == 20
     assert replace(SETTINGS, budget_evaluations=None).most_evaluations(512) == DEFAULT_EVALUATIONS

@@ -6,11 +6,12 @@ import math
 
 import pytest
 
+from planner.cost.batch_split import Lane
 from planner.request import PlanRequest
 from planner.search.candidate import Judge, Recipe
 from planner.search.course import HOPELESS, SETTLED, Course
-from planner.search.fill import FillTable
-from tests.builders import demo_profile, nodes, workload
+from planner.search.fill import Filling
+from tests.builders import MODEL, demo_profile, nodes, workload
 
 COMPOSITION = nodes("fast-0:2 fast-1:1")
 
@@ -33,11 +34,11 @@ def course(**wishes) -> tuple[Course, Clock]:
 
 
 def recipe(*degrees: int) -> Recipe:
-    """One replica with a stage of each of these TP degrees."""
-    counts = ((tuple(("demo-fast", tp) for tp in degrees), 1),)
-    fillings = FillTable(workload(), COMPOSITION, demo_profile()).choose(counts)
-    assert fillings is not None
-    return tuple((s, n, f) for (s, n), f in zip(counts, fillings, strict=True))
+    """One replica with a stage of each of these TP degrees, as evenly filled as may be."""
+    depth = len(degrees)
+    layers = tuple(MODEL.layers // depth + (s < MODEL.layers % depth) for s in range(depth))
+    structure = tuple(("demo-fast", tp) for tp in degrees)
+    return ((structure, 1, Filling(layers, Lane(2, 1.0, 2.0, 16))),)
 
 
 def settle(one: Course, *recipes: Recipe) -> None:
@@ -106,9 +107,9 @@ def test_when_it_is_late_one_plan_is_enough():
 
 def test_the_first_plan_that_is_better_ends_the_settling_of_rollouts():
     one, _ = course()
-    one.settle_first(iter([(1.0, recipe(1, 1)), (2.0, recipe(2))]))
+    one.settle_first(iter([(1.0, recipe(2)), (2.0, recipe(1, 1))]))
     assert len(one.findings.found) == 1
-    one.settle_first(iter([(1.0, recipe(2)), (2.0, recipe(2, 1))]))
+    one.settle_first(iter([(1.0, recipe(1, 1)), (2.0, recipe(2, 1))]))
     assert len(one.findings.found) == 2
 
 

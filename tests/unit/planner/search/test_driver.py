@@ -33,7 +33,7 @@ def ask(text: str, **wishes):
 def test_the_search_says_how_it_came_to_its_plan():
     answer = ask("fast-0:2 fast-1:3 slow-0:2")
     stages = answer.stages_of_search
-    assert [stage.method for stage in stages] == ["enumerate", "combine", "local search"]
+    assert stages[-1].method == "exact search"
     rates = [stage.throughput_samples_s for stage in stages]
     assert rates == sorted(rates)
     assert rates[-1] == answer.throughput_samples_s

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from random import Random
-
 from planner.placement.place import room_of
 from planner.search.neighbourhood import (
     adjacent,
     canonical,
-    changed,
     every_change,
-    neighbour,
     options,
     packs,
     structures,
@@ -57,21 +53,3 @@ def test_bags_one_step_away_pack_and_come_once():
     assert (((TP1, TP1), 1),) in found  # a replica less
     assert (((TP2,), 2),) in found  # another template in its room
     assert (((TP1, TP1), 2), ((TP2,), 1)) not in found  # no room
-
-
-def test_steps_reach_every_depth_and_respect_the_deepest():
-    random, structure = Random(1), (TP1,)
-    depths = set()
-    for _ in range(200):
-        structure = changed(structure, (TP1, TP2), 3, random)
-        depths.add(len(structure))
-    assert depths == {1, 2, 3}
-
-
-def test_equal_seeds_take_equal_steps():
-    counts = (((TP1, TP1), 2),)
-    one, other = Random(7), Random(7)
-    for _ in range(50):
-        assert neighbour(counts, (TP1, TP2), [(TP2,)], 4, one) == neighbour(
-            counts, (TP1, TP2), [(TP2,)], 4, other
-        )
