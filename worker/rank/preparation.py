@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from migration.transport import Transport
 from planner.model.shape import ModelShape
@@ -22,12 +22,19 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+class Prepared(NamedTuple):
+    """What a switch works with, once all members have met."""
+
+    move: Move
+    store: Store
+    transport: Transport
+
+
 class Preparation:
     """One rank's preparation for one directive.
 
     Attributes:
         directive: that asks for it.
-        move, store, transport: set once `ready`.
         error: why it failed, one line.
     """
 
@@ -38,7 +45,7 @@ class Preparation:
         self.error: str | None = None
         self._lock = threading.Lock()
         self._dropped = False
-        self._result: tuple[Move, Store, Transport] | None = None
+        self._result: Prepared | None = None
         work = (model, pod, slot, services)
         self._thread = threading.Thread(
             target=self._prepare, args=work, name="prepare-epoch", daemon=True
@@ -56,8 +63,8 @@ class Preparation:
         return self._thread.is_alive()
 
     @property
-    def result(self) -> tuple[Move, Store, Transport] | None:
-        """Move, store and transport once all members have met, else None."""
+    def result(self) -> Prepared | None:
+        """What the switch works with once all members have met, else None."""
         with self._lock:
             return self._result
 
@@ -67,7 +74,7 @@ class Preparation:
             self._dropped = True
             result, self._result = self._result, None
         if result:
-            result[2].close()
+            result.transport.close()
 
     def _prepare(self, model: ModelShape, pod: str, slot: int, services: Services) -> None:
         epoch = self.directive.epoch
@@ -81,15 +88,13 @@ class Preparation:
             transport = services.form_transport(
                 store, f"epoch{epoch}/transport", move.transport_rank, size
             )
-        except (
-            Exception
-        ) as error:  # whatever it was, the old epoch goes on and the operator is told
+        except Exception as error:  # whatever it was, the old epoch goes on
             _log.warning("epoch %d could not be prepared", epoch, exc_info=error)
             said = str(error).partition("\n")[0] or repr(error)
             self.error = f"cannot prepare epoch {epoch}: {said}"
             return
         with self._lock:
             if not self._dropped:
-                self._result = (move, store, transport)
+                self._result = Prepared(move, store, transport)
                 return
         transport.close()

@@ -78,9 +78,7 @@ class Switch:
         vote = Vote(self.store, self.move.directive.epoch, len(self.move.directive.members))
         try:
             self._transfer(held)
-        except (
-            Exception
-        ):  # without this rank's vote there is no commit, whether the store hears of it or not
+        except Exception:  # without this rank's vote there is no commit, heard of or not
             self.transport.close()
             with contextlib.suppress(RuntimeError):
                 vote.abort()

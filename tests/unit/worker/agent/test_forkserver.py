@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[4]
 ENTRIES = "tests.unit.worker.entries"
 LIGHT = f"""
 import os, socket, sys
-from worker import forkserver
+from worker.agent import forkserver
 forkserver.FIRST_USE = ("{ENTRIES}",)  # torch and DeepSpeed are not what these tests are about
 forkserver.die_with_parent(int(sys.argv[2]))
 forkserver.serve(socket.socket(fileno=int(sys.argv[4])))

@@ -1,0 +1,82 @@
+"""What a rank hears from its agent and tells it, in the words of the contract."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Literal
+
+from worker.contract import Directive, RankPhase, RankReport, StepRecord, SwitchRecord
+from worker.control.channel import Channel
+from worker.rank.change import Change
+from worker.rank.standing import Standing
+from worker.rank.switch import Switch
+
+
+class Messages:
+    """The rank's end of the channel to its agent."""
+
+    def __init__(self, channel: Channel, slot: int) -> None:
+        self._channel, self._slot = channel, slot
+        self._started_s = time.monotonic()
+
+    def next(self, patience_s: float | None) -> Directive | Literal["exit"] | None:
+        """The next message, or None if none came in time; None waits for ever, 0 only looks.
+
+        Raises:
+            SystemExit: the agent is gone.
+        """
+        message = self._channel.receive(patience_s)
+        if message is None:
+            return None
+        if message["type"] == "exit":
+            return "exit"
+        return Directive.model_validate(message["directive"])
+
+    def report(
+        self, phase: RankPhase, standing: Standing, change: Change, error: str | None
+    ) -> None:
+        """Tell where this rank is and what it holds."""
+        progress = standing.progress
+        report = RankReport(
+            slot=self._slot,
+            pid=os.getpid(),
+            started_s=self._started_s,
+            phase=phase,
+            rank=standing.seat.rank if standing.seat else None,
+            epoch=standing.epoch,
+            also_epoch=standing.also_epoch,
+            pending_epoch=change.announced,
+            failed_epoch=change.failed_epoch,
+            step=progress.step,
+            gradients_step=progress.gradients_step,
+            norm_step=progress.norm[0] if progress.norm else None,
+            gradient_norm=progress.norm[2] if progress.norm else None,
+            error=error,
+            overruns=standing.engine.overruns() if standing.engine else 0,
+        )
+        self._channel.send("report", rank=report.model_dump())
+
+    def step(self, record: StepRecord) -> None:
+        """Tell of one trained step."""
+        self._channel.send("step", record=record.model_dump())
+
+    def switched(self, record: SwitchRecord) -> None:
+        """Tell of one switch, once its first step starts or this rank has left."""
+        self._channel.send("switch", record=record.model_dump())
+
+    def record(self, switch: Switch, stopped_s: float | None, digest: str | None) -> SwitchRecord:
+        """This rank's part of a switch; `digest` is of the state in the new engine."""
+        return SwitchRecord(
+            epoch=switch.move.directive.epoch,
+            slot=self._slot,
+            pid=os.getpid(),
+            step=switch.step,
+            stopped_s=stopped_s,
+            laps=switch.laps,
+            bytes_sent=switch.transport.bytes_sent,
+            bytes_received=switch.transport.bytes_received,
+            bytes_needed=switch.move.bytes_needed,
+            state_digest_before=switch.digest,
+            state_digest_after=digest,
+        )
