@@ -87,7 +87,7 @@ def answer(
     found = search(request, profile, clock)
     _check_answer(request, found)
     if request.wants_bound:
-        bound = import_module("planner.bound").bound
+        bound = import_module("planner.bounds.upper_bound").bound
         found = replace(found, bound=bound(request, profile, found))
     if request.wants_marginal:
         found = replace(found, marginal=marginal_gains(request, profile, found))

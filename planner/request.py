@@ -134,13 +134,13 @@ class BoundAnswer:
     """What no plan can exceed.
 
     Attributes:
-        bound_samples_s: samples per second; None where the proof does not hold.
+        bound_samples_s: samples per second.
         gap_percent: how far the plan stays below it, in per cent of the bound.
-        bound_assumes: what the proof rests on; without a bound, the assumption that failed.
+        bound_assumes: what the proof rests on.
     """
 
-    bound_samples_s: float | None
-    gap_percent: float | None
+    bound_samples_s: float
+    gap_percent: float
     bound_assumes: tuple[str, ...]
 
 

@@ -109,8 +109,6 @@ def _gains(answer: PlanAnswer) -> Iterator[SearchStage]:
 
 def _bound(bound: BoundAnswer) -> str:
     assumed = ", ".join(bound.bound_assumes)
-    if bound.bound_samples_s is None or bound.gap_percent is None:
-        return f"no bound: {assumed}"
     return (
         f"no plan exceeds {bound.bound_samples_s:.1f} samples/s; this one is "
         f"{bound.gap_percent:.1f} % below (assuming {assumed})"

@@ -12,7 +12,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from planner.bound import bound
 from planner.cluster.composition import Composition
 from planner.estimator.jit import cache_folder
 from planner.model.catalogue import find_model
@@ -47,7 +46,7 @@ def main() -> None:
         workload = Workload(find_model(name), 64, 2048, "fp16")
         request = PlanRequest(workload, Composition.from_text(GPUS), budget_evaluations=2000)
         profile = find_profile(workload)
-        bound(request, profile, search(request, profile))
+        search(request, profile)
         search(replace(request, method="random"), profile)
     forget_others(cache_folder())
     sys.stdout.write(f"the planner is ready after {time.perf_counter() - started_s:.0f} s\n")

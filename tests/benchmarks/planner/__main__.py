@@ -57,8 +57,7 @@ def measure(part: str, options: argparse.Namespace, measured: dict[str, Any]) ->
         measured["quality"] = merged(old, rows, ("model", "case", "budget_s"))
         measured["clock"] = options.clock
     elif part == "bound":
-        usual = [case for case in chosen if case.composition.gpus <= USUAL_GPUS]
-        rows = gap.gaps(options.models, usual, say, CLOCKS[options.clock])
+        rows = gap.gaps(options.models, chosen, references, say, CLOCKS[options.clock])
         measured["bound"] = merged(measured.get("bound", []), rows, ("model", "case"))
     elif part == "simpler":
         usual = [case for case in chosen if case.composition.gpus <= USUAL_GPUS]

@@ -12,6 +12,7 @@ import pytest
 
 import planner
 from planner.api import answer, check_request, with_budget
+from planner.cluster.composition import Composition, Node
 from planner.cost.money import with_prices
 from planner.errors import HeddleError, Infeasible, InvalidComposition, InvalidRequest, NoPolicy
 from planner.request import PlanAnswer, PlanRequest
@@ -32,6 +33,16 @@ def test_the_function_is_the_search():
 def test_the_profile_may_be_left_out():
     found = planner.plan(workload(), SMALL.composition, budget_evaluations=300)
     assert found.plan == search(SMALL, demo_profile()).plan
+
+
+def test_a_bound_is_given_where_a_gpu_type_has_no_profile():
+    strange = (*SMALL.composition.nodes, Node("strange-0", "strange", 4))
+    request = replace(SMALL, composition=Composition(strange), wants_bound=True)
+    found = answer(request, demo_profile())
+    assert found.bound is not None
+    assert found.bound.bound_samples_s >= found.throughput_samples_s
+    assert "no GPU of type strange, which has no profile" in found.bound.bound_assumes
+    assert found.notes == ("GPU type 'strange' has no profile for this model; its nodes stay idle",)
 
 
 def test_a_budget_is_two_seconds_unless_one_is_named_which_then_stands_alone():

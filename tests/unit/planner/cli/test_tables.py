@@ -97,8 +97,6 @@ def test_an_answer_says_money_bound_and_gains_only_where_they_are_known():
     assert "no plan exceeds 100.0 samples/s; this one is 5.0 % below (assuming D_max 6" in text
     assert "one more node of 2 demo-fast adds 3.5 samples/s" in text
     assert "1,234 bytes move" in text
-    none = replace(answer, bound=BoundAnswer(None, None, ("more than 8 templates",)))
-    assert "no bound: more than 8 templates" in answer_sentences(none, request, demo_profile())
 
 
 def test_a_comparison_names_templates_and_node_pairs():
