@@ -7,77 +7,23 @@ nobody has seen.
 from __future__ import annotations
 
 import json
-import statistics
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import click
 
 from planner.cli.tables import aligned
-from planner.cluster.gpu_types import HARDWARE
-from planner.cost.expert_parallel import Device, Tiling, expert_seconds
-from planner.model.catalogue import find_model
-from planner.model.workload import Workload
-from planner.profiles.generator import generate
-from planner.validation.compare import Figures, SetReport, quantile, report
-from planner.validation.measured_sets import SPLIT_SEED, read_sets
-from planner.validation.profiled_layers import layer_seconds, read_profiled_layers
-
-OPERATOR_PROFILES = Path("sailor") / "aceso_profiler"
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorReport:
-    """Layer times against an operator profile, of one GPU type.
-
-    Attributes:
-        gpu_type: that ran it.
-        layers: how many (model, TP, micro-batch).
-        mean: of the absolute errors of the forward time, in percent.
-        p90: of the same.
-        beyond: layers that are off by more than 15 %.
-    """
-
-    gpu_type: str
-    layers: int
-    mean: float
-    p90: float
-    beyond: int
-
-
-def operator_reports(folder: Path) -> tuple[OperatorReport, ...]:
-    """One report for each GPU type that the folder has an operator profile of."""
-    errors: dict[str, list[float]] = {}
-    for layer in read_profiled_layers(folder / OPERATOR_PROFILES):
-        forward_s, _ = layer_seconds(layer, HARDWARE[layer.gpu_type])
-        errors.setdefault(layer.gpu_type, []).append(100 * abs(forward_s / layer.forward_s - 1))
-    return tuple(
-        OperatorReport(
-            name,
-            len(row),
-            statistics.fmean(row),
-            quantile(sorted(row), 0.9),
-            sum(error > 15 for error in row),
-        )
-        for name, row in errors.items()
-    )
-
-
-def expert_saving() -> float:
-    """Share of expert communication that EP 8 saves over ETP 8, as in the paper's section 3.2.
-
-    A Mixtral stage of eight GPUs over two nodes of four on 100 Gb/s Ethernet, micro-batch 1.
-    """
-    workload = Workload(find_model("mixtral-8x7b"), 1, 2048, "fp16")
-    profile = generate(workload.model, 2048, "fp16", (HARDWARE["a6000"],))
-    devices = tuple(Device(f"node-{index // 4}", "a6000") for index in range(8))
-    sliced, spread = (
-        expert_seconds(workload, profile, Tiling(8, ep, etp), devices, 1)
-        for ep, etp in ((1, 8), (8, 1))
-    )
-    return 1 - spread / sliced
+from planner.validation.compare import (
+    Figures,
+    OperatorReport,
+    SetReport,
+    expert_saving,
+    operator_reports,
+    report,
+)
+from planner.validation.datasets import SPLIT_SEED, read_sets
 
 
 @click.command("validate-cost")
@@ -103,7 +49,13 @@ def validate_cost(data: Path, facts: Path | None, output: Literal["table", "json
         reports = [report(measured, lambda: bar.update(1)) for measured in sets]
     operators = operator_reports(data)
     if output == "json":
-        click.echo(json.dumps(_json(reports, operators), indent=2))
+        data_json = {
+            "split_seed": SPLIT_SEED,
+            "sets": [row.to_json() for row in reports],
+            "operator_profiles": [asdict(row) for row in operators],
+            "expert_saving_percent": 100 * expert_saving(),
+        }
+        click.echo(json.dumps(data_json, indent=2))
         return
     click.echo(_table(reports))
     if operators:
@@ -113,24 +65,6 @@ def validate_cost(data: Path, facts: Path | None, output: Literal["table", "json
         f"\nEP 8 for ETP 8 on a Mixtral stage over two nodes saves {expert_saving():.0%} of expert "
         "communication (the paper measured 71 %)"
     )
-
-
-def _json(reports: list[SetReport], operators: tuple[OperatorReport, ...]) -> dict[str, Any]:
-    return {
-        "split_seed": SPLIT_SEED,
-        "sets": [row.to_json() for row in reports],
-        "operator_profiles": [
-            {
-                "gpu_type": row.gpu_type,
-                "layers": row.layers,
-                "mean_error_percent": row.mean,
-                "p90_error_percent": row.p90,
-                "beyond_15_percent": row.beyond,
-            }
-            for row in operators
-        ],
-        "expert_saving_percent": 100 * expert_saving(),
-    }
 
 
 def _table(reports: list[SetReport]) -> str:
@@ -149,21 +83,18 @@ def _table(reports: list[SetReport]) -> str:
 
 
 def _cells(name: str, figures: Figures) -> tuple[str, ...]:
-    memory = "-" if figures.memory_mean is None else f"{figures.memory_mean:.1f} %"
-    regret = (
-        "-"
-        if figures.regret_mean is None
-        else f"{figures.regret_mean:.1f} % ({figures.regret_max:.1f} %) in {figures.groups} groups"
-    )
+    memory, regret = figures.memory_mean_error_percent, figures.pick_regret_mean_percent
     return (
         name,
         str(figures.rows),
-        f"{figures.mean:.1f} %",
-        f"{figures.median:.1f} %",
-        f"{figures.p90:.1f} %",
-        f"{figures.bias:+.1f} %",
-        memory,
-        regret,
+        f"{figures.mean_error_percent:.1f} %",
+        f"{figures.median_error_percent:.1f} %",
+        f"{figures.p90_error_percent:.1f} %",
+        f"{figures.bias_percent:+.1f} %",
+        "-" if memory is None else f"{memory:.1f} %",
+        "-"
+        if regret is None
+        else f"{regret:.1f} % ({figures.pick_regret_max_percent:.1f} %) in {figures.groups} groups",
     )
 
 
@@ -174,9 +105,9 @@ def _operator_table(reports: tuple[OperatorReport, ...]) -> str:
             (
                 row.gpu_type,
                 str(row.layers),
-                f"{row.mean:.1f} %",
-                f"{row.p90:.1f} %",
-                str(row.beyond),
+                f"{row.mean_error_percent:.1f} %",
+                f"{row.p90_error_percent:.1f} %",
+                str(row.beyond_15_percent),
             )
             for row in reports
         ],

@@ -11,12 +11,23 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from planner.cluster.gpu_types import HARDWARE
 from planner.cost.evaluate import price
-from planner.profiles.generator import RESERVE_BYTES, RESERVE_SHARE
-from planner.validation.measured_sets import MeasuredPlan, MeasuredSet
+from planner.cost.expert_parallel import Device, Tiling, expert_seconds
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.profiles.generator import RESERVE_BYTES, RESERVE_SHARE, generate
+from planner.validation.datasets import MeasuredSet
+from planner.validation.profiled_layers import (
+    OPERATOR_PROFILES,
+    layer_seconds,
+    read_profiled_layers,
+)
+from planner.validation.readers import MeasuredPlan
 
 MIN_GROUP = 5
 WORST = 5
@@ -52,43 +63,29 @@ class PricedPlan:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Errors over some rows, in percent.
+    """Errors over some rows; None where there is nothing to compare.
 
     Attributes:
         rows: how many.
-        mean: of the absolute errors.
-        median: of the absolute errors.
-        p90: of the absolute errors.
-        bias: mean of the signed errors; below 0 where prices are too low.
-        memory_mean: of the absolute errors of memory; None where none was measured.
+        mean_error_percent: of the absolute errors.
+        median_error_percent: of the absolute errors.
+        p90_error_percent: of the absolute errors.
+        bias_percent: mean of the signed errors; below 0 where prices are too low.
+        memory_mean_error_percent: of the absolute errors of memory.
         groups: in which a plan is picked.
-        regret_mean: of the pick; None without groups.
-        regret_max: of the pick; None without groups.
+        pick_regret_mean_percent: of all groups.
+        pick_regret_max_percent: of all groups.
     """
 
     rows: int
-    mean: float
-    median: float
-    p90: float
-    bias: float
-    memory_mean: float | None
+    mean_error_percent: float
+    median_error_percent: float
+    p90_error_percent: float
+    bias_percent: float
+    memory_mean_error_percent: float | None
     groups: int
-    regret_mean: float | None
-    regret_max: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data; percentages."""
-        return {
-            "rows": self.rows,
-            "mean_error_percent": self.mean,
-            "median_error_percent": self.median,
-            "p90_error_percent": self.p90,
-            "bias_percent": self.bias,
-            "memory_mean_error_percent": self.memory_mean,
-            "groups": self.groups,
-            "pick_regret_mean_percent": self.regret_mean,
-            "pick_regret_max_percent": self.regret_max,
-        }
+    pick_regret_mean_percent: float | None
+    pick_regret_max_percent: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +110,9 @@ class SetReport:
         """Plain data."""
         return {
             "name": self.name,
-            **self.all.to_json(),
-            "fitted_half": self.fitted and self.fitted.to_json(),
-            "held_out_half": self.held_out and self.held_out.to_json(),
+            **asdict(self.all),
+            "fitted_half": self.fitted and asdict(self.fitted),
+            "held_out_half": self.held_out and asdict(self.held_out),
             "worst": [
                 {
                     "row": row.measured.label,
@@ -126,6 +123,25 @@ class SetReport:
                 for row in self.worst
             ],
         }
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorReport:
+    """Forward times of layers against an operator profile, of one GPU type.
+
+    Attributes:
+        gpu_type: that ran it.
+        layers: how many (model, TP, micro-batch).
+        mean_error_percent: of the absolute errors.
+        p90_error_percent: of the same.
+        beyond_15_percent: layers that are off by more than 15 %.
+    """
+
+    gpu_type: str
+    layers: int
+    mean_error_percent: float
+    p90_error_percent: float
+    beyond_15_percent: int
 
 
 def price_measured(measured: MeasuredPlan) -> PricedPlan:
@@ -146,17 +162,16 @@ def report(measured: MeasuredSet, advance: Callable[[], None] = lambda: None) ->
     for plan in measured.plans:
         rows.append(price_measured(plan))
         advance()
+    fitted, held_out = (
+        [row for row in rows if row.measured.fitted is half] for half in (True, False)
+    )
     return SetReport(
         measured.name,
         figures(rows),
-        _figures_or_none([row for row in rows if row.measured.fitted]),
-        _figures_or_none([row for row in rows if not row.measured.fitted]),
+        figures(fitted) if fitted else None,
+        figures(held_out) if held_out else None,
         tuple(sorted(rows, key=lambda row: -abs(row.error))[:WORST]),
     )
-
-
-def _figures_or_none(rows: Sequence[PricedPlan]) -> Figures | None:
-    return figures(rows) if rows else None
 
 
 def figures(rows: Sequence[PricedPlan]) -> Figures:
@@ -197,3 +212,36 @@ def pick_regrets(rows: Sequence[PricedPlan]) -> list[float]:
             fastest = min(row.measured.seconds for row in group)
             regrets.append(picked.measured.seconds / fastest - 1)
     return regrets
+
+
+def operator_reports(folder: Path) -> tuple[OperatorReport, ...]:
+    """One report for each GPU type that the folder of measurements has an operator profile of."""
+    errors: defaultdict[str, list[float]] = defaultdict(list)
+    for layer in read_profiled_layers(folder / OPERATOR_PROFILES):
+        forward_s, _ = layer_seconds(layer, HARDWARE[layer.gpu_type])
+        errors[layer.gpu_type].append(100 * abs(forward_s / layer.forward_s - 1))
+    return tuple(
+        OperatorReport(
+            name,
+            len(row),
+            statistics.fmean(row),
+            quantile(sorted(row), 0.9),
+            sum(error > 15 for error in row),
+        )
+        for name, row in errors.items()
+    )
+
+
+def expert_saving() -> float:
+    """Share of expert communication that EP 8 saves over ETP 8, as in the paper's section 3.2.
+
+    A Mixtral stage of eight GPUs over two nodes of four on 100 Gb/s Ethernet, micro-batch 1.
+    """
+    workload = Workload(find_model("mixtral-8x7b"), 1, 2048, "fp16")
+    profile = generate(workload.model, 2048, "fp16", (HARDWARE["a6000"],))
+    devices = tuple(Device(f"node-{index // 4}", "a6000") for index in range(8))
+    sliced, spread = (
+        expert_seconds(workload, profile, Tiling(8, ep, etp), devices, 1)
+        for ep, etp in ((1, 8), (8, 1))
+    )
+    return 1 - spread / sliced

@@ -26,8 +26,13 @@ from scipy.optimize import least_squares
 from planner.cluster.gpu_types import HARDWARE
 from planner.cluster.hardware import GpuHardware
 from planner.validation.compare import price_measured
-from planner.validation.measured_sets import read_sets
-from planner.validation.profiled_layers import ProfiledLayer, layer_seconds, read_profiled_layers
+from planner.validation.datasets import read_sets
+from planner.validation.profiled_layers import (
+    OPERATOR_PROFILES,
+    ProfiledLayer,
+    layer_seconds,
+    read_profiled_layers,
+)
 
 MULTI_NODE_WEIGHT = 5.0  # 26 rows against some 440 of a single node
 ROBUST_SCALE = 0.3  # errors above it count less than quadratically
@@ -110,7 +115,7 @@ def fit_iterations(folder: Path, layers: Sequence[ProfiledLayer]) -> GpuHardware
 def main() -> None:
     """Print the fitted constants."""
     folder = Path(sys.argv[1])
-    layers = list(read_profiled_layers(folder / "sailor" / "aceso_profiler"))
+    layers = list(read_profiled_layers(folder / OPERATOR_PROFILES))
     for name in sorted({layer.gpu_type for layer in layers}):
         _print(fit_operators(layers, HARDWARE[name]))
     _print(fit_iterations(folder, layers))

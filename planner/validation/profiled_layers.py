@@ -24,7 +24,7 @@ from planner.profiles.operators import (
     layer_work,
     reduce_seconds,
 )
-from planner.validation.sailor_plans import TYPES
+from planner.validation.readers import TYPES
 
 FAILED_US = 9e6  # an operator that did not run is marked by about 10 s
 PRODUCTS = ("enc-attention-qkv", "enc-attention-dense", "enc-MLP-GEMM-1", "enc-MLP-GEMM-2")
@@ -33,7 +33,8 @@ PROFILED_MODELS = {
     "OPT-30": (7168, 56),
     "OPT-350": (1024, 16),
 }
-PROFILED_LENGTH = 2048
+LENGTH = 2048
+OPERATOR_PROFILES = Path("sailor") / "aceso_profiler"  # below a folder of measurements
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,6 @@ class ProfiledLayer:
         micro_batch: b.
         forward_s: of all its operators.
         backward_s: the same, with products at twice their forward time; TP 1 only.
-        product_s: forward time of the weights' products.
     """
 
     gpu_type: str
@@ -56,7 +56,6 @@ class ProfiledLayer:
     micro_batch: int
     forward_s: float
     backward_s: float
-    product_s: float
 
 
 def profiled_shape(model: str) -> ModelShape:
@@ -72,7 +71,7 @@ def profiled_shape(model: str) -> ModelShape:
         vocab=50304,
         gated=False,
         rotary=False,
-        max_positions=PROFILED_LENGTH,
+        max_positions=LENGTH,
         bias=True,
         dropout=True,
         scores="fused",
@@ -106,13 +105,12 @@ def read_profiled_layers(folder: Path) -> Iterator[ProfiledLayer]:
             int(match[2]),
             sum(forward.values()) / 1e6,
             (others + 2 * products) / 1e6,
-            products / 1e6,
         )
 
 
 def layer_seconds(layer: ProfiledLayer, gpu: GpuHardware) -> tuple[float, float]:
     """(forward, backward) of the same layer by the model, all-reduces inside."""
-    shape = Shape(layer.tp, layer.micro_batch, PROFILED_LENGTH, 2)
+    shape = Shape(layer.tp, layer.micro_batch, LENGTH, 2)
     work = layer_work(profiled_shape(layer.model), "block", shape)
     reduced_s = reduce_seconds(work.reduced_bytes, gpu, layer.tp)
     return forward_seconds(work, gpu) + reduced_s, backward_seconds(work, gpu) + reduced_s

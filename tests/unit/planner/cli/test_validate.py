@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from planner.cli.validate import expert_saving, operator_reports, validate_cost
+from planner.cli.validate import validate_cost
 from planner.errors import InvalidMeasurements
 
 FOLDER = Path(__file__).parents[3] / "data" / "measured"
@@ -52,14 +52,3 @@ def test_facts_can_be_given(folder):
     run("--data", str(folder), "--facts", str(FOLDER / "sets.yaml"))
     with pytest.raises(InvalidMeasurements, match="facts file"):
         run("--data", str(folder), "--facts", str(folder / "missing.yaml"))
-
-
-def test_experts_over_two_nodes_save_what_the_paper_measured():
-    assert 0.50 <= expert_saving() <= 0.85
-
-
-def test_operator_profiles_have_a_report_for_each_type():
-    reports = operator_reports(FOLDER)
-    assert len(reports) == 6
-    assert all(row.mean < 7 and row.p90 < 15 for row in reports)
-    assert operator_reports(FOLDER / "nowhere") == ()

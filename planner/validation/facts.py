@@ -6,24 +6,31 @@ Invariant: every fact has a value after reading; a key that nobody knows is refu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planner.cluster.gpu_types import find_gpu
 from planner.cluster.hardware import GpuHardware, Ring
 from planner.errors import InvalidMeasurements
-from planner.model.shape import ModelShape
+from planner.model.shape import ModelShape, StageRecompute
+from planner.model.workload import Precision
 from planner.strict_yaml import load_yaml
 
 SHIPPED_FACTS = Path(__file__).parent / "sets.yaml"
 NIC_LATENCY_S = 20e-6
+SIZES: dict[str, dict[str, Any]] = {  # of a model, as far as the rows do not say them
+    "gpt": {"scores": "fused", "dropout": True},
+    "gpt-neo-2.7b-like": {"hidden": 2560, "heads": 32, "scores": "fp32"},
+    "opt-350m": {"hidden": 1024, "heads": 16, "scores": "fused", "dropout": True},
+}
+AtLeast0 = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-@dataclass(frozen=True, slots=True)
-class SetFacts:
+class SetFacts(BaseModel):
     """Facts of one set; descriptive ones (framework, schedule, notes) are kept as they are.
 
     Attributes:
@@ -33,33 +40,35 @@ class SetFacts:
         gpus_per_node: 0 where the rows say it.
         inter_node_gbits_s: nominal rate of a node's port; 0: the GPU type's usual one.
         sequence_length: 0 where the rows say it.
-        precision: fp32, fp16, bf16; `unknown` is priced as fp32.
-        recompute: none, selective or full.
+        precision: `unknown` is priced as fp32.
+        recompute: what every stage computes again.
         vocabulary: rows of the embedding.
         leave_out: files that are not priced, with the reason.
         leave_out_memory: files whose memory is not compared, with the reason.
     """
 
-    model: str
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: Literal["gpt", "gpt-neo-2.7b-like", "opt-350m"]
     gpu_type: str = ""
     gpu_types: tuple[str, ...] = ()
-    gpus_per_node: int = 0
-    intra_node_gbytes_s: float = 0.0
-    inter_node_gbits_s: float = 0.0
+    gpus_per_node: Annotated[int, Field(ge=0)] = 0
+    intra_node_gbytes_s: AtLeast0 = 0.0
+    inter_node_gbits_s: AtLeast0 = 0.0
     framework: str = ""
     schedule: str = "1f1b"
     gradient_buckets: bool = False
-    sequence_length: int = 0
-    precision: str = "fp16"
-    recompute: str = "none"
-    vocabulary: int = 50257
-    published_mean_error_percent: Mapping[str, float] | None = None
+    sequence_length: Annotated[int, Field(ge=0)] = 0
+    precision: Literal["fp32", "fp16", "bf16", "unknown"] = "fp16"
+    recompute: StageRecompute = "none"
+    vocabulary: Annotated[int, Field(ge=1)] = 50257
+    published_mean_error_percent: dict[str, float] | None = None
     known_typo: str = ""
-    leave_out: Mapping[str, str] = field(default_factory=dict)
-    leave_out_memory: Mapping[str, str] = field(default_factory=dict)
+    leave_out: dict[str, str] = {}
+    leave_out_memory: dict[str, str] = {}
 
     @property
-    def priced_precision(self) -> str:
+    def priced_precision(self) -> Precision:
         """The precision that plans are priced with."""
         return "fp32" if self.precision == "unknown" else self.precision
 
@@ -73,26 +82,11 @@ class SetFacts:
             gpu = replace(gpu, node_nic=Ring(NIC_LATENCY_S, rate))
         return gpu
 
-    def shape(self, hidden: int = 0, heads: int = 0, blocks: int = 0) -> ModelShape:
-        """The model, with the sizes that the rows state.
-
-        Raises:
-            InvalidMeasurements: the facts name a model that nobody knows.
-        """
-        known: dict[str, dict[str, Any]] = {
-            "gpt": {"hidden": hidden, "heads": heads, "scores": "fused", "dropout": True},
-            "gpt-neo-2.7b-like": {"hidden": 2560, "heads": 32, "scores": "fp32"},
-            "opt-350m": {"hidden": 1024, "heads": 16, "scores": "fused", "dropout": True},
-        }
-        if self.model not in known:
-            raise InvalidMeasurements(
-                f"the facts name the model {self.model!r}, which is unknown; known are "
-                f"{', '.join(known)}"
-            )
-        row = known[self.model]
+    def shape(self, **stated: int) -> ModelShape:
+        """The model, with the sizes that the rows state: `layers`, and of `gpt` all others."""
+        row = {**stated, **SIZES[self.model]}
         return ModelShape(
-            f"{self.model}-{row['hidden']}-{blocks}",
-            layers=blocks,
+            f"{self.model}-{row['hidden']}-{row['layers']}",
             kv_heads=row["heads"],
             ffn=4 * row["hidden"],
             vocab=self.vocabulary,
@@ -126,26 +120,15 @@ def read_facts(path: Path | None = None) -> dict[str, SetFacts]:
 
 
 def _facts(source: Path, name: str, row: object) -> SetFacts:
-    if not isinstance(row, Mapping) or "model" not in row:
-        raise InvalidMeasurements(
-            f"facts file {source}, set {name}: expected a mapping with at least the key 'model'"
-        )
-    known = {fact.name: fact for fact in fields(SetFacts)}
-    for key, value in row.items():
-        if key not in known:
-            raise InvalidMeasurements(
-                f"facts file {source}, set {name}: the key {key!r} is unknown; known are "
-                f"{', '.join(known)}"
-            )
-        default = known[str(key)].default
-        number = isinstance(default, int | float) and not isinstance(default, bool)
-        if number and not (isinstance(value, int | float) and value >= 0):
-            raise InvalidMeasurements(
-                f"facts file {source}, set {name}: {key} is {value!r}, expected a number of at "
-                f"least 0"
-            )
-    ready = {str(key): value for key, value in row.items()}
-    ready["gpu_types"] = tuple(ready.get("gpu_types", ()))
-    for key in ("leave_out", "leave_out_memory"):
-        ready[key] = dict(ready.get(key) or {})
-    return SetFacts(**ready)
+    try:
+        return SetFacts.model_validate(row)
+    except ValidationError as error:
+        first: Mapping[str, Any] = error.errors()[0]
+    key, wanted = ".".join(map(str, first["loc"])), str(first["msg"]).removeprefix("Input should ")
+    if first["type"] == "extra_forbidden":
+        what = f"the key {key!r} is unknown; known are {', '.join(SetFacts.model_fields)}"
+    elif first["loc"] and first["type"] != "missing":
+        what = f"{key} is {first['input']!r}; it should {wanted}"
+    else:
+        what = "expected a mapping with at least the key 'model'"
+    raise InvalidMeasurements(f"facts file {source}, set {name}: {what}")

@@ -11,7 +11,7 @@ import pytest
 from planner.errors import InvalidMeasurements
 from planner.plans.plan import faults
 from planner.validation.compare import price_measured
-from planner.validation.measured_sets import MeasuredSet, read_sets
+from planner.validation.datasets import MeasuredSet, read_sets
 
 FOLDER = Path(__file__).parents[3] / "data" / "measured"
 SINGLE = "vtrain/a100_single_node.csv"

@@ -1,31 +1,29 @@
-"""Measured plans that nobody here made, read into plans that the cost model can price.
+"""Measured plans that nobody here made, set by set, each cut into a fitted and a held-out half.
 
 A folder supplies rows only; what its rows do not say (GPU, node, links, precision, recomputation,
 vocabulary) comes from a facts file keyed by the set's path below the folder.
 Invariant: which half of a set a row belongs to depends on the groups of the set and a committed
 seed alone, never on the order of rows.  Groups stay whole: a pick from half a group says nothing.
-Source of the rows: vTrain (MICRO 2024) and Sailor's validation folder, both MIT.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
-from planner.cluster.composition import Composition
 from planner.cluster.gpu_types import HARDWARE
-from planner.cluster.hardware import GpuHardware
 from planner.errors import InvalidMeasurements
-from planner.model.workload import Workload
-from planner.plans.plan import Plan
-from planner.profiles.profile import Profile
-from planner.validation.measured_case import Group
-from planner.validation.sailor_plans import read_plan_file
-from planner.validation.set_facts import SetFacts, read_facts
-from planner.validation.vtrain_rows import read_row_file
+from planner.validation.facts import SetFacts, read_facts
+from planner.validation.readers import (
+    Group,
+    Hardware,
+    MeasuredPlan,
+    read_plan_file,
+    read_row_file,
+)
 
 SPLIT_SEED = 0
 # Beside the sets: what other tables, notes and licences such a folder holds.
@@ -44,51 +42,20 @@ NOT_SETS = (
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredPlan:
-    """One measured plan.
-
-    Attributes:
-        label: file, and line or plan.
-        plan: what ran.
-        workload: what it trained.
-        composition: where.
-        profile: the modelled one of its hardware.
-        seconds: of an iteration.
-        memory_bytes: the peak of any GPU; None where none was measured, or it is not valid.
-        group: plans of one group had equal GPUs, batch and model, so that one may be picked.
-        fitted: whether it is in the half that constants are fitted on.
-    """
-
-    label: str
-    plan: Plan
-    workload: Workload
-    composition: Composition
-    profile: Profile
-    seconds: float
-    memory_bytes: int | None
-    group: Group
-    fitted: bool
-
-
-@dataclass(frozen=True, slots=True)
 class MeasuredSet:
     """All plans of one set.
 
     Attributes:
         name: its path below the data folder.
-        facts: what the rows do not say.
         plans: in file order.
     """
 
     name: str
-    facts: SetFacts
     plans: tuple[MeasuredPlan, ...]
 
 
 def read_sets(
-    folder: Path,
-    facts_file: Path | None = None,
-    hardware: Mapping[str, GpuHardware] = HARDWARE,
+    folder: Path, facts_file: Path | None = None, hardware: Hardware = HARDWARE
 ) -> tuple[MeasuredSet, ...]:
     """All sets of a folder, in the order of the facts file.
 
@@ -116,9 +83,7 @@ def read_sets(
                 f"{', '.join(facts)}: remove the file, or describe its set with --facts"
             )
     sets = tuple(
-        MeasuredSet(
-            name, facts[name], _split(list(_plans(folder / name, facts[name], paths, hardware)))
-        )
+        MeasuredSet(name, _split(list(_plans(folder / name, facts[name], paths, hardware))))
         for name, paths in files.items()
         if paths
     )
@@ -130,26 +95,17 @@ def read_sets(
 
 
 def _plans(
-    root: Path, facts: SetFacts, paths: list[Path], hardware: Mapping[str, GpuHardware]
+    root: Path, facts: SetFacts, paths: list[Path], hardware: Hardware
 ) -> Iterator[MeasuredPlan]:
+    """The plans of some files, labelled with the file below the root."""
     for path in paths:
         name = path.name if path == root else path.relative_to(root).as_posix()
         if name in facts.leave_out:
             continue
         reader = read_row_file if path.suffix == ".csv" else read_plan_file
-        for label, case in reader(path, facts, hardware):
-            memory = None if name in facts.leave_out_memory else case.memory_bytes
-            yield MeasuredPlan(
-                f"{name}{label}",
-                case.plan,
-                case.workload,
-                case.composition,
-                case.profile,
-                case.seconds,
-                memory,
-                case.group,
-                fitted=False,
-            )
+        for plan in reader(path, facts, hardware):
+            memory = None if name in facts.leave_out_memory else plan.memory_bytes
+            yield replace(plan, label=f"{name}{plan.label}", memory_bytes=memory)
 
 
 def _split(plans: Sequence[MeasuredPlan]) -> tuple[MeasuredPlan, ...]:
