@@ -27,10 +27,10 @@ WANTED = [
 
 
 def test_every_type_of_the_field_is_there():
-    assert sorted(HARDWARE) == sorted(WANTED)
+    assert not set(WANTED) - set(HARDWARE)
 
 
-@pytest.mark.parametrize("name", WANTED)
+@pytest.mark.parametrize("name", sorted(HARDWARE))
 def test_constants_are_physical_and_say_where_they_come_from(name):
     gpu = find_gpu(name)
     assert gpu.source.startswith(("fitted", "carried over"))
