@@ -2,7 +2,7 @@
 
 No stage of any plan is faster, wherever it stands.  A message takes the node's own link where a
 neighbour has room beside the stage, else a network card that nobody else uses; one micro-batch is
-kept in memory, however many are in flight; experts exchange their tokens in no time.
+kept in memory, however many are in flight; experts exchange their tokens where that is cheapest.
 Invariant: every second is at most what `planner.cost.evaluate` finds.
 Source: design, section 2 ("The bound").   Legend: K device groups, L blocks.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TypeAlias
 
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cluster.composition import Composition
+from planner.cost.expert_parallel import Device, Tiling, expert_seconds
 from planner.cost.memory import STATE_BYTES, StageSlot, boundary_bytes, layers_that_fit
 from planner.cost.stage import stage_seconds
 from planner.errors import UnprofiledConfiguration
@@ -67,6 +68,8 @@ class StageCosts:
         networks = (profile.network, *profile.nics.values())
         self._latency_s = min(link.latency_s for link in networks)
         self._is_by_size = any(link.points for link in networks)  # then no rate is the fastest
+        self._gpus = composition.gpus
+        self._largest_node = max(node.gpus for node in composition.nodes)
         self.groups = tuple(self._device_groups(composition))
 
     def _device_groups(self, composition: Composition) -> Iterator[Group]:
@@ -91,7 +94,7 @@ class StageCosts:
             for ep, etp in self._tilings(group, b):
                 stage = Stage(group.node.gpu_type, group.tp, 1, recompute, ep, etp)
                 try:
-                    first_s, block_s, last_s = self._layer_seconds(stage, b)
+                    first_s, block_s, last_s = self._layer_seconds(stage, group, b)
                 except UnprofiledConfiguration:
                     continue
                 for place, (index, depth) in enumerate(PLACES):
@@ -103,17 +106,36 @@ class StageCosts:
         return found
 
     def _tilings(self, group: Group, b: int) -> Iterator[tuple[int, int]]:
-        """(EP, ETP) of a stage on such a group; ETP 0: as TP cuts everything else."""
+        """(EP, ETP) of a stage on such a group, powers of two; ETP 0: as TP cuts the rest."""
         yield 1, 0
-        for gpu_type, tp, size, ep, etp in self._profile.tiles:
-            if (gpu_type, tp, size) == (group.node.gpu_type, group.tp, b):
-                yield ep, etp
+        experts, kind = self._model.experts, group.node.gpu_type
+        if experts is not None:
+            for ep, etp in product(_powers(experts.count), _powers(self._largest_node)):
+                is_known = (kind, group.tp, b, ep, etp) in self._profile.tiles
+                if is_known and (ep, etp) != (1, group.tp) and ep * etp <= group.tp * self._gpus:
+                    yield ep, etp
 
-    def _layer_seconds(self, stage: Stage, b: int) -> tuple[float, float, float]:
+    def _exchange_seconds(self, stage: Stage, group: Group, b: int) -> float:
+        """Expert communication of a block in one pass, each part where it is cheapest."""
+        device = Device("", stage.gpu_type, group.nic_bytes_per_s)
+        least_s = 0.0
+        for ep, etp in ((stage.ep, 1), (1, stage.expert_tp)):
+            tiling, apart = Tiling(stage.tp, ep, etp), range(ep * etp)
+            layouts = [[replace(device, node=str(number)) for number in apart]]
+            layouts += [[device for _ in apart]] * (len(apart) <= self._largest_node)
+            exchanges = (
+                expert_seconds(self._workload, self._profile, tiling, layout, b)
+                for layout in layouts
+            )
+            least_s += min(exchanges)
+        return least_s
+
+    def _layer_seconds(self, stage: Stage, group: Group, b: int) -> tuple[float, float, float]:
         """Seconds of the embedding, of the block that takes least, and of the head."""
         last = self._model.layers
+        exchange_s = self._exchange_seconds(stage, group, b) if stage.is_tiled else 0.0
         works = [
-            stage_seconds(self._profile, self._model, stage, b, range(layer, layer + 1))
+            stage_seconds(self._profile, self._model, stage, b, range(layer, layer + 1), exchange_s)
             for layer in (0, 1, last, last + 1)
         ]
         seconds = [w.forward_s + w.backward_s + w.communication_s + w.recompute_s for w in works]
@@ -163,3 +185,7 @@ class StageCosts:
         is_moe = self._model.kind(layer) == "moe_block"
         routed = expert_numel(self._model) // tp if is_moe else 0
         return layer_numel(self._model, layer, tp) - routed
+
+
+def _powers(most: int) -> list[int]:
+    return [1 << exponent for exponent in range(most.bit_length())]

@@ -51,6 +51,8 @@ def bound(request: PlanRequest, profile: Profile, answer: PlanAnswer) -> BoundAn
         "the profile's seconds, and network cards that nobody shares",
         "an iteration of (M - 1) max t + sum t, gradient sums and optimizer step",
     ]
+    if request.workload.model.experts:
+        assumes.append("expert tilings with EP and ETP powers of two, ETP inside a node")
     unknown = sorted({n.gpu_type for n in request.composition.nodes} - set(profile.types))
     if unknown:
         assumes.append(f"no GPU of type {', '.join(unknown)}, which has no profile")
