@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from planner.cluster.composition import Composition
 from planner.cost.batch_split import Lane
+from planner.model.shape import ModelShape
+from planner.profiles.profile import Profile
 
 Option = tuple[str, int]  # GPU type, TP degree
 Structure = tuple[Option, ...]  # the stages of a template, before any fill
-Counts = tuple[tuple[Structure, int], ...]  # templates with their number of replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +35,16 @@ class Filling:
     ways: tuple[tuple[str, int, int], ...] = ()
     classes: tuple[int, ...] = ()
     by_stage: bool = False
+
+
+def options(composition: Composition, model: ModelShape, profile: Profile) -> tuple[Option, ...]:
+    """Every (GPU type, TP degree) that is profiled, cuts the model evenly, and fits on a node."""
+    largest: dict[str, int] = {}
+    for node in composition.nodes:
+        largest[node.gpu_type] = max(largest.get(node.gpu_type, 0), node.gpus)
+    return tuple(
+        (gpu_type, tp)
+        for gpu_type in sorted(largest)
+        for tp in profile.tp_degrees(gpu_type)
+        if tp <= largest[gpu_type] and model.allows_tp(tp)
+    )

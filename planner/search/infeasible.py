@@ -18,8 +18,7 @@ from planner.model.shape import ModelShape
 from planner.placement.place import room_of
 from planner.profiles.profile import Profile
 from planner.request import PlanRequest
-from planner.search.fill import Option
-from planner.search.neighbourhood import options
+from planner.search.fill import Option, options
 
 TERMS = {
     "boundary": "boundary activation",

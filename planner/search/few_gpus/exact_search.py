@@ -1,9 +1,10 @@
-"""Improve plans on few nodes, where fill and placement decide and the kernel only estimates them.
+"""Improve plans on few GPUs, where fill and placement decide and the estimator only guesses them.
 
-Best-first over bags of structures: the best bag so far is taken, every bag one step from it is
-filled and placed in a few ways, and each such plan descends, step by step, through better fills and
-placements.  Every plan on the way is priced exactly (`planner.search.few_gpus.exact_pricing`).
-Invariant: the same request and seed give the same plan unless seconds cut the search short.
+Best-first over sets of templates: the set of the best plan so far is taken, every set one step from
+it is filled and placed in a few ways, and each such plan descends, step by step, through better
+fills and placements.  Every plan on the way is priced exactly (`planner.search.few_gpus.costs`).
+Invariant: the same request and seed give the same plan unless seconds cut the search short; with
+more evaluations it goes on from there.
 Source: design, section 2 (local search on whole plans).   Legend: b micro-batch, n replicas.
 """
 
@@ -19,36 +20,33 @@ from planner.cost.money import minimised_price, plan_price
 from planner.cost.variants import variants_of
 from planner.placement.place import room_of
 from planner.search.candidate import Judge
-from planner.search.few_gpus.draft import (
-    Drafts,
-    Way,
-    canonical_drafts,
-    counts_of_drafts,
-    drafts_of,
+from planner.search.few_gpus.costs import CandidateCosts, Cost
+from planner.search.few_gpus.first_plans import FirstFills, first_placements
+from planner.search.few_gpus.moves import fill_moves, placement_moves, split_moves
+from planner.search.few_gpus.placed_candidate import (
+    PlacedCandidate,
+    candidate_of,
+    canonical,
     holders_of,
     plan_of,
     twins_of,
 )
-from planner.search.few_gpus.draft_moves import fill_moves, placement_moves, split_moves
-from planner.search.few_gpus.exact_fill import FirstFills
-from planner.search.few_gpus.exact_placement import FirstPlacements
-from planner.search.few_gpus.exact_pricing import ExactPrices, Priced
-from planner.search.fill import Counts, Filling, Option, Structure
+from planner.search.few_gpus.templates import Counts, adjacent, counts_of, starts
+from planner.search.fill import Filling, Structure, options
 from planner.search.findings import NEAR, Findings
-from planner.search.neighbourhood import adjacent, options, packs, structures
 
-STARTS = 24  # of the plans that other stages found
-FRESH = 20  # bags of one template between two bags that are taken
-PROMISING = 1.25  # a bag whose first plan is slower than the best by more is left
-TRIED = 3  # first fills of a placed bag that are priced
-POOL = 16  # structures that may take the room of others
+STARTS = 24  # of the plans that other engines found
+FRESH = 20  # sets of one template between two sets that are taken
+TRIED = 3  # first fills of a placed set that are priced
+POOL = 16  # templates that may take the room of others
 PER_DEMAND = 2  # of them, of those that need the same GPUs
-CLOSE = 1.05  # of the first plans of a bag, those that are slower than the best by less descend too
+PROMISING = 1.25  # a first fill that is slower than the best plan by more is priced last
 HOPEFUL = 1.15  # a first plan that is slower than the best by more descends last
+CLOSE = 1.05  # a first plan that is slower than the best of its set by more does not descend
 WORTHY = 1.1  # a plan that is slower than the best by more keeps its nodes
-SHAKEN = 10  # bags that are filled and placed at random in the end
+SHAKEN = 10  # plans of different sets that are changed at random in the end
 MOST_SHAKES = 4  # random steps
-MOST_IN_VAIN = 500  # bags that are visited, however small the budget, until a plan is found
+MOST_IN_VAIN = 500  # sets that are visited, however small the budget, until a plan is found
 STALE = 300  # random plans in a row that were seen before, after which the search ends
 
 Value = tuple[int, float]  # as `Findings.rank`
@@ -56,132 +54,96 @@ WORST: Value = (1, math.inf)
 
 
 class ExactSearch:
-    """One search over few GPUs: what it knows of plans and bags."""
+    """One search over few GPUs: what it knows of plans and sets of templates."""
 
     def __init__(self, judge: Judge, findings: Findings) -> None:
         """Prepare.
 
         Args:
-            judge: settles plans.
+            judge: prices plans by the evaluator.
             findings: takes candidates, and holds the request.
         """
-        self._judge, self._findings = judge, findings
-        self._late: Callable[[], bool] = lambda: False
-        self._budget = 0.0
-        self._request = findings.request
+        self._judge, self._findings, self._request = judge, findings, findings.request
+        self._is_late: Callable[[], bool] = lambda: False
+        self._most = 0
         workload, composition, profile = judge.workload, judge.composition, judge.profile
-        self._prices = ExactPrices(workload, composition, profile)
+        self._composition = composition
         self._choices = options(composition, workload.model, profile)
-        self._ways: dict[Option, tuple[Way, ...]] = {
+        self._configurations = {
             option: tuple(
                 (v.recompute, v.ep, v.etp)
                 for v in variants_of(workload, composition, profile, option, self._request.allow_ep)
             )
             for option in self._choices
         }
-        self._sizes = sizes = sorted(
-            {
-                b
-                for kind in composition.gpu_types
-                for b in profile.micro_batches(kind)
-                if b <= workload.global_batch
-            }
-        )
+        known = {b for kind in composition.gpu_types for b in profile.micro_batches(kind)}
+        self._sizes = sorted(b for b in known if b <= workload.global_batch)
         # where one node is enough, how many hold a layer is never asked
         self._layers = workload.model.layers if self._request.min_holders > 1 else 0
-        self._placements = FirstPlacements(workload.model, composition, self._request.min_holders)
-        self._fills = FirstFills(workload, self._prices, self._ways, sizes)
+        self._costs = CandidateCosts(workload, composition, profile)
+        self._fills = FirstFills(self._costs, self._configurations, self._sizes)
         self._room = room_of(composition)
         self._twins = twins_of(composition)
         self._gpu_s: dict[Structure, float] = {}  # GPU seconds of a batch, gradients apart
-        self._singles = self._every_single()
-        self._seen: set[Drafts] = set()
-        self._best: dict[Counts, tuple[Value, Drafts]] = {}  # plan of each bag
+        self._seen: set[PlacedCandidate] = set()
         self._visited: set[Counts] = set()
-        self._left: dict[Counts, None] = {}  # visited bags that did not look promising
-        self._later: list[tuple[Value, Drafts]] = []  # first plans that did not look hopeful
-        self._promising = PROMISING
-        self._heap: list[tuple[Value, Counts]] = []
+        self._best: dict[Counts, tuple[Value, PlacedCandidate]] = {}  # plan of each set
+        self._heap: list[tuple[Value, Counts]] = []  # sets whose neighbours were not visited yet
+        self._left: list[tuple[Value, PlacedCandidate]] = []  # first plans that look hopeless
 
-    def run(self, late: Callable[[], bool], budget: float) -> bool:
-        """Go on searching; whether plans were found and nothing is left to look at.
+    def run(self, is_late: Callable[[], bool], most: int) -> None:
+        """Search until nothing is left to look at, or the budget is spent.
 
         Args:
-            late: whether the time is up.
-            budget: evaluations in all, those of other stages included.
+            is_late: whether the time is up.
+            most: evaluations in all, those of other engines included.
         """
-        self._late, self._budget = late, budget
+        self._is_late, self._most = is_late, most
         ranked = sorted(self._findings.found, key=self._findings.rank)
-        for candidate in ranked[:STARTS]:
-            self._improve(drafts_of(candidate.plan, self._judge.composition))
-        while not self._over():
-            fresh = tuple(islice(self._singles, FRESH))
+        for known in ranked[:STARTS]:
+            self._improve(candidate_of(known.plan, self._composition))
+        singles = starts(self._choices, self._request.deepest, self._room)
+        while not self._is_over():
+            fresh = tuple(islice(singles, FRESH))
             self._visit_all(fresh)
-            if not fresh and not self._heap:
-                break
-            self._expand()
-        self._later.sort()
-        while self._later and not self._over():
-            value, filled = self._later.pop(0)
-            self._descend(filled, value)
-        while self._left and not self._over():
-            self._promising *= PROMISING
-            self._visit_all(tuple(self._left))
-            while self._heap and not self._over():
+            if self._heap:
                 self._expand()
+            elif self._left and not fresh:
+                _, candidate = heappop(self._left)
+                self._seen.discard(candidate)
+                self._improve(candidate)
+            elif not fresh:
+                break
         self._shake()
-        return bool(self._best) and not self._over()
 
     def _shake(self) -> None:
-        """Descend again from the best bags, filled and placed at random."""
+        """Descend again from the plans of the best sets, changed at random."""
         random = Random(self._request.seed)
         stale = 0
-        while self._best and stale < STALE and not self._over():
+        while self._best and stale < STALE and not self._is_over():
             ranked = sorted(self._best.values())[:SHAKEN]
-            _, drafts = ranked[random.randrange(len(ranked))]
+            _, candidate = ranked[random.randrange(len(ranked))]
             for _ in range(random.randrange(1, MOST_SHAKES + 1)):
-                steps = list(self._every_step(drafts)) or [drafts]
-                drafts = steps[random.randrange(len(steps))]
-            stale = 0 if self._improve(drafts) else stale + 1
+                steps = list(self._steps(candidate, moves_nodes=True)) or [candidate]
+                candidate = steps[random.randrange(len(steps))]
+            stale = 0 if self._improve(candidate) else stale + 1
 
-    def _every_step(self, drafts: Drafts) -> Iterator[Drafts]:
-        yield from fill_moves(drafts, self._ways, self._sizes)
-        yield from placement_moves(drafts, self._judge.composition)
-        yield from split_moves(drafts, self._ways, self._sizes)
+    def _is_over(self) -> bool:
+        is_found = self._findings.best is not None or self._findings.nearest is not None
+        if not is_found and len(self._visited) < MOST_IN_VAIN:
+            return False
+        return self._is_late() or self._findings.evaluations >= self._most
 
-    def _every_single(self) -> Iterator[Counts]:
-        """Every bag of one template, shallow ones first."""
-        for structure in structures(self._choices, self._request.deepest, self._room):
-            replicas = 1
-            while packs(((structure, replicas),), self._room):
-                yield ((structure, replicas),)
-                replicas += 1
+    # ------------------------------------------------------------------ sets of templates
 
     def _expand(self) -> None:
-        """Visit every bag one step from the best one that was not taken yet."""
-        if not self._heap:
-            return
+        """Visit every set one step from the best one that was not taken yet."""
         _, counts = heappop(self._heap)
-        bags = adjacent(counts, self._choices, self._pool(), self._request.deepest, self._room)
-        self._visit_all(
-            bag
-            for bag in bags
-            if bag not in self._visited and len(bag) <= self._request.max_templates
-        )
-
-    def _visit_all(self, bags: Iterable[Counts]) -> None:
-        for bag in bags:
-            if self._over():
-                return
-            self._visit(bag)
-
-    def _over(self) -> bool:
-        if self._findings.best is None and self._findings.nearest is None:
-            return len(self._visited) >= MOST_IN_VAIN and self._late()
-        return self._late() or self._findings.evaluations >= self._budget
+        deepest = self._request.deepest
+        self._visit_all(adjacent(counts, self._choices, self._pool(), deepest, self._room))
 
     def _pool(self) -> list[Structure]:
-        """For each demand of GPUs the structures that need least GPU time, the best ones first."""
+        """For each demand of GPUs the templates that need least GPU time, the best ones first."""
         kept: dict[tuple[str, ...], int] = {}
         found = []
         for structure in sorted(self._gpu_s, key=lambda s: (self._gpu_s[s], s)):
@@ -191,82 +153,89 @@ class ExactSearch:
                 found.append(structure)
         return found[:POOL]
 
-    # ------------------------------------------------------------------ one bag
+    def _visit_all(self, sets: Iterable[Counts]) -> None:
+        for counts in sets:
+            if self._is_over():
+                return
+            if counts not in self._visited and len(counts) <= self._request.max_templates:
+                self._visit(counts)
 
     def _visit(self, counts: Counts) -> None:
-        """The best plans of a bag that are found from its first fills and placements."""
+        """The best plans of a set that are found from its first fills and placements."""
         self._visited.add(counts)
-        self._left.pop(counts, None)
         self._findings.evaluations += 1  # its first fills are priced too, gradients apart
-        if not self._fills.fit(counts):
-            return
-        found = []
-        for drafts in self._placements.of(counts):
-            for filled in self._first(drafts):
-                if self._over():
+        judge, found = self._judge, []
+        for placed in first_placements(
+            counts, judge.workload.model, self._composition, judge.min_holders
+        ):
+            for filled in self._first_fills(placed):
+                if self._is_over():
                     return
                 value = self._value(filled, WORST)
                 if value is not None:
                     found.append((value, filled))
         found.sort()
         for value, filled in found:
-            if value <= (found[0][0][0], found[0][0][1] * CLOSE):
-                if self._is_near(value, HOPEFUL):
-                    self._descend(filled, value)
-                else:
-                    self._later.append((value, filled))
+            if value > (found[0][0][0], found[0][0][1] * CLOSE):
+                break
+            if self._is_near(value, HOPEFUL):
+                self._descend(filled, value)
+            else:
+                heappush(self._left, (value, filled))
 
-    def _first(self, drafts: Drafts) -> list[Drafts]:
-        """The fastest first fills, gradients apart."""
+    def _first_fills(self, placed: PlacedCandidate) -> list[PlacedCandidate]:
+        """The fastest first fills, gradients apart, that may lead to a best plan."""
         found = []
-        for filled in self._fills.of(drafts):
-            floor = self._prices.floor(filled)
-            if floor is not None:
-                found.append((floor.seconds, canonical_drafts(filled, self._twins)))
+        for filled in self._fills.of(placed):
+            cost = self._costs.without_sync(filled)
+            if cost is not None:
+                found.append((cost.seconds, canonical(filled, self._twins)))
         found.sort()
-        if found and len(drafts) == 1:
-            structure, replicas = drafts[0].structure, len(drafts[0].where)
+        if found and len(placed) == 1:
+            structure, replicas = placed[0].structure, len(placed[0].where)
             gpu_s = found[0][0] * replicas * sum(tp for _, tp in structure)
             self._gpu_s[structure] = min(self._gpu_s.get(structure, math.inf), gpu_s)
-        kept = [filled for seconds, filled in found[:TRIED] if self._is_promising(seconds, filled)]
-        if found and not kept:
-            self._left[counts_of_drafts(drafts)] = None
-        return kept
-
-    def _is_promising(self, floor_s: float, drafts: Drafts) -> bool:
-        """Whether that first fill may lead to a best plan."""
-        best = self._findings.best
-        if best is None or self._request.objective != "throughput":
-            return True
-        reach, seconds = self._findings.rank(best)
-        own, _ = self._findings.rank_of(holders_of(drafts, self._layers), 0.0)
-        return own < reach or floor_s < seconds * self._promising
+        promising = []
+        for seconds, filled in found[:TRIED]:
+            reach, _ = self._findings.rank_of(holders_of(filled, self._layers), 0.0)
+            least = (reach, seconds * self._weight(filled))
+            if self._is_near(least, PROMISING):
+                promising.append(filled)
+            else:
+                heappush(self._left, (least, filled))
+        return promising
 
     # ------------------------------------------------------------------ one plan
 
-    def _improve(self, drafts: Drafts) -> bool:
+    def _improve(self, candidate: PlacedCandidate) -> bool:
         """Descend from a plan, unless it was seen before or does not fit."""
-        if self._over():
+        if self._is_over():
             return False
-        drafts = canonical_drafts(drafts, self._twins)
-        value = self._value(drafts, WORST)
+        candidate = canonical(candidate, self._twins)
+        value = self._value(candidate, WORST)
         if value is not None:
-            self._descend(drafts, value)
+            self._descend(candidate, value)
         return value is not None
 
-    def _descend(self, drafts: Drafts, value: Value) -> None:
+    def _descend(self, candidate: PlacedCandidate, value: Value) -> None:
         """Take every step that helps, until none does; nodes are changed in good plans only."""
-        while True:
-            for step in self._steps(drafts, value):
-                if self._over():
+        is_better = True
+        while is_better:
+            is_better = False
+            for step in self._steps(candidate, moves_nodes=self._is_near(value, WORTHY)):
+                if self._is_over():
                     return
-                moved = canonical_drafts(step, self._twins)
+                moved = canonical(step, self._twins)
                 found = self._value(moved, value)
                 if found is not None:
-                    drafts, value = moved, found
+                    candidate, value, is_better = moved, found, True
                     break
-            else:
-                return
+
+    def _steps(self, candidate: PlacedCandidate, *, moves_nodes: bool) -> Iterator[PlacedCandidate]:
+        yield from fill_moves(candidate, self._configurations, self._sizes)
+        if moves_nodes:
+            yield from placement_moves(candidate, self._composition)
+            yield from split_moves(candidate, self._configurations, self._sizes)
 
     def _is_near(self, value: Value, factor: float) -> bool:
         """Whether a plan is as good as the best up to that factor."""
@@ -276,97 +245,63 @@ class ExactSearch:
         reach, objective = self._findings.rank(best)
         return value <= (reach, objective * factor)
 
-    def _steps(self, drafts: Drafts, value: Value) -> Iterator[Drafts]:
-        yield from fill_moves(drafts, self._ways, self._sizes)
-        if self._is_near(value, WORTHY):
-            yield from placement_moves(drafts, self._judge.composition)
-            yield from split_moves(drafts, self._ways, self._sizes)
-
-    def _value(self, drafts: Drafts, limit: Value) -> Value | None:
+    def _value(self, candidate: PlacedCandidate, limit: Value) -> Value | None:
         """How good a plan is; None if it was seen, does not fit, or is no better than that."""
-        if drafts in self._seen:
+        if candidate in self._seen or len(candidate) > self._request.max_templates:
             return None
-        self._seen.add(drafts)
-        if len(drafts) > self._request.max_templates:
+        self._seen.add(candidate)
+        reach, _ = self._findings.rank_of(holders_of(candidate, self._layers), 0.0)
+        weight = self._weight(candidate)
+        if reach > limit[0] or (weight == math.inf and not self._is_nearer(candidate)):
             return None
-        holders = holders_of(drafts, self._layers)
-        reach, _ = self._findings.rank_of(holders, 0.0)
-        if reach > limit[0]:
-            return None
-        weight = self._weight(drafts)
-        if weight == math.inf and not self._is_nearer(drafts):
-            return None
-        limit_s = math.inf
-        if reach == limit[0] and weight < math.inf:
-            limit_s = limit[1] / weight
         self._findings.evaluations += 1
-        priced = self._prices.priced(drafts, limit_s)
-        if priced is None:
+        limit_s = limit[1] / weight if reach == limit[0] and weight < math.inf else math.inf
+        cost = self._costs.of(candidate, limit_s)
+        if cost is None:
             return None
         if weight == math.inf:
-            self._offer(drafts, priced)
+            self._offer(candidate, cost)
             return None
-        value = (reach, priced.seconds * weight)
-        counts = counts_of_drafts(drafts)
+        value = (reach, cost.seconds * weight)
+        counts = counts_of(candidate)
         if counts not in self._best or value < self._best[counts][0]:
-            self._best[counts] = (value, drafts)
+            self._best[counts] = (value, candidate)
             heappush(self._heap, (value, counts))
-        if value < self._limit():
-            self._offer(drafts, priced)
+        # without a plan that runs only the best is asked for; else of near ones the fewest bytes
+        if self._is_near(value, 1 - 1e-12 if self._request.current is None else NEAR):
+            self._offer(candidate, cost)
         return value
 
-    def _limit(self) -> Value:
-        """What a plan must be below to be offered: the best, or near it where bytes count too."""
-        best = self._findings.best
-        if best is None:
-            return WORST
-        reach, objective = self._findings.rank(best)
-        return reach, objective * (1 if self._request.current is None else NEAR)
-
-    def _weight(self, drafts: Drafts) -> float:
+    def _weight(self, candidate: PlacedCandidate) -> float:
         """What a second of the plan costs: 1, or the price of its nodes; infinite above a limit."""
         request = self._request
         if request.objective != "cost" and request.max_price is None:
             return 1.0
-        per_hour = self._per_hour(drafts)
-        if per_hour == math.inf:
-            return math.inf
-        if request.max_price is not None and per_hour > request.max_price:
+        per_hour = self._per_hour(candidate)
+        if per_hour > (math.inf if request.max_price is None else request.max_price):
             return math.inf
         return minimised_price(per_hour) if request.objective == "cost" else 1.0
 
-    def _per_hour(self, drafts: Drafts) -> float:
+    def _per_hour(self, candidate: PlacedCandidate) -> float:
         """Money per hour of the nodes that a plan uses; infinite if nobody said."""
-        used = {node for draft in drafts for where in draft.where for node in where}
-        prices = [self._judge.composition.nodes[node].price for node in used]
+        used = {node for one in candidate for where in one.where for node in where}
+        prices = [self._composition.nodes[node].price for node in used]
         return math.inf if None in prices else sum(price or 0.0 for price in prices)
 
-    def _is_nearer(self, drafts: Drafts) -> bool:
+    def _is_nearer(self, candidate: PlacedCandidate) -> bool:
         """Whether a plan beyond the limit of money is cheaper than all of them so far."""
         nearest = self._findings.nearest
         if nearest is None:
             return True
-        known = plan_price(nearest.plan, self._judge.composition)
-        return known is None or self._per_hour(drafts) < known
+        known = plan_price(nearest.plan, self._composition)
+        return known is None or self._per_hour(candidate) < known
 
-    def _offer(self, drafts: Drafts, priced: Priced) -> None:
+    def _offer(self, candidate: PlacedCandidate, cost: Cost) -> None:
         """Have the evaluator say what the plan costs."""
-        recipe = tuple(
-            (
-                draft.structure,
-                len(draft.where),
-                Filling(draft.layers, priced.lanes[first], draft.ways),
-            )
-            for draft, first in zip(drafts, _firsts(drafts), strict=True)
-        )
-        plan = plan_of(drafts, priced.shares, self._judge.composition)
-        self._findings.offer(self._judge.priced(recipe, plan))
-
-
-def _firsts(drafts: Drafts) -> list[int]:
-    """Index of the first replica of each template in the plan."""
-    firsts, count = [], 0
-    for draft in drafts:
-        firsts.append(count)
-        count += len(draft.where)
-    return firsts
+        first, recipe = 0, []
+        for one in candidate:
+            filling = Filling(one.layers, cost.lanes[first], one.configurations)
+            recipe.append((one.structure, len(one.where), filling))
+            first += len(one.where)
+        plan = plan_of(candidate, cost.shares, self._composition)
+        self._findings.offer(self._judge.priced(tuple(recipe), plan))

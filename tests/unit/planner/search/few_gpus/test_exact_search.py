@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -42,20 +43,15 @@ def test_the_best_plan_of_all_is_found(name):
     assert best.price.iteration_s == pytest.approx(committed()[name]["iteration_s"], rel=1e-9)
 
 
-def test_a_search_goes_on_where_it_stopped():
+def test_it_keeps_to_its_evaluations_and_with_more_goes_on_from_there():
     instance = INSTANCES["19-moe"]
-    request = instance.request
-    findings = Findings(request)
-    judge = Judge(request.workload, request.composition, instance.profile)
-    search = ExactSearch(judge, findings)
-    assert not search.run(lambda: False, 20)
-    first = findings.evaluations
-    assert 20 <= first <= 40
-    assert search.run(lambda: False, 100_000)
-    assert findings.evaluations > first
-    assert findings.best.price.iteration_s == pytest.approx(
-        committed()["19-moe"]["iteration_s"], rel=1e-9
-    )
+    best_s = [math.inf]
+    for budget in (20, 100, 500, 3000):
+        found = searched(instance.request, instance.profile, budget)
+        assert found.evaluations <= budget
+        best_s.append(found.best.price.iteration_s)
+        assert best_s[-1] <= best_s[-2]
+    assert best_s[-1] == pytest.approx(committed()["19-moe"]["iteration_s"], rel=1e-9)
 
 
 def test_equal_seeds_find_equal_plans():

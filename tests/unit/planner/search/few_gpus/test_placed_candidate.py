@@ -1,58 +1,58 @@
-"""Drafts: one form of a plan, and back."""
+"""Placed candidates: one form of a plan, and back."""
 
 from __future__ import annotations
 
 from planner.cluster.composition import Composition, Node
 from planner.placement.place import holders_by_layer
 from planner.plans.plan import faults
-from planner.search.few_gpus.draft import (
-    Draft,
-    canonical_drafts,
-    counts_of_drafts,
-    drafts_of,
+from planner.search.few_gpus.placed_candidate import (
+    PlacedTemplate,
+    candidate_of,
+    canonical,
     holders_of,
     plan_of,
     twins_of,
 )
+from planner.search.few_gpus.templates import counts_of
 from tests.builders import nodes, placed, template, workload
 
 PLAIN, SPREAD = ("none", 1, 0), ("none", 2, 1)
 TP1 = ("demo-fast", 1)
 
 
-def draft(*where, way=PLAIN, b=2) -> Draft:
-    return Draft((TP1,), b, (6,), (way,), tuple((node,) for node in where))
+def one_stage(*where, way=PLAIN, b=2) -> PlacedTemplate:
+    return PlacedTemplate((TP1,), b, (6,), (way,), tuple((node,) for node in where))
 
 
-def test_a_plan_and_its_drafts_say_the_same():
+def test_a_plan_and_its_candidate_say_the_same():
     composition = nodes("fast-0:2 fast-1:3 slow-0:1")
     plan = placed(template("2x4 1x2", 2, (3, 2)), composition=nodes("fast-0:3 fast-1:3"))
-    drafts = drafts_of(plan, nodes("fast-0:3 fast-1:3"))
-    assert plan_of(drafts, (3, 2), nodes("fast-0:3 fast-1:3")) == plan
+    candidate = candidate_of(plan, nodes("fast-0:3 fast-1:3"))
+    assert plan_of(candidate, (3, 2), nodes("fast-0:3 fast-1:3")) == plan
     mixed = placed(
         template("2x3 1x3", 2, (4,)), template("1x2 1x4", 1, (8,)), composition=composition
     )
-    again = plan_of(drafts_of(mixed, composition), (8, 4), composition)
+    again = plan_of(candidate_of(mixed, composition), (8, 4), composition)
     assert not faults(again, workload(16), composition)
     assert {row.stages for row in again.templates} == {row.stages for row in mixed.templates}
 
 
 def test_templates_that_could_be_one_are_one():
-    assert canonical_drafts((draft(1), draft(0))) == (draft(0, 1),)
-    assert len(canonical_drafts((draft(1), draft(0, b=4)))) == 2
+    assert canonical((one_stage(1), one_stage(0))) == (one_stage(0, 1),)
+    assert len(canonical((one_stage(1), one_stage(0, b=4)))) == 2
 
 
 def test_spread_experts_keep_the_order_of_replicas():
-    one, other = draft(0, 1, 0, 1, way=SPREAD), draft(0, 0, 1, 1, way=SPREAD)
-    assert canonical_drafts((one,)) != canonical_drafts((other,))
-    assert len(canonical_drafts((one, one))) == 2  # two groups of experts are not one
+    one, other = one_stage(0, 1, 0, 1, way=SPREAD), one_stage(0, 0, 1, 1, way=SPREAD)
+    assert canonical((one,)) != canonical((other,))
+    assert len(canonical((one, one))) == 2  # two groups of experts are not one
 
 
 def test_nodes_that_are_alike_are_named_by_their_first_use():
     twins = twins_of(nodes("fast-0:2 fast-1:2 slow-0:2 fast-2:3"))
     assert twins == ((0, 1), (0, 1), (2,), (3,))
-    assert canonical_drafts((draft(1, 1, 0),), twins) == canonical_drafts((draft(0, 0, 1),), twins)
-    assert canonical_drafts((draft(3),), twins) == (draft(3),)
+    assert canonical((one_stage(1, 1, 0),), twins) == canonical((one_stage(0, 0, 1),), twins)
+    assert canonical((one_stage(3),), twins) == (one_stage(3),)
 
 
 def test_a_straggler_is_no_twin():
@@ -61,11 +61,11 @@ def test_a_straggler_is_no_twin():
 
 
 def test_a_bag_counts_replicas_of_equal_stages_whatever_their_fill():
-    assert counts_of_drafts((draft(0, 1), draft(2, b=4))) == (((TP1,), 3),)
+    assert counts_of((one_stage(0, 1), one_stage(2, b=4))) == (((TP1,), 3),)
 
 
 def test_holders_are_those_of_the_plan():
     composition = nodes("fast-0:2 fast-1:3 fast-2:2")
     plan = placed(template("2x4 1x2", 2, (3, 2)), composition=composition)
-    assert holders_of(drafts_of(plan, composition), 6) == holders_by_layer(plan)
-    assert holders_of(drafts_of(plan, composition), 0) == 1
+    assert holders_of(candidate_of(plan, composition), 6) == holders_by_layer(plan)
+    assert holders_of(candidate_of(plan, composition), 0) == 1

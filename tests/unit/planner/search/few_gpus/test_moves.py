@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from planner.placement.place import holders_by_layer
 from planner.plans.plan import faults
-from planner.search.few_gpus.draft import Draft, counts_of_drafts, plan_of
-from planner.search.few_gpus.draft_moves import fill_moves, placement_moves, split_moves
+from planner.search.few_gpus.moves import fill_moves, placement_moves, split_moves
+from planner.search.few_gpus.placed_candidate import PlacedTemplate, plan_of
+from planner.search.few_gpus.templates import counts_of
 from tests.builders import nodes, workload
 
 TP1, TP2 = ("demo-fast", 1), ("demo-fast", 2)
 PLAIN, FULL = ("none", 1, 0), ("full", 1, 0)
 COMPOSITION = nodes("fast-0:2 fast-1:2 fast-2:3")
 PLAN = (
-    Draft((TP1, TP1), 2, (4, 2), (PLAIN, PLAIN), ((0, 0), (2, 2))),
-    Draft((TP2,), 2, (6,), (PLAIN,), ((1,),)),
+    PlacedTemplate((TP1, TP1), 2, (4, 2), (PLAIN, PLAIN), ((0, 0), (2, 2))),
+    PlacedTemplate((TP2,), 2, (6,), (PLAIN,), ((1,),)),
 )
 
 
-def is_placed(drafts) -> bool:
-    plan = plan_of(drafts, [1] * sum(len(draft.where) for draft in drafts), COMPOSITION)
+def is_placed(candidate) -> bool:
+    plan = plan_of(candidate, [1] * sum(len(draft.where) for draft in candidate), COMPOSITION)
     batch = sum(row.samples for row in plan.templates)
     return not faults(plan, workload(batch), COMPOSITION)
 
@@ -28,8 +29,8 @@ def test_a_fill_move_changes_one_thing_and_no_node():
     assert all(is_placed(move) for move in moves)
     assert all([d.where for d in move] == [d.where for d in PLAN] for move in moves)
     assert (PLAN[0]._replace(layers=(3, 3)), PLAN[1]) in moves
-    assert (PLAN[0]._replace(ways=(PLAIN, FULL)), PLAN[1]) in moves
-    assert (PLAN[0]._replace(ways=(FULL, FULL)), PLAN[1]) in moves
+    assert (PLAN[0]._replace(configurations=(PLAIN, FULL)), PLAN[1]) in moves
+    assert (PLAN[0]._replace(configurations=(FULL, FULL)), PLAN[1]) in moves
     assert (PLAN[0], PLAN[1]._replace(micro_batch=4)) in moves
     assert tuple(draft._replace(micro_batch=4) for draft in PLAN) in moves
 
@@ -50,8 +51,8 @@ def test_stages_swap_go_to_idle_gpus_and_make_room_for_a_large_one():
 
 def test_replicas_swap_only_where_experts_are_spread():
     ways = (("none", 2, 1),) * 2
-    spread = Draft((TP1, TP1), 2, (4, 2), ways, ((0, 1), (2, 2)))
-    plain = spread._replace(ways=(PLAIN, PLAIN))
+    spread = PlacedTemplate((TP1, TP1), 2, (4, 2), ways, ((0, 1), (2, 2)))
+    plain = spread._replace(configurations=(PLAIN, PLAIN))
     swapped = ((2, 2), (0, 1))
     assert [swapped] in [[d.where for d in m] for m in placement_moves((spread,), COMPOSITION)]
     assert [swapped] not in [[d.where for d in m] for m in placement_moves((plain,), COMPOSITION)]
@@ -61,6 +62,6 @@ def test_a_split_gives_some_replicas_a_fill_of_their_own():
     moves = list(split_moves(PLAN, {TP1: (PLAIN, FULL), TP2: (PLAIN,)}, (2, 4)))
     assert moves
     assert all(is_placed(move) for move in moves)
-    assert {counts_of_drafts(move) for move in moves} == {counts_of_drafts(PLAN)}
+    assert {counts_of(move) for move in moves} == {counts_of(PLAN)}
     assert any({draft.micro_batch for draft in move} == {2, 4} for move in moves)
     assert holders_by_layer(plan_of(moves[0], (1, 1, 1), COMPOSITION)) == 3

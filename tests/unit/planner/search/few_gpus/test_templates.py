@@ -1,16 +1,10 @@
-"""Starts and steps of the local search."""
+"""Sets of templates: what a search starts from, and what is one step away."""
 
 from __future__ import annotations
 
 from planner.placement.place import room_of
-from planner.search.neighbourhood import (
-    adjacent,
-    canonical,
-    every_change,
-    options,
-    packs,
-    structures,
-)
+from planner.search.few_gpus.templates import adjacent, every_change, merged, packs, starts
+from planner.search.fill import options
 from tests.builders import MODEL, demo_profile, nodes
 
 TP1, TP2 = ("demo-fast", 1), ("demo-fast", 2)
@@ -22,15 +16,16 @@ def test_options_are_profiled_divide_the_model_and_fit_on_a_node():
 
 
 def test_starts_are_shallow_first_and_pack():
-    found = list(structures((TP1, TP2), 6, room_of(nodes("fast-0:4"))))
-    assert found[:2] == [(TP1,), (TP2,)]
-    assert (TP1,) * 4 in found
-    assert (TP2,) * 3 not in found
-    assert all(packs(((structure, 1),), room_of(nodes("fast-0:4"))) for structure in found)
+    room = room_of(nodes("fast-0:4"))
+    found = list(starts((TP1, TP2), 6, room))
+    assert found[:2] == [(((TP1,), 1),), (((TP1,), 2),)]
+    assert (((TP1,) * 4, 1),) in found
+    assert (((TP2,), 3),) not in found
+    assert all(packs(counts, room) for counts in found)
 
 
-def test_a_bag_has_one_form():
-    assert canonical([((TP2,), 1), ((TP1,), 2), ((TP2,), 1), ((TP1, TP2), 0)]) == (
+def test_a_set_of_templates_has_one_form():
+    assert merged([((TP2,), 1), ((TP1,), 2), ((TP2,), 1), ((TP1, TP2), 0)]) == (
         ((TP1,), 2),
         ((TP2,), 2),
     )
@@ -43,12 +38,12 @@ def test_changes_reach_every_depth_and_respect_the_deepest():
     assert (TP2, TP1) in every_change((TP1, TP2), (TP1, TP2), 2)
 
 
-def test_bags_one_step_away_pack_and_come_once():
+def test_sets_one_step_away_pack_and_come_once():
     room = room_of(nodes("fast-0:4"))
-    bag = (((TP1, TP1), 1), ((TP2,), 1))
-    found = list(adjacent(bag, (TP1, TP2), [(TP2,)], 3, room))
+    counts = (((TP1, TP1), 1), ((TP2,), 1))
+    found = list(adjacent(counts, (TP1, TP2), [(TP2,)], 3, room))
     assert len(set(found)) == len(found)
-    assert bag not in found
+    assert counts not in found
     assert all(packs(one, room) for one in found)
     assert (((TP1, TP1), 1),) in found  # a replica less
     assert (((TP2,), 2),) in found  # another template in its room

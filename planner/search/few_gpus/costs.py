@@ -1,0 +1,286 @@
+"""Seconds of placed candidates by the evaluator's own functions, each term computed once a search.
+
+`planner.cost.evaluate.price` starts from nothing each time; a search over few GPUs asks for
+thousands of plans that differ in one stage or one node.  Here the terms of a stage, an edge, an
+exchange of tokens and a sum of gradients are kept by all that they depend on.
+Invariant: seconds are those of `planner.cost.evaluate.price` for the same placed plan up to
+rounding (a test says so); a plan that does not fit in memory has none.
+Source: Heddle, section 5.2.   Legend: b micro-batch, M micro-batches, n replicas, D stages.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cache
+from typing import NamedTuple
+
+from planner.cluster.composition import Composition
+from planner.cost.batch_split import Lane, share
+from planner.cost.evaluate import edge_link
+from planner.cost.expert_parallel import Device, Tiling, expert_seconds
+from planner.cost.gradient_sync import sync_seconds
+from planner.cost.memory import (
+    StageSlot,
+    boundary_bytes,
+    fits,
+    layers_that_fit,
+    stepped_parameters,
+)
+from planner.cost.stage import stage_seconds
+from planner.errors import UnprofiledConfiguration
+from planner.model.workload import Workload
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
+from planner.plans.ranks import RankMap
+from planner.profiles.profile import Profile
+from planner.search.few_gpus.placed_candidate import (
+    Configuration,
+    PlacedCandidate,
+    PlacedTemplate,
+    plan_of,
+)
+from planner.search.fill import Option
+
+
+def slot_of(
+    option: Option,
+    b: int,
+    from_end: int,
+    is_first: bool,
+    start: int,
+    configuration: Configuration,
+    replicas: int,
+) -> StageSlot:
+    """A stage as far as its terms depend on it; which stage after the first it is does not count.
+
+    Args:
+        option: GPU type and TP degree.
+        b: micro-batch.
+        from_end: 1 for the last stage, D for the first.
+        is_first: whether it holds the embedding.
+        start: index of its first block, from 1.
+        configuration: its recomputation and tiling.
+        replicas: n of its template.
+    """
+    index = 0 if is_first else 1
+    how, ep, etp = configuration
+    return StageSlot(*option, b, 1, from_end + index, index, how, replicas, ep, etp, start)
+
+
+class StageTerms(NamedTuple):
+    """What a stage costs on a node of speed factor 1, whatever its node.
+
+    Attributes:
+        work_s: one micro-batch, messages and exchange of tokens apart.
+        exchanges: passes of a block in which tokens are exchanged, if its experts are spread.
+        most: the largest M that memory allows; 0 if it fits with none.
+        optimizer_s: of its optimizer step.
+    """
+
+    work_s: float
+    exchanges: int
+    most: int
+    optimizer_s: float
+
+
+class Cost(NamedTuple):
+    """What a plan costs.
+
+    Attributes:
+        seconds: of an iteration.
+        lanes: of each replica, in plan order.
+        shares: M of each replica.
+    """
+
+    seconds: float
+    lanes: tuple[Lane, ...]
+    shares: tuple[int, ...]
+
+
+NO_STAGE = StageTerms(math.inf, 0, 0, math.inf)
+
+
+class CandidateCosts:
+    """Costs of the candidates of one search; what was computed is kept.
+
+    Attributes:
+        workload: model and batch.
+    """
+
+    def __init__(self, workload: Workload, composition: Composition, profile: Profile) -> None:
+        """Prepare for one workload on one composition."""
+        self.workload, self._composition, self._profile = workload, composition, profile
+        self._nodes = composition.nodes
+        self._stage_terms = cache(self._compute_stage)
+        self._most_layers = cache(self._compute_most_layers)
+        self._edge_s = cache(self._compute_edge)
+        self._exchange_s = cache(self._compute_exchange)
+        self._sync_s = cache(self._compute_sync)
+
+    def of(self, candidate: PlacedCandidate, limit_s: float = math.inf) -> Cost | None:
+        """The cost of a plan; None if it does not fit, or takes no less than the limit."""
+        floor = self.without_sync(candidate, limit_s)
+        if floor is None:
+            return None
+        templates = tuple(
+            one._replace(
+                micro_batch=1,
+                configurations=tuple(("none", ep, etp) for _, ep, etp in one.configurations),
+            )
+            for one in candidate
+        )
+        seconds = floor.seconds + self._sync_s(templates)
+        return floor._replace(seconds=seconds) if seconds < limit_s else None
+
+    def without_sync(self, candidate: PlacedCandidate, limit_s: float = math.inf) -> Cost | None:
+        """The cost of a plan without its sum of gradients; None as above."""
+        busy = [0] * len(self._nodes)
+        for one in candidate:
+            for where in one.where:
+                for (_, tp), node in zip(one.structure, where, strict=True):
+                    busy[node] += tp
+        lanes: list[Lane] = []
+        optimizer_s = 0.0
+        for one in candidate:
+            found = self._lanes(one, busy)
+            if found is None:
+                return None
+            lanes += found[0]
+            optimizer_s = max(optimizer_s, found[1])
+        if max(lane.sum_s for lane in lanes) + optimizer_s >= limit_s:
+            return None
+        shares = share(self.workload.global_batch, lanes)
+        if shares is None:
+            return None
+        seconds = optimizer_s + max(
+            lane.seconds(count) for lane, count in zip(lanes, shares, strict=True)
+        )
+        return Cost(seconds, tuple(lanes), shares) if seconds < limit_s else None
+
+    def stage(self, slot: StageSlot, layers: int) -> StageTerms:
+        """The terms of a stage; those of no stage at all if it is not profiled or cannot tile."""
+        return self._stage_terms(self._normal(slot), layers) if _can_tile(slot) else NO_STAGE
+
+    def most_layers(self, slot: StageSlot, micro_batches: int) -> int:
+        """The most blocks that fit on a stage with so many micro-batches; 0 as above."""
+        if not _can_tile(slot):
+            return 0
+        known = replace(self._normal(slot), micro_batches=micro_batches, start=None)
+        return self._most_layers(known)
+
+    def _normal(self, slot: StageSlot) -> StageSlot:
+        """Where ZeRO cuts nothing, how many replicas there are does not count."""
+        return slot if self.workload.zero else replace(slot, replicas=1)
+
+    def _lanes(self, one: PlacedTemplate, busy: list[int]) -> tuple[list[Lane], float] | None:
+        """(each replica of a template, its longest optimizer step); None if it does not fit."""
+        depth, b = len(one.structure), one.micro_batch
+        works_s, steps_s = [], []
+        most = self.workload.global_batch
+        start = 1
+        for s, (option, layers, own) in enumerate(
+            zip(one.structure, one.layers, one.configurations, strict=True)
+        ):
+            slot = slot_of(option, b, depth - s, s == 0, start, own, len(one.where))
+            terms = self.stage(slot, layers)
+            start += layers
+            exchange_s = 0.0
+            if terms.exchanges and own[1:] != (1, 0):
+                nodes = tuple(where[s] for where in one.where)
+                exchange_s = self._exchange_s(option, own, b, nodes, tuple(busy))
+            most = min(most, terms.most)
+            if not most or exchange_s == math.inf:
+                return None
+            works_s.append(terms.work_s + terms.exchanges * exchange_s)
+            steps_s.append(terms.optimizer_s)
+        lanes: dict[tuple[int, ...], Lane] = {}
+        optimizer_s = 0.0
+        for where in one.where:
+            if where not in lanes:
+                speeds = [self._nodes[node].speed_factor for node in where]
+                times_s = [work_s / v for work_s, v in zip(works_s, speeds, strict=True)]
+                for s in range(depth - 1):
+                    edge = (one.structure[s], one.structure[s + 1], b, where[s], where[s + 1])
+                    message_s = self._edge_s(*edge, busy[where[s]], busy[where[s + 1]])
+                    times_s[s] += message_s
+                    times_s[s + 1] += message_s
+                lanes[where] = Lane(b, max(times_s), sum(times_s), most)
+                optimizer_s = max(
+                    optimizer_s, *(step_s / v for step_s, v in zip(steps_s, speeds, strict=True))
+                )
+        return [lanes[where] for where in one.where], optimizer_s
+
+    # ------------------------------------------------------------------ terms, kept
+
+    def _compute_stage(self, slot: StageSlot, layers: int) -> StageTerms:
+        workload, profile = self.workload, self._profile
+        start, last = slot.start or 0, slot.depth - slot.index
+        run = range(0 if slot.is_first else start, start + layers + (1 if slot.is_last else 0))
+        experts = workload.model.kinds_of(run.start, run.stop).get("moe_block", 0)
+        stage = Stage(slot.gpu_type, slot.tp, layers, slot.recompute, slot.ep, slot.etp)
+        try:
+            work = stage_seconds(profile, workload.model, stage, slot.micro_batch, run)
+            most = last  # as many live at once at most
+            while most and not fits(workload, profile, replace(slot, micro_batches=most), layers):
+                most -= 1
+        except UnprofiledConfiguration:
+            return NO_STAGE
+        return StageTerms(
+            work.forward_s + work.backward_s + work.communication_s + work.recompute_s,
+            experts * (3 if stage.recompute == "full" else 2),
+            workload.global_batch if most == last else most,
+            profile.optimizer_s(stage.gpu_type, stepped_parameters(workload, slot, layers)),
+        )
+
+    def _compute_most_layers(self, slot: StageSlot) -> int:
+        try:
+            return layers_that_fit(self.workload, self._profile, slot)
+        except UnprofiledConfiguration:
+            return 0
+
+    def _compute_exchange(
+        self,
+        option: Option,
+        configuration: Configuration,
+        b: int,
+        nodes: tuple[int, ...],
+        busy: tuple[int, ...],
+    ) -> float:
+        """Expert communication of a block in one pass; infinite if ETP would leave a node."""
+        gpu_type, tp = option
+        _, ep, etp = configuration
+        size = etp or tp
+        homes = [node for node in nodes for _ in range(tp)]
+        if any(len(set(homes[i : i + size])) > 1 for i in range(0, len(homes), size)):
+            return math.inf
+        devices = [Device(str(n), gpu_type, self._nodes[n].nic_bytes_per_s) for n in homes]
+        senders = {str(node): busy[node] for node in nodes}
+        tiling = Tiling(tp, ep, size)
+        return expert_seconds(self.workload, self._profile, tiling, devices, b, senders)
+
+    def _compute_edge(
+        self, left: Option, right: Option, b: int, one: int, other: int, sent: int, received: int
+    ) -> float:
+        """Activation and gradient between two stages."""
+        names = [self._nodes[node].name for node in (one, other)]
+        template = FilledTemplate((Stage(*left, 1), Stage(*right, 1)), b, (1,))
+        placed = (
+            PlacedStage(0, 0, 0, names[0], tuple(range(left[1]))),
+            PlacedStage(0, 0, 1, names[1], tuple(range(left[1], left[1] + right[1]))),
+        )
+        seats = RankMap.of(Plan((template,), placed)).seats
+        ranks = dict(zip(names, (sent, received), strict=True))
+        nics = self._composition.nics
+        link = edge_link(self._profile, seats[0], seats[left[1]], busy=ranks, nics=nics)
+        return 2 * link.seconds(boundary_bytes(self.workload, b))
+
+    def _compute_sync(self, candidate: PlacedCandidate) -> float:
+        """The longest sum of gradients."""
+        shares = [1] * sum(len(one.where) for one in candidate)
+        ranks = RankMap.of(plan_of(candidate, shares, self._composition))
+        return max(sync_seconds(self.workload, ranks, self._profile, self._composition.nics))
+
+
+def _can_tile(slot: StageSlot) -> bool:
+    """Whether the devices of a stage over all replicas make up whole tilings of its experts."""
+    return slot.replicas * slot.tp % slot.expert_ways == 0
