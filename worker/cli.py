@@ -110,7 +110,7 @@ def _require_number(value: float, option: str) -> None:
 def _token(path: Path) -> str:
     """The token in a file; an empty one would let in everybody who sends none."""
     try:
-        token = path.read_text().strip()
+        token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise WorkerError(f"token file {path} cannot be read: {error}") from None
     if not token:
@@ -156,7 +156,7 @@ def reference(training: str, steps: int, output: str | None) -> None:
     losses, _ = train(spec, find_model(spec.model), steps)
     text = json.dumps(losses)
     if output:
-        Path(output).write_text(text)
+        Path(output).write_text(text, encoding="utf-8")
     else:
         click.echo(text)
 

@@ -98,10 +98,10 @@ def _messages(schema: Mapping[str, Any]) -> Iterator[str]:
 
 def main(root: Path) -> None:
     """Write everything that is generated."""
-    text = (root / CRD).read_text()
+    text = (root / CRD).read_text(encoding="utf-8")
     for path, content in ((TEMPLATE, chart_template(text)), (REFERENCE, reference(text))):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(content)
+        (root / path).write_text(content, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -243,7 +243,7 @@ def load_job(source: str | Path | Mapping[str, Any]) -> HeddleJob:
     if isinstance(source, str | Path):
         where = str(source)
         try:
-            data = load_yaml(Path(source).read_text())
+            data = load_yaml(Path(source).read_text(encoding="utf-8"))
         except OSError as error:
             raise InvalidJob(f"job file {where} cannot be read: {error.strerror}") from None
         except (yaml.YAMLError, UnicodeDecodeError) as error:

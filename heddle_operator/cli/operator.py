@@ -95,7 +95,7 @@ def _read_template(path: Path) -> dict[str, Any]:
     from planner.strict_yaml import load_yaml
 
     try:
-        found = load_yaml(path.read_text())
+        found = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         words = " ".join(str(error).split())
         raise InvalidJob(f"worker template {path} cannot be read: {words}") from None

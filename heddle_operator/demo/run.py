@@ -117,7 +117,7 @@ class DemoRun:
         self._environment = {**os.environ, RUN_MARK: self.run_id}
         token = secrets.token_hex(16)
         token_file = directory / "token"
-        token_file.write_text(token)
+        token_file.write_text(token, encoding="utf-8")
         token_file.chmod(0o600)
         command = (sys.executable, "-m", "worker", "agent")
         entry = ("--rank-entry", options.rank_entry) if options.rank_entry else ()
@@ -191,12 +191,12 @@ class DemoRun:
         self._say("training the same steps in one process of plain torch, to compare")
         training = self._directory / "training.json"
         losses = self._directory / "reference.json"
-        training.write_text(self.job.training.model_dump_json())
+        training.write_text(self.job.training.model_dump_json(), encoding="utf-8")
         await self._call(
             *("reference", "--training", str(training)),
             *("--steps", str(self.recorder.step), "--output", str(losses)),
         )
-        self.reference_losses = tuple(json.loads(losses.read_text()))
+        self.reference_losses = tuple(json.loads(losses.read_text(encoding="utf-8")))
 
     async def close(self) -> None:
         """End every process of the run."""

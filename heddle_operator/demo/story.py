@@ -93,7 +93,7 @@ def check_story(events: tuple[Event, ...], nodes: Composition, name: str) -> Non
 
 def _read(path: Path, what: str) -> object:
     try:
-        data: object = load_yaml(path.read_text())
+        data: object = load_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidScript(f"{what} file {path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -186,7 +186,7 @@ async def connect(kubeconfig: Path | None = None) -> KubeApi:
     try:
         if is_in_cluster() and kubeconfig is None:
             config.load_incluster_config(client_configuration=configuration)
-            namespace = _IN_CLUSTER.with_name("namespace").read_text().strip()
+            namespace = _IN_CLUSTER.with_name("namespace").read_text(encoding="utf-8").strip()
         else:
             file = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or None
             await config.load_kube_config(config_file=file, client_configuration=configuration)

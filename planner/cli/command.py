@@ -47,5 +47,5 @@ def run(command: click.Command) -> NoReturn:
 
 def _forget_output() -> None:
     """Let the interpreter flush into nothing at its end, where it would complain once more."""
-    with contextlib.suppress(OSError, AttributeError), Path(os.devnull).open("w") as nothing:
+    with contextlib.suppress(OSError, AttributeError), Path(os.devnull).open("wb") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())

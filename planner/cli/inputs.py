@@ -65,7 +65,7 @@ def _read_yaml(file: Path, holds: str) -> Any:
     """
     yaml, load_yaml = import_module("yaml"), import_module("planner.strict_yaml").load_yaml
     try:
-        return load_yaml(file.read_text())
+        return load_yaml(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise InvalidComposition(f"{holds} file {file} cannot be read: {reason}") from None
@@ -99,7 +99,7 @@ def read_plan_file(path: str) -> dict[str, Any]:
     """
     try:
         if path != "-":
-            text = Path(path).read_text()
+            text = Path(path).read_text(encoding="utf-8")
         else:
             text = "" if sys.stdin is None else sys.stdin.read()  # None: the shell closed it
         data = json.loads(text)
@@ -207,7 +207,7 @@ def write_picture(path: Path, svg: str) -> None:
         InvalidRequest: it cannot be written.
     """
     try:
-        path.write_text(svg)
+        path.write_text(svg, encoding="utf-8")
     except OSError as error:
         raise InvalidRequest(
             f"picture {path} cannot be written: {error.strerror}; name another file"

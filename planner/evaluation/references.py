@@ -120,7 +120,7 @@ class References:
         if file is None or not file.exists():
             return References({}, file)
         try:
-            data = json.loads(file.read_text())
+            data = json.loads(file.read_text(encoding="utf-8"))
             if not isinstance(data, list):
                 raise InvalidRequest(f"it holds no list of references but {type(data).__name__}")
             rows = [Reference.from_json(row) for row in data]
@@ -144,7 +144,7 @@ class References:
         rows = [json.dumps(row.to_json()) for row in ordered]
         new = self.file.with_suffix(".new")
         try:
-            new.write_text("[\n" + ",\n".join(rows) + "\n]\n")
+            new.write_text("[\n" + ",\n".join(rows) + "\n]\n", encoding="utf-8")
             new.replace(self.file)
         except OSError as error:
             raise InvalidRequest(

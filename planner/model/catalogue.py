@@ -113,7 +113,7 @@ def model_from_config(path: Path) -> ModelShape:
         InvalidWorkload: the file cannot be read, its architecture is unknown, or a key is missing.
     """
     try:
-        config = json.loads(path.read_text())
+        config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InvalidWorkload(f"model configuration {path} cannot be read: {error}") from None
     if not isinstance(config, dict):

@@ -104,7 +104,7 @@ def load_policy(folder: Path) -> Policy:
         InvalidPolicy: a file cannot be read, is cut short, or does not belong to the other.
     """
     try:
-        text = (folder / CARD).read_text()
+        text = (folder / CARD).read_text(encoding="utf-8")
         content = (folder / WEIGHTS).read_bytes()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidPolicy(f"policy in {folder} cannot be read: {error}") from None

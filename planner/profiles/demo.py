@@ -165,7 +165,7 @@ def write_profile(directory: Path) -> tuple[Path, ...]:
     paths = []
     for name, content in profile_files().items():
         path = folder / name
-        path.write_text(profile_text(content))
+        path.write_text(profile_text(content), encoding="utf-8")
         paths.append(path)
     return tuple(paths)
 

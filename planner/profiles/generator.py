@@ -291,7 +291,7 @@ def write_profiles(directory: Path) -> tuple[Path, ...]:
         folder = directory / model.name
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in profile_files(model).items():
-            (folder / name).write_text(text)
+            (folder / name).write_text(text, encoding="utf-8")
             paths.append(folder / name)
     return tuple(paths)
 

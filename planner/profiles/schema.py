@@ -142,7 +142,7 @@ def read_links_file(path: Path) -> LinksFile:
 
 def _read(path: Path, form: type[_File]) -> _File:
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         json.loads(text)
     except (OSError, ValueError) as error:
         raise UnprofiledConfiguration(f"profile file {path} cannot be read: {error}") from None

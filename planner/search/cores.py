@@ -32,6 +32,6 @@ def usable_cores(groups: Path = GROUPS) -> int:
 def _read(file: Path) -> tuple[str, ...]:
     """The words of a file; none where it cannot be read."""
     try:
-        return tuple(file.read_text().split())
+        return tuple(file.read_text(encoding="utf-8").split())
     except OSError:
         return ()

@@ -107,7 +107,7 @@ def read_facts(path: Path | None = None) -> dict[str, SetFacts]:
     """
     source = SHIPPED_FACTS if path is None else path
     try:
-        data = load_yaml(source.read_text())
+        data = load_yaml(source.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise InvalidMeasurements(f"facts file {source} cannot be read: {reason}") from None

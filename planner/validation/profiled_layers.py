@@ -83,7 +83,7 @@ def read_profiled_layers(folder: Path) -> Iterator[ProfiledLayer]:
     for path in sorted(folder.glob("*/fp16/*_algo0.csv")):
         match = re.fullmatch(r"(.+)_mbs(\d+)_tp(\d+)_algo0", path.stem)
         try:
-            with path.open(newline="") as file:
+            with path.open(newline="", encoding="utf-8") as file:
                 rows = [row for row in csv.DictReader(file) if row["op_name"].startswith("enc-")]
             forward = {row["op_name"]: float(row["forward-compute"]) for row in rows}
             backward = {row["op_name"]: float(row["backward-compute"]) for row in rows}

@@ -79,7 +79,7 @@ def write_links(
     content |= {"between_nodes": as_row(network or LinkCost(1e-4, 1.25e9)), "provenance": {}}
     if path.exists():
         read_links_file(path)
-        content |= json.loads(path.read_text())
+        content |= json.loads(path.read_text(encoding="utf-8"))
     measured = set(content["provenance"].get("measured", ()))
     if message is not None:
         content["inside_node"][gpu_type] = as_row(message)
@@ -117,7 +117,7 @@ def make_folder(folder: Path) -> None:
 def _write(path: Path, content: Mapping[str, Any]) -> None:
     make_folder(path.parent)
     try:
-        path.write_text(json.dumps(content, indent=1) + "\n")
+        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise WorkerError(
             f"profile file {path} cannot be written: {error.strerror}; name another folder with "
