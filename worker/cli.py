@@ -229,9 +229,6 @@ def prepare(
     )
 
 
-worker.add_command(data)
-
-
 def main() -> None:
-    """Run a command of `python -m worker`."""
-    run(worker)
+    """Run a command of `python -m worker`: those of a pod, and those that make its data."""
+    run(click.Group("worker", {**worker.commands, "data": data}))

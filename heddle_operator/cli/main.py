@@ -11,27 +11,28 @@ from collections.abc import Mapping
 import click
 
 from planner.cli.command import run
+from planner.wording import did_you_mean
 
 # name: (where its command is, one line of help); the help is here so that `--help` imports nothing.
 COMMANDS: Mapping[str, tuple[str, str]] = {
-    "demo": ("heddle_operator.demo.cli:demo", "Watch a job move while nodes join, leave and die."),
-    "plan": ("planner.cli.plan:plan", "Search the best plan for a set of GPUs."),
-    "price": ("planner.cli.price:price", "Price a plan: seconds, memory, bubble."),
-    "train-policy": ("planner.cli.train:train_policy", "Train the learned planner of a model."),
+    "demo": ("heddle_operator.demo.cli:demo", "Show a job that trains while nodes come and go."),
+    "plan": ("planner.cli.plan:plan", "Find the best plan for a set of GPUs."),
+    "price": ("planner.cli.price:price", "Say how long a step of a plan takes, and why."),
+    "train-policy": ("planner.cli.train:train_policy", "Train the policy that plans for a model."),
     "evaluate": (
         "planner.cli.evaluate:evaluate_command",
-        "Measure the planner's methods on compositions.",
+        "Compare the planner's methods on many sets of GPUs.",
     ),
     "profile": ("worker.profile.cli:profile", "Measure layers and links of this machine."),
     "validate-cost": (
         "planner.cli.validate:validate_cost",
-        "Price measured plans; say the errors.",
+        "Compare the cost model with measured plans.",
     ),
-    "operator": ("heddle_operator.cli.operator:operator", "What runs in a cluster once."),
+    "operator": ("heddle_operator.cli.operator:operator", "Run the operator of a cluster."),
     "status": ("heddle_operator.cli.status:status", "Show the jobs of a cluster."),
     "logs": ("heddle_operator.cli.status:logs", "Show the logs of a job's ranks."),
-    "data": ("worker.cli:data", "Make datasets."),
-    "worker": ("worker.cli:worker", "What runs in a worker pod."),
+    "data": ("worker.cli:data", "Make the data set that a job trains on."),
+    "worker": ("worker.cli:worker", "Run the processes of a worker pod."),
 }
 
 
@@ -45,8 +46,10 @@ class Table(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command of that name."""
-        del ctx
         if cmd_name not in COMMANDS:
+            if not cmd_name.startswith("-") and not ctx.resilient_parsing:
+                near = did_you_mean(cmd_name, COMMANDS)
+                raise click.UsageError(f"there is no command {cmd_name!r}{near}", ctx)
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
@@ -60,6 +63,7 @@ class Table(click.Group):
 
 
 @click.group(cls=Table, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="heddle", message="heddle %(version)s")
 def heddle() -> None:
     """Keep a training job on the best parallelism plan for the GPUs that are there now."""
 

@@ -19,9 +19,16 @@ JOBS = "/apis/heddle.dev/v1alpha1"
 namespace_option = click.option(
     "-n", "--namespace", help="Of the job; by default that of the kubeconfig's context."
 )
+STATUS_HELP = """Show all jobs, or everything about one job.
+
+\b
+    heddle status -A            lists all jobs of the cluster
+    heddle status tiny          shows the plan, the progress, the last change and the conditions
+    heddle status tiny --plan   prints the plan as JSON
+"""
 
 
-@click.command()
+@click.command(help=STATUS_HELP)
 @click.argument("job", required=False)
 @namespace_option
 @click.option("-A", "--all-namespaces", is_flag=True, help="Jobs of all namespaces.")
@@ -42,13 +49,7 @@ namespace_option = click.option(
 def status(
     job: str | None, namespace: str | None, all_namespaces: bool, shows_plan: bool, output: str
 ) -> None:
-    r"""Show all jobs, or everything about one.
-
-    \b
-      heddle status -A            all jobs of the cluster
-      heddle status tiny          plan, progress, last change and conditions of one
-      heddle status tiny --plan > plan.json
-    """
+    """Print all jobs, or one job."""
     from heddle_operator.cli.tables import page, table
 
     if shows_plan and job is None:

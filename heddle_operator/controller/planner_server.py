@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from planner.api import answer as answer_of
 from planner.cluster.composition import Composition
 from planner.cost.evaluate import price
 from planner.cost.variants import FEW_GPUS
@@ -22,7 +23,6 @@ from planner.model.workload import Workload
 from planner.plans.plan import Plan, faults
 from planner.profiles.profile import Profile, load_profile
 from planner.request import DEFAULT_EVALUATIONS, PlanRequest
-from planner.search.driver import search
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
         budget_s=settings.budget_s,
     )
     try:
-        found = search(request, profile)
+        found = answer_of(request, profile)
     except HeddleError as error:
         return {"problem": str(error)}
     current_samples_s = None

@@ -131,7 +131,7 @@ def _options(
 
 def _fits_live() -> bool:
     wide = shutil.get_terminal_size((0, 0)).columns >= NARROW
-    return sys.stdout.isatty() and wide and "NO_COLOR" not in os.environ
+    return sys.stdout.isatty() and wide
 
 
 def _run(

@@ -1,13 +1,15 @@
 """Run a command of Heddle's as a program: what every one of them does with an error.
 
 Invariant: an error that a user can cause ends in one sentence on stderr and exit code 2, never in a
-traceback.  Source: sysexits; 130 and 141 are what a shell says of SIGINT and SIGPIPE.
+traceback; a terminal without UTF-8 gets what it can show.
+Source: sysexits; 130 and 141 are what a shell says of SIGINT and SIGPIPE.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import sys
 from pathlib import Path
@@ -22,6 +24,9 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # anything may be written when
 
 def run(command: click.Command) -> NoReturn:
     """Run a command with the arguments of this program, and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what a terminal cannot show is escaped
+            stream.reconfigure(errors="backslashreplace")
     try:
         status = command(standalone_mode=False)
     except HeddleError as error:

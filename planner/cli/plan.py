@@ -16,24 +16,28 @@ from planner.api import POLICY_METHODS, with_budget
 from planner.api import answer as answer_of
 from planner.cli.effort_options import effort_options
 from planner.cli.inputs import (
+    once,
     read_composition,
     read_current,
     read_plan_file,
     read_prices,
     require_picture,
+    unprofiled,
     write_picture,
 )
 from planner.cli.megatron import megatron_arguments
 from planner.cli.plan_picture import plan_svg
 from planner.cli.tables import answer_sentences, diff_table, plan_table
 from planner.cluster.composition import Composition
-from planner.cost.money import with_prices
-from planner.errors import InvalidComposition, InvalidRequest
+from planner.cost.money import require_prices, with_prices
+from planner.errors import Infeasible, InvalidComposition, InvalidRequest
 from planner.model.catalogue import find_model
 from planner.model.workload import RECOMPUTATIONS, Precision, Recompute, Workload, settings_of
 from planner.plans.diff import compare
 from planner.profiles.generator import find_profile
+from planner.profiles.profile import Profile
 from planner.request import DEFAULT_MAX_TEMPLATES, ROLLOUT_METHODS, Method, Objective, PlanRequest
+from planner.wording import did_you_mean
 
 PLAN_HELP = """Find the best plan for a set of GPUs.
 
@@ -66,8 +70,20 @@ USES = {  # of options that some methods make nothing of
     show_default=True,
     help="Name of the model, or the path of a Hugging Face config.json.",
 )
-@click.option("--composition", "text", help="GPUs, for example h100=8x4,a100-40=10x4+12x1.")
-@click.option("--nodes", type=A_FILE, help="YAML file: a list of nodes with name, type, gpus.")
+@click.option(
+    "--composition",
+    "text",
+    multiple=True,
+    callback=once,
+    help="GPUs, for example h100=8x4,a100-40=10x4+12x1.",
+)
+@click.option(
+    "--nodes",
+    type=A_FILE,
+    multiple=True,
+    callback=once,
+    help="YAML file: a list of nodes with name, type, gpus.",
+)
 @click.option("--batch", type=int, help="Samples a step.  [default: 2048; tiny-llama: 20]")
 @click.option("--seq-len", type=int, help="Tokens a sample.  [default: 2048; tiny-llama: 128]")
 @click.option(
@@ -82,7 +98,7 @@ USES = {  # of options that some methods make nothing of
     help="What the backward pass computes again; auto: chosen by stage.  [default: the model's]",
 )
 @click.option("--sequence-parallel", is_flag=True, help="Megatron's sequence parallelism.")
-@click.option("--no-ep", is_flag=True, help="Spread no whole experts over GPUs.")
+@click.option("--no-ep", is_flag=True, help="Do not use expert parallelism.")
 @click.option(
     "--objective",
     type=click.Choice(get_args(Objective)),
@@ -161,11 +177,12 @@ def plan(
     composition = read_composition(text, nodes)
     if composition is None:
         raise InvalidComposition(
-            "nobody says which GPUs there are; give --composition TYPE=NODESxGPUS or --nodes FILE"
+            "no GPUs are given; give --composition TYPE=NODESxGPUS or --nodes FILE"
         )
     require_picture(picture)
     request = request_of(_without(composition, exclude), wishes)
     profile = find_profile(request.workload, profiles)
+    _say_unprofiled(request.composition, profile, has_model="--model" in given)
     found = answer_of(request, profile)
     if picture is not None:
         write_picture(picture, plan_svg(found.plan, found.price, profile))
@@ -189,6 +206,29 @@ def _given() -> set[str]:
     }
 
 
+def _say_unprofiled(composition: Composition, profile: Profile, *, has_model: bool) -> None:
+    """Say before the search, on stderr, which nodes cannot be part of any plan.
+
+    Raises:
+        Infeasible: none of the nodes can be.
+    """
+    lacking = unprofiled(composition, profile)
+    if lacking and not set(composition.gpu_types) & set(profile.types):
+        name = composition.gpu_types[0]
+        model = (
+            ""
+            if has_model
+            else "; --model is not given, and the default is tiny-llama: give --model"
+        )
+        raise Infeasible(
+            f"GPU type {name!r} has no profile for {profile.model}"
+            f"{did_you_mean(name, profile.types)}; profiled are {', '.join(sorted(profile.types))}"
+            f"{model}"
+        )
+    for sentence in lacking:
+        click.echo(f"Warning: {sentence}", err=True)
+
+
 def _require_use(method: Method, given: set[str]) -> None:
     """Refuse options that the method makes nothing of.
 
@@ -198,8 +238,8 @@ def _require_use(method: Method, given: set[str]) -> None:
     for option, methods in USES.items():
         if option in given and method not in methods:
             raise InvalidRequest(
-                f"{option} says nothing to --method {method}, only to {', '.join(methods)}; leave "
-                f"it out"
+                f"{option} has no effect with --method {method}; it counts for "
+                f"{', '.join(methods)} only: leave it out"
             )
 
 
@@ -227,12 +267,8 @@ def request_of(composition: Composition, wishes: dict[str, Any]) -> PlanRequest:
     workload = _workload(wishes)
     prices, current = wishes.pop("prices"), wishes.pop("current")
     if prices is not None:
-        if wishes["objective"] != "cost" and wishes["max_price"] is None:
-            raise InvalidRequest(
-                "--prices matter to --objective cost and --max-price only; add one of them, or "
-                "leave --prices out"
-            )
         composition = with_prices(composition, read_prices(prices))
+        require_prices(composition)
     return PlanRequest(
         workload,
         composition,

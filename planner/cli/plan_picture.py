@@ -18,6 +18,7 @@ from planner.cost.evaluate import Price, ReplicaPrice, StagePrice
 from planner.cost.simulation import TimelineEntry, simulate_replica
 from planner.plans.plan import Plan, Stage
 from planner.profiles.profile import Profile
+from planner.wording import counted
 
 MOST_PANELS = 12
 ALIKE = 0.02  # replicas of a template that differ by less share a panel
@@ -65,13 +66,13 @@ class _Kind:
         seconds = [replica.pipeline_s for replica in self.alike]
         spread = max(seconds) / min(seconds) - 1
         equal = "" if spread == 0 else f", alike within {spread:.1%}"
-        return _count(len(self.alike), "replica") + equal
+        return counted(len(self.alike), "replica") + equal
 
     @property
     def rounds(self) -> str:
         """How many micro-batches they run."""
         least, most = (f(r.micro_batches for r in self.alike) for f in (min, max))
-        return _count(most, "micro-batch") if least == most else f"{least} to {most} micro-batches"
+        return counted(most, "micro-batch") if least == most else f"{least} to {most} micro-batches"
 
 
 def _kinds(price: Price) -> list[_Kind]:
@@ -131,7 +132,7 @@ def _head(plan: Plan, price: Price, profile: Profile, height: int, step_s: float
     )
     yield (
         f'<text x="{LABEL}" y="32" font-size="19" class="b">'
-        f"{price.throughput_samples_s:,.1f} samples/s on {plan.gpus} GPUs</text>"
+        f"{price.throughput_samples_s:,.1f} samples/s on {counted(plan.gpus, 'GPU')}</text>"
     )
     replicas = sum(template.replicas for template in plan.templates)
     again = {stage.recompute for template in plan.templates for stage in template.stages}
@@ -139,7 +140,7 @@ def _head(plan: Plan, price: Price, profile: Profile, height: int, step_s: float
     yield _text(
         LABEL,
         52,
-        f"{_count(replicas, 'replica')} of {_count(len(plan.templates), 'template')}, iteration "
+        f"{counted(replicas, 'replica')} of {counted(len(plan.templates), 'template')}, iteration "
         f"{_seconds(price.iteration_s)} by formula, {_seconds(step_s)} simulated; profile "
         f"{profile.origin}, links {profile.link_origin}; plan {plan.digest}{legend}",
         "g",
@@ -336,11 +337,6 @@ def _said(index: int, stage: Stage) -> str:
 def _text(x: float, y: float, text: str, kind: str = "") -> str:
     style = f' class="{kind}"' if kind else ""
     return f'<text x="{x:.0f}" y="{y}"{style}>{escape(text)}</text>'
-
-
-def _count(number: int, noun: str) -> str:
-    ending = "es" if noun.endswith("h") else "s"
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}{ending}"
 
 
 def _seconds(seconds: float) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import click
 
 from planner.cli.inputs import (
+    once,
     plan_composition,
     plan_workload,
     read_plan,
@@ -34,8 +35,20 @@ from planner.profiles.profile import Profile
 
 @click.command("price")
 @click.argument("path", metavar="PLAN.json")
-@click.option("--composition", "text", help="GPUs; the plan's own if not given.")
-@click.option("--nodes", type=click.Path(path_type=Path), help="YAML file: a list of nodes.")
+@click.option(
+    "--composition",
+    "text",
+    multiple=True,
+    callback=once,
+    help="GPUs; the plan's own if not given.",
+)
+@click.option(
+    "--nodes",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    callback=once,
+    help="YAML file: a list of nodes.",
+)
 @click.option("--model", help="Name of the model; the plan's own if not given.")
 @click.option("--batch", type=int, help="Global batch; the plan's own if not given.")
 @click.option("--seq-len", type=int, help="Tokens a sample; the plan's own if not given.")

@@ -15,6 +15,7 @@ from planner.plans.diff import PlanDiff
 from planner.plans.plan import FilledTemplate, Plan, Stage
 from planner.profiles.profile import Profile
 from planner.request import BoundAnswer, PlanAnswer, PlanRequest, SearchStage
+from planner.wording import counted
 
 FEW = 4  # places, or shares of the batch, that a table lists one by one
 
@@ -74,15 +75,16 @@ def answer_sentences(answer: PlanAnswer, request: PlanRequest, profile: Profile)
     lines = [
         f"{answer.throughput_samples_s:.1f} samples/s, iteration "
         f"{answer.price.iteration_s * 1e3:.0f} ms (simulated {answer.simulation_s * 1e3:.0f} ms), "
-        f"{answer.plan.gpus} of {request.composition.gpus} GPUs, every piece on at least "
-        f"{answer.holders_min} node(s), profile {profile.origin}, links {profile.link_origin}"
+        f"{answer.plan.gpus} of {counted(request.composition.gpus, 'GPU')}, every piece of the "
+        f"state on at least {counted(answer.holders_min, 'node')}, profile {profile.origin}, links "
+        f"{profile.link_origin}"
     ]
     per_hour = plan_price(answer.plan, request.composition)
     per_sample = money_per_sample(answer.plan, answer.price, request.composition)
     if per_hour is not None and per_sample is not None:
         lines.append(
-            f"its {len(answer.plan.nodes)} nodes cost {per_hour:.2f} an hour, a million samples "
-            f"{per_sample * 1e6:.2f}"
+            f"an hour of {counted(len(answer.plan.nodes), 'node')} costs {per_hour:.2f}, a million "
+            f"samples {per_sample * 1e6:.2f}"
         )
     if answer.bytes_to_move is not None:
         lines.append(f"{answer.bytes_to_move:,} bytes move from the current plan")
@@ -94,7 +96,9 @@ def answer_sentences(answer: PlanAnswer, request: PlanRequest, profile: Profile)
     ]
     way = ", ".join(f"{stage.method} {stage.throughput_samples_s:.1f}" for stage in _gains(answer))
     priced = max((stage.evaluations for stage in answer.stages_of_search), default=0)
-    lines.append(f"found in {answer.planning_s * 1e3:.0f} ms: {way} ({priced} plans priced)")
+    lines.append(
+        f"found in {answer.planning_s * 1e3:.0f} ms: {way} ({counted(priced, 'plan')} priced)"
+    )
     return "\n".join([*lines, *(f"note: {note}" for note in answer.notes)])
 
 

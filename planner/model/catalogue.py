@@ -16,6 +16,7 @@ from typing import Any
 
 from planner.errors import InvalidWorkload
 from planner.model.shape import LARGEST, Experts, LatentAttention, ModelShape, Scores
+from planner.wording import did_you_mean
 
 _QWEN3 = {
     "hidden": 5120,
@@ -101,8 +102,8 @@ def find_model(name: str) -> ModelShape:
     if name.endswith(".json"):
         return model_from_config(Path(name))
     raise InvalidWorkload(
-        f"model {name!r} is unknown; the models are {', '.join(MODELS)}, or give the path of a "
-        f"Hugging Face config.json"
+        f"model {name!r} is unknown{did_you_mean(name, MODELS)}; the models are "
+        f"{', '.join(MODELS)}, or give the path of a Hugging Face config.json"
     )
 
 

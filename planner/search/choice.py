@@ -16,6 +16,7 @@ from planner.profiles.profile import Profile
 from planner.request import PlanRequest
 from planner.search.candidate import Candidate, Judge
 from planner.search.findings import NEAR, Findings
+from planner.wording import counted
 
 FINALISTS = 32  # plans that are placed again to move fewer bytes
 
@@ -51,7 +52,7 @@ def notes_of(request: PlanRequest, profile: Profile, chosen: Candidate) -> Itera
     asked, nodes = request.min_holders, request.composition.nodes
     if chosen.holders < asked:
         where = (
-            f"the composition has {len(nodes)} node(s)"
+            f"the composition has {counted(len(nodes), 'node')}"
             if len(nodes) < asked
             else "ZeRO 1 keeps every piece of the optimizer on one GPU; use --zero 0"
             if request.workload.zero

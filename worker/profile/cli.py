@@ -20,6 +20,7 @@ from planner.model.workload import Precision, settings_of
 from planner.profiles.entries import GpuType, LayerCost, LayerKey, LinkCost
 from planner.profiles.generator import RESERVE_BYTES, RESERVE_SHARE
 from planner.profiles.profile import PROFILES, load_profile
+from planner.wording import counted
 from worker.errors import WorkerError
 
 
@@ -59,6 +60,16 @@ def profile(
     A new GPU type or TP degree adds only its entries.  TP degrees above 1 need that many devices;
     on CPU they are processes.  `heddle profile --gpu-type NAME links` measures the links.
     """
+    ctx.obj = (output_folder, model, gpu_type, device, repeats)
+    if ctx.invoked_subcommand is None:
+        where = _checked(*ctx.obj)
+        _layers(where, _numbers(tp), _numbers(micro_batch), seq_len, precision)
+
+
+def _checked(
+    folder: Path, model: str, gpu_type: str | None, device: str | None, repeats: int
+) -> tuple[Path, str, str, str, int]:
+    """What is measured where, checked after a subcommand's `--help` had its turn."""
     if gpu_type is None:
         raise WorkerError("name the GPU type of this machine with --gpu-type, as its nodes do")
     if not LABEL.fullmatch(gpu_type) or gpu_type == "links":
@@ -66,10 +77,7 @@ def profile(
             f"--gpu-type {gpu_type!r} cannot be the name of a type and its file; use letters, "
             f"digits, dots, dashes, for example h100-80"
         )
-    ctx.obj = (output_folder, model, gpu_type, _device(device), repeats)
-    if ctx.invoked_subcommand is not None:
-        return
-    _layers(ctx.obj, _numbers(tp), _numbers(micro_batch), seq_len, precision)
+    return folder, model, gpu_type, _device(device), repeats
 
 
 def _layers(
@@ -135,7 +143,9 @@ def _layers(
 @click.option("--link-domain", default="default", show_default=True)
 @click.option("--devices", type=click.IntRange(2), help="Devices of this node.  [default: all]")
 @click.pass_obj
-def links(where: tuple[Path, str, str, str, int], link_domain: str, devices: int | None) -> None:
+def links(
+    asked: tuple[Path, str, str | None, str | None, int], link_domain: str, devices: int | None
+) -> None:
     """Measure messages and all-reduces by size, inside this node or between nodes.
 
     Under a launcher that starts one process per node (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT)
@@ -144,7 +154,7 @@ def links(where: tuple[Path, str, str, str, int], link_domain: str, devices: int
     from worker.profile.files import make_folder, write_links
     from worker.profile.links import between_nodes, inside_node
 
-    folder, name, gpu_type, device, repeats = where
+    folder, name, gpu_type, device, repeats = _checked(*asked)
     home = folder / find_model(name).name
     make_folder(home)
     provenance = _provenance(device, repeats)
@@ -157,9 +167,10 @@ def links(where: tuple[Path, str, str, str, int], link_domain: str, devices: int
         return
     here = devices or _devices(device)
     if here < 2:
+        found = counted(here, f"{device} device")
         raise WorkerError(
-            f"this node has {here} {device} device(s), so there is no link inside it; run this on "
-            "a larger node, or under a launcher to measure between nodes"
+            f"this node has {found}, so there is no link inside it; run this on a larger "
+            "node, or under a launcher to measure between nodes"
         )
     sizes = [n for n in (2, 4, 8) if n <= here]
     measured = {n: inside_node(device, n, repeats=repeats) for n in sizes}

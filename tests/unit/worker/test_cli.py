@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from planner.errors import HeddleError
-from worker.cli import main, worker
+from worker.cli import data, main, worker
 
 SPEC = {
     "model": "tiny-llama",
@@ -91,7 +91,7 @@ def test_a_training_that_cannot_be_is_refused(file, content, sentence):
 
 @pytest.mark.parametrize("given", [(), ("--builtin", "text", "--input", "a")], ids=["none", "both"])
 def test_text_comes_from_one_place(given):
-    done = CliRunner().invoke(worker, ["data", "prepare", *given, "--output", "x"])
+    done = CliRunner().invoke(data, ["prepare", *given, "--output", "x"])
     assert done.exit_code == 2
     assert "give either --input or --builtin" in done.output
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -12,9 +14,13 @@ from heddle_operator.cli.main import COMMANDS
 RUN = "from heddle_operator.cli.main import main; main()"
 
 
-def heddle(*arguments, code=RUN):
+def heddle(*arguments, code=RUN, environment=None):
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **(environment or {})},
     )
 
 
@@ -35,12 +41,49 @@ def test_help_lists_every_command_without_importing_one():
         (("demo", "--nodes", "none.yaml"), "none.yaml cannot be read"),
         (("demo", "--script", "none.yaml"), "none.yaml cannot be read"),
         (("demo", "--steps", "0"), "--steps"),
-        (("dream",), "No such command 'dream'"),
+        (("pla",), "there is no command 'pla' (did you mean 'plan'?)"),
+        (("xyz",), "there is no command 'xyz'\n"),
+        (("plan", "--composition", "h100=1x8", "--composition", "a=1x8"), "is given 2 times"),
     ],
-    ids=["nodes", "script", "steps", "command"],
+    ids=["nodes", "script", "steps", "like a command", "no command", "twice"],
 )
 def test_a_mistake_is_a_sentence_and_exit_code_2(arguments, sentence):
     done = heddle(*arguments)
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_version_is_that_of_the_package():
+    assert heddle("--version").stdout == f"heddle {version('heddle')}\n"
+
+
+@pytest.mark.parametrize(
+    "command", ["plan", "price", "profile links", "status", "logs", "data prepare", "operator run"]
+)
+def test_help_of_a_command_is_shown_without_what_the_command_needs(command):
+    done = heddle(*command.split(), "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Usage:" in done.stdout
+    assert "\\b" not in done.stdout
+
+
+def test_data_is_made_by_one_command():
+    assert "prepare" not in heddle("worker", "--help").stdout
+    assert heddle("worker", "data").returncode == 2
+    assert "prepare" in heddle("data", "--help").stdout
+
+
+def test_a_terminal_of_ascii_gets_ascii_and_files_are_utf_8(tmp_path):
+    """Without UTF-8 mode, whatever the locale says."""
+    ascii_only = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "POSIX"}
+    nodes, picture = tmp_path / "nodes.yaml", tmp_path / "plan.svg"
+    nodes.write_text("# für alle\n- {name: node, type: demo-fast, gpus: 2}\n", encoding="utf-8")
+    planned = heddle(
+        *("plan", "--nodes", str(nodes), "--recompute", "full", "--budget-evaluations", "50"),
+        *("--picture", str(picture)),
+        environment=ascii_only,
+    )
+    assert planned.returncode == 0, planned.stderr
+    assert planned.stdout.isascii()
+    assert "●" in picture.read_text(encoding="utf-8")

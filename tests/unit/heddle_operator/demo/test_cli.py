@@ -89,13 +89,13 @@ class Terminal(io.StringIO):
     [
         (Terminal(), "80", None, True),
         (Terminal(), "79", None, False),
-        (Terminal(), "200", "1", False),
-        (Terminal(), "200", "", False),
+        (Terminal(), "200", "1", True),
+        (Terminal(), "200", "", True),
         (io.StringIO(), "200", None, False),
     ],
     ids=["wide", "narrow", "NO_COLOR", "NO_COLOR empty", "no terminal"],
 )
-def test_the_live_view_needs_a_terminal_wide_enough_and_in_colour(
+def test_the_live_view_needs_a_terminal_wide_enough_and_no_colour(
     monkeypatch, stdout, columns, no_color, fits
 ):
     monkeypatch.setattr(sys, "stdout", stdout)

@@ -1,6 +1,7 @@
 """planner/cli/command.py: how a program ends."""
 
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -86,3 +87,17 @@ def test_a_reader_that_leaves_early_hears_no_complaint():
         check=False,
     )
     assert (found.stdout, found.stderr) == ("m", "")
+
+
+def test_what_a_terminal_cannot_show_is_escaped():
+    program = (
+        "import click; from planner.cli.command import run\n"
+        "run(click.Command('x', callback=lambda: print('n\\xf6de')))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+    )
+    assert (found.returncode, found.stdout) == (0, b"n\\xf6de\n")

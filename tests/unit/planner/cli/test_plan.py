@@ -169,6 +169,20 @@ def test_prices_turn_into_money(tmp_path):
     assert found["money_per_sample"] == pytest.approx(per_second / found["throughput_samples_s"])
     assert "an hour" in run(plan, f"{FIVE} --max-price 100 --prices {prices}")
     assert "price_per_hour" not in answer()
+    fastest = answer(f"{FIVE} --prices {prices}")
+    assert fastest["price_per_hour"] == 12.5
+    assert fastest["digest"] == answer()["digest"]
+
+
+def test_a_gpu_type_without_a_profile_is_named_before_the_search():
+    done = CliRunner().invoke(plan, shlex.split(f"{TWO_GPUS},demo-fats=1x2,h100=2x4 {QUICK}"))
+    assert done.exit_code == 0
+    assert done.stderr.splitlines() == [
+        "Warning: GPU type 'demo-fats' has no profile for tiny-llama (did you mean 'demo-fast'?); "
+        "1 node of it with 2 GPUs will be idle",
+        "Warning: GPU type 'h100' has no profile for tiny-llama; 2 nodes of it with 8 GPUs will be "
+        "idle",
+    ]
 
 
 def test_nodes_may_bring_their_own_price_and_network_card(tmp_path):
@@ -244,21 +258,24 @@ PRICED = "--composition demo-fast=1x2 --objective cost --prices"
         (f"{TWO} --profile nowhere", UnprofiledConfiguration, "no profile"),
         (f"{TWO} --current missing.json", InvalidPlan, "cannot be read"),
         (f"{TWO_GPUS} --method policy --policy nowhere", NoPolicy, "there is no policy in nowhere"),
-        (f"{TWO} --method search --rollouts 5", InvalidRequest, "only to policy, random, flat"),
-        (f"{TWO} --method search --policy x", InvalidRequest, "only to auto, policy, flat"),
-        (f"{TWO} --method random", InvalidRequest, "only to auto, search, columns"),
+        (f"{TWO} --method search --rollouts 5", InvalidRequest, "for policy, random, flat only"),
+        (f"{TWO} --method search --policy x", InvalidRequest, "for auto, policy, flat only"),
+        (f"{TWO} --method random", InvalidRequest, "for auto, search, columns only"),
         (f"{TWO_GPUS} --method policy --budget-s 3", InvalidRequest, "leave it out"),
         (f"{TWO} --min-throughput 1e9", Infeasible, "short"),
         (f"{TWO} --objective cost", InvalidComposition, "has no price"),
         (f"{TWO} --max-price 5", InvalidComposition, "has no price"),
-        (f"{TWO} --prices p.yaml", InvalidRequest, "add one of them"),
         (f"{PRICED} missing.yaml", InvalidComposition, "cannot be read"),
         (f"{TWO} --picture no/such/x.svg", InvalidRequest, "cannot be written"),
+        (f"{TWO} --picture x.png", InvalidRequest, "a file that ends in .svg"),
+        (f"{TWO} {TWO_GPUS}", InvalidRequest, "--composition is given 2 times"),
+        ("--nodes a.yaml --nodes b.yaml", InvalidRequest, "--nodes is given 2 times"),
+        ("--model tiny-llama --composition dem-fast=1x2", Infeasible, "did you mean 'demo-fast'"),
         (f"{TWO} --export megatron --output json", InvalidRequest, "give one of them"),
         ("--diff a.json b.json", InvalidPlan, "cannot be read"),
         (f"--diff a.json b.json {TWO}", InvalidRequest, "leave --budget-evaluations out"),
         ("--composition demo-fast=1x1", Infeasible, "short"),
-        ("--composition h999=1x1", Infeasible, "has a profile"),
+        ("--composition h100=1x1", Infeasible, "give --model"),
     ],
 )
 def test_bad_input_is_one_sentence(line, error, words):

@@ -93,7 +93,7 @@ def test_an_answer_says_money_bound_and_gains_only_where_they_are_known():
         bytes_to_move=1234,
     )
     text = answer_sentences(more, priced, demo_profile())
-    assert "2 nodes cost 10.00 an hour" in text
+    assert "an hour of 2 nodes costs 10.00" in text
     assert "no plan exceeds 100.0 samples/s; this one is 5.0 % below (assuming D_max 6" in text
     assert "one more node of 2 demo-fast adds 3.5 samples/s" in text
     assert "1,234 bytes move" in text
