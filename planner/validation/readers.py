@@ -102,7 +102,7 @@ def read_row_file(path: Path, facts: SetFacts, hardware: Hardware) -> Iterator[M
         InvalidMeasurements: a column is missing, or a value is no number.
     """
     names = (*COLUMNS.values(), TIME)
-    with path.open(newline="") as file:
+    with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         lacking = [name for name in names if name not in (reader.fieldnames or ())]
         if lacking:
@@ -168,7 +168,7 @@ def read_plan_file(path: Path, facts: SetFacts, hardware: Hardware) -> Iterator[
         InvalidMeasurements: the file is not such a plan.
     """
     try:
-        yield _file_plan(json.loads(path.read_text()), facts, hardware)
+        yield _file_plan(json.loads(path.read_text(encoding="utf-8")), facts, hardware)
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         what = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
         raise InvalidMeasurements(f"{path} is not a plan of Sailor's validation: {what}") from None
