@@ -167,9 +167,9 @@ def links(
         return
     here = devices or _devices(device)
     if here < 2:
-        found = counted(here, f"{device} device")
+        lacking = counted(here, f"{device} device")
         raise WorkerError(
-            f"this node has {found}, so there is no link inside it; run this on a larger "
+            f"this node has {lacking}, so there is no link inside it; run this on a larger "
             "node, or under a launcher to measure between nodes"
         )
     sizes = [n for n in (2, 4, 8) if n <= here]
