@@ -1,7 +1,8 @@
 # Heddle's commands.  `make` lists them; Linux, Python 3.11 to 3.13 and make are all they need.
 
 VENV ?= .venv
-IMAGE ?= heddle:latest
+# The tag that the chart pulls.
+IMAGE ?= heddle:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.heddle-setup
 # Tests run side by side on the cores, but for those whose clusters and jobs have times.

@@ -6,12 +6,13 @@ Everything heavy is imported inside the command, so that `--help` is quick.
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import click
 
-IMAGE = "heddle:latest"
+IMAGE = f"heddle:{version('heddle')}"  # what `make image` builds
 
 
 @click.group()

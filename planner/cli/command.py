@@ -19,14 +19,20 @@ import click
 
 from planner.errors import HeddleError
 
+EXTRAS = {  # what comes with which extra of the package
+    "aiohttp": "operator",
+    "deepspeed": "worker",
+    "kopf": "operator",
+    "kubernetes": "operator",
+    "tokenizers": "worker",
+    "torch": "all",
+}
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # anything may be written when a disk gets full
 
 
 def run(command: click.Command) -> NoReturn:
     """Run a command with the arguments of this program, and exit."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what a terminal cannot show is escaped
-            stream.reconfigure(errors="backslashreplace")
+    _escape_what_cannot_be_shown()
     try:
         status = command(standalone_mode=False)
     except HeddleError as error:
@@ -37,6 +43,16 @@ def run(command: click.Command) -> NoReturn:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get(str(error.name).partition(".")[0])
+        if extra is None:
+            raise
+        click.echo(
+            f"Error: this command needs {error.name}, which is not installed; install "
+            f"heddle[{extra}]",
+            err=True,
+        )
+        sys.exit(2)
     except BrokenPipeError:
         _forget_output()
         sys.exit(141)
@@ -48,6 +64,13 @@ def run(command: click.Command) -> NoReturn:
         click.echo(f"Error: {where} cannot be written: {error.strerror}; make room", err=True)
         sys.exit(2)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _escape_what_cannot_be_shown() -> None:
+    """Where a terminal is not UTF-8, a letter that it lacks is no reason to stop."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _forget_output() -> None:
