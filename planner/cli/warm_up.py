@@ -1,11 +1,13 @@
 """Compile the planner's kernel ahead of its first use: `python -m planner.cli.warm_up`.
 
 numba keeps the machine code beside the sources (`planner.estimator.jit`), so that this takes
-minutes once and a second afterwards.  `make setup` and the image do it.
+half a minute once.  `make setup` and the image do it.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import sys
 import time
@@ -13,12 +15,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from planner.cluster.composition import Composition
-from planner.estimator.jit import cache_folder
+from planner.estimator.build_tables import pricing_of
+from planner.estimator.jit import COMPILING, cache_folder, is_compiled, note_compiled
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.driver import search
+from planner.search.kernel_search import wishes_of
+from planner.training.teacher_walk import teach
 
 GPUS = "h100=4x4,a100-40=4x4+2x1"
 
@@ -36,18 +41,31 @@ def forget_others(own: Path) -> None:
                 sys.stderr.write(f"machine code of another version stays: {error}\n")
 
 
-def main() -> None:
-    """Plan once for a model of each kind, so that every function is compiled.
+def call_all() -> None:
+    """Have every function called: plan for time and for money, and teach a policy."""
+    nodes = Composition.from_text(GPUS).nodes
+    composition = Composition(tuple(replace(node, price=1.0) for node in nodes))
+    workload = Workload(find_model("qwen3-30b-a3b"), 64, 2048, "fp16")
+    profile = find_profile(workload)
+    request = PlanRequest(workload, composition, budget_evaluations=400)
+    search(request, profile)
+    search(replace(request, objective="cost"), profile)
+    pricing = pricing_of(workload, composition, profile)
+    assert pricing is not None
+    teach(pricing.tables, wishes_of(request), 1, 0)
+    workload = Workload(find_model("llama3-8b"), 64, 2048, "fp16")
+    search(replace(request, workload=workload, method="flat"), find_profile(workload))
 
-    What was compiled for other versions of these sources goes.
-    """
+
+def main() -> None:
+    """Compile what is not compiled yet, and remove what was compiled for other sources."""
     started_s = time.perf_counter()
-    for name in ("llama3-8b", "qwen3-30b-a3b"):
-        workload = Workload(find_model(name), 64, 2048, "fp16")
-        request = PlanRequest(workload, Composition.from_text(GPUS), budget_evaluations=2000)
-        profile = find_profile(workload)
-        search(request, profile)
-        search(replace(request, method="random"), profile)
+    os.environ[COMPILING] = "1"
+    with (cache_folder() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # whoever comes second finds all done
+        if not is_compiled():
+            call_all()
+            note_compiled()
     forget_others(cache_folder())
     sys.stdout.write(f"the planner is ready after {time.perf_counter() - started_s:.0f} s\n")
 

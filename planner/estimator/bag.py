@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.estimator.by_reference import by_reference, reference_to
 from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import MAX_DEPTH, MAX_FILLINGS, MAX_TEMPLATES, Floats, Ints, Tables
 
 SLOTS = MAX_TEMPLATES
 
 
+@by_reference
 class Fillings(NamedTuple):
     """The fillings of one template; the first `number[0]` rows hold.
 
@@ -47,6 +49,7 @@ def new_fillings() -> Fillings:
     )
 
 
+@by_reference
 class Bag(NamedTuple):
     """Templates of a plan.
 
@@ -95,9 +98,17 @@ def new_bag() -> Bag:
 @inlined
 def fillings_of(bag: Bag, k: int) -> Fillings:
     """The fillings of one slot, as a view."""
-    return Fillings(
-        bag.filling_count[k], bag.size[k], bag.tau_s[k], bag.sum_s[k], bag.most[k], bag.blocks[k]
+    fillings: Fillings = reference_to(
+        Fillings(
+            bag.filling_count[k],
+            bag.size[k],
+            bag.tau_s[k],
+            bag.sum_s[k],
+            bag.most[k],
+            bag.blocks[k],
+        )
     )
+    return fillings
 
 
 @jit

@@ -11,10 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.estimator.bag import Bag, new_bag
+from planner.estimator.by_reference import by_reference
 from planner.estimator.fill.general_split import SplitBench, new_split_bench
 from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES, Floats, Ints, Tables
 
 
+@by_reference
 class StageExperts(NamedTuple):
     """The routed experts of every stage of a plan; of no meaning without experts in the model.
 
@@ -27,6 +29,7 @@ class StageExperts(NamedTuple):
     numel: Floats
 
 
+@by_reference
 class PriceBench(NamedTuple):
     """What the price of a plan works in.
 
@@ -41,6 +44,7 @@ class PriceBench(NamedTuple):
         free: [T, G + 1] nodes by class and free GPUs.
         fixed_s: [D] what the stages of a template take besides their blocks.
         by_stage: the templates, each with the one filling that is chosen, see `by_stage`.
+        is_by_stage: [1] 1 if the plan that was priced last is placed so.
     """
 
     experts: StageExperts
@@ -52,8 +56,10 @@ class PriceBench(NamedTuple):
     free: Ints
     fixed_s: Floats
     by_stage: Bag
+    is_by_stage: Ints
 
 
+@by_reference
 class Bench(NamedTuple):
     """What a search works in.
 
@@ -94,6 +100,7 @@ def new_price_bench(t: Tables) -> PriceBench:
         np.zeros((classes, int(t.node_gpus.max()) + 1), np.int64),
         np.zeros(MAX_DEPTH),
         new_bag(),
+        np.zeros(1, np.int64),
     )
 
 

@@ -10,12 +10,14 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.estimator.bag import Bag
+from planner.estimator.by_reference import by_reference
 from planner.estimator.jit import jit
 from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES, Floats, Ints
 
 ELITES = 32
 
 
+@by_reference
 class Elites(NamedTuple):
     """The best plans seen, all different; the first `number[0]` rows hold, in no order.
 

@@ -121,9 +121,8 @@ def add_experts(
             out[j] += sent_s * experts.numel[j, at[j]]
 
 
-@jit
 def plan_sync_seconds(t: Tables, bag: Bag, work: PriceBench) -> float:
-    """The gradient sum of a plan whose fillings are chosen, for callers outside of the kernel.
+    """The gradient sum of a plan whose fillings are chosen, as Python.
 
     Args:
         t: what it prices with.
@@ -132,8 +131,7 @@ def plan_sync_seconds(t: Tables, bag: Bag, work: PriceBench) -> float:
             takes one stage of many replicas, as if all its GPUs sent apart.
     """
     look_at_experts(t, bag, work.experts)
-    for kind in range(len(work.nic_s)):
-        work.nic_s[kind] = t.nic[kind, 1]
+    work.nic_s[:] = t.nic[:, 1]
     if not t.spreads_experts:
         nic_seconds(t, bag, work.held, work.nic_s)
-    return sync_seconds(t, bag, work, t.spreads_experts == 1)
+    return float(sync_seconds(t, bag, work, t.spreads_experts == 1))

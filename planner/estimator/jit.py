@@ -1,8 +1,7 @@
 """How the kernel is compiled, and where its machine code is kept.
 
 numba keeps compiled functions by their own file's time stamp and does not notice a change in a
-function that they call, so the folder of the cache is named by a digest of all that may be
-compiled: the estimator, and whoever imports it.
+function that they call, so the folder of the cache is named by a digest of all that is compiled.
 Where that folder cannot be written (an image with a read-only file system) its content, filled
 when the image was built, is copied to a temporary folder: numba insists on one that it can write.
 """
@@ -11,9 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -23,19 +25,31 @@ import numba
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
-_FOLDER = Path(__file__).parent
+_log = logging.getLogger(__name__)
+_ROOT = Path(__file__).parents[2]
 NUMBERS = re.compile(r"(tuple\[)?(None|bool|int|float)(, (bool|int|float))*\]?")
+_IMPORT = re.compile(r"^from (planner(?:\.\w+)+) import", re.MULTILINE)
+_COMPLETE = "complete"  # this file is there once every function is compiled
+
+
+def compiled_sources() -> list[Path]:
+    """The files that compiled code comes from: those that define it, and what these import."""
+    texts = {path: path.read_text() for path in (_ROOT / "planner").rglob("*.py")}
+    defining = [path for path, text in texts.items() if f"from {__name__} import" in text]
+    found = {Path(__file__), *defining}
+    for path in defining:
+        for module in _IMPORT.findall(texts[path]):
+            found.add(_ROOT.joinpath(*module.split(".")).with_suffix(".py"))
+    return sorted(found & texts.keys())
 
 
 def cache_folder() -> Path:
     """The folder for compiled functions; made if it is not there."""
     digest = hashlib.blake2b(digest_size=6)
-    for path in sorted(_FOLDER.parent.rglob("*.py")):
-        source = path.read_bytes()
-        if path.is_relative_to(_FOLDER) or b"planner.estimator" in source:
-            digest.update(source)
+    for path in compiled_sources():
+        digest.update(path.read_bytes())
     name = f"numba-{numba.__version__}-{digest.hexdigest()}"
-    folder = _FOLDER / "__pycache__" / name
+    folder = Path(__file__).parent / "__pycache__" / name
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
     if os.access(folder, os.W_OK):
@@ -51,8 +65,28 @@ numba.config.CACHE_DIR = str(cache_folder())
 
 
 def is_compiled() -> bool:
-    """Whether functions of these very sources were compiled before, and are only loaded."""
-    return bool(numba.config.DISABLE_JIT) or any(Path(numba.config.CACHE_DIR).rglob("*.nbi"))
+    """Whether all functions of these very sources were compiled before, and are only loaded."""
+    return bool(numba.config.DISABLE_JIT) or Path(numba.config.CACHE_DIR, _COMPLETE).exists()
+
+
+def note_compiled() -> None:
+    """Remember that all functions are compiled."""
+    Path(numba.config.CACHE_DIR, _COMPLETE).touch()
+
+
+def compile_all() -> None:
+    """Compile what is not compiled yet, in a process of its own; say so before.
+
+    One that was interrupted goes on from the functions that it has finished.
+    """
+    if is_compiled():
+        return
+    _log.warning("compiling the planner's kernel, once for this version: about 30 s")
+    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    command = [sys.executable, "-m", "planner.cli.warm_up"]
+    subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.DEVNULL, check=False
+    )
 
 
 def jit(function: Function) -> Function:
@@ -83,15 +117,16 @@ def allocating(function: Function) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """Compile into every caller, as is worth it outside of loops, and in those that are short.
+    """Compile into every caller: what is short, has one caller, or gives back views of arrays.
 
-    Two words for each array of `Tables` are handed over in a call, which takes longer than many a
-    function.  Views of arrays can be given back only so.
+    Every function that is not inlined is compiled on its own and once more into all that call it.
     """
     return _compiled(function, inline="always")
 
 
 def _compiled(function: Function, **options: object) -> Function:
-    compile_it = numba.njit(cache=True, error_model="numpy", nogil=True, **options)
+    compile_it = numba.njit(
+        cache=True, error_model="numpy", nogil=True, no_cfunc_wrapper=True, **options
+    )
     compiled: Function = compile_it(function)
     return compiled

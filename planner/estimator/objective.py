@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from planner.estimator.bag import Bag, fillings_of, pipelines_of
+from planner.estimator.bag import Bag, fillings_of, most_replicas, pipelines_of
 from planner.estimator.bench import Bench
+from planner.estimator.elites import Elites, remember, worst_value
 from planner.estimator.fill.filling import fill_template
-from planner.estimator.jit import jit
+from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Tables
 from planner.estimator.whole_plan import iteration_seconds, price_per_hour
 
@@ -61,7 +62,7 @@ def judged(t: Tables, wishes: Wishes, bag: Bag, seconds: float) -> float:
     return seconds * weight_of(t, wishes, bag)
 
 
-@jit
+@inlined
 def objective(t: Tables, wishes: Wishes, bag: Bag, bench: Bench, limit: float) -> float:
     """What is minimised; infinite for a plan that cannot run, or breaks a limit.
 
@@ -85,7 +86,7 @@ def is_outdated(bag: Bag, k: int, pipelines: int) -> bool:
     return before * REFILL < pipelines or pipelines * REFILL < before
 
 
-@jit
+@inlined
 def refill(t: Tables, bag: Bag, k: int, bench: Bench) -> bool:
     """Fill a slot again; whether anything fits."""
     bag.pipelines[k] = pipelines_of(bag)
@@ -95,8 +96,36 @@ def refill(t: Tables, bag: Bag, k: int, bench: Bench) -> bool:
         bag.depth[k],
         bag.replicas[k],
         bag.pipelines[k],
-        PER_SIZE,
+        int(PER_SIZE),  # a constant would have every caller compile a fill of its own
         bench,
         fillings_of(bag, k),
     )
     return bag.filling_count[k, 0] > 0
+
+
+@jit
+def price_plan(
+    t: Tables, wishes: Wishes, bag: Bag, bench: Bench, elites: Elites, is_filled: bool
+) -> bool:
+    """Price a plan, which joins the elites if it is among the best.
+
+    Args:
+        t: what it prices with.
+        wishes: objective and limits.
+        bag: the plan.
+        bench: for the function's own use.
+        elites: takes the plan.
+        is_filled: whether its slots are filled already.
+
+    Returns:
+        Whether it packs, fits and is among the best.
+    """
+    if not is_filled:
+        for k in range(bag.number[0]):
+            if most_replicas(t, bag, k) < bag.replicas[k] or not refill(t, bag, k, bench):
+                return False
+    value = objective(t, wishes, bag, bench, worst_value(elites))
+    if value == math.inf:
+        return False
+    remember(elites, bag, value)
+    return True

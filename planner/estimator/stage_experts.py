@@ -9,6 +9,7 @@ from __future__ import annotations
 from planner.estimator.bag import Bag
 from planner.estimator.bench import StageExperts
 from planner.estimator.fill.filling import variant_of
+from planner.estimator.fill.stage import ends_of
 from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Tables
 
@@ -40,8 +41,7 @@ def look_at_experts(t: Tables, bag: Bag, found: StageExperts) -> None:
                 option,
                 bag.size[k, f],
                 min(bag.most[k, f], depth - s),
-                1 if s == 0 else 0,
-                1 if s == depth - 1 else 0,
+                ends_of(s, depth),
                 bag.replicas[k],
                 bag.blocks[k, f, s] - others,
                 others,

@@ -13,6 +13,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.estimator.by_reference import by_reference
+
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -21,6 +23,7 @@ MAX_DEPTH = 32
 MAX_FILLINGS = 40
 
 
+@by_reference
 class Tables(NamedTuple):
     """All that the price of a plan depends on, placement apart.
 

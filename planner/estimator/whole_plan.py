@@ -74,7 +74,7 @@ def placed_seconds(
     if t.both_ways:
         least_s = sync_s / (work.free.shape[1] - 1)  # with one ring where all GPUs sent apart
         if least_s <= most_s and least_s < added_s:
-            apart_s = sync_seconds(t, bag, work, True)
+            apart_s = sync_seconds(t, bag, work, t.both_ways == 1)
             limit_s = seconds + min(most_s, added_s) - apart_s
             if limit_s > seconds:
                 apart_s += by_stage_seconds(t, bag, work, limit_s) - seconds
@@ -90,7 +90,7 @@ def iteration_seconds(t: Tables, bag: Bag, work: PriceBench, limit_s: float) -> 
     Args:
         t: what it prices with.
         bag: a plan whose slots are filled.
-        work: for the function's own use.
+        work: says afterwards, of a finite time, whether nodes take one stage of many replicas.
         limit_s: what takes longer counts as infinite, and is known sooner.
     """
     if limit_s < math.inf and choose(t.sizes, bag, limit_s, t.batch) < t.batch:
@@ -99,18 +99,13 @@ def iteration_seconds(t: Tables, bag: Bag, work: PriceBench, limit_s: float) -> 
     if seconds > limit_s or seconds == math.inf:
         return math.inf
     look_at_experts(t, bag, work.experts)
-    seconds += placed_seconds(t, bag, work, seconds, limit_s - seconds)[0]
+    added_s, is_by_stage = placed_seconds(t, bag, work, seconds, limit_s - seconds)
+    work.is_by_stage[0] = is_by_stage
+    seconds += added_s
     if seconds > limit_s:
         return math.inf
     seconds += optimizer_seconds(t, bag, work.experts)
     return seconds if seconds <= limit_s else math.inf
-
-
-@jit
-def stands_by_stage(t: Tables, bag: Bag, work: PriceBench) -> bool:
-    """Whether a plan whose fillings are chosen has nodes take one stage of many replicas."""
-    look_at_experts(t, bag, work.experts)
-    return placed_seconds(t, bag, work, pipeline_seconds(t, bag), math.inf)[1]
 
 
 @jit

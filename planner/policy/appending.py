@@ -12,13 +12,13 @@ import math
 
 from planner.estimator.bag import Bag, most_replicas, pipelines_of
 from planner.estimator.bench import Bench
-from planner.estimator.jit import jit
+from planner.estimator.jit import inlined
 from planner.estimator.objective import is_outdated, refill
 from planner.estimator.tables import Tables
 from planner.estimator.whole_plan import iteration_seconds
 
 
-@jit
+@inlined
 def price_last(t: Tables, bag: Bag, replicas: int, bench: Bench) -> float:
     """Seconds of an iteration if the last template has so many replicas; infinite if it cannot."""
     last = bag.number[0] - 1
@@ -33,24 +33,23 @@ def price_last(t: Tables, bag: Bag, replicas: int, bench: Bench) -> float:
     return iteration_seconds(t, bag, bench.price, math.inf)
 
 
-@jit
+@inlined
 def fill_last(t: Tables, bag: Bag, bench: Bench) -> float:
     """Choose the replicas of the last template and fill it; infinite if it does not fit.
 
     The plan is left priced with that choice.
     """
-    last = bag.number[0] - 1
-    most = most_replicas(t, bag, last)
+    most = most_replicas(t, bag, bag.number[0] - 1)
+    if most < 1:
+        return math.inf
     power = 1
     while power * 2 <= most:
         power *= 2
-    if most < 1:
-        return math.inf
-    seconds = price_last(t, bag, most, bench)
-    if power < most:
-        fewer_s = price_last(t, bag, power, bench)
-        if fewer_s < seconds:
-            return fewer_s
-        if seconds < math.inf:
-            price_last(t, bag, most, bench)
-    return seconds
+    most_s = math.inf
+    for replicas in (most, power, most):
+        seconds = price_last(t, bag, replicas, bench)
+        if replicas == power and (most_s == math.inf or seconds < most_s):
+            return seconds
+        if most_s == math.inf:
+            most_s = seconds
+    return most_s

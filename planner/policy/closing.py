@@ -10,6 +10,7 @@ import math
 
 from planner.estimator.bag import Bag, fillings_of
 from planner.estimator.bench import Bench
+from planner.estimator.by_reference import reference_to
 from planner.estimator.elites import Elites, remember
 from planner.estimator.fill.given_blocks import fill_as
 from planner.estimator.jit import allocating, inlined, jit
@@ -24,23 +25,26 @@ from planner.policy.drafts import Drafts
 def draft_bag(d: Drafts, r: int) -> Bag:
     """One construction as the kernel prices it, a view."""
     p = d.plans
-    return Bag(
-        p.number[r],
-        p.depth[r],
-        p.options[r],
-        p.replicas[r],
-        p.chosen[r],
-        p.pipelines[r],
-        p.filling_count[r],
-        p.size[r],
-        p.tau_s[r],
-        p.sum_s[r],
-        p.most[r],
-        p.blocks[r],
+    bag: Bag = reference_to(
+        Bag(
+            p.number[r],
+            p.depth[r],
+            p.options[r],
+            p.replicas[r],
+            p.chosen[r],
+            p.pipelines[r],
+            p.filling_count[r],
+            p.size[r],
+            p.tau_s[r],
+            p.sum_s[r],
+            p.most[r],
+            p.blocks[r],
+        )
     )
+    return bag
 
 
-@jit
+@inlined
 def keep_or_end(
     t: Tables,
     wishes: Wishes,

@@ -14,12 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.estimator.bag import Bag, new_bag
+from planner.estimator.by_reference import by_reference
 from planner.estimator.jit import jit
 from planner.estimator.tables import Floats, Ints
 from planner.policy.features import Menu
 from planner.policy.schema import Array, Bools
 
 
+@by_reference
 class Drafts(NamedTuple):
     """R constructions on one composition.
 

@@ -14,10 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.estimator.build_tables import Pricing
+from planner.estimator.by_reference import by_reference
 from planner.estimator.tables import Floats, Ints, Tables
 from planner.policy.schema import OF_TYPE, FeatureSchema
 
 
+@by_reference
 class Menu(NamedTuple):
     """All that may be chosen on one composition, as the jitted environment reads it.
 

@@ -44,8 +44,8 @@ class Course:
 
     @property
     def passed_s(self) -> float:
-        """All seconds so far, those of loading included."""
-        return self.now_s() - self._began_s
+        """Seconds of the search so far; those of compiling and loading do not count."""
+        return self.now_s() - self._began_s - self._uncounted_s
 
     def leave_out(self, seconds: float) -> None:
         """Seconds that are no part of the budget."""
@@ -56,7 +56,7 @@ class Course:
         budget_s = self.request.budget_s
         if budget_s is None:
             return math.inf
-        return budget_s + self._uncounted_s - self.passed_s
+        return budget_s - self.passed_s
 
     def left_to_search_s(self) -> float:
         """The same without what placing and pricing the last plans will take."""

@@ -7,7 +7,6 @@ Source: design, section 2 ("An anytime planner in stages").
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -23,10 +22,11 @@ from planner.estimator.bench import new_bench
 from planner.estimator.build_tables import Pricing
 from planner.estimator.elites import Elites, load_elite, new_elites, offer
 from planner.estimator.fill.filling import variant_of
-from planner.estimator.jit import is_compiled
+from planner.estimator.fill.stage import ends_of
+from planner.estimator.jit import compile_all
 from planner.estimator.objective import Wishes
 from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES
-from planner.estimator.whole_plan import stands_by_stage
+from planner.estimator.whole_plan import iteration_seconds
 from planner.request import PlanRequest
 from planner.search.annealing.local_search import anneal, start
 from planner.search.annealing.long_pipelines import long_pipelines
@@ -35,7 +35,6 @@ from planner.search.column_generation.columns import ColumnSearch
 from planner.search.fill import Filling
 from planner.search.turns import COLD, HOT
 
-_log = logging.getLogger(__name__)
 WALK = 500  # steps between two looks at the clock: a few milliseconds
 CHAINS = 4  # of a walk
 ROUNDED = 1 + 1e-9  # sums of prices differ by their order
@@ -44,11 +43,10 @@ LOADING = 4  # looks at the clock of a column search that loads its functions
 
 
 def load(pricing: Pricing) -> None:
-    """Have every function of annealing and columns loaded, or compiled if it never was."""
+    """Have every function of annealing and columns loaded, compiled before if it never was."""
     if not _LOADED:
         _LOADED.append(True)
-        if not is_compiled():
-            _log.warning("compiling the planner's kernel, once for this version: some minutes")
+        compile_all()
         wishes = Wishes(MAX_DEPTH, 2, 0, math.inf, math.inf)
         kernel = KernelSearch(pricing, wishes, 0)
         kernel.start()
@@ -193,7 +191,9 @@ class KernelSearch:
         e, names = self.elites, self.pricing
         tables = names.tables
         load_elite(e, row, self._trial)
-        by_stage = bool(stands_by_stage(tables, self._trial, self._bench.price))
+        work = self._bench.price
+        iteration_seconds(tables, self._trial, work, math.inf)
+        by_stage = bool(work.is_by_stage[0])
         rows = []
         for k in range(int(e.templates[row])):
             depth = int(e.depth[row, k])
@@ -211,8 +211,7 @@ class KernelSearch:
                     option,
                     size,
                     min(most, depth - s),
-                    int(s == 0),
-                    int(s == depth - 1),
+                    ends_of(s, depth),
                     replicas,
                     dense,
                     blocks[s] - dense,

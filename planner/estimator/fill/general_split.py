@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.estimator.by_reference import by_reference
 from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Floats, Ints
 
@@ -24,6 +25,7 @@ SMALL, FAR = 16, 2.0
 SLOWEST_S = sys.float_info.max  # any time that is not infinite
 
 
+@by_reference
 class SplitBench(NamedTuple):
     """Arrays that a split works in, made once.
 
@@ -158,7 +160,7 @@ def cheapest_general(
     rows: Floats, depth: int, dense: int, layers: int, tau_s: float, bench: SplitBench, out: Ints
 ) -> float:
     """Sum of the cheapest split within tau, its blocks in `out`; infinite if there is none."""
-    least, most, best = bench
+    least, most, best = bench.least, bench.most, bench.best
     if not reach_far(rows, depth, dense, layers, tau_s, most)[0]:
         return math.inf
     reach_back(rows, depth, dense, layers, tau_s, least)

@@ -10,7 +10,7 @@ import math
 from planner.estimator.bag import Fillings
 from planner.estimator.bench import Bench
 from planner.estimator.fill.filling import variant_of
-from planner.estimator.fill.stage import fixed_seconds
+from planner.estimator.fill.stage import ends_of, fixed_seconds
 from planner.estimator.fill.zone_limits import Zones, zone_seconds
 from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Floats, Ints, Tables
@@ -68,8 +68,7 @@ def split_seconds(
                 option,
                 size,
                 min(most, depth - s),
-                1 if s == 0 else 0,
-                1 if s == depth - 1 else 0,
+                ends_of(s, depth),
                 replicas,
                 dense,
                 others,

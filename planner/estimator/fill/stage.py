@@ -100,61 +100,35 @@ def block_cap(
     size: int,
     variant: int,
     in_flight: int,
-    is_first: int,
-    is_last: int,
+    ends: int,
     replicas: int,
     dense: int,
 ) -> int:
     """The most blocks of the second kind beside `dense` of the first; -1 if not even none.
 
-    What ZeRO cuts depends on the replicas; all else is found once.
+    `ends` is 2 for the first stage of a template, plus 1 for the last.  What ZeRO cuts depends on
+    the replicas; all else is found once.
     """
-    if t.zero:
-        return _find_block_cap(
+    cap = -2
+    if t.zero == 0:
+        cap = t.caps[option, size, variant, in_flight, ends, dense]
+    if cap == -2:
+        is_first, is_last = ends // 2, ends % 2
+        cap = _find_block_cap(
             t, option, size, variant, in_flight, is_first, is_last, replicas, dense
         )
-    ends = 2 * is_first + is_last
-    known = t.caps[option, size, variant, in_flight, ends, dense]
-    if known == -2:
-        known = _find_block_cap(t, option, size, variant, in_flight, is_first, is_last, 1, dense)
-        t.caps[option, size, variant, in_flight, ends, dense] = known
-    return int(known)
-
-
-@jit
-def fixed_seconds_of(
-    option_type: Ints,
-    option_tp: Ints,
-    node_gpus: Ints,
-    ends_s: Floats,
-    crossing_s: Floats,
-    inside_s: Floats,
-    options: Ints,
-    depth: int,
-    size: int,
-    is_by_stage: bool,
-    out: Floats,
-) -> None:
-    """As `fixed_seconds`, of those tables alone: handing over all takes longer."""
-    for s in range(depth):
-        out[s] = 0.0
-    out[0] += ends_s[options[0], size, 0]
-    out[depth - 1] += ends_s[options[depth - 1], size, 1]
-    left = node_gpus[option_type[options[0]]] - option_tp[options[0]]  # free, beside the last stage
-    for s in range(1, depth):
-        kind = option_type[options[s]]
-        tp = option_tp[options[s]]
-        if option_type[options[s - 1]] == kind and left >= tp and not is_by_stage:
-            edge = inside_s[kind, size]
-            left -= tp
-        else:
-            edge = crossing_s[options[s - 1], options[s], size]
-            left = node_gpus[kind] - tp
-        out[s - 1] += edge
-        out[s] += edge
+        if t.zero == 0:
+            t.caps[option, size, variant, in_flight, ends, dense] = cap
+    return cap
 
 
 @inlined
+def ends_of(s: int, depth: int) -> int:
+    """2 for the first stage of a template, plus 1 for the last; 0 for all others."""
+    return (2 if s == 0 else 0) + (1 if s == depth - 1 else 0)
+
+
+@jit
 def fixed_seconds(
     t: Tables, options: Ints, depth: int, size: int, is_by_stage: bool, out: Floats
 ) -> None:
@@ -168,16 +142,21 @@ def fixed_seconds(
         is_by_stage: whether a node takes one stage of many replicas, and no message stays inside.
         out: [D] takes the seconds.
     """
-    fixed_seconds_of(
-        t.option_type,
-        t.option_tp,
-        t.node_gpus,
-        t.ends_s,
-        t.crossing_s,
-        t.inside_s,
-        options,
-        depth,
-        size,
-        is_by_stage,
-        out,
-    )
+    for s in range(depth):
+        out[s] = 0.0
+    out[0] += t.ends_s[options[0], size, 0]
+    out[depth - 1] += t.ends_s[options[depth - 1], size, 1]
+    kind = t.option_type[options[0]]
+    left = t.node_gpus[kind] - t.option_tp[options[0]]  # free, beside the last stage
+    for s in range(1, depth):
+        before = kind
+        kind = t.option_type[options[s]]
+        tp = t.option_tp[options[s]]
+        if before == kind and left >= tp and not is_by_stage:
+            edge = t.inside_s[kind, size]
+            left -= tp
+        else:
+            edge = t.crossing_s[options[s - 1], options[s], size]
+            left = t.node_gpus[kind] - tp
+        out[s - 1] += edge
+        out[s] += edge

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from planner.estimator.by_reference import by_reference
 from planner.estimator.jit import jit
 from planner.estimator.tables import Floats, Ints, Tables
 
 
+@by_reference
 class Zones(NamedTuple):
     """Where types with slow NICs may stand, and how long a GPU may sum gradients.
 

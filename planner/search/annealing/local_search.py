@@ -65,7 +65,8 @@ def anneal(
     temperature = hot
     for _ in range(steps):
         temperature *= cooling
-        dirty[:] = 0
+        for k in range(len(dirty)):
+            dirty[k] = 0
         packs = propose(t, wishes, trial, dirty, state)
         new_value = math.inf
         if packs:
@@ -107,10 +108,12 @@ def start(t: Tables, wishes: Wishes, now: Bag, bench: Bench, elites: Elites) -> 
     each stay on one node class, the best of each, which join one by one, the fastest first.
     """
     classes = len(t.node_gpus)
-    best = np.full(classes, np.inf)
+    best = np.zeros(classes)
     option_of = np.zeros(classes, np.int64)
     depth_of = np.zeros(classes, np.int64)
     replicas_of = np.zeros(classes, np.int64)
+    for kind in range(classes):
+        best[kind] = math.inf
     priced = 0
     now.number[0] = 1
     for option in range(len(t.option_tp)):
@@ -142,13 +145,15 @@ def start(t: Tables, wishes: Wishes, now: Bag, bench: Bench, elites: Elites) -> 
                         option_of[kind] = option
                         depth_of[kind] = depth
                         replicas_of[kind] = most
-    order = np.argsort(best)
     now.number[0] = 0
-    for i in range(min(classes, wishes.max_templates)):
-        kind = order[i]
+    for k in range(min(classes, wishes.max_templates)):
+        kind = 0
+        for other in range(classes):
+            if best[other] < best[kind]:
+                kind = other
         if best[kind] == math.inf:
             break
-        k = now.number[0]
+        best[kind] = math.inf
         now.number[0] = k + 1
         now.depth[k] = depth_of[kind]
         now.replicas[k] = replicas_of[kind]

@@ -97,7 +97,7 @@ def some_replicas(replicas: int, state: Ints) -> int:
     return 1 + below(state, replicas) if below(state, 2) else 1
 
 
-@jit
+@inlined
 def propose(t: Tables, wishes: Wishes, bag: Bag, dirty: Ints, state: Ints) -> bool:
     """Change the plan a little; marks the slots that differ; False if it cannot pack."""
     count = bag.number[0]

@@ -5,21 +5,21 @@ Source: Park and Miller, "Random number generators: good ones are hard to find" 
 
 from __future__ import annotations
 
-from planner.estimator.jit import jit
+from planner.estimator.jit import inlined
 from planner.estimator.tables import Ints
 
 MODULUS = 2147483647
 MULTIPLIER = 48271
 
 
-@jit
+@inlined
 def below(state: Ints, bound: int) -> int:
     """A whole number from 0 to `bound` - 1; `state` is [1]."""
     state[0] = (state[0] * MULTIPLIER) % MODULUS
     return (state[0] * bound) // MODULUS
 
 
-@jit
+@inlined
 def uniform(state: Ints) -> float:
     """A number above 0 and below 1."""
     state[0] = (state[0] * MULTIPLIER) % MODULUS

@@ -65,7 +65,8 @@ def least_ahead(
             if seconds > tau_s:
                 break
             last[blocks] = min(last[blocks], price[option] + per_second * seconds)
-    ahead[:] = 0.0
+    for i in range(len(ahead)):
+        ahead[i] = 0.0
     least = last[layers - dense]
     for rest in range(1, layers - dense + 1):
         cost = math.inf
@@ -73,7 +74,8 @@ def least_ahead(
             cost = min(cost, stage[blocks] + ahead[layers - dense - rest + blocks])
         ahead[layers - dense - rest] = cost
         least = min(least, cost + last[layers - dense - rest])
-    saved[:] = 0.0
+    for i in range(len(saved)):
+        saved[i] = 0.0
     for blocks in range(1, most + 1):
         for covered in range(layers - dense - blocks + 1):
             if ahead[covered] < math.inf:

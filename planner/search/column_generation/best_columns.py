@@ -10,10 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.estimator.by_reference import by_reference
 from planner.estimator.jit import jit
 from planner.estimator.tables import MAX_DEPTH, Floats, Ints
 
 
+@by_reference
 class Columns(NamedTuple):
     """Templates that are worth more than they cost; the first `number[0]` rows hold.
 

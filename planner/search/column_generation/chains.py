@@ -15,11 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.estimator.by_reference import by_reference
 from planner.estimator.jit import allocating, jit
 from planner.estimator.tables import Floats, Ints, Tables
 from planner.search.column_generation.ahead import least_ahead
 
 
+@by_reference
 class Chains(NamedTuple):
     """Where the dynamic programme works, and what it leaves.
 

@@ -256,7 +256,7 @@ class ColumnMixer:
         seconds, money = value, math.inf
         load_elite(elites, best, self._bag)
         work = self._bench.price
-        sync_s = float(plan_sync_seconds(self._tables, self._bag, work))
+        sync_s = plan_sync_seconds(self._tables, self._bag, work)
         if self._wishes.counts_money:
             money = float(price_per_hour(self._tables, self._bag))
             seconds /= max(money, self._wishes.least_price)
@@ -303,9 +303,11 @@ class ColumnMixer:
             scope.mixed = 0.0
             return
         amounts, duals = np.zeros(len(columns)), np.zeros(len(room))
-        total = best_mix(real[columns], uses[:, columns], room, amounts, duals)
+        total = best_mix(
+            real[columns], np.ascontiguousarray(uses[:, columns]), room, amounts, duals
+        )
         counts = np.floor(amounts + 1e-9).astype(np.int64)
-        fill_rest(room, uses[:, columns], whole[columns], counts)
+        fill_rest(room, np.ascontiguousarray(uses[:, columns]), whole[columns], counts)
         self._price(elites, scope, columns, counts, whole)
         scope.mixed = float(total) / t.batch
         by_row = duals[: len(self._rows)]
@@ -345,12 +347,22 @@ class ColumnMixer:
             if len(columns) == 0:
                 return
             duals = np.zeros(len(room))
-            best_mix(whole[columns], uses[:, columns], room, np.zeros(len(columns)), duals)
-            share = whole[columns] / np.maximum(1e-12, duals @ uses[:, columns])
+            best_mix(
+                whole[columns],
+                np.ascontiguousarray(uses[:, columns]),
+                room,
+                np.zeros(len(columns)),
+                duals,
+            )
+            share = whole[columns] / np.maximum(
+                1e-12, duals @ np.ascontiguousarray(uses[:, columns])
+            )
             order = np.argsort(-share, kind="stable")[:WHOLE_COLUMNS]
             columns = columns[order[share[order] > NEAR]]
             counts = np.zeros(len(columns), np.int64)
-            best_whole_mix(whole[columns], uses[:, columns], room, NODES, GAP, counts)
+            best_whole_mix(
+                whole[columns], np.ascontiguousarray(uses[:, columns]), room, NODES, GAP, counts
+            )
             self._price(elites, scope, columns, counts, whole)
             if elites.value.min() >= before * (1 - 1e-9):
                 return

@@ -7,25 +7,26 @@ Source: research on plan search (column generation).   Legend: N columns, O opti
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 
-from planner.estimator.bag import Bag, Fillings, copy_slot, most_replicas, pipelines_of
+from planner.estimator.bag import Bag, Fillings, copy_bag, most_replicas, pipelines_of
 from planner.estimator.bench import Bench
-from planner.estimator.elites import Elites, remember, worst_value
+from planner.estimator.by_reference import by_reference
+from planner.estimator.elites import Elites
 from planner.estimator.fill.filling import fill_template
 from planner.estimator.fill.given_blocks import fill_as, keeps_to
 from planner.estimator.fill.zone_limits import Zones
-from planner.estimator.jit import allocating, jit
-from planner.estimator.objective import Wishes, objective, refill
+from planner.estimator.jit import jit
+from planner.estimator.objective import Wishes, price_plan
 from planner.estimator.tables import MAX_DEPTH, MAX_FILLINGS, Floats, Ints, Tables
 from planner.search.column_generation.best_columns import Columns
 
 PER_SIZE = 2  # splits of one micro-batch size
 
 
+@by_reference
 class Pool(NamedTuple):
     """Columns; the first `number[0]` rows hold.
 
@@ -137,7 +138,7 @@ def add_column(
         if c == len(pool.depth):
             return False
         fill_template(
-            t, options, depth, together, max(pipelines, together), PER_SIZE, bench, fillings
+            t, options, depth, together, max(pipelines, together), int(PER_SIZE), bench, fillings
         )
         if fillings.number[0] == 0:
             return False
@@ -151,7 +152,6 @@ def add_column(
     return add_fillings(pool, c, fillings)
 
 
-@jit
 def price_alone(
     t: Tables,
     wishes: Wishes,
@@ -165,9 +165,8 @@ def price_alone(
     """Price a template as the only one, as often as it fits and a power of two times."""
     bag.number[0] = 1
     bag.depth[0] = depth
-    for s in range(depth):
-        bag.options[0, s] = options[s]
-    most = most_replicas(t, bag, 0) // together * together
+    bag.options[0, :depth] = options[:depth]
+    most = int(most_replicas(t, bag, 0)) // together * together
     power = together
     while power * 2 <= most:
         power *= 2
@@ -176,11 +175,11 @@ def price_alone(
         if replicas < 1 or (priced and most == power):
             continue
         bag.replicas[0] = replicas
-        priced += price_refilled(t, wishes, bag, bench, elites)
+        price_plan(t, wishes, bag, bench, elites, False)
+        priced += 1
     return priced
 
 
-@allocating
 def add_columns(
     t: Tables,
     wishes: Wishes,
@@ -196,11 +195,10 @@ def add_columns(
     """Put the best columns into the pool and price each alone; returns how many plans it priced."""
     priced = 0
     added = 0
-    order = np.argsort(-columns.gain[: columns.number[0]])
-    for row in order:
+    for row in np.argsort(-columns.gain[: columns.number[0]], kind="stable"):
         if added == most:
             break
-        depth, together = columns.depth[row], columns.together[row]
+        depth, together = int(columns.depth[row]), int(columns.together[row])
         options = columns.options[row]
         before = pool.number[0]
         blocks = columns.blocks[row]
@@ -238,8 +236,9 @@ def worth_of(
 @jit
 def uses_of(t: Tables, pool: Pool, out: Floats) -> None:
     """GPUs of a bundle of each column by room row: [O, N], larger TP groups of a type included."""
-    out[:] = 0.0
     for c in range(pool.number[0]):
+        for row in range(len(out)):
+            out[row, c] = 0.0
         for s in range(pool.depth[c]):
             used = pool.options[c, s]
             for row in range(used + 1):
@@ -247,7 +246,6 @@ def uses_of(t: Tables, pool: Pool, out: Floats) -> None:
                     out[row, c] += t.option_tp[used] * pool.together[c]
 
 
-@jit
 def price_counts(
     t: Tables,
     wishes: Wishes,
@@ -278,58 +276,45 @@ def price_counts(
         Plans priced.
     """
     count = min(len(chosen), wishes.max_templates)
+    chosen, counts = chosen[:count], counts[:count]
     bag.number[0] = count
-    for k in range(count):
-        c = chosen[k]
-        bag.depth[k] = pool.depth[c]
-        bag.replicas[k] = counts[k] * pool.together[c]
-        for s in range(pool.depth[c]):
-            bag.options[k, s] = pool.options[c, s]
-    priced = price_pooled(t, wishes, pool, chosen, zones, bag, bench, elites)
-    priced += price_refilled(t, wishes, bag, bench, elites)
+    bag.depth[:count] = pool.depth[chosen]
+    bag.replicas[:count] = counts * pool.together[chosen]
+    bag.options[:count] = pool.options[chosen]
+
+    def price(plan: Bag) -> None:
+        if take_fillings(t, pool, chosen, zones, plan):
+            price_plan(t, wishes, plan, bench, elites, True)
+        price_plan(t, wishes, plan, bench, elites, False)
+
+    price(bag)
+    priced = 2
     for first in range(count):  # what is left goes to one template after the other
-        trial.number[0] = count
-        for k in range(count):
-            copy_slot(bag, k, trial, k)
-        grown = False
-        for more in range(count):
-            k = (first + more) % count
-            together = pool.together[chosen[k]]
-            most = most_replicas(t, trial, k) // together * together
-            if most > trial.replicas[k]:
-                trial.replicas[k] = most
-                grown = True
-        if not grown:
+        copy_bag(bag, trial)
+        if not add_replicas(t, pool, chosen, first, trial):
             break
-        priced += price_pooled(t, wishes, pool, chosen, zones, trial, bench, elites)
-        priced += price_refilled(t, wishes, trial, bench, elites)
+        price(trial)
+        priced += 2
     return priced
 
 
 @jit
-def price_refilled(t: Tables, wishes: Wishes, bag: Bag, bench: Bench, elites: Elites) -> int:
-    """Fill all slots, price the plan and remember it; returns 1."""
-    for k in range(bag.number[0]):
-        if most_replicas(t, bag, k) < bag.replicas[k] or not refill(t, bag, k, bench):
-            return 1
-    value = objective(t, wishes, bag, bench, worst_value(elites))
-    if value < math.inf:
-        remember(elites, bag, value)
-    return 1
+def add_replicas(t: Tables, pool: Pool, chosen: Ints, first: int, bag: Bag) -> bool:
+    """Give the templates, from that one on, as many bundles as still fit; whether any grew."""
+    grown = False
+    for more in range(bag.number[0]):
+        k = (first + more) % bag.number[0]
+        together = pool.together[chosen[k]]
+        most = most_replicas(t, bag, k) // together * together
+        if most > bag.replicas[k]:
+            bag.replicas[k] = most
+            grown = True
+    return grown
 
 
 @jit
-def price_pooled(
-    t: Tables,
-    wishes: Wishes,
-    pool: Pool,
-    chosen: Ints,
-    zones: Zones,
-    bag: Bag,
-    bench: Bench,
-    elites: Elites,
-) -> int:
-    """Price the plan with the fillings of the pool that keep to the zones; returns 1."""
+def take_fillings(t: Tables, pool: Pool, chosen: Ints, zones: Zones, bag: Bag) -> bool:
+    """Fill each slot as the pool does and the zones allow; whether the plan packs and all fit."""
     for k in range(bag.number[0]):
         c = chosen[k]
         kept = 0
@@ -345,8 +330,5 @@ def price_pooled(
         bag.filling_count[k, 0] = kept
         bag.pipelines[k] = pipelines_of(bag)
         if kept == 0 or most_replicas(t, bag, k) < bag.replicas[k]:
-            return 1
-    value = objective(t, wishes, bag, bench, worst_value(elites))
-    if value < math.inf:
-        remember(elites, bag, value)
-    return 1
+            return False
+    return True

@@ -17,7 +17,7 @@ import numpy as np
 
 from planner.estimator.fill.filling import stage_rows
 from planner.estimator.fill.zone_limits import Zones, blocks_in_zones
-from planner.estimator.jit import allocating, jit
+from planner.estimator.jit import allocating, inlined, jit
 from planner.estimator.tables import Floats, Ints, Tables
 from planner.search.column_generation.best_columns import Columns
 from planner.search.column_generation.chains import Chains, compare_options
@@ -26,7 +26,7 @@ from planner.search.column_generation.within_room import best_within_room
 FAR = 0.06  # a column that costs so much more than it is worth is of no interest
 
 
-@allocating
+@inlined
 def stage_seconds(t: Tables, size: int, replicas: int, most: int, out: Floats) -> None:
     """Seconds of every stage there can be, messages apart; infinite where memory is too small.
 
@@ -38,21 +38,21 @@ def stage_seconds(t: Tables, size: int, replicas: int, most: int, out: Floats) -
         out: [O, P, 2, dense + 1, L + 1] by option, position from the end, whether it is the first
             stage, blocks of the first kind and of the second.
     """
-    options, fixed_s = np.zeros(1, np.int64), np.zeros(1)
     for option in range(out.shape[0]):
-        options[0] = option
         for position in range(out.shape[1]):
             for is_first in range(2):
-                rows = out[option, position, is_first : is_first + 1]
-                fixed_s[0] = is_first * t.ends_s[option, size, 0]
+                rows = out[option, position, is_first]
+                fixed_s = is_first * t.ends_s[option, size, 0]
                 if position == 0:
-                    fixed_s[0] += t.ends_s[option, size, 1]
+                    fixed_s += t.ends_s[option, size, 1]
                 if t.ends_s[option, size, 0] == math.inf or is_full(out, option, position):
-                    rows[:] = math.inf
+                    for dense in range(rows.shape[0]):
+                        for others in range(rows.shape[1]):
+                            rows[dense, others] = math.inf
                     continue
-                start = 1 - is_first
-                depth = position + 1 + start
-                stage_rows(t, options, start, start + 1, depth, replicas, size, most, fixed_s, rows)
+                s = 1 - is_first
+                depth = s + position + 1
+                stage_rows(t, option, s, depth, replicas, size, most, fixed_s, rows)
 
 
 @jit
@@ -112,12 +112,13 @@ def price_columns(
     tried = 0
     side_s = np.zeros(edge_s.shape[1])
     rows = len(price)
-    dearer, asked = np.zeros(rows), np.zeros(rows)
+    room, dearer, asked = np.zeros(rows), np.zeros(rows), np.zeros(rows)
     most_blocks = np.zeros((len(t.option_tp), t.layers + 1), np.int64)
     blocks_in_zones(t, zones, most_blocks)
     compare_options(t, most_blocks, chains)
     for bundle in range(len(together)):
-        room = np.minimum(t.room / together[bundle], alone)
+        for row in range(rows):
+            room[row] = min(t.room[row] / together[bundle], alone[row])
         for size in range(len(t.sizes)):
             b = t.sizes[size]
             if b * together[bundle] > t.batch:
@@ -153,5 +154,6 @@ def price_columns(
                     columns,
                 )
                 if learns:
-                    promise[bundle, size, g : g + step] = gain
+                    for near in range(g, min(g + step, len(taus_s))):
+                        promise[bundle, size, near] = gain
     return tried

@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from planner.estimator.jit import allocating
+from planner.estimator.jit import allocating, jit
 from planner.estimator.tables import Floats, Ints
 
 TINY = 1e-9
@@ -49,12 +49,15 @@ def best_mix(worth: Floats, uses: Floats, room: Floats, amounts: Floats, prices:
     gain = np.zeros(width + 1)
     basis = np.zeros(rows, np.int64)
     for i in range(rows):
-        body[i, :columns] = uses[i]
+        for j in range(columns):
+            body[i, j] = uses[i, j]
         body[i, columns + i] = 1.0
         body[i, width] = room[i]
         basis[i] = columns + i
-    gain[:columns] = worth
-    scale = max(1e-300, np.max(np.abs(worth))) if columns else 1.0
+    scale = 1e-300 if columns else 1.0
+    for j in range(columns):
+        gain[j] = worth[j]
+        scale = max(scale, abs(worth[j]))
     for pivot in range(PIVOTS):
         entering = -1
         for j in range(width):
@@ -75,7 +78,8 @@ def best_mix(worth: Floats, uses: Floats, room: Floats, amounts: Floats, prices:
             break
         turn(body, gain, leaving, entering)
         basis[leaving] = entering
-    amounts[:] = 0.0
+    for j in range(columns):
+        amounts[j] = 0.0
     for i in range(rows):
         if basis[i] < columns:
             amounts[basis[i]] = max(0.0, body[i, width])
@@ -83,16 +87,34 @@ def best_mix(worth: Floats, uses: Floats, room: Floats, amounts: Floats, prices:
     return -gain[width]
 
 
-@allocating
+@jit
 def turn(body: Floats, gain: Floats, leaving: int, entering: int) -> None:
     """One pivot of the tableau."""
-    body[leaving] /= body[leaving, entering]
+    width = body.shape[1]
+    by = body[leaving, entering]
+    for j in range(width):
+        body[leaving, j] /= by
     for i in range(body.shape[0]):
-        if i != leaving and body[i, entering] != 0.0:
-            body[i] -= body[i, entering] * body[leaving]
-            if body[i, -1] < 0.0:  # rounding
-                body[i, -1] = 0.0
-    gain -= gain[entering] * body[leaving]
+        share = body[i, entering]
+        if i != leaving and share != 0.0:
+            for j in range(width):
+                body[i, j] -= share * body[leaving, j]
+            if body[i, width - 1] < 0.0:  # rounding
+                body[i, width - 1] = 0.0
+    share = gain[entering]
+    for j in range(width):
+        gain[j] -= share * body[leaving, j]
+
+
+@jit
+def sort_by(values: Floats, order: Ints, sign: float) -> None:
+    """Indices by ascending sign * value, equal ones in their order."""
+    for i in range(len(values)):
+        j = i
+        while j > 0 and sign * values[order[j - 1]] > sign * values[i]:
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = i
 
 
 @allocating
@@ -112,7 +134,10 @@ def fill_rest(room: Floats, uses: Floats, worth: Floats, counts: Ints) -> float:
     total = 0.0
     for c in range(len(worth)):
         total += worth[c] * counts[c]
-    for c in np.argsort(-worth, kind="mergesort"):
+    order = np.empty(len(worth), np.int64)
+    sort_by(worth, order, -1.0)
+    for i in range(len(worth)):
+        c = order[i]
         if worth[c] <= 0.0:
             break
         most = math.inf
@@ -147,7 +172,8 @@ def best_whole_mix(
     branch_bound = np.zeros((nodes + 2, deepest), np.int64)
     branch_upper = np.zeros((nodes + 2, deepest), np.int64)
     branches = np.zeros(nodes + 2, np.int64)
-    limit = np.full(nodes + 2, math.inf)  # what the mixes below a node are worth at most
+    limit = np.zeros(nodes + 2)  # what the mixes below a node are worth at most
+    limit[0] = math.inf
     open_nodes = 1
     best = -1.0
     amounts, prices = np.zeros(columns), np.zeros(rows + deepest)
@@ -162,26 +188,40 @@ def best_whole_mix(
         if limit[open_nodes] <= best * (1 + gap):
             continue
         depth = branches[open_nodes]
-        way_column[:] = branch_column[open_nodes]
-        way_bound[:] = branch_bound[open_nodes]
-        way_upper[:] = branch_upper[open_nodes]
-        lower[:] = 0
-        upper[:] = -1  # none
+        for c in range(columns):
+            lower[c] = 0
+            upper[c] = -1  # none
         for i in range(depth):
+            way_column[i] = branch_column[open_nodes, i]
+            way_bound[i] = branch_bound[open_nodes, i]
+            way_upper[i] = branch_upper[open_nodes, i]
             c = way_column[i]
             if way_upper[i]:
                 upper[c] = way_bound[i] if upper[c] < 0 else min(upper[c], way_bound[i])
             else:
                 lower[c] = max(lower[c], way_bound[i])
-        bounded = np.flatnonzero(upper >= 0)
-        wide = np.zeros((rows + len(bounded), columns))
-        wide[:rows] = uses
-        left = np.zeros(rows + len(bounded))
-        left[:rows] = left_of(room, uses, lower)
-        for i, c in enumerate(bounded):
-            wide[rows + i, c] = 1.0
-            left[rows + i] = upper[c] - lower[c]
-        if np.min(left) < 0.0:
+        bounded = 0
+        for c in range(columns):
+            bounded += upper[c] >= 0
+        wide = np.zeros((rows + bounded, columns))
+        left = np.zeros(rows + bounded)
+        own = left_of(room, uses, lower)
+        is_possible = True
+        for i in range(rows):
+            left[i] = own[i]
+            if own[i] < 0.0:
+                is_possible = False
+            for c in range(columns):
+                wide[i, c] = uses[i, c]
+        i = rows
+        for c in range(columns):
+            if upper[c] >= 0:
+                wide[i, c] = 1.0
+                left[i] = upper[c] - lower[c]
+                if left[i] < 0.0:
+                    is_possible = False
+                i += 1
+        if not is_possible:
             continue
         total = best_mix(worth, wide, left, amounts, prices[: len(left)])
         for c in range(columns):
@@ -198,16 +238,18 @@ def best_whole_mix(
         whole = fill_rest(room, uses, worth, trial)
         if whole > best:
             best = whole
-            counts[:] = trial
+            for c in range(columns):
+                counts[c] = trial[c]
         if split < 0 or depth == deepest or open_nodes + 2 > nodes:
             continue
         floor = lower[split] + int(amounts[split] + 1e-7)
         goes_up = amounts[split] - int(amounts[split]) > 0.5
         for last in range(2):  # the nearer side is pushed last and looked at first
             is_upper = goes_up if last == 0 else not goes_up
-            branch_column[open_nodes, :depth] = way_column[:depth]
-            branch_bound[open_nodes, :depth] = way_bound[:depth]
-            branch_upper[open_nodes, :depth] = way_upper[:depth]
+            for i in range(depth):
+                branch_column[open_nodes, i] = way_column[i]
+                branch_bound[open_nodes, i] = way_bound[i]
+                branch_upper[open_nodes, i] = way_upper[i]
             branch_column[open_nodes, depth] = split
             branch_bound[open_nodes, depth] = floor if is_upper else floor + 1
             branch_upper[open_nodes, depth] = 1 if is_upper else 0

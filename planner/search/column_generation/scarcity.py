@@ -9,6 +9,15 @@ from __future__ import annotations
 from planner.estimator.jit import jit
 from planner.estimator.tables import Floats, Ints
 
+EASE = 0.8  # share of a price that is left once it has done its work
+
+
+@jit
+def ease(scarcity: Floats) -> None:
+    """Lower all prices, which have done their work."""
+    for row in range(len(scarcity)):
+        scarcity[row] *= EASE
+
 
 @jit
 def climb(scarcity: Floats, asked: Floats, room: Floats | Ints, excess: float) -> None:

@@ -17,19 +17,18 @@ import math
 
 import numpy as np
 
-from planner.estimator.jit import allocating, jit
+from planner.estimator.jit import inlined
 from planner.estimator.tables import MAX_DEPTH, Floats, Ints, Tables
 from planner.search.column_generation.best_columns import Columns, keep_column
 from planner.search.column_generation.chains import Chains, cheapest_chains, read_chain
-from planner.search.column_generation.scarcity import climb
+from planner.search.column_generation.scarcity import climb, ease
 
 DEPTHS = 2  # chains of one bottleneck that become columns
 TINY = 1e-9  # of what a column is worth
 CLIMBS = 2  # prices of what is asked beyond the room that are tried
-EASE = 0.8  # share of such a price that is left once it has done its work
 
 
-@jit
+@inlined
 def best_within_room(
     t: Tables,
     size: int,
@@ -91,19 +90,19 @@ def best_within_room(
             t, stage_s, tau_s, dearer, rate, edge_s, side_s, most_blocks, limit, chains
         )
         if best == math.inf:
-            scarcity *= EASE
+            ease(scarcity)
             return -1.0
         excess = worth + credit - best
         least = min(least, excess / worth)
         fits = keep_within_room(t, size, together, worth, room, scarcity, asked, chains, columns)
         if fits or excess <= TINY * worth:
-            scarcity *= EASE
+            ease(scarcity)
             break
         climb(scarcity, asked, room, excess)
     return least
 
 
-@allocating
+@inlined
 def keep_within_room(
     t: Tables,
     size: int,
@@ -136,7 +135,8 @@ def keep_within_room(
         if chains.cost[at] == math.inf:
             break
         read_chain(t, chains, at, options, blocks)
-        uses[:] = 0.0
+        for row in range(len(uses)):
+            uses[row] = 0.0
         for s in range(at + 1):
             for row in range(options[s] + 1):
                 if t.option_type[row] == t.option_type[options[s]]:
@@ -148,7 +148,8 @@ def keep_within_room(
             fits = fits and uses[row] <= room[row]
         if rank == 0:
             fits_first = fits
-            asked[:] = uses
+            for row in range(len(uses)):
+                asked[row] = uses[row]
         chains.cost[at] = math.inf
         if not fits or gain <= TINY * worth:
             continue

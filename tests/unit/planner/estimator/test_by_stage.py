@@ -13,7 +13,7 @@ from planner.estimator.bench import new_price_bench
 from planner.estimator.build_tables import pricing_of
 from planner.estimator.by_stage import by_stage_seconds
 from planner.estimator.elites import load_elite
-from planner.estimator.fill.stage import fixed_seconds_of
+from planner.estimator.fill.stage import fixed_seconds
 from planner.estimator.gradient_sync import sync_seconds
 from planner.estimator.sharing import pipeline_seconds
 from planner.model.catalogue import find_model
@@ -21,6 +21,7 @@ from planner.model.workload import Workload
 from planner.placement.place import place
 from planner.plans.plan import Plan
 from planner.profiles.generator import find_profile
+from tests.builders import demo_profile, nodes, workload
 
 FEW_SAMPLES = Workload(find_model("llama3-8b"), 512, 4096)  # so that gradient sums weigh
 EVEN = "h100=16x8"
@@ -36,22 +37,20 @@ def messages(tps: tuple[int, ...], kinds: tuple[int, ...] | None = None, gpus: i
     depth = len(tps)
     kinds = kinds or (0,) * depth
     types = max(kinds) + 1
+    pricing = pricing_of(workload(), nodes("fast-0:2"), demo_profile())
+    assert pricing is not None
+    tables = pricing.tables._replace(
+        option_type=np.array(kinds),
+        option_tp=np.array(tps),
+        node_gpus=np.full(types, gpus),
+        ends_s=np.zeros((depth, 1, 2)),
+        crossing_s=np.full((depth, depth, 1), 4.0),
+        inside_s=np.full((types, 1), 1.0),
+    )
     found = []
     for is_by_stage in (False, True):
         out = np.zeros(depth)
-        fixed_seconds_of(
-            np.array(kinds),
-            np.array(tps),
-            np.full(types, gpus),
-            np.zeros((depth, 1, 2)),
-            np.full((depth, depth, 1), 4.0),
-            np.full((types, 1), 1.0),
-            np.arange(depth),
-            depth,
-            0,
-            is_by_stage,
-            out,
-        )
+        fixed_seconds(tables, np.arange(depth), depth, 0, is_by_stage, out)
         found.append(out.tolist())
     return tuple(found)
 

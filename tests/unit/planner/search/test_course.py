@@ -57,7 +57,7 @@ def test_seconds_left_out_do_not_count_against_the_budget():
     assert one.left_s() == 0.5
     one.leave_out(1.0)
     assert one.left_s() == 1.5
-    assert one.passed_s == 1.5
+    assert one.passed_s == 0.5
 
 
 def test_a_stage_that_gains_nothing_more_is_told_once():

@@ -40,11 +40,8 @@ def test_the_blocks_held_are_those_with_seconds(tables, share):
         usable_bytes=tables.usable_bytes * share, caps=np.full_like(tables.caps, -2)
     )
     bench = new_bench(t)
-    options = np.array([len(t.option_tp) - 1] * 3)
+    last = len(t.option_tp) - 1
     for depth in (1, 2, 3):
-        held = stage_rows(t, options, 0, depth, depth, 8, 0, 64, bench.fixed_s, bench.rows)
-        each = [held_by(bench.rows[s]) for s in range(depth)]
-        if held:
-            assert held == sum(each)
-        else:
-            assert min(each) == 0
+        for s in range(depth):
+            held = stage_rows(t, last, s, depth, 8, 0, 64, 0.0, bench.rows[s])
+            assert held == held_by(bench.rows[s])
