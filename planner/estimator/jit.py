@@ -30,6 +30,7 @@ _ROOT = Path(__file__).parents[2]
 NUMBERS = re.compile(r"(tuple\[)?(None|bool|int|float)(, (bool|int|float))*\]?")
 _IMPORT = re.compile(r"^from (planner(?:\.\w+)+) import", re.MULTILINE)
 _COMPLETE = "complete"  # this file is there once every function is compiled
+COMPILING = "HEDDLE_COMPILES_KERNEL"  # set in a process that is there to compile
 
 
 def compiled_sources() -> list[Path]:
@@ -79,7 +80,7 @@ def compile_all() -> None:
 
     One that was interrupted goes on from the functions that it has finished.
     """
-    if is_compiled():
+    if is_compiled() or COMPILING in os.environ:
         return
     _log.warning("compiling the planner's kernel, once for this version: about 30 s")
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)

@@ -15,12 +15,23 @@ from numba.core.errors import NumbaError
 
 import planner
 from planner.cluster.composition import Composition
+from planner.estimator import by_reference, tables
+from planner.estimator import jit as jit_module
 from planner.estimator.build_tables import pricing_of
-from planner.estimator.jit import NUMBERS, cache_folder, is_compiled, jit
+from planner.estimator.jit import (
+    NUMBERS,
+    cache_folder,
+    compile_all,
+    compiled_sources,
+    is_compiled,
+    jit,
+    note_compiled,
+)
 from planner.estimator.objective import Wishes
 from planner.estimator.tables import Floats
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
+from planner.policy import features
 from planner.profiles.generator import find_profile
 from planner.search.column_generation.columns import ColumnSearch
 from planner.search.kernel_search import KernelSearch
@@ -31,16 +42,38 @@ def test_the_folder_of_the_cache_names_numba_and_the_sources():
     assert cache_folder().name.startswith(f"numba-{numba.__version__}-")
 
 
-def test_the_kernel_is_compiled_once_any_function_of_it_is_kept(
-    tmp_path, monkeypatch: pytest.MonkeyPatch
-):
+def test_every_file_that_defines_compiled_functions_names_the_folder():
+    sources = compiled_sources()
+    assert {path for path, _, _ in _compiled_functions()} <= set(sources)
+    for needed in (jit_module, by_reference, tables, features):
+        assert Path(str(needed.__file__)) in sources
+
+
+def test_the_kernel_is_compiled_once_all_of_it_is(tmp_path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(numba.config, "DISABLE_JIT", 0)
-    assert not is_compiled()
-    kept = tmp_path / "kernel_1" / "local_search.anneal-1.py311.nbi"
+    kept = tmp_path / "annealing_1" / "local_search.anneal-1.py311.nbi"
     kept.parent.mkdir()
     kept.touch()
+    assert not is_compiled()
+    note_compiled()
     assert is_compiled()
+
+
+@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+def test_no_function_is_left_to_be_compiled_later():
+    """The marker says so; machine code is named by file, function and line."""
+    compile_all()
+    assert is_compiled()
+    kept = [path.name for path in Path(numba.config.CACHE_DIR).rglob("*.nbi")]
+    missing = [
+        f"{path.stem}.{function.name}"
+        for path, how, function in _compiled_functions()
+        if how != "inlined"
+        and path.parent.name != "kernel"  # of the bound, compiled when it is asked for
+        and not any(name.startswith(f"{path.stem}.{function.name}-") for name in kept)
+    ]
+    assert not missing
 
 
 def test_a_function_that_borrows_says_that_it_returns_numbers():
@@ -63,9 +96,9 @@ def test_a_function_that_borrows_makes_no_arrays():
 def test_no_function_that_borrows_calls_one_that_gives_arrays_back():
     """Nobody would ever let those arrays go."""
     functions = list(_compiled_functions())
-    gives = {f.name for how, f in functions if how == "allocating" and not _gives_numbers(f)}
+    gives = {f.name for _, how, f in functions if how == "allocating" and not _gives_numbers(f)}
     assert gives  # of `mixing`
-    for how, function in functions:
+    for _, how, function in functions:
         if how != "allocating":
             called = {node.func.id for node in ast.walk(function) if _is_named_call(node)}
             assert not called & gives, f"{function.name} calls {called & gives}"
@@ -92,13 +125,13 @@ def test_a_search_lets_all_arrays_go():
 
 
 def _compiled_functions():
-    """(decorator, function) of all compiled functions of the planner."""
+    """(file, decorator, function) of all compiled functions of the planner."""
     for path in sorted(Path(planner.__file__).parent.rglob("*.py")):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef):
                 for how in node.decorator_list:
                     if isinstance(how, ast.Name) and how.id in ("jit", "allocating", "inlined"):
-                        yield how.id, node
+                        yield path, how.id, node
 
 
 def _gives_numbers(function: ast.FunctionDef) -> bool:
