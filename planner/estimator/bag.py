@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.estimator.by_reference import by_reference, reference_to
+from planner.estimator.by_reference import by_reference
 from planner.estimator.jit import inlined, jit
+from planner.estimator.reference_type import reference_to
 from planner.estimator.tables import MAX_DEPTH, MAX_FILLINGS, MAX_TEMPLATES, Floats, Ints, Tables
 
 SLOTS = MAX_TEMPLATES

@@ -23,6 +23,8 @@ from typing import TypeVar
 
 import numba
 
+import planner.estimator.reference_type  # noqa: F401  (compiled functions take references)
+
 Function = TypeVar("Function", bound=Callable[..., object])
 
 _log = logging.getLogger(__name__)
@@ -37,7 +39,7 @@ def compiled_sources() -> list[Path]:
     """The files that compiled code comes from: those that define it, and what these import."""
     texts = {path: path.read_text() for path in (_ROOT / "planner").rglob("*.py")}
     defining = [path for path, text in texts.items() if f"from {__name__} import" in text]
-    found = {Path(__file__), *defining}
+    found = {*Path(__file__).parent.glob("*.py"), *defining}
     for path in defining:
         for module in _IMPORT.findall(texts[path]):
             found.add(_ROOT.joinpath(*module.split(".")).with_suffix(".py"))

@@ -10,11 +10,11 @@ import math
 
 from planner.estimator.bag import Bag, fillings_of
 from planner.estimator.bench import Bench
-from planner.estimator.by_reference import reference_to
 from planner.estimator.elites import Elites, remember
 from planner.estimator.fill.given_blocks import fill_as
 from planner.estimator.jit import allocating, inlined, jit
 from planner.estimator.objective import Wishes, judged
+from planner.estimator.reference_type import reference_to
 from planner.estimator.tables import Ints, Tables
 from planner.estimator.whole_plan import iteration_seconds
 from planner.policy.appending import fill_last

@@ -108,26 +108,13 @@ def walk(
     now: Bag,
     trial: Bag,
     best: Bag,
+    value: float,
     hot: float,
 ) -> float:
-    """Anneal for so many steps from the plan in `now`, or from a random one if it is empty.
+    """Anneal for so many steps from the plan in `now`, whose seconds are given.
 
     Leaves the best plan in `best` and returns its seconds.
     """
-    value = math.inf
-    if now.number[0]:
-        value = rebuild(t, now, 0, bench)
-    else:
-        now.number[0] = 1
-        for _ in range(STARTS):
-            trial.number[0] = 1
-            random_stages(t, wishes, trial, 0, state)
-            seconds = rebuild(t, trial, 0, bench)
-            if seconds < value:
-                value = seconds
-                copy_bag(trial, now)
-    if value == math.inf:
-        return value
     best_s = value
     copy_bag(now, best)
     temperature = hot
@@ -167,9 +154,29 @@ def teach(tables: Tables, wishes: Wishes, steps: int, seed: int, start: Template
     for k, options in enumerate(start):
         now.depth[k] = len(options)
         now.options[k, : len(options)] = options
-    hot = WARM if start else HOT
-    seconds = float(walk(tables, wishes, steps, state, bench, now, trial, best, hot))
+    if start:
+        seconds = float(rebuild(tables, now, 0, bench))
+    else:
+        seconds = _draw_start(tables, wishes, state, bench, now, trial)
+    if seconds < math.inf:
+        hot = WARM if start else HOT
+        seconds = float(walk(tables, wishes, steps, state, bench, now, trial, best, seconds, hot))
     templates = tuple(
         tuple(int(o) for o in best.options[k, : best.depth[k]]) for k in range(best.number[0])
     )
     return Lesson(seconds, templates if seconds < math.inf else ())
+
+
+def _draw_start(
+    tables: Tables, wishes: Wishes, state: Ints, bench: Bench, now: Bag, trial: Bag
+) -> float:
+    """Leave the best of some random templates in `now`; its seconds, infinite if none fits."""
+    best_s = math.inf
+    trial.number[0] = 1
+    for _ in range(STARTS):
+        random_stages(tables, wishes, trial, 0, state)
+        seconds = float(rebuild(tables, trial, 0, bench))
+        if seconds < best_s:
+            best_s = seconds
+            copy_bag(trial, now)
+    return best_s

@@ -9,8 +9,9 @@ import numba
 import numpy as np
 import pytest
 
-from planner.estimator.by_reference import by_reference, reference_to
+from planner.estimator.by_reference import by_reference
 from planner.estimator.jit import inlined, jit
+from planner.estimator.reference_type import reference_to
 from planner.estimator.tables import Floats, Ints
 
 

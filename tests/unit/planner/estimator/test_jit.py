@@ -70,7 +70,6 @@ def test_no_function_is_left_to_be_compiled_later():
         f"{path.stem}.{function.name}"
         for path, how, function in _compiled_functions()
         if how != "inlined"
-        and path.parent.name != "kernel"  # of the bound, compiled when it is asked for
         and not any(name.startswith(f"{path.stem}.{function.name}-") for name in kept)
     ]
     assert not missing
