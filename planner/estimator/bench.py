@@ -43,7 +43,7 @@ class PriceBench(NamedTuple):
         order: [2, K] templates, the hardest to place first, and how hard each is.
         free: [T, G + 1] nodes by class and free GPUs.
         fixed_s: [D] what the stages of a template take besides their blocks.
-        by_stage: the templates, each with the one filling that is chosen, see `by_stage`.
+        by_stage: the templates, each with the one filling that is chosen, see `whole_plan`.
         is_by_stage: [1] 1 if the plan that was priced last is placed so.
     """
 

@@ -11,7 +11,8 @@ import math
 
 from planner.estimator.bag import Bag
 from planner.estimator.bench import PriceBench, StageExperts
-from planner.estimator.by_stage import by_stage_seconds
+from planner.estimator.fill.given_blocks import split_seconds
+from planner.estimator.fill.stage import fixed_seconds
 from planner.estimator.gradient_sync import sync_seconds
 from planner.estimator.jit import inlined, jit
 from planner.estimator.packing import packing_seconds
@@ -48,6 +49,40 @@ def optimizer_seconds(t: Tables, bag: Bag, experts: StageExperts) -> float:
             longest_s = max(longest_s, t.optimizer_s[kind, 0] + t.optimizer_s[kind, 1] * held)
             start = stop
     return longest_s
+
+
+@inlined
+def by_stage_seconds(t: Tables, bag: Bag, work: PriceBench, limit_s: float) -> float:
+    """The least time of the batch where nodes take one stage of many replicas; infinite if none.
+
+    Fewer rings then share a NIC while gradients are summed, as replicas of a stage send them once.
+    But all messages between stages cross nodes, where a fill counts on neighbours.
+
+    Args:
+        t: what it prices with.
+        bag: a plan whose fillings are chosen.
+        work: for the function's own use.
+        limit_s: what takes longer counts as infinite, and is known sooner.
+    """
+    there = work.by_stage
+    there.number[0] = bag.number[0]
+    for k in range(bag.number[0]):
+        f = bag.chosen[k]
+        size, most = bag.size[k, f], bag.most[k, f]
+        options, depth, replicas = bag.options[k], bag.depth[k], bag.replicas[k]
+        fixed_seconds(t, options, depth, size, True, work.fixed_s)
+        tau_s, sum_s = split_seconds(
+            t, options, depth, bag.blocks[k, f], replicas, size, most, True, work.fixed_s
+        )
+        there.replicas[k] = replicas
+        there.filling_count[k, 0] = 1
+        there.size[k, 0] = size
+        there.most[k, 0] = most
+        there.tau_s[k, 0] = tau_s
+        there.sum_s[k, 0] = sum_s
+    if limit_s < math.inf and choose(t.sizes, there, limit_s, t.batch) < t.batch:
+        return math.inf
+    return pipeline_seconds(t, there)
 
 
 @inlined

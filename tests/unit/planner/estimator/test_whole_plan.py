@@ -5,12 +5,24 @@ from __future__ import annotations
 import math
 from itertools import islice
 
+import numpy as np
 import pytest
 
+from planner.cluster.composition import Composition
 from planner.estimator.bag import new_bag
 from planner.estimator.bench import new_price_bench
+from planner.estimator.build_tables import pricing_of
 from planner.estimator.elites import load_elite
-from planner.estimator.whole_plan import iteration_seconds
+from planner.estimator.fill.stage import fixed_seconds
+from planner.estimator.gradient_sync import sync_seconds
+from planner.estimator.sharing import pipeline_seconds
+from planner.estimator.whole_plan import by_stage_seconds, iteration_seconds
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.placement.place import place
+from planner.plans.plan import Plan
+from planner.profiles.generator import find_profile
+from tests.builders import demo_profile, nodes, workload
 
 SOME = 6  # of the plans found
 
@@ -33,3 +45,129 @@ def test_a_limit_only_tells_sooner_what_is_above_it(walked_alone):
         assert iteration_seconds(tables, bag, work, seconds) == seconds
         for share in (0.5, 0.99, 1 - 1e-9):
             assert iteration_seconds(tables, bag, work, share * seconds) == math.inf
+
+
+FEW_SAMPLES = Workload(find_model("llama3-8b"), 512, 4096)  # so that gradient sums weigh
+EVEN = "h100=16x8"
+NODE = 8
+
+
+def messages(tps: tuple[int, ...], kinds: tuple[int, ...] | None = None, gpus: int = 2):
+    """Seconds that stages wait for messages, with neighbours and by stage.
+
+    They are of one type unless kinds are given, on nodes of so many GPUs.  A message takes 4 s
+    between nodes, 1 s inside.
+    """
+    depth = len(tps)
+    kinds = kinds or (0,) * depth
+    types = max(kinds) + 1
+    pricing = pricing_of(workload(), nodes("fast-0:2"), demo_profile())
+    assert pricing is not None
+    tables = pricing.tables._replace(
+        option_type=np.array(kinds),
+        option_tp=np.array(tps),
+        node_gpus=np.full(types, gpus),
+        ends_s=np.zeros((depth, 1, 2)),
+        crossing_s=np.full((depth, depth, 1), 4.0),
+        inside_s=np.full((types, 1), 1.0),
+    )
+    found = []
+    for is_by_stage in (False, True):
+        out = np.zeros(depth)
+        fixed_seconds(tables, np.arange(depth), depth, 0, is_by_stage, out)
+        found.append(out.tolist())
+    return tuple(found)
+
+
+def test_a_stage_waits_longer_for_neighbours_that_were_on_its_node():
+    assert messages((1, 1)) == ([1.0, 1.0], [4.0, 4.0])
+    assert messages((1, 1, 1, 1)) == ([1.0, 5.0, 5.0, 1.0], [4.0, 8.0, 8.0, 4.0])
+
+
+def test_a_stage_between_two_neighbours_waits_for_both():
+    assert messages((1, 1, 1), gpus=4) == ([1.0, 2.0, 1.0], [4.0, 8.0, 4.0])
+
+
+@pytest.mark.parametrize(("tps", "kinds"), [((1,), None), ((2, 2), None), ((1, 1), (0, 1))])
+def test_where_no_stage_has_a_neighbour_on_its_node_nothing_is_added(tps, kinds):
+    with_neighbours, by_stage = messages(tps, kinds)
+    assert by_stage == with_neighbours
+
+
+@pytest.fixture(scope="module")
+def placed(walked_on):
+    """(tables, bag, price by stage, value in the kernel) of plans whose stages fill nodes."""
+    judge, pricing, kernel = walked_on(FEW_SAMPLES, EVEN, steps=20_000, templates=2)
+    assert pricing.tables.both_ways
+    found = []
+    for row in range(kernel.found):
+        bag = new_bag()
+        load_elite(kernel.elites, row, bag)
+        stages = [
+            int(bag.replicas[k] * pricing.tables.option_tp[option])
+            for k in range(bag.number[0])
+            for option in bag.options[k, : bag.depth[k]]
+        ]
+        if any(gpus % NODE for gpus in stages):
+            continue
+        recipe = kernel._recipe(row)
+        plan = judge.settle(recipe).plan
+        where = place(FEW_SAMPLES.model, plan.templates, judge.composition, rule="by stage")
+        price = judge.priced(recipe, Plan(plan.templates, where)).price
+        is_by_stage = all(filling.by_stage for _, _, filling in recipe)
+        found.append((bag, price, float(kernel.elites.value[row]), is_by_stage))
+    assert len(found) > 3
+    return pricing.tables, found
+
+
+def test_pipelines_take_as_long_as_those_of_the_placed_plan(placed):
+    tables, found = placed
+    work = new_price_bench(tables)
+    longer = 0
+    for bag, price, _, _ in found:
+        seconds = by_stage_seconds(tables, bag, work, math.inf)
+        pipelines_s = price.iteration_s - price.sync_s - price.optimizer_s
+        assert seconds == pytest.approx(pipelines_s, rel=1e-9)
+        longer += seconds > pipeline_seconds(tables, bag)
+    assert longer
+
+
+def test_gradient_sums_are_those_of_the_placed_plan(placed):
+    tables, found = placed
+    work = new_price_bench(tables)
+    for bag, price, _, _ in found:
+        summed_s = sync_seconds(tables, bag, work, is_by_stage=True)
+        assert summed_s == pytest.approx(price.sync_s, rel=1e-3)
+
+
+def test_a_plan_that_is_better_so_has_the_price_of_the_placed_one(placed):
+    _, found = placed
+    better = [(value, price) for _, price, value, is_by_stage in found if is_by_stage]
+    assert better
+    for value, price in better:
+        # sums count latencies by layer: the evaluator, by message
+        assert value == pytest.approx(price.iteration_s, abs=1e-3 * price.sync_s)
+
+
+def test_no_plan_takes_longer_in_the_kernel_than_placed_so(placed):
+    _, found = placed
+    assert all(value <= price.iteration_s + 1e-3 * price.sync_s for _, price, value, _ in found)
+
+
+def test_a_limit_tells_sooner_that_stages_of_many_replicas_take_too_long(placed):
+    tables, found = placed
+    work = new_price_bench(tables)
+    for bag, _, _, _ in found:
+        seconds = by_stage_seconds(tables, bag, work, math.inf)
+        assert by_stage_seconds(tables, bag, work, seconds * (1 + 1e-9)) == seconds
+        assert by_stage_seconds(tables, bag, work, seconds * (1 - 1e-6)) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("text", "model"),
+    [("h100=16x1", "llama3-8b"), (EVEN, "mixtral-8x7b")],
+)
+def test_one_way_is_thought_of_where_plans_are_placed_one_way(text, model):
+    workload = Workload(find_model(model), 512, 4096)
+    pricing = pricing_of(workload, Composition.from_text(text), find_profile(workload))
+    assert not pricing.tables.both_ways
