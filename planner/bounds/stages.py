@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias
 
@@ -35,6 +35,7 @@ Ints: TypeAlias = NDArray[np.int64]
 # (index, depth) of a stage that is in the middle of its pipeline, the first, the last, the only one
 PLACES = ((1, 3), (0, 2), (1, 2), (0, 1))
 MOST_REPLICAS = 10**6  # over which ZeRO may cut the optimizer
+DEGREES = tuple(1 << exponent for exponent in range(12))  # of EP and ETP
 WHOLE = 1 - 1e-6  # gradients are cut into whole elements
 
 
@@ -108,27 +109,24 @@ class StageCosts:
     def _tilings(self, group: Group, b: int) -> Iterator[tuple[int, int]]:
         """(EP, ETP) of a stage on such a group, powers of two; ETP 0: as TP cuts the rest."""
         yield 1, 0
-        experts, kind = self._model.experts, group.node.gpu_type
-        if experts is not None:
-            for ep, etp in product(_powers(experts.count), _powers(self._largest_node)):
-                is_known = (kind, group.tp, b, ep, etp) in self._profile.tiles
-                if is_known and (ep, etp) != (1, group.tp) and ep * etp <= group.tp * self._gpus:
+        kind = group.node.gpu_type
+        if self._model.experts is not None:
+            within = (d for d in DEGREES if d <= self._largest_node)
+            for ep, etp in product(DEGREES, within):
+                is_other = (ep, etp) != (1, group.tp) and ep * etp <= group.tp * self._gpus
+                if is_other and (kind, group.tp, b, ep, etp) in self._profile.tiles:
                     yield ep, etp
 
     def _exchange_seconds(self, stage: Stage, group: Group, b: int) -> float:
         """Expert communication of a block in one pass, each part where it is cheapest."""
-        device = Device("", stage.gpu_type, group.nic_bytes_per_s)
-        least_s = 0.0
-        for ep, etp in ((stage.ep, 1), (1, stage.expert_tp)):
-            tiling, apart = Tiling(stage.tp, ep, etp), range(ep * etp)
-            layouts = [[replace(device, node=str(number)) for number in apart]]
-            layouts += [[device for _ in apart]] * (len(apart) <= self._largest_node)
-            exchanges = (
-                expert_seconds(self._workload, self._profile, tiling, layout, b)
-                for layout in layouts
-            )
-            least_s += min(exchanges)
-        return least_s
+
+        def part_s(ep: int, etp: int) -> float:
+            size, tiling = ep * etp, Tiling(stage.tp, ep, etp)
+            apart = [Device(str(n), stage.gpu_type, group.nic_bytes_per_s) for n in range(size)]
+            layouts = [apart, apart[:1] * size][: 1 + (size <= self._largest_node)]
+            return min(expert_seconds(self._workload, self._profile, tiling, d, b) for d in layouts)
+
+        return part_s(stage.ep, 1) + part_s(1, stage.expert_tp)
 
     def _layer_seconds(self, stage: Stage, group: Group, b: int) -> tuple[float, float, float]:
         """Seconds of the embedding, of the block that takes least, and of the head."""
@@ -185,7 +183,3 @@ class StageCosts:
         is_moe = self._model.kind(layer) == "moe_block"
         routed = expert_numel(self._model) // tp if is_moe else 0
         return layer_numel(self._model, layer, tp) - routed
-
-
-def _powers(most: int) -> list[int]:
-    return [1 << exponent for exponent in range(most.bit_length())]

@@ -45,9 +45,10 @@ def bound(request: PlanRequest, profile: Profile, answer: PlanAnswer) -> BoundAn
     proof = Proof(request.workload, Composition(nodes), profile)
     samples_s = request.workload.global_batch / proof.least_iteration_s(answer.price.iteration_s)
     gap_percent = 100 * (1 - answer.price.throughput_samples_s / samples_s)
+    degrees = map(str, sorted({group.tp for group in proof.groups}))
     assumes = [
-        f"TP degrees {_listed({group.tp for group in proof.groups})}, inside a node",
-        f"micro-batches {_listed(set(proof.sizes))}",
+        f"TP degrees {', '.join(degrees)}, inside a node",
+        f"micro-batches {', '.join(map(str, proof.sizes))}",
         "the profile's seconds, and network cards that nobody shares",
         "an iteration of (M - 1) max t + sum t, gradient sums and optimizer step",
     ]
@@ -146,7 +147,8 @@ class Proof:
             Intervals.between(b, float(seconds.min()), ceiling_s / 2)  # beyond, M is 1
             for b, seconds in self._stage_s.items()
         ]
-        proven_s, possible_s = self._shortest_s(closing_s), ceiling_s
+        proven_s = min(float(seconds.min()) for seconds in self._stage_s.values())
+        possible_s = ceiling_s
         known: list[Floats] = []
         for _ in range(ROUNDS):
             for each in intervals:
@@ -161,13 +163,6 @@ class Proof:
                 each.split(chosen)
             prices, possible_s = _best_prices(np.array(known), room, batch, ceiling_s)
         return min(proven_s, ceiling_s)
-
-    def _shortest_s(self, closing_s: Floats) -> float:
-        """Seconds of one micro-batch in the fastest pipeline of all."""
-        every = [Intervals(b, np.zeros(1), np.full(1, np.inf)) for b in self.sizes]
-        for each in every:
-            self._find_cheapest(each, closing_s, np.zeros(len(self._room) + 1))
-        return min(float(each.least_s[0]) for each in every)
 
     def _find_cheapest(self, each: Intervals, closing_s: Floats, prices: Floats) -> None:
         """Find the cheapest pipeline of every interval, from its last stage on."""
@@ -229,7 +224,3 @@ def _best_prices(
         bounds=[*((0, None if held else 0) for held in room), (None, ceiling_s)],
     )
     return np.asarray(found.x[:-1]), float(found.x[-1])
-
-
-def _listed(values: set[int]) -> str:
-    return ", ".join(map(str, sorted(values)))
