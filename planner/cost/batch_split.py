@@ -7,12 +7,13 @@ Source: Heddle, section 5.3.   Legend: b micro-batch, M micro-batches, tau bottl
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
+
+from planner.cost import formulas
 
 _TOLERANCE_S = 1e-12
 _FEW_ENDS = 16  # so many are looked through instead of halving the time further
@@ -35,15 +36,12 @@ class Lane:
     most: int
 
     def seconds(self, micro_batches: int) -> float:
-        """(M - 1) tau + sum."""
-        return (micro_batches - 1) * self.bottleneck_s + self.sum_s
+        """Of that many micro-batches."""
+        return formulas.pipeline_seconds(micro_batches, self.bottleneck_s, self.sum_s)
 
     def within(self, limit_s: float) -> int:
         """The most micro-batches that it finishes in that time."""
-        if limit_s < self.sum_s - _TOLERANCE_S:
-            return 0
-        count = 1 + math.floor((limit_s - self.sum_s + _TOLERANCE_S) / self.bottleneck_s)
-        return min(self.most, count)
+        return formulas.micro_batches_within(limit_s, self.bottleneck_s, self.sum_s, self.most)
 
 
 def share(global_batch: int, lanes: Sequence[Lane]) -> tuple[int, ...] | None:

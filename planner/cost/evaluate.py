@@ -15,15 +15,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from planner.cluster.composition import Composition
+from planner.cost import formulas
 from planner.cost.expert_parallel import Device, Tiling, expert_seconds
-from planner.cost.gradient_sync import NO_NICS, slowest_nic, sync_seconds
+from planner.cost.gradient_sync import NO_NICS, sync_seconds
+from planner.cost.links import EdgeEnd, edge_link
 from planner.cost.memory import StageMemory, StageSlot, boundary_bytes, stage_memory
 from planner.cost.stage import StageWork, optimizer_seconds, stage_seconds
 from planner.errors import InvalidPlan
 from planner.model.workload import Workload
 from planner.plans.plan import Plan
-from planner.plans.ranks import Pipeline, RankMap, Seat
-from planner.profiles.profile import LinkCost, Profile
+from planner.plans.ranks import Pipeline, RankMap
+from planner.profiles.profile import Profile
 
 NO_MEMORY = StageMemory(0, 0, 0, 0, 0, 0, 0)
 NO_WORK = StageWork(0.0, 0.0, 0.0, 0.0)
@@ -57,7 +59,8 @@ class StagePrice:
     @property
     def p2p_s(self) -> float:
         """Activation and gradient on both edges."""
-        return 2 * self.to_previous_s + 2 * self.to_next_s
+        edges = (self.to_previous_s, self.to_next_s)
+        return sum(formulas.boundary_seconds(message_s) for message_s in edges)
 
     @property
     def time_s(self) -> float:
@@ -85,7 +88,7 @@ class ReplicaPrice:
     def pipeline_s(self) -> float:
         """(M - 1) * max(t) + sum(t)."""
         times = [stage.time_s for stage in self.stages]
-        return (self.micro_batches - 1) * max(times) + sum(times)
+        return formulas.pipeline_seconds(self.micro_batches, max(times), sum(times))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,43 +144,6 @@ class RankTimes:
     optimizer_s: float
 
 
-def edge_link(
-    profile: Profile,
-    left: Seat,
-    right: Seat,
-    *,
-    placed: bool = True,
-    busy: Mapping[str, int] | None = None,
-    nics: Mapping[str, float] = NO_NICS,
-) -> LinkCost:
-    """The link between two neighbouring stages.
-
-    The node's own if they share it and the placement counts, else the slower of both NICs.  Where
-    the profile knows the rings of a node (NCCL), the ranks of a stage send a slice each, over their
-    share of a NIC that all ranks of the node use at once.
-
-    Args:
-        profile: supplies the links.
-        left: the lead of one stage.
-        right: the lead of the other.
-        placed: whether an edge inside a node takes the node's link.
-        busy: ranks by node; None: nobody else sends.
-        nics: bytes per second of the network card of the nodes that state one.
-    """
-    if placed and left.node == right.node:
-        return profile.inside_node(left.gpu_type)
-    if not profile.rings or busy is None:
-        link = profile.between_nodes(left.gpu_type, right.gpu_type)
-        return link.at_most(slowest_nic(nics, (left.node, right.node)))
-    shares = (
-        profile.between_nodes(seat.gpu_type)
-        .at_most(nics.get(seat.node))
-        .shared_by(max(1.0, busy[seat.node] / seat.tp))
-        for seat in (left, right)
-    )
-    return min(shares, key=lambda share: share.bandwidth_bytes_per_s)
-
-
 def pipeline_prices(
     pipeline: Pipeline,
     ranks: RankMap,
@@ -208,9 +174,15 @@ def pipeline_prices(
     b = template.micro_batch
     leads = [ranks.seats[group[0]] for group in pipeline.ranks]
     message = boundary_bytes(workload, b)
+    ends = [EdgeEnd(lead.gpu_type, lead.tp, busy[lead.node], nics.get(lead.node)) for lead in leads]
     edges = [
-        edge_link(profile, left, right, placed=placed, busy=busy, nics=nics).seconds(message)
-        for left, right in pairwise(leads)
+        edge_link(
+            profile,
+            ends[index],
+            ends[index + 1],
+            inside=placed and leads[index].node == leads[index + 1].node,
+        ).seconds(message)
+        for index in range(len(leads) - 1)
     ]
     depth = len(template.stages)
     cuts = template.layer_bounds()

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from planner.cost import formulas
 from planner.model.workload import Workload
 from planner.profiles.operators import VALUE_BYTES
 from planner.profiles.profile import LinkCost, Profile
@@ -119,10 +120,11 @@ def _all_to_all_s(
     nodes = Counter(device.node for device in group)
     if len(nodes) == 1:
         link = profile.inside_ring(group[0].gpu_type, size)
-        return link.seconds(sent * (size - 1) / size)
+        return link.seconds(sent * formulas.all_to_all_factor(size, 1))
     nic = _slowest_nic(profile, group)
     return max(
-        nic.seconds(at_once[node] * sent * (size - inside) / size) for node, inside in nodes.items()
+        nic.seconds(at_once[node] * sent * formulas.all_to_all_factor(size, inside))
+        for node, inside in nodes.items()
     )
 
 
@@ -133,7 +135,7 @@ def _sum_s(
     size = len(run)
     if size == 1:
         return 0.0
-    volume = 2 * (size - 1) / size * num_bytes
+    volume = formulas.ring_factor(size) * num_bytes
     nodes = {device.node for device in run}
     if len(nodes) == 1:
         return profile.inside_ring(run[0].gpu_type, size).seconds(volume)

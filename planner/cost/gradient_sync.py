@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from types import MappingProxyType
 
+from planner.cost import formulas
 from planner.cost.memory import STATE_BYTES
 from planner.model.shape import ModelShape
 from planner.model.tensors import expert_numel, layer_tensors
@@ -26,11 +27,6 @@ from planner.profiles.profile import LinkCost, Profile
 
 Messages = dict[tuple[int, ...], int]  # {(a holder, another, ...): bytes}
 NO_NICS: Mapping[str, float] = MappingProxyType({})  # no node states its network card
-
-
-def slowest_nic(nics: Mapping[str, float], nodes: Iterable[str]) -> float | None:
-    """Bytes per second of the slowest network card that one of these nodes states, if any does."""
-    return min((nics[node] for node in nodes if node in nics), default=None) if nics else None
 
 
 def sync_messages(
@@ -165,7 +161,7 @@ def sync_seconds(
             link = nic[min(names, key=slowness.__getitem__)]
         else:
             link = profile.inside_ring(type_of[next(iter(names))], len(owners))
-        taken_s = link.seconds(2 * (len(owners) - 1) / len(owners) * num_bytes)
+        taken_s = link.seconds(formulas.ring_factor(len(owners)) * num_bytes)
         for rank in owners:
             seconds[rank] += taken_s
     return tuple(seconds)

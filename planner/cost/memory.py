@@ -8,8 +8,10 @@ Legend: b micro-batch, M micro-batches of the replica, D depth, stage s = 0..D-1
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
+from planner.cost import formulas
 from planner.model.shape import Kind, ModelShape
 from planner.model.tensors import expert_numel, layer_numel
 from planner.model.workload import Workload
@@ -117,22 +119,20 @@ class StageMemory:
     @property
     def state_bytes(self) -> int:
         """What stays from step to step."""
-        return self.weights + self.gradients + self.optimizer + self.communication
-
-    @property
-    def training_bytes(self) -> int:
-        """State and what a micro-batch needs."""
-        return self.state_bytes + self.activations + self.boundary + self.logits + self.working
-
-    @property
-    def step_bytes(self) -> int:
-        """State and what the optimizer step needs."""
-        return self.state_bytes + self.transient
+        held = self.weights, self.gradients, self.optimizer, self.communication
+        return formulas.state_bytes(*held)
 
     @property
     def peak_bytes(self) -> int:
-        """The larger of both."""
-        return max(self.training_bytes, self.step_bytes)
+        """The most of an iteration."""
+        return formulas.peak_bytes(
+            self.state_bytes,
+            self.activations,
+            self.boundary,
+            self.logits,
+            self.working,
+            self.transient,
+        )
 
 
 def boundary_bytes(workload: Workload, micro_batch: int) -> int:
@@ -185,9 +185,8 @@ def stage_memory(workload: Workload, profile: Profile, slot: StageSlot, layers: 
     boundary = boundary_bytes(workload, b)
     if workload.sequence_parallel:
         boundary //= tp
-    copied = parameters if workload.precision == "fp32" else min(parameters, BUCKET_ELEMENTS)
-    # a pipeline also has one buffer to send and one to receive
-    communication = copied * gradient + (2 * boundary if slot.depth > 1 else 0)
+    bucket = parameters if workload.precision == "fp32" else BUCKET_ELEMENTS
+    communication = formulas.communication_bytes(parameters, bucket, gradient, boundary, slot.depth)
     stepped = stepped_parameters(workload, slot, layers)
     return StageMemory(
         parameters * weight,
@@ -224,7 +223,7 @@ def stepped_parameters(workload: Workload, slot: StageSlot, layers: int) -> int:
     if workload.zero == 0:
         return dense + experts
     copies = max(1, slot.replicas * slot.tp // slot.expert_ways)  # EDP
-    return -(-dense // slot.replicas) + -(-experts // copies)
+    return formulas.zero_cut(dense, slot.replicas) + formulas.zero_cut(experts, copies)
 
 
 def fits(workload: Workload, profile: Profile, slot: StageSlot, layers: int) -> bool:
@@ -235,18 +234,5 @@ def fits(workload: Workload, profile: Profile, slot: StageSlot, layers: int) -> 
 
 def layers_that_fit(workload: Workload, profile: Profile, slot: StageSlot) -> int:
     """The most blocks that the stage can hold, 0 if not even one; at most L."""
-    one, two = (stage_memory(workload, profile, slot, n) for n in (1, 2))
-    usable = profile.gpu_type(slot.gpu_type).usable_bytes
-    if one.peak_bytes > usable:
-        return 0
-    cap = workload.model.layers
-    for first, second in (
-        (one.training_bytes, two.training_bytes),
-        (one.step_bytes, two.step_bytes),
-    ):
-        cap = min(cap, 1 + (usable - first) // (second - first))
-    while cap > 1 and not fits(workload, profile, slot, cap):  # a bucket that is not full yet
-        cap -= 1
-    while cap < workload.model.layers and fits(workload, profile, slot, cap + 1):
-        cap += 1
-    return cap
+    counts = range(1, workload.model.layers + 1)
+    return bisect_left(counts, True, key=lambda n: not fits(workload, profile, slot, n))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from planner.cost import formulas
 from planner.cost.memory import StageSlot, stepped_parameters
 from planner.model.shape import ModelShape
 from planner.model.workload import Workload
@@ -119,4 +120,8 @@ def _step_seconds(
         etp=stage.etp,
         start=max(1, template.layer_bounds()[index]),
     )
-    return profile.optimizer_s(stage.gpu_type, stepped_parameters(workload, slot, stage.layers))
+    kind = profile.gpu_type(stage.gpu_type)
+    stepped = stepped_parameters(workload, slot, stage.layers)
+    return formulas.optimizer_seconds(
+        stepped, kind.optimizer_latency_s, kind.optimizer_s_per_parameter
+    )

@@ -120,11 +120,6 @@ class Profile:
         """Micro-batch sizes with a block entry, ascending."""
         return tuple(sorted({k[3] for k in self.layers if k[0] in BLOCKS and k[1] == gpu_type}))
 
-    def optimizer_s(self, gpu_type: str, parameters: int) -> float:
-        """Seconds of the optimizer step of a rank that holds that many parameters."""
-        kind = self.gpu_type(gpu_type)
-        return kind.optimizer_latency_s + kind.optimizer_s_per_parameter * parameters
-
     def inside_node(self, gpu_type: str) -> LinkCost:
         """The link between two GPUs of one node of that type."""
         self.gpu_type(gpu_type)

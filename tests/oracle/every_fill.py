@@ -190,6 +190,7 @@ class EveryFill:
         summed = dense if self._allow_ep else dense + experts
         gradient_bytes = STATE_BYTES[workload.precision][1]
         stepped = stepped_parameters(workload, held, stage.layers)
+        gpu = profile.gpu_type(stage.gpu_type)
         blocks = workload.model.kinds_of(run.start, run.stop).get("moe_block", 0)
         exchanges = blocks * (3 if stage.recompute == "full" else 2)
         return StageChoice(
@@ -197,7 +198,7 @@ class EveryFill:
             run,
             total_s(work),
             most,
-            profile.optimizer_s(stage.gpu_type, stepped),
+            gpu.optimizer_latency_s + gpu.optimizer_s_per_parameter * stepped,
             max(0, summed - ROUNDING_ELEMENTS) * gradient_bytes,
             exchanges,
         )

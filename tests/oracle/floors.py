@@ -22,12 +22,11 @@ from functools import cache
 from itertools import pairwise, product
 
 from planner.cluster.composition import Composition
-from planner.cost.evaluate import edge_link
 from planner.cost.expert_parallel import Device, Tiling, expert_seconds
+from planner.cost.links import EdgeEnd, edge_link
 from planner.cost.memory import boundary_bytes
 from planner.model.workload import Workload
-from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
-from planner.plans.ranks import RankMap
+from planner.plans.plan import Stage
 from planner.profiles.profile import Profile
 from tests.oracle.every_fill import EveryFill, Fill, StageChoice
 from tests.oracle.every_placement import Option, Outline, Structure, Where
@@ -338,15 +337,8 @@ class Floors:
             together: whether they share a node.
             busy: ranks on the node of each; 0: nobody else sends.
         """
-        names = ("a", "a" if together else "b")
-        template = FilledTemplate((Stage(*left, 1), Stage(*right, 1)), 1, (1,))
-        where = (
-            PlacedStage(0, 0, 0, names[0], tuple(range(left[1]))),
-            PlacedStage(0, 0, 1, names[1], tuple(range(left[1], left[1] + right[1]))),
-        )
-        seats = RankMap.of(Plan((template,), where)).seats
-        ranks = dict(zip(names, busy, strict=True)) if all(busy) else None
-        link = edge_link(self._profile, seats[0], seats[left[1]], busy=ranks)
+        ends = (EdgeEnd(*option, ranks) for option, ranks in zip((left, right), busy, strict=True))
+        link = edge_link(self._profile, *ends, inside=together)
         return tuple(link.seconds(boundary_bytes(self._workload, b)) for b in self._sizes)
 
     def _exchange_seconds(

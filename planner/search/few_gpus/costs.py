@@ -16,10 +16,11 @@ from functools import cache
 from typing import NamedTuple
 
 from planner.cluster.composition import Composition
+from planner.cost import formulas
 from planner.cost.batch_split import Lane, share
-from planner.cost.evaluate import edge_link
 from planner.cost.expert_parallel import Device, Tiling, expert_seconds
 from planner.cost.gradient_sync import sync_seconds
+from planner.cost.links import EdgeEnd, edge_link
 from planner.cost.memory import (
     StageSlot,
     boundary_bytes,
@@ -30,7 +31,7 @@ from planner.cost.memory import (
 from planner.cost.stage import stage_seconds
 from planner.errors import UnprofiledConfiguration
 from planner.model.workload import Workload
-from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
+from planner.plans.plan import Stage
 from planner.plans.ranks import RankMap
 from planner.profiles.profile import Profile
 from planner.search.few_gpus.placed_candidate import (
@@ -225,11 +226,16 @@ class CandidateCosts:
                 most -= 1
         except UnprofiledConfiguration:
             return NO_STAGE
+        gpu = profile.gpu_type(stage.gpu_type)
         return StageTerms(
             work.forward_s + work.backward_s + work.communication_s + work.recompute_s,
-            experts * (3 if stage.recompute == "full" else 2),
+            experts * formulas.exchanged_passes(stage.recompute == "full"),
             workload.global_batch if most == last else most,
-            profile.optimizer_s(stage.gpu_type, stepped_parameters(workload, slot, layers)),
+            formulas.optimizer_seconds(
+                stepped_parameters(workload, slot, layers),
+                gpu.optimizer_latency_s,
+                gpu.optimizer_s_per_parameter,
+            ),
         )
 
     def _compute_most_layers(self, slot: StageSlot) -> int:
@@ -262,17 +268,13 @@ class CandidateCosts:
         self, left: Option, right: Option, b: int, one: int, other: int, sent: int, received: int
     ) -> float:
         """Activation and gradient between two stages."""
-        names = [self._nodes[node].name for node in (one, other)]
-        template = FilledTemplate((Stage(*left, 1), Stage(*right, 1)), b, (1,))
-        placed = (
-            PlacedStage(0, 0, 0, names[0], tuple(range(left[1]))),
-            PlacedStage(0, 0, 1, names[1], tuple(range(left[1], left[1] + right[1]))),
+        link = edge_link(
+            self._profile,
+            EdgeEnd(*left, sent, self._nodes[one].nic_bytes_per_s),
+            EdgeEnd(*right, received, self._nodes[other].nic_bytes_per_s),
+            inside=one == other,
         )
-        seats = RankMap.of(Plan((template,), placed)).seats
-        ranks = dict(zip(names, (sent, received), strict=True))
-        nics = self._composition.nics
-        link = edge_link(self._profile, seats[0], seats[left[1]], busy=ranks, nics=nics)
-        return 2 * link.seconds(boundary_bytes(self.workload, b))
+        return formulas.boundary_seconds(link.seconds(boundary_bytes(self.workload, b)))
 
     def _compute_sync(self, candidate: PlacedCandidate) -> float:
         """The longest sum of gradients."""

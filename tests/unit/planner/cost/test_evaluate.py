@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from planner.cluster.composition import Composition
-from planner.cost.evaluate import ReplicaPrice, StagePrice, edge_link, price, rank_times
+from planner.cost.evaluate import ReplicaPrice, StagePrice, price, rank_times
+from planner.cost.links import EdgeEnd, edge_link
 from planner.cost.stage import stage_seconds
 from planner.errors import InvalidPlan, UnprofiledConfiguration
 from planner.plans.plan import PlacedStage, Plan, Stage
-from planner.plans.ranks import RankMap
 from tests.builders import MODEL, demo_profile, nodes, on_one_node, placed, template, workload
 
 
@@ -96,16 +96,15 @@ def test_wrong_composition_or_unprofiled_key_is_one_sentence():
 
 
 def test_where_rings_are_known_a_tp_group_sends_over_its_share_of_the_port():
-    row = template("1x3 1x3", 2, (4,))
-    plan = Plan((row,), (PlacedStage(0, 0, 0, "a", (0,)), PlacedStage(0, 0, 1, "b", (0,))))
-    left, right = (RankMap.of(plan).seats[rank] for rank in (0, 1))
     plain = demo_profile()
     known = replace(plain, rings={"demo-fast": {2: plain.inside_node("demo-fast")}})
-    busy = {"a": 4, "b": 1}
     whole = plain.between_nodes()
-    assert edge_link(plain, left, right, busy=busy) == whole
-    assert edge_link(known, left, right, busy=busy) == whole.shared_by(4)
-    assert edge_link(known, left, right) == whole
+    left, right = EdgeEnd("demo-fast", 1, 4), EdgeEnd("demo-fast", 1, 1)
+    assert edge_link(plain, left, right, inside=False) == whole
+    assert edge_link(known, left, right, inside=False) == whole.shared_by(4)
+    assert edge_link(known, left, left._replace(tp=2), inside=False) == whole.shared_by(4)
+    assert edge_link(known, right, right, inside=False) == whole
+    assert edge_link(known, left, right, inside=True) == plain.inside_node("demo-fast")
 
 
 def test_an_edge_takes_the_slower_of_the_profiles_network_and_the_nodes_own_card():

@@ -66,7 +66,7 @@ def test_the_step_casts_the_gradients_of_a_bucket(precision, each):
         memory = stage_memory(asked, find_profile(asked), here, layers)
         numel = layers * layer_numel(model, 1, 1)
         assert memory.transient == each * min(numel, BUCKET_ELEMENTS)
-        assert memory.step_bytes == memory.state_bytes + memory.transient
+        assert memory.peak_bytes >= memory.state_bytes + memory.transient
 
 
 def test_stages_of_a_template_share_the_parameters_out():

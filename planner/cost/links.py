@@ -1,0 +1,52 @@
+"""How long messages between two GPUs, or two stages, take, and which link they use.
+
+Invariant: neighbouring stages on one node use its link; else both send over a share of their NICs,
+and the slower one counts.
+Source: Heddle, section 5.2; design, "Cost".
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from planner.cost import formulas
+from planner.profiles.profile import LinkCost, Profile
+
+
+class EdgeEnd(NamedTuple):
+    """One of two neighbouring stages, as far as messages between them depend on it.
+
+    Attributes:
+        gpu_type: device type.
+        tp: TP degree.
+        sending: GPUs of its node that use the NIC at once; 0: nobody else sends.
+        nic_bytes_per_s: of the network card of its node, if the node states one.
+    """
+
+    gpu_type: str
+    tp: int
+    sending: int = 0
+    nic_bytes_per_s: float | None = None
+
+
+def edge_link(profile: Profile, left: EdgeEnd, right: EdgeEnd, *, inside: bool) -> LinkCost:
+    """The link between two neighbouring stages.
+
+    Where the profile knows the rings of a node (NCCL), the ranks of a stage send a slice each, over
+    their share of a NIC that all senders of the node use at once.
+
+    Args:
+        profile: supplies the links.
+        left: one stage.
+        right: the other.
+        inside: whether they share a node.
+    """
+    if inside:
+        return profile.inside_node(left.gpu_type)
+    links = (_port(profile, end) for end in (left, right))
+    return min(links, key=lambda link: link.bandwidth_bytes_per_s)
+
+
+def _port(profile: Profile, end: EdgeEnd) -> LinkCost:
+    nic = profile.between_nodes(end.gpu_type).at_most(end.nic_bytes_per_s)
+    return nic.shared_by(formulas.nic_share(end.sending, end.tp)) if profile.rings else nic
