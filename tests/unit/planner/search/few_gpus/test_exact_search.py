@@ -6,8 +6,11 @@ import math
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from planner.cluster.composition import Composition
+from planner.profiles.entries import LinkCost
 from planner.request import PlanRequest
 from planner.search.candidate import Judge
 from planner.search.few_gpus.exact_search import ExactSearch
@@ -81,3 +84,17 @@ def test_what_fits_nowhere_ends():
     request = PlanRequest(workload(), nodes("fast-0:1"))
     found = searched(request, demo_profile())
     assert (found.best, found.nearest) == (None, None)
+
+
+LINKS = st.builds(LinkCost, st.floats(0, 1e12), st.floats(1e-12, 1e18))
+
+
+@pytest.mark.slow
+@settings(max_examples=20, deadline=None)
+@given(LINKS, LINKS)
+def test_any_finite_link_is_planned_within_the_budget(inside, network):
+    profile = demo_profile()
+    odd = replace(profile, inside_links=dict.fromkeys(profile.types, inside), network=network)
+    found = searched(PlanRequest(workload(), nodes("fast-0:2 fast-1:2")), odd, 100)
+    assert found.evaluations <= 100
+    assert found.best.price.iteration_s < math.inf
