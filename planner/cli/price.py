@@ -23,8 +23,8 @@ from planner.cli.inputs import (
     require_picture,
     write_picture,
 )
-from planner.cli.schedule_picture import schedule_svg
-from planner.cli.tables import memory_table, price_sentence, price_table
+from planner.cli.plan_picture import plan_svg
+from planner.cli.tables import memory_table, network_sentence, price_sentence, price_table
 from planner.cost import evaluate as cost
 from planner.cost.evaluate import Price, StagePrice
 from planner.cost.simulation import Simulation, simulate_price
@@ -58,7 +58,11 @@ from planner.profiles.profile import Profile
     is_flag=True,
     help="Edges inside a node take the node's link.  [default: as the plan was priced]",
 )
-@click.option("--picture", type=click.Path(path_type=Path), help="SVG file for the schedule.")
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path),
+    help="SVG file: stages, layers and load over time.",
+)
 @click.option("--profile", "profiles", type=click.Path(path_type=Path), help="Folder of profiles.")
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def price(
@@ -89,13 +93,14 @@ def price(
     priced = cost.price(chosen, workload, composition, profile, placed=placed)
     simulated = simulate_price(priced)
     if picture is not None:
-        write_picture(picture, schedule_svg(chosen, priced, simulated))
+        write_picture(picture, plan_svg(chosen, priced, profile))
     if output == "json":
         click.echo(json.dumps(_json(chosen, priced, simulated, profile, placed), indent=2))
         return
     click.echo(price_table(chosen, priced))
     click.echo(f"\n{memory_table(chosen, priced, profile)}")
     click.echo(f"\n{price_sentence(priced, simulated.step_s, profile, placed=placed)}")
+    click.echo(network_sentence(composition, profile))
 
 
 def _json(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, fields
 
+from planner.cluster.composition import Composition
 from planner.cost.evaluate import Price
 from planner.cost.memory import StageMemory
 from planner.cost.money import money_per_sample, plan_price
@@ -188,6 +189,19 @@ def memory_table(plan: Plan, price: Price, profile: Profile) -> str:
             )
     kinds = tuple(field.name for field in fields(StageMemory))
     return aligned((f"{unit} of t.r.s", *kinds, "peak"), rows)
+
+
+def network_sentence(composition: Composition, profile: Profile) -> str:
+    """The network card of a node of each GPU type, and how many nodes state one of their own."""
+    cards = ", ".join(
+        f"{name} {profile.between_nodes(name).bandwidth_bytes_per_s * 8 / 1e9:.3g} Gbit/s"
+        for name in composition.gpu_types
+        if name in profile.types
+    )
+    stated = (
+        f"; {counted(len(composition.nics), 'node')} with a stated card" if composition.nics else ""
+    )
+    return f"network card of a node ({profile.link_origin}): {cards}{stated}"
 
 
 def price_sentence(price: Price, simulated_s: float, profile: Profile, *, placed: bool) -> str:

@@ -86,11 +86,17 @@ def test_a_picture_is_an_svg_with_a_row_for_each_stage(tmp_path):
     path = tmp_path / "schedule.svg"
     run(price, "-", "--picture", str(path), stdin=HAND_WRITTEN)
     texts = [
-        node.text for node in ET.parse(path).getroot().iter("{http://www.w3.org/2000/svg}text")
+        "".join(node.itertext())
+        for node in ET.parse(path).getroot().iter("{http://www.w3.org/2000/svg}text")
     ]
-    assert sum("a100-80 tp4 x 16" in (text or "") for text in texts) == 4
+    assert sum("16 layers on 4 a100-80" in text for text in texts) == 2
+    assert any("2 replicas" in text for text in texts)
     with pytest.raises(InvalidRequest, match="cannot be written"):
         run(price, "-", "--picture", str(tmp_path / "no" / "x.svg"), stdin=HAND_WRITTEN)
+
+
+def test_the_network_card_that_is_assumed_is_named():
+    assert "network card of a node (assumed): a100-80 " in run(price, "-", stdin=HAND_WRITTEN)
 
 
 def test_a_micro_batch_off_the_grid_is_priced_between_its_neighbours():
