@@ -73,7 +73,7 @@ def run(
     from heddle_operator.controller.operator import OperatorOptions, run_operator
     from heddle_operator.kube.leader_election import LeaseSettings
     from heddle_operator.resources.pod_template import merge
-    from heddle_operator.resources.rendering import WorkerDefaults
+    from heddle_operator.resources.pods import WorkerDefaults
     from heddle_operator.state.settings import Settings
     from heddle_operator.telemetry.log_format import configure_logs
 

@@ -36,7 +36,7 @@ from heddle_operator.report.conditions import HolderCount, live_record
 from heddle_operator.report.events import events_of
 from heddle_operator.report.status import Status, count_holders, refused_status, status_of
 from heddle_operator.report.timings import reconfigurations
-from heddle_operator.resources.rendering import WorkerDefaults, with_data_folder
+from heddle_operator.resources.pods import WorkerDefaults, with_data_folder
 from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.settings import Settings

@@ -19,7 +19,7 @@ from heddle_operator.controller.watches import Handlers
 from heddle_operator.kube.client import connect
 from heddle_operator.kube.leader_election import Lease, LeaseSettings
 from heddle_operator.kube.store import Mirror
-from heddle_operator.resources.rendering import WorkerDefaults
+from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.settings import Settings
 from heddle_operator.telemetry.metrics import OperatorMetrics
 from heddle_operator.telemetry.probes import health_application

@@ -7,26 +7,36 @@ Source: Kubernetes' controllers.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.controller.agents import Agents
 from heddle_operator.controller.planner_client import Planning
-from heddle_operator.controller.waves import waves
 from heddle_operator.ports.cluster import Cluster
 from heddle_operator.ports.wakeup import Wake
 from heddle_operator.rollout.decide import decide
-from heddle_operator.state.actions import Action, EndPod, RecordEvent, RequestPlan, SendDirective
+from heddle_operator.state.actions import (
+    Action,
+    CreatePod,
+    DeletePod,
+    EndPod,
+    PruneEpoch,
+    RecordEvent,
+    RequestPlan,
+    SendDirective,
+)
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import Observed
 
 LOG = logging.getLogger(__name__)
 RETRY_S = 1.0  # what could not be done is tried again after so long
+_INDEPENDENT = (CreatePod, DeletePod, PruneEpoch)
 
 
 class Reconciler:
@@ -84,8 +94,8 @@ class Reconciler:
             LOG.info("job=%s phase=%s reason=%s", self.job.name, *said)
             self._last = said
         done: list[bool] = []
-        for wave in waves(decision.actions):
-            done += await asyncio.gather(*map(self._apply, wave))
+        for batch in batches(decision.actions):
+            done += await asyncio.gather(*map(self._apply, batch))
         if not all(done):
             return replace(decision, look_again_s=sooner(decision.look_again_s, RETRY_S))
         return decision
@@ -128,3 +138,16 @@ def has_ended(decision: Decision, observed: Observed) -> bool:
     """Whether the job and all its pods have ended, and that is on record."""
     ended = decision.phase in ("Complete", "Failed") and not decision.actions
     return ended and all(pod.phase == "ended" for pod in observed.pods)
+
+
+def batches(actions: Iterable[Action]) -> tuple[tuple[Action, ...], ...]:
+    """The actions in order; those of one batch may be done at once.
+
+    Effects of different kinds keep their order (a record before its pods, a deletion before what
+    takes its place); pods and old records have names of their own and do not touch each other.
+    """
+    found: list[tuple[Action, ...]] = []
+    for kind, run in itertools.groupby(actions, key=type):
+        row = tuple(run)
+        found += [row] if kind in _INDEPENDENT else [(action,) for action in row]
+    return tuple(found)

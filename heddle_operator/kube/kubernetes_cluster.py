@@ -31,7 +31,7 @@ from heddle_operator.kube.store import Mirror
 from heddle_operator.ports.cluster import ClusterAction
 from heddle_operator.ports.wakeup import Wake
 from heddle_operator.resources.epoch_config_map import epoch_name, record_of_body, record_to_body
-from heddle_operator.resources.rendering import WorkerDefaults, pod_body, pod_spec_of
+from heddle_operator.resources.pods import WorkerDefaults, pod_body, pod_spec_of
 from heddle_operator.state.actions import (
     AdoptPlan,
     CloseEpoch,

@@ -18,13 +18,9 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import EVICTABLE_LABEL
 from heddle_operator.inventory.requests import owner_uid
 from heddle_operator.kube.client import ApiRefused, KubeApi
-from heddle_operator.resources.rendering import (
-    budget_body,
-    budget_name,
-    event_body,
-    token_body,
-    token_name,
-)
+from heddle_operator.resources.disruption_budget import budget_body, budget_name
+from heddle_operator.resources.event import event_body
+from heddle_operator.resources.secret import token_body, token_name
 from heddle_operator.state.actions import RecordEvent
 
 LOG = logging.getLogger(__name__)

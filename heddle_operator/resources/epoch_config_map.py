@@ -13,7 +13,7 @@ from typing import Any
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import EPOCH_LABEL
-from heddle_operator.resources.rendering import Body, metadata
+from heddle_operator.resources.metadata import Body, metadata
 from heddle_operator.state.snapshot import EpochRecord, Seal
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan

@@ -14,7 +14,7 @@ from heddle_operator.kube.relist import resync
 from heddle_operator.kube.store import Mirror
 from heddle_operator.ports.cluster import ClusterAction
 from heddle_operator.ports.wakeup import Wake
-from heddle_operator.resources.rendering import WorkerDefaults
+from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.actions import DeletePod
 from heddle_operator.state.snapshot import Observed
 from planner.cluster.composition import Composition

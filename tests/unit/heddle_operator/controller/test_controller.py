@@ -9,7 +9,7 @@ from heddle_operator.controller.controller import Jobs
 from heddle_operator.controller.job_controller import JobRun, Surroundings
 from heddle_operator.kube.client import connect
 from heddle_operator.kube.store import Mirror
-from heddle_operator.resources.rendering import WorkerDefaults
+from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.settings import Settings
 from heddle_operator.telemetry.metrics import OperatorMetrics
 from tests.fakes.api_server import an_api_server

@@ -13,7 +13,7 @@ from heddle_operator.inventory import pods as pod_view
 from heddle_operator.kube.client import connect
 from heddle_operator.kube.relist import resync
 from heddle_operator.kube.store import Mirror
-from heddle_operator.resources.rendering import WorkerDefaults
+from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.settings import Settings
 from heddle_operator.telemetry.metrics import OperatorMetrics
 from tests.fakes.agent import FakeAgent

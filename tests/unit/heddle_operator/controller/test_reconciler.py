@@ -6,8 +6,16 @@ import asyncio
 import time
 
 from heddle_operator.apis.errors import ClusterUnavailable
-from heddle_operator.controller.reconciler import Reconciler
-from heddle_operator.state.actions import AdoptPlan, CreatePod, EndPod
+from heddle_operator.controller.reconciler import Reconciler, batches
+from heddle_operator.state.actions import (
+    AdoptPlan,
+    CloseEpoch,
+    CreatePod,
+    DeletePod,
+    EndPod,
+    PruneEpoch,
+    RecordEvent,
+)
 from heddle_operator.state.settings import Settings
 from tests.fakes.operator import a_cluster, a_job
 
@@ -140,3 +148,24 @@ def test_what_could_not_be_done_is_tried_again_and_hinders_nothing_else():
     assert asyncio.run(asyncio.wait_for(loop.run(), 20)).phase == "Complete"
     assert refusals == []
     assert cluster.created[0] == "tiny-b-0"
+
+
+A, B = CreatePod("a", "a", 0, 1), CreatePod("b", "b", 0, 1)
+OLD, OLDER = DeletePod("old", "test"), DeletePod("older", "test")
+
+
+def test_pods_are_created_at_once_but_after_what_was_decided_before():
+    assert batches([OLD, OLDER, A, B]) == ((OLD, OLDER), (A, B))
+    assert batches([A, OLD, B]) == ((A,), (OLD,), (B,))
+
+
+def test_the_records_of_epochs_are_written_one_after_another():
+    first, second = CloseEpoch(1, "aborted"), CloseEpoch(2, "live")
+    assert batches([first, second]) == ((first,), (second,))
+    assert batches([PruneEpoch(1), PruneEpoch(2)]) == ((PruneEpoch(1), PruneEpoch(2)),)
+
+
+def test_no_action_gets_lost_or_moves():
+    actions = [RecordEvent("k", "R", "m"), A, B, CloseEpoch(1, "live"), OLD]
+    assert [action for batch in batches(actions) for action in batch] == actions
+    assert batches([]) == ()

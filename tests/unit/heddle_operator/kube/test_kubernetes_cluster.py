@@ -14,7 +14,7 @@ from heddle_operator.kube.kubernetes_cluster import KubeCluster
 from heddle_operator.kube.relist import resync
 from heddle_operator.kube.store import Mirror
 from heddle_operator.ports.wakeup import Wake
-from heddle_operator.resources.rendering import WorkerDefaults
+from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, CreatePod, DeletePod, PruneEpoch
 from planner.cluster.composition import Composition, Node
 from tests.fakes.api_server import an_api_server

@@ -2,40 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
-from heddle_operator.apis.heddlejob import load_job
-from heddle_operator.resources.rendering import (
-    GRACE_S,
-    WorkerDefaults,
-    budget_body,
-    event_body,
-    metadata,
-    pod_body,
-    token_body,
-    with_data_folder,
-)
-from heddle_operator.state.actions import CreatePod, RecordEvent
+from heddle_operator.resources.pods import GRACE_S, WorkerDefaults, pod_body, with_data_folder
+from heddle_operator.state.actions import CreatePod
+from tests.unit.heddle_operator.resources.jobs import a_job
 
 ACTION = CreatePod("tiny-n1-0", "n1", 0, 2)
 DEFAULTS = WorkerDefaults("heddle:1", {})
-
-
-def a_job(template=None, **data):
-    return load_job(
-        {
-            "apiVersion": "heddle.dev/v1alpha1",
-            "kind": "HeddleJob",
-            "metadata": {"name": "tiny", "namespace": "ns", "uid": "u-1"},
-            "spec": {
-                "model": {"name": "tiny-llama"},
-                "data": data or {"builtin": "text"},
-                "training": {"globalBatch": 32, "sequenceLength": 128},
-                "steps": 5,
-                "worker": {"template": template or {}},
-            },
-        }
-    )
 
 
 def a_pod(template=None, defaults=DEFAULTS, **data):
@@ -153,33 +125,3 @@ def test_built_in_text_is_made_where_the_worker_reads_it():
 def test_data_of_the_users_own_needs_no_init_container():
     assert "initContainers" not in a_pod(path="/data/corpus")["spec"]
     assert with_data_folder(a_job(path="/data/corpus")).training.data == "/data/corpus"
-
-
-def test_the_budget_counts_in_whole_pods_and_leaves_evictable_ones_out():
-    spec = budget_body(a_job(), 3)["spec"]
-    assert spec["minAvailable"] == 3
-    assert spec["selector"]["matchLabels"]["heddle.dev/job"] == "tiny"
-    assert spec["selector"]["matchExpressions"][0]["operator"] == "DoesNotExist"
-
-
-def test_every_object_belongs_to_the_job():
-    bodies = [a_pod(), token_body(a_job(), "s"), budget_body(a_job(), 1)]
-    assert all(body["metadata"]["ownerReferences"][0]["uid"] == "u-1" for body in bodies)
-    assert metadata(a_job(), "x")["namespace"] == "ns"
-
-
-def test_an_event_is_named_after_its_key():
-    def event(key, reason="PlanKept"):
-        return event_body(a_job(), RecordEvent(key, reason, "m" * 2000), "t")
-
-    assert event("a")["metadata"]["name"] == event("a")["metadata"]["name"]
-    assert event("a")["metadata"]["name"] != event("b")["metadata"]["name"]
-    assert len(event("a")["note"]) == 1024
-
-
-@pytest.mark.parametrize(
-    ("reason", "kind"),
-    [("PlanKept", "Normal"), ("StateLost", "Warning"), ("InvalidSpec", "Warning")],
-)
-def test_bad_news_is_a_warning(reason, kind):
-    assert event_body(a_job(), RecordEvent("k", reason, "m"), "t")["type"] == kind

@@ -1,14 +1,12 @@
-"""From actions to Kubernetes bodies: pods, the disruption budget, the token, events.
+"""The worker pods of a job: place, GPUs, identity, and what templates add to them.
 
-Invariant: equal input gives equal bodies, and every object belongs to its job by an owner
-reference, so that deleting the job removes them all while the operator is down too.  What a
-template may not change (place, GPUs, identity) is written last.
+Invariant: equal input gives equal bodies, and what a template may not change (place, GPUs,
+identity) is written last.
 Source: design, section 5.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,36 +15,21 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import (
     AGENT_PORT,
     CREATED_NOTE,
-    EVICTABLE_LABEL,
-    JOB_LABEL,
     NODE_NOTE,
     ORDINAL_NOTE,
     WORKER,
 )
 from heddle_operator.inventory.filters import GPU_TAINT
 from heddle_operator.inventory.requests import GPU
+from heddle_operator.resources.metadata import Body, metadata
 from heddle_operator.resources.pod_template import merge
-from heddle_operator.state.actions import CreatePod, EventReason, RecordEvent
+from heddle_operator.resources.secret import token_name
+from heddle_operator.state.actions import CreatePod
 
-Body = dict[str, Any]
 GRACE_S = 60  # from the notice to the end of a pod; the agent trains on until 5 s before
 TOLERATION_S = 10  # a node may be not ready for so long before its pods get their notice
 TOKEN_FOLDER, DATA_FOLDER = "/var/run/heddle", "/var/lib/heddle/data"
 TEXT_BYTES = 2_000_000  # of the built-in text
-_WARNINGS: frozenset[EventReason] = frozenset(
-    {
-        "DrainBlocked",
-        "Failed",
-        "InsufficientGPUs",
-        "InvalidSpec",
-        "PlanRefused",
-        "PodsCannotStart",
-        "RankStuck",
-        "ReconfigurationAborted",
-        "StateLost",
-        "WorkerLost",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,34 +43,6 @@ class WorkerDefaults:
 
     image: str
     template: Mapping[str, Any]
-
-
-def owner_reference(job: HeddleJob) -> Body:
-    """What makes an object the job's."""
-    return {
-        "apiVersion": job.api_version,
-        "kind": job.kind,
-        "name": job.name,
-        "uid": job.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": False,
-    }
-
-
-def metadata(job: HeddleJob, name: str, **labels: str) -> Body:
-    """Metadata of an object of the job."""
-    return {
-        "name": name,
-        "namespace": job.metadata.namespace,
-        "labels": {
-            "app.kubernetes.io/name": "heddle",
-            "app.kubernetes.io/managed-by": "heddle-operator",
-            "app.kubernetes.io/instance": job.name,
-            JOB_LABEL: job.name,
-            **labels,
-        },
-        "ownerReferences": [owner_reference(job)],
-    }
 
 
 def pod_spec_of(job: HeddleJob, defaults: WorkerDefaults) -> Body:
@@ -169,69 +124,6 @@ def with_data_folder(job: HeddleJob) -> HeddleJob:
     if job.spec.data.builtin is None:
         return job
     return job.with_data(f"{DATA_FOLDER}/{job.spec.data.builtin}")
-
-
-def token_name(job: HeddleJob) -> str:
-    """Name of the Secret with the job's bearer token."""
-    return f"{job.name}-token"
-
-
-def token_body(job: HeddleJob, token: str) -> Body:
-    """The Secret with the job's bearer token."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": metadata(job, token_name(job)),
-        "type": "Opaque",
-        "immutable": True,
-        "stringData": {"token": token},
-    }
-
-
-def budget_name(job: HeddleJob) -> str:
-    """Name of the job's PodDisruptionBudget."""
-    return job.name
-
-
-def budget_body(job: HeddleJob, live_pods: int) -> Body:
-    """The budget that makes a drain wait: no live pod of the job may be evicted.
-
-    An integer `minAvailable`, as `maxUnavailable` needs a scale subresource of the owner.
-    """
-    selector = {
-        "matchLabels": {JOB_LABEL: job.name, "app.kubernetes.io/component": "worker"},
-        "matchExpressions": [{"key": EVICTABLE_LABEL, "operator": "DoesNotExist"}],
-    }
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": metadata(job, budget_name(job)),
-        "spec": {"minAvailable": live_pods, "selector": selector},
-    }
-
-
-def event_body(job: HeddleJob, action: RecordEvent, now_text: str) -> Body:
-    """An Event about the job, named after its key: saying it twice says it once."""
-    digest = hashlib.blake2b(f"{job.metadata.uid}/{action.key}".encode(), digest_size=8).hexdigest()
-    return {
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": {"name": f"{job.name}.{digest}", "namespace": job.metadata.namespace},
-        "eventTime": now_text,
-        "reportingController": "heddle.dev/operator",
-        "reportingInstance": "heddle-operator",
-        "action": action.reason,
-        "reason": action.reason,
-        "regarding": {
-            "apiVersion": job.api_version,
-            "kind": job.kind,
-            "name": job.name,
-            "namespace": job.metadata.namespace,
-            "uid": job.metadata.uid,
-        },
-        "note": action.message[:1024],
-        "type": "Warning" if action.reason in _WARNINGS else "Normal",
-    }
 
 
 def _worker_container(image: str) -> Body:

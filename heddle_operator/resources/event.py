@@ -1,0 +1,48 @@
+"""The Event that tells what the operator decided about a job."""
+
+from __future__ import annotations
+
+import hashlib
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.resources.metadata import Body
+from heddle_operator.state.actions import EventReason, RecordEvent
+
+_WARNINGS: frozenset[EventReason] = frozenset(
+    {
+        "DrainBlocked",
+        "Failed",
+        "InsufficientGPUs",
+        "InvalidSpec",
+        "PlanRefused",
+        "PodsCannotStart",
+        "RankStuck",
+        "ReconfigurationAborted",
+        "StateLost",
+        "WorkerLost",
+    }
+)
+
+
+def event_body(job: HeddleJob, action: RecordEvent, now_text: str) -> Body:
+    """An Event about the job, named after its key: saying it twice says it once."""
+    digest = hashlib.blake2b(f"{job.metadata.uid}/{action.key}".encode(), digest_size=8).hexdigest()
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": f"{job.name}.{digest}", "namespace": job.metadata.namespace},
+        "eventTime": now_text,
+        "reportingController": "heddle.dev/operator",
+        "reportingInstance": "heddle-operator",
+        "action": action.reason,
+        "reason": action.reason,
+        "regarding": {
+            "apiVersion": job.api_version,
+            "kind": job.kind,
+            "name": job.name,
+            "namespace": job.metadata.namespace,
+            "uid": job.metadata.uid,
+        },
+        "note": action.message[:1024],
+        "type": "Warning" if action.reason in _WARNINGS else "Normal",
+    }

@@ -1,0 +1,26 @@
+"""An Event says one thing once, and bad news as a warning."""
+
+from __future__ import annotations
+
+import pytest
+
+from heddle_operator.resources.event import event_body
+from heddle_operator.state.actions import RecordEvent
+from tests.unit.heddle_operator.resources.jobs import a_job
+
+
+def test_an_event_is_named_after_its_key():
+    def event(key, reason="PlanKept"):
+        return event_body(a_job(), RecordEvent(key, reason, "m" * 2000), "t")
+
+    assert event("a")["metadata"]["name"] == event("a")["metadata"]["name"]
+    assert event("a")["metadata"]["name"] != event("b")["metadata"]["name"]
+    assert len(event("a")["note"]) == 1024
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [("PlanKept", "Normal"), ("StateLost", "Warning"), ("InvalidSpec", "Warning")],
+)
+def test_bad_news_is_a_warning(reason, kind):
+    assert event_body(a_job(), RecordEvent("k", reason, "m"), "t")["type"] == kind
