@@ -106,6 +106,22 @@ def price(
 def _json(
     chosen: Plan, priced: Price, simulated: Simulation, profile: Profile, placed: bool
 ) -> dict[str, Any]:
+    usable = {name: kind.usable_bytes for name, kind in profile.types.items()}
+    replicas: list[dict[str, Any]] = [
+        {
+            "template": replica.template,
+            "replica": replica.replica,
+            "micro_batches": replica.micro_batches,
+            "pipeline_s": replica.pipeline_s,
+            "stages": [
+                _stage_json(stage, usable[kind.gpu_type])
+                for stage, kind in zip(
+                    replica.stages, chosen.templates[replica.template].stages, strict=True
+                )
+            ],
+        }
+        for replica in priced.replicas
+    ]
     return {
         "digest": chosen.digest,
         "profile_digest": profile.digest,
@@ -119,20 +135,12 @@ def _json(
         "optimizer_s": priced.optimizer_s,
         "bubble": priced.bubble,
         "peak_memory_bytes": priced.peak_memory_bytes,
-        "replicas": [
-            {
-                "template": replica.template,
-                "replica": replica.replica,
-                "micro_batches": replica.micro_batches,
-                "pipeline_s": replica.pipeline_s,
-                "stages": [_stage_json(stage) for stage in replica.stages],
-            }
-            for replica in priced.replicas
-        ],
+        "fits": all(stage["fits"] for replica in replicas for stage in replica["stages"]),
+        "replicas": replicas,
     }
 
 
-def _stage_json(stage: StagePrice) -> dict[str, Any]:
+def _stage_json(stage: StagePrice, usable_bytes: int) -> dict[str, Any]:
     return {
         "stage_s": stage.time_s,
         "forward_s": stage.forward_s,
@@ -142,5 +150,7 @@ def _stage_json(stage: StagePrice) -> dict[str, Any]:
         "tp_communication_s": stage.work.communication_s,
         "recompute_s": stage.work.recompute_s,
         "peak_memory_bytes": stage.peak_memory_bytes,
+        "usable_bytes": usable_bytes,
+        "fits": stage.peak_memory_bytes <= usable_bytes,
         "memory_bytes": asdict(stage.memory),
     }

@@ -73,6 +73,17 @@ def test_edges_cross_nodes_unless_the_placement_is_to_count():
     assert priced(stdin={**beside, "edges": "placement"}) == placed
 
 
+def test_json_says_whether_each_stage_and_the_plan_fit():
+    found = priced()
+    stages = [stage for replica in found["replicas"] for stage in replica["stages"]]
+    for stage in stages:
+        assert stage["usable_bytes"] > 0
+        assert stage["fits"] == (stage["peak_memory_bytes"] <= stage["usable_bytes"])
+    assert found["fits"] == all(stage["fits"] for stage in stages)
+    longer = priced("--seq-len", "131072")
+    assert not longer["fits"]
+
+
 def test_a_planned_plan_is_priced_as_it_was_planned_for_any_model(tmp_path):
     line = ("--model", "llama3-8b", "--composition", "h100=1x4", "--batch", "16")
     limits = ("--budget-evaluations", "5", "--d-max", "2", "--output", "json")
