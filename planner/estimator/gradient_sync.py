@@ -7,18 +7,13 @@ Source: `planner.cost.gradient_sync`, of placed plans.   Legend: K templates, T 
 
 from __future__ import annotations
 
+from planner.estimator import rules
 from planner.estimator.bag import Bag, pipelines_of
 from planner.estimator.bench import PriceBench, StageExperts
+from planner.estimator.fill.stage_experts import has_experts, look_at_experts
 from planner.estimator.jit import inlined, jit
 from planner.estimator.nic_share import nic_seconds, stage_nic_seconds
-from planner.estimator.stage_experts import has_experts, look_at_experts
 from planner.estimator.tables import Floats, Ints, Tables
-
-
-@inlined
-def ring_share(copies: float) -> float:
-    """How often a ring of so many sends what each of them holds."""
-    return 2.0 * (copies - 1.0) / copies if copies > 1.0 else 0.0
 
 
 @jit
@@ -38,7 +33,7 @@ def sync_seconds(t: Tables, bag: Bag, work: PriceBench, is_by_stage: bool) -> fl
     pipelines = pipelines_of(bag)
     if pipelines == 1:
         return 0.0
-    ring = ring_share(float(pipelines))
+    ring = rules.ring_factor(float(pipelines))
     number = bag.number[0]
     nic_s, experts = work.nic_s, work.experts
     if not is_by_stage:
@@ -116,7 +111,7 @@ def add_experts(
         for j in range(bag.number[0]):
             tp = t.option_tp[bag.options[j, at[j]]]
             copies += bag.replicas[j] * tp / experts.ways[j, at[j]]
-        sent_s = ring_share(copies) * blocks * t.state_bytes[1] * per_byte
+        sent_s = rules.ring_factor(max(1.0, copies)) * blocks * t.state_bytes[1] * per_byte
         for j in range(bag.number[0]):
             out[j] += sent_s * experts.numel[j, at[j]]
 

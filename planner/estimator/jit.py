@@ -37,7 +37,7 @@ COMPILING = "HEDDLE_COMPILES_KERNEL"  # set in a process that is there to compil
 
 def compiled_sources() -> list[Path]:
     """The files that compiled code comes from: those that define it, and what these import."""
-    texts = {path: path.read_text() for path in (_ROOT / "planner").rglob("*.py")}
+    texts = {path: path.read_text(encoding="utf-8") for path in (_ROOT / "planner").rglob("*.py")}
     defining = [path for path, text in texts.items() if f"from {__name__} import" in text]
     found = {*Path(__file__).parent.glob("*.py"), *defining}
     for path in defining:

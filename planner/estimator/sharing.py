@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from planner.estimator import rules
 from planner.estimator.bag import Bag
 from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Ints, Tables
@@ -16,6 +17,12 @@ from planner.estimator.tables import Ints, Tables
 ROUNDS = 20  # of Newton's method on the rates
 SAME = 1e-7  # of the slowest micro-batch: ends that lie no further apart are one
 GIVE_UP = 2.0**40  # micro-batches: a step towards a time that is long enough
+
+
+@inlined
+def _within(bag: Bag, k: int, f: int, limit_s: float) -> int:
+    """The micro-batches that a replica of slot `k`, filled the `f`-th way, trains in the time."""
+    return rules.micro_batches_within(limit_s, bag.tau_s[k, f], bag.sum_s[k, f], bag.most[k, f])
 
 
 @jit
@@ -29,10 +36,9 @@ def choose(sizes: Ints, bag: Bag, limit_s: float, largest: int) -> int:
         best = 0
         for f in range(bag.filling_count[k, 0]):
             b = sizes[bag.size[k, f]]
-            if b > largest or bag.sum_s[k, f] > limit_s:
+            if b > largest:
                 continue
-            more = int((limit_s - bag.sum_s[k, f]) / bag.tau_s[k, f] + 1e-9)
-            samples = b * min(bag.most[k, f], 1 + more)
+            samples = b * _within(bag, k, f, limit_s)
             if samples > best:
                 best = samples
                 bag.chosen[k] = f
@@ -96,8 +102,7 @@ def shares_exactly(sizes: Ints, bag: Bag, batch: int, limit_s: float) -> bool:
         for k in range(bag.number[0]):
             f = bag.chosen[k]
             if bag.size[k, f] == size:
-                fit = int((limit_s - bag.sum_s[k, f]) / bag.tau_s[k, f] + 1e-9)
-                more += bag.replicas[k] * min(bag.most[k, f] - 1, fit)
+                more += bag.replicas[k] * max(0, _within(bag, k, f, limit_s) - 1)
         left -= min(more, left // sizes[size]) * sizes[size]
     return left == 0
 
@@ -108,9 +113,9 @@ def last_end(bag: Bag, limit_s: float) -> float:
     end_s = 0.0
     for k in range(bag.number[0]):
         f = bag.chosen[k]
-        more = int((limit_s - bag.sum_s[k, f]) / bag.tau_s[k, f] + 1e-9)
-        more = min(bag.most[k, f] - 1, more)
-        end_s = max(end_s, bag.sum_s[k, f] + more * bag.tau_s[k, f])
+        number = max(1, _within(bag, k, f, limit_s))
+        own_s = rules.pipeline_seconds(number, bag.tau_s[k, f], bag.sum_s[k, f])
+        end_s = max(end_s, own_s)
     return end_s
 
 

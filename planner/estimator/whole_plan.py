@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 
+from planner.estimator import rules
 from planner.estimator.bag import Bag
 from planner.estimator.bench import PriceBench, StageExperts
 from planner.estimator.fill.given_blocks import split_seconds
 from planner.estimator.fill.stage import fixed_seconds
+from planner.estimator.fill.stage_experts import has_experts, look_at_experts
 from planner.estimator.gradient_sync import sync_seconds
 from planner.estimator.jit import inlined, jit
 from planner.estimator.packing import packing_seconds
 from planner.estimator.sharing import choose, pipeline_seconds
-from planner.estimator.stage_experts import has_experts, look_at_experts
 from planner.estimator.tables import Tables
 
 
@@ -39,14 +40,15 @@ def optimizer_seconds(t: Tables, bag: Bag, experts: StageExperts) -> float:
             if s == bag.depth[k] - 1:
                 held += t.ends_numel[option, 1]
             if t.zero:
-                held = math.ceil(held / bag.replicas[k])
+                held = rules.zero_cut(held, bag.replicas[k])
             if has_experts(t) and others:
                 copies = 1
                 if t.zero:
                     own = bag.replicas[k] * t.option_tp[option]
                     copies = max(1, own // experts.ways[k, s])
-                held += math.ceil(others * experts.numel[k, s] / copies)
-            longest_s = max(longest_s, t.optimizer_s[kind, 0] + t.optimizer_s[kind, 1] * held)
+                held += rules.zero_cut(others * experts.numel[k, s], copies)
+            own_s = rules.optimizer_seconds(held, t.optimizer_s[kind, 0], t.optimizer_s[kind, 1])
+            longest_s = max(longest_s, own_s)
             start = stop
     return longest_s
 

@@ -2,7 +2,7 @@
 
 Parts are `rates`, `quality`, `simpler`, `bound`, `process` and `report`, by default all;
 `references` extends the references and is for the background: it takes hours and may be stopped at
-any time.
+any time.  `reprice` takes today's prices for the references and prints old and new.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tests.benchmarks.planner.report import report
 
 ROOT = Path(__file__).parents[3]
 MEASURED = Path(__file__).with_name("measured.json")  # kept, as parts are measured alone
+APART = ("references", "reprice")  # change the references, so only when asked for
 PARTS = ("rates", "quality", "simpler", "bound", "process", "report")
 HUGE_BUDGETS_S = (0.5, 2.0)
 PROCESS_GPUS = "h100=8x4,a100-40=16x4+8x1,a6000=8x4"
@@ -86,9 +87,9 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--note", action="append", default=[], help="a sentence for the report")
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "results" / "planner.md")
     options = parser.parse_args()
-    wrong = set(options.parts) - {*PARTS, "references"}
+    wrong = set(options.parts) - {*PARTS, *APART}
     if wrong:
-        parser.error(f"no part {min(wrong)!r}; there are {', '.join(PARTS)}, references")
+        parser.error(f"no part {min(wrong)!r}; there are {', '.join((*PARTS, *APART))}")
     return options
 
 
@@ -100,9 +101,12 @@ def _cases(text: str) -> tuple[Case, ...]:
 def main() -> None:
     """Measure, print and write."""
     options = read_options()
-    if "references" in options.parts:
+    if set(APART) & set(options.parts):
         references = BenchmarkReferences.load()
-        references.reprice()
+        for line in references.reprice():
+            print(line)
+        references.save()
+    if "references" in options.parts:
         for model in options.models:
             quality.warm(model, options.cases[0])
         references.extend(

@@ -35,12 +35,22 @@ class BenchmarkReferences(References):
         kept = {k: r for k, r in rows.items() if (r.case, r.composition, r.batch) in made}
         return BenchmarkReferences(kept, file)
 
-    def reprice(self) -> None:
-        """Take today's prices; forget plans that cannot run any more, and what was searched."""
+    def reprice(self) -> list[str]:
+        """Take today's prices; forget plans that cannot run any more, and what was searched.
+
+        Returns:
+            A line for each reference whose throughput is another now, in samples per second.
+        """
         known = {case.name: case for case in cases()}
+        lines = []
         for one in tuple(self.rows.values()):
             workload = known[one.case].workload(one.model)
-            self.keep(one.at_todays_price(workload, find_profile(workload)))
+            now = one.at_todays_price(workload, find_profile(workload))
+            self.keep(now)
+            if now.throughput_samples_s != one.throughput_samples_s:
+                old, new = one.throughput_samples_s, now.throughput_samples_s
+                lines.append(f"{one.model} {one.case}: {old:.3f} -> {new:.3f} samples/s")
+        return lines
 
     def extend(
         self,

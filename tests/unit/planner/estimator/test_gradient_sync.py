@@ -8,8 +8,8 @@ import pytest
 from planner.estimator.bag import new_bag
 from planner.estimator.bench import new_price_bench
 from planner.estimator.elites import load_elite
-from planner.estimator.gradient_sync import plan_sync_seconds, ring_share, sync_seconds
-from planner.estimator.stage_experts import look_at_experts
+from planner.estimator.fill.stage_experts import look_at_experts
+from planner.estimator.gradient_sync import plan_sync_seconds, sync_seconds
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 
@@ -65,7 +65,3 @@ def test_where_nodes_take_stages_there_is_no_ring_to_follow(walked_on):
     summed_s = plan_sync_seconds(pricing.tables, bag, work)
     assert summed_s == sync_seconds(pricing.tables, bag, work, is_by_stage=True)
     assert work.nic_s.tolist() == pricing.tables.nic[:, 1].tolist()
-
-
-def test_one_holder_sends_nothing():
-    assert [ring_share(copies) for copies in (0.5, 1.0, 2.0, 4.0)] == [0.0, 0.0, 1.0, 1.5]

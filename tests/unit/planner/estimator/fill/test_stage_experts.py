@@ -11,7 +11,7 @@ from planner.estimator.bag import new_bag
 from planner.estimator.bench import new_price_bench
 from planner.estimator.build_tables import pricing_of
 from planner.estimator.elites import load_elite
-from planner.estimator.stage_experts import look_at_experts
+from planner.estimator.fill.stage_experts import look_at_experts
 from planner.model.catalogue import find_model
 from planner.model.tensors import expert_numel
 from planner.model.workload import Workload
