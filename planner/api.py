@@ -33,7 +33,7 @@ LARGEST = {  # beyond these somebody has mistyped
     "rollouts": MOST_ROLLOUTS,  # they are all in memory at once
     "threads": MOST_THREADS,
 }
-POLICY_METHODS = ("auto", "policy", "flat")  # those that ask a policy
+POLICY_METHODS = ("auto", "policy")  # those that ask a policy
 
 
 def plan(
@@ -106,10 +106,9 @@ def check_request(request: PlanRequest) -> None:
     check_numbers(request)
     if request.method in POLICY_METHODS:
         require_policy_folder(request.policy)
-    if request.method in ("policy", "flat"):  # before anything is loaded
+    if request.method == "policy":  # before anything is loaded
         find_policy = import_module("planner.policy.weights").find_policy
-        name, flat = request.workload.model.name, request.method == "flat"
-        find_policy(name, request.policy, learns_fill=flat)
+        find_policy(request.workload.model.name, request.policy)
     if request.objective == "cost" or request.max_price is not None:
         require_prices(request.composition)
 

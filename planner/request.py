@@ -25,11 +25,11 @@ DEFAULT_MAX_TEMPLATES = 8
 DEFAULT_D_MAX = 24
 
 DEFAULT_ROLLOUTS = 128
-ROLLOUT_METHODS = ("policy", "random", "flat")  # they build plans, and search nothing
+ROLLOUT_METHODS = ("policy", "random")  # they build plans, and search nothing
 MOST_THREADS = 64
 MOST_ROLLOUTS = 100_000
 
-Method = Literal["auto", "policy", "search", "columns", "random", "flat"]
+Method = Literal["auto", "policy", "search", "columns", "random"]
 Objective = Literal["throughput", "cost"]
 
 
@@ -49,7 +49,7 @@ class PlanRequest:
             each core, at most four.
         d_max: most stages of a template; None: min(layers, 24).
         max_templates: most templates of a plan.
-        method: which engine searches; auto: all, one after the other; policy, random and flat:
+        method: which engine searches; auto: all, one after the other; policy and random:
             rollouts alone, of the learned policy, of uniform choices, and of a policy that chooses
             the fill too.
         rollouts: how many of them, of which the best is taken.

@@ -21,7 +21,7 @@ _OPTIONS = (
         default=DEFAULT_ROLLOUTS,
         show_default=True,
         type=click.IntRange(1),
-        help="Plans that methods policy, random and flat build; the best counts.",
+        help="Plans that methods policy and random build; the best counts.",
     ),
     click.option("--policy", type=click.Path(path_type=Path), help="Folder of a trained policy."),
     click.option(

@@ -72,11 +72,6 @@ A_FILE = click.Path(path_type=Path)
 )
 @effort_options
 @click.option(
-    "--flat-policy",
-    type=A_FILE,
-    help="Folder of a trained policy for method flat, which chooses the fill too.",
-)
-@click.option(
     "--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the searches."
 )
 @click.option("--profile", "profiles", type=A_FILE, help="Folder of profiles.")
@@ -93,7 +88,6 @@ def evaluate_command(
     methods: str,
     reference_s: float,
     kept: Path | None,
-    flat_policy: Path | None,
     seed: int,
     profiles: Path | None,
     output: Literal["table", "json"],
@@ -113,10 +107,8 @@ def evaluate_command(
     if not math.isfinite(reference_s):
         raise InvalidRequest(f"--reference-s is {reference_s}; give a number of seconds")
     listed, chosen = read_composition_file(file), read_methods(methods)
-    if (set(POLICY_METHODS) - {"flat"}) & set(chosen):
+    if set(POLICY_METHODS) & set(chosen):
         require_policy_folder(effort["policy"])
-    if "flat" in chosen:
-        require_policy_folder(flat_policy)
     references = References.read(kept)
     references.save()  # what cannot be written is known before it is searched
     if curve_evaluations is None:
@@ -127,7 +119,6 @@ def evaluate_command(
         chosen,
         trained_on(shape, effort["policy"]),
         reference_s=reference_s,
-        flat_policy=flat_policy,
         curves=curve_budgets(curve_evaluations),
         seed=seed,
         **with_budget(effort),

@@ -20,7 +20,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from planner.errors import InvalidPolicy, InvalidRequest
 from planner.model.catalogue import find_model
-from planner.policy.weights import policy_folder
 
 if TYPE_CHECKING:
     from planner.training.run import Status
@@ -32,10 +31,10 @@ It learns on generated compositions and plans others, in minutes:
 \b
     heddle train-policy --model llama3-8b
     heddle train-policy --model llama3-8b --resume
-    heddle train-policy --model tiny-llama --folder mine --groups 500
-    heddle train-policy --model tiny-llama --folder flat --flat
+    heddle train-policy --model tiny-llama --out mine --groups 500
+    heddle plan --model tiny-llama --composition demo-fast=2x4 --policy mine
 
-docs/policy.md says how it learns, and what each part is worth.
+docs/policy.md says how it learns.
 """
 PARTS = ("clusters", "imitation", "forced", "film", "cloning")
 LARGEST_SEED = 2**31
@@ -44,12 +43,12 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 
 
 @click.command("train-policy", help=TRAIN_HELP)
-@click.option("--model", required=True, help="Name of the model.")
+@click.option("--model", required=True, help="Name of the model, or the path of its config.json.")
 @click.option("--types", help="GPU types, with commas.  [default: those of the paper]")
 @click.option("--groups", type=click.IntRange(1), help="Rollout groups.  [default: 10000]")
 @click.option("--seed", default=0, show_default=True, help="Of everything that is drawn.")
 @click.option("--compositions", type=click.IntRange(1), help="To train on.")
-@click.option("--lessons", type=click.IntRange(1), help="Steps of each teacher.")
+@click.option("--teacher-steps", type=click.IntRange(1), help="Steps of each teacher's search.")
 @click.option("--revisions", type=click.IntRange(0), help="Times the teachers teach again.")
 @click.option(
     "--best-of",
@@ -62,13 +61,11 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 @click.option("--without", multiple=True, type=click.Choice(PARTS), help="Leave a part out.")
 @click.option("--blind-to-batch", is_flag=True, help="No features of n, b, M and B.")
 @click.option(
-    "--flat", is_flag=True, help="Choose layers, replicas and micro-batch too; without cloning."
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder that the policy is written to.  [default: policy-NAME in the current folder]",
 )
-@click.option(
-    "--folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Of the policy.  [default: the one that comes with Heddle]",
-)
+@click.option("--overwrite", is_flag=True, help="Write to the folder though it holds files.")
 @click.option("--resume", is_flag=True, help="Go on where a killed training was.")
 @click.option(
     "--keep-every-s",
@@ -84,14 +81,14 @@ def train_policy(
     groups: int | None,
     seed: int,
     compositions: int | None,
-    lessons: int | None,
+    teacher_steps: int | None,
     revisions: int | None,
     best_of: int | None,
     together: int | None,
     without: tuple[str, ...],
     blind_to_batch: bool,
-    flat: bool,
-    folder: Path | None,
+    out: Path | None,
+    overwrite: bool,
     resume: bool,
     keep_every_s: float,
     output: str,
@@ -108,17 +105,17 @@ def train_policy(
     if not math.isfinite(keep_every_s):
         raise InvalidRequest(f"--keep-every-s is {keep_every_s}; give a number of seconds")
     asked: dict[str, Any] = {f"uses_{part}": part not in without for part in PARTS}
-    if flat:  # the teachers fill as the kernel does
-        asked["uses_cloning"] = False
     asked |= {"groups": groups, "compositions": compositions}
-    asked |= {"lessons": lessons, "revisions": revisions}
+    asked |= {"teacher_steps": teacher_steps, "revisions": revisions}
     asked |= {"best_of": best_of, "together": together}
     known = {name: value for name, value in asked.items() if value is not None}
-    settings = TrainingSettings(seed=seed, sees_batch=not blind_to_batch, learns_fill=flat, **known)
-    names = usual_types(model) if types is None else types_named(model, types)
-    where = policy_folder(model, learns_fill=flat) if folder is None else folder
+    settings = TrainingSettings(seed=seed, sees_batch=not blind_to_batch, **known)
+    names = usual_types(shape.name) if types is None else types_named(shape.name, types)
+    where = Path(f"policy-{shape.name}") if out is None else out
     if resume and not where.is_dir():
         raise InvalidPolicy(f"there is no training to resume in {where}; leave --resume out")
+    if not resume:
+        _require_unused(where, overwrite=overwrite)
     _require_writable(where)
     curriculum = curriculum_of(shape, names, settings)
     found = len(curriculum.training)
@@ -143,8 +140,18 @@ def train_policy(
         )
     click.echo(
         f"trained in {card.seconds['clock']:.0f} s ({card.seconds['processor']:.0f} s of "
-        f"processor time); written to {where}"
+        f"processor time); written to {where}\n"
+        f"use it with `heddle plan --model {model} --policy {where}`"
     )
+
+
+def _require_unused(folder: Path, *, overwrite: bool) -> None:
+    """Refuse to write over what is there, unless that is asked for."""
+    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
+        raise InvalidRequest(
+            f"the folder {folder} holds files already; give --overwrite, name another --out, or go "
+            f"on with a training that was killed by --resume"
+        )
 
 
 def _require_writable(folder: Path) -> None:
@@ -160,7 +167,7 @@ def _require_writable(folder: Path) -> None:
         reason = str(error.strerror)
     if reason:
         raise InvalidRequest(
-            f"the policy cannot be written to {folder}: {reason}; name another --folder"
+            f"the policy cannot be written to {folder}: {reason}; name another --out"
         )
 
 

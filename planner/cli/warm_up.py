@@ -23,7 +23,7 @@ from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.driver import search
 from planner.search.kernel_search import wishes_of
-from planner.training.teacher_walk import teach
+from planner.training.teacher import teach
 
 GPUS = "h100=4x4,a100-40=4x4+2x1"
 
@@ -53,8 +53,6 @@ def call_all() -> None:
     pricing = pricing_of(workload, composition, profile)
     assert pricing is not None
     teach(pricing.tables, wishes_of(request), 1, 0)
-    workload = Workload(find_model("llama3-8b"), 64, 2048, "fp16")
-    search(replace(request, workload=workload, method="flat"), find_profile(workload))
 
 
 def main() -> None:

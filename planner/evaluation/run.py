@@ -40,9 +40,8 @@ class EvaluationRequest:
         budget_s: seconds of each search; None: no limit.
         budget_evaluations: plans of each search; None: as many as the seconds allow.
         threads: lines of each search; None: one for each core, at most four.
-        rollouts: plans that methods policy, random and flat build.
+        rollouts: plans that methods policy and random build.
         policy: folder of a trained policy; None: the one that comes with Heddle.
-        flat_policy: likewise of one that chooses the fill too, for method flat.
         reference_s: seconds of the search for a reference; 0: the best of the methods is it.
         curves: budgets, in plans, of the points of best-so-far curves.
         seed: of all searches; that for a reference has the next one.
@@ -57,7 +56,6 @@ class EvaluationRequest:
     threads: int | None = None
     rollouts: int = DEFAULT_ROLLOUTS
     policy: Path | None = None
-    flat_policy: Path | None = None
     reference_s: float = 0.0
     curves: tuple[int, ...] = ()
     seed: int = 0
@@ -214,5 +212,5 @@ def _question(asked: EvaluationRequest, one: ListedComposition, method: Method) 
         budget_evaluations=asked.budget_evaluations,
         threads=asked.threads,
         rollouts=asked.rollouts,
-        policy=asked.flat_policy if method == "flat" else asked.policy,
+        policy=asked.policy,
     )

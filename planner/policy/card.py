@@ -17,7 +17,7 @@ from typing import Any
 from planner.cluster.composition import Composition
 from planner.errors import InvalidPolicy, PolicyMisfit
 from planner.estimator.build_tables import Pricing
-from planner.policy.schema import HEADS, FeatureSchema
+from planner.policy.schema import FeatureSchema
 
 WORD = 16  # digits of a digest
 
@@ -54,7 +54,7 @@ class PolicyCard:
         settings: all others of the training.
         evaluation: of the policy on compositions that it was not trained on.
         seconds: of the training, by clock and of processor time.
-        actions: what it chooses: the paper's three, or also what the fill else determines.
+        actions: what it chooses, always `HEADS`; other policies are refused.
     """
 
     model: str
@@ -81,11 +81,6 @@ class PolicyCard:
     actions: tuple[str, ...]
 
     @property
-    def learns_fill(self) -> bool:
-        """Whether it chooses layers, replicas and micro-batches too."""
-        return self.actions != HEADS
-
-    @property
     def schema(self) -> FeatureSchema:
         """The features of the network."""
         return FeatureSchema(
@@ -94,7 +89,6 @@ class PolicyCard:
             self.d_max,
             self.t_max,
             self.sees_batch,
-            self.learns_fill,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -131,19 +125,6 @@ class PolicyCard:
             )
         listed = ("types", "tp_degrees", "temperatures", "actions")
         return PolicyCard(**{**data, **{name: tuple(data[name]) for name in listed}})
-
-    def require_actions(self, *, learns_fill: bool) -> None:
-        """Check that this policy makes the decisions that it is asked for.
-
-        Raises:
-            PolicyMisfit: what it chooses, and which method asks for that.
-        """
-        if self.learns_fill != learns_fill:
-            method = "flat" if self.learns_fill else "policy"
-            raise PolicyMisfit(
-                f"this policy of {self.model} chooses {', '.join(self.actions)}, which is for "
-                f"--method {method}; use that, or name the folder of another policy"
-            )
 
     def require(self, composition: Composition, pricing: Pricing, deepest: int) -> None:
         """Check that this policy was trained for such a question.

@@ -1,29 +1,68 @@
-"""Close templates of constructions, and price the plans that they make.
+"""Close the open templates of partial plans: replicas, fill, and what the plan then costs.
 
-Invariant: a row that is not ended holds a plan that trains exactly B samples.
-Source: Heddle, section 5.5 (what a template that does not fit means).
+A template takes as many replicas as can be packed, or the power of two below where that is faster:
+then n b M meets B without a remainder, and GPUs stay for later templates.
+Invariants: the templates before the last one keep their stages and their replicas; a row that is
+not ended holds a plan that trains exactly B samples.
+Source: Heddle, section 5.3 (DP degree, micro-batch in the context of the plan so far) and 5.5 (what
+a template that does not fit means).
 """
 
 from __future__ import annotations
 
 import math
 
-from planner.estimator.bag import Bag, fillings_of
+from planner.estimator.bag import Bag, most_replicas, pipelines_of
 from planner.estimator.bench import Bench
 from planner.estimator.elites import Elites, remember
-from planner.estimator.fill.given_blocks import fill_as
-from planner.estimator.jit import allocating, inlined, jit
-from planner.estimator.objective import Wishes, judged
+from planner.estimator.jit import inlined, jit
+from planner.estimator.objective import Wishes, is_outdated, judged, refill
 from planner.estimator.reference_type import reference_to
 from planner.estimator.tables import Ints, Tables
 from planner.estimator.whole_plan import iteration_seconds
-from planner.policy.appending import fill_last
-from planner.policy.drafts import Drafts
+from planner.policy.partial_plans import PartialPlans
 
 
 @inlined
-def draft_bag(d: Drafts, r: int) -> Bag:
-    """One construction as the kernel prices it, a view."""
+def price_last(t: Tables, bag: Bag, replicas: int, bench: Bench) -> float:
+    """Seconds of an iteration if the last template has so many replicas; infinite if it cannot."""
+    last = bag.number[0] - 1
+    bag.replicas[last] = replicas
+    bag.pipelines[last] = 0  # never filled
+    pipelines = pipelines_of(bag)
+    for j in range(last + 1):
+        if is_outdated(bag, j, pipelines):
+            refill(t, bag, j, bench)
+        if bag.filling_count[j, 0] == 0:
+            return math.inf
+    return iteration_seconds(t, bag, bench.price, math.inf)
+
+
+@inlined
+def fill_last(t: Tables, bag: Bag, bench: Bench) -> float:
+    """Choose the replicas of the last template and fill it; infinite if it does not fit.
+
+    The plan is left priced with that choice.
+    """
+    most = most_replicas(t, bag, bag.number[0] - 1)
+    if most < 1:
+        return math.inf
+    power = 1
+    while power * 2 <= most:
+        power *= 2
+    most_s = math.inf
+    for replicas in (most, power, most):
+        seconds = price_last(t, bag, replicas, bench)
+        if replicas == power and (most_s == math.inf or seconds < most_s):
+            return seconds
+        if most_s == math.inf:
+            most_s = seconds
+    return most_s
+
+
+@inlined
+def bag_of(d: PartialPlans, r: int) -> Bag:
+    """One partial plan as the estimator prices it, a view."""
     p = d.plans
     bag: Bag = reference_to(
         Bag(
@@ -44,40 +83,11 @@ def draft_bag(d: Drafts, r: int) -> Bag:
     return bag
 
 
-@inlined
-def keep_or_end(
-    t: Tables,
-    wishes: Wishes,
-    d: Drafts,
-    r: int,
-    bag: Bag,
-    seconds: float,
-    t_max: int,
-    elites: Elites,
-) -> None:
-    """Close the last template of a row at its price; one that does not fit ends the row."""
-    k = bag.number[0] - 1
-    if seconds == math.inf:
-        bag.number[0] = k
-        d.ended[r] = 1
-        return
-    d.seconds[r] = seconds
-    d.used[r] = 0
-    for s in range(bag.depth[k]):
-        option = bag.options[k, s]
-        d.taken[r, option] += bag.replicas[k] * t.option_tp[option]
-    value = judged(t, wishes, bag, seconds)
-    if value < math.inf:
-        remember(elites, bag, value)
-    if k + 1 >= t_max:
-        d.ended[r] = 1
-
-
 @jit
 def close_templates(
     t: Tables,
     wishes: Wishes,
-    d: Drafts,
+    d: PartialPlans,
     rows: Ints,
     t_max: int,
     bench: Bench,
@@ -90,47 +100,22 @@ def close_templates(
     """
     for i in range(len(rows)):
         r = rows[i]
-        bag = draft_bag(d, r)
-        bag.number[0] += 1
-        seconds = fill_last(t, bag, bench)
-        keep_or_end(t, wishes, d, r, bag, seconds, t_max, elites)
-    return len(rows)
-
-
-@allocating
-def close_as_chosen(
-    t: Tables,
-    wishes: Wishes,
-    d: Drafts,
-    rows: Ints,
-    t_max: int,
-    bench: Bench,
-    elites: Elites,
-) -> int:
-    """Price the open template of each row with the layers, replicas and micro-batch it was given.
-
-    They stand in the template's slot; of its fillings only the one that was chosen is kept.  What
-    else a stage has (recomputation, expert tiling) is the fastest that fits.
-    """
-    for i in range(len(rows)):
-        r = rows[i]
-        bag = draft_bag(d, r)
+        bag = bag_of(d, r)
         k = bag.number[0]
         bag.number[0] = k + 1
-        wanted = bag.size[k, 0]
-        blocks = bag.blocks[k, 0].copy()
-        found = fillings_of(bag, k)
-        found.number[0] = 0
-        fill_as(t, bag.depth[k], bag.options[k], blocks, bag.replicas[k], bench, found)
-        seconds = math.inf
-        for f in range(found.number[0]):
-            if found.size[f] == wanted:
-                found.size[0] = wanted
-                found.tau_s[0] = found.tau_s[f]
-                found.sum_s[0] = found.sum_s[f]
-                found.most[0] = found.most[f]
-                found.number[0] = 1
-                seconds = iteration_seconds(t, bag, bench.price, math.inf)
-                break
-        keep_or_end(t, wishes, d, r, bag, seconds, t_max, elites)
+        seconds = fill_last(t, bag, bench)
+        if seconds == math.inf:
+            bag.number[0] = k
+            d.ended[r] = 1
+            continue
+        d.seconds[r] = seconds
+        d.used[r] = 0
+        for s in range(bag.depth[k]):
+            option = bag.options[k, s]
+            d.taken[r, option] += bag.replicas[k] * t.option_tp[option]
+        value = judged(t, wishes, bag, seconds)
+        if value < math.inf:
+            remember(elites, bag, value)
+        if k + 1 >= t_max:
+            d.ended[r] = 1
     return len(rows)

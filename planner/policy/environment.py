@@ -4,7 +4,7 @@ The learned policy, the uniform one (`--method random`) and the training drive t
 so that they differ in nothing but their choices.
 Invariant: the same choices give the same plans.
 Source: Heddle, Algorithm 1 and equation 1.
-Legend: R constructions in all, C node classes, K TP degrees, D most stages, F features.
+Legend: R episodes in all, C node classes, K TP degrees, D most stages, F features.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from planner.estimator.build_tables import Pricing
 from planner.estimator.elites import Elites, new_elites
 from planner.estimator.objective import Wishes
 from planner.estimator.tables import Floats, Ints
-from planner.policy.drafts import (
-    new_drafts,
+from planner.policy.closing import close_templates
+from planner.policy.features import ActionSpace, action_space_of
+from planner.policy.partial_plans import (
+    new_partial_plans,
     observe_depths,
     observe_stages,
     observe_states,
     open_templates,
     place_stages,
 )
-from planner.policy.features import Menu, menu_of
-from planner.policy.fills import fill_of
 from planner.policy.schema import Array, Bools, FeatureSchema
 
 
@@ -41,20 +41,22 @@ class Environment:
 
     Attributes:
         pricing: the kernel's tables.
-        menu: what may be chosen.
+        space: what may be chosen.
         schema: of the features.
         wishes: limits and objective of the plans that are kept.
     """
 
     pricing: Pricing
-    menu: Menu
+    space: ActionSpace
     schema: FeatureSchema
     wishes: Wishes
 
     @staticmethod
     def of(pricing: Pricing, schema: FeatureSchema, wishes: Wishes) -> Environment:
         """The environment of a pricing; depth and templates are limited by schema and wishes."""
-        return Environment(pricing, menu_of(pricing, schema, wishes.deepest), schema, wishes)
+        return Environment(
+            pricing, action_space_of(pricing, schema, wishes.deepest), schema, wishes
+        )
 
     @property
     def t_max(self) -> int:
@@ -67,7 +69,7 @@ class DepthView:
     """What a choice of depths may depend on.
 
     Attributes:
-        rows: [R] which constructions.
+        rows: [R] which episodes.
         state: [R, S].
         features: [R, D + 1, F] of STOP and every depth.
         mask: [R, D + 1] what is possible.
@@ -84,7 +86,7 @@ class StageView:
     """What the choice of a stage may depend on, besides the state when its template was opened.
 
     Attributes:
-        rows: [R] which constructions.
+        rows: [R] which episodes.
         context: [R, F] of what the template has so far.
         device: [R, C, F].
         degree: [R, C, K, F].
@@ -104,94 +106,64 @@ class StageView:
         return found
 
 
-@dataclass(frozen=True)
-class FillView:
-    """What a choice of the fill may depend on, besides the stage that was placed last.
-
-    Attributes:
-        rows: [R] which constructions.
-        head: of the network.
-        features: [R, A, F].
-        mask: [R, A] what is possible.
-    """
-
-    rows: Ints
-    head: str
-    features: Array
-    mask: Bools
-
-
 class Choice(NamedTuple):
     """The decisions of one template.
 
     Attributes:
         depth: its stages.
         stages: node class and index of the TP degree of each.
-        fill: what was chosen of the fill, in the order of play; nothing where it is determined.
     """
 
     depth: int
     stages: tuple[tuple[int, int], ...]
-    fill: tuple[int, ...] = ()
 
 
-class Constructions:
-    """R constructions, equally many on each of some compositions, composition by composition."""
+class Episodes:
+    """R episodes, equally many on each of some compositions, composition by composition."""
 
     def __init__(self, environments: Sequence[Environment], each: int) -> None:
-        """Start `each` constructions per environment; all share one schema."""
+        """Start `each` episodes per environment; all share one schema."""
         self.environments = tuple(environments)
         self.each = each
         self.rows = len(self.environments) * each
-        self.classes = max(len(one.menu.class_type) for one in self.environments)
+        self.classes = max(len(one.space.class_type) for one in self.environments)
         self.evaluations = 0
         self.elites: tuple[Elites, ...] = tuple(new_elites() for _ in self.environments)
-        self._drafts = [new_drafts(each, len(one.menu.tp)) for one in self.environments]
+        self._partial = [new_partial_plans(each, len(one.space.tp)) for one in self.environments]
         self._benches = [new_bench(one.pricing.tables) for one in self.environments]
-        self._left = [np.zeros(len(one.menu.tp), np.int64) for one in self.environments]
+        self._left = [np.zeros(len(one.space.tp), np.int64) for one in self.environments]
         self._options = [_option_table(one) for one in self.environments]
         self._widths = self.environments[0].schema.widths
-        self._fill = fill_of(self.environments[0].schema)
-
-    @property
-    def stage_heads(self) -> tuple[str, ...]:
-        """What of the fill is chosen after each stage."""
-        return tuple(self._fill.stage_heads)
-
-    @property
-    def template_heads(self) -> tuple[str, ...]:
-        """What of it is chosen after the last stage."""
-        return tuple(self._fill.template_heads)
 
     @property
     def summary(self) -> Floats:
         """[R, Z] of each row's composition."""
         return np.repeat(
-            np.array([one.menu.summary for one in self.environments]), self.each, axis=0
+            np.array([one.space.summary for one in self.environments]), self.each, axis=0
         )
 
     @property
     def live(self) -> Ints:
         """Rows to which a template may be added."""
-        ended = np.concatenate([draft.ended for draft in self._drafts])
+        ended = np.concatenate([plans.ended for plans in self._partial])
         return np.flatnonzero(ended == 0)
 
     @property
     def seconds(self) -> Floats:
         """[R] an iteration of each plan so far; infinite where there is none."""
-        return np.concatenate([draft.seconds for draft in self._drafts])
+        return np.concatenate([plans.seconds for plans in self._partial])
 
     @property
     def throughput(self) -> Floats:
         """[R] samples a second of each plan so far; 0 where there is none."""
-        batches = np.repeat([float(one.menu.batch) for one in self.environments], self.each)
+        batches = np.repeat([float(one.space.batch) for one in self.environments], self.each)
         return np.where(np.isfinite(self.seconds), batches / self.seconds, 0.0)
 
     @property
     def best(self) -> Floats:
         """[E] samples a second of the best plan on each composition; 0 where there is none."""
         values = [one.value[: one.number[0]].min(initial=math.inf) for one in self.elites]
-        batches = np.array([one.menu.batch for one in self.environments])
+        batches = np.array([one.space.batch for one in self.environments])
         found: Floats = batches / np.array(values)
         return found
 
@@ -202,16 +174,16 @@ class Constructions:
         features = np.zeros((len(rows), schema.d_max + 1, self._widths["depth"]), np.float32)
         mask = np.zeros((len(rows), schema.d_max + 1), np.bool_)
         for e, span, own in self._parts(rows):
-            one, draft, left = self.environments[e], self._drafts[e], self._left[e]
-            state[span] = one.menu.state
-            observe_states(one.menu, draft, own, schema.t_max, left, state[span])
-            observe_depths(one.menu, draft, own, left, features[span], mask[span])
+            one, plans, left = self.environments[e], self._partial[e], self._left[e]
+            state[span] = one.space.state
+            observe_states(one.space, plans, own, schema.t_max, left, state[span])
+            observe_depths(one.space, plans, own, left, features[span], mask[span])
         return DepthView(rows, state, features, mask)
 
     def open(self, rows: Ints, depths: Ints) -> None:
         """Open a template of that depth in each of these rows; 0 stops the row."""
         for e, span, own in self._parts(rows):
-            open_templates(self._drafts[e], own, depths[span])
+            open_templates(self._partial[e], own, depths[span])
 
     def observe_stages(self, rows: Ints) -> StageView:
         """Candidates and mask of the next stage of these rows, which ascend."""
@@ -222,13 +194,13 @@ class Constructions:
         degree = np.zeros((*grid, degrees, self._widths["degree"]), np.float32)
         mask = np.zeros((*grid, degrees), np.bool_)
         for e, span, own in self._parts(rows):
-            menu = self.environments[e].menu
+            space = self.environments[e].space
             known = self._options[e] >= 0
-            device[span, : len(known)] = menu.device
-            degree[span, : len(known)][:, known] = menu.option
+            device[span, : len(known)] = space.device
+            degree[span, : len(known)][:, known] = space.option
             observe_stages(
-                menu,
-                self._drafts[e],
+                space,
+                self._partial[e],
                 own,
                 self._left[e],
                 context[span],
@@ -236,43 +208,22 @@ class Constructions:
                 degree[span],
                 mask[span],
             )
-            self._fill.observe_context(menu, self._drafts[e], own, context[span])
         return StageView(rows, context, device, degree, mask)
 
     def place(self, rows: Ints, classes: Ints, degrees: Ints) -> None:
         """Give the next stage of these rows a node class and a TP degree, both as indices."""
         for e, span, own in self._parts(rows):
             options = self._options[e][classes[span], degrees[span]]
-            place_stages(self._drafts[e], own, options)
-
-    def observe_fill(self, head: str, rows: Ints) -> FillView:
-        """Candidates and mask of one choice of the fill of these rows, which ascend."""
-        parts, observe = [], self._fill.head(head).observe
-        for e, span, own in self._parts(rows):
-            one = self.environments[e]
-            found = observe(one.menu, one.pricing.tables, self._drafts[e], own)
-            parts.append((span, *found))
-        most = max(mask.shape[1] for _, _, mask in parts)
-        features = np.zeros((len(rows), most, self._widths[head]), np.float32)
-        kept = np.zeros((len(rows), most), np.bool_)
-        for span, own_features, mask in parts:
-            features[span, : mask.shape[1]] = own_features
-            kept[span, : mask.shape[1]] = mask
-        return FillView(rows, head, features, kept)
-
-    def fill(self, head: str, rows: Ints, chosen: Ints) -> None:
-        """Take one choice of the fill of these rows, by its index."""
-        for e, span, own in self._parts(rows):
-            self._fill.head(head).take(self._drafts[e], own, chosen[span])
+            place_stages(self._partial[e], own, options)
 
     def close(self, rows: Ints) -> None:
         """Fill and price the open templates of these rows."""
         for e, _, own in self._parts(rows):
             one = self.environments[e]
-            self.evaluations += self._fill.close(
+            self.evaluations += close_templates(
                 one.pricing.tables,
                 one.wishes,
-                self._drafts[e],
+                self._partial[e],
                 own,
                 one.t_max,
                 self._benches[e],
@@ -282,14 +233,14 @@ class Constructions:
     def decisions(self, row: int) -> tuple[Choice, ...]:
         """Those of each closed template of a row."""
         e, own = divmod(row, self.each)
-        plans, menu = self._drafts[e].plans, self.environments[e].menu
+        plans, space = self._partial[e].plans, self.environments[e].space
         classes = self.environments[e].pricing.tables.option_type
         found = []
         for k in range(int(plans.number[own, 0])):
             depth = int(plans.depth[own, k])
             options = plans.options[own, k, :depth]
-            stages = tuple((int(classes[o]), int(menu.degree[o])) for o in options)
-            found.append(Choice(depth, stages, self._fill.choices(plans, own, k)))
+            stages = tuple((int(classes[o]), int(space.degree[o])) for o in options)
+            found.append(Choice(depth, stages))
         return tuple(found)
 
     def _parts(self, rows: Ints) -> list[tuple[int, slice, Ints]]:
@@ -306,9 +257,9 @@ class Constructions:
 
 def _option_table(one: Environment) -> Ints:
     """[C, K] the option of a node class and a degree; -1 where there is none."""
-    menu = one.menu
-    table = np.full((len(menu.class_type), len(one.schema.tp_degrees)), -1)
-    table[one.pricing.tables.option_type, menu.degree] = np.arange(len(menu.tp))
+    space = one.space
+    table = np.full((len(space.class_type), len(one.schema.tp_degrees)), -1)
+    table[one.pricing.tables.option_type, space.degree] = np.arange(len(space.tp))
     return table
 
 

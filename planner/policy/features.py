@@ -20,7 +20,7 @@ from planner.policy.schema import OF_TYPE, FeatureSchema
 
 
 @by_reference
-class Menu(NamedTuple):
+class ActionSpace(NamedTuple):
     """All that may be chosen on one composition, as the jitted environment reads it.
 
     Attributes:
@@ -68,7 +68,7 @@ class Menu(NamedTuple):
     option: Floats
 
 
-def menu_of(pricing: Pricing, schema: FeatureSchema, deepest: int) -> Menu:
+def action_space_of(pricing: Pricing, schema: FeatureSchema, deepest: int) -> ActionSpace:
     """What may be chosen; the schema knows all types and degrees of the pricing.
 
     Args:
@@ -91,7 +91,7 @@ def menu_of(pricing: Pricing, schema: FeatureSchema, deepest: int) -> Menu:
     sync = _sync_samples(t)
     rows = _OptionRows(speed, t.option_tp, state_share, sync, kinds[t.option_type], degrees)
     total = int(gpus.sum())
-    return Menu(
+    return ActionSpace(
         first_option=first,
         tp=t.option_tp,
         degree=degrees,

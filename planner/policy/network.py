@@ -10,36 +10,32 @@ Legend: R rows, S Z F features, H backbone, U stage layer, P heads, C node class
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.policy.products import product
-from planner.policy.schema import FILL_HEADS, HEADS, Array, FeatureSchema
+from planner.policy.schema import HEADS, Array, FeatureSchema
 
 BACKBONE = 128
 STAGE = 96
 HEAD = 64
 CONDITION = 64
-LAYERS = (("trunk1", BACKBONE), ("trunk2", BACKBONE), ("stage", STAGE))
-
-
-def filmed(heads: Container[str]) -> tuple[tuple[str, int], ...]:
-    """What FiLM scales and shifts: layers and heads with their sizes, in the order of its outputs.
-
-    Args:
-        heads: of the network, or the names of its weights.
-    """
-    known = [head for head in (*HEADS, *FILL_HEADS) if head in heads or f"{head}.score" in heads]
-    return (*LAYERS, *((head, HEAD) for head in known))
+# What FiLM scales and shifts: layers and heads with their sizes, in the order of its outputs.
+FILMED = (
+    ("trunk1", BACKBONE),
+    ("trunk2", BACKBONE),
+    ("stage", STAGE),
+    *((head, HEAD) for head in HEADS),
+)
+MOST_MULTIPLIED = 1 << 18  # multiplications that OpenBLAS leaves to one thread (interface/gemm.c)
 
 
 def shapes(schema: FeatureSchema) -> dict[str, tuple[int, ...]]:
     """The shape of every weight by its name, for networks of that schema."""
     width = schema.widths
-    conditioned = 2 * sum(size for _, size in filmed(schema.heads))
+    conditioned = 2 * sum(size for _, size in FILMED)
     found: dict[str, tuple[int, ...]] = {
         "film1.weight": (width["summary"], CONDITION),
         "film1.bias": (CONDITION,),
@@ -53,7 +49,7 @@ def shapes(schema: FeatureSchema) -> dict[str, tuple[int, ...]]:
         "stage.context": (width["stage"], STAGE),
         "stage.bias": (STAGE,),
     }
-    for head in schema.heads:
+    for head in HEADS:
         size = BACKBONE if head == "depth" else STAGE
         found[f"{head}.weight"] = (size, HEAD)
         found[f"{head}.candidate"] = (width[head], HEAD)
@@ -96,7 +92,7 @@ class Network:
             out = np.zeros_like(out)
         found: dict[str, tuple[Array, Array]] = {}
         at = 0
-        for name, size in filmed(w):
+        for name, size in FILMED:
             found[name] = (1 + out[:, at : at + size], out[:, at + size : at + 2 * size])
             at += 2 * size
         return Film(found)
@@ -135,3 +131,19 @@ class Network:
 def _relu(values: Array) -> Array:
     positive: Array = np.maximum(values, 0)
     return positive
+
+
+def product(rows: Array, weights: Array) -> Array:
+    """[R, K] times [K, N] on one thread, up to the order of numpy's sums: a few rows at a time.
+
+    A policy's matrices are small: a second thread gains nothing, and on a busy machine the first
+    one waits for it ten times as long as the product takes.
+    """
+    few = max(1, MOST_MULTIPLIED // weights.size)
+    if len(rows) <= few:
+        found: Array = rows @ weights
+        return found
+    out = np.empty((len(rows), weights.shape[1]), rows.dtype)
+    for first in range(0, len(rows), few):
+        np.matmul(rows[first : first + few], weights, out=out[first : first + few])
+    return out

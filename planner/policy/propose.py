@@ -1,6 +1,6 @@
 """Propose plans by rollouts: the best of a batch that is built side by side.
 
-It enumerates nothing and searches nothing: every plan comes from the choices of one construction.
+It enumerates nothing and searches nothing: every plan comes from the choices of one episode.
 Invariant: the same pricing, policy, wishes and seed propose the same plans.
 Source: Heddle, Algorithm 1; research on plan search (best of n, greedy choices are erratic).
 """
@@ -15,9 +15,8 @@ from planner.cluster.composition import Composition
 from planner.estimator.build_tables import Pricing
 from planner.estimator.elites import Elites
 from planner.estimator.objective import Wishes
-from planner.policy.environment import Constructions, Environment
-from planner.policy.rollouts import Chooser, UniformChooser, play
-from planner.policy.sampling import PolicyChooser
+from planner.policy.environment import Environment, Episodes
+from planner.policy.rollouts import Actor, PolicyActor, UniformActor, play
 from planner.policy.schema import FeatureSchema
 from planner.policy.weights import POLICY_OF, Policy, find_policy
 from planner.profiles.profile import Profile
@@ -61,12 +60,11 @@ def rollouts_of(
     Raises:
         NoPolicy: the model has none.
         InvalidPolicy: its files are damaged.
-        PolicyMisfit: it was not trained for this question, or for another method.
+        PolicyMisfit: it was not trained for this question.
     """
     policy, rollouts, warning = None, request.rollouts, ""
     if request.method != "random":
-        flat = request.method == "flat"
-        policy = find_policy(request.workload.model.name, request.policy, learns_fill=flat)
+        policy = find_policy(request.workload.model.name, request.policy)
         policy.card.require(composition, pricing, request.deepest)
         model = request.workload.model.name
         if policy.card.model != POLICY_OF.get(model, model):
@@ -99,13 +97,13 @@ def propose(
     """
     schema = _schema_of(pricing, wishes) if policy is None else policy.schema
     environment = Environment.of(pricing, schema, wishes)
-    constructions = Constructions([environment], rollouts)
+    episodes = Episodes([environment], rollouts)
     generator = np.random.default_rng(seed)
-    chooser: Chooser = UniformChooser(generator)
+    actor: Actor = UniformActor(generator)
     if policy is not None:
-        chooser = PolicyChooser(policy.network, constructions, generator, policy.card.temperatures)
-    play(constructions, chooser)
-    return Proposal(constructions.elites[0], constructions.evaluations)
+        actor = PolicyActor(policy.network, episodes, generator, policy.card.temperatures)
+    play(episodes, actor)
+    return Proposal(episodes.elites[0], episodes.evaluations)
 
 
 def _schema_of(pricing: Pricing, wishes: Wishes) -> FeatureSchema:

@@ -1,7 +1,8 @@
-"""Play constructions to their end, whoever chooses.
+"""Play episodes to their end, whoever makes the decisions: the learned policy, or chance.
 
-Invariant: a chooser sees masked candidates only; all constructions step together.
-Source: Heddle, Algorithm 1.
+Invariants: an actor sees masked candidates only, and a mask changes no relative order among those
+that it keeps; all episodes step together; equal seeds draw equally.
+Source: Heddle, Algorithm 1, sections 5.1 (feasibility masking) and 5.4 (decision heads).
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from typing import Protocol
 import numpy as np
 
 from planner.estimator.tables import Floats, Ints
-from planner.policy.environment import Constructions, DepthView, FillView, StageView
-from planner.policy.schema import Bools
+from planner.policy.environment import DepthView, Episodes, StageView
+from planner.policy.network import Network
+from planner.policy.schema import Array, Bools
 
 
-class Chooser(Protocol):
-    """Whatever makes the decisions of constructions."""
+class Actor(Protocol):
+    """Whatever makes the decisions of episodes."""
 
     def depths(self, view: DepthView) -> Ints:
         """[R] a depth for each row, or 0 for STOP; only what the mask keeps."""
@@ -26,37 +28,23 @@ class Chooser(Protocol):
         """[R] node class and [R] index of the TP degree of the next stage of each row."""
         ...
 
-    def fill(self, view: FillView) -> Ints:
-        """[R] index of a candidate, for one choice of the fill; asked only where it is chosen."""
-        ...
 
-
-def play(constructions: Constructions, chooser: Chooser) -> None:
+def play(episodes: Episodes, actor: Actor) -> None:
     """Build every plan to its end."""
-    while len(rows := constructions.live):
-        depths = chooser.depths(constructions.observe_depths(rows))
-        constructions.open(rows, depths)
+    while len(rows := episodes.live):
+        depths = actor.depths(episodes.observe_depths(rows))
+        episodes.open(rows, depths)
         stage = 0
         while len(open_rows := rows[depths > stage]):
-            view = constructions.observe_stages(open_rows)
-            constructions.place(open_rows, *chooser.stages(view))
-            _fill(constructions, chooser, constructions.stage_heads, open_rows)
+            view = episodes.observe_stages(open_rows)
+            episodes.place(open_rows, *actor.stages(view))
             stage += 1
         opened = rows[depths > 0]
         if len(opened):
-            _fill(constructions, chooser, constructions.template_heads, opened)
-            constructions.close(opened)
+            episodes.close(opened)
 
 
-def _fill(
-    constructions: Constructions, chooser: Chooser, heads: tuple[str, ...], rows: Ints
-) -> None:
-    for head in heads:
-        view = constructions.observe_fill(head, rows)
-        constructions.fill(head, rows, chooser.fill(view))
-
-
-class UniformChooser:
+class UniformActor:
     """Draws every decision uniformly from what is possible: the baseline `random`."""
 
     def __init__(self, generator: np.random.Generator) -> None:
@@ -74,9 +62,58 @@ class UniformChooser:
         every = np.arange(len(classes))
         return classes, draw_uniform(view.mask[every, classes], draws[1])
 
-    def fill(self, view: FillView) -> Ints:
-        """Any candidate that is possible."""
-        return draw_uniform(view.mask, self._generator.random(len(view.rows)))
+
+class PolicyActor:
+    """Draws every decision from the network's probabilities."""
+
+    def __init__(
+        self,
+        network: Network,
+        episodes: Episodes,
+        generator: np.random.Generator,
+        temperatures: tuple[float, float] = (1.0, 1.0),
+    ) -> None:
+        """Condition the network on the compositions of these episodes.
+
+        Args:
+            network: whose probabilities count.
+            episodes: that will be played.
+            generator: of the draws.
+            temperatures: of the first and the last rollout on a composition; those between spread
+                evenly on a log scale.  Below 1, likely choices are drawn more often.
+        """
+        spread = np.geomspace(*temperatures, episodes.each)
+        sharpness = np.tile(1 / spread, len(episodes.environments))
+        self._sharpness = sharpness.astype(np.float32)[:, None]
+        self._network = network
+        summary = episodes.summary.astype(np.float32)
+        self._film = network.film(summary[:1] if len(episodes.environments) == 1 else summary)
+        self._generator = generator
+        self._trunk = np.zeros((episodes.rows, 0), np.float32)
+
+    def depths(self, view: DepthView) -> Ints:
+        """A depth or STOP of each row."""
+        film = self._film.rows(view.rows)
+        trunk = self._network.trunk(view.state, film)
+        if not self._trunk.shape[1]:
+            self._trunk = np.zeros((len(self._trunk), trunk.shape[1]), np.float32)
+        self._trunk[view.rows] = trunk
+        logits = self._network.score("depth", trunk, view.features, film)
+        return draw(
+            logits * self._sharpness[view.rows], view.mask, self._generator.random(len(view.rows))
+        )
+
+    def stages(self, view: StageView) -> tuple[Ints, Ints]:
+        """A node class of each row, and then a degree of it."""
+        film = self._film.rows(view.rows)
+        sharpness = self._sharpness[view.rows]
+        hidden = self._network.stage(self._trunk[view.rows], view.context, film)
+        draws = self._generator.random((2, len(view.rows)))
+        logits = self._network.score("device", hidden, view.device, film)
+        classes = draw(logits * sharpness, view.class_mask, draws[0])
+        every = np.arange(len(classes))
+        logits = self._network.score("degree", hidden, view.degree[every, classes], film)
+        return classes, draw(logits * sharpness, view.mask[every, classes], draws[1])
 
 
 def draw_uniform(mask: Bools, draws: Floats) -> Ints:
@@ -84,4 +121,19 @@ def draw_uniform(mask: Bools, draws: Floats) -> Ints:
     counts = np.cumsum(mask, axis=1)
     wanted = np.floor(draws * counts[:, -1]).astype(np.int64) + 1
     chosen: Ints = (counts >= wanted[:, None]).argmax(axis=1)
+    return chosen
+
+
+def probabilities(logits: Array, mask: Bools) -> Floats:
+    """[R, N] of the kept candidates; 0 for the others."""
+    kept = np.where(mask, logits, -np.inf).astype(np.float64)
+    weights = np.exp(kept - kept.max(axis=1, keepdims=True))
+    found: Floats = weights / weights.sum(axis=1, keepdims=True)
+    return found
+
+
+def draw(logits: Array, mask: Bools, draws: Floats) -> Ints:
+    """[R] one of the kept candidates of each row, by a number from 0 to 1."""
+    ends = np.cumsum(probabilities(logits, mask), axis=1)
+    chosen: Ints = (ends > (draws * ends[:, -1])[:, None]).argmax(axis=1)
     return chosen

@@ -34,14 +34,8 @@ OF_DEVICE_BATCH = 3
 OF_DEGREE = 4  # besides its type and its degree
 OF_DEGREE_LEFT = 5
 OF_DEGREE_BATCH = 3
-OF_LAYERS = 8  # the last three are of a policy that learns the fill
-OF_REPLICAS = 3
-OF_REPLICAS_BATCH = 4
-OF_MICRO_BATCH = 2
-OF_MICRO_BATCH_BATCH = 3
 
-HEADS = ("depth", "device", "degree")  # what every policy chooses
-FILL_HEADS = ("layers", "replicas", "micro_batch")  # what the fill else determines
+HEADS = ("depth", "device", "degree")  # what is chosen, each by a head of the network
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +48,6 @@ class FeatureSchema:
         d_max: most stages of a template.
         t_max: most templates of a plan.
         sees_batch: whether features tell how n, b and M share the batch B; else they are 0.
-        learns_fill: whether layers, n and b are chosen like all else, and not filled in.
     """
 
     types: tuple[str, ...]
@@ -62,26 +55,18 @@ class FeatureSchema:
     d_max: int
     t_max: int
     sees_batch: bool = True
-    learns_fill: bool = False
-
-    @property
-    def heads(self) -> tuple[str, ...]:
-        """What is chosen."""
-        return (*HEADS, *FILL_HEADS) if self.learns_fill else HEADS
 
     @property
     def digest(self) -> str:
         """12 hex digits that name the features."""
-        known = asdict(self)
-        del known["learns_fill"]  # the widths tell, and older policies keep their digest
-        text = json.dumps([VERSION, known, self.widths], sort_keys=True)
+        text = json.dumps([VERSION, asdict(self), self.widths], sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
     @property
     def widths(self) -> dict[str, int]:
         """Numbers of features: of the state, the summary, and each kind of candidate."""
         n, k = len(self.types), len(self.tp_degrees)
-        widths = {
+        return {
             "state": n * (OF_TYPE + 4 * k) + OF_CLUSTER + OF_BATCH,
             "summary": n + OF_SUMMARY,
             "depth": self.d_max + 1 + OF_DEPTH + OF_DEPTH_BATCH,
@@ -89,8 +74,3 @@ class FeatureSchema:
             "device": n + OF_DEVICE + OF_DEVICE_LEFT + OF_DEVICE_BATCH,
             "degree": n + k + OF_DEGREE + OF_DEGREE_LEFT + OF_DEGREE_BATCH,
         }
-        if self.learns_fill:
-            widths["layers"] = OF_LAYERS
-            widths["replicas"] = OF_REPLICAS + OF_REPLICAS_BATCH
-            widths["micro_batch"] = OF_MICRO_BATCH + OF_MICRO_BATCH_BATCH
-        return widths

@@ -19,13 +19,14 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from planner.errors import InvalidPolicy, NoPolicy
+from planner.model.catalogue import MODELS
 from planner.policy.card import WORD, PolicyCard
 from planner.policy.network import Network, shapes
 from planner.policy.schema import Array, FeatureSchema
 from planner.profiles.profile import PROFILES
 
 WEIGHTS, CARD = "weights.safetensors", "card.json"
-FOLDER, FLAT_FOLDER = "policy", "flat-policy"  # the second: of one that learns the fill
+FOLDER = "policy"
 # A model whose layers are those of another one is planned by that one's policy, as in the paper.
 POLICY_OF = {"qwen3-64b": "qwen3-32b"}
 KEPT = 8  # policies in memory
@@ -44,38 +45,36 @@ class Policy:
         return self.card.schema
 
 
-def policy_folder(model: str, *, learns_fill: bool = False) -> Path:
+def policy_folder(model: str) -> Path:
     """Where the policy of a model is that comes with Heddle, if there is one."""
-    return PROFILES / POLICY_OF.get(model, model) / (FLAT_FOLDER if learns_fill else FOLDER)
+    return PROFILES / POLICY_OF.get(model, model) / FOLDER
 
 
-def find_policy(model: str, folder: Path | None = None, *, learns_fill: bool = False) -> Policy:
+def find_policy(model: str, folder: Path | None = None) -> Policy:
     """The policy of a model.
 
     Args:
         model: its name.
         folder: where to look; what comes with Heddle if not given.
-        learns_fill: whether it is to choose layers, replicas and micro-batches too.
 
     Raises:
         NoPolicy: there is none.
         InvalidPolicy: its files are damaged, or of another version.
-        PolicyMisfit: it chooses the fill though it is not to, or the other way round.
     """
-    where = policy_folder(model, learns_fill=learns_fill) if folder is None else folder
+    where = policy_folder(model) if folder is None else folder
     if folder is not None:
         require_files(folder)
     try:
         stamps = [(where / name).stat().st_mtime_ns for name in (WEIGHTS, CARD)]
     except OSError:
-        which, option = ("flat policy", " --flat") if learns_fill else ("policy", "")
+        named = model if model in MODELS else "PATH"
+        where_from = "" if model in MODELS else " (PATH: of its config.json)"
         raise NoPolicy(
-            f"there is no {which} for this model ({model}); leave the method out, use one of "
-            f"search, columns, or train one with `heddle train-policy --model {model}{option}`"
+            f"there is no policy for this model ({model}); leave the method out, use one of "
+            f"search, columns, or train one with `heddle train-policy --model {named}`{where_from} "
+            f"and name its folder with --policy"
         ) from None
-    found = _load(where, *stamps)
-    found.card.require_actions(learns_fill=learns_fill)
-    return found
+    return _load(where, *stamps)
 
 
 def require_files(folder: Path) -> None:

@@ -77,7 +77,7 @@ def take_up(folder: Path, settings: TrainingSettings, questions: str) -> State:
     if header["questions"] != questions:
         raise InvalidPolicy(
             f"the training in {folder} is for another model, other types or another profile; "
-            f"leave --resume out, or name another --folder"
+            f"leave --resume out, or name another --out"
         )
     return arrays, header["data"]
 

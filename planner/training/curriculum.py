@@ -104,7 +104,6 @@ def curriculum_of(
         min(D_MAX, model.layers),
         MAX_TEMPLATES,
         settings.sees_batch,
-        settings.learns_fill,
     )
     within = range_for(types, model.name)
     judged_by = training_compositions(types, VALIDATION_SEED, within)[:VALIDATION]

@@ -1,13 +1,16 @@
-"""What an update makes larger: the clipped objective of the decisions, and their entropy.
+"""What an update makes larger, the clipped objective and the entropy, and its gradient.
 
-Invariant: decisions that were forced earn nothing; a decision's entropy does not grow with depth.
-Source: Heddle, section 5.5; PPO: Schulman et al. (2017); group baseline: Shao et al. (2024).
+Invariants: decisions that were forced earn nothing; a decision's entropy does not grow with depth;
+where the gradients of all compositions agree, the update follows their mean.
+Source: Heddle, section 5.5; PPO: Schulman et al. (2017); group baseline: Shao et al. (2024);
+PCGrad: Yu et al. (2020).
 Legend: N templates begun, S stages, R rollouts.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +30,6 @@ class Judged(NamedTuple):
         depth: [N] log-probability of the choice.
         device: [S] likewise.
         degree: [S] likewise.
-        fill: [P] likewise, one for each head of the fill that is chosen.
         entropy: mean over templates of the mean over the decisions of a template.
     """
 
@@ -35,7 +37,6 @@ class Judged(NamedTuple):
     device: Tensor
     degree: Tensor
     entropy: Tensor
-    fill: tuple[Tensor, ...] = ()
 
 
 def advantages(values: Floats, each: int, best_of: int = 1) -> Floats:
@@ -106,20 +107,7 @@ def judge(network: TorchNetwork, records: Records, summary: Tensor, each: int) -
     decisions = torch.ones_like(depth_entropy).index_add(
         0, opened, torch.full_like(device_entropy, 2.0)
     )
-    fill = []
-    for one in records.fill:
-        placed = torch.from_numpy(one.placed)
-        logs, entropy = _chosen(
-            network.score(
-                one.head, hidden[placed], torch.from_numpy(one.features), film, of_stage[placed]
-            ),
-            one.mask,
-            one.choice,
-        )
-        fill.append(logs)
-        in_template = in_template.index_add(0, opened[placed], entropy)
-        decisions = decisions.index_add(0, opened[placed], torch.ones_like(entropy))
-    return Judged(depth, device, degree, (in_template / decisions).mean(), tuple(fill))
+    return Judged(depth, device, degree, (in_template / decisions).mean())
 
 
 def clipped(judged: Judged, records: Records, advantage: Floats, clip: float) -> Tensor:
@@ -130,10 +118,6 @@ def clipped(judged: Judged, records: Records, advantage: Floats, clip: float) ->
         (judged.depth, records.depth_old, records.depth_row, records.depth_free),
         (judged.device, records.device_old, records.stage_row, records.device_free),
         (judged.degree, records.degree_old, records.stage_row, np.ones_like(records.device_free)),
-        *(
-            (now, one.old, one.row, np.ones(len(one.row), np.float32))
-            for now, one in zip(judged.fill, records.fill, strict=True)
-        ),
     ):
         weight = torch.from_numpy(free)
         gain = torch.from_numpy(advantage[rows].astype(np.float32))
@@ -150,9 +134,6 @@ def imitated(judged: Judged, records: Records, weight: Floats) -> Tensor:
     of_stage = torch.from_numpy(weight[records.stage_row].astype(np.float32))
     total = (judged.depth * of_depth).sum() + ((judged.device + judged.degree) * of_stage).sum()
     count = len(records.depth_row) + 2.0 * len(records.stage_row)
-    for now, one in zip(judged.fill, records.fill, strict=True):
-        total = total + (now * torch.from_numpy(weight[one.row].astype(np.float32))).sum()
-        count += len(one.row)
     return total / max(1.0, count)
 
 
@@ -163,3 +144,34 @@ def _chosen(logits: Tensor, mask: Bools, choice: Ints) -> tuple[Tensor, Tensor]:
     index = torch.from_numpy(choice)[:, None]
     entropy = -(logs.exp() * logs).sum(dim=1)
     return logs.gather(1, index)[:, 0], entropy
+
+
+def without_conflicts(gradients: Sequence[Tensor], generator: np.random.Generator) -> Tensor:
+    """The mean of flat gradients, each without what opposes another.
+
+    Args:
+        gradients: one flat vector per cluster of compositions.
+        generator: draws the order in which each looks at the others.
+    """
+    kept = []
+    for index, gradient in enumerate(gradients):
+        own = gradient.clone()
+        others = [j for j in range(len(gradients)) if j != index]
+        for j in generator.permutation(others) if others else ():
+            other = gradients[int(j)]
+            along = torch.dot(own, other)
+            if along < 0:
+                own -= along / torch.dot(other, other).clamp_min(1e-20) * other
+        kept.append(own)
+    return torch.stack(kept).mean(dim=0)
+
+
+def flat_gradient(objective: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    """The gradient of an objective with respect to all weights, as one vector."""
+    parts = torch.autograd.grad(objective, list(weights), allow_unused=True)
+    return torch.cat(
+        [
+            (torch.zeros_like(weight) if part is None else part).reshape(-1)
+            for part, weight in zip(parts, weights, strict=True)
+        ]
+    )

@@ -17,18 +17,19 @@ import numpy as np
 from planner.errors import Infeasible
 from planner.estimator.tables import Floats
 from planner.policy.card import PolicyCard
+from planner.policy.environment import Episodes
 from planner.policy.network import Network
-from planner.policy.schema import Array
+from planner.policy.rollouts import PolicyActor, play
+from planner.policy.schema import HEADS, Array
 from planner.policy.weights import digest_of, weights_content, write_policy
 from planner.training.checkpoint import CHECKPOINT, State, keep_state, take_up
 from planner.training.curriculum import Curriculum
 from planner.training.settings import TrainingSettings
-from planner.training.teacher_walk import teach
+from planner.training.teacher import teach
 from planner.training.trainer import Teacher, Trainer, TrainingStep
-from planner.training.validation import best_of
 
 JUDGED_EVERY = 50  # updates
-CARD_FIELDS = ("groups", "seed", "temperatures", "sees_batch", "learns_fill", "uses_film")
+CARD_FIELDS = ("groups", "seed", "temperatures", "sees_batch", "uses_film")
 ROLLOUTS = (16, 128)  # of which the best is taken, in the card
 
 
@@ -124,21 +125,21 @@ class Training:
 
     def _references(self) -> Floats:
         """[E] throughput of a teacher's annealing on each question of the validation."""
-        steps = 2 * self._settings.lessons
+        steps = 2 * self._settings.teacher_steps
         return np.array(
             [
-                one.menu.batch / teach(one.pricing.tables, one.wishes, steps, 7).seconds
+                one.space.batch / teach(one.pricing.tables, one.wishes, steps, 7).seconds
                 for one in self._judged_by
             ]
         )
 
     def _percent(self, network: Network, rollouts: int) -> Floats:
         """[E] best of so many rollouts, in per cent of the reference."""
-        found = best_of(
-            network, self._judged_by, rollouts, seed=1, temperatures=self._settings.temperatures
-        )
+        episodes = Episodes(self._judged_by, rollouts)
+        generator, temperatures = np.random.default_rng(1), self._settings.temperatures
+        play(episodes, PolicyActor(network, episodes, generator, temperatures))
         known = self._reference > 0
-        percents: Floats = 100 * found[known] / self._reference[known]
+        percents: Floats = 100 * episodes.best[known] / self._reference[known]
         return percents
 
     def _judge(self) -> None:
@@ -193,14 +194,14 @@ class Training:
             settings={n: v for n, v in asdict(settings).items() if n not in CARD_FIELDS},
             evaluation=self._evaluation(network),
             seconds={"clock": round(clock, 1), "processor": round(processor, 1)},
-            actions=curriculum.schema.heads,
+            actions=HEADS,
         )
         return card, content
 
     def _evaluation(self, network: Network) -> dict[str, Any]:
         found: dict[str, Any] = {
             "on": f"{len(self._judged_by)} generated compositions that were not trained on",
-            "reference": f"an annealing of {2 * self._settings.lessons} steps each",
+            "reference": f"an annealing of {2 * self._settings.teacher_steps} steps each",
         }
         for rollouts in ROLLOUTS:
             percents = self._percent(network, rollouts)

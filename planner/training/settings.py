@@ -11,8 +11,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from planner.errors import InvalidRequest
-
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
@@ -35,7 +33,7 @@ class TrainingSettings:
         imitation: weight of self-imitation.
         imitation_every: so many updates.
         compositions: that are trained on, 94 of them the paper's number.
-        lessons: steps of the annealing that teaches, per composition.
+        teacher_steps: of the annealing that demonstrates a plan, per composition.
         revisions: how often the teachers teach again, from the best plans known, the policy's own
             among them; it is cloned every time.
         cloning: passes over the teachers' plans, each time.
@@ -45,7 +43,6 @@ class TrainingSettings:
         uses_film: whether the composition's summary conditions the network (FiLM).
         uses_cloning: whether search teachers come before GRPO.
         sees_batch: whether features tell how the batch is shared.
-        learns_fill: whether layers, n and b are chosen too; no teacher shows that.
         seed: of everything that is drawn.
     """
 
@@ -64,7 +61,7 @@ class TrainingSettings:
     imitation: float = 0.1
     imitation_every: int = 4
     compositions: int = 1128
-    lessons: int = 3_000
+    teacher_steps: int = 3_000
     revisions: int = 2
     cloning: int = 20
     uses_clusters: bool = True
@@ -73,15 +70,7 @@ class TrainingSettings:
     uses_film: bool = True
     uses_cloning: bool = True
     sees_batch: bool = True
-    learns_fill: bool = False
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.learns_fill and self.uses_cloning:
-            raise InvalidRequest(
-                "no teacher shows how layers, replicas and micro-batches are chosen; leave cloning "
-                "out (--without cloning)"
-            )
 
     @property
     def updates(self) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from planner.policy.network import Network, filmed, shapes
+from planner.policy.network import FILMED, Network, shapes
 from planner.policy.schema import FeatureSchema
 
 
@@ -56,7 +56,7 @@ class TorchNetwork:
             out = torch.zeros_like(out)
         found = {}
         at = 0
-        for name, size in filmed(w):
+        for name, size in FILMED:
             found[name] = (1 + out[:, at : at + size], out[:, at + size : at + 2 * size])
             at += 2 * size
         return found

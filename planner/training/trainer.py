@@ -20,18 +20,30 @@ from torch import Tensor
 
 from planner.estimator.objective import Wishes
 from planner.estimator.tables import Ints, Tables
-from planner.policy.environment import Constructions
+from planner.policy.environment import Episodes
 from planner.policy.network import Network
-from planner.policy.rollouts import play
-from planner.policy.sampling import PolicyChooser
+from planner.policy.rollouts import PolicyActor, play
 from planner.training.curriculum import Curriculum
-from planner.training.gradients import flat_gradient, without_conflicts
-from planner.training.imitation import Buffers, Script, replay
-from planner.training.objective import Judged, advantages, clipped, imitated, judge
+from planner.training.imitation import (
+    Buffers,
+    Trajectory,
+    read_trajectory,
+    replay,
+    templates_from,
+    trajectory_from,
+)
+from planner.training.objective import (
+    Judged,
+    advantages,
+    clipped,
+    flat_gradient,
+    imitated,
+    judge,
+    without_conflicts,
+)
 from planner.training.records import Forcing, Records, record
-from planner.training.scripts import script_from, script_of, templates_from
 from planner.training.settings import TrainingSettings
-from planner.training.teacher_walk import Lesson, Templates, teach
+from planner.training.teacher import Demonstration, Templates, teach
 from planner.training.torch_network import TorchNetwork, as_network, initial_weights
 
 LEAST_RATE = 0.1  # of the rate, at the end
@@ -40,7 +52,7 @@ LARGEST_GRADIENT = 1.0  # norm
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam
 
 TEACHERS = 2  # at a time; a training may take two cores
-AHEAD = 2 * TEACHERS  # lessons that are begun before the next one is learned
+AHEAD = 2 * TEACHERS  # demonstrations that are begun before the next one is learned
 ROUND_SEEDS = 1_000_003  # between the seeds of one round of teaching and the next
 
 
@@ -49,7 +61,7 @@ class Teacher(Protocol):
 
     def __call__(
         self, tables: Tables, wishes: Wishes, steps: int, seed: int, start: Templates = ()
-    ) -> Lesson:
+    ) -> Demonstration:
         """The best plan of so many steps from a start."""
         ...
 
@@ -96,8 +108,8 @@ class Trainer:
         self._taught = 0
         self._cloned = 0
         self._environments = tuple(curriculum.environment(one) for one in curriculum.training)
-        self._lessons: list[Script] = [()] * len(self._environments)
-        summaries = np.array([one.menu.summary for one in self._environments])
+        self._demonstrations: list[Trajectory] = [()] * len(self._environments)
+        summaries = np.array([one.space.summary for one in self._environments])
         self._summaries = summaries.astype(np.float32)
         self._buffers = Buffers(summaries)
         self._torch = TorchNetwork(self._weights, uses_film=settings.uses_film)
@@ -122,47 +134,45 @@ class Trainer:
     # ------------------------------------------------------------------ teachers, and cloning
 
     def _teach(self) -> Iterator[TrainingStep]:
-        """A lesson on each composition; from the second round on it goes on from the best known.
+        """Demonstrate on each composition; from the second round on from the best plan known.
 
-        Teachers work side by side; what a lesson is depends on its own composition alone.
+        Teachers work side by side; what they show depends on the composition alone.
         """
         total = len(self._environments)
-        begun: deque[Future[Lesson]] = deque()
+        begun: deque[Future[Demonstration]] = deque()
         with ThreadPoolExecutor(TEACHERS) as pool:
             while self._taught < total:
                 for index in range(self._taught + len(begun), min(total, self._taught + AHEAD)):
-                    begun.append(self._begin_lesson(pool, index))
-                lesson, one = begun.popleft().result(), self._environments[self._taught]
-                if lesson.templates:
-                    throughput = one.menu.batch / lesson.seconds
-                    script = script_from(one, lesson.templates)
-                    self._buffers.offer(self._taught, throughput, script)
-                self._lessons[self._taught] = self._buffers.best_script(self._taught)
+                    begun.append(self._begin_demonstration(pool, index))
+                demonstration, one = begun.popleft().result(), self._environments[self._taught]
+                if demonstration.templates:
+                    throughput = one.space.batch / demonstration.seconds
+                    trajectory = trajectory_from(one, demonstration.templates)
+                    self._buffers.offer(self._taught, throughput, trajectory)
+                self._demonstrations[self._taught] = self._buffers.best(self._taught)[1]
                 self._taught += 1
                 yield TrainingStep("teach", self._taught, total)
 
-    def _begin_lesson(self, pool: ThreadPoolExecutor, index: int) -> Future[Lesson]:
+    def _begin_demonstration(self, pool: ThreadPoolExecutor, index: int) -> Future[Demonstration]:
         one = self._environments[index]
         seed = 1000 * self.settings.seed + index + ROUND_SEEDS * self._round
         if self._round:
             self._offer_own(index, seed)
-        start = templates_from(one, self._buffers.best_script(index))
-        tables, steps = one.pricing.tables, self.settings.lessons
+        start = templates_from(one, self._buffers.best(index)[1])
+        tables, steps = one.pricing.tables, self.settings.teacher_steps
         return pool.submit(self._teacher, tables, one.wishes, steps, seed, start)
 
     def _offer_own(self, index: int, seed: int) -> None:
         """Offer the best of a group of the policy's own plans to the buffers."""
-        constructions = Constructions([self._environments[index]], self.settings.rollouts)
+        episodes = Episodes([self._environments[index]], self.settings.rollouts)
         generator = np.random.default_rng(seed)
         temperatures = self.settings.temperatures
-        play(constructions, PolicyChooser(self.network, constructions, generator, temperatures))
-        best = int(constructions.throughput.argmax())
-        self._buffers.offer(
-            index, float(constructions.throughput[best]), constructions.decisions(best)
-        )
+        play(episodes, PolicyActor(self.network, episodes, generator, temperatures))
+        best = int(episodes.throughput.argmax())
+        self._buffers.offer(index, float(episodes.throughput[best]), episodes.decisions(best))
 
     def _clone(self) -> Iterator[TrainingStep]:
-        known = [index for index, script in enumerate(self._lessons) if script]
+        known = [index for index, trajectory in enumerate(self._demonstrations) if trajectory]
         parts = [known[i : i + CLONED_TOGETHER] for i in range(0, len(known), CLONED_TOGETHER)]
         total = self.settings.cloning * len(parts)
         held: dict[int, Records] = {}
@@ -172,7 +182,7 @@ class Trainer:
             if index not in held:
                 held[index], _ = replay(
                     [self._environments[i] for i in part],
-                    [self._lessons[i] for i in part],
+                    [self._demonstrations[i] for i in part],
                     self.network,
                 )
             judged = self._judge(held[index], np.array(part), 1)
@@ -187,12 +197,12 @@ class Trainer:
     def _improve(self) -> TrainingStep:
         settings = self.settings
         picked = self._pick()
-        constructions = Constructions([self._environments[i] for i in picked], settings.rollouts)
-        records = record(self.network, constructions, self._generator, self._forcing())
-        throughput = constructions.throughput
+        episodes = Episodes([self._environments[i] for i in picked], settings.rollouts)
+        records = record(self.network, episodes, self._generator, self._forcing())
+        throughput = episodes.throughput
         best = np.array(
             [
-                max(self._buffers.best(int(c)), throughput[rows].max(), 1e-9)
+                max(self._buffers.best(int(c))[0], throughput[rows].max(), 1e-9)
                 for c, rows in self._by_composition(picked)
             ]
         )
@@ -201,7 +211,7 @@ class Trainer:
         gain = advantages(values, settings.rollouts, settings.best_of)
         for c, rows in self._by_composition(picked):
             for row in range(rows.start, rows.stop):
-                self._buffers.offer(int(c), float(throughput[row]), constructions.decisions(row))
+                self._buffers.offer(int(c), float(throughput[row]), episodes.decisions(row))
         entropy = 0.0
         passed = self._updates / settings.updates
         rate = settings.rate * (1 - (1 - LEAST_RATE) * passed)
@@ -280,7 +290,7 @@ class Trainer:
         compositions = np.array([c for c, _, _ in rows])
         records, _ = replay(
             [self._environments[c] for c in compositions],
-            [script for _, _, script in rows],
+            [trajectory for _, _, trajectory in rows],
             self.network,
         )
         judged = self._judge(records, compositions, 1)
@@ -322,7 +332,7 @@ class Trainer:
             "round": self._round,
             "taught": self._taught,
             "cloned": self._cloned,
-            "lessons": self._lessons,
+            "demonstrations": self._demonstrations,
             "generator": self._generator.bit_generator.state,
             "buffers": self._buffers.to_json(),
         }
@@ -339,6 +349,8 @@ class Trainer:
         self._steps, self._updates = data["steps"], data["updates"]
         self._round, self._taught = data["round"], data["taught"]
         self._cloned = data["cloned"]
-        self._lessons = [script_of(script) for script in data["lessons"]]
+        self._demonstrations = [
+            read_trajectory(trajectory) for trajectory in data["demonstrations"]
+        ]
         self._generator.bit_generator.state = data["generator"]
         self._buffers.restore(data["buffers"])

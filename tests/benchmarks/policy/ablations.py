@@ -26,7 +26,7 @@ from planner.training.compositions import usual_types
 from planner.training.curriculum import Curriculum, curriculum_of
 from planner.training.run import Training
 from planner.training.settings import TrainingSettings
-from planner.training.teacher_walk import Lesson, Templates, teach
+from planner.training.teacher import Demonstration, Templates, teach
 from planner.training.trainer import Trainer
 from tests.benchmarks.policy.cases import workload_of
 from tests.benchmarks.policy.known import Say
@@ -80,11 +80,11 @@ class Teachers:
     def __init__(self) -> None:
         """Nothing was taught yet."""
         self._spared_s: list[float] = []  # several teach at a time
-        self._given: dict[tuple[int, int], tuple[Lesson, float]] = {}
+        self._given: dict[tuple[int, int], tuple[Demonstration, float]] = {}
 
     def teach(
         self, tables: Tables, wishes: Wishes, steps: int, seed: int, start: Templates = ()
-    ) -> Lesson:
+    ) -> Demonstration:
         """The lesson of that seed, which a trainer gives to one composition only."""
         if start:  # every training has starts of its own
             return teach(tables, wishes, steps, seed, start)

@@ -1,8 +1,8 @@
-"""How good the best plan is after how many: the policy, one that clones nobody, flat, random.
+"""How good the best plan is after how many: the policy, one that clones nobody, random.
 
 A point is the best of searches with budgets up to its own, each from its beginning, as in the
-curves of `heddle evaluate`.  A policy that was trained without cloning is the fair rival of the
-flat one, which has no teachers; that of the ablations is taken, or the method is left out.
+curves of `heddle evaluate`.  The policy that was trained without cloning is that of the ablations,
+or the method is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from planner.request import Method, PlanRequest
 from tests.benchmarks.policy.cases import workload_of
 from tests.benchmarks.policy.known import Say
 
-MODELS = ("llama3-8b",)  # that a flat policy comes with
+MODELS = ("llama3-8b",)
 CASES = ("four-160", "two-64", "three-128", "ls2", "c08", "c17")  # the paper's figure first
 BUDGETS = (50, 200, 1_000, 4_000, 16_000)  # plans
 SEEDS = (0, 1, 2)
@@ -28,7 +28,6 @@ NOT_CLONED = "policy, not cloned"
 METHODS: dict[str, Method] = {
     "policy": "policy",
     NOT_CLONED: "policy",
-    "flat": "flat",
     "random": "random",
 }
 TRIED = 128  # rollouts, which tell how many plans one of them prices

@@ -293,13 +293,6 @@ def _cards(models: Iterable[str]) -> str:
     return table((*head, "commit"), lines)
 
 
-def _trained_for() -> str:
-    """What the policy and the flat one took that come with Heddle."""
-    cards = [find_policy("llama3-8b", learns_fill=flat).card for flat in (False, True)]
-    policy, flat = (f"{card.seconds['processor']:.0f} s" for card in cards)
-    return f"The policy was trained for {policy} of the processor, `flat` for {flat}."
-
-
 def _reduced(measured: Row, chosen: Chosen, references: References) -> str:
     said = []
     for part in ("rollouts", "anytime", "noise", "ablations", "efficiency", "seeds"):
@@ -381,9 +374,7 @@ offered to it.
         parts.append(
             "## Search efficiency\n\nThe best so far by plans priced, mean of three seeds of "
             "sampling, on the composition of the paper's\nfigure and a few others (llama3-8b). "
-            "`flat` is the same policy over the raw six dimensions: it also\nchooses layers, "
-            "replicas and micro-batch, and has no teachers; nor has the one that is not cloned.\n"
-            f"{_trained_for()}\n\n{table(head, lines)}\n\n"
+            f"\n\n{table(head, lines)}\n\n"
             f"{catching_up(measured['efficiency'])}"
         )
     if notes:

@@ -113,8 +113,6 @@ def test_what_cannot_be_evaluated_is_refused_in_one_sentence(small):
     assert "gpt-9" in unknown
     assert "'best'" in refused(f"{QUICK} --compositions small.txt --methods best")
     assert "no policy in none" in refused(f"{QUICK} --compositions small.txt --methods auto")
-    flat = f"{QUICK} --compositions small.txt --methods flat --flat-policy gone"
-    assert "no policy in gone" in refused(flat)
     (small / "other.json").write_text("{}")
     searched = f"{QUICK} --compositions small.txt --methods search"
     lost = refused(f"{searched} --references other.json")

@@ -61,14 +61,6 @@ def test_a_method_without_a_policy_says_so_and_the_rest_goes_on(tmp_path):
     assert row.percent(engine) == pytest.approx(100)
 
 
-def test_each_of_two_policies_has_a_folder_of_its_own(tmp_path):
-    learned, flat = tmp_path / "learned", tmp_path / "flat"
-    asked = replace(ASKED, listed=(TWO,), methods=("policy", "flat"), policy=learned)
-    (row,) = run(replace(asked, flat_policy=flat))
-    for trial, words in zip(row.trials, (str(learned), str(flat)), strict=True):
-        assert words in trial.note
-
-
 def test_where_nobody_has_a_plan_nobody_is_judged():
     (row,) = run(replace(ASKED, listed=(NOBODY,)))
     assert row.reference_samples_s == 0

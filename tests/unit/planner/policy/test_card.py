@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -13,7 +12,7 @@ from planner.estimator.build_tables import pricing_of
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.policy.card import PolicyCard
-from planner.policy.schema import FILL_HEADS, HEADS
+from planner.policy.schema import HEADS
 from planner.profiles.generator import find_profile
 
 CARD = PolicyCard(
@@ -70,22 +69,6 @@ def test_what_was_trained_is_not_refused():
 
 def test_a_card_survives_its_file():
     assert PolicyCard.from_text(json.dumps(CARD.to_json()), "card.json") == CARD
-
-
-@pytest.mark.parametrize(
-    ("actions", "asked", "words"),
-    [
-        (HEADS, True, "chooses depth, device, degree, which is for --method policy"),
-        ((*HEADS, *FILL_HEADS), False, "replicas, micro_batch, which is for --method flat"),
-    ],
-)
-def test_a_policy_is_asked_for_the_decisions_it_makes(actions, asked, words):
-    card = replace(CARD, actions=actions)
-    card.require_actions(learns_fill=card.learns_fill)
-    with pytest.raises(PolicyMisfit) as caught:
-        card.require_actions(learns_fill=asked)
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

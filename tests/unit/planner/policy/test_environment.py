@@ -9,15 +9,15 @@ import sys
 import numpy as np
 import pytest
 
-from planner.policy.environment import Constructions
-from planner.policy.rollouts import UniformChooser, play
+from planner.policy.environment import Episodes
+from planner.policy.rollouts import UniformActor, play
 from tests.unit.planner.policy.conftest import environment_on
 
 
 def played(environments, each, seed=0):
-    constructions = Constructions(environments, each)
-    play(constructions, UniformChooser(np.random.default_rng(seed)))
-    return constructions
+    episodes = Episodes(environments, each)
+    play(episodes, UniformActor(np.random.default_rng(seed)))
+    return episodes
 
 
 def test_equal_draws_build_equal_plans(environment):
@@ -27,40 +27,39 @@ def test_equal_draws_build_equal_plans(environment):
 
 
 def test_the_best_is_at_least_what_any_rollout_ends_with(environment):
-    constructions = played([environment], 32)
-    assert constructions.best[0] >= constructions.throughput.max() * (1 - 1e-12)
+    episodes = played([environment], 32)
+    assert episodes.best[0] >= episodes.throughput.max() * (1 - 1e-12)
 
 
 def test_compositions_of_different_sizes_are_built_beside_each_other(environment, schema):
     other = environment_on("h100=1x8,a100-40=1x4+1x2+1x1", schema)
-    constructions = played([environment, other], 8)
-    assert constructions.rows == 16
-    assert (constructions.best > 0).all()
+    episodes = played([environment, other], 8)
+    assert episodes.rows == 16
+    assert (episodes.best > 0).all()
     for row in range(8, 16):
-        for _, stages, _ in constructions.decisions(row):
-            assert all(c < len(other.menu.class_type) for c, _ in stages)
+        for _, stages in episodes.decisions(row):
+            assert all(c < len(other.space.class_type) for c, _ in stages)
 
 
 def test_no_plan_has_more_templates_than_were_wished_for(environment):
     limited = type(environment)(
         environment.pricing,
-        environment.menu,
+        environment.space,
         environment.schema,
         environment.wishes._replace(max_templates=1),
     )
-    constructions = played([limited], 32)
-    assert max(len(constructions.decisions(row)) for row in range(32)) == 1
+    episodes = played([limited], 32)
+    assert max(len(episodes.decisions(row)) for row in range(32)) == 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("learns_fill", [False, True])
-def test_without_compilation_the_same_plans_are_built(learns_fill):
+def test_without_compilation_the_same_plans_are_built():
     code = (
         "import numpy as np; from tests.unit.planner.policy.test_environment import played; "
         "from tests.unit.planner.policy.conftest import GPUS, environment_on; "
         "from planner.policy.schema import FeatureSchema; "
-        "schema = FeatureSchema(('a100-40', 'h100'), (1, 2, 4, 8), 8, 8, "
-        f"learns_fill={learns_fill}); one = environment_on(GPUS, schema, d_max=8); "
+        "schema = FeatureSchema(('a100-40', 'h100'), (1, 2, 4, 8), 8, 8); "
+        "one = environment_on(GPUS, schema, d_max=8); "
         "found = played([one], 6, seed=4); "
         "print([found.decisions(r) for r in range(6)], found.seconds.tolist())"
     )

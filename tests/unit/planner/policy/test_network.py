@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
-from planner.policy.environment import Constructions
-from planner.policy.network import Network, shapes
-from planner.policy.schema import FILL_HEADS
+from planner.policy.environment import Episodes
+from planner.policy.network import MOST_MULTIPLIED, Network, product, shapes
 from planner.training.objective import judge
 from planner.training.records import Forcing, record
 from planner.training.torch_network import TorchNetwork
@@ -18,17 +15,15 @@ from tests.unit.planner.policy.conftest import GPUS, environment_on, untrained
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("learns_fill", [False, True])
-def test_numpy_and_torch_give_the_same_probabilities(schema, learns_fill):
-    schema = replace(schema, learns_fill=learns_fill)
+def test_numpy_and_torch_give_the_same_probabilities(schema):
     network = untrained(schema)
     gpus = (GPUS, "h100=1x8,a100-40=1x4")
     environments = [environment_on(text, schema) for text in gpus]
-    constructions = Constructions(environments, 8)
+    episodes = Episodes(environments, 8)
     none = np.zeros(16, bool)
-    records = record(network, constructions, np.random.default_rng(0), Forcing(none, none))
+    records = record(network, episodes, np.random.default_rng(0), Forcing(none, none))
     weights = {name: torch.from_numpy(value) for name, value in network.weights.items()}
-    summary = np.array([one.menu.summary for one in environments], np.float32)
+    summary = np.array([one.space.summary for one in environments], np.float32)
     judged = judge(TorchNetwork(weights, uses_film=True), records, torch.from_numpy(summary), 8)
     for now, before in (
         (judged.depth, records.depth_old),
@@ -36,10 +31,6 @@ def test_numpy_and_torch_give_the_same_probabilities(schema, learns_fill):
         (judged.degree, records.degree_old),
     ):
         assert np.allclose(now.numpy(), before, atol=2e-4)
-    assert [one.head for one in records.fill] == (list(FILL_HEADS) if learns_fill else [])
-    for now, one in zip(judged.fill, records.fill, strict=True):
-        assert len(one.old)
-        assert np.allclose(now.numpy(), one.old, atol=2e-4)
 
 
 def test_the_composition_conditions_every_layer(schema, network):
@@ -58,7 +49,21 @@ def test_without_film_the_composition_is_not_read(schema):
         assert (shift == 0).all()
 
 
-@pytest.mark.parametrize("learns_fill", [False, True])
-def test_the_network_is_small_enough_to_come_with_its_profile(schema, learns_fill):
-    sizes = shapes(replace(schema, learns_fill=learns_fill)).values()
+def test_the_network_is_small_enough_to_come_with_its_profile(schema):
+    sizes = shapes(schema).values()
     assert 4 * sum(int(np.prod(shape)) for shape in sizes) < 1_000_000
+
+
+@pytest.mark.parametrize("rows", [0, 1, 15, 16, 17, 128, 1000])
+@pytest.mark.parametrize("shape", [(128, 128), (30, 64), (600, 600)])
+def test_a_product_of_a_few_rows_at_a_time_is_the_product(rows, shape):
+    draws = np.random.default_rng(rows)
+    left = draws.standard_normal((rows, shape[0])).astype(np.float32)
+    right = draws.standard_normal(shape).astype(np.float32)
+    found = product(left, right)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, left @ right, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_that_are_left_to_one_thread_are_a_whole_number_of_them():
+    assert MOST_MULTIPLIED // (128 * 128) == 16

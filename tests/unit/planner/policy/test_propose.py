@@ -35,7 +35,6 @@ def write(folder, schema):
         most_types=2,
         features=schema.digest,
         weights=digest_of(content),
-        actions=schema.heads,
     )
     write_policy(folder, card, content)
     return folder
@@ -46,15 +45,9 @@ def policy_folder(tmp_path_factory):
     return write(tmp_path_factory.mktemp("policy"), SCHEMA)
 
 
-@pytest.fixture(scope="module")
-def flat_folder(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("flat-policy"), replace(SCHEMA, learns_fill=True))
-
-
-@pytest.mark.parametrize("method", ["random", "policy", "flat"])
-def test_rollouts_alone_give_a_plan_that_runs(method, policy_folder, flat_folder):
-    folder = flat_folder if method == "flat" else policy_folder
-    request = replace(REQUEST, method=method, policy=folder)
+@pytest.mark.parametrize("method", ["random", "policy"])
+def test_rollouts_alone_give_a_plan_that_runs(method, policy_folder):
+    request = replace(REQUEST, method=method, policy=policy_folder)
     found = answer(request, find_profile(WORKLOAD))
     assert not faults(found.plan, WORKLOAD, MIXED)
     assert {stage.method for stage in found.stages_of_search} <= {method, "load kernel"}
@@ -73,21 +66,6 @@ def test_more_rollouts_are_never_worse_than_their_first_ones():
         for n in (1, 200)
     )
     assert many.throughput_samples_s >= few.throughput_samples_s
-
-
-def test_a_policy_that_chooses_the_fill_is_for_its_own_method_alone(policy_folder, flat_folder):
-    profile = find_profile(WORKLOAD)
-    with pytest.raises(PolicyMisfit, match="for --method flat"):
-        answer(replace(REQUEST, method="policy", policy=flat_folder), profile)
-    with pytest.raises(PolicyMisfit, match="for --method policy"):
-        answer(replace(REQUEST, method="flat", policy=policy_folder), profile)
-
-
-@pytest.mark.slow
-def test_auto_goes_on_without_a_policy_that_chooses_the_fill(flat_folder):
-    request = replace(REQUEST, method="auto", policy=flat_folder, budget_evaluations=500)
-    notes = answer(request, find_profile(WORKLOAD)).notes
-    assert any(n.startswith("no policy took part: this policy of llama3-8b") for n in notes)
 
 
 @pytest.mark.slow

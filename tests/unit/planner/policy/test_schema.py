@@ -20,16 +20,14 @@ SCHEMA = FeatureSchema(("a100-40", "h100"), (1, 2, 4), 24, 8)
         {"d_max": 16},
         {"t_max": 4},
         {"sees_batch": False},
-        {"learns_fill": True},
     ],
 )
 def test_another_schema_has_another_digest(change):
     assert replace(SCHEMA, **change).digest != SCHEMA.digest
 
 
-def test_a_policy_that_fills_as_before_keeps_its_digest():
+def test_policies_of_before_keep_their_digest():
     assert find_policy("llama3-8b").card.features == "aad531a2823c"
-    assert find_policy("llama3-8b").card.learns_fill is False
 
 
 def test_equal_schemas_have_equal_digests():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.errors import InvalidPolicy, NoPolicy, PolicyMisfit
+from planner.errors import InvalidPolicy, NoPolicy
 from planner.policy.network import shapes
 from planner.policy.schema import FeatureSchema
 from planner.policy.weights import (
@@ -66,20 +66,10 @@ def test_other_features_are_refused(folder):
 
 
 def test_no_folder_is_no_policy(tmp_path):
-    with pytest.raises(NoPolicy, match=r"no policy for this model \(mine\)"):
+    with pytest.raises(NoPolicy, match=r"model \(mine\).*--model PATH` \(PATH: of its config"):
         find_policy("mine")
     with pytest.raises(NoPolicy, match=r"no policy in .*none \(it needs weights"):
         find_policy("mine", tmp_path / "none")
-
-
-def test_without_a_flat_policy_it_says_how_to_train_one():
-    with pytest.raises(NoPolicy, match=r"no flat policy for this model \(mine\).*--flat`"):
-        find_policy("mine", learns_fill=True)
-
-
-def test_a_folder_is_refused_where_the_other_kind_of_policy_is_asked_for(folder):
-    with pytest.raises(PolicyMisfit, match="for --method policy"):
-        find_policy("mine", folder, learns_fill=True)
 
 
 def test_a_policy_that_was_trained_again_is_read_again(folder):
@@ -93,4 +83,3 @@ def test_a_policy_that_was_trained_again_is_read_again(folder):
 def test_the_doubled_model_is_planned_by_the_policy_of_the_single_one():
     assert policy_folder("qwen3-64b") == policy_folder("qwen3-32b")
     assert policy_folder("llama3-8b") != policy_folder("qwen3-32b")
-    assert policy_folder("llama3-8b", learns_fill=True) != policy_folder("llama3-8b")

@@ -15,7 +15,7 @@ TINY = TrainingSettings(
     together=8,
     clusters=4,
     compositions=8,
-    lessons=50,
+    teacher_steps=50,
     revisions=1,
     cloning=2,
 )

@@ -1,4 +1,4 @@
-"""Advantages and the clipped objective."""
+"""Advantages, the clipped objective, and gradients that do not work against each other."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from planner.training.objective import Judged, _worth_to_best, advantages, clipped
+from planner.training.objective import (
+    Judged,
+    _worth_to_best,
+    advantages,
+    clipped,
+    flat_gradient,
+    without_conflicts,
+)
 from planner.training.records import Records
 
 
@@ -82,3 +91,34 @@ def test_a_gain_counts_up_to_the_clip_and_a_loss_in_full():
 
 def test_a_forced_decision_earns_nothing():
     assert objective([0.0, 0.0], [0.0, 0.0], [5.0, 1.0], free=(0, 1)) == pytest.approx(1.0)
+
+
+def test_gradients_that_agree_are_averaged():
+    found = without_conflicts(
+        [torch.tensor([1.0, 0.0]), torch.tensor([1.0, 2.0])], np.random.default_rng(0)
+    )
+    assert found.tolist() == [1.0, 1.0]
+
+
+@given(st.integers(0, 1000))
+def test_of_two_that_conflict_the_result_opposes_neither(seed):
+    draws = torch.Generator().manual_seed(seed)
+    one, other = (torch.randn(5, generator=draws) for _ in range(2))
+    found = without_conflicts([one, other], np.random.default_rng(seed))
+    if torch.dot(one, other) >= 0:
+        return
+    assert torch.dot(found, one) >= -1e-5
+    assert torch.dot(found, other) >= -1e-5
+
+
+def test_one_gradient_alone_stays_as_it_is():
+    found = without_conflicts([torch.tensor([3.0, -1.0])], np.random.default_rng(0))
+    assert found.tolist() == [3.0, -1.0]
+
+
+@pytest.mark.slow
+def test_weights_that_play_no_part_have_gradient_zero():
+    used = torch.tensor([2.0], requires_grad=True)
+    unused = torch.tensor([5.0, 6.0], requires_grad=True)
+    found = flat_gradient((used**2).sum(), [used, unused])
+    assert found.tolist() == pytest.approx([4.0, 0.0, 0.0])

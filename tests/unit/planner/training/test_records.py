@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from planner.policy.environment import Constructions
-from planner.policy.schema import FILL_HEADS
+from planner.policy.environment import Episodes
 from planner.training.records import Forcing, record
 from planner.training.torch_network import as_network, initial_weights
 
@@ -20,11 +17,11 @@ def recorded(curriculum):
 
 def record_of(curriculum):
     environments = [curriculum.environment(one) for one in curriculum.training[:4]]
-    constructions = Constructions(environments, 4)
+    episodes = Episodes(environments, 4)
     network = as_network(initial_weights(curriculum.schema, 0), uses_film=True)
     depth = np.arange(16) % 2 == 0
     types = np.arange(16) % 4 == 0
-    records = record(network, constructions, np.random.default_rng(0), Forcing(depth, types))
+    records = record(network, episodes, np.random.default_rng(0), Forcing(depth, types))
     return records, depth, types
 
 
@@ -56,18 +53,3 @@ def test_a_part_of_the_rows_keeps_its_stages_with_their_templates(recorded):
     assert (part.depth_row[part.opened] == part.stage_row).all()
     whole = records.depth_row[records.opened] == records.stage_row
     assert whole.all()
-
-
-def test_a_part_of_the_rows_keeps_the_choices_of_the_fill_with_their_stages(curriculum):
-    schema = replace(curriculum.schema, learns_fill=True)
-    records = record_of(replace(curriculum, schema=schema))[0]
-    assert [one.head for one in records.fill] == list(FILL_HEADS)
-    part = records.of_rows(4, 12)
-    for whole, one in zip(records.fill, part.fill, strict=True):
-        assert one.mask[np.arange(len(one.choice)), one.choice].all()
-        assert len(one.row)
-        assert set(one.row) <= set(range(4, 12))
-        assert (part.stage_row[one.placed] == one.row).all()
-        assert (records.stage_row[whole.placed] == whole.row).all()
-        kept = (whole.row >= 4) & (whole.row < 12)
-        assert one.mask.sum() == whole.mask[kept].sum()

@@ -25,7 +25,7 @@ def train(folder, *more):
     code = "from planner.cli.command import run; from planner.cli.train import train_policy; "
     code += "run(train_policy)"
     return subprocess.Popen(
-        [sys.executable, "-c", code, *ARGUMENTS, "--folder", str(folder), *more],
+        [sys.executable, "-c", code, *ARGUMENTS, "--out", str(folder), *more],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -62,7 +62,7 @@ def test_a_training_killed_three_times_ends_with_the_same_weights_bit_for_bit(tm
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [{"seed": 4}, {"rate": 1e-3}])
 def test_a_training_is_not_resumed_with_other_settings(tmp_path, curriculum, change):
-    settings = {"groups": 32, "rollouts": 4, "together": 8, "compositions": 8, "lessons": 50}
+    settings = {"groups": 32, "rollouts": 4, "together": 8, "compositions": 8, "teacher_steps": 50}
     before = Training(curriculum, TrainingSettings(**settings), tmp_path)
     before.keep()
     with pytest.raises(InvalidPolicy, match=f"has {next(iter(change))}"):
@@ -71,7 +71,7 @@ def test_a_training_is_not_resumed_with_other_settings(tmp_path, curriculum, cha
 
 @pytest.mark.slow
 def test_a_model_that_fits_nowhere_is_not_trained(tmp_path):
-    settings = TrainingSettings(groups=16, compositions=2, lessons=20)
+    settings = TrainingSettings(groups=16, compositions=2, teacher_steps=20)
     curriculum = curriculum_of(find_model("deepseek-v3-like"), ("a5000",), settings)
     with pytest.raises(Infeasible, match="none of the 12 generated compositions holds deepseek"):
         Training(curriculum, settings, tmp_path).run(print, "", 60.0)

@@ -9,9 +9,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from planner.training.teacher_walk import teach
+from planner.policy.environment import Episodes
+from planner.policy.rollouts import PolicyActor, play
+from planner.training.teacher import teach
 from planner.training.trainer import Trainer
-from planner.training.validation import best_of
 from tests.unit.planner.training.conftest import TINY
 
 
@@ -29,11 +30,10 @@ def test_a_training_taken_up_at_any_step_ends_with_the_same_weights(curriculum, 
     taken_up(curriculum, TINY, stop)
 
 
-@pytest.mark.slow
-def test_a_training_that_learns_the_fill_is_taken_up_too(curriculum):
-    schema = replace(curriculum.schema, learns_fill=True)
-    settings = replace(TINY, learns_fill=True, uses_cloning=False, groups=64)
-    taken_up(replace(curriculum, schema=schema), settings, 5)
+def best_of_four(network, environments):
+    episodes = Episodes(environments, 4)
+    play(episodes, PolicyActor(network, episodes, np.random.default_rng(0)))
+    return episodes.best
 
 
 def taken_up(curriculum, settings, stop):
@@ -68,7 +68,7 @@ def test_every_round_of_teaching_goes_on_from_the_best_known(curriculum):
         if progress.phase == "improve":
             break
         if progress.phase == "clone" and progress.done == progress.total:
-            best.append([trainer._buffers.best(c) for c in range(8)])
+            best.append([trainer._buffers.best(c)[0] for c in range(8)])
     assert len(starts) == 3 * 8
     assert starts[:8] == [()] * 8
     assert [bool(start) for start in starts[8:16]] == [value > 0 for value in best[0]]
@@ -80,11 +80,11 @@ def test_cloning_makes_the_best_of_four_better(curriculum):
     settings = replace(TINY, cloning=60, groups=1)
     trainer = Trainer(curriculum, settings)
     environments = [curriculum.environment(one) for one in curriculum.training]
-    before = best_of(trainer.network, environments, 4, seed=0, temperatures=(1.0, 1.0))
+    before = best_of_four(trainer.network, environments)
     for progress in trainer.run():
         if progress.phase == "improve":
             break
-    after = best_of(trainer.network, environments, 4, seed=0, temperatures=(1.0, 1.0))
+    after = best_of_four(trainer.network, environments)
     assert after.mean() > before.mean()
     assert (after >= before).mean() > 0.5
 

@@ -1,6 +1,6 @@
 """Teach by search: anneal over the plans that the policy's own environment can build.
 
-A plan is an ordered row of templates; replicas follow from the order, as in a construction, so that
+A plan is an ordered row of templates; replicas follow from the order, as in a episode, so that
 every plan of a teacher can be repeated decision by decision.
 Invariant: the same tables, seed and steps give the same plan.
 Source: research on plan search (annealing with as many replicas as fit teaches best).
@@ -18,7 +18,7 @@ from planner.estimator.bench import Bench, new_bench
 from planner.estimator.jit import jit
 from planner.estimator.objective import Wishes
 from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES, Ints, Tables
-from planner.policy.appending import fill_last
+from planner.policy.closing import fill_last
 from planner.search.annealing.moves import change_stages, random_stages
 from planner.search.annealing.random import below, uniform
 
@@ -28,7 +28,7 @@ STARTS = 200  # random templates, the best of which is walked from
 Templates = tuple[tuple[int, ...], ...]  # for each the option of each stage, in order
 
 
-class Lesson(NamedTuple):
+class Demonstration(NamedTuple):
     """The best plan of a walk.
 
     Attributes:
@@ -136,7 +136,9 @@ def walk(
     return best_s
 
 
-def teach(tables: Tables, wishes: Wishes, steps: int, seed: int, start: Templates = ()) -> Lesson:
+def teach(
+    tables: Tables, wishes: Wishes, steps: int, seed: int, start: Templates = ()
+) -> Demonstration:
     """The best plan of one annealing.
 
     Args:
@@ -164,7 +166,7 @@ def teach(tables: Tables, wishes: Wishes, steps: int, seed: int, start: Template
     templates = tuple(
         tuple(int(o) for o in best.options[k, : best.depth[k]]) for k in range(best.number[0])
     )
-    return Lesson(seconds, templates if seconds < math.inf else ())
+    return Demonstration(seconds, templates if seconds < math.inf else ())
 
 
 def _draw_start(

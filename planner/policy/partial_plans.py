@@ -1,9 +1,9 @@
-"""Plans under construction, many at once: what is left, what may be chosen next, what it is like.
+"""Partial plans of many episodes at once: what is left, what may be chosen next, what it is like.
 
 Invariants: a choice that a mask keeps can be packed; every mask of a row that is still built keeps
 at least one choice.
 Source: Heddle, section 5.1 (feasibility masking), Table 2.
-Legend: R constructions, T templates, D stages, C node classes, K TP degrees, O options, F features.
+Legend: R episodes, T templates, D stages, C node classes, K TP degrees, O options, F features.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from planner.estimator.bag import Bag, new_bag
 from planner.estimator.by_reference import by_reference
 from planner.estimator.jit import jit
 from planner.estimator.tables import Floats, Ints
-from planner.policy.features import Menu
+from planner.policy.features import ActionSpace
 from planner.policy.schema import Array, Bools
 
 
 @by_reference
-class Drafts(NamedTuple):
-    """R constructions on one composition.
+class PartialPlans(NamedTuple):
+    """The plans so far of R episodes on one composition.
 
     Attributes:
-        plans: the closed templates, a `Bag` with a row [R, ...] for each construction; the open
+        plans: the closed templates, a `Bag` with a row [R, ...] for each episode; the open
             template's depth and options follow them.
         taken: [R, O] GPUs that closed templates take, by option.
         used: [R, O] stages of the open template, by option.
@@ -43,9 +43,9 @@ class Drafts(NamedTuple):
     ended: Ints
 
 
-def new_drafts(rows: int, options: int) -> Drafts:
-    """Constructions before their first choice."""
-    return Drafts(
+def new_partial_plans(rows: int, options: int) -> PartialPlans:
+    """Episodes before their first choice."""
+    return PartialPlans(
         Bag(*(np.zeros((rows, *field.shape), field.dtype) for field in new_bag())),
         np.zeros((rows, options), np.int64),
         np.zeros((rows, options), np.int64),
@@ -56,7 +56,7 @@ def new_drafts(rows: int, options: int) -> Drafts:
 
 
 @jit
-def gpus_left(m: Menu, taken: Ints, used: Ints, left: Ints) -> int:
+def gpus_left(m: ActionSpace, taken: Ints, used: Ints, left: Ints) -> int:
     """GPUs that TP groups of each option could still take [O], and how many GPUs there are in all.
 
     Closed form for nodes cut into blocks of powers of two: what larger groups take counts against
@@ -77,7 +77,7 @@ def gpus_left(m: Menu, taken: Ints, used: Ints, left: Ints) -> int:
 
 
 @jit
-def stages_left(m: Menu, left: Ints) -> int:
+def stages_left(m: ActionSpace, left: Ints) -> int:
     """How many stages of the smallest degree of their class the GPUs that are left make."""
     stages = 0
     for c in range(len(m.class_type)):
@@ -88,12 +88,12 @@ def stages_left(m: Menu, left: Ints) -> int:
 
 
 @jit
-def replicas_with(m: Menu, taken: Ints, used: Ints, only: int, added: int) -> int:
+def replicas_with(m: ActionSpace, taken: Ints, used: Ints, only: int, added: int) -> int:
     """How often the open template fits into a node class, with one stage more if asked.
 
     Args:
-        m: the menu.
-        taken: [O] of one construction.
+        m: the space.
+        taken: [O] of one episode.
         used: [O] likewise.
         only: a node class.
         added: an option of it, or -1.
@@ -107,16 +107,6 @@ def replicas_with(m: Menu, taken: Ints, used: Ints, only: int, added: int) -> in
         if need:
             most = min(most, (m.room[o] - gone) // need)
     return most
-
-
-@jit
-def replicas_now(m: Menu, d: Drafts, rows: Ints, out: Ints) -> None:
-    """How often the open template of each of these rows fits as it is, beside the closed ones."""
-    for i in range(len(rows)):
-        r = rows[i]
-        out[i] = m.batch
-        for c in range(len(m.class_type)):
-            out[i] = min(out[i], replicas_with(m, d.taken[r], d.used[r], c, -1))
 
 
 @jit
@@ -135,7 +125,9 @@ def sync_share(sync_samples: float, batch: int, replicas: int) -> float:
 
 
 @jit
-def observe_states(m: Menu, d: Drafts, rows: Ints, t_max: int, left: Ints, out: Array) -> None:
+def observe_states(
+    m: ActionSpace, d: PartialPlans, rows: Ints, t_max: int, left: Ints, out: Array
+) -> None:
     """The state of Table 2 of each of these rows: out [R, S], its static features already there."""
     degrees = (len(m.state) - 7 - 6 * len(m.type_gpus)) // (4 * len(m.type_gpus))
     width = 6 + 4 * degrees
@@ -167,7 +159,9 @@ def observe_states(m: Menu, d: Drafts, rows: Ints, t_max: int, left: Ints, out: 
 
 
 @jit
-def observe_depths(m: Menu, d: Drafts, rows: Ints, left: Ints, out: Array, mask: Bools) -> None:
+def observe_depths(
+    m: ActionSpace, d: PartialPlans, rows: Ints, left: Ints, out: Array, mask: Bools
+) -> None:
     """Features and mask of STOP (0) and every depth: out [R, D + 1, F], mask [R, D + 1]."""
     for i in range(len(rows)):
         r = rows[i]
@@ -200,8 +194,8 @@ def observe_depths(m: Menu, d: Drafts, rows: Ints, left: Ints, out: Array, mask:
 
 @jit
 def observe_stages(
-    m: Menu,
-    d: Drafts,
+    m: ActionSpace,
+    d: PartialPlans,
     rows: Ints,
     left: Ints,
     context: Array,
@@ -212,8 +206,8 @@ def observe_stages(
     """Features and mask of the next stage of each of these rows.
 
     Args:
-        m: the menu.
-        d: the constructions.
+        m: the space.
+        d: the episodes.
         rows: those with an open template.
         left: [O] for the function's own use.
         context: [R, F] of what is placed.
@@ -302,7 +296,7 @@ def observe_stages(
 
 
 @jit
-def open_templates(d: Drafts, rows: Ints, depths: Ints) -> None:
+def open_templates(d: PartialPlans, rows: Ints, depths: Ints) -> None:
     """Start a template of that depth in each row; 0 ends the row."""
     for i in range(len(rows)):
         r = rows[i]
@@ -315,7 +309,7 @@ def open_templates(d: Drafts, rows: Ints, depths: Ints) -> None:
 
 
 @jit
-def place_stages(d: Drafts, rows: Ints, options: Ints) -> None:
+def place_stages(d: PartialPlans, rows: Ints, options: Ints) -> None:
     """Give the next stage of each row an option."""
     for i in range(len(rows)):
         r = rows[i]

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.estimator.build_tables import pricing_of
-from planner.policy.drafts import gpus_left, replicas_with
-from planner.policy.environment import Constructions, Environment, no_limits
-from planner.policy.rollouts import UniformChooser, play
+from planner.policy.environment import Environment, Episodes, no_limits
+from planner.policy.partial_plans import gpus_left, replicas_with
+from planner.policy.rollouts import UniformActor, play
 from planner.policy.schema import FeatureSchema
 from tests.builders import demo_profile, nodes, workload
 from tests.unit.planner.policy.conftest import environment_on
@@ -37,53 +37,53 @@ def packs(nodes, groups):
     groups=st.lists(st.sampled_from([1, 2, 4]), max_size=5),
 )
 def test_a_group_is_left_exactly_when_some_packing_has_room_for_it(size, nodes, groups):
-    menu = environment_on(f"h100={nodes}x{size}", SCHEMA).menu
+    space = environment_on(f"h100={nodes}x{size}", SCHEMA).space
     groups = [tp for tp in groups if tp <= size]
-    used = np.array([groups.count(int(tp)) for tp in menu.tp])
-    taken = np.zeros(len(menu.tp), np.int64)
-    left = np.zeros(len(menu.tp), np.int64)
+    used = np.array([groups.count(int(tp)) for tp in space.tp])
+    taken = np.zeros(len(space.tp), np.int64)
+    left = np.zeros(len(space.tp), np.int64)
     if not packs([size] * nodes, sorted(groups, reverse=True)):
         return
-    gpus_left(menu, taken, used, left)
-    for option, tp in enumerate(menu.tp):
+    gpus_left(space, taken, used, left)
+    for option, tp in enumerate(space.tp):
         possible = packs([size] * nodes, sorted([*groups, int(tp)], reverse=True))
         assert (left[option] >= tp) == possible
 
 
 def test_a_template_fits_as_often_as_its_groups_do(environment):
-    menu = environment.menu
-    none = np.zeros(len(menu.tp), np.int64)
-    h100 = int(np.flatnonzero(menu.class_type == 1)[0])
-    first = int(menu.first_option[h100])
-    assert replicas_with(menu, none, none, h100, first) == 8
-    assert replicas_with(menu, none, none, h100, first + 1) == 4
+    space = environment.space
+    none = np.zeros(len(space.tp), np.int64)
+    h100 = int(np.flatnonzero(space.class_type == 1)[0])
+    first = int(space.first_option[h100])
+    assert replicas_with(space, none, none, h100, first) == 8
+    assert replicas_with(space, none, none, h100, first + 1) == 4
     used = none.copy()
     used[first] = 1
-    assert replicas_with(menu, none, used, h100, first) == 4
+    assert replicas_with(space, none, used, h100, first) == 4
 
 
 def test_before_the_first_template_nobody_can_stop(environment):
-    view = Constructions([environment], 2).observe_depths(np.array([0, 1]))
+    view = Episodes([environment], 2).observe_depths(np.array([0, 1]))
     assert not view.mask[:, 0].any()
     assert view.mask[:, 1:16].all()
     assert not view.mask[:, 16:].any()  # 15 GPUs
 
 
 def test_stages_are_offered_only_where_the_later_ones_keep_a_gpu(environment):
-    constructions = Constructions([environment], 1)
+    episodes = Episodes([environment], 1)
     rows = np.array([0])
-    constructions.open(rows, np.array([15]))
-    mask = constructions.observe_stages(rows).mask[0]
+    episodes.open(rows, np.array([15]))
+    mask = episodes.observe_stages(rows).mask[0]
     assert mask[:, 0].all()  # TP 1
     assert not mask[:, 1:].any()
 
 
 def test_uniform_rollouts_always_end_in_plans_that_pack(environment):
-    constructions = Constructions([environment], 64)
-    play(constructions, UniformChooser(np.random.default_rng(3)))
-    assert not len(constructions.live)
+    episodes = Episodes([environment], 64)
+    play(episodes, UniformActor(np.random.default_rng(3)))
+    assert not len(episodes.live)
     for row in range(64):
-        for depth, stages, _ in constructions.decisions(row):
+        for depth, stages in episodes.decisions(row):
             assert depth == len(stages)
 
 
@@ -96,15 +96,15 @@ def test_without_tp_1_in_the_profile_every_construction_has_a_choice_left():
     assert set(pricing.tables.option_tp.tolist()) == {2}
     schema = FeatureSchema(("demo-fast", "demo-slow"), (1, 2), 24, 8)
     environment = Environment.of(pricing, schema, no_limits(24, 8))
-    assert np.isfinite(environment.menu.summary).all()
-    constructions = Constructions([environment], 200)
-    chooser = _Watching(np.random.default_rng(0))
-    play(constructions, chooser)
-    assert chooser.asked > 200
-    assert chooser.stuck == 0
+    assert np.isfinite(environment.space.summary).all()
+    episodes = Episodes([environment], 200)
+    actor = _Watching(np.random.default_rng(0))
+    play(episodes, actor)
+    assert actor.asked > 200
+    assert actor.stuck == 0
 
 
-class _Watching(UniformChooser):
+class _Watching(UniformActor):
     """Counts stages that were to be chosen, and those for which nothing was allowed."""
 
     asked = stuck = 0

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.policy.environment import Constructions
-from planner.policy.rollouts import UniformChooser, play
-from planner.training.imitation import replay
-from planner.training.scripts import script_from
-from planner.training.teacher_walk import teach
+from planner.policy.environment import Episodes
+from planner.policy.rollouts import UniformActor, play
+from planner.training.imitation import replay, trajectory_from
+from planner.training.teacher import teach
 from planner.training.torch_network import as_network, initial_weights
 from tests.unit.planner.policy.conftest import environment_on
-from tests.unit.planner.policy.test_drafts import SCHEMA
+from tests.unit.planner.policy.test_partial_plans import SCHEMA
 
 GPUS = "h100=4x4,a100-40=4x4+3x1"
 
@@ -21,9 +20,9 @@ GPUS = "h100=4x4,a100-40=4x4+3x1"
 def test_a_teacher_beats_as_many_random_plans():
     environment = environment_on(GPUS, SCHEMA)
     lesson = teach(environment.pricing.tables, environment.wishes, 400, 0)
-    constructions = Constructions([environment], 600)
-    play(constructions, UniformChooser(np.random.default_rng(0)))
-    assert environment.menu.batch / lesson.seconds > constructions.best[0]
+    episodes = Episodes([environment], 600)
+    play(episodes, UniformActor(np.random.default_rng(0)))
+    assert environment.space.batch / lesson.seconds > episodes.best[0]
 
 
 def test_equal_seeds_teach_equally():
@@ -35,10 +34,10 @@ def test_equal_seeds_teach_equally():
 def test_what_is_taught_can_be_repeated():
     environment = environment_on(GPUS, SCHEMA)
     lesson = teach(environment.pricing.tables, environment.wishes, 300, 1)
-    script = script_from(environment, lesson.templates)
+    trajectory = trajectory_from(environment, lesson.templates)
     network = as_network(initial_weights(SCHEMA, 0), uses_film=True)
-    _, throughput = replay([environment], [script], network)
-    assert throughput[0] == pytest.approx(environment.menu.batch / lesson.seconds, rel=0.01)
+    _, throughput = replay([environment], [trajectory], network)
+    assert throughput[0] == pytest.approx(environment.space.batch / lesson.seconds, rel=0.01)
 
 
 def test_a_lesson_that_begins_with_a_plan_is_no_worse_than_the_plan():
