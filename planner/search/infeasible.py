@@ -28,6 +28,9 @@ TERMS = {
 }
 
 
+OF_PARAMETERS = ("weights", "gradients", "optimizer", "optimizer transient")
+
+
 def why_infeasible(request: PlanRequest, profile: Profile) -> str:
     """One sentence for a request that no plan answers."""
     composition, workload = request.composition, request.workload
@@ -195,10 +198,10 @@ def _memory(request: PlanRequest, profile: Profile, choices: list[Option], micro
     gpu_type, term, size = fit.attempt.stages[stage][0], *_largest(held)
     return (
         f"memory binds: with {fit.attempt}, the most that this composition and D_max "
-        f"{request.deepest} allow, {workload.model.name} needs {held.peak_bytes:,} bytes on a "
-        f"GPU of type {gpu_type} at micro-batch {micro_batch}, {held.peak_bytes - short:,} are "
-        f"usable ({short:,} short); the largest term is {term} with {size:,}; add GPUs, or larger "
-        f"ones" + _hint(request, workload.model, len(fit.usable))
+        f"{request.deepest} allow, {workload.model.name} needs {_size(held.peak_bytes)} on a GPU "
+        f"of type {gpu_type} at micro-batch {micro_batch}, {_size(held.peak_bytes - short)} are "
+        f"usable ({_size(short)} short); the largest term is {term} with {_size(size)}; add GPUs, "
+        f"or larger ones" + _hint(request, workload.model, len(fit.usable), term)
     )
 
 
@@ -208,12 +211,17 @@ def _largest(held: StageMemory) -> tuple[str, int]:
     return TERMS.get(name, name), getattr(held, name)
 
 
-def _hint(request: PlanRequest, model: ModelShape, depth: int) -> str:
+def _size(number: int) -> str:
+    """Bytes in the unit that suits them."""
+    return f"{number / 1e9:.3g} GB" if number >= 1e9 else f"{number / 1e6:.3g} MB"
+
+
+def _hint(request: PlanRequest, model: ModelShape, depth: int, term: str) -> str:
     """What else would save memory."""
     ways = []
     if model.experts is not None and not request.allow_ep:
         ways.append("expert parallelism")
-    if request.workload.recompute not in ("full", "auto"):
+    if term not in OF_PARAMETERS and request.workload.recompute not in ("full", "auto"):
         ways.append("recomputation auto")
     if depth == request.deepest < model.layers:
         ways.append("a larger D_max")

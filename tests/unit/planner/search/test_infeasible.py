@@ -34,10 +34,16 @@ def why(model: str, text: str, recompute: str = "full", precision: str = "fp16",
 def test_memory_binds_and_the_message_says_by_how_much():
     sentence = reason(nodes("fast-0:1"))
     assert "memory binds: with 1 stage(s) of TP 1 on demo-fast" in sentence
-    assert "(430,688 short)" in sentence
+    assert "(0.431 MB short)" in sentence
     assert "the largest term is optimizer" in sentence
     held = stage_memory(workload(), demo_profile(), StageSlot("demo-fast", 1, 1, 32, 1, 0), 6)
-    assert f"{held.peak_bytes:,} bytes" in sentence
+    assert f"{held.peak_bytes / 1e6:.3g} MB on a GPU" in sentence
+
+
+def test_recomputation_is_proposed_only_where_activations_are_the_largest_term():
+    sentence = why("llama3-8b", "h100=1x1", "none")
+    assert "the largest term is optimizer" in sentence
+    assert "recomputation" not in sentence.partition("add GPUs")[2]
 
 
 def test_a_limit_on_depth_can_be_what_binds():
@@ -49,7 +55,7 @@ def test_a_limit_on_depth_can_be_what_binds():
 
 def test_the_amount_is_never_negative_though_even_splits_would_fit():
     for text in ("a6000=2x1,a100-40=1x1", "h100=1x1", "a100-40=3x1"):
-        short = re.search(r"\((-?[\d,]+) short\)", why("llama3-8b", text, "none"))
+        short = re.search(r"\((-?[\d.]+) GB short\)", why("llama3-8b", text, "none"))
         assert short is not None
         assert not short.group(1).startswith("-")
 
@@ -76,7 +82,7 @@ def test_experts_that_may_not_be_spread_are_named_as_a_way_out():
 def test_the_papers_largest_model_fits_on_160_gpus_in_half_precision_alone():
     """Gradients of bf16 are fp32: 18 bytes a parameter from the first micro-batch on, not 16."""
     assert "though memory allows" in why("deepseek-v3-like", "h100=40x4")
-    assert "4,814,304,819 short" in why("deepseek-v3-like", "h100=40x4", precision="bf16")
+    assert "4.81 GB short" in why("deepseek-v3-like", "h100=40x4", precision="bf16")
 
 
 def test_a_batch_that_no_sharing_meets_exactly_is_told_apart():
