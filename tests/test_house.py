@@ -169,3 +169,16 @@ def test_the_image_that_make_builds_is_the_one_that_the_chart_pulls():
     assert version is not None
     recipe = subprocess.run(["make", "-n", "image"], cwd=ROOT, capture_output=True, text=True)
     assert f"build --tag heddle:{version[1]} ." in recipe.stdout
+
+
+def test_text_files_are_utf_8_whatever_the_locale_says():
+    calls = {
+        f"{name(path)}:{node.lineno}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("read_text", "write_text")
+        and "encoding" not in {keyword.arg for keyword in node.keywords}
+    }
+    assert not calls, "name encoding='utf-8'"

@@ -300,7 +300,7 @@ class DemoRun:
     def _last_words(self) -> str:
         lines = []
         for log in sorted(self._directory.glob("*.log")):
-            words = log.read_text(errors="replace").strip().splitlines()
+            words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             if words:
                 lines.append(f"{log.stem}: {words[-1]}")
         return "; ".join(lines) or "none"

@@ -19,7 +19,7 @@ def heddle(*arguments, code=RUN, environment=None):
         [sys.executable, "-c", code, *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,  # a kernel that was edited is compiled first
         env={**os.environ, **(environment or {})},
     )
 
@@ -74,6 +74,7 @@ def test_data_is_made_by_one_command():
     assert "prepare" in heddle("data", "--help").stdout
 
 
+@pytest.mark.timeout(600)
 def test_a_terminal_of_ascii_gets_ascii_and_files_are_utf_8(tmp_path):
     """Without UTF-8 mode, whatever the locale says."""
     ascii_only = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "POSIX"}
