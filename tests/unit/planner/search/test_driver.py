@@ -152,7 +152,7 @@ def test_the_hash_seed_of_the_process_changes_no_plan():
 def test_more_holders_are_asked_in_vain_on_one_node():
     answer = ask("fast-0:4", min_holders=2)
     assert answer.holders_min == 1
-    assert "the composition has 1 node(s)" in answer.notes[0]
+    assert "the composition has 1 node" in answer.notes[0]
 
 
 def test_holders_come_before_throughput():
