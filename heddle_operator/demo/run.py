@@ -38,7 +38,7 @@ from planner.cluster.composition import LABEL, Composition
 from planner.profiles.profile import Profile, load_profile
 from worker.contract import Report
 
-EVALUATIONS = 600  # of the search: about 0.1 s, and the same plan on every machine
+EVALUATIONS = 1000  # of the search: about half a second, and the same plan on every machine
 REPORT_WAIT_S = 0.1  # how fresh steps are on the screen
 MOST_GPUS = 32  # of a node: 19 ranks run in real time on two cores, many more would only wait
 PATIENCE_S = 120.0  # without a step the run is given up
