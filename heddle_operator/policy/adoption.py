@@ -42,10 +42,7 @@ def consider_plan(
 ) -> Decision:
     """Keep the live plan, or ask for and adopt a better one; without a live plan, start."""
     live = where.live
-    hosting = (
-        {m.pod for m in live.seal.members if m.rank is not None} if live and live.seal else set()
-    )
-    leaving = leaving_reasons(observed, hosting)
+    leaving = leaving_reasons(observed, live.hosts if live else ())
     reason, composition = _occasion(job, observed, now, where, leaving)
     phase: Phase = (
         "Running"

@@ -92,8 +92,6 @@ def _left(
 ) -> Composition:
     """What a plan may use once the cordoned nodes are drained."""
     live = where.live
-    seal = live.seal if live else None
-    hosting = {member.pod for member in seal.members if member.rank is not None} if seal else set()
-    leaving = leaving_nodes(observed, hosting) | set(cordoned)
+    leaving = leaving_nodes(observed, live.hosts if live else ()) | set(cordoned)
     left = usable_nodes(job, observed, live.plan if live else None, now, leaving)
     return nodes_at_hand(job, observed, live.plan, left) if live else left

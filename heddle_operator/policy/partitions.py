@@ -49,10 +49,9 @@ def needed_holders(
 
 def outdated_pods(observed: Observed, where: Situation) -> tuple[DeletePod, ...]:
     """Pods whose ranks hold only what the others are past; a live rank keeps its pod."""
-    live = where.live
-    hosting = {m.pod for m in live.seal.members if m.rank is not None} if live and live.seal else ()
+    hosting = where.live.hosts if where.live else frozenset()
     holding = {holder.pod for holder in where.holders}
-    names = sorted({holder.pod for holder in where.outdated} - set(hosting) - holding)
+    names = sorted({holder.pod for holder in where.outdated} - hosting - holding)
     pods = [observed.pod(name) for name in names]
     return tuple(
         DeletePod(pod.name, "its ranks hold the state of a past epoch")

@@ -44,8 +44,7 @@ def events_of(observed: Observed, decision: Decision, drain: Drain) -> tuple[Rec
 
 def _leaving(live: EpochRecord, observed: Observed) -> list[RecordEvent]:
     """One event for each node of the live plan that got its notice."""
-    hosting = {m.pod for m in live.seal.members if m.rank is not None} if live.seal else set()
-    reasons = leaving_reasons(observed, hosting)
+    reasons = leaving_reasons(observed, live.hosts)
     return [
         RecordEvent(f"leaving-{live.epoch}-{node}", "NodeLeaving", f"node {node} {reasons[node]}")
         for node in live.plan.nodes

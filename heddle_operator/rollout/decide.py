@@ -112,8 +112,7 @@ def _finish_switch(
 def _phases(live: EpochRecord, observed: Observed) -> set[str]:
     """Phases of the live epoch's ranks; "elsewhere" for one that does not hold the epoch."""
     found: set[str] = set()
-    for member in live.seal.members if live.seal else ():
-        if member.rank is not None:
-            rank = rank_at(observed, member.pod, member.slot)
-            found.add(rank.phase if rank is not None and rank.epoch == live.epoch else "elsewhere")
+    for member in live.ranked:
+        rank = rank_at(observed, member.pod, member.slot)
+        found.add(rank.phase if rank is not None and rank.epoch == live.epoch else "elsewhere")
     return found

@@ -84,9 +84,7 @@ def formation_fault(
         return f"node {gone[0]} is gone"
     if record.seal is None:
         return _gathering_fault(record, observed, now, settings)
-    leaving = leaving_nodes(
-        observed, {member.pod for member in record.seal.members if member.rank is not None}
-    )
+    leaving = leaving_nodes(observed, record.hosts)
     going = [node for node in record.plan.nodes if node in leaving]
     switching = has_switch_begun(observed, record.epoch)
     if going and not switching:
@@ -257,13 +255,10 @@ def _gather(
 
 def _absent_holders(record: EpochRecord, where: Situation) -> str:
     """A pod whose ranks train but cannot be asked: a change without them would lose their state."""
-    if record.reason in ("start", "loss") or where.live is None or where.live.seal is None:
+    if record.reason in ("start", "loss") or where.live is None:
         return ""
     present = {(holder.pod, holder.rank.slot) for holder in where.holders}
-    members = where.live.seal.members
-    return next(
-        (m.pod for m in members if m.rank is not None and (m.pod, m.slot) not in present), ""
-    )
+    return next((m.pod for m in where.live.ranked if (m.pod, m.slot) not in present), "")
 
 
 def _direct(

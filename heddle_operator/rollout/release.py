@@ -69,7 +69,7 @@ def release_pods(
     job: HeddleJob, live: EpochRecord, where: Situation, observed: Observed, now: float
 ) -> tuple[tuple[DeletePod, ...], float | None]:
     """Pods without a rank in the live epoch that are due, and seconds until the next one is."""
-    hosting = {m.pod for m in live.seal.members if m.rank is not None} if live.seal else set()
+    hosting = live.hosts
     holding = {holder.pod for holder in where.holders}
     leaving = leaving_nodes(observed, hosting)
     due: list[DeletePod] = []

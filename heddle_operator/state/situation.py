@@ -157,15 +157,13 @@ def _is_outdated(holder: Holder, live: EpochRecord) -> bool:
 def _lost(
     observed: Observed, live: EpochRecord | None, pending: EpochRecord | None
 ) -> tuple[str, ...]:
-    if live is None or live.seal is None:
+    if live is None:
         return ()
     leavers: frozenset[tuple[str, int]] = frozenset()
     if pending and pending.seal and has_switch_begun(observed, pending.epoch):
         leavers = frozenset((m.pod, m.slot) for m in pending.seal.members if m.rank is None)
     found: dict[str, list[Member]] = {}
-    for member in live.seal.members:
-        if member.rank is None:
-            continue
+    for member in live.ranked:
         excused = (member.pod, member.slot) in leavers
         what = _what_happened(observed, member, live, excused)
         if what:
@@ -190,7 +188,7 @@ def _vanished(
 
     While any rank answers, it is the ranks that tell of a loss: they halt when a peer dies.
     """
-    members = [m for m in live.seal.members if m.rank is not None] if live and live.seal else []
+    members = live.ranked if live else ()
     ready = {node.name for node in observed.nodes if node.is_ready}
     found = []
     for member in members:

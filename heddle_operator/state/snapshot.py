@@ -85,6 +85,11 @@ class Seal:
     sealed_s: float
     known_exits: tuple[tuple[str, int], ...] = ()
 
+    @property
+    def ranked(self) -> tuple[Member, ...]:
+        """The members that the plan gives a rank, in rank order; the others leave."""
+        return tuple(member for member in self.members if member.rank is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class EpochRecord:
@@ -107,6 +112,16 @@ class EpochRecord:
     outcome: Outcome = "open"
     closed_s: float | None = None
     message: str = ""
+
+    @property
+    def ranked(self) -> tuple[Member, ...]:
+        """The ranks of the epoch, in order; none before it is sealed."""
+        return self.seal.ranked if self.seal else ()
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The pods that a rank of the epoch runs in; none before it is sealed."""
+        return frozenset(member.pod for member in self.ranked)
 
 
 @dataclass(frozen=True, slots=True)
