@@ -3,7 +3,7 @@
 JOB_LABEL = "heddle.dev/job"
 EPOCH_LABEL = "heddle.dev/epoch"
 EVICTABLE_LABEL = "heddle.dev/evictable"
-NODE_NOTE, ORDINAL_NOTE = "heddle.dev/node", "heddle.dev/ordinal"
-CREATED_NOTE = "heddle.dev/created-at"  # creationTimestamp has whole seconds only
+NODE_ANNOTATION, ORDINAL_ANNOTATION = "heddle.dev/node", "heddle.dev/ordinal"
+CREATED_ANNOTATION = "heddle.dev/created-at"  # creationTimestamp has whole seconds only
 WORKER = "worker"
 AGENT_PORT = 8470

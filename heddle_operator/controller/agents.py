@@ -16,7 +16,7 @@ from dataclasses import replace
 import aiohttp
 from pydantic import ValidationError
 
-from heddle_operator.ports.wakeup import Wake
+from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.snapshot import AgentView, ObservedPod
 from worker.contract import Directive, Refusal, Report
 
@@ -33,12 +33,12 @@ class Agents:
     def __init__(
         self,
         token: str,
-        wake: Wake,
+        trigger: Trigger,
         wait_s: float,
         on_report: Callable[[Report], None] = lambda _: None,
     ) -> None:
         self.views: dict[str, AgentView] = {}
-        self._wake = wake
+        self._trigger = trigger
         self._wait_s = wait_s
         self._on_report = on_report
         self._headers = {"Authorization": f"Bearer {token}"}
@@ -47,7 +47,7 @@ class Agents:
         self._sending: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession | None = None
 
-    def follow(self, pods: Iterable[ObservedPod]) -> None:
+    def watch(self, pods: Iterable[ObservedPod]) -> None:
         """Watch exactly these pods: those that run and have an address."""
         wanted = {pod.name: pod.address for pod in pods if pod.phase == "running" and pod.address}
         for name, (address, task) in list(self._watchers.items()):
@@ -128,7 +128,7 @@ class Agents:
         self.views[name] = AgentView(name, report, None, changed_s)
         self._on_report(report)
         if is_new or was_lost:
-            self._wake.set()
+            self._trigger.set()
 
     def _mark_unreachable(self, name: str, error: Exception) -> None:
         view = self.views.get(name) or AgentView(name, None, None, time.monotonic())
@@ -139,7 +139,7 @@ class Agents:
             since_s = view.unreachable_since_s
             since_s = time.monotonic() if since_s is None else since_s
             self.views[name] = replace(view, unreachable_since_s=since_s, problem=problem)
-            self._wake.set()
+            self._trigger.set()
 
     async def _put(self, pod: str, url: str, body: bytes) -> None:
         headers = {"Content-Type": "application/json"}

@@ -1,6 +1,6 @@
 """All jobs of an operator: a task for each, started, restarted and ended as objects come and go.
 
-Invariant: no task starts before the mirror is whole, because a plan for half of the nodes would be
+Invariant: no task starts before the cache is whole, because a plan for half of the nodes would be
 a plan for a loss; a job that ended is not followed again until its spec changes.
 """
 
@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from heddle_operator.controller.job_controller import JobRun, Surroundings, stub_of
+from heddle_operator.controller.job_controller import ControllerContext, JobController, stub_of
 from heddle_operator.kube.client import ApiRefused
 from heddle_operator.kube.owned_objects import JobObjects
 
@@ -20,24 +20,24 @@ RESTART_S = 5.0  # after a task failed for a reason that it should not have
 GONE_GRACE_S = 2  # for pods of a job that was deleted
 
 
-class Jobs:
-    """The tasks of all jobs, by uid."""
+class Controller:
+    """Starts, restarts and ends the task of each job, by uid."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
-        self._runs: dict[str, tuple[JobRun, asyncio.Task[None]]] = {}
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._runs: dict[str, tuple[JobController, asyncio.Task[None]]] = {}
         self._generations: dict[str, int] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._is_whole = asyncio.Event()
 
-    def wake(self, job_uid: str) -> None:
-        """Something changed for a job, or, with "", for all."""
+    def enqueue(self, job_uid: str) -> None:
+        """Let a job be reconciled, or, with "", all of them."""
         for uid, (run, _) in self._runs.items():
             if job_uid in ("", uid):
-                run.wake.set()
+                run.trigger.set()
 
     def start(self) -> None:
-        """The mirror is whole: jobs may be followed."""
+        """The cache is whole: jobs may be followed."""
         self._is_whole.set()
 
     def put(self, body: Mapping[str, Any]) -> None:
@@ -51,7 +51,7 @@ class Jobs:
             return
         self._generations[uid] = generation
         self._stop(uid)
-        run = JobRun(body, self._around)
+        run = JobController(body, self._context)
         name = f"{metadata.get('namespace', 'default')}/{metadata['name']}"
         task = asyncio.create_task(self._guard(name, run), name=f"job {name}")
         self._runs[uid] = (run, task)
@@ -63,7 +63,7 @@ class Jobs:
         if self._generations.pop(uid, None) is None:
             return
         self._stop(uid)
-        self._around.metrics.forget(metadata.get("namespace", "default"), metadata["name"])
+        self._context.metrics.forget(metadata.get("namespace", "default"), metadata["name"])
         self._spawn(self._remove_pods(body))
 
     async def close(self) -> None:
@@ -86,7 +86,7 @@ class Jobs:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    async def _guard(self, name: str, run: JobRun) -> None:
+    async def _guard(self, name: str, run: JobController) -> None:
         """Follow a job; a defect of ours costs this job a pause, and the others nothing."""
         await self._is_whole.wait()
         while True:
@@ -99,8 +99,8 @@ class Jobs:
                 return
 
     async def _remove_pods(self, body: Mapping[str, Any]) -> None:
-        objects = JobObjects(stub_of(body), self._around.api)
-        pods = self._around.mirror.own("Pod", body["metadata"]["uid"])
+        objects = JobObjects(stub_of(body), self._context.api)
+        pods = self._context.cache.own("Pod", body["metadata"]["uid"])
         try:
             await objects.remove_pods(pods, GONE_GRACE_S)
         except ApiRefused as error:

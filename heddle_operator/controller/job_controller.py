@@ -22,16 +22,16 @@ from heddle_operator.apis.heddlejob import (
 )
 from heddle_operator.apis.labels import EVICTABLE_LABEL
 from heddle_operator.controller.agents import Agents
-from heddle_operator.controller.planner_client import Planning
+from heddle_operator.controller.planner_client import PlannerClient
 from heddle_operator.controller.planner_server import SearchSettings
 from heddle_operator.controller.reconciler import Reconciler, has_ended
-from heddle_operator.controller.status_writer import StatusPace
+from heddle_operator.controller.status_writer import StatusThrottle
+from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import ApiRefused, KubeApi
 from heddle_operator.kube.kubernetes_cluster import KubeCluster
 from heddle_operator.kube.owned_objects import JobObjects, is_live, now_text
-from heddle_operator.kube.store import Mirror
 from heddle_operator.policy.drain import Drain, drain_of
-from heddle_operator.ports.wakeup import Wake
+from heddle_operator.ports.trigger import Trigger
 from heddle_operator.report.conditions import HolderCount, live_record
 from heddle_operator.report.events import events_of
 from heddle_operator.report.status import Status, count_holders, refused_status, status_of
@@ -52,33 +52,33 @@ PROGRESS_S = 5.0  # step and loss are written this often
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ControllerContext:
     """What all jobs of an operator share."""
 
     api: KubeApi
-    mirror: Mirror
+    cache: ObjectCache
     defaults: WorkerDefaults
     settings: Settings
     metrics: OperatorMetrics
 
 
-class JobRun:
+class JobController:
     """Follows one job until it has ended or is cancelled.
 
     Args:
         body: the HeddleJob object.
-        around: what all jobs share.
+        context: what all jobs share.
     """
 
-    def __init__(self, body: Mapping[str, Any], around: Surroundings) -> None:
-        self.wake = Wake()
+    def __init__(self, body: Mapping[str, Any], context: ControllerContext) -> None:
+        self.trigger = Trigger()
         self._body = body
-        self._around = around
+        self._context = context
         self._seen: tuple[Decision, Observed] | None = None
         self._holders: tuple[str, HolderCount] | None = None
         self._status: Mapping[str, Any] = body.get("status") or {}
-        self._pace = StatusPace()
-        self._telling: set[asyncio.Task[None]] = set()
+        self._throttle = StatusThrottle()
+        self._emitting: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Follow the job until it has ended."""
@@ -90,70 +90,70 @@ class JobRun:
         except HeddleError as error:
             await self._refuse(str(error))
             return
-        objects = JobObjects(job, self._around.api)
+        objects = JobObjects(job, self._context.api)
         token = await self._until_done(objects.token)
-        agents = Agents(token, self.wake, self._around.settings.report_wait_s)
-        planning = Planning(_search_settings(job, self._around.settings), self.wake)
+        agents = Agents(token, self.trigger, self._context.settings.report_wait_s)
+        planner = PlannerClient(_search_settings(job, self._context.settings), self.trigger)
         cluster = KubeCluster(
             job,
-            self._around.api,
-            self._around.mirror,
-            self._around.defaults,
+            self._context.api,
+            self._context.cache,
+            self._context.defaults,
             gpu_types,
-            self.wake,
+            self.trigger,
         )
         reconciler = Reconciler(
             with_data_folder(job),
             cluster,
             agents,
-            planning,
-            self.wake,
-            self._around.settings,
+            planner,
+            self.trigger,
+            self._context.settings,
             self._note,
             self._stalls_s,
-            lambda event: self._tell(objects, event),
+            lambda event: self._emit(objects, event),
         )
         try:
-            await self._follow(job, reconciler, objects)
+            await self._reconcile(job, reconciler, objects)
         finally:
             await agents.close()
-            await planning.close()
+            await planner.close()
 
-    async def _follow(self, job: HeddleJob, reconciler: Reconciler, objects: JobObjects) -> None:
-        told: set[str] = set()
+    async def _reconcile(self, job: HeddleJob, reconciler: Reconciler, objects: JobObjects) -> None:
+        emitted: set[str] = set()
         while True:
-            decision = await reconciler.look()
+            decision = await reconciler.reconcile()
             observed = self._seen[1] if self._seen else Observed()
             drain = self._drain(job, observed)
             for event in events_of(observed, decision, drain):
-                if event.key not in told:
-                    told.add(event.key)
-                    self._tell(objects, event)
+                if event.key not in emitted:
+                    emitted.add(event.key)
+                    self._emit(objects, event)
             again = decision.look_again_s
             try:
-                await self._protect(job, objects, drain)
+                await self._write_budget(job, objects, drain)
                 wait_s = await self._write(job, objects, decision, observed, drain)
                 again = sooner(again, wait_s)
                 if has_ended(decision, observed):
-                    await objects.unprotect()
+                    await objects.delete_budget()
                     return
             except ApiRefused as error:
                 LOG.warning("job=%s %s", job.name, error)
                 again = sooner(again, RETRY_S)
-            await self.wake.wait(again)
+            await self.trigger.wait(again)
 
     def _drain(self, job: HeddleJob, observed: Observed) -> Drain:
-        now, settings = time.monotonic(), self._around.settings
+        now, settings = time.monotonic(), self._context.settings
         return drain_of(job, observed, now, situation(observed, now, settings))
 
-    async def _protect(self, job: HeddleJob, objects: JobObjects, drain: Drain) -> None:
-        pods = self._around.mirror.own("Pod", job.metadata.uid)
+    async def _write_budget(self, job: HeddleJob, objects: JobObjects, drain: Drain) -> None:
+        pods = self._context.cache.own("Pod", job.metadata.uid)
         for pod in pods:
             name = pod["metadata"]["name"]
-            is_let_go = EVICTABLE_LABEL in (pod["metadata"].get("labels") or {})
-            if is_let_go != (name in drain.evictable) and is_live(pod):
-                await objects.let_go(name, name in drain.evictable)
-        await objects.protect(pods)
+            is_evictable = EVICTABLE_LABEL in (pod["metadata"].get("labels") or {})
+            if is_evictable != (name in drain.evictable) and is_live(pod):
+                await objects.set_evictable(name, name in drain.evictable)
+        await objects.write_budget(pods)
 
     async def _write(
         self,
@@ -167,13 +167,13 @@ class JobRun:
         ended = decision.phase in ("Complete", "Failed")
         holders = self._count_holders(job, observed)
         status = status_of(job, observed, decision, holders, drain, self._status, now_text())
-        self._around.metrics.take(job.metadata.namespace, job.name, status, decision)
-        wait_s = self._pace.wait_s(status, time.monotonic())
+        self._context.metrics.take(job.metadata.namespace, job.name, status, decision)
+        wait_s = self._throttle.wait_s(status, time.monotonic())
         if wait_s > 0 and not ended:
             return min(wait_s, PROGRESS_S)
-        if self._pace.differs(status):
+        if self._throttle.differs(status):
             await objects.write_status(status)
-            self._pace.written(status, time.monotonic())
+            self._throttle.written(status, time.monotonic())
             self._status = status
         return None if ended else PROGRESS_S
 
@@ -193,15 +193,15 @@ class JobRun:
         seen = reconfigurations(self._seen[1]) if self._seen else ()
         return tuple(change.stall_s for change in seen if change.reason != "loss")
 
-    def _tell(self, objects: JobObjects, event: RecordEvent) -> None:
-        task = asyncio.create_task(objects.tell(event), name="event")
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+    def _emit(self, objects: JobObjects, event: RecordEvent) -> None:
+        task = asyncio.create_task(objects.record_event(event), name="event")
+        self._emitting.add(task)
+        task.add_done_callback(self._emitting.discard)
 
     async def _refuse(self, sentence: str) -> None:
         """Say why the job cannot be run; a change of its spec starts it anew."""
         LOG.warning("job=%s is refused: %s", self._body["metadata"]["name"], sentence)
-        objects = JobObjects(stub_of(self._body), self._around.api)
+        objects = JobObjects(stub_of(self._body), self._context.api)
         generation = int(self._body["metadata"].get("generation", 0))
         status: Status = refused_status(generation, sentence, self._status, now_text())
 
@@ -210,7 +210,7 @@ class JobRun:
             return True
 
         await self._until_done(write)
-        await objects.tell(RecordEvent(f"invalid-{generation}", "InvalidSpec", sentence))
+        await objects.record_event(RecordEvent(f"invalid-{generation}", "InvalidSpec", sentence))
 
     async def _until_done(self, work: Any) -> Any:
         """Do it until the API server lets it be done."""

@@ -1,4 +1,4 @@
-"""Wires an operator: lease, probes, mirror, jobs, Kopf; and takes it apart again.
+"""Wires an operator: leader election, probes, cache, controller, Kopf; and takes it apart again.
 
 Invariant: nothing is decided without the lease; when the lease is lost, the operator ends.
 """
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import kopf
 from aiohttp import web
 
-from heddle_operator.controller.controller import Jobs
-from heddle_operator.controller.job_controller import Surroundings
+from heddle_operator.controller.controller import Controller
+from heddle_operator.controller.job_controller import ControllerContext
 from heddle_operator.controller.watches import Handlers
+from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
-from heddle_operator.kube.leader_election import Lease, LeaseSettings
-from heddle_operator.kube.store import Mirror
+from heddle_operator.kube.leader_election import LeaderElector, LeaseSettings
 from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.settings import Settings
 from heddle_operator.telemetry.metrics import OperatorMetrics
@@ -49,25 +49,27 @@ async def run_operator(options: OperatorOptions) -> int:
     await web.TCPSite(runner, port=options.port).start()
     try:
         async with await connect() as api:
-            lease = Lease(api, options.lease)
-            if not await _acquire(lease):
+            elector = LeaderElector(api, options.lease)
+            if not await _acquire(elector):
                 return 0
             metrics.is_leader.set(1)
-            mirror = Mirror(lambda uid: jobs.wake(uid))
-            jobs = Jobs(Surroundings(api, mirror, options.defaults, options.settings, metrics))
+            cache = ObjectCache(lambda uid: controller.enqueue(uid))
+            controller = Controller(
+                ControllerContext(api, cache, options.defaults, options.settings, metrics)
+            )
             registry = kopf.OperatorRegistry()
-            Handlers(api, mirror, jobs, options.namespaces).register(registry)
-            return await _until_end(registry, options, lease)
+            Handlers(api, cache, controller, options.namespaces).register(registry)
+            return await _until_end(registry, options, elector)
     finally:
         await runner.cleanup()
 
 
-async def _acquire(lease: Lease) -> bool:
+async def _acquire(elector: LeaderElector) -> bool:
     """Wait for the lease; False if a signal came first (process 1 of a pod has no default one)."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    acquiring = asyncio.create_task(lease.acquire(), name="acquire")
+    acquiring = asyncio.create_task(elector.acquire(), name="acquire")
     stopping = asyncio.create_task(stop.wait(), name="signal")
     await asyncio.wait({acquiring, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -79,10 +81,10 @@ async def _acquire(lease: Lease) -> bool:
 
 
 async def _until_end(
-    registry: kopf.OperatorRegistry, options: OperatorOptions, lease: Lease
+    registry: kopf.OperatorRegistry, options: OperatorOptions, elector: LeaderElector
 ) -> int:
     stop = asyncio.Event()
-    keeping = asyncio.create_task(lease.keep(), name="lease")
+    keeping = asyncio.create_task(elector.renew(), name="lease")
     watching = asyncio.create_task(
         kopf.operator(
             registry=registry,
@@ -102,5 +104,5 @@ async def _until_end(
     with contextlib.suppress(asyncio.CancelledError):
         await watching
     if not is_lost:
-        await lease.release()
+        await elector.release()
     return int(is_lost)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from heddle_operator.controller.planner_server import SearchSettings
-from heddle_operator.ports.wakeup import Wake
+from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.actions import RequestPlan
 from heddle_operator.state.snapshot import PlanKey, PlanReply
 from planner.plans.plan import Plan
@@ -24,15 +24,18 @@ LOG = logging.getLogger(__name__)
 LINE_BYTES = 1 << 24  # longest answer
 
 
-class Planning:
+class PlannerClient:
     """One planner process and its answers; the next question starts a crashed one again."""
 
     def __init__(
-        self, settings: SearchSettings, wake: Wake, environment: Mapping[str, str] | None = None
+        self,
+        settings: SearchSettings,
+        trigger: Trigger,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.replies: dict[PlanKey, PlanReply] = {}
         self._settings = settings
-        self._wake = wake
+        self._trigger = trigger
         self._environment = {**os.environ, **(environment or {})}
         self._asked: dict[PlanKey, RequestPlan] = {}
         self._noted: set[str] = set()  # what the planner said already
@@ -107,7 +110,7 @@ class Planning:
                     LOG.info("the planner says: %s", note)
             self.replies[key] = PlanReply(Plan.from_json(plan) if plan else None, **data)
             self._asked.pop(key, None)
-            self._wake.set()
+            self._trigger.set()
         LOG.warning("the planner process ended with %s", await process.wait())
         self._asked.clear()
-        self._wake.set()
+        self._trigger.set()

@@ -16,9 +16,9 @@ from dataclasses import replace
 from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.controller.agents import Agents
-from heddle_operator.controller.planner_client import Planning
+from heddle_operator.controller.planner_client import PlannerClient
 from heddle_operator.ports.cluster import Cluster
-from heddle_operator.ports.wakeup import Wake
+from heddle_operator.ports.trigger import Trigger
 from heddle_operator.rollout.decide import decide
 from heddle_operator.state.actions import (
     Action,
@@ -47,8 +47,8 @@ class Reconciler:
         job: HeddleJob,
         cluster: Cluster,
         agents: Agents,
-        planning: Planning,
-        wake: Wake,
+        planning: PlannerClient,
+        trigger: Trigger,
         settings: Settings,
         on_decision: Callable[[Decision, Observed, float], None] = lambda *_: None,
         stalls_s: Callable[[], tuple[float, ...]] = tuple,
@@ -58,19 +58,19 @@ class Reconciler:
         self._cluster = cluster
         self._agents = agents
         self._planning = planning
-        self._wake = wake
+        self._trigger = trigger
         self._settings = settings
         self._on_decision = on_decision
         self._stalls_s = stalls_s
         self._on_event = on_event
-        self._told: set[str] = set()
+        self._emitted: set[str] = set()
         self._last = ("", "")
         self._recovering_since_s: float | None = None
 
     async def observe(self) -> Observed:
         """The whole picture: the cluster's part, the agents' and the planner's."""
         seen = await self._cluster.observe()
-        self._agents.follow(seen.pods)
+        self._agents.watch(seen.pods)
         return replace(
             seen,
             agents=dict(self._agents.views),
@@ -80,7 +80,7 @@ class Reconciler:
             recovering_since_s=self._recovering_since_s,
         )
 
-    async def look(self) -> Decision:
+    async def reconcile(self) -> Decision:
         """One pass."""
         observed, now = await self.observe(), time.monotonic()
         decision = decide(self.job, observed, now, self._settings)
@@ -103,10 +103,10 @@ class Reconciler:
     async def run(self) -> Decision:
         """Pass after pass until the job and all its pods have ended."""
         while True:
-            decision = await self.look()
+            decision = await self.reconcile()
             if has_ended(decision, await self._cluster.observe()):
                 return decision
-            await self._wake.wait(decision.look_again_s)
+            await self._trigger.wait(decision.look_again_s)
 
     async def _apply(self, action: Action) -> bool:
         """Do one thing; False if it could not be done now."""
@@ -118,8 +118,8 @@ class Reconciler:
             case RequestPlan():
                 self._planning.request(action)
             case RecordEvent():
-                if action.key not in self._told:
-                    self._told.add(action.key)
+                if action.key not in self._emitted:
+                    self._emitted.add(action.key)
                     LOG.info("job=%s %s", self.job.name, action)
                     self._on_event(action)
             case _:

@@ -12,8 +12,8 @@ LEAST_S = 0.5  # between two writes, whatever changed
 PROGRESS_S = 5.0  # between two writes of which only the progress differs
 
 
-class StatusPace:
-    """Remembers what was written, and when."""
+class StatusThrottle:
+    """Limits how often a status is written: remembers what was written, and when."""
 
     def __init__(self) -> None:
         self._written: Mapping[str, Any] = {}

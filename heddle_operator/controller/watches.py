@@ -1,4 +1,4 @@
-"""What Kopf calls: every event goes into the mirror or to the jobs, and nothing is decided here.
+"""What Kopf calls: every event goes into the cache or to the jobs, and nothing is decided here.
 
 `on.event` only: daemons, timers, deletion and change handlers would put finalizers or annotations
 on jobs and nodes, and with the operator down nothing could be deleted any more.
@@ -17,13 +17,13 @@ from typing import Any
 import kopf
 
 from heddle_operator.apis.labels import JOB_LABEL
-from heddle_operator.controller.controller import Jobs
+from heddle_operator.controller.controller import Controller
+from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import ApiRefused, KubeApi, is_in_cluster
-from heddle_operator.kube.relist import resync
-from heddle_operator.kube.store import Mirror
+from heddle_operator.kube.relist import relist
 
 LOG = logging.getLogger(__name__)
-RESYNC_S = 60.0  # lists find what watches missed
+RELIST_S = 60.0  # lists find what watches missed
 BACKOFF_S = (0.1, 0.5, 1, 2, 5)  # then 5 s for ever: an operator outlives its API server
 
 
@@ -32,19 +32,19 @@ class Handlers:
 
     Args:
         api: for whole lists.
-        mirror: takes nodes, pods and epoch records.
-        jobs: takes HeddleJobs.
+        cache: takes nodes, pods and epoch records.
+        controller: takes HeddleJobs.
         namespaces: to look at; none given: all.
     """
 
     def __init__(
-        self, api: KubeApi, mirror: Mirror, jobs: Jobs, namespaces: tuple[str, ...]
+        self, api: KubeApi, cache: ObjectCache, controller: Controller, namespaces: tuple[str, ...]
     ) -> None:
         self._api = api
-        self._mirror = mirror
-        self._jobs = jobs
+        self._cache = cache
+        self._controller = controller
         self._namespaces = namespaces
-        self._resync: asyncio.Task[None] | None = None
+        self._relist: asyncio.Task[None] | None = None
 
     def register(self, registry: kopf.OperatorRegistry) -> None:
         """Bind them to a registry of Kopf."""
@@ -68,40 +68,40 @@ class Handlers:
         return replace(info, server=self._api.server) if info is not None else None
 
     async def startup(self, settings: kopf.OperatorSettings, **_: Any) -> None:
-        """Fill the mirror before any job is followed."""
+        """Fill the cache before any job is followed."""
         configure(settings, bool(self._namespaces))
         while True:
             try:
-                await resync(self._api, self._mirror, self._namespaces)
+                await relist(self._api, self._cache, self._namespaces)
             except ApiRefused as error:
                 LOG.warning("the cluster cannot be listed yet: %s", error)
                 await asyncio.sleep(1.0)
             else:
                 break
-        self._jobs.start()
-        self._resync = asyncio.create_task(self._keep_whole(), name="resync")
+        self._controller.start()
+        self._relist = asyncio.create_task(self._relist_regularly(), name="relist")
 
     async def cleanup(self, **_: Any) -> None:
         """End what `startup` began; the jobs train on."""
-        if self._resync is not None:
-            self._resync.cancel()
-            await asyncio.gather(self._resync, return_exceptions=True)
-        await self._jobs.close()
+        if self._relist is not None:
+            self._relist.cancel()
+            await asyncio.gather(self._relist, return_exceptions=True)
+        await self._controller.close()
 
     async def job(self, event: kopf.RawEvent, **_: Any) -> None:
         """A HeddleJob."""
         body = event["object"]
         if event["type"] == "DELETED":
-            self._jobs.drop(body)
+            self._controller.drop(body)
         else:
-            self._jobs.put(body)
+            self._controller.put(body)
 
     async def node(self, event: kopf.RawEvent, **_: Any) -> None:
         """A Node."""
         if event["type"] == "DELETED":
-            self._mirror.drop_node(event["object"]["metadata"]["name"])
+            self._cache.drop_node(event["object"]["metadata"]["name"])
         else:
-            self._mirror.put_node(event["object"])
+            self._cache.put_node(event["object"])
 
     async def pod(self, event: kopf.RawEvent, **_: Any) -> None:
         """A Pod of anybody: others hold GPUs too."""
@@ -114,15 +114,15 @@ class Handlers:
     def _owned(self, kind: str, event: kopf.RawEvent) -> None:
         body = event["object"]
         if event["type"] == "DELETED":
-            self._mirror.drop(body["metadata"]["uid"])
+            self._cache.drop(body["metadata"]["uid"])
         else:
-            self._mirror.put(kind, body)
+            self._cache.put(kind, body)
 
-    async def _keep_whole(self) -> None:
+    async def _relist_regularly(self) -> None:
         while True:
-            await asyncio.sleep(RESYNC_S)
+            await asyncio.sleep(RELIST_S)
             with contextlib.suppress(ApiRefused):
-                await resync(self._api, self._mirror, self._namespaces)
+                await relist(self._api, self._cache, self._namespaces)
 
 
 def configure(settings: kopf.OperatorSettings, is_namespaced: bool) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 from heddle_operator.apis.errors import InvalidScript, ProcessFailed
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.controller.agents import Agents
-from heddle_operator.controller.planner_client import Planning
+from heddle_operator.controller.planner_client import PlannerClient
 from heddle_operator.controller.planner_server import SearchSettings
 from heddle_operator.controller.reconciler import Reconciler
 from heddle_operator.demo.job import MODEL, TEXT_BYTES, demo_job, text_folder
@@ -30,7 +30,7 @@ from heddle_operator.demo.result import RunFacts, build_result
 from heddle_operator.demo.story import Event
 from heddle_operator.local.cluster import LocalCluster
 from heddle_operator.local.processes import RUN_MARK, kill_processes, processes_with
-from heddle_operator.ports.wakeup import Wake
+from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import Observed
@@ -113,7 +113,7 @@ class DemoRun:
         self.has_quit = False
         self._directory = directory
         self._say = say
-        self._wake = Wake()
+        self._trigger = Trigger()
         self._environment = {**os.environ, RUN_MARK: self.run_id}
         token = secrets.token_hex(16)
         token_file = directory / "token"
@@ -126,12 +126,12 @@ class DemoRun:
             self.run_id,
             directory,
             token_file,
-            self._wake,
+            self._trigger,
             agent_command=(*command, *entry),
         )
-        self._agents = Agents(token, self._wake, REPORT_WAIT_S, self._take_report)
+        self._agents = Agents(token, self._trigger, REPORT_WAIT_S, self._take_report)
         workload = self.job.workload
-        self._planning = Planning(
+        self._planning = PlannerClient(
             SearchSettings(
                 workload.model.name,
                 workload.global_batch,
@@ -140,7 +140,7 @@ class DemoRun:
                 self.job.spec.elastic.min_holders,
                 options.evaluations,
             ),
-            self._wake,
+            self._trigger,
             {RUN_MARK: self.run_id},
         )
         self._left = list(options.story)
@@ -160,7 +160,7 @@ class DemoRun:
             self.cluster,
             self._agents,
             self._planning,
-            self._wake,
+            self._trigger,
             Settings(plan_seed=self.options.seed, report_wait_s=REPORT_WAIT_S),
             self._take_decision,
             self.recorder.stalls_s,

@@ -23,7 +23,7 @@ LINK_DOMAINS = ("heddle.dev/link-domain", "nvidia.com/gpu.clique", "topology.kub
 
 
 @dataclass(frozen=True, slots=True)
-class NodeWish:
+class NodeRequirements:
     """What a job asks of its nodes.
 
     Attributes:
@@ -54,7 +54,7 @@ class NodeView:
 def view_node(
     node: Mapping[str, Any],
     held: tuple[int, int],
-    wish: NodeWish,
+    required: NodeRequirements,
     joined_at_s: float,
     now: float,
 ) -> NodeView | None:
@@ -63,7 +63,7 @@ def view_node(
     Args:
         node: a Node object.
         held: GPUs that pods of the job hold there, and that others hold.
-        wish: what the job asks of its nodes.
+        required: what the job asks of its nodes.
         joined_at_s: since when it is usable.
         now: by the same clock; a notice without a time counts from now.
     """
@@ -74,15 +74,15 @@ def view_node(
     if capacity == 0 and own == 0:
         return None
     gpu_type, problem = gpu_type_of(labels, metadata.get("annotations") or {})
-    if not problem and gpu_type not in wish.gpu_types:
-        known = ", ".join(wish.gpu_types) or "none"
+    if not problem and gpu_type not in required.gpu_types:
+        known = ", ".join(required.gpu_types) or "none"
         problem = f"is of GPU type {gpu_type}, for which the model has no profile (it has: {known})"
     if problem:
         return NodeView(name, None, problem)
     # Until the device plugin has told, the job's own pods are all that is known.
     free = _count(status.get("allocatable")) - others if capacity else own
-    notice = notice_of(node, wish.leave_on_cordon)
-    refusal = notice or refusal_of(node, wish.pod_spec)
+    notice = notice_of(node, required.leave_on_cordon)
+    refusal = notice or refusal_of(node, required.pod_spec)
     gpus = max(0, min(free, own) if refusal else free)
     if not gpus and not refusal:
         refusal = f"has no free GPU (others hold {others} of {capacity})"
@@ -120,7 +120,7 @@ def wall_s(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def sick_pods(
+def unhealthy_pods(
     node: Mapping[str, Any], held: tuple[int, int], pods: Iterable[Mapping[str, Any]]
 ) -> dict[str, str]:
     """Pods of the job with a sick GPU, and how it is known.

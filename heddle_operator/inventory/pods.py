@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from heddle_operator.apis.labels import AGENT_PORT, CREATED_NOTE, NODE_NOTE, ORDINAL_NOTE
+from heddle_operator.apis.labels import (
+    AGENT_PORT,
+    CREATED_ANNOTATION,
+    NODE_ANNOTATION,
+    ORDINAL_ANNOTATION,
+)
 from heddle_operator.inventory.nodes import wall_s
 from heddle_operator.inventory.requests import requested_gpus
 from heddle_operator.state.snapshot import ObservedPod, PodPhase
@@ -44,12 +49,12 @@ def view_pod(
     phase = _phase(status)
     if deleting and not is_node_ready and now_wall_s > wall_s(deleting) + OVERDUE_S:
         phase = "ended"
-    created = notes.get(CREATED_NOTE)
+    created = notes.get(CREATED_ANNOTATION)
     created_wall_s = float(created) if created else wall_s(metadata["creationTimestamp"])
     return ObservedPod(
         metadata["name"],
-        notes[NODE_NOTE],
-        int(notes[ORDINAL_NOTE]),
+        notes[NODE_ANNOTATION],
+        int(notes[ORDINAL_ANNOTATION]),
         requested_gpus(pod["spec"]),
         phase,
         _address(status) if phase == "running" else None,

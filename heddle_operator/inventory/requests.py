@@ -14,7 +14,7 @@ GPU = "nvidia.com/gpu"
 
 
 @dataclass(frozen=True, slots=True)
-class GpuClaim:
+class GpuAllocation:
     """GPUs of a node that a pod holds.
 
     Attributes:
@@ -28,15 +28,15 @@ class GpuClaim:
     owner_uid: str = ""
 
 
-def claim_of(pod: Mapping[str, Any]) -> GpuClaim | None:
-    """The claim of a Pod object; None if it holds no GPU."""
+def allocation_of(pod: Mapping[str, Any]) -> GpuAllocation | None:
+    """What a Pod object has allocated; None if it holds no GPU."""
     spec, status = pod.get("spec", {}), pod.get("status", {})
     node = spec.get("nodeName") or status.get("nominatedNodeName")
     gpus = requested_gpus(spec)
     if not node or not gpus or status.get("phase") in ("Succeeded", "Failed"):
         return None
     metadata = pod["metadata"]
-    return GpuClaim(metadata["uid"], node, gpus, owner_uid(metadata))
+    return GpuAllocation(metadata["uid"], node, gpus, owner_uid(metadata))
 
 
 def requested_gpus(spec: Mapping[str, Any]) -> int:
@@ -52,16 +52,16 @@ def requested_gpus(spec: Mapping[str, Any]) -> int:
     return max(together, *alone)
 
 
-def gpus_held(claims: Iterable[GpuClaim], job_uid: str) -> dict[str, tuple[int, int]]:
+def gpus_held(allocations: Iterable[GpuAllocation], job_uid: str) -> dict[str, tuple[int, int]]:
     """By node: GPUs that pods of the job hold, and GPUs that all others hold."""
     held: dict[str, tuple[int, int]] = {}
-    for claim in claims:
-        own, others = held.get(claim.node, (0, 0))
-        if claim.owner_uid == job_uid:
-            own += claim.gpus
+    for allocation in allocations:
+        own, others = held.get(allocation.node, (0, 0))
+        if allocation.owner_uid == job_uid:
+            own += allocation.gpus
         else:
-            others += claim.gpus
-        held[claim.node] = own, others
+            others += allocation.gpus
+        held[allocation.node] = own, others
     return held
 
 

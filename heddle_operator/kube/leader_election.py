@@ -39,8 +39,8 @@ class LeaseSettings:
     duration_s: int = 15
 
 
-class Lease:
-    """A Lease of coordination.k8s.io."""
+class LeaderElector:
+    """A candidate for a Lease of coordination.k8s.io."""
 
     def __init__(self, api: KubeApi, settings: LeaseSettings) -> None:
         self._api = api
@@ -50,7 +50,7 @@ class Lease:
         self._held: Body | None = None
 
     async def acquire(self) -> None:
-        """Return when this operator holds the lease."""
+        """Return when this operator holds the Lease."""
         waits_for = ""
         while True:
             try:
@@ -65,7 +65,7 @@ class Lease:
                 waits_for = holder
             await asyncio.sleep(self._settings.duration_s / RENEWALS / 2)
 
-    async def keep(self) -> None:
+    async def renew(self) -> None:
         """Renew until that fails for too long; then return, and the operator must end."""
         renewed_s = time.monotonic()
         while time.monotonic() - renewed_s < GIVE_UP * self._settings.duration_s:

@@ -35,7 +35,7 @@ class JobObjects:
         self._api = api
         self._core = f"/api/v1/namespaces/{job.metadata.namespace}"
         self._budgets = f"/apis/policy/v1/namespaces/{job.metadata.namespace}/poddisruptionbudgets"
-        self._protected: int | None = None
+        self._budgeted: int | None = None
 
     async def token(self) -> str:
         """The job's bearer token, made once.
@@ -65,7 +65,7 @@ class JobObjects:
                 held = await self._api.get(f"{path}/{name}")  # another operator was first
         return base64.b64decode(held["data"]["token"]).decode()
 
-    async def protect(self, pods: Collection[Mapping[str, Any]]) -> None:
+    async def write_budget(self, pods: Collection[Mapping[str, Any]]) -> None:
         """Let the disruption budget cover exactly the live pods.
 
         Args:
@@ -74,8 +74,8 @@ class JobObjects:
         Raises:
             ApiRefused: it cannot be written.
         """
-        live = sum(is_protected(pod) for pod in pods)
-        if live == self._protected or (live == 0 and self._protected is None):
+        live = sum(is_in_budget(pod) for pod in pods)
+        if live == self._budgeted or (live == 0 and self._budgeted is None):
             return
         body = budget_body(self._job, live)
         try:
@@ -84,18 +84,18 @@ class JobObjects:
             if error.status != 404:
                 raise
             await self._api.create(self._budgets, body)
-        self._protected = live
+        self._budgeted = live
 
-    async def unprotect(self) -> None:
+    async def delete_budget(self) -> None:
         """Remove the disruption budget: the job has ended.
 
         Raises:
             ApiRefused: it cannot be deleted.
         """
         await self._api.delete(f"{self._budgets}/{budget_name(self._job)}")
-        self._protected = None
+        self._budgeted = None
 
-    async def let_go(self, pod: str, is_evictable: bool) -> None:
+    async def set_evictable(self, pod: str, is_evictable: bool) -> None:
         """Take a pod out of the disruption budget, or back into it.
 
         Raises:
@@ -117,7 +117,7 @@ class JobObjects:
             if error.status != 404:
                 raise
 
-    async def tell(self, event: RecordEvent) -> None:
+    async def record_event(self, event: RecordEvent) -> None:
         """Post an Event; one that was posted before, or cannot be posted, is let be."""
         path = f"/apis/events.k8s.io/v1/namespaces/{self._job.metadata.namespace}/events"
         try:
@@ -139,10 +139,10 @@ class JobObjects:
             )
 
 
-def is_protected(pod: Mapping[str, Any]) -> bool:
+def is_in_budget(pod: Mapping[str, Any]) -> bool:
     """Whether the disruption budget counts the pod."""
-    let_go = EVICTABLE_LABEL in (pod["metadata"].get("labels") or {})
-    return is_live(pod) and not let_go
+    set_evictable = EVICTABLE_LABEL in (pod["metadata"].get("labels") or {})
+    return is_live(pod) and not set_evictable
 
 
 def is_live(pod: Mapping[str, Any]) -> bool:

@@ -1,24 +1,24 @@
-"""Whole lists into the mirror: what watches missed, for example deletions while they were down.
+"""Whole lists into the cache: what watches missed, for example deletions while they were down.
 
 Kopf lists anew after a watch expired, but says nothing of objects that went meanwhile.
-Source: Kubernetes' informers (the periodic resync of client-go's reflector).
+Source: Kubernetes' informers (the periodic relist of client-go's reflector).
 """
 
 from __future__ import annotations
 
 from heddle_operator.apis.labels import JOB_LABEL
+from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import Body, KubeApi
-from heddle_operator.kube.store import Mirror
 
 CHUNK = "500"
 
 
-async def resync(api: KubeApi, mirror: Mirror, namespaces: tuple[str, ...] = ()) -> None:
+async def relist(api: KubeApi, cache: ObjectCache, namespaces: tuple[str, ...] = ()) -> None:
     """List nodes, pods and epoch records, and forget what is not there any more.
 
     Args:
         api: of the cluster.
-        mirror: to feed.
+        cache: to feed.
         namespaces: to look at; none given: all.
 
     Raises:
@@ -26,9 +26,9 @@ async def resync(api: KubeApi, mirror: Mirror, namespaces: tuple[str, ...] = ())
     """
     nodes = await _listed(api, "/api/v1/nodes")
     for node in nodes:
-        mirror.put_node(node)
-    for name in set(mirror.nodes) - {node["metadata"]["name"] for node in nodes}:
-        mirror.drop_node(name)
+        cache.put_node(node)
+    for name in set(cache.nodes) - {node["metadata"]["name"] for node in nodes}:
+        cache.drop_node(name)
     for kind, plural, query in (
         ("Pod", "pods", {}),
         ("ConfigMap", "configmaps", {"labelSelector": JOB_LABEL}),
@@ -39,8 +39,8 @@ async def resync(api: KubeApi, mirror: Mirror, namespaces: tuple[str, ...] = ())
         ]:
             bodies += await _listed(api, path, **query)
         for body in bodies:
-            mirror.put(kind, body)
-        mirror.keep_only(kind, (body["metadata"]["uid"] for body in bodies))
+            cache.put(kind, body)
+        cache.keep_only(kind, (body["metadata"]["uid"] for body in bodies))
 
 
 async def _listed(api: KubeApi, path: str, **query: str) -> list[Body]:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from heddle_operator.local.processes import POD_MARK, RUN_MARK, kill_processes, processes_with
 from heddle_operator.ports.cluster import ClusterAction
-from heddle_operator.ports.wakeup import Wake
+from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.actions import (
     AdoptPlan,
     CloseEpoch,
@@ -55,7 +55,7 @@ class LocalCluster:
         run_id: value of the marker in the environment of every child.
         run_directory: for logs and sockets; it must exist.
         token_file: holds the job's bearer token.
-        wake: set on every change.
+        trigger: set on every change.
         emulates: ranks wait until their profiled time has passed.
         agent_command: what starts an agent; its options are added.
     """
@@ -66,7 +66,7 @@ class LocalCluster:
         run_id: str,
         run_directory: Path,
         token_file: Path,
-        wake: Wake,
+        trigger: Trigger,
         emulates: bool = True,
         agent_command: tuple[str, ...] = (sys.executable, "-m", "worker", "agent"),
     ) -> None:
@@ -75,7 +75,7 @@ class LocalCluster:
         self._job = job
         self._directory = run_directory
         self._token_file = token_file
-        self._wake = wake
+        self._trigger = trigger
         self._emulates = emulates
         self._agent_command = agent_command
         self._nodes: dict[str, ObservedNode] = {}
@@ -99,7 +99,7 @@ class LocalCluster:
             node.link_domain,
             node.speed_factor,
         )
-        self._wake.set()
+        self._trigger.set()
 
     def drain(self, name: str) -> None:
         """A node gets its notice; it goes when the job has left it."""
@@ -108,7 +108,7 @@ class LocalCluster:
             leaving_at_s = time.monotonic() + DRAIN_NOTICE_S
             self._nodes[name] = replace(node, leaving_at_s=leaving_at_s)
         self._forget_empty_nodes()
-        self._wake.set()
+        self._trigger.set()
 
     def kill(self, name: str) -> float:
         """Every process of a node dies at once; answers when, by the monotonic clock."""
@@ -123,7 +123,7 @@ class LocalCluster:
         del self._nodes[name]
         for pod in pods:
             del self._pods[pod.seen.name]
-        self._wake.set()
+        self._trigger.set()
         return killed_s
 
     async def observe(self) -> Observed:
@@ -145,7 +145,7 @@ class LocalCluster:
                 self._records.write(action, time.monotonic())
             case PruneEpoch():
                 self._records.prune(action)
-        self._wake.set()
+        self._trigger.set()
 
     async def close(self) -> None:
         """End every process of the run and wait until all are gone."""
@@ -207,7 +207,7 @@ class LocalCluster:
             LOG.debug("pod %s said no port: %r", name, line)
         else:
             pod.seen = replace(pod.seen, phase="running", address=f"127.0.0.1:{port}")
-            self._wake.set()
+            self._trigger.set()
         while await process.stdout.read(4096):
             continue
         code = await process.wait()
@@ -218,7 +218,7 @@ class LocalCluster:
             else:
                 pod.seen = replace(pod.seen, phase="ended", address=None)
         self._forget_empty_nodes()
-        self._wake.set()
+        self._trigger.set()
 
     async def _delete(self, name: str) -> None:
         pod = self._pods.get(name)

@@ -13,7 +13,7 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.candidates import (
     debounce_left_s,
     leaving_reasons,
-    nodes_at_hand,
+    ready_nodes,
     usable_nodes,
 )
 from heddle_operator.policy.gain import (
@@ -23,8 +23,8 @@ from heddle_operator.policy.gain import (
     judge,
     quiet_left_s,
 )
-from heddle_operator.policy.modes import follow_choice, recommend
-from heddle_operator.policy.partitions import without_separated
+from heddle_operator.policy.modes import adopt_referenced, recommend
+from heddle_operator.policy.partitions import without_partitioned
 from heddle_operator.state.actions import Action, AdoptPlan, RecordEvent, RequestPlan
 from heddle_operator.state.decision import Decision, Phase, sooner
 from heddle_operator.state.settings import Settings
@@ -34,7 +34,7 @@ from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 from worker.contract import Reason
 
-NODES_TOLD = 3  # unusable nodes that a sentence names
+NODES_NAMED = 3  # unusable nodes that a sentence names
 
 
 def consider_plan(
@@ -55,7 +55,7 @@ def consider_plan(
     if composition.gpus < job.spec.elastic.min_gpus:
         return Decision((), phase, _too_few(job, observed, composition), again)
     if job.spec.elastic.mode == "Manual" and reason in ("start", "join"):
-        followed = follow_choice(job, observed, composition, reason, live)
+        followed = adopt_referenced(job, observed, composition, reason, live)
         if followed is not None:
             return replace(followed, look_again_s=sooner(followed.look_again_s, again))
     if reason == "join" and live is not None and composition == live.composition:
@@ -86,10 +86,10 @@ def _occasion(
         return "start", composition
     if not where.lost and not _loses_gpus(live.plan, composition):
         return "join", composition
-    composition = nodes_at_hand(job, observed, live.plan, composition)
+    composition = ready_nodes(job, observed, live.plan, composition)
     if not where.lost:
         return "drain", composition
-    return "loss", without_separated(job, observed, where, composition)
+    return "loss", without_partitioned(job, observed, where, composition)
 
 
 def _judge(
@@ -153,8 +153,8 @@ def _too_few(job: HeddleJob, observed: Observed, composition: Composition) -> st
     unusable = [f"{node} {why}" for node, why in observed.unusable]
     if not unusable:
         return sentence
-    more = f" and {len(unusable) - NODES_TOLD} more" if len(unusable) > NODES_TOLD else ""
-    return f"{sentence} ({'; '.join(unusable[:NODES_TOLD])}{more})"
+    more = f" and {len(unusable) - NODES_NAMED} more" if len(unusable) > NODES_NAMED else ""
+    return f"{sentence} ({'; '.join(unusable[:NODES_NAMED])}{more})"
 
 
 def _tell_refusal(

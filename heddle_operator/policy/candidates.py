@@ -64,7 +64,7 @@ def usable_nodes(
     return Composition(tuple(_cut(nodes, used, job.spec.elastic.max_gpus)))
 
 
-def nodes_at_hand(
+def ready_nodes(
     job: HeddleJob, observed: Observed, live: Plan, composition: Composition
 ) -> Composition:
     """The nodes whose agents are ready, where they suffice; else the whole composition.

@@ -15,7 +15,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.policy.candidates import leaving_nodes, nodes_at_hand, usable_nodes
+from heddle_operator.policy.candidates import leaving_nodes, ready_nodes, usable_nodes
 from heddle_operator.state.actions import RequestPlan
 from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import Observed
@@ -27,7 +27,7 @@ class Drain:
     """What a drain of the cordoned nodes that host the job may do.
 
     Attributes:
-        evictable: pods that the disruption budget need not protect.
+        evictable: pods that the disruption budget need not write_budget.
         blocked: why a drain has to wait, in a sentence; "" if it need not.
     """
 
@@ -41,7 +41,7 @@ def drain_of(job: HeddleJob, observed: Observed, now: float, where: Situation) -
     if not cordoned:
         return Drain()
     if where.live is not None and not set(cordoned) & set(where.live.plan.nodes):
-        return _let_go(job, observed, cordoned)
+        return _evictable(job, observed, cordoned)
     left = _left(job, observed, now, where, cordoned)
     names = f"node{'s' * (len(cordoned) > 1)} {', '.join(cordoned)}"
     wanted = job.spec.elastic.min_gpus
@@ -59,10 +59,10 @@ def drain_of(job: HeddleJob, observed: Observed, now: float, where: Situation) -
                 blocked=f"a drain of {names} has to wait, there is no plan for the {left.gpus} "
                 f"GPUs that would be left: {reply.problem}"
             )
-    return _let_go(job, observed, cordoned)
+    return _evictable(job, observed, cordoned)
 
 
-def ask_ahead(
+def request_drain_plan(
     job: HeddleJob, observed: Observed, now: float, where: Situation
 ) -> tuple[RequestPlan, ...]:
     """Ask at the cordon for the plan that a drain will need."""
@@ -75,7 +75,7 @@ def ask_ahead(
     return () if known or left.gpus < job.spec.elastic.min_gpus else (request,)
 
 
-def _let_go(job: HeddleJob, observed: Observed, cordoned: Collection[str]) -> Drain:
+def _evictable(job: HeddleJob, observed: Observed, cordoned: Collection[str]) -> Drain:
     if job.spec.elastic.leave_on_cordon:
         return Drain()  # the job is leaving by itself; its pods are deleted once state has moved
     return Drain(frozenset(pod.name for pod in observed.pods if pod.node in cordoned))
@@ -94,4 +94,4 @@ def _left(
     live = where.live
     leaving = leaving_nodes(observed, live.hosts if live else ()) | set(cordoned)
     left = usable_nodes(job, observed, live.plan if live else None, now, leaving)
-    return nodes_at_hand(job, observed, live.plan, left) if live else left
+    return ready_nodes(job, observed, live.plan, left) if live else left

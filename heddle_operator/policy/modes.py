@@ -17,7 +17,7 @@ from worker.contract import Reason
 LOOK_AGAIN_S = 5.0  # a ConfigMap that is not labelled as the job's is not watched
 
 
-def follow_choice(
+def adopt_referenced(
     job: HeddleJob,
     observed: Observed,
     composition: Composition,
@@ -29,27 +29,27 @@ def follow_choice(
     Returns:
         None if the planner is to be asked: the job starts, and names no plan.
     """
-    chosen = observed.chosen
+    referenced = observed.referenced
     phase: Phase = "Running" if live else "Pending"
     if job.spec.plan_ref is None:
         kept = "kept: mode Manual, and planRef names no plan"
         return Decision((), "Running", kept) if live else None
-    if chosen is None:
+    if referenced is None:
         waits = f"waiting for the plan in ConfigMap {job.spec.plan_ref}"
         return Decision((), phase, waits, LOOK_AGAIN_S)
-    problem = chosen.problem
-    if chosen.plan is not None:
-        if live is not None and chosen.plan == live.plan:
-            kept = f"kept: it is the plan of ConfigMap {chosen.name}"
+    problem = referenced.problem
+    if referenced.plan is not None:
+        if live is not None and referenced.plan == live.plan:
+            kept = f"kept: it is the plan of ConfigMap {referenced.name}"
             return Decision((), "Running", kept, LOOK_AGAIN_S)
-        found = faults(chosen.plan, job.workload, composition)
+        found = faults(referenced.plan, job.workload, composition)
         problem = f"it does not fit: {found[0]}" if found else ""
-    if problem or chosen.plan is None:
-        sentence = f"the plan of ConfigMap {chosen.name} cannot be used: {problem}"
-        event = RecordEvent(f"choice-{chosen.name}-{problem}", "PlanRefused", sentence)
+    if problem or referenced.plan is None:
+        sentence = f"the plan of ConfigMap {referenced.name} cannot be used: {problem}"
+        event = RecordEvent(f"plan-ref-{referenced.name}-{problem}", "PlanRefused", sentence)
         return Decision((event,), phase, sentence, LOOK_AGAIN_S)
-    words = f"moved: ConfigMap {chosen.name} names this plan"
-    adopt = AdoptPlan(observed.next_epoch, chosen.plan, reason, composition)
+    words = f"moved: ConfigMap {referenced.name} names this plan"
+    adopt = AdoptPlan(observed.next_epoch, referenced.plan, reason, composition)
     event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {words}")
     return Decision((adopt, event), "Preparing", words)
 

@@ -18,7 +18,7 @@ from planner.cluster.composition import Composition
 from worker.contract import resume_of
 
 
-def without_separated(
+def without_partitioned(
     job: HeddleJob, observed: Observed, where: Situation, composition: Composition
 ) -> Composition:
     """The composition for the next attempt after a loss."""

@@ -21,7 +21,7 @@ class Cluster(Protocol):
     """Nodes, pods and epoch records of one job.
 
     Invariant: every action is named, so that applying it twice equals applying it once.  An
-    implementation sets the `Wake` it was given whenever what it would answer has changed.
+    implementation sets the `Trigger` it was given whenever what it would answer has changed.
     """
 
     async def observe(self) -> Observed:

@@ -14,9 +14,9 @@ from typing import Any
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import (
     AGENT_PORT,
-    CREATED_NOTE,
-    NODE_NOTE,
-    ORDINAL_NOTE,
+    CREATED_ANNOTATION,
+    NODE_ANNOTATION,
+    ORDINAL_ANNOTATION,
     WORKER,
 )
 from heddle_operator.inventory.filters import GPU_TAINT
@@ -102,9 +102,9 @@ def pod_body(
     if job.spec.data.builtin is not None:
         spec["initContainers"] = [*spec.get("initContainers", []), _data_container(job, worker)]
     noted = {
-        NODE_NOTE: action.node,
-        ORDINAL_NOTE: str(action.ordinal),
-        CREATED_NOTE: f"{now_wall_s:.3f}",
+        NODE_ANNOTATION: action.node,
+        ORDINAL_ANNOTATION: str(action.ordinal),
+        CREATED_ANNOTATION: f"{now_wall_s:.3f}",
     }
     body = metadata(job, action.name, **{"app.kubernetes.io/component": "worker"})
     for template in (job.spec.worker.template, defaults.template):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.adoption import consider_plan
-from heddle_operator.policy.drain import ask_ahead
+from heddle_operator.policy.drain import request_drain_plan
 from heddle_operator.policy.partitions import outdated_pods
 from heddle_operator.rollout.formation import abort_stale, form_epoch
 from heddle_operator.rollout.history_limit import prune_epochs
@@ -53,7 +53,7 @@ def decide(
         *outdated_pods(observed, where),
         *abort_stale(job, observed, where),
         *prune_epochs(observed, where, settings),
-        *ask_ahead(job, observed, now, where),
+        *request_drain_plan(job, observed, now, where),
     )
     doubt = settings.unreachable_grace_s if where.doubtful else None
     return Decision(

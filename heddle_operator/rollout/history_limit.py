@@ -21,13 +21,13 @@ def prune_epochs(
 ) -> tuple[PruneEpoch, ...]:
     """Records that nothing needs any more, oldest first."""
     old = [record.epoch for record in observed.epochs[: -max(1, settings.epochs_kept)]]
-    if not old or not _has_everybody_spoken(observed):
+    if not old or not _have_all_reported(observed):
         return ()
     needed = _needed(observed, where)
     return tuple(PruneEpoch(epoch) for epoch in old if epoch not in needed)
 
 
-def _has_everybody_spoken(observed: Observed) -> bool:
+def _have_all_reported(observed: Observed) -> bool:
     """Whether every pod that may host ranks has told what they hold, and still answers."""
     views = [observed.agents.get(pod.name) for pod in observed.pods if pod.phase == "running"]
     return all(
@@ -43,7 +43,7 @@ def _needed(observed: Observed, where: Situation) -> set[int]:
     found |= set(lived[-1:])  # that the job ever lived is known from it
     for view in observed.agents.values():
         if view.report is not None:
-            found |= _told(view.report)
+            found |= _epochs_of(view.report)
     for epoch in tuple(found):
         record = observed.record(epoch)
         if record is not None:
@@ -51,7 +51,7 @@ def _needed(observed: Observed, where: Situation) -> set[int]:
     return found
 
 
-def _told(report: Report) -> set[int]:
+def _epochs_of(report: Report) -> set[int]:
     """Epochs that an agent follows, or that its ranks hold or prepare."""
     found = {report.epoch}
     for rank in report.ranks:

@@ -157,7 +157,7 @@ class RefusedPod:
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenPlan:
+class ReferencedPlan:
     """What the ConfigMap that `planRef` names holds.
 
     Attributes:
@@ -209,7 +209,7 @@ class Observed:
             starts anew counts from its own first look.
         unusable: nodes with GPUs that the job cannot use, and why, for people.
         refusals: pods that the cluster refused to create.
-        chosen: the plan that `planRef` names; None where the job names none.
+        referenced: the plan that `planRef` names; None where the job names none.
     """
 
     nodes: tuple[ObservedNode, ...] = ()
@@ -222,7 +222,7 @@ class Observed:
     recovering_since_s: float | None = None
     unusable: tuple[tuple[str, str], ...] = ()
     refusals: tuple[RefusedPod, ...] = ()
-    chosen: ChosenPlan | None = None
+    referenced: ReferencedPlan | None = None
 
     @property
     def next_epoch(self) -> int:

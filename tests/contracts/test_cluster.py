@@ -12,7 +12,7 @@ import pytest
 from heddle_operator.apis.errors import ClusterConflict
 from heddle_operator.local.cluster import LocalCluster
 from heddle_operator.local.processes import RUN_MARK, processes_with
-from heddle_operator.ports.wakeup import Wake
+from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.actions import (
     AdoptPlan,
     CloseEpoch,
@@ -58,15 +58,15 @@ async def fake(tmp_path):
 
 @contextlib.asynccontextmanager
 async def local(tmp_path):
-    wake = Wake()
+    trigger = Trigger()
     token = tmp_path / "token"
     token.write_text("secret")
     run_id = str(tmp_path)  # tests of other processes have theirs
-    cluster = LocalCluster("tiny", run_id, tmp_path, token, wake, agent_command=AGENT)
+    cluster = LocalCluster("tiny", run_id, tmp_path, token, trigger, agent_command=AGENT)
     for node in NODES.nodes:
         cluster.join(node)
     try:
-        yield cluster, wake.wait, lambda: None
+        yield cluster, trigger.wait, lambda: None
     finally:
         await cluster.close()
         assert processes_with(**{RUN_MARK: run_id}) == ()

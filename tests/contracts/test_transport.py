@@ -12,7 +12,7 @@ import torch
 from torch.distributed import HashStore
 
 from migration.errors import TransferFailed
-from migration.torch_transport import GlooTransport
+from migration.gloo_transport import GlooTransport
 from tests.fakes.transport import Board
 
 _PREFIXES = (f"change-{count}" for count in itertools.count())

@@ -23,11 +23,11 @@ import pytest
 
 from heddle_operator.apis.heddlejob import load_job
 from heddle_operator.controller.agents import Agents
-from heddle_operator.controller.planner_client import Planning
+from heddle_operator.controller.planner_client import PlannerClient
 from heddle_operator.controller.planner_server import SearchSettings
 from heddle_operator.controller.reconciler import Reconciler
 from heddle_operator.local.cluster import LocalCluster
-from heddle_operator.ports.wakeup import Wake
+from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import Observed
@@ -75,7 +75,7 @@ class Run:
         self.gates = folder / "gates"
         self.gates.mkdir()
         self.steps: dict[int, StepRecord] = {}
-        self.wake = Wake()
+        self.trigger = Trigger()
         self.last: Decision | None = None
         settings = Settings(
             plan_evaluations=400,
@@ -88,14 +88,16 @@ class Run:
         token.write_text("secret")
         entry = ("--rank-entry", "tests.distributed.faults:pausing")
         self.cluster = LocalCluster(
-            "kills", f"kills-{os.getpid()}", folder, token, self.wake, emulates=True,
+            "kills", f"kills-{os.getpid()}", folder, token, self.trigger, emulates=True,
             agent_command=(sys.executable, "-m", "worker", "agent", *entry),
         )  # fmt: skip
         held = load_job(job(data))
-        self.agents = Agents("secret", self.wake, settings.report_wait_s, self._hear)
+        self.agents = Agents("secret", self.trigger, settings.report_wait_s, self._hear)
         search = SearchSettings("tiny-llama", BATCH, 128, 0, 2, settings.plan_evaluations)
-        self.planning = Planning(search, self.wake)
-        self.loop = Reconciler(held, self.cluster, self.agents, self.planning, self.wake, settings)
+        self.planning = PlannerClient(search, self.trigger)
+        self.loop = Reconciler(
+            held, self.cluster, self.agents, self.planning, self.trigger, settings
+        )
 
     def _hear(self, report: Report) -> None:
         self.steps.update({step.step: step for step in report.steps})
@@ -104,12 +106,12 @@ class Run:
         """Run the loop until a claim holds."""
         deadline = time.monotonic() + STEADY_S
         while time.monotonic() < deadline:
-            decision = await self.loop.look()
+            decision = await self.loop.reconcile()
             observed = await self.loop.observe()
             assert decision.phase != "Failed", decision.reason
             if claim(observed, decision):
                 return observed
-            await self.wake.wait(0.05)
+            await self.trigger.wait(0.05)
         ranks = {name: view.report and view.report.ranks for name, view in observed.agents.items()}
         raise AssertionError(
             f"not reached in {STEADY_S:g} s: {what}; {decision.phase}: {decision.reason}; step "

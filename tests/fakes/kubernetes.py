@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
 from heddle_operator.kube.kubernetes_cluster import KubeCluster
-from heddle_operator.kube.relist import resync
-from heddle_operator.kube.store import Mirror
+from heddle_operator.kube.relist import relist
 from heddle_operator.ports.cluster import ClusterAction
-from heddle_operator.ports.wakeup import Wake
+from heddle_operator.ports.trigger import Trigger
 from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.actions import DeletePod
 from heddle_operator.state.snapshot import Observed
@@ -30,22 +30,22 @@ class KubernetesUnderTest:
     """The adapter, fed by whole lists instead of watches."""
 
     def __init__(
-        self, kube: KubeCluster, mirror: Mirror, kubelets: Kubelets, plane: Cluster, api: Any
+        self, kube: KubeCluster, cache: ObjectCache, kubelets: Kubelets, plane: Cluster, api: Any
     ) -> None:
         self.kube = kube
         self.api = api
-        self._mirror = mirror
+        self._cache = cache
         self._kubelets = kubelets
         self._plane = plane
 
     async def observe(self) -> Observed:
         await self._kubelets.work()
-        await resync(self.api, self._mirror)
+        await relist(self.api, self._cache)
         return await self.kube.observe()
 
     async def apply(self, action: ClusterAction) -> None:
         if isinstance(action, DeletePod):
-            await resync(self.api, self._mirror)
+            await relist(self.api, self._cache)
         await self.kube.apply(action)
 
     def drain(self, node: str) -> None:
@@ -78,24 +78,24 @@ async def a_kubernetes(
                 "spec": spec,
             },
         )
-        kubelets, wake = Kubelets(api, namespace), Wake()
+        kubelets, trigger = Kubelets(api, namespace), Trigger()
         for node in nodes.nodes:
             await kubelets.join(node)
         mine = job.metadata.model_copy(
             update={"namespace": namespace, "uid": made["metadata"]["uid"]}
         )
-        mirror = Mirror()
+        cache = ObjectCache()
         kube = KubeCluster(
-            job.model_copy(update={"metadata": mine}), api, mirror,
-            WorkerDefaults("localhost/none", {}), tuple(nodes.gpu_types), wake,
+            job.model_copy(update={"metadata": mine}), api, cache,
+            WorkerDefaults("localhost/none", {}), tuple(nodes.gpu_types), trigger,
         )  # fmt: skip
         plane.kubectl("wait", "--for=create", "serviceaccount/default", "--namespace", namespace)
 
         async def wait(_: float | None) -> bool:
-            return await wake.wait(WAIT_S)
+            return await trigger.wait(WAIT_S)
 
         try:
-            yield KubernetesUnderTest(kube, mirror, kubelets, plane, api), wait, lambda: None
+            yield KubernetesUnderTest(kube, cache, kubelets, plane, api), wait, lambda: None
         finally:
             plane.kubectl("delete", "pods", "--all", *NOW, "--namespace", namespace)
             await api.delete(f"/api/v1/namespaces/{namespace}")

@@ -23,7 +23,7 @@ class FakeOperator:
         self.settings = settings
         self.decision = Decision((), "Pending", "")
 
-    def look(self) -> Decision:
+    def reconcile(self) -> Decision:
         """One pass; a lost race is forgotten, as the next pass sees it."""
         cluster = self.cluster
         self.decision = decide(self.job, cluster.snapshot(), cluster.now, self.settings)
@@ -35,7 +35,7 @@ class FakeOperator:
     def run(self, until: Callable[[Decision], bool], passes: int = 60) -> Decision:
         """Pass and tick until the decision is as wanted."""
         for _ in range(passes):
-            if until(self.look()):
+            if until(self.reconcile()):
                 return self.decision
             self.cluster.tick()
         raise AssertionError(
@@ -46,7 +46,7 @@ class FakeOperator:
         """Pass and tick until nothing is left to do and no time-out is near."""
         quiet = 0
         for _ in range(passes):
-            busy = [a for a in self.look().actions if not isinstance(a, RecordEvent)]
+            busy = [a for a in self.reconcile().actions if not isinstance(a, RecordEvent)]
             quiet = 0 if busy else quiet + 1
             if quiet >= 4 and self.decision.phase in ("Running", "Complete", "Failed"):
                 return self.decision

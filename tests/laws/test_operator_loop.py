@@ -44,7 +44,7 @@ class Loop(RuleBasedStateMachine):
     @rule(passes=st.integers(1, 12))
     def time_passes(self, passes):
         for _ in range(passes):
-            self.operator.look()
+            self.operator.reconcile()
             self.cluster.tick()
 
     @rule(answers=st.booleans())
@@ -55,7 +55,7 @@ class Loop(RuleBasedStateMachine):
     def deciding_twice_equals_once(self):
         first = self._decide()
         assert self._decide() == first
-        self.operator.look()
+        self.operator.reconcile()
         before = self.cluster.snapshot(), tuple(self.cluster.created)
         for action in first.actions:
             with contextlib.suppress(ClusterConflict):

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from migration.torch_transport import GlooTransport
+from migration.gloo_transport import GlooTransport
 from migration.transport import Transport
 from planner.cluster.composition import Composition, Node
 from planner.cost.evaluate import rank_times

@@ -19,7 +19,7 @@ from types import TracebackType
 
 from heddle_operator.controller.agents import Agents
 from heddle_operator.inventory.pods import view_pod
-from heddle_operator.ports.wakeup import Wake
+from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.snapshot import ObservedPod
 from tests.cluster.errors import ClusterFailed
 from tests.e2e.kubernetes.curve import Curve
@@ -139,7 +139,7 @@ class Listener:
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._agents = Agents(self.job.token(), Wake(), ASK_EVERY_S, self._hear)
+        self._agents = Agents(self.job.token(), Trigger(), ASK_EVERY_S, self._hear)
         self._listens.set()
         self._loop.run_forever()
         self._loop.run_until_complete(self._agents.close())
@@ -167,7 +167,7 @@ class Listener:
 
     def _tell(self, pods: list[ObservedPod]) -> None:
         if self._agents is not None and not self._is_closing:
-            self._agents.follow(pods)
+            self._agents.watch(pods)
 
     def _forwarded(self, pod: ObservedPod, uid: str) -> ObservedPod:
         if uid not in self._ports:

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from heddle_operator.controller.agents import Agents
-from heddle_operator.ports.wakeup import Wake
+from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.snapshot import ObservedPod
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
@@ -82,12 +82,12 @@ def directive(epoch):
 
 def run(test):
     async def main():
-        wake = Wake()
-        agents = Agents(TOKEN, wake, 5.0)
+        trigger = Trigger()
+        agents = Agents(TOKEN, trigger, 5.0)
         server = Server()
         address = await server.start()
         try:
-            await asyncio.wait_for(test(agents, wake, server, address), 20)
+            await asyncio.wait_for(test(agents, trigger, server, address), 20)
         finally:
             await agents.close()
             await server.runner.cleanup()
@@ -95,67 +95,67 @@ def run(test):
     asyncio.run(main())
 
 
-async def until(wake, is_so):
+async def until(trigger, is_so):
     while not is_so():
-        assert await wake.wait(5.0), "nothing changed for 5 s"
+        assert await trigger.wait(5.0), "nothing changed for 5 s"
 
 
 def test_a_report_becomes_a_view_and_each_change_wakes():
-    async def test(agents, wake, server, address):
-        agents.follow([pod(address)])
-        await until(wake, lambda: "p" in agents.views)
+    async def test(agents, trigger, server, address):
+        agents.watch([pod(address)])
+        await until(trigger, lambda: "p" in agents.views)
         server.change()
-        await until(wake, lambda: agents.views["p"].report.version == 2)
+        await until(trigger, lambda: agents.views["p"].report.version == 2)
         assert agents.views["p"].unreachable_since_s is None
 
     run(test)
 
 
 def test_an_agent_that_does_not_answer_is_unreachable_and_its_last_report_is_kept():
-    async def test(agents, wake, server, address):
-        agents.follow([pod(address)])
-        await until(wake, lambda: "p" in agents.views)
+    async def test(agents, trigger, server, address):
+        agents.watch([pod(address)])
+        await until(trigger, lambda: "p" in agents.views)
         await server.runner.cleanup()
-        await until(wake, lambda: agents.views["p"].unreachable_since_s is not None)
+        await until(trigger, lambda: agents.views["p"].unreachable_since_s is not None)
         assert agents.views["p"].report.version == 1
 
     run(test)
 
 
 def test_a_pod_that_is_gone_leaves_no_view():
-    async def test(agents, wake, server, address):
-        agents.follow([pod(address)])
-        await until(wake, lambda: "p" in agents.views)
-        agents.follow([])
+    async def test(agents, trigger, server, address):
+        agents.watch([pod(address)])
+        await until(trigger, lambda: "p" in agents.views)
+        agents.watch([])
         assert agents.views == {}
 
     run(test)
 
 
 def test_a_directive_is_sent_once_however_often_it_is_decided():
-    async def test(agents, wake, server, address):
-        agents.follow([pod(address)])
-        await until(wake, lambda: "p" in agents.views)
+    async def test(agents, trigger, server, address):
+        agents.watch([pod(address)])
+        await until(trigger, lambda: "p" in agents.views)
         for _ in range(3):
             agents.send("p", directive(1))
-        await until(wake, lambda: agents.views["p"].report.version == 2)
+        await until(trigger, lambda: agents.views["p"].report.version == 2)
         agents.send("p", directive(2))
-        await until(wake, lambda: agents.views["p"].report.version == 3)
+        await until(trigger, lambda: agents.views["p"].report.version == 3)
         assert [d.epoch for d in server.directives] == [1, 2]
 
     run(test)
 
 
 def test_a_refusal_is_said_and_the_view_goes_on(caplog):
-    async def test(agents, wake, server, address):
-        agents.follow([pod(address)])
-        await until(wake, lambda: "p" in agents.views)
+    async def test(agents, trigger, server, address):
+        agents.watch([pod(address)])
+        await until(trigger, lambda: "p" in agents.views)
         server.refuses = True
         agents.send("p", directive(1))
         while "too old" not in caplog.text:  # noqa: ASYNC110 - a log line is no event
             await asyncio.sleep(0)
         server.change()
-        await until(wake, lambda: agents.views["p"].report.version == 2)
+        await until(trigger, lambda: agents.views["p"].report.version == 2)
 
     run(test)
 
@@ -169,26 +169,26 @@ def test_a_refusal_is_said_and_the_view_goes_on(caplog):
     ],
 )
 def test_an_agent_that_is_not_understood_is_a_problem_in_words(says, sentence):
-    async def story(agents, wake, server, address):
+    async def story(agents, trigger, server, address):
         server.says = says
-        agents.follow([pod(address)])
-        await until(wake, lambda: "p" in agents.views)
+        agents.watch([pod(address)])
+        await until(trigger, lambda: "p" in agents.views)
         assert agents.views["p"].problem.startswith(sentence)
         server.says = None
-        await until(wake, lambda: agents.views["p"].report is not None)
+        await until(trigger, lambda: agents.views["p"].report is not None)
         assert agents.views["p"].problem == ""
 
     run(story)
 
 
 def test_an_agent_is_told_once_that_the_job_has_ended():
-    async def test(agents, wake, server, address):
+    async def test(agents, trigger, server, address):
         agents.end("p")  # nobody is there yet
-        agents.follow([pod(address)])
-        await until(wake, lambda: "p" in agents.views)
+        agents.watch([pod(address)])
+        await until(trigger, lambda: "p" in agents.views)
         for _ in range(3):
             agents.end("p")
-        await until(wake, lambda: server.ends)
+        await until(trigger, lambda: server.ends)
         assert (server.ends, server.directives) == (1, [])
 
     run(test)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from heddle_operator.controller.controller import Jobs
-from heddle_operator.controller.job_controller import JobRun, Surroundings
+from heddle_operator.controller.controller import Controller
+from heddle_operator.controller.job_controller import ControllerContext, JobController
+from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
-from heddle_operator.kube.store import Mirror
 from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.settings import Settings
 from heddle_operator.telemetry.metrics import OperatorMetrics
@@ -33,20 +33,20 @@ def run(tmp_path, test):
             an_api_server() as server,
             await connect(server.kubeconfig(tmp_path)) as api,
         ):
-            mirror, defaults = Mirror(), WorkerDefaults("heddle:1", {})
-            around = Surroundings(api, mirror, defaults, Settings(), OperatorMetrics())
-            jobs = Jobs(around)
+            cache, defaults = ObjectCache(), WorkerDefaults("heddle:1", {})
+            context = ControllerContext(api, cache, defaults, Settings(), OperatorMetrics())
+            controller = Controller(context)
             try:
-                await asyncio.wait_for(test(server, jobs, mirror), 20)
+                await asyncio.wait_for(test(server, controller, cache), 20)
             finally:
-                await jobs.close()
+                await controller.close()
 
     asyncio.run(main())
 
 
-async def apply(server, jobs, body):
+async def apply(server, controller, body):
     path = f"{JOBS}/{body['metadata']['name']}"
-    jobs.put(await server.put(path, body))
+    controller.put(await server.put(path, body))
     return path
 
 
@@ -54,27 +54,27 @@ def message(server, path):
     return server.objects[path].get("status", {}).get("message", "")
 
 
-def test_no_job_is_followed_before_the_mirror_is_whole(tmp_path):
-    async def test(server, jobs, mirror):
-        path = await apply(server, jobs, a_body())
+def test_no_job_is_followed_before_the_cache_is_whole(tmp_path):
+    async def test(server, controller, cache):
+        path = await apply(server, controller, a_body())
         await asyncio.sleep(0)
         assert not message(server, path)
-        jobs.start()
+        controller.start()
         await server.until(lambda s: message(s, path))
 
     run(tmp_path, test)
 
 
 def test_a_job_that_is_refused_says_so_once_and_anew_after_a_change(tmp_path):
-    async def test(server, jobs, mirror):
-        jobs.start()
-        path = await apply(server, jobs, a_body())
+    async def test(server, controller, cache):
+        controller.start()
+        path = await apply(server, controller, a_body())
         await server.until(lambda s: len(s.of("events")) == 1 and message(s, path))
         body = server.objects[path]
         assert body["status"]["phase"] == "Invalid"
         assert body["status"]["observedGeneration"] == 1
-        jobs.put(body)
-        jobs.put(await server.put(path, {**body, "spec": {"model": {"name": "x"}}}))
+        controller.put(body)
+        controller.put(await server.put(path, {**body, "spec": {"model": {"name": "x"}}}))
         await server.until(lambda s: len(s.of("events")) == 2)
         assert server.objects[path]["status"]["observedGeneration"] == 2
         assert {event["reason"] for event in server.of("events").values()} == {"InvalidSpec"}
@@ -83,10 +83,10 @@ def test_a_job_that_is_refused_says_so_once_and_anew_after_a_change(tmp_path):
 
 
 def test_the_pods_of_a_job_that_was_deleted_go_at_once(tmp_path):
-    async def test(server, jobs, mirror):
-        jobs.start()
+    async def test(server, controller, cache):
+        controller.start()
         body = a_body()
-        await apply(server, jobs, body)
+        await apply(server, controller, body)
         pod = await server.put(
             "/api/v1/namespaces/ns/pods/tiny-a-0",
             {
@@ -96,29 +96,29 @@ def test_the_pods_of_a_job_that_was_deleted_go_at_once(tmp_path):
                 }
             },
         )
-        mirror.put("Pod", pod)
+        cache.put("Pod", pod)
         deleting = {**body["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
-        jobs.put({**body, "metadata": deleting})
+        controller.put({**body, "metadata": deleting})
         await server.until(lambda s: not s.of("pods"))
-        jobs.drop(body)  # the deletion itself, told later
+        controller.drop(body)  # the deletion itself, told later
 
     run(tmp_path, test)
 
 
 def test_a_defect_in_one_job_leaves_the_others_alone(tmp_path, monkeypatch, caplog):
-    follow = JobRun.run
+    follow = JobController.run
 
     async def fails(self):
         if self._body["metadata"]["name"] == "broken":
             raise RuntimeError("a defect of ours")
         await follow(self)
 
-    monkeypatch.setattr(JobRun, "run", fails)
+    monkeypatch.setattr(JobController, "run", fails)
 
-    async def test(server, jobs, mirror):
-        jobs.start()
-        await apply(server, jobs, a_body("broken"))
-        path = await apply(server, jobs, a_body("sound"))
+    async def test(server, controller, cache):
+        controller.start()
+        await apply(server, controller, a_body("broken"))
+        path = await apply(server, controller, a_body("sound"))
         await server.until(lambda s: message(s, path))
 
     with caplog.at_level(logging.ERROR):

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 
-from heddle_operator.controller.job_controller import JobRun, Surroundings, stub_of
+from heddle_operator.controller.job_controller import ControllerContext, JobController, stub_of
 from heddle_operator.inventory import pods as pod_view
+from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
-from heddle_operator.kube.relist import resync
-from heddle_operator.kube.store import Mirror
+from heddle_operator.kube.relist import relist
 from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.settings import Settings
 from heddle_operator.telemetry.metrics import OperatorMetrics
@@ -80,7 +80,7 @@ class Stage:
 
     def __init__(self, server, api):
         self.server, self.api, self.pod = server, api, Pod()
-        self.metrics, self.mirror = OperatorMetrics(), Mirror(lambda _: self.run.wake.set())
+        self.metrics, self.cache = OperatorMetrics(), ObjectCache(lambda _: self.run.trigger.set())
 
     async def begin(self, **elastic):
         resources = {"nvidia.com/gpu": "2"}
@@ -110,13 +110,13 @@ class Stage:
         )
         settings = replace(Settings(), plan_evaluations=20)
         defaults = WorkerDefaults("heddle:1", {})
-        around = Surroundings(self.api, self.mirror, defaults, settings, self.metrics)
-        self.run = JobRun(body, around)
+        context = ControllerContext(self.api, self.cache, defaults, settings, self.metrics)
+        self.run = JobController(body, context)
         await self.sync()
         self.task = asyncio.create_task(self.run.run())
 
     async def sync(self):
-        await resync(self.api, self.mirror)
+        await relist(self.api, self.cache)
 
     async def start_pod(self, port):
         path = f"{NS}/pods/tiny-a-0"

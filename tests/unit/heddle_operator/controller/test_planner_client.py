@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from heddle_operator.controller.planner_client import Planning
+from heddle_operator.controller.planner_client import PlannerClient
 from heddle_operator.controller.planner_server import SearchSettings
-from heddle_operator.ports.wakeup import Wake
+from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.actions import RequestPlan
 from planner.cluster.composition import Composition, Node
 from planner.plans.plan import faults
@@ -23,32 +23,32 @@ THREE = Composition((*TWO.nodes, Node("c", "demo-fast", 1)))
 
 def run(test):
     async def main():
-        wake = Wake()
-        planning = Planning(SETTINGS, wake)
+        trigger = Trigger()
+        planning = PlannerClient(SETTINGS, trigger)
         try:
-            await asyncio.wait_for(test(planning, wake), 60)
+            await asyncio.wait_for(test(planning, trigger), 60)
         finally:
             await planning.close()
 
     asyncio.run(main())
 
 
-async def reply(planning, wake, request):
+async def reply(planning, trigger, request):
     planning.request(request)
     assert planning.in_flight == {request.key}
     while request.key not in planning.replies:
-        await wake.wait(30)
+        await trigger.wait(30)
     return planning.replies[request.key]
 
 
 @pytest.mark.slow
 def test_an_answer_is_what_the_planner_answers_for_the_same_request():
-    async def test(planning, wake):
-        first = await reply(planning, wake, RequestPlan(TWO, None))
+    async def test(planning, trigger):
+        first = await reply(planning, trigger, RequestPlan(TWO, None))
         assert first.plan is not None
         assert faults(first.plan, SETTINGS.workload, TWO) == ()
         assert first.current_samples_s is None
-        second = await reply(planning, wake, RequestPlan(THREE, first.plan))
+        second = await reply(planning, trigger, RequestPlan(THREE, first.plan))
         asked = PlanRequest(
             SETTINGS.workload, THREE, first.plan, seed=3, min_holders=2, budget_evaluations=100
         )
@@ -60,9 +60,9 @@ def test_an_answer_is_what_the_planner_answers_for_the_same_request():
 
 @pytest.mark.slow
 def test_a_request_without_a_plan_is_answered_with_the_problem():
-    async def test(planning, wake):
+    async def test(planning, trigger):
         unknown = Composition((Node("a", "h100", 1),))
-        found = await reply(planning, wake, RequestPlan(unknown, None))
+        found = await reply(planning, trigger, RequestPlan(unknown, None))
         assert found.plan is None
         assert found.problem
 
@@ -71,10 +71,10 @@ def test_a_request_without_a_plan_is_answered_with_the_problem():
 
 @pytest.mark.slow
 def test_a_planner_that_was_killed_is_started_again():
-    async def test(planning, wake):
+    async def test(planning, trigger):
         await planning.start()
         planning._process.kill()
-        await wake.wait(30)
-        assert (await reply(planning, wake, RequestPlan(TWO, None))).plan is not None
+        await trigger.wait(30)
+        assert (await reply(planning, trigger, RequestPlan(TWO, None))).plan is not None
 
     run(test)

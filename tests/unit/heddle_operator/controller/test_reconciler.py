@@ -36,7 +36,7 @@ class Effects:
     def in_flight(self):
         return frozenset(self.cluster.asked)
 
-    def follow(self, pods):
+    def watch(self, pods):
         pass
 
     def send(self, pod, directive):
@@ -52,7 +52,7 @@ class Effects:
 
 
 class Clock:
-    """A wake that lets the cluster go on instead of waiting."""
+    """A trigger that lets the cluster go on instead of waiting."""
 
     def __init__(self, cluster):
         self.cluster = cluster
@@ -106,7 +106,7 @@ def test_a_lost_race_is_no_error():
     async def race():
         while True:
             observed = await loop.observe()
-            decision = await loop.look()
+            decision = await loop.reconcile()
             adopts = [a for a in decision.actions if isinstance(a, AdoptPlan)]
             if adopts:
                 await loop._apply(adopts[0])

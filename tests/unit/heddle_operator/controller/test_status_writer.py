@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heddle_operator.controller.status_writer import LEAST_S, PROGRESS_S, StatusPace
+from heddle_operator.controller.status_writer import LEAST_S, PROGRESS_S, StatusThrottle
 
 FIRST = {"phase": "Running", "progress": {"step": 1}}
 
@@ -20,7 +20,7 @@ FIRST = {"phase": "Running", "progress": {"step": 1}}
     ids=["nothing", "phase", "progress", "both"],
 )
 def test_changes_are_written_at_once_and_progress_now_and_then(status, wait_s):
-    pace = StatusPace()
+    pace = StatusThrottle()
     assert pace.wait_s(FIRST, 10.0) <= 0
     pace.written(FIRST, 10.0)
     assert pace.wait_s(status, 10.0) == wait_s

@@ -9,15 +9,15 @@ import kopf
 import pytest
 
 from heddle_operator.controller.watches import Handlers, configure
+from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
-from heddle_operator.kube.store import Mirror
 from tests.fakes.api_server import an_api_server
 
 NODE = {"metadata": {"name": "n1", "uid": "u1", "resourceVersion": "1"}}
 
 
 class Followed:
-    """Jobs as far as handlers know them: what was put and dropped."""
+    """Controller as far as handlers know them: what was put and dropped."""
 
     def __init__(self):
         self.calls = []
@@ -42,9 +42,9 @@ def run(tmp_path, test, namespaces=()):
             an_api_server() as server,
             await connect(server.kubeconfig(tmp_path)) as api,
         ):
-            mirror, jobs = Mirror(), Followed()
-            handlers = Handlers(api, mirror, jobs, namespaces)
-            await asyncio.wait_for(test(server, handlers, mirror, jobs), 20)
+            cache, controller = ObjectCache(), Followed()
+            handlers = Handlers(api, cache, controller, namespaces)
+            await asyncio.wait_for(test(server, handlers, cache, controller), 20)
 
     asyncio.run(main())
 
@@ -55,54 +55,54 @@ def an_object(name="tiny-a-0", **labels):
     return {"metadata": metadata, "spec": {}}
 
 
-def test_every_event_goes_to_the_mirror_or_to_the_jobs(tmp_path):
-    async def test(server, handlers, mirror, jobs):
+def test_every_event_goes_to_the_cache_or_to_the_jobs(tmp_path):
+    async def test(server, handlers, cache, controller):
         ours = an_object(**{"heddle.dev/job": "tiny"})
         for kind in ("ADDED", "MODIFIED", None):
             await handlers.node({"type": kind, "object": NODE})
             await handlers.pod({"type": kind, "object": ours})
             await handlers.job({"type": kind, "object": an_object("tiny")})
-        assert list(mirror.nodes) == ["n1"]
-        assert len(mirror.own("Pod", "job")) == 1
-        assert jobs.calls == [("put", "tiny")] * 3
+        assert list(cache.nodes) == ["n1"]
+        assert len(cache.own("Pod", "job")) == 1
+        assert controller.calls == [("put", "tiny")] * 3
         await handlers.node({"type": "DELETED", "object": NODE})
         await handlers.pod({"type": "DELETED", "object": ours})
         await handlers.job({"type": "DELETED", "object": an_object("tiny")})
-        assert (mirror.nodes, mirror.own("Pod", "job")) == ({}, ())
-        assert jobs.calls[-1] == ("drop", "tiny")
+        assert (cache.nodes, cache.own("Pod", "job")) == ({}, ())
+        assert controller.calls[-1] == ("drop", "tiny")
 
     run(tmp_path, test)
 
 
 def test_an_epoch_is_a_config_map_of_its_job(tmp_path):
-    async def test(server, handlers, mirror, jobs):
+    async def test(server, handlers, cache, controller):
         body = an_object("tiny-epoch-1", **{"heddle.dev/job": "tiny"})
         await handlers.epoch({"type": "ADDED", "object": body})
-        assert [b["metadata"]["name"] for b in mirror.own("ConfigMap", "job")] == ["tiny-epoch-1"]
+        assert [b["metadata"]["name"] for b in cache.own("ConfigMap", "job")] == ["tiny-epoch-1"]
 
     run(tmp_path, test)
 
 
 @pytest.mark.slow
 def test_jobs_are_followed_once_the_cluster_could_be_listed(tmp_path):
-    async def test(server, handlers, mirror, jobs):
+    async def test(server, handlers, cache, controller):
         await server.put("/api/v1/nodes/n1", {})
         server.refuses["GET nodes"] = (500, "not yet")
         starting = asyncio.create_task(handlers.startup(kopf.OperatorSettings()))
         await server.until(lambda s: ("GET", "/api/v1/nodes") in s.requests)
-        assert not jobs.is_started.is_set()
+        assert not controller.is_started.is_set()
         server.refuses.clear()
         await starting
-        assert jobs.is_started.is_set()
-        assert list(mirror.nodes) == ["n1"]
+        assert controller.is_started.is_set()
+        assert list(cache.nodes) == ["n1"]
         await handlers.cleanup()
-        assert jobs.calls == [("close", "")]
+        assert controller.calls == [("close", "")]
 
     run(tmp_path, test)
 
 
 def test_nothing_that_is_registered_leaves_finalizers_or_annotations(tmp_path):
-    async def test(server, handlers, mirror, jobs):
+    async def test(server, handlers, cache, controller):
         registry = kopf.OperatorRegistry()
         handlers.register(registry)
         assert sorted(h.id for h in registry._watching.get_all_handlers()) == [
@@ -129,7 +129,7 @@ def test_kopf_posts_nothing_looks_only_where_it_may_and_never_gives_up(is_namesp
 
 
 def test_outside_a_cluster_kopf_logs_in_as_kubectl_would(tmp_path, monkeypatch):
-    async def test(server, handlers, mirror, jobs):
+    async def test(server, handlers, cache, controller):
         monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path)))
         info = await handlers.login(logger=None, settings=kopf.OperatorSettings())
         assert info.server == f"http://127.0.0.1:{server.port}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from heddle_operator.inventory.nodes import NodeWish, ready_since, sick_pods, view_node
+from heddle_operator.inventory.nodes import NodeRequirements, ready_since, unhealthy_pods, view_node
 
-WISH = NodeWish({}, False, ("demo-fast",))
+REQUIRED = NodeRequirements({}, False, ("demo-fast",))
 NOBODY = (0, 0)
 
 
@@ -24,8 +24,8 @@ def a_node(capacity=4, allocatable=None, ready="True", labels=None, **more):
     return {"metadata": metadata, "spec": more.get("spec", {}), "status": status}
 
 
-def view(node, held=NOBODY, wish=WISH):
-    return view_node(node, held, wish, 1.0, 100.0)
+def view(node, held=NOBODY, required=REQUIRED):
+    return view_node(node, held, required, 1.0, 100.0)
 
 
 def test_free_gpus_are_what_others_do_not_hold():
@@ -74,8 +74,8 @@ def test_a_cordoned_node_takes_no_new_pods_and_keeps_its_own():
 
 
 def test_a_cordon_is_a_notice_to_jobs_that_say_so():
-    wish = NodeWish({}, True, ("demo-fast",))
-    assert view(a_node(spec={"unschedulable": True}), (2, 0), wish).seen.leaving_at_s == 100.0
+    required = NodeRequirements({}, True, ("demo-fast",))
+    assert view(a_node(spec={"unschedulable": True}), (2, 0), required).seen.leaving_at_s == 100.0
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown"])
@@ -104,13 +104,13 @@ def a_pod(name, *health):
 
 def test_the_pod_with_the_sick_gpu_is_found_by_its_status():
     pods = [a_pod("p0", "Healthy"), a_pod("p1", "Healthy", "Unhealthy")]
-    assert sick_pods(a_node(4, 3), (4, 0), pods) == {"p1": "its GPU gpu-1 is sick"}
+    assert unhealthy_pods(a_node(4, 3), (4, 0), pods) == {"p1": "its GPU gpu-1 is sick"}
 
 
 def test_without_a_word_on_which_gpu_is_sick_every_pod_of_the_node_is_suspect():
     pods = [a_pod("p0"), a_pod("p1")]
     why = "1 of its node's 4 GPUs are sick"
-    assert sick_pods(a_node(4, 3), (4, 0), pods) == {"p0": why, "p1": why}
+    assert unhealthy_pods(a_node(4, 3), (4, 0), pods) == {"p0": why, "p1": why}
 
 
 @pytest.mark.parametrize(
@@ -119,4 +119,4 @@ def test_without_a_word_on_which_gpu_is_sick_every_pod_of_the_node_is_suspect():
     ids=["a GPU that nobody holds", "kubelet restarts", "all well"],
 )
 def test_no_pod_is_suspect_without_need(node, held):
-    assert sick_pods(node, held, [a_pod("p0")]) == {}
+    assert unhealthy_pods(node, held, [a_pod("p0")]) == {}

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from heddle_operator.inventory.requests import GpuClaim, claim_of, gpus_held, requested_gpus
+from heddle_operator.inventory.requests import (
+    GpuAllocation,
+    allocation_of,
+    gpus_held,
+    requested_gpus,
+)
 
 
 def container(gpus=None, **more):
@@ -41,17 +46,23 @@ def a_pod(phase="Running", node="n1", **metadata):
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_ended_holds_nothing(phase):
-    assert claim_of(a_pod(phase)) is None
+    assert allocation_of(a_pod(phase)) is None
 
 
 def test_a_pod_that_terminates_still_holds_its_gpus():
-    assert claim_of(a_pod(deletionTimestamp="2026-01-01T00:00:00Z")) == GpuClaim("u", "n1", 2)
+    assert allocation_of(a_pod(deletionTimestamp="2026-01-01T00:00:00Z")) == GpuAllocation(
+        "u", "n1", 2
+    )
 
 
 def test_a_pod_without_a_node_holds_nothing():
-    assert claim_of(a_pod("Pending", node=None)) is None
+    assert allocation_of(a_pod("Pending", node=None)) is None
 
 
 def test_the_job_s_own_gpus_are_told_from_those_of_others():
-    claims = [GpuClaim("1", "a", 2, "job"), GpuClaim("2", "a", 1, "other"), GpuClaim("3", "b", 4)]
-    assert gpus_held(claims, "job") == {"a": (2, 1), "b": (0, 4)}
+    allocations = [
+        GpuAllocation("1", "a", 2, "job"),
+        GpuAllocation("2", "a", 1, "other"),
+        GpuAllocation("3", "b", 4),
+    ]
+    assert gpus_held(allocations, "job") == {"a": (2, 1), "b": (0, 4)}

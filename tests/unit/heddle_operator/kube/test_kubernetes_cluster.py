@@ -9,11 +9,11 @@ import pytest
 
 from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable
 from heddle_operator.apis.heddlejob import Metadata
+from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
 from heddle_operator.kube.kubernetes_cluster import KubeCluster
-from heddle_operator.kube.relist import resync
-from heddle_operator.kube.store import Mirror
-from heddle_operator.ports.wakeup import Wake
+from heddle_operator.kube.relist import relist
+from heddle_operator.ports.trigger import Trigger
 from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, CreatePod, DeletePod, PruneEpoch
 from planner.cluster.composition import Composition, Node
@@ -29,7 +29,7 @@ NS = "/api/v1/namespaces/ns"
 EARLIER = {"ownerReferences": [{"uid": "earlier", "controller": True}]}
 
 
-class Surroundings:
+class ControllerContext:
     """An adapter over an API server in memory, looked at by lists."""
 
     def __init__(self, server, api, **spec):
@@ -38,15 +38,15 @@ class Surroundings:
         job = job.model_copy(
             update={"metadata": metadata, "spec": job.spec.model_copy(update=spec)}
         )
-        self.server, self.api, self.mirror, self.wake = server, api, Mirror(), Wake()
+        self.server, self.api, self.cache, self.trigger = server, api, ObjectCache(), Trigger()
         self.adapter = self.another(job)
 
     def another(self, job=None):
-        """A further operator, with a mirror of its own."""
-        mirror = Mirror() if job is None else self.mirror
+        """A further operator, with a cache of its own."""
+        cache = ObjectCache() if job is None else self.cache
         job = job or self.adapter.job
         defaults = WorkerDefaults("heddle:1", {})
-        return KubeCluster(job, self.api, mirror, defaults, ("demo-fast",), self.wake)
+        return KubeCluster(job, self.api, cache, defaults, ("demo-fast",), self.trigger)
 
     async def node(self, name="a", gpus=2, **spec):
         resources = {"nvidia.com/gpu": str(gpus)}
@@ -63,7 +63,7 @@ class Surroundings:
         )  # fmt: skip
 
     async def observe(self):
-        await resync(self.api, self.mirror)
+        await relist(self.api, self.cache)
         return await self.adapter.observe()
 
 
@@ -75,7 +75,7 @@ def run(tmp_path):
                 an_api_server() as server,
                 await connect(server.kubeconfig(tmp_path)) as api,
             ):
-                around = Surroundings(server, api, **spec)
+                around = ControllerContext(server, api, **spec)
                 await asyncio.wait_for(test(around, server), 20)
 
         asyncio.run(main())
@@ -190,8 +190,8 @@ def test_gpus_of_others_and_cordons_are_seen(run):
     async def test(around, server):
         await around.node("a")
         await around.node("b", unschedulable=True)
-        claim = {"containers": [{"resources": {"requests": {"nvidia.com/gpu": "1"}}}]}
-        await server.put(f"{NS}/pods/foreign", {"spec": {"nodeName": "a", **claim}})
+        allocation = {"containers": [{"resources": {"requests": {"nvidia.com/gpu": "1"}}}]}
+        await server.put(f"{NS}/pods/foreign", {"spec": {"nodeName": "a", **allocation}})
         a, b = (await around.observe()).nodes
         assert (a.gpus, a.is_cordoned) == (1, False)
         assert (b.gpus, b.is_cordoned) == (0, True)
@@ -214,7 +214,7 @@ def test_an_ended_pod_of_the_job_stays_and_frees_its_gpus_for_anybody(run, phase
         )
         observed = await around.observe()
         assert [pod.phase for pod in observed.pods] == ["ended"]
-        assert around.mirror.claims == {}
+        assert around.cache.allocations == {}
 
     run(test)
 
@@ -228,8 +228,8 @@ def test_the_plan_of_mode_manual_is_read_from_its_config_map(run, data, problem)
     async def test(around, server):
         if data is not None:
             await server.put(f"{NS}/configmaps/mine", {"data": data})
-        chosen = (await around.observe()).chosen
-        assert chosen.plan == (PLAN if not problem else None)
-        assert problem in chosen.problem
+        referenced = (await around.observe()).referenced
+        assert referenced.plan == (PLAN if not problem else None)
+        assert problem in referenced.problem
 
     run(test, plan_ref="mine")

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from heddle_operator.kube.client import connect
-from heddle_operator.kube.leader_election import Lease, LeaseSettings
+from heddle_operator.kube.leader_election import LeaderElector, LeaseSettings
 from tests.fakes.api_server import an_api_server
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/heddle"
@@ -22,7 +22,7 @@ def run(tmp_path, test):
         ):
 
             def lease(identity, duration_s=1):
-                return Lease(api, LeaseSettings("ns", "heddle", identity, duration_s))
+                return LeaderElector(api, LeaseSettings("ns", "heddle", identity, duration_s))
 
             await asyncio.wait_for(test(server, lease), 20)
 
@@ -76,7 +76,7 @@ def test_a_lease_that_is_kept_is_not_taken_though_its_clock_is_wrong(tmp_path):
     async def test(server, lease):
         first = lease("one", 1)
         await first.acquire()
-        keeping = asyncio.create_task(first.keep())
+        keeping = asyncio.create_task(first.renew())
         waiting = asyncio.create_task(lease("two").acquire())
         writes = ("PUT", PATH)
         await server.until(lambda s: s.requests.count(writes) >= 5)
@@ -95,7 +95,7 @@ def test_who_lost_the_lease_stops(tmp_path):
         await first.acquire()
         body = server.objects[PATH]
         await server.put(PATH, {**body, "spec": {**body["spec"], "holderIdentity": "two"}})
-        await first.keep()
+        await first.renew()
         await first.release()
         assert holder(server) == "two"
 
@@ -109,7 +109,7 @@ def test_who_cannot_renew_stops_before_another_may_start(tmp_path):
         await first.acquire()
         started_s = time.monotonic()
         server.refuses["GET heddle"] = (500, "etcd is gone")
-        await first.keep()
+        await first.renew()
         assert time.monotonic() - started_s < 1.2
 
     run(tmp_path, test)

@@ -8,7 +8,7 @@ import pytest
 
 from heddle_operator.apis.heddlejob import Metadata
 from heddle_operator.kube.client import ApiRefused, connect
-from heddle_operator.kube.owned_objects import JobObjects, is_live, is_protected
+from heddle_operator.kube.owned_objects import JobObjects, is_in_budget, is_live
 from heddle_operator.state.actions import RecordEvent
 from tests.fakes.api_server import an_api_server
 from tests.fakes.operator import a_job
@@ -85,22 +85,22 @@ def test_a_secret_that_cannot_be_read_is_no_reason_to_make_another(tmp_path):
     ids=["runs", "starts", "let go", "terminates", "ended well", "failed"],
 )
 def test_the_budget_counts_pods_that_live_and_are_not_let_go(pod, live, protected):
-    assert (is_live(pod), is_protected(pod)) == (live, protected)
+    assert (is_live(pod), is_in_budget(pod)) == (live, protected)
 
 
 def test_the_budget_follows_the_pods_and_goes_with_the_job(tmp_path):
     async def test(server, objects):
-        await objects.protect([])
+        await objects.write_budget([])
         assert BUDGET not in server.objects
         for pods, wanted in (
             ([a_pod("a"), a_pod("b")], 2),
             ([a_pod("a"), a_pod("b", evictable=True)], 1),
             ([], 0),
         ):
-            await objects.protect(pods)
+            await objects.write_budget(pods)
             assert server.objects[BUDGET]["spec"]["minAvailable"] == wanted
-        await objects.unprotect()
-        await objects.unprotect()
+        await objects.delete_budget()
+        await objects.delete_budget()
         assert BUDGET not in server.objects
 
     run(tmp_path, test)
@@ -108,9 +108,9 @@ def test_the_budget_follows_the_pods_and_goes_with_the_job(tmp_path):
 
 def test_a_budget_that_is_right_is_not_written_again(tmp_path):
     async def test(server, objects):
-        await objects.protect([a_pod()])
+        await objects.write_budget([a_pod()])
         asked = len(server.requests)
-        await objects.protect([a_pod("another")])
+        await objects.write_budget([a_pod("another")])
         assert len(server.requests) == asked
 
     run(tmp_path, test)
@@ -120,9 +120,9 @@ def test_a_pod_is_let_go_and_taken_back(tmp_path):
     async def test(server, objects):
         path = f"{PATHS}/pods/p"
         await server.put(path, {"metadata": {"labels": {"a": "b"}}})
-        await objects.let_go("p", True)
+        await objects.set_evictable("p", True)
         assert server.objects[path]["metadata"]["labels"]["heddle.dev/evictable"] == "true"
-        await objects.let_go("p", False)
+        await objects.set_evictable("p", False)
         assert server.objects[path]["metadata"]["labels"] == {"a": "b"}
 
     run(tmp_path, test)
@@ -145,13 +145,13 @@ def test_the_status_is_written_and_a_job_that_is_gone_is_fine(tmp_path):
 def test_an_event_is_posted_once_for_each_key_by_whatever_operator(tmp_path):
     async def test(server, objects):
         for key in ("a", "a", "b"):
-            await objects.tell(RecordEvent(key, "PlanKept", "kept: it is the best"))
+            await objects.record_event(RecordEvent(key, "PlanKept", "kept: it is the best"))
         assert len(server.of("events")) == 2
         event = next(iter(server.of("events").values()))
         assert event["reason"] == "PlanKept"
         assert event["regarding"]["uid"] == "job"
         server.refuses["POST events"] = (403, "forbidden")
-        await objects.tell(RecordEvent("c", "PlanKept", "kept"))
+        await objects.record_event(RecordEvent("c", "PlanKept", "kept"))
 
     run(tmp_path, test)
 

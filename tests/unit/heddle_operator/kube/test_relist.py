@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from heddle_operator.kube import relist as resync_module
+from heddle_operator.kube import relist as relist_module
+from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import ApiRefused, connect
-from heddle_operator.kube.relist import resync
-from heddle_operator.kube.store import Mirror
+from heddle_operator.kube.relist import relist
 from tests.fakes.api_server import an_api_server
 
 OWNER = {"uid": "job", "controller": True}
@@ -22,13 +22,13 @@ def run(tmp_path, test):
             an_api_server() as server,
             await connect(server.kubeconfig(tmp_path)) as api,
         ):
-            await asyncio.wait_for(test(server, api, Mirror()), 20)
+            await asyncio.wait_for(test(server, api, ObjectCache()), 20)
 
     asyncio.run(main())
 
 
-def names(mirror, kind):
-    return [body["metadata"]["name"] for body in mirror.own(kind, "job")]
+def names(cache, kind):
+    return [body["metadata"]["name"] for body in cache.own(kind, "job")]
 
 
 async def fill(server):
@@ -44,60 +44,60 @@ async def fill(server):
 
 
 def test_nodes_claims_and_the_jobs_own_objects_are_taken_over(tmp_path):
-    async def test(server, api, mirror):
+    async def test(server, api, cache):
         await fill(server)
-        await resync(api, mirror)
-        assert list(mirror.nodes) == ["n1"]
-        assert names(mirror, "Pod") == ["ns-pod", "other-pod"]
-        assert names(mirror, "ConfigMap") == ["ns-epoch-1", "other-epoch-1"]
-        assert sum(claim.gpus for claim in mirror.claims.values()) == 8
+        await relist(api, cache)
+        assert list(cache.nodes) == ["n1"]
+        assert names(cache, "Pod") == ["ns-pod", "other-pod"]
+        assert names(cache, "ConfigMap") == ["ns-epoch-1", "other-epoch-1"]
+        assert sum(allocation.gpus for allocation in cache.allocations.values()) == 8
 
     run(tmp_path, test)
 
 
 def test_what_is_gone_is_forgotten(tmp_path):
-    async def test(server, api, mirror):
+    async def test(server, api, cache):
         await fill(server)
-        await resync(api, mirror)
+        await relist(api, cache)
         for path in list(server.objects):
             if "other" in path or "nodes" in path:
                 await server.remove(path)
-        await resync(api, mirror)
-        assert list(mirror.nodes) == []
-        assert (names(mirror, "Pod"), names(mirror, "ConfigMap")) == (["ns-pod"], ["ns-epoch-1"])
-        assert sum(claim.gpus for claim in mirror.claims.values()) == 4
+        await relist(api, cache)
+        assert list(cache.nodes) == []
+        assert (names(cache, "Pod"), names(cache, "ConfigMap")) == (["ns-pod"], ["ns-epoch-1"])
+        assert sum(allocation.gpus for allocation in cache.allocations.values()) == 4
 
     run(tmp_path, test)
 
 
 def test_only_the_given_namespaces_are_looked_at(tmp_path):
-    async def test(server, api, mirror):
+    async def test(server, api, cache):
         await fill(server)
-        await resync(api, mirror, ("ns",))
-        assert names(mirror, "Pod") == ["ns-pod"]
+        await relist(api, cache, ("ns",))
+        assert names(cache, "Pod") == ["ns-pod"]
 
     run(tmp_path, test)
 
 
 def test_long_lists_are_read_page_by_page(tmp_path, monkeypatch):
-    monkeypatch.setattr(resync_module, "CHUNK", "1")
+    monkeypatch.setattr(relist_module, "CHUNK", "1")
 
-    async def test(server, api, mirror):
+    async def test(server, api, cache):
         await fill(server)
-        await resync(api, mirror)
-        assert names(mirror, "Pod") == ["ns-pod", "other-pod"]
+        await relist(api, cache)
+        assert names(cache, "Pod") == ["ns-pod", "other-pod"]
         assert server.requests.count(("GET", "/api/v1/pods")) == 4
 
     run(tmp_path, test)
 
 
 def test_a_list_that_is_refused_forgets_nothing(tmp_path):
-    async def test(server, api, mirror):
+    async def test(server, api, cache):
         await fill(server)
-        await resync(api, mirror)
+        await relist(api, cache)
         server.refuses["GET pods"] = (403, "forbidden")
         with pytest.raises(ApiRefused):
-            await resync(api, mirror)
-        assert names(mirror, "Pod") == ["ns-pod", "other-pod"]
+            await relist(api, cache)
+        assert names(cache, "Pod") == ["ns-pod", "other-pod"]
 
     run(tmp_path, test)

@@ -11,7 +11,7 @@ import pytest
 
 from heddle_operator.local.cluster import TERMINATION_GRACE_S, LocalCluster
 from heddle_operator.local.processes import POD_MARK, RUN_MARK, processes_with
-from heddle_operator.ports.wakeup import Wake
+from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.actions import CreatePod, DeletePod
 from planner.cluster.composition import Node
 
@@ -32,16 +32,16 @@ def with_cluster(test, tmp_path, agent=PATIENT, emulates=True):
     """Run `test(cluster, until)` on a cluster of node a, whose pods run `agent`."""
 
     async def main():
-        wake = Wake()
+        trigger = Trigger()
         command = (sys.executable, "-c", agent)
         cluster = LocalCluster(
-            "tiny", str(tmp_path), tmp_path, tmp_path / "token", wake, emulates, command
+            "tiny", str(tmp_path), tmp_path, tmp_path / "token", trigger, emulates, command
         )
 
         async def until(is_so):
             async with asyncio.timeout(30):
                 while not is_so(observed := await cluster.observe()):
-                    await wake.wait(0.1)
+                    await trigger.wait(0.1)
             return observed
 
         cluster.join(Node("a", "demo-fast", 2))

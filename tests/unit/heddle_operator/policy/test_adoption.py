@@ -35,8 +35,8 @@ def events(decision):
 def test_a_plan_is_asked_for_once_while_the_answer_is_out():
     job = a_job()
     operator = FakeOperator(job, a_cluster(job, "a"))
-    assert [type(action) for action in operator.look().actions] == [RequestPlan]
-    assert operator.look().actions == ()
+    assert [type(action) for action in operator.reconcile().actions] == [RequestPlan]
+    assert operator.reconcile().actions == ()
     assert operator.decision.phase == "Planning"
 
 
@@ -80,7 +80,7 @@ def test_too_few_gpus_name_the_nodes_that_cannot_be_used_and_count_the_rest():
 def test_a_planner_without_a_plan_is_told_in_its_own_words():
     job = a_job()
     operator = FakeOperator(job, a_cluster(job, "a"))
-    (request,) = operator.look().actions
+    (request,) = operator.reconcile().actions
     reply = PlanReply(None, problem="memory binds")
     observed = replace(operator.cluster.snapshot(), replies={request.key: reply}, planning=())
     decision = decide(job, observed, operator.cluster.now)
@@ -117,6 +117,6 @@ def test_a_gain_that_does_not_pay_in_a_restless_cluster_is_taken_once_it_rests()
     cluster.add_node("b")
     kept = operator.run(lambda d: "are too few for a stall of" in d.reason)
     cluster.now += kept.look_again_s - 1
-    assert not adopts(operator.look())
+    assert not adopts(operator.reconcile())
     cluster.now += 1
-    assert adopts(operator.look())
+    assert adopts(operator.reconcile())

@@ -9,7 +9,7 @@ import pytest
 from heddle_operator.policy.candidates import (
     debounce_left_s,
     leaving_nodes,
-    nodes_at_hand,
+    ready_nodes,
     usable_nodes,
 )
 from heddle_operator.state.actions import RequestPlan
@@ -83,7 +83,7 @@ def beside_a_cold_node():
 
 
 def test_who_must_leave_goes_where_pods_are_ready(beside_a_cold_node):
-    found = nodes_at_hand(a_job(), *beside_a_cold_node)
+    found = ready_nodes(a_job(), *beside_a_cold_node)
     assert [node.name for node in found.nodes] == ["a"]
 
 
@@ -91,8 +91,8 @@ def test_who_must_leave_waits_for_pods_to_start_where_the_ready_ones_do_not_suff
     beside_a_cold_node,
 ):
     observed, live, left = beside_a_cold_node
-    assert nodes_at_hand(a_job(minGPUs=2), observed, live, left) == left
+    assert ready_nodes(a_job(minGPUs=2), observed, live, left) == left
     key = RequestPlan(left.without({"c"}), live).key
     no_plan = PlanReply(None, problem="memory binds")
     observed = dataclasses.replace(observed, replies={**observed.replies, key: no_plan})
-    assert nodes_at_hand(a_job(), observed, live, left) == left
+    assert ready_nodes(a_job(), observed, live, left) == left

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from heddle_operator.policy.drain import Drain, ask_ahead, drain_of
+from heddle_operator.policy.drain import Drain, drain_of, request_drain_plan
 from heddle_operator.state.actions import RequestPlan
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
@@ -44,7 +44,7 @@ def test_pods_of_a_cordoned_node_may_be_evicted_once_there_is_a_plan_without_it(
     operator = running("a", "b")
     operator.cluster.cordon("b")
     assert drain(operator) == Drain()
-    asked = [a for a in operator.look().actions if isinstance(a, RequestPlan)]
+    asked = [a for a in operator.reconcile().actions if isinstance(a, RequestPlan)]
     assert [action.composition.gpus for action in asked] == [1]
     operator.settle()
     assert drain(operator) == Drain(frozenset({"tiny-b-0"}))
@@ -111,9 +111,9 @@ def test_nothing_is_asked_ahead_while_no_plan_trains(state):
     operator.cluster.cordon("b")
     observed, now = operator.cluster.snapshot(), operator.cluster.now
     where = situation(observed, now, Settings())
-    assert len(ask_ahead(operator.job, observed, now, where)) == 1
+    assert len(request_drain_plan(operator.job, observed, now, where)) == 1
     changed = {"lost": {"lost": ("rank 0 ended",)}, "starting": {"live": None}}[state]
-    assert ask_ahead(operator.job, observed, now, replace(where, **changed)) == ()
+    assert request_drain_plan(operator.job, observed, now, replace(where, **changed)) == ()
 
 
 def test_idle_pods_of_a_cordoned_node_may_go_without_asking_anybody():

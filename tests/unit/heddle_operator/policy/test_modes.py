@@ -8,7 +8,7 @@ import pytest
 
 from heddle_operator.rollout.decide import decide
 from heddle_operator.state.actions import AdoptPlan, RecordEvent
-from heddle_operator.state.snapshot import ChosenPlan
+from heddle_operator.state.snapshot import ReferencedPlan
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 from tests.fakes.planner import fake_plan
@@ -22,8 +22,8 @@ def running(job, *nodes):
     return operator, operator.cluster
 
 
-def decide_with(operator, chosen):
-    observed = dataclasses.replace(operator.cluster.snapshot(), chosen=chosen)
+def decide_with(operator, referenced):
+    observed = dataclasses.replace(operator.cluster.snapshot(), referenced=referenced)
     return decide(operator.job, observed, operator.cluster.now)
 
 
@@ -61,7 +61,7 @@ def test_manual_moves_to_the_plan_of_its_config_map():
     job = with_ref(a_job(mode="Manual"))
     operator = FakeOperator(job, a_cluster(job, "a", "b"))
     plan = fake_plan(AB, job.workload)
-    decision = decide_with(operator, ChosenPlan("mine", plan))
+    decision = decide_with(operator, ReferencedPlan("mine", plan))
     assert [a.plan for a in decision.actions if isinstance(a, AdoptPlan)] == [plan]
 
 
@@ -74,16 +74,19 @@ def test_manual_waits_for_its_config_map():
 
 
 @pytest.mark.parametrize(
-    ("chosen", "sentence"),
+    ("referenced", "sentence"),
     [
-        (ChosenPlan("mine", None, "it is not JSON"), "cannot be used: it is not JSON"),
-        (ChosenPlan("mine", fake_plan(AB, a_job().workload)), "cannot be used: it does not fit: "),
+        (ReferencedPlan("mine", None, "it is not JSON"), "cannot be used: it is not JSON"),
+        (
+            ReferencedPlan("mine", fake_plan(AB, a_job().workload)),
+            "cannot be used: it does not fit: ",
+        ),
     ],
     ids=["unreadable", "larger than the cluster"],
 )
-def test_a_plan_that_cannot_be_used_is_said_and_not_adopted(chosen, sentence):
+def test_a_plan_that_cannot_be_used_is_said_and_not_adopted(referenced, sentence):
     job = with_ref(a_job(mode="Manual"))
-    decision = decide_with(FakeOperator(job, a_cluster(job, "a")), chosen)
+    decision = decide_with(FakeOperator(job, a_cluster(job, "a")), referenced)
     (event,) = decision.actions
     assert isinstance(event, RecordEvent)
     assert sentence in event.message
@@ -92,10 +95,10 @@ def test_a_plan_that_cannot_be_used_is_said_and_not_adopted(chosen, sentence):
 def test_manual_keeps_the_plan_that_it_named():
     job = with_ref(a_job(mode="Manual"))
     operator = FakeOperator(job, a_cluster(job, "a", "b"))
-    chosen = ChosenPlan("mine", fake_plan(AB, job.workload))
+    referenced = ReferencedPlan("mine", fake_plan(AB, job.workload))
     for _ in range(30):
-        for action in decide_with(operator, chosen).actions:
+        for action in decide_with(operator, referenced).actions:
             operator.cluster.do(action)
         operator.cluster.tick()
-    assert decide_with(operator, chosen).reason == "kept: it is the plan of ConfigMap mine"
+    assert decide_with(operator, referenced).reason == "kept: it is the plan of ConfigMap mine"
     assert len(operator.cluster.records.all) == 1

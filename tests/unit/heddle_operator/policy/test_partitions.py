@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heddle_operator.policy.partitions import needed_holders, without_separated
+from heddle_operator.policy.partitions import needed_holders, without_partitioned
 from heddle_operator.rollout.decide import decide
 from heddle_operator.state.actions import AdoptPlan, DeletePod, RequestPlan
 from heddle_operator.state.settings import Settings
@@ -39,7 +39,7 @@ def halted(*nodes, attempts=0, as_pipeline=False):
 def left(attempts, **options):
     job, observed, now = halted("a", "b", attempts=attempts, **options)
     where = situation(observed, now, Settings())
-    return {node.name for node in without_separated(job, observed, where, BOTH).nodes}
+    return {node.name for node in without_partitioned(job, observed, where, BOTH).nodes}
 
 
 def test_each_attempt_leaves_out_another_node_and_every_round_tries_all():
@@ -56,7 +56,7 @@ def test_an_attempt_that_failed_with_its_node_is_no_separation():
     job, observed, now = halted("a", "b", attempts=1)
     gone = replace(observed, pods=observed.pods[1:])
     where = situation(gone, now, Settings())
-    assert without_separated(job, gone, where, BOTH) == BOTH
+    assert without_partitioned(job, gone, where, BOTH) == BOTH
 
 
 def test_who_was_left_out_takes_no_part_in_the_recovery():

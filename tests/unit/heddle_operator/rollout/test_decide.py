@@ -43,7 +43,7 @@ def until_prepared(operator):
         switches = [a for a in actions if isinstance(a, SendDirective)]
         if any(a.directive.phase == "switch" and a.directive.epoch > newest for a in switches):
             return
-        operator.look()
+        operator.reconcile()
         cluster.tick()
     raise AssertionError("never prepared")
 
@@ -80,7 +80,7 @@ def test_a_node_that_joins_is_used_without_a_restart():
 def test_a_joiner_waits_for_the_debounce():
     operator, cluster = running("a", joinDebounceSeconds=1)
     cluster.add_node("b")
-    assert not operator.look().actions
+    assert not operator.reconcile().actions
     assert operator.decision.look_again_s == pytest.approx(1.0)
 
 
@@ -178,7 +178,7 @@ def test_a_joiner_that_dies_aborts_its_epoch_and_the_old_one_trains_on():
     cluster.add_node("b")
     until_prepared(operator)
     cluster.kill_pod("tiny-b-0")
-    operator.look()
+    operator.reconcile()
     assert reasons(cluster)[-1] == (2, "join", "aborted")
     assert cluster.holders()[0][1].step > step
     operator.settle()
@@ -221,7 +221,7 @@ def test_a_switch_that_breaks_in_the_middle_goes_on_from_both_layouts(flips):
     operator, cluster = running("a", "b")
     cluster.add_node("c")
     until_prepared(operator)
-    operator.look()
+    operator.reconcile()
     assert cluster.break_switch(flips)
     operator.settle()
     assert reasons(cluster)[-1][1:] == ("join" if flips == 0 else "loss", "live") or flips == 0
@@ -232,7 +232,7 @@ def test_an_agent_that_does_not_answer_is_no_loss_while_the_others_train():
     operator, cluster = running("a", "b")
     cluster.unreachable["tiny-a-0"] = cluster.now
     for _ in range(50):
-        operator.look()
+        operator.reconcile()
         cluster.tick()
     assert len(reasons(cluster)) == 1
 
@@ -256,7 +256,7 @@ def test_an_idle_pod_is_released_after_the_cooldown():
     cluster.do(CreatePod("tiny-slow-0", "slow", 0, 1))
     assert "tiny-slow-0" in cluster.pods
     for _ in range(30):
-        operator.look()
+        operator.reconcile()
         cluster.tick()
     assert "tiny-slow-0" not in cluster.pods
 
@@ -265,7 +265,7 @@ def test_an_epoch_that_is_aborted_again_and_again_backs_off():
     operator, cluster = running("a")
     cluster.add_node("b")
     for _ in range(80):
-        operator.look()
+        operator.reconcile()
         cluster.tick()
         if "tiny-b-0" in cluster.agents:
             cluster.kill_pod("tiny-b-0")
@@ -277,8 +277,8 @@ def test_an_epoch_that_is_aborted_again_and_again_backs_off():
 def test_a_plan_is_asked_for_once():
     job = a_job()
     operator = FakeOperator(job, a_cluster(job, "a"))
-    first = [a for a in operator.look().actions if isinstance(a, RequestPlan)]
-    again = [a for a in operator.look().actions if isinstance(a, RequestPlan)]
+    first = [a for a in operator.reconcile().actions if isinstance(a, RequestPlan)]
+    again = [a for a in operator.reconcile().actions if isinstance(a, RequestPlan)]
     assert (len(first), len(again)) == (1, 0)
 
 

@@ -24,7 +24,7 @@ def gathering(*nodes, joiner="b"):
     operator.cluster.add_node(joiner)
     newest = len(operator.cluster.records.all)
     while len(operator.cluster.records.all) == newest:
-        operator.look()
+        operator.reconcile()
         operator.cluster.answer_plans()
     return operator
 
@@ -39,7 +39,7 @@ def with_problem(operator, name, problem):
     for _ in range(5):
         if name in operator.cluster.pods:
             break
-        operator.look()
+        operator.reconcile()
     pod = dataclasses.replace(operator.cluster.pods[name], phase="pending", problem=problem)
     operator.cluster.pods[name] = pod
     return operator.cluster.snapshot().pods
@@ -98,7 +98,7 @@ def test_a_change_waits_for_old_ranks_that_cannot_be_asked():
     operator = gathering("a", joiner="c")
     operator.cluster.drain("a")
     for _ in range(5):
-        operator.look()
+        operator.reconcile()
         operator.cluster.tick()
         if operator.cluster.records.all[-1].seal:
             break
@@ -109,7 +109,7 @@ def test_a_change_waits_for_old_ranks_that_cannot_be_asked():
 
 def test_an_agent_of_another_version_is_named():
     operator = gathering("a")
-    operator.look()
+    operator.reconcile()
     operator.cluster.tick()
     agents = dict(operator.cluster.snapshot().agents)
     view = agents.get("tiny-b-0")

@@ -65,11 +65,11 @@ def test_a_silent_agent_is_waited_for_and_then_its_pod_is_deleted():
 def test_a_failed_pod_stays_until_it_is_clear_that_the_job_goes_on():
     operator, cluster = running("a", "b", "c")
     cluster.kill_pod("tiny-b-0")
-    assert deleted(operator.look()) == []
+    assert deleted(operator.reconcile()) == []
     while len(cluster.records.all) == 1:
         cluster.tick()
-        assert deleted(operator.look()) == []
-    assert deleted(operator.look()) == ["tiny-b-0"]
+        assert deleted(operator.reconcile()) == []
+    assert deleted(operator.reconcile()) == ["tiny-b-0"]
 
 
 def test_a_failed_pod_of_a_job_that_lost_its_state_can_still_be_read():

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from heddle_operator.state.plan_reference import read_choice
+from heddle_operator.state.plan_reference import read_plan_reference
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
@@ -19,7 +19,7 @@ TEXT = json.dumps(PLAN.to_json())
     "data", [{"plan.json": TEXT}, {"best": TEXT}, {"plan.json": TEXT, "notes": "x"}]
 )
 def test_the_plan_is_under_its_key_or_the_only_one(data):
-    found = read_choice("mine", data)
+    found = read_plan_reference("mine", data)
     assert (found.name, found.plan, found.problem) == ("mine", PLAN, "")
 
 
@@ -35,7 +35,7 @@ def test_the_plan_is_under_its_key_or_the_only_one(data):
     ids=["empty", "two keys", "torn", "a list", "no plan"],
 )
 def test_what_cannot_be_read_is_a_sentence(data, words):
-    found = read_choice("mine", data)
+    found = read_plan_reference("mine", data)
     assert found.plan is None
     assert found.problem
     assert words in found.problem

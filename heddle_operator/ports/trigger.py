@@ -1,6 +1,8 @@
-"""What wakes the loop: anything that changed anywhere.
+"""What makes the loop of a job reconcile again: anything that changed anywhere.
 
-A missed or doubled wake costs time, never correctness: the loop looks at everything each time.
+The loop is level-triggered: it reads everything each time, so a missed or doubled trigger costs
+time, never correctness.
+Source: Kubernetes' controllers (the work queue, with one key).
 """
 
 from __future__ import annotations
@@ -8,8 +10,8 @@ from __future__ import annotations
 import asyncio
 
 
-class Wake:
-    """One event that all sources of change share."""
+class Trigger:
+    """One trigger that all sources of change share."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -21,7 +23,7 @@ class Wake:
     async def wait(self, timeout_s: float | None) -> bool:
         """Wait for a change, at most so long; True if there was one."""
         try:
-            async with asyncio.timeout(timeout_s):  # wait_for loses a cancellation beside a wake
+            async with asyncio.timeout(timeout_s):  # wait_for loses a cancellation beside an event
                 await self._event.wait()
         except TimeoutError:
             return False

@@ -1,4 +1,4 @@
-"""What the API server holds, as far as it was told: nodes, GPU claims, and the jobs' own objects.
+"""The objects that watches and lists have brought: nodes, allocated GPUs, and the jobs' own.
 
 Invariant: an object never goes back to an older resourceVersion, and one that was deleted does not
 come back; so events, lists and answers to writes may arrive in any order.
@@ -12,22 +12,22 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from heddle_operator.apis.labels import JOB_LABEL
-from heddle_operator.inventory.requests import GPU, GpuClaim, claim_of, owner_uid
+from heddle_operator.inventory.requests import GPU, GpuAllocation, allocation_of, owner_uid
 
 Body = dict[str, Any]
 GONE_KEPT = 4096  # uids of deleted objects that a late answer may still name
 
 
-class Mirror:
-    """Nodes, claims, pods and ConfigMaps.
+class ObjectCache:
+    """An informer cache of nodes, allocated GPUs, pods and ConfigMaps.
 
     Args:
-        on_change: told the uid of the job whose objects changed, or "" if all jobs may care.
+        on_change: gets the uid of the job whose objects changed, or "" if all jobs may care.
     """
 
     def __init__(self, on_change: Callable[[str], None] = lambda _: None) -> None:
         self.nodes: dict[str, Body] = {}
-        self.claims: dict[str, GpuClaim] = {}
+        self.allocations: dict[str, GpuAllocation] = {}
         self._own: dict[str, Body] = {}  # pods and ConfigMaps of jobs, by uid
         self._gone: collections.deque[str] = collections.deque(maxlen=GONE_KEPT)
         self._on_change = on_change
@@ -64,7 +64,7 @@ class Mirror:
         if uid in self._gone:
             return
         if kind == "Pod":
-            self._claim(uid, claim_of(body))
+            self._allocate(uid, allocation_of(body))
         if JOB_LABEL not in (metadata.get("labels") or {}):
             return
         old = self._own.get(uid)
@@ -76,7 +76,7 @@ class Mirror:
     def drop(self, uid: str) -> None:
         """Forget a Pod or a ConfigMap."""
         self._gone.append(uid)
-        self._claim(uid, None)
+        self._allocate(uid, None)
         old = self._own.pop(uid, None)
         if old is not None:
             self._on_change(owner_uid(old["metadata"]))
@@ -86,17 +86,17 @@ class Mirror:
         kept = set(uids)
         held = {uid for uid, body in self._own.items() if body["kind"] == kind}
         if kind == "Pod":
-            held |= set(self.claims)
+            held |= set(self.allocations)
         for uid in held - kept:
             self.drop(uid)
 
-    def _claim(self, uid: str, claim: GpuClaim | None) -> None:
-        if self.claims.get(uid) == claim:
+    def _allocate(self, uid: str, allocation: GpuAllocation | None) -> None:
+        if self.allocations.get(uid) == allocation:
             return
-        if claim is None:
-            self.claims.pop(uid, None)
+        if allocation is None:
+            self.allocations.pop(uid, None)
         else:
-            self.claims[uid] = claim
+            self.allocations[uid] = allocation
         self._on_change("")
 
 

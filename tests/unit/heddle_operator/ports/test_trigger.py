@@ -6,25 +6,25 @@ import asyncio
 
 import pytest
 
-from heddle_operator.ports.wakeup import Wake
+from heddle_operator.ports.trigger import Trigger
 
 
 def test_changes_before_the_wait_are_not_lost_and_count_once():
     async def main():
-        wake = Wake()
-        wake.set()
-        wake.set()
-        return await wake.wait(None), await wake.wait(0.0)
+        trigger = Trigger()
+        trigger.set()
+        trigger.set()
+        return await trigger.wait(None), await trigger.wait(0.0)
 
     assert asyncio.run(main()) == (True, False)
 
 
 def test_a_change_ends_a_wait():
     async def main():
-        wake = Wake()
-        waiting = asyncio.create_task(wake.wait(10.0))
+        trigger = Trigger()
+        waiting = asyncio.create_task(trigger.wait(10.0))
         await asyncio.sleep(0)
-        wake.set()
+        trigger.set()
         return await waiting
 
     assert asyncio.run(main())
@@ -33,10 +33,10 @@ def test_a_change_ends_a_wait():
 @pytest.mark.parametrize("passes", range(5))
 def test_a_cancellation_in_the_moment_of_a_wake_is_not_lost(passes):
     async def main():
-        wake = Wake()
-        waiting = asyncio.create_task(wake.wait(30.0))
+        trigger = Trigger()
+        waiting = asyncio.create_task(trigger.wait(30.0))
         await asyncio.sleep(0)
-        wake.set()
+        trigger.set()
         for _ in range(passes):
             await asyncio.sleep(0)
         is_taken = waiting.cancel()

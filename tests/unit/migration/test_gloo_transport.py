@@ -10,7 +10,7 @@ import torch
 from torch.distributed import HashStore
 
 from migration.errors import TransferFailed
-from migration.torch_transport import GlooTransport
+from migration.gloo_transport import GlooTransport
 
 
 def test_forming_without_the_other_members_fails_in_time():

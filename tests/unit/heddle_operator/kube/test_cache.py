@@ -1,0 +1,86 @@
+"""The cache holds the newest of what it was told, in whatever order it was told."""
+
+from __future__ import annotations
+
+from heddle_operator.kube.cache import ObjectCache
+
+
+def a_pod(version, uid="u1", job="j1", gpus=1, node="n1", phase="Running"):
+    return {
+        "metadata": {
+            "name": f"pod-{uid}", "uid": uid, "resourceVersion": str(version),
+            "labels": {"heddle.dev/job": "tiny"},
+            "ownerReferences": [{"uid": job, "controller": True}],
+        },
+        "spec": {"nodeName": node, "containers": [
+            {"resources": {"requests": {"nvidia.com/gpu": str(gpus)}}}]},
+        "status": {"phase": phase},
+    }  # fmt: skip
+
+
+def a_node(version, heartbeat="1", gpus="4"):
+    condition = {"type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat}
+    return {
+        "metadata": {"name": "n1", "uid": "n", "resourceVersion": str(version)},
+        "status": {"capacity": {"nvidia.com/gpu": gpus}, "conditions": [condition]},
+    }
+
+
+def versions(cache):
+    return [body["metadata"]["resourceVersion"] for body in cache.own("Pod", "j1")]
+
+
+def test_an_older_object_never_replaces_a_newer_one():
+    cache = ObjectCache()
+    cache.put("Pod", a_pod(10))
+    cache.put("Pod", a_pod(9))
+    assert versions(cache) == ["10"]
+
+
+def test_a_deleted_object_does_not_come_back():
+    cache = ObjectCache()
+    cache.put("Pod", a_pod(10))
+    cache.drop("u1")
+    cache.put("Pod", a_pod(9))
+    assert versions(cache) == []
+    assert cache.allocations == {}
+
+
+def test_objects_of_other_jobs_are_other_jobs():
+    cache = ObjectCache()
+    cache.put("Pod", a_pod(1, "u1", "j1"))
+    cache.put("Pod", a_pod(2, "u2", "j2"))
+    assert [body["metadata"]["uid"] for body in cache.own("Pod", "j2")] == ["u2"]
+
+
+def test_a_pod_that_ends_gives_its_gpus_back():
+    cache = ObjectCache()
+    cache.put("Pod", a_pod(1))
+    assert cache.allocations["u1"].gpus == 1
+    cache.put("Pod", a_pod(2, phase="Succeeded"))
+    assert cache.allocations == {}
+
+
+def test_a_full_list_drops_what_it_does_not_hold():
+    cache = ObjectCache()
+    cache.put("Pod", a_pod(1, "u1"))
+    cache.put("Pod", a_pod(2, "u2"))
+    cache.keep_only("Pod", ["u2"])
+    assert set(cache.allocations) == {"u2"}
+
+
+def test_a_heartbeat_wakes_nobody():
+    told = []
+    cache = ObjectCache(told.append)
+    cache.put_node(a_node(1))
+    cache.put_node(a_node(2, heartbeat="2"))
+    assert told == [""]
+    cache.put_node(a_node(3, gpus="3"))
+    assert told == ["", ""]
+
+
+def test_a_jobs_own_objects_wake_that_job():
+    told = []
+    cache = ObjectCache(told.append)
+    cache.put("ConfigMap", {**a_pod(1, gpus=0), "spec": {}, "status": {}})
+    assert told == ["j1"]
