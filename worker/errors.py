@@ -1,6 +1,6 @@
 """The worker's branch of the error tree.
 
-WorkerError <- EngineFailed, InvalidDataset, MeetingFailed
+WorkerError <- EngineFailed, InvalidDataset, RendezvousFailed
 """
 
 from planner.errors import HeddleError
@@ -18,5 +18,5 @@ class InvalidDataset(WorkerError):
     """A dataset is missing, damaged, too small, or does not fit the model."""
 
 
-class MeetingFailed(WorkerError):
+class RendezvousFailed(WorkerError):
     """The ranks of an epoch were not all there, so its world was not formed."""

@@ -76,7 +76,7 @@ def demo(
     sys.stdout.flush()
     if interactive and not sys.stdin.isatty():
         raise click.UsageError("--interactive reads keys, and standard input is no terminal")
-    from heddle_operator.demo.telling import is_exact
+    from heddle_operator.demo.summary import is_exact
 
     options = _options(nodes, script, steps, seed, interactive)
     if rank_entry is not None:
@@ -103,29 +103,29 @@ def _options(
 ) -> DemoOptions:
     from heddle_operator.demo.job import STEPS
     from heddle_operator.demo.run import DemoOptions, check_nodes
-    from heddle_operator.demo.story import (
+    from heddle_operator.demo.script import (
         COOLDOWN_S,
         NODES,
-        STORY,
-        check_story,
+        SCRIPT,
+        check_script,
         load_nodes,
-        load_story,
+        load_script,
     )
 
     composition = load_nodes(nodes) if nodes else NODES
-    story = STORY if nodes is None and not interactive else ()
+    events = SCRIPT if nodes is None and not interactive else ()
     if script:
-        story = load_story(script, composition)
-    check_story(story, composition, str(script or "of the demo"))
-    check_nodes(composition, story)
+        events = load_script(script, composition)
+    check_script(events, composition, str(script or "of the demo"))
+    check_nodes(composition, events)
     wanted = steps or (10 * STEPS if interactive else STEPS)
     return DemoOptions(
         composition,
-        story,
+        events,
         wanted,
         seed,
         is_patient=script is None,
-        cooldown_s=COOLDOWN_S if story is STORY else 0.0,
+        cooldown_s=COOLDOWN_S if events is SCRIPT else 0.0,
     )
 
 
@@ -151,7 +151,7 @@ def _run(
 
 
 def _finish(result: dict[str, Any], run: DemoRun, output: str, picture: Path | None) -> None:
-    from heddle_operator.demo.telling import TRY_NEXT, stall_line, summary
+    from heddle_operator.demo.summary import TRY_NEXT, stall_line, summary
 
     if picture is not None:
         from heddle_operator.demo.picture import draw

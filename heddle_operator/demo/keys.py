@@ -10,7 +10,7 @@ import termios
 import tty
 from collections.abc import Callable, Iterator
 
-from heddle_operator.demo.story import Event
+from heddle_operator.demo.script import Event
 from heddle_operator.state.snapshot import ObservedNode
 from planner.cluster.composition import Node
 

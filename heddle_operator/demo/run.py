@@ -1,4 +1,4 @@
-"""One demo run: prepare the data, start the loop over the local cluster, feed it the story, sum up.
+"""One demo run: make the data, start the loop over the local cluster, feed it the script, sum up.
 
 Invariant: whatever ends the run (the last step, an error, Ctrl-C), no process of it is left.
 """
@@ -27,7 +27,7 @@ from heddle_operator.controller.reconciler import Reconciler
 from heddle_operator.demo.job import MODEL, TEXT_BYTES, demo_job, text_folder
 from heddle_operator.demo.recorder import Recorder
 from heddle_operator.demo.result import RunFacts, build_result
-from heddle_operator.demo.story import Event
+from heddle_operator.demo.script import Event
 from heddle_operator.local.cluster import LocalCluster
 from heddle_operator.local.processes import RUN_MARK, kill_processes, processes_with
 from heddle_operator.ports.trigger import Trigger
@@ -56,7 +56,7 @@ class DemoOptions:
     """
 
     nodes: Composition
-    story: tuple[Event, ...]
+    script: tuple[Event, ...]
     steps: int
     seed: int
     evaluations: int = EVALUATIONS
@@ -65,7 +65,7 @@ class DemoOptions:
     rank_entry: str | None = None
 
 
-def check_nodes(nodes: Composition, story: tuple[Event, ...]) -> None:
+def check_nodes(nodes: Composition, script: tuple[Event, ...]) -> None:
     """Refuse nodes that cannot be emulated on this machine.
 
     Raises:
@@ -75,7 +75,7 @@ def check_nodes(nodes: Composition, story: tuple[Event, ...]) -> None:
     if not nodes.nodes:
         raise InvalidScript("there is no node; write one `- name: ...` per node")
     profiled = tuple(sorted(load_profile(MODEL).types))
-    joined = tuple(event.node for event in story if event.node is not None)
+    joined = tuple(event.node for event in script if event.node is not None)
     for node in (*nodes.nodes, *joined):
         if not LABEL.fullmatch(node.name):
             raise InvalidScript(
@@ -143,11 +143,11 @@ class DemoRun:
             self._trigger,
             {RUN_MARK: self.run_id},
         )
-        self._left = list(options.story)
+        self._left = list(options.script)
         self._stepped_s = time.monotonic()
 
     async def train(self) -> None:
-        """Run the story until the job has ended.
+        """Run the script until the job has ended.
 
         Raises:
             ProcessFailed: the data could not be made, or no step was trained for too long.

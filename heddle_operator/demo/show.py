@@ -23,7 +23,7 @@ REFRESH_PER_S = 4
 async def show(
     options: DemoOptions, directory: Path, is_live: bool, interactive: bool, is_quiet: bool
 ) -> DemoRun:
-    """Run to the end of the story, or of the steps, or until q; answers the closed run."""
+    """Run to the end of the script, or of the steps, or until q; answers the closed run."""
     begin_s = time.monotonic()
     view: LiveView | None = None
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from heddle_operator.demo.grid import Cell, cells, sparkline
 from heddle_operator.demo.run import DemoRun
-from heddle_operator.demo.telling import stall_line
+from heddle_operator.demo.summary import stall_line
 from heddle_operator.state.snapshot import EpochRecord
 from planner.cost.evaluate import price
 

@@ -111,7 +111,7 @@ class Agent:
             pass_fds=[theirs.fileno()], env=environment, stdin=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         theirs.close()
-        asyncio.get_running_loop().add_reader(ours, self._hear_fork_server)
+        asyncio.get_running_loop().add_reader(ours, self._receive_from_fork_server)
         self._spawn(self._watch_fork_server())
 
     async def _watch_fork_server(self) -> None:
@@ -161,9 +161,9 @@ class Agent:
     # -- processes
 
     def _fork(self, slot: int | None, entry: str, arguments: dict[str, Any]) -> None:
-        self._spawn(self._fork_and_listen(slot, entry, arguments))
+        self._spawn(self._fork_and_receive(slot, entry, arguments))
 
-    async def _fork_and_listen(
+    async def _fork_and_receive(
         self, slot: int | None, entry: str, arguments: dict[str, Any]
     ) -> None:
         ours, theirs = socket.socketpair()
@@ -184,9 +184,9 @@ class Agent:
             theirs.close()
         with contextlib.suppress(ConnectionError):  # it was killed with words of ours unread
             while line := await reader.readline():
-                self._hear(process, json.loads(line))
+                self._receive(process, json.loads(line))
 
-    def _hear_fork_server(self) -> None:
+    def _receive_from_fork_server(self) -> None:
         assert self._control is not None
         try:
             data = self._control.recv(MESSAGE_BYTES)
@@ -204,15 +204,15 @@ class Agent:
             self._fork_missing_ranks()
         elif "forked" in message:
             self._processes[message["forked"]].pid = message["pid"]
-            self._tell(self._processes[message["forked"]])
+            self._send_directive(self._processes[message["forked"]])
         elif "refused" in message:
             _log.error("%s", message["error"])
             self._processes.pop(message["refused"], None)
         elif "exited" in message:
-            self._bury(message["exited"], message["code"])
+            self._remove_exited(message["exited"], message["code"])
         self.changed()
 
-    def _bury(self, pid: int, code: int) -> None:
+    def _remove_exited(self, pid: int, code: int) -> None:
         key = next((key for key, process in self._processes.items() if process.pid == pid), None)
         if key is None:
             return
@@ -229,7 +229,7 @@ class Agent:
         self._fork_missing_ranks()
         self._end_if_finished()
 
-    def _hear(self, process: _Process, message: dict[str, Any]) -> None:
+    def _receive(self, process: _Process, message: dict[str, Any]) -> None:
         kind = message["type"]
         if kind == "step":
             record = StepRecord.model_validate(message["record"])
@@ -276,12 +276,12 @@ class Agent:
         if advances(self.directive, directive):
             self.directive = directive
             for process in self._processes.values():
-                self._tell(process)
+                self._send_directive(process)
             self._fork_missing_ranks()
             self.changed()
         return None
 
-    def _tell(self, process: _Process) -> None:
+    def _send_directive(self, process: _Process) -> None:
         """Pass the newest directive to a rank."""
         if process.slot is not None and process.pid and self.directive is not None:
             data = {"type": "directive", "directive": self.directive.model_dump(mode="json")}

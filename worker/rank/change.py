@@ -47,7 +47,7 @@ class Change:
             return None
         return preparation.result if self.switch_epoch == preparation.epoch else None
 
-    def is_of(self, directive: Directive) -> bool:
+    def is_preparing_for(self, directive: Directive) -> bool:
         """Whether this very directive is being prepared already."""
         current = self._preparation
         return current is not None and (current.epoch, current.directive.store) == (
@@ -58,7 +58,7 @@ class Change:
     def prepare(self, model: ModelShape, directive: Directive) -> None:
         """Begin to prepare, and give up what was prepared before."""
         if self._preparation is not None:
-            self._preparation.drop()
+            self._preparation.cancel()
         self.announced = None
         self._preparation = Preparation(model, directive, self._pod, self._slot, self._services)
 
@@ -88,7 +88,7 @@ class Change:
     def forget(self) -> None:
         """Give up what is prepared, or has been used."""
         if self._preparation is not None:
-            self._preparation.drop()
+            self._preparation.cancel()
         self._preparation = None
         self.announced = None
         self.switch_epoch = None

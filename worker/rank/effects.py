@@ -36,11 +36,11 @@ class Services(Protocol):
         rank: int,
         model: ModelShape,
         plan: Plan,
-        given_up: Callable[[], bool],
+        is_cancelled: Callable[[], bool],
     ) -> World:
         """Form the world of an epoch, which becomes the default group, and its groups.
 
-        `given_up` is asked while it waits for its peers.
+        `is_cancelled` is asked while it waits for its peers.
         """
 
     def leave_world(self, world: World) -> None:

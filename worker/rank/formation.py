@@ -37,12 +37,12 @@ class Formation:
     held: HeldState
     seat: Seat
 
-    def form_world(self, given_up: Callable[[], bool]) -> World:
-        """Meet the other ranks of the new plan; `given_up` is asked while it waits."""
+    def form_world(self, is_cancelled: Callable[[], bool]) -> World:
+        """Meet the other ranks of the new plan; `is_cancelled` is asked while it waits."""
         switch = self.switch
         epoch, plan = switch.move.directive.epoch, switch.move.plan
         world = self.services.form_world(
-            switch.store, epoch, self.seat.rank, self.model, plan, given_up
+            switch.store, epoch, self.seat.rank, self.model, plan, is_cancelled
         )
         switch.lap("form")
         return world

@@ -9,7 +9,7 @@ from typing import Literal
 from worker.contract import Directive, RankPhase, RankReport, StepRecord, SwitchRecord
 from worker.control.channel import Channel
 from worker.rank.change import Change
-from worker.rank.standing import Standing
+from worker.rank.rank_state import RankState
 from worker.rank.switch import Switch
 
 
@@ -33,19 +33,17 @@ class Messages:
             return "exit"
         return Directive.model_validate(message["directive"])
 
-    def report(
-        self, phase: RankPhase, standing: Standing, change: Change, error: str | None
-    ) -> None:
+    def report(self, phase: RankPhase, state: RankState, change: Change, error: str | None) -> None:
         """Tell where this rank is and what it holds."""
-        progress = standing.progress
+        progress = state.progress
         report = RankReport(
             slot=self._slot,
             pid=os.getpid(),
             started_s=self._started_s,
             phase=phase,
-            rank=standing.seat.rank if standing.seat else None,
-            epoch=standing.epoch,
-            also_epoch=standing.also_epoch,
+            rank=state.seat.rank if state.seat else None,
+            epoch=state.epoch,
+            also_epoch=state.also_epoch,
             pending_epoch=change.announced,
             failed_epoch=change.failed_epoch,
             step=progress.step,
@@ -53,7 +51,7 @@ class Messages:
             norm_step=progress.norm[0] if progress.norm else None,
             gradient_norm=progress.norm[2] if progress.norm else None,
             error=error,
-            overruns=standing.engine.overruns() if standing.engine else 0,
+            overruns=state.engine.overruns() if state.engine else 0,
         )
         self._channel.send("report", rank=report.model_dump())
 

@@ -44,7 +44,7 @@ class Preparation:
         self.directive = directive
         self.error: str | None = None
         self._lock = threading.Lock()
-        self._dropped = False
+        self._cancelled = False
         self._result: Prepared | None = None
         work = (model, pod, slot, services)
         self._thread = threading.Thread(
@@ -68,10 +68,10 @@ class Preparation:
         with self._lock:
             return self._result
 
-    def drop(self) -> None:
+    def cancel(self) -> None:
         """Give it up, now or as soon as the thread comes back."""
         with self._lock:
-            self._dropped = True
+            self._cancelled = True
             result, self._result = self._result, None
         if result:
             result.transport.close()
@@ -94,7 +94,7 @@ class Preparation:
             self.error = f"cannot prepare epoch {epoch}: {said}"
             return
         with self._lock:
-            if not self._dropped:
+            if not self._cancelled:
                 self._result = Prepared(move, store, transport)
                 return
         transport.close()

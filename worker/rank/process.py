@@ -16,8 +16,8 @@ from planner.model.workload import Workload
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from planner.profiles.profile import load_profile
+from worker.control.cancellable_store import CancellableStore
 from worker.control.channel import Channel
-from worker.control.patient_store import PatientStore
 from worker.control.store import connect
 from worker.data.data import Dataset
 from worker.engine import deepspeed as deepspeed_engine
@@ -52,10 +52,10 @@ class GlooServices:
         rank: int,
         model: ModelShape,
         plan: Plan,
-        given_up: Callable[[], bool],
+        is_cancelled: Callable[[], bool],
     ) -> World:
         """See `Services`."""
-        patient = PatientStore(store, given_up, self.timeout_s)
+        patient = CancellableStore(store, is_cancelled, self.timeout_s)
         world = World(patient, epoch, rank, plan.gpus, self.timeout_s)
         try:
             deepspeed_engine.adopt_world()

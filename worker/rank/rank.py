@@ -21,14 +21,14 @@ from worker.contract import Directive, RankPhase, StepRecord, SwitchRecord, Trai
 from worker.control.channel import Channel
 from worker.engine.final_weights import write_weights
 from worker.engine.seam import Engine
-from worker.errors import EngineFailed, MeetingFailed
+from worker.errors import EngineFailed, RendezvousFailed
 from worker.rank.change import Change
 from worker.rank.effects import Services
 from worker.rank.formation import Formation
 from worker.rank.held_state import HeldState
 from worker.rank.messages import Messages
 from worker.rank.preparation import Prepared
-from worker.rank.standing import Standing
+from worker.rank.rank_state import RankState
 from worker.rank.switch import Switch, Undecided
 from worker.world.world import World
 
@@ -42,7 +42,7 @@ def _in_one_line(error: BaseException) -> str:
     text = str(error).splitlines()[0] if str(error) else ""
     if isinstance(error, RuntimeError) and "/gloo/" in text:
         return f"{LOST_PEER}: {text.partition('] ')[2].partition('. ')[0]}"
-    if isinstance(error, MeetingFailed):
+    if isinstance(error, RendezvousFailed):
         return f"{LOST_PEER}: {text}"
     return f"{type(error).__name__}: {text}"
 
@@ -54,7 +54,7 @@ class Rank:
         self._services = services
         self._messages = Messages(channel, slot)
         self._change = Change(pod, slot, services)
-        self._standing = Standing()
+        self._state = RankState()
         self._phase: RankPhase = "starting"
         self._world: World | None = None
         self._spec: TrainingSpec | None = None
@@ -66,13 +66,13 @@ class Rank:
         """Serve until the rank leaves or its agent is gone (SystemExit)."""
         self._report()
         while True:
-            told = self._messages.next(self._patience_s())
-            while told is not None:
-                if told == "exit":
+            message = self._messages.next(self._patience_s())
+            while message is not None:
+                if message == "exit":
                     raise SystemExit(0)
-                self._obey(told)
-                told = self._messages.next(0)
-            self._notice_preparation()
+                self._handle(message)
+                message = self._messages.next(0)
+            self._poll_preparation()
             if self._phase == "training":
                 self._train()
             else:
@@ -84,33 +84,33 @@ class Rank:
         return POLL_S if self._change.is_preparing else None
 
     def _report(self) -> None:
-        self._messages.report(self._phase, self._standing, self._change, self._error)
+        self._messages.report(self._phase, self._state, self._change, self._error)
 
     def _become(self, phase: RankPhase) -> None:
         self._phase = phase
         self._report()
 
-    # -- what it is told
+    # -- directives
 
-    def _obey(self, directive: Directive) -> None:
+    def _handle(self, directive: Directive) -> None:
         if directive.phase == "abort":
             self._abort(directive.epoch)
-        elif directive.epoch > max(self._standing.epoch or 0, self._change.abort_epoch):
+        elif directive.epoch > max(self._state.epoch or 0, self._change.abort_epoch):
             self._prepare(directive)
             if directive.phase == "switch":
                 self._change.switch_epoch = directive.epoch
 
     def _prepare(self, directive: Directive) -> None:
-        if self._change.is_of(directive):
+        if self._change.is_preparing_for(directive):
             return
         self._spec = directive.training
         self._error = None
         if directive.resume is not None and self._phase == "halted":
             resume = directive.resume
-            self._error = self._standing.catch_up(resume.step, resume.gradient_norm)
+            self._error = self._state.catch_up(resume.step, resume.gradient_norm)
         self._change.prepare(self._model(), directive)
 
-    def _notice_preparation(self) -> None:
+    def _poll_preparation(self) -> None:
         is_new, error = self._change.poll()
         if error is not None:
             self._error = error
@@ -120,14 +120,14 @@ class Rank:
 
     def _abort(self, epoch: int) -> None:
         if self._change.abort(epoch):
-            if not self._standing.holds_state:
+            if not self._state.holds_state:
                 raise SystemExit(0)  # a joiner of an epoch that never came holds nothing
             self._report()
 
     # -- training
 
     def _train(self) -> None:
-        engine, spec, epoch = self._standing.engine, self._spec, self._standing.epoch
+        engine, spec, epoch = self._state.engine, self._spec, self._state.epoch
         assert engine is not None
         assert spec is not None
         assert epoch is not None
@@ -160,7 +160,7 @@ class Rank:
             self._switch(prepared, engine.progress.step)
 
     def _finish(self, engine: Engine, spec: TrainingSpec) -> None:
-        seat = self._standing.seat
+        seat = self._state.seat
         assert seat is not None
         if spec.output is not None:
             write_weights(spec.output, self._model(), seat, engine.shards())
@@ -171,8 +171,8 @@ class Rank:
         """Leave the broken world at once, so that whoever waits here errs too; keep the state."""
         self._error = _in_one_line(error)
         if not self._error.startswith(LOST_PEER):  # a peer that went is no fault of this process
-            _log.error("the world of epoch %s broke", self._standing.epoch, exc_info=error)
-        _log.warning("halted at step %d: %s", self._standing.progress.step, self._error)
+            _log.error("the world of epoch %s broke", self._state.epoch, exc_info=error)
+        _log.warning("halted at step %d: %s", self._state.progress.step, self._error)
         # A frame would keep a group, and so its connections, alive.
         traceback.clear_frames(error.__traceback__)
         self._leave_world()
@@ -210,13 +210,13 @@ class Rank:
         epoch, old_phase = move.directive.epoch, self._phase
         self._become("switching")
         switch = Switch(self._model(), move, store, transport, self._services, step)
-        held = self._standing.holdings(self._model())
+        held = self._state.holdings(self._model())
         try:
-            if move.waits_for_boundary and self._standing.engine is not None:
+            if move.waits_for_boundary and self._state.engine is not None:
                 store.set(f"epoch{epoch}/boundary", str(step))
-            outcome = switch.run(held, lambda: self._told_to_abort(epoch))
+            outcome = switch.run(held, lambda: self._is_aborted(epoch))
         except Undecided as error:
-            self._standing.hold_both(switch, held)
+            self._state.hold_both(switch, held)
             self._halt(error)
             return
         except Exception as error:  # not voted: the old epoch stands
@@ -224,48 +224,48 @@ class Rank:
             self._error = f"epoch {epoch} was not reached: {error}"
             outcome = "abort"
         if outcome == "abort":
-            self._return(old_phase, transport)
+            self._keep_old_epoch(old_phase, transport)
             return
-        self._flip(switch, held, transport)
+        self._commit(switch, held, transport)
 
-    def _return(self, phase: RankPhase, transport: Transport) -> None:
+    def _keep_old_epoch(self, phase: RankPhase, transport: Transport) -> None:
         """Go on with the old epoch, untouched."""
         transport.close()
         self._change.forget()
-        if not self._standing.holds_state:
+        if not self._state.holds_state:
             self._become("left")
             raise SystemExit(0)
         self._become(phase)
 
-    def _told_to_abort(self, epoch: int) -> bool:
-        told = self._messages.next(0)
-        if isinstance(told, Directive):
-            if told.phase == "abort":
-                self._change.abort_epoch = max(self._change.abort_epoch, told.epoch)
-            elif told.epoch > epoch:
-                self._obey(told)
+    def _is_aborted(self, epoch: int) -> bool:
+        message = self._messages.next(0)
+        if isinstance(message, Directive):
+            if message.phase == "abort":
+                self._change.abort_epoch = max(self._change.abort_epoch, message.epoch)
+            elif message.epoch > epoch:
+                self._handle(message)
         return self._change.abort_epoch >= epoch
 
-    def _flip(self, switch: Switch, held: HeldState, transport: Transport) -> None:
+    def _commit(self, switch: Switch, held: HeldState, transport: Transport) -> None:
         """The outcome is commit: from here on the state belongs to the new epoch."""
-        standing = self._standing
-        stopped_s = self._stopped_s if standing.holds_state else None
+        state = self._state
+        stopped_s = self._stopped_s if state.holds_state else None
         transport.close()
         self._change.forget()
-        old_engine = standing.commit(switch, held)
+        old_engine = state.commit(switch, held)
         self._error = None
-        if standing.seat is None:
+        if state.seat is None:
             self._messages.switched(self._messages.record(switch, stopped_s, None))
             self._leave_world()
             self._become("left")
             raise SystemExit(0)
         try:
-            digest = self._form(switch, held, standing.seat, old_engine)
+            digest = self._form(switch, held, state.seat, old_engine)
         except Exception as error:  # the outcome stands: the state is held, an epoch must be formed
-            standing.engine = None
+            state.engine = None
             self._halt(error)
             return
-        standing.loose = None
+        state.detached = None
         self._record = self._messages.record(switch, stopped_s, digest)
         self._become("training")
 
@@ -278,8 +278,8 @@ class Rank:
         if old_engine is not None:
             old_engine.release()  # `held` keeps its tensors until the new engine has them
         formation = Formation(self._model(), spec, self._services, switch, held, seat)
-        self._world = formation.form_world(lambda: self._told_to_abort(epoch))
-        engine = self._standing.engine = formation.build_engine(self._world)
+        self._world = formation.form_world(lambda: self._is_aborted(epoch))
+        engine = self._state.engine = formation.build_engine(self._world)
         return formation.verify(self._world, engine)
 
     def _model(self) -> ModelShape:

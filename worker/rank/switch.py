@@ -61,12 +61,12 @@ class Switch:
     digest: str | None = None
     received: dict[Piece, Parts] = field(default_factory=dict)
 
-    def run(self, held: HeldState, told_to_abort: Callable[[], bool]) -> Outcome:
+    def run(self, held: HeldState, is_aborted: Callable[[], bool]) -> Outcome:
         """Transfer, verify and vote.
 
         Args:
             held: what this rank holds now; it is only read.
-            told_to_abort: asked while waiting for the others.
+            is_aborted: asked while waiting for the others.
 
         Returns:
             The outcome; on `commit` the received pieces have been added to `held`.
@@ -86,7 +86,7 @@ class Switch:
         try:
             self.services.on_phase("vote")
             vote.cast()
-            outcome = self._await(vote, told_to_abort)
+            outcome = self._await(vote, is_aborted)
         except RuntimeError as error:  # torch raises its store errors as RuntimeError
             held.add_pieces(self.received)
             raise Undecided(str(error)) from None
@@ -127,13 +127,13 @@ class Switch:
         mine.update(piece_digests(self.received, self.received.__getitem__))
         return mine
 
-    def _await(self, vote: Vote, told_to_abort: Callable[[], bool]) -> Outcome:
+    def _await(self, vote: Vote, is_aborted: Callable[[], bool]) -> Outcome:
         deadline = time.monotonic() + self.services.timeout_s
         while True:
             outcome = vote.outcome()
             if outcome is not None:
                 return outcome
-            if told_to_abort() or time.monotonic() > deadline:
+            if is_aborted() or time.monotonic() > deadline:
                 vote.abort()
             time.sleep(VOTE_POLL_S)
 

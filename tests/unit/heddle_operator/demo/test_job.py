@@ -1,10 +1,10 @@
-"""heddle_operator/demo/job.py: a job whose state survives the story that is told about it."""
+"""heddle_operator/demo/job.py: a job whose state survives the script of the demo."""
 
 from __future__ import annotations
 
 from heddle_operator.demo.job import MODEL, STEPS, demo_job, text_folder
 from heddle_operator.demo.run import EVALUATIONS
-from heddle_operator.demo.story import NODES, STORY
+from heddle_operator.demo.script import NODES, SCRIPT
 from planner.cluster.composition import Composition
 from planner.profiles.profile import load_profile
 from planner.request import PlanRequest
@@ -17,8 +17,8 @@ def test_steps_and_seed_are_the_users():
 
 
 def test_once_a_third_node_has_joined_every_piece_lives_on_two_nodes():
-    """So that the kill at the end of the story takes no piece of the state with it."""
-    job, (joins, *_) = demo_job(10, 1), STORY
+    """So that the kill at the end of the script takes no piece of the state with it."""
+    job, (joins, *_) = demo_job(10, 1), SCRIPT
     request = PlanRequest(
         job.workload,
         Composition((*NODES.nodes, joins.node)),
@@ -30,8 +30,8 @@ def test_once_a_third_node_has_joined_every_piece_lives_on_two_nodes():
     assert search(request, load_profile(MODEL)).holders_min == 2
 
 
-def test_the_story_ends_before_the_last_step():
-    assert max(event.at_step for event in STORY) < STEPS
+def test_the_script_ends_before_the_last_step():
+    assert max(event.at_step for event in SCRIPT) < STEPS
     assert STEPS >= 200
 
 

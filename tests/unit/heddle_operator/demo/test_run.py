@@ -8,7 +8,7 @@ import pytest
 
 from heddle_operator.demo.recorder import Recorder
 from heddle_operator.demo.run import DemoOptions, DemoRun
-from heddle_operator.demo.story import Event
+from heddle_operator.demo.script import Event
 from planner.cluster.composition import Node
 from tests.unit.heddle_operator.demo.recorded import RESUMED_S, THREE, TWO, a_run, report, switch
 

@@ -8,8 +8,8 @@ import signal
 import pytest
 
 from heddle_operator.demo.run import DemoOptions
+from heddle_operator.demo.script import NODES
 from heddle_operator.demo.show import show
-from heddle_operator.demo.story import NODES
 from heddle_operator.local.processes import processes_with
 
 MARK = "HEDDLE_TEST_SHOW"

@@ -77,19 +77,19 @@ def test_while_the_others_are_awaited_there_is_no_result():
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_what_is_dropped_closes_its_transport_whenever_it_comes(when):
+def test_what_is_cancelled_closes_its_transport_whenever_it_comes(when):
     services = InMemory()
     if when == "before":
         services.meeting.clear()
-        dropped = prepare(services)
-        dropped.drop()
+        cancelled = prepare(services)
+        cancelled.cancel()
         services.meeting.set()
     else:
-        dropped = ended(prepare(services))
-        dropped.drop()
-    assert ended(dropped).result is None
+        cancelled = ended(prepare(services))
+        cancelled.cancel()
+    assert ended(cancelled).result is None
     assert services.board.closed == {1}
-    assert dropped.error is None
+    assert cancelled.error is None
 
 
 def test_a_preparation_that_is_kept_closes_nothing():

@@ -14,40 +14,40 @@ from collections.abc import Callable
 
 from torch._C._distributed_c10d import Store
 
-from worker.errors import MeetingFailed
+from worker.errors import RendezvousFailed
 
 POLL_S = 0.0005
 
 
-class PatientStore(Store):
+class CancellableStore(Store):
     """Passes every call on to `store`, and waits by looking again and again.
 
     Keep it for as long as a group that formed through it: torch does not.
 
     Args:
         store: the real one.
-        given_up: asked while waiting.
+        is_cancelled: asked while waiting.
         timeout_s: to wait at most.
     """
 
-    def __init__(self, store: Store, given_up: Callable[[], bool], timeout_s: float) -> None:
+    def __init__(self, store: Store, is_cancelled: Callable[[], bool], timeout_s: float) -> None:
         super().__init__()
-        self._store, self._given_up, self._timeout_s = store, given_up, timeout_s
+        self._store, self._is_cancelled, self._timeout_s = store, is_cancelled, timeout_s
 
     def wait(self, keys: list[str], timeout: datetime.timedelta | None = None) -> None:
         """Return once all keys are there.
 
         Raises:
-            MeetingFailed: the wait was given up, or took too long.
+            RendezvousFailed: the wait was given up, or took too long.
             RuntimeError: the store is gone (torch's DistError).
         """
         allowed_s = self._timeout_s if timeout is None else timeout.total_seconds()
         deadline = time.monotonic() + allowed_s
         while not self._store.check(keys):
-            if self._given_up():
-                raise MeetingFailed("the epoch was given up while its ranks met")
+            if self._is_cancelled():
+                raise RendezvousFailed("the epoch was given up while its ranks met")
             if time.monotonic() > deadline:
-                raise MeetingFailed(f"a peer did not come within {allowed_s:g} s ({keys[0]})")
+                raise RendezvousFailed(f"a peer did not come within {allowed_s:g} s ({keys[0]})")
             time.sleep(POLL_S)
 
     def get(self, key: str) -> bytes:

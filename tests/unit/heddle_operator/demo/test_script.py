@@ -8,7 +8,7 @@ import pytest
 
 from heddle_operator.apis.errors import InvalidScript
 from heddle_operator.demo.run import check_nodes
-from heddle_operator.demo.story import NODES, STORY, check_story, load_nodes, load_story
+from heddle_operator.demo.script import NODES, SCRIPT, check_script, load_nodes, load_script
 from planner.cluster.composition import Composition
 from planner.errors import InvalidComposition
 
@@ -18,12 +18,12 @@ EXAMPLES = Path(__file__).parents[4] / "manifests" / "examples" / "demo"
 def script(tmp_path, text):
     path = tmp_path / "script.yaml"
     path.write_text(text)
-    return load_story(path, NODES)
+    return load_script(path, NODES)
 
 
-def test_the_demos_own_story_holds_together():
-    check_story(STORY, NODES, "of the demo")
-    check_nodes(NODES, STORY)
+def test_the_demos_own_script_holds_together():
+    check_script(SCRIPT, NODES, "of the demo")
+    check_nodes(NODES, SCRIPT)
 
 
 def test_events_are_sorted_by_step(tmp_path):
@@ -62,7 +62,7 @@ def test_a_mistake_in_a_script_is_one_sentence(tmp_path, text, sentence):
 
 def test_a_script_that_is_not_there_is_one_sentence(tmp_path):
     with pytest.raises(InvalidScript, match="cannot be read: No such file"):
-        load_story(tmp_path / "none.yaml", NODES)
+        load_script(tmp_path / "none.yaml", NODES)
 
 
 def test_a_mistake_in_a_nodes_file_names_file_and_node(tmp_path):
@@ -80,7 +80,7 @@ def test_a_node_without_profile_is_refused():
 
 def test_the_example_files_hold_together():
     nodes = load_nodes(EXAMPLES / "nodes.yaml")
-    events = load_story(EXAMPLES / "script.yaml", nodes)
+    events = load_script(EXAMPLES / "script.yaml", nodes)
     check_nodes(nodes, events)
     assert [str(event) for event in events] == ["join third", "kill left", "join slow"]
 

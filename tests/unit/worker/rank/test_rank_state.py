@@ -1,4 +1,4 @@
-"""worker/rank/standing.py: what a rank holds, through failure and change of epoch."""
+"""worker/rank/state.py: what a rank holds, through failure and change of epoch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.worker.changes import MODEL, change, cut, held_by, plan, shards_
 from worker.engine.seam import Progress
 from worker.rank.held_state import HeldState, all_pieces
 from worker.rank.move import plan_move
-from worker.rank.standing import Standing
+from worker.rank.rank_state import RankState
 from worker.rank.switch import Switch
 
 OLD, NEW = plan("1x2"), plan("1x1+1x1")
@@ -37,7 +37,7 @@ class BrokenEngine:
 
 def trained(step, gradients_step=None, old=OLD):
     (seat, *_) = RankMap.of(old).seats
-    return Standing(epoch=1, seat=seat, engine=BrokenEngine(seat, step, gradients_step))
+    return RankState(epoch=1, seat=seat, engine=BrokenEngine(seat, step, gradients_step))
 
 
 def switch_to(new, step, slot=0):
@@ -47,90 +47,90 @@ def switch_to(new, step, slot=0):
 
 
 def test_a_new_process_holds_nothing_at_step_0():
-    standing = Standing()
-    assert not standing.holds_state
-    assert standing.progress == Progress(0)
+    state = RankState()
+    assert not state.holds_state
+    assert state.progress == Progress(0)
     with pytest.raises(KeyError):
-        standing.holdings(MODEL).read(all_pieces(MODEL, frozenset({1}))[0])
+        state.holdings(MODEL).read(all_pieces(MODEL, frozenset({1}))[0])
 
 
-@pytest.mark.parametrize("loose", [False, True], ids=["in an engine", "loose"])
-def test_what_it_holds_can_be_sent(loose):
-    standing = trained(7)
-    if loose:
-        standing.engine, standing.loose = None, held_by(OLD, "a", 0)
-    assert standing.holds_state
-    held, state = standing.holdings(MODEL), whole_state()
+@pytest.mark.parametrize("detached", [False, True], ids=["in an engine", "detached"])
+def test_what_it_holds_can_be_sent(detached):
+    state = trained(7)
+    if detached:
+        state.engine, state.detached = None, held_by(OLD, "a", 0)
+    assert state.holds_state
+    held, state = state.holdings(MODEL), whole_state()
     for piece in all_pieces(MODEL, frozenset({2})):
         assert all(map(torch.equal, held.read(piece), cut(piece, state)))
 
 
 def test_gradients_are_applied_with_the_norm_that_others_know():
-    standing = trained(7, gradients_step=7)
-    assert standing.catch_up(8, 2.5) is None
-    assert standing.engine.norms == [2.5]
-    assert standing.progress.step == 8
+    state = trained(7, gradients_step=7)
+    assert state.catch_up(8, 2.5) is None
+    assert state.engine.norms == [2.5]
+    assert state.progress.step == 8
 
 
 @pytest.mark.parametrize("norm", [None, 2.5])
 def test_a_rank_that_is_there_already_changes_nothing(norm):
-    standing = trained(8, gradients_step=8)
-    assert standing.catch_up(8, norm) is None
-    assert (standing.engine.norms, standing.progress.step) == ([], 8)
+    state = trained(8, gradients_step=8)
+    assert state.catch_up(8, norm) is None
+    assert (state.engine.norms, state.progress.step) == ([], 8)
 
 
 @pytest.mark.parametrize(
     ("at", "step", "norm"), [(7, 8, None), (7, 9, 2.5), (9, 8, 2.5)], ids=["unknown", "far", "past"]
 )
 def test_a_step_that_cannot_be_reached_is_one_sentence(at, step, norm):
-    standing = trained(at, gradients_step=at)
-    sentence = standing.catch_up(step, norm)
+    state = trained(at, gradients_step=at)
+    sentence = state.catch_up(step, norm)
     assert sentence == (
         f"the recovery asks for step {step}, this rank is at {at} and cannot reach it"
     )
-    assert standing.engine.norms == []
+    assert state.engine.norms == []
 
 
 def test_a_joiner_reaches_every_step_for_it_holds_nothing():
-    assert Standing().catch_up(8, 2.5) is None
+    assert RankState().catch_up(8, 2.5) is None
 
 
 def test_a_commit_puts_the_state_under_the_new_epoch_and_hands_back_the_old_engine():
-    standing, held, switch = trained(7), HeldState(MODEL), switch_to(NEW, 7)
-    engine = standing.engine
-    assert standing.commit(switch, held) is engine
-    assert (standing.epoch, standing.also_epoch, standing.engine) == (2, None, None)
-    assert standing.seat == RankMap.of(NEW).seats[0]
-    assert standing.holdings(MODEL) is held
-    assert standing.progress == Progress(step=7)
+    state, held, switch = trained(7), HeldState(MODEL), switch_to(NEW, 7)
+    engine = state.engine
+    assert state.commit(switch, held) is engine
+    assert (state.epoch, state.also_epoch, state.engine) == (2, None, None)
+    assert state.seat == RankMap.of(NEW).seats[0]
+    assert state.holdings(MODEL) is held
+    assert state.progress == Progress(step=7)
 
 
 def test_after_a_commit_a_rank_without_a_seat_has_left():
-    standing = trained(7)
+    state = trained(7)
     elsewhere = plan("1x2", node="b")
-    standing.commit(switch_to(elsewhere, 7), HeldState(MODEL))
-    assert (standing.epoch, standing.seat) == (2, None)
+    state.commit(switch_to(elsewhere, 7), HeldState(MODEL))
+    assert (state.epoch, state.seat) == (2, None)
 
 
 def test_who_never_learnt_the_outcome_holds_both_epochs():
-    standing, held, switch = trained(7), HeldState(MODEL), switch_to(NEW, 7)
-    standing.hold_both(switch, held)
-    assert (standing.epoch, standing.also_epoch) == (1, 2)
-    assert standing.seat == RankMap.of(OLD).seats[0]
-    assert standing.holdings(MODEL) is held
-    assert standing.progress.step == 7
+    state, held, switch = trained(7), HeldState(MODEL), switch_to(NEW, 7)
+    state.hold_both(switch, held)
+    assert (state.epoch, state.also_epoch) == (1, 2)
+    assert state.seat == RankMap.of(OLD).seats[0]
+    assert state.holdings(MODEL) is held
+    assert state.progress.step == 7
 
 
 def test_a_joiner_that_never_learnt_the_outcome_holds_the_new_epoch_only():
-    standing, held, switch = Standing(), HeldState(MODEL), switch_to(NEW, 7, slot=1)
-    standing.hold_both(switch, held)
-    assert (standing.epoch, standing.also_epoch) == (2, None)
-    assert standing.seat == RankMap.of(NEW).seats[1]
-    assert standing.progress.step == 7
+    state, held, switch = RankState(), HeldState(MODEL), switch_to(NEW, 7, slot=1)
+    state.hold_both(switch, held)
+    assert (state.epoch, state.also_epoch) == (2, None)
+    assert state.seat == RankMap.of(NEW).seats[1]
+    assert state.progress.step == 7
 
 
 def test_a_leaver_that_never_learnt_the_outcome_holds_the_old_epoch_only():
-    standing, held = trained(7), HeldState(MODEL)
-    standing.hold_both(switch_to(plan("1x2", node="b"), 7), held)
-    assert (standing.epoch, standing.also_epoch) == (1, None)
-    assert standing.holdings(MODEL) is held
+    state, held = trained(7), HeldState(MODEL)
+    state.hold_both(switch_to(plan("1x2", node="b"), 7), held)
+    assert (state.epoch, state.also_epoch) == (1, None)
+    assert state.holdings(MODEL) is held

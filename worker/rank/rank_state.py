@@ -1,4 +1,4 @@
-"""What one rank process holds: the state of which epoch, at which step, in an engine or loose.
+"""What one rank process holds: the state of which epoch, at which step, in an engine or not.
 
 A rank trains with an engine; after a failure it may hold the same state without one, and, if it
 voted and never learnt the outcome, in two layouts at once.
@@ -16,7 +16,7 @@ from worker.rank.switch import Switch
 
 
 @dataclass(slots=True)
-class Standing:
+class RankState:
     """The state of one rank.
 
     Attributes:
@@ -24,20 +24,20 @@ class Standing:
         also_epoch: a second layout, see `worker.contract.RankReport`.
         seat: in the plan of `epoch`; None: it has left.
         engine: that trains, or that broke.
-        loose: state outside an engine.
+        detached: state outside an engine.
     """
 
     epoch: int | None = None
     also_epoch: int | None = None
     seat: Seat | None = None
     engine: Engine | None = None
-    loose: HeldState | None = None
+    detached: HeldState | None = None
     _progress: Progress = field(default_factory=Progress)
 
     @property
     def holds_state(self) -> bool:
         """Whether anything would be lost with this process."""
-        return self.engine is not None or self.loose is not None
+        return self.engine is not None or self.detached is not None
 
     @property
     def progress(self) -> Progress:
@@ -46,8 +46,8 @@ class Standing:
 
     def holdings(self, model: ModelShape) -> HeldState:
         """Everything that this rank can send."""
-        if self.loose is not None:
-            return self.loose
+        if self.detached is not None:
+            return self.detached
         held = HeldState(model)
         if self.engine is not None and self.seat is not None:
             held.add_shards(self.seat, self.engine.shards())
@@ -67,7 +67,7 @@ class Standing:
 
     def hold_both(self, switch: Switch, held: HeldState) -> None:
         """Keep the old layout and, where this rank has a seat in it, the new: both are valid."""
-        self.loose, epoch = held, switch.move.directive.epoch
+        self.detached, epoch = held, switch.move.directive.epoch
         if switch.move.seat is None:
             return
         if self.epoch is None:
@@ -77,9 +77,9 @@ class Standing:
             self.also_epoch = epoch
 
     def commit(self, switch: Switch, held: HeldState) -> Engine | None:
-        """The state belongs to the new epoch now, loose until an engine has it; the old engine."""
+        """Give the state to the new epoch, until an engine has it; answers the old engine."""
         engine, self.engine = self.engine, None
-        self.loose, self._progress = held, Progress(step=switch.step)
+        self.detached, self._progress = held, Progress(step=switch.step)
         self.epoch, self.also_epoch = switch.move.directive.epoch, None
         self.seat = switch.move.seat
         return engine

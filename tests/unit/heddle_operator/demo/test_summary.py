@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heddle_operator.demo.telling import stall_line, summary
+from heddle_operator.demo.summary import stall_line, summary
 
 CHANGE = {"stall_s": 0.1, "restart_s": 7.0, "parts": {}}
 RESULT = {

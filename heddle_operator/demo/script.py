@@ -34,10 +34,10 @@ class Event:
         return f"{self.verb} {self.name}"
 
 
-# The node that was refused would pay once others are gone; the story ends before that.
+# The node that was refused would pay once others are gone; the script ends before that.
 COOLDOWN_S = 600.0
 NODES = Composition((Node("fast-1", "demo-fast", 1), Node("fast-2", "demo-fast", 1)))
-STORY: tuple[Event, ...] = (
+SCRIPT: tuple[Event, ...] = (
     Event(20, "join", "fast-3", Node("fast-3", "demo-fast", 3)),
     Event(55, "join", "slow-1", Node("slow-1", "demo-slow", 1)),
     Event(80, "drain", "fast-1"),
@@ -58,7 +58,7 @@ def load_nodes(path: Path) -> Composition:
         raise InvalidComposition(f"nodes file {path}: {error}") from None
 
 
-def load_story(path: Path, nodes: Composition) -> tuple[Event, ...]:
+def load_script(path: Path, nodes: Composition) -> tuple[Event, ...]:
     """Read a script: a list of `{at_step: 40, join: {name, type, gpus}}`, drain or kill: NAME.
 
     Raises:
@@ -70,12 +70,12 @@ def load_story(path: Path, nodes: Composition) -> tuple[Event, ...]:
             f"script {path} holds {type(rows).__name__}; it must be a list of events"
         )
     events = tuple(_event(row, f"script {path}, event {i}") for i, row in enumerate(rows, 1))
-    check_story(events, nodes, str(path))
+    check_script(events, nodes, str(path))
     return tuple(sorted(events, key=lambda event: event.at_step))
 
 
-def check_story(events: tuple[Event, ...], nodes: Composition, name: str) -> None:
-    """Refuse a story in which a node joins twice, or leaves without being there.
+def check_script(events: tuple[Event, ...], nodes: Composition, name: str) -> None:
+    """Refuse a script in which a node joins twice, or leaves without being there.
 
     Raises:
         InvalidScript: names the event.

@@ -1,4 +1,4 @@
-"""worker/control/patient_store.py: it waits as a store does, until it is told to give up."""
+"""worker/control/cancellable_store.py: it waits as a store does, until it is told to give up."""
 
 import datetime
 import threading
@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch.distributed import HashStore, PrefixStore, ProcessGroupGloo
 
-from worker.control.patient_store import PatientStore
-from worker.errors import MeetingFailed
+from worker.control.cancellable_store import CancellableStore
+from worker.errors import RendezvousFailed
 
 
 def test_what_is_written_is_read_through_a_prefix_too():
     inner = HashStore()
-    patient = PatientStore(inner, lambda: False, 5.0)
+    patient = CancellableStore(inner, lambda: False, 5.0)
     store = PrefixStore("epoch1", patient)
     store.set("a", "1")
     assert (store.get("a"), inner.get("epoch1/a")) == (b"1", b"1")
@@ -27,16 +27,16 @@ def test_what_is_written_is_read_through_a_prefix_too():
 def test_a_value_is_waited_for():
     inner = HashStore()
     threading.Timer(0.02, inner.set, ("late", "x")).start()
-    assert PatientStore(inner, lambda: False, 5.0).get("late") == b"x"
+    assert CancellableStore(inner, lambda: False, 5.0).get("late") == b"x"
 
 
 def test_a_wait_ends_when_it_is_given_up_or_takes_too_long():
     start = time.monotonic()
-    told = PatientStore(HashStore(), lambda: time.monotonic() > start + 0.02, 30.0)
-    with pytest.raises(MeetingFailed, match="the epoch was given up while its ranks met"):
+    told = CancellableStore(HashStore(), lambda: time.monotonic() > start + 0.02, 30.0)
+    with pytest.raises(RendezvousFailed, match="the epoch was given up while its ranks met"):
         told.get("never")
-    with pytest.raises(MeetingFailed, match=r"did not come within 0\.01 s \(never\)"):
-        PatientStore(HashStore(), lambda: False, 30.0).wait(
+    with pytest.raises(RendezvousFailed, match=r"did not come within 0\.01 s \(never\)"):
+        CancellableStore(HashStore(), lambda: False, 30.0).wait(
             ["never"], datetime.timedelta(seconds=0.01)
         )
     assert time.monotonic() < start + 10.0
@@ -47,7 +47,7 @@ def test_torch_forms_a_group_through_it_or_gives_up_forming():
     patients, groups = [], []
 
     def form(rank: int) -> None:
-        store = PatientStore(inner, lambda: False, 30.0)
+        store = CancellableStore(inner, lambda: False, 30.0)
         patients.append(store)
         groups.append(ProcessGroupGloo(PrefixStore("g", store), rank, 2, timeout))
 
@@ -61,7 +61,7 @@ def test_torch_forms_a_group_through_it_or_gives_up_forming():
     for work in works:
         work.wait()
     assert [tensor.item() for tensor in tensors] == [2.0, 2.0]
-    alone, start = PatientStore(inner, lambda: True, 30.0), time.monotonic()
-    with pytest.raises(MeetingFailed, match="given up"):
+    alone, start = CancellableStore(inner, lambda: True, 30.0), time.monotonic()
+    with pytest.raises(RendezvousFailed, match="given up"):
         ProcessGroupGloo(PrefixStore("h", alone), 0, 2, timeout)
     assert time.monotonic() < start + 10.0
