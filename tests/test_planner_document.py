@@ -47,7 +47,7 @@ def test_every_command_of_the_document_runs_in_order(tmp_path, monkeypatch):
     assert len(lines) >= 10
     for line in lines:
         run(line)
-    assert Path("plan.svg").read_text().startswith("<svg")
+    assert Path("plan.svg").read_text().startswith("<?xml")
     keys = set(json.loads(Path("plan.json").read_text())) - {"templates", "placement"}
     table = TEXT.split("\n## JSON\n")[1]
     assert not keys - set(re.findall(r"`(\w+)(?:\[\])?`", table))

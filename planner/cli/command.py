@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import io
 import os
 import sys
@@ -35,6 +36,7 @@ def run(command: click.Command) -> NoReturn:
     _escape_what_cannot_be_shown()
     try:
         status = command(standalone_mode=False)
+        gc.freeze()  # else the interpreter looks for garbage once more before it ends: 0.3 s
     except HeddleError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(2)

@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import json
 import math
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from planner.api import POLICY_METHODS, require_policy_folder, with_budget
-from planner.cli.effort_options import effort_options
-from planner.cli.evaluation_picture import curves_svg
 from planner.cli.evaluation_report import evaluation_text, to_json
-from planner.cli.inputs import require_picture, write_picture
+from planner.cli.options import A_FILE, MODEL_HELP, answer_options, effort_options
+from planner.cli.pictures import draw_curves
+from planner.cli.progress import progress_bar
 from planner.cluster.composition import Composition
 from planner.errors import Infeasible, InvalidPolicy, InvalidRequest, NoPolicy, PolicyMisfit
 from planner.evaluation.composition_sets import read_composition_file
@@ -40,13 +35,10 @@ from planner.training.settings import TrainingSettings
 METHODS = "policy,auto,search,columns,random"
 REFERENCE_S = 30.0
 CURVE_EVALUATIONS = 32768  # the paper's figure ends at 32,000
-A_FILE = click.Path(path_type=Path)
 
 
 @click.command("evaluate")
-@click.option(
-    "--model", required=True, help="Name of the model, or the path of a Hugging Face config.json."
-)
+@click.option("--model", required=True, help=MODEL_HELP)
 @click.option(
     "--compositions",
     "file",
@@ -74,9 +66,7 @@ A_FILE = click.Path(path_type=Path)
 @click.option(
     "--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the searches."
 )
-@click.option("--profile", "profiles", type=A_FILE, help="Folder of profiles.")
-@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option("--picture", type=A_FILE, help="SVG file: best so far by evaluation.")
+@answer_options(picture="best so far by evaluation")
 @click.option(
     "--curve-evaluations",
     type=click.IntRange(0),
@@ -90,7 +80,7 @@ def evaluate_command(
     kept: Path | None,
     seed: int,
     profiles: Path | None,
-    output: Literal["table", "json"],
+    output: str,
     picture: Path | None,
     curve_evaluations: int | None,
     **effort: Any,
@@ -103,7 +93,6 @@ def evaluate_command(
     """
     shape = find_model(model)
     workload = usual_workload(shape)
-    require_picture(picture)
     if not math.isfinite(reference_s):
         raise InvalidRequest(f"--reference-s is {reference_s}; give a number of seconds")
     listed, chosen = read_composition_file(file), read_methods(methods)
@@ -124,14 +113,19 @@ def evaluate_command(
         **with_budget(effort),
     )
     profile = find_profile(workload, profiles)
-    with _progress(asked.steps) as say:
+    with progress_bar() as bar:
+        task = bar.add_task("", total=asked.steps, completed=-1)  # told before each step
+
+        def say(what: str) -> None:
+            bar.update(task, description=what, advance=1)
+
         rows = evaluate(asked, profile, references, say)
     if output == "json":
         click.echo(json.dumps(to_json(rows, asked, profile), indent=2))
     else:
         click.echo(evaluation_text(rows, asked))
     if picture is not None:  # last: what took so long is printed whatever becomes of it
-        write_picture(picture, curves_svg(rows, shape.name))
+        draw_curves(picture, rows, shape.name)
     trials = [trial for row in rows for trial in row.trials]
     if not any(trial.plan for trial in trials):
         raise Infeasible(f"no method planned any composition; the first: {trials[0].note}")
@@ -167,26 +161,3 @@ def read_methods(text: str) -> tuple[Method, ...]:
         found = f"the method {unknown[0]!r} is unknown" if unknown else "--methods names no method"
         raise InvalidRequest(f"{found}; there are {', '.join(known)}")
     return tuple(dict.fromkeys(known[name] for name in names))
-
-
-@contextmanager
-def _progress(steps: int) -> Iterator[Callable[[str], None]]:
-    """A bar on a terminal, told of each step before it starts."""
-    console = Console(file=sys.stderr)
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("", total=steps)
-        started: list[str] = []
-
-        def say(what: str) -> None:
-            bar.update(task, description=what, completed=len(started))
-            started.append(what)
-
-        yield say

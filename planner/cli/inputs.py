@@ -13,45 +13,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import click
-
 from planner.cluster.composition import Composition
 from planner.cost.money import DEAREST
-from planner.errors import InvalidComposition, InvalidPlan, InvalidRequest, InvalidWorkload
+from planner.errors import InvalidComposition, InvalidPlan, InvalidWorkload
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload, settings_of
 from planner.placement.place import place
 from planner.plans.plan import Plan
-from planner.profiles.profile import Profile
-from planner.wording import counted, did_you_mean
-
-
-def once(context: click.Context, option: click.Parameter, given: tuple[Any, ...]) -> Any:
-    """The value of an option that may be given once, or None; for options with `multiple`.
-
-    Raises:
-        InvalidRequest: it is given again, which click would take instead of the first.
-    """
-    del context
-    if len(given) > 1:
-        raise InvalidRequest(
-            f"{option.opts[0]} is given {len(given)} times; give it once, with all GPUs in it"
-        )
-    return given[0] if given else None
-
-
-def unprofiled(composition: Composition, profile: Profile) -> tuple[str, ...]:
-    """A sentence for each GPU type that the profile of the model does not hold."""
-    nodes = {
-        name: [n for n in composition.nodes if n.gpu_type == name] for name in composition.gpu_types
-    }
-    return tuple(
-        f"GPU type {name!r} has no profile for {profile.model}{did_you_mean(name, profile.types)}; "
-        f"{counted(len(there), 'node')} of it with {counted(sum(n.gpus for n in there), 'GPU')} "
-        f"will be idle"
-        for name, there in nodes.items()
-        if name not in profile.types
-    )
 
 
 def read_composition(text: str | None, file: Path | None) -> Composition | None:
@@ -219,35 +187,3 @@ def read_plan(data: dict[str, Any], workload: Workload, composition: Composition
             f"{composition.gpus} of the composition; give more nodes, or a placement"
         )
     return Plan(unplaced.templates, where)
-
-
-def require_picture(path: Path | None) -> None:
-    """Refuse, before anything is searched, a file that no picture can be written to.
-
-    Raises:
-        InvalidRequest: it is a folder, or in none, or does not end in `.svg`.
-    """
-    if path is None:
-        return
-    if path.suffix.lower() != ".svg":
-        raise InvalidRequest(
-            f"picture {path} cannot be written: pictures are SVG; give a file that ends in .svg"
-        )
-    if path.parent.is_dir() and not path.is_dir():
-        return
-    reason = "it is a folder" if path.is_dir() else "there is no such folder"
-    raise InvalidRequest(f"picture {path} cannot be written: {reason}; name another file")
-
-
-def write_picture(path: Path, svg: str) -> None:
-    """Write a picture to a file.
-
-    Raises:
-        InvalidRequest: it cannot be written.
-    """
-    try:
-        path.write_text(svg, encoding="utf-8")
-    except OSError as error:
-        raise InvalidRequest(
-            f"picture {path} cannot be written: {error.strerror}; name another file"
-        ) from None

@@ -5,39 +5,35 @@ Invariant: equal requests print equal plans, unless a budget in seconds cuts the
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import click
 from click.core import ParameterSource
 
 from planner.api import POLICY_METHODS, with_budget
 from planner.api import answer as answer_of
-from planner.cli.effort_options import effort_options
-from planner.cli.inputs import (
-    once,
-    read_composition,
-    read_current,
-    read_plan_file,
-    read_prices,
-    require_picture,
-    unprofiled,
-    write_picture,
+from planner.cli.inputs import read_composition, read_current, read_plan_file, read_prices
+from planner.cli.options import (
+    A_FILE,
+    ABOVE_0,
+    MODEL_HELP,
+    answer_options,
+    effort_options,
+    gpu_options,
 )
-from planner.cli.megatron import megatron_arguments
-from planner.cli.plan_picture import plan_svg
-from planner.cli.tables import answer_sentences, diff_table, plan_table
+from planner.cli.tables import answer_sentences, plan_table
 from planner.cluster.composition import Composition
 from planner.cost.money import require_prices, with_prices
 from planner.errors import Infeasible, InvalidComposition, InvalidRequest
 from planner.model.catalogue import find_model
 from planner.model.workload import RECOMPUTATIONS, Precision, Recompute, Workload, settings_of
-from planner.plans.diff import compare
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
 from planner.request import DEFAULT_MAX_TEMPLATES, ROLLOUT_METHODS, Method, Objective, PlanRequest
-from planner.wording import did_you_mean
+from planner.wording import counted, did_you_mean
 
 PLAN_HELP = """Find the best plan for a set of GPUs.
 
@@ -50,10 +46,8 @@ Say what there is, as text (TYPE=NODESxGPUS) or as a file with one node per row:
 Give the running plan with --current, and the answer is never worse and moves few bytes.
 docs/planner.md tells all options by example.
 """
-Output = Literal["table", "json"]
-ABOVE_0 = click.FloatRange(0, min_open=True)
-A_FILE = click.Path(path_type=Path)
 SEARCHES: tuple[Method, ...] = ("auto", "search", "columns")  # what a budget ends
+FEW_COLLECTIONS = 100_000  # objects between two: numba's many stay, and looking takes 0.15 s
 USES = {  # of options that some methods make nothing of
     "--rollouts": ROLLOUT_METHODS,
     "--policy": POLICY_METHODS,
@@ -64,26 +58,8 @@ USES = {  # of options that some methods make nothing of
 
 
 @click.command("plan", help=PLAN_HELP.replace("\n    heddle", "\n\b\n    heddle", 1))
-@click.option(
-    "--model",
-    default="tiny-llama",
-    show_default=True,
-    help="Name of the model, or the path of a Hugging Face config.json.",
-)
-@click.option(
-    "--composition",
-    "text",
-    multiple=True,
-    callback=once,
-    help="GPUs, for example h100=8x4,a100-40=10x4+12x1.",
-)
-@click.option(
-    "--nodes",
-    type=A_FILE,
-    multiple=True,
-    callback=once,
-    help="YAML file: a list of nodes with name, type, gpus.",
-)
+@click.option("--model", default="tiny-llama", show_default=True, help=MODEL_HELP)
+@gpu_options()
 @click.option("--batch", type=int, help="Samples a step.  [default: 2048; tiny-llama: 20]")
 @click.option("--seq-len", type=int, help="Tokens a sample.  [default: 2048; tiny-llama: 128]")
 @click.option(
@@ -138,10 +114,8 @@ USES = {  # of options that some methods make nothing of
 @click.option(
     "--marginal", "wants_marginal", is_flag=True, help="Say what one more node of a type adds."
 )
-@click.option("--profile", "profiles", type=A_FILE, help="Folder of profiles.")
 @click.option("--seed", default=0, show_default=True, help="Of the local search.")
-@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option("--picture", type=A_FILE, help="SVG file: stages, layers, load over time.")
+@answer_options(picture="stages, layers, load over time")
 @click.option(
     "--export",
     type=click.Choice(["megatron"]),
@@ -155,7 +129,7 @@ def plan(
     nodes: Path | None,
     exclude: tuple[str, ...],
     profiles: Path | None,
-    output: Output,
+    output: str,
     picture: Path | None,
     export: str | None,
     diff: tuple[str, str] | None,
@@ -179,14 +153,18 @@ def plan(
         raise InvalidComposition(
             "no GPUs are given; give --composition TYPE=NODESxGPUS or --nodes FILE"
         )
-    require_picture(picture)
     request = request_of(_without(composition, exclude), wishes)
     profile = find_profile(request.workload, profiles)
     _say_unprofiled(request.composition, profile, has_model="--model" in given)
+    gc.set_threshold(FEW_COLLECTIONS)
     found = answer_of(request, profile)
     if picture is not None:
-        write_picture(picture, plan_svg(found.plan, found.price, profile))
+        from planner.cli.pictures import draw_plan
+
+        draw_plan(picture, found.plan, found.price, profile)
     if export is not None:
+        from planner.cli.megatron import megatron_arguments
+
         click.echo(megatron_arguments(found.plan, request.workload))
     elif output == "json":
         click.echo(json.dumps(found.to_json(request, profile), indent=2))
@@ -212,21 +190,19 @@ def _say_unprofiled(composition: Composition, profile: Profile, *, has_model: bo
     Raises:
         Infeasible: none of the nodes can be.
     """
-    lacking = unprofiled(composition, profile)
-    if lacking and not set(composition.gpu_types) & set(profile.types):
-        name = composition.gpu_types[0]
-        model = (
-            ""
-            if has_model
-            else "; --model is not given, and the default is tiny-llama: give --model"
-        )
-        raise Infeasible(
-            f"GPU type {name!r} has no profile for {profile.model}"
-            f"{did_you_mean(name, profile.types)}; profiled are {', '.join(sorted(profile.types))}"
-            f"{model}"
-        )
-    for sentence in lacking:
-        click.echo(f"Warning: {sentence}", err=True)
+    is_idle = not set(composition.gpu_types) & set(profile.types)
+    for name in composition.gpu_types:
+        if name in profile.types:
+            continue
+        near = did_you_mean(name, profile.types)
+        lacking = f"GPU type {name!r} has no profile for {profile.model}{near}; "
+        if is_idle:
+            known = f"profiled are {', '.join(sorted(profile.types))}"
+            default = "--model is not given, and the default is tiny-llama: give --model"
+            raise Infeasible(lacking + (known if has_model else f"{known}; {default}"))
+        sizes = [node.gpus for node in composition.nodes if node.gpu_type == name]
+        there = f"{counted(len(sizes), 'node')} of it with {counted(sum(sizes), 'GPU')}"
+        click.echo(f"Warning: {lacking}{there} will be idle", err=True)
 
 
 def _require_use(method: Method, given: set[str]) -> None:
@@ -296,7 +272,7 @@ def _workload(wishes: dict[str, Any]) -> Workload:
     )
 
 
-def _print_diff(paths: tuple[str, str], output: Output, given: set[str]) -> None:
+def _print_diff(paths: tuple[str, str], output: str, given: set[str]) -> None:
     """What changes from one plan file to the other.
 
     Raises:
@@ -305,6 +281,9 @@ def _print_diff(paths: tuple[str, str], output: Output, given: set[str]) -> None
     others = sorted(given - {"--diff", "--output"})
     if others:
         raise InvalidRequest(f"--diff compares two plans that exist; leave {others[0]} out")
+    from planner.cli.tables import diff_table
+    from planner.plans.diff import compare
+
     found = compare(*(read_plan_file(path) for path in paths))
     if output == "json":
         click.echo(json.dumps(found.to_json(), indent=2))

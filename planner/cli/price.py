@@ -10,20 +10,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
-from planner.cli.inputs import (
-    once,
-    plan_composition,
-    plan_workload,
-    read_plan,
-    read_plan_file,
-    require_picture,
-    write_picture,
-)
-from planner.cli.plan_picture import plan_svg
+from planner.cli.inputs import plan_composition, plan_workload, read_plan, read_plan_file
+from planner.cli.options import answer_options, gpu_options
+from planner.cli.pictures import draw_plan
 from planner.cli.tables import memory_table, network_sentence, price_sentence, price_table
 from planner.cost import evaluate as cost
 from planner.cost.evaluate import Price, StagePrice
@@ -35,20 +28,7 @@ from planner.profiles.profile import Profile
 
 @click.command("price")
 @click.argument("path", metavar="PLAN.json")
-@click.option(
-    "--composition",
-    "text",
-    multiple=True,
-    callback=once,
-    help="GPUs; the plan's own if not given.",
-)
-@click.option(
-    "--nodes",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    callback=once,
-    help="YAML file: a list of nodes.",
-)
+@gpu_options(otherwise="the plan's own")
 @click.option("--model", help="Name of the model; the plan's own if not given.")
 @click.option("--batch", type=int, help="Global batch; the plan's own if not given.")
 @click.option("--seq-len", type=int, help="Tokens a sample; the plan's own if not given.")
@@ -58,13 +38,7 @@ from planner.profiles.profile import Profile
     is_flag=True,
     help="Edges inside a node take the node's link.  [default: as the plan was priced]",
 )
-@click.option(
-    "--picture",
-    type=click.Path(path_type=Path),
-    help="SVG file: stages, layers and load over time.",
-)
-@click.option("--profile", "profiles", type=click.Path(path_type=Path), help="Folder of profiles.")
-@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@answer_options(picture="stages, layers, load over time")
 def price(
     path: str,
     text: str | None,
@@ -75,7 +49,7 @@ def price(
     placed: bool,
     picture: Path | None,
     profiles: Path | None,
-    output: Literal["table", "json"],
+    output: str,
 ) -> None:
     """Price a plan by formula and by simulation, stage by stage.
 
@@ -83,7 +57,6 @@ def price(
     the planner places it); `-` reads it from standard input.  Edges between stages count as
     crossing nodes, unless --placement is given or the plan says `"edges": "placement"`.
     """
-    require_picture(picture)
     data = read_plan_file(path)
     workload = plan_workload(data, model, batch, seq_len)
     composition = plan_composition(data, text, nodes)
@@ -93,7 +66,7 @@ def price(
     priced = cost.price(chosen, workload, composition, profile, placed=placed)
     simulated = simulate_price(priced)
     if picture is not None:
-        write_picture(picture, plan_svg(chosen, priced, profile))
+        draw_plan(picture, chosen, priced, profile)
     if output == "json":
         click.echo(json.dumps(_json(chosen, priced, simulated, profile, placed), indent=2))
         return

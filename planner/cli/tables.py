@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, fields
+from typing import TYPE_CHECKING
 
 from planner.cluster.composition import Composition
 from planner.cost.evaluate import Price
 from planner.cost.memory import StageMemory
 from planner.cost.money import money_per_sample, plan_price
-from planner.plans.diff import PlanDiff
 from planner.plans.plan import FilledTemplate, Plan, Stage
 from planner.profiles.profile import Profile
 from planner.request import BoundAnswer, PlanAnswer, PlanRequest, SearchStage
 from planner.wording import counted
+
+if TYPE_CHECKING:
+    from planner.plans.diff import PlanDiff
 
 FEW = 4  # places, or shares of the batch, that a table lists one by one
 

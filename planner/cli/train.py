@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress
 
+from planner.cli.options import MODEL_HELP, output_option
+from planner.cli.progress import progress_bar
 from planner.errors import InvalidPolicy, InvalidRequest
 from planner.model.catalogue import find_model
 
@@ -43,7 +44,7 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 
 
 @click.command("train-policy", help=TRAIN_HELP)
-@click.option("--model", required=True, help="Name of the model, or the path of its config.json.")
+@click.option("--model", required=True, help=MODEL_HELP)
 @click.option("--types", help="GPU types, with commas.  [default: those of the paper]")
 @click.option("--groups", type=click.IntRange(1), help="Rollout groups.  [default: 10000]")
 @click.option("--seed", default=0, show_default=True, help="Of everything that is drawn.")
@@ -74,7 +75,7 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
     type=click.FloatRange(0),
     help="Seconds between states on disk.",
 )
-@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_option
 def train_policy(
     model: str,
     types: str | None,
@@ -127,8 +128,8 @@ def train_policy(
     training = Training(curriculum, settings, where)
     if resume:
         training.resume()
-    with _Display() as display:
-        card = training.run(display.show, commit, keep_every_s)
+    with progress_bar() as bar:
+        card = training.run(_Display(bar).show, commit, keep_every_s)
     if output == "json":
         click.echo(json.dumps(card.to_json(), indent=2))
         return
@@ -174,27 +175,9 @@ def _require_writable(folder: Path) -> None:
 class _Display:
     """A progress bar on a terminal; else some lines a phase, on stderr."""
 
-    def __init__(self) -> None:
-        self._console = Console(stderr=True)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed}/{task.total}"),
-            TextColumn("{task.fields[found]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
-        self._phase = ""
-        self._task = self._bar.add_task("building the training set", total=None, found="")
-
-    def __enter__(self) -> _Display:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+    def __init__(self, bar: Progress) -> None:
+        self._bar, self._phase = bar, ""
+        self._task = bar.add_task("building the training set", total=None)
 
     def show(self, status: Status) -> None:
         """Show how far it is."""
@@ -208,16 +191,10 @@ class _Display:
         if progress.phase != self._phase:
             self._phase = progress.phase
             self._bar.reset(self._task, total=progress.total)
-        self._bar.update(
-            self._task,
-            description=PHASES[progress.phase],
-            completed=progress.done,
-            total=progress.total,
-            found=found,
-        )
-        is_last = progress.done == progress.total
-        is_said = is_last or progress.done % max(1, progress.total // LINES) == 0
-        if not self._console.is_terminal and is_said:
+        said = f"{PHASES[progress.phase]} {found}".rstrip()
+        self._bar.update(self._task, description=said, completed=progress.done)
+        is_due = progress.done % max(1, progress.total // LINES) == 0
+        if self._bar.disable and (is_due or progress.done == progress.total):
             sys.stderr.write(f"{PHASES[progress.phase]} {progress.done}/{progress.total} {found}\n")
             sys.stderr.flush()
 

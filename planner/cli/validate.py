@@ -7,13 +7,13 @@ nobody has seen.
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
 
 import click
 
+from planner.cli.options import A_FILE, output_option
+from planner.cli.progress import progress_bar
 from planner.cli.tables import aligned
 from planner.validation.compare import (
     Figures,
@@ -30,12 +30,12 @@ from planner.validation.datasets import SPLIT_SEED, read_sets
 @click.option(
     "--data",
     required=True,
-    type=click.Path(path_type=Path),
+    type=A_FILE,
     help="Folder of measured sets, laid out as tests/data/measured.",
 )
-@click.option("--facts", type=click.Path(path_type=Path), help="Facts about the sets, a YAML file.")
-@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def validate_cost(data: Path, facts: Path | None, output: Literal["table", "json"]) -> None:
+@click.option("--facts", type=A_FILE, help="Facts about the sets, a YAML file.")
+@output_option
+def validate_cost(data: Path, facts: Path | None, output: str) -> None:
     """Price measured plans and print how far the prices are off.
 
     Constants were fitted on the fitted half of each set (a committed seed says which); the held-out
@@ -43,10 +43,9 @@ def validate_cost(data: Path, facts: Path | None, output: Literal["table", "json
     """
     sets = read_sets(data, facts)
     total = sum(len(measured.plans) for measured in sets)
-    with click.progressbar(
-        length=total, label="pricing", file=sys.stderr, hidden=not sys.stderr.isatty()
-    ) as bar:
-        reports = [report(measured, lambda: bar.update(1)) for measured in sets]
+    with progress_bar() as bar:
+        task = bar.add_task("pricing", total=total)
+        reports = [report(measured, lambda: bar.advance(task)) for measured in sets]
     operators = operator_reports(data)
     if output == "json":
         data_json = {

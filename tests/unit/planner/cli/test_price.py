@@ -100,7 +100,7 @@ def test_a_picture_is_an_svg_with_a_row_for_each_stage(tmp_path):
         "".join(node.itertext())
         for node in ET.parse(path).getroot().iter("{http://www.w3.org/2000/svg}text")
     ]
-    assert sum("16 layers on 4 a100-80" in text for text in texts) == 2
+    assert sum("a100-80 TP 4" in text and "16 layers" in text for text in texts) == 2
     assert any("2 replicas" in text for text in texts)
     with pytest.raises(InvalidRequest, match="cannot be written"):
         run(price, "-", "--picture", str(tmp_path / "no" / "x.svg"), stdin=HAND_WRITTEN)

@@ -8,8 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from planner.cli.effort_options import effort_options
 from planner.cli.evaluate import evaluate_command
+from planner.cli.options import effort_options
 from planner.cli.plan import plan
 
 SHARED = ("rollouts", "policy", "budget_s", "budget_evaluations", "threads")

@@ -1,0 +1,135 @@
+"""Options that several commands take.
+
+Invariant: each is written once, so that it means the same to all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from planner.errors import InvalidRequest
+from planner.request import DEFAULT_ROLLOUTS, MOST_THREADS
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator = Callable[[Command], Command]
+
+A_FILE = click.Path(path_type=Path)
+ABOVE_0 = click.FloatRange(0, min_open=True)
+MODEL_HELP = "Name of the model, or the path of a Hugging Face config.json."
+
+
+def once(context: click.Context, option: click.Parameter, given: tuple[Any, ...]) -> Any:
+    """The value of an option that may be given once, or None; for options with `multiple`.
+
+    Raises:
+        InvalidRequest: it is given again, which click would take instead of the first.
+    """
+    del context
+    if len(given) > 1:
+        raise InvalidRequest(
+            f"{option.opts[0]} is given {len(given)} times; give it once, with all GPUs in it"
+        )
+    return given[0] if given else None
+
+
+def picture_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """The file of a picture; what none can be written to is refused before anything is searched.
+
+    Raises:
+        InvalidRequest: it is a folder, or in none, or does not end in `.svg`.
+    """
+    del context, option
+    if path is None:
+        return None
+    if path.suffix.lower() != ".svg":
+        reason, instead = "pictures are SVG", "give a file that ends in .svg"
+    elif path.is_dir():
+        reason, instead = "it is a folder", "name another file"
+    elif not path.parent.is_dir():
+        reason, instead = "there is no such folder", "name another file"
+    else:
+        return path
+    raise InvalidRequest(f"picture {path} cannot be written: {reason}; {instead}")
+
+
+def gpu_options(otherwise: str = "") -> Decorator[Any]:
+    """Give a command `text` and `nodes`: the GPUs, as text or as a file.
+
+    Args:
+        otherwise: what the command takes if neither is given.
+    """
+    default = f"  [default: {otherwise}]" if otherwise else ""
+    return _together(
+        click.option(
+            "--composition",
+            "text",
+            multiple=True,
+            callback=once,
+            help=f"GPUs, for example h100=8x4,a100-40=10x4+12x1.{default}",
+        ),
+        click.option(
+            "--nodes",
+            type=A_FILE,
+            multiple=True,
+            callback=once,
+            help="YAML file: a list of nodes with name, type, gpus.",
+        ),
+    )
+
+
+def answer_options(picture: str) -> Decorator[Any]:
+    """Give a command `profiles`, `output` and `picture`.
+
+    Args:
+        picture: what its picture shows.
+    """
+    return _together(
+        click.option("--profile", "profiles", type=A_FILE, help="Folder of profiles."),
+        output_option,
+        click.option("--picture", type=A_FILE, callback=picture_file, help=f"SVG file: {picture}."),
+    )
+
+
+output_option = click.option(
+    "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
+
+
+def _together(*options: Decorator[Any]) -> Decorator[Any]:
+    """Several options as one decorator, in the help in this order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):  # the last decorator comes first in the help
+            command = option(command)
+        return command
+
+    return decorate
+
+
+effort_options = _together(  # how hard to look for a plan
+    click.option(
+        "--rollouts",
+        default=DEFAULT_ROLLOUTS,
+        show_default=True,
+        type=click.IntRange(1),
+        help="Plans that methods policy and random build; the best counts.",
+    ),
+    click.option("--policy", type=A_FILE, help="Folder of a trained policy."),
+    click.option(
+        "--budget-s", type=ABOVE_0, help="Stop a search after so many seconds.  [default: 2]"
+    ),
+    click.option(
+        "--budget-evaluations",
+        type=click.IntRange(1),
+        help="Stop after so many priced plans instead.",
+    ),
+    click.option(
+        "--threads",
+        type=click.IntRange(1, MOST_THREADS),
+        help="Search on so many cores, where seconds end it.  [default: all, at most 4]",
+    ),
+)
