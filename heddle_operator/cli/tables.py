@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from heddle_operator.report.timings import PARTS
+from planner.wording import counted
 
 COLUMNS = ("NAMESPACE", "NAME", "PHASE", "EPOCH", "GPUS", "STEP", "PLAN")
 
@@ -41,16 +42,17 @@ def page(job: Mapping[str, Any]) -> list[str]:
     if plan:
         lines.append(
             f"  epoch {status['epoch']} ({plan['reason']}): {plan['summary']} on "
-            f"{status['activeGPUs']} GPUs of {', '.join(status['nodes'])}"
+            f"{counted(status['activeGPUs'], 'GPU')} of {', '.join(status['nodes'])}"
         )
     if "usableGPUs" in status:
         granted, usable = status.get("grantedGPUs", 0), status["usableGPUs"]
-        lines.append(f"  {usable} GPUs are usable, its pods hold {granted}")
+        verb = "is" if usable == 1 else "are"
+        lines.append(f"  {counted(usable, 'GPU')} {verb} usable, its pods hold {granted}")
     holders = status.get("holders")
     if holders:
         lines.append(
-            f"  every piece of the state is on at least {holders['minNodes']} node(s), "
-            f"{holders['singlePieces']} on one only"
+            f"  every piece of the state is on at least {counted(holders['minNodes'], 'node')}, "
+            f"{counted(holders['singlePieces'], 'piece')} on one node only"
         )
     last = status.get("lastReconfiguration")
     if last:

@@ -59,6 +59,7 @@ class Recorder:
     overruns: int = 0
     phase: str = "Pending"
     reason: str = ""
+    keeps_plan: bool = False
     _halted_s: float | None = None
     _agreed_s: float | None = None
 
@@ -90,6 +91,7 @@ class Recorder:
     def take_decision(self, decision: Decision, observed: Observed, now: float) -> None:
         """Note when the loop did what."""
         self.phase, self.reason, self.epochs = decision.phase, decision.reason, observed.epochs
+        self.keeps_plan = decision.keeps_plan
         for action in decision.actions:
             match action:
                 case RecordEvent() if action.reason == "WorkerLost" and self._halted_s is None:

@@ -255,7 +255,7 @@ class DemoRun:
         leaving = any(node.leaving_at_s is not None for node in self.cluster.nodes.values())
         newest = self.recorder.epochs[-1] if self.recorder.epochs else None
         is_live = newest is not None and newest.outcome == "live"
-        return is_live and not leaving and self.recorder.reason.startswith("kept")
+        return is_live and not leaving and self.recorder.keeps_plan
 
     def _take_decision(self, decision: Decision, observed: Observed, now: float) -> None:
         if decision.reason != self.recorder.reason:

@@ -52,7 +52,7 @@ def gpu_type_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> tu
     if not found:
         return "", f"has no label that tells its GPU type; set {TYPE_KEY}"
     if _SLICED.search(found):
-        return "", f"has sliced GPUs ({found}), which are no devices to plan for"
+        return "", f"has sliced GPUs ({found}), which Heddle cannot plan for"
     memory = next((labels[key] for key in _MEMORY_LABELS if labels.get(key)), "")
     return canonical(found, int(memory) if memory.isdigit() else None), ""
 

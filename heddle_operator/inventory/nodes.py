@@ -1,7 +1,7 @@
 """From Node objects to the nodes that a job may use: type, free GPUs, joining, leaving.
 
-Two rules cost others their jobs.  Capacity 0 means that the device plugin has not told yet (the
-kubelet restarted), never that GPUs are lost; allocatable below capacity means that one is sick.
+Two rules cost others their jobs.  Capacity 0 means that the device plugin has not said yet (the
+kubelet restarted), never that GPUs are lost; allocatable below capacity means an unhealthy GPU.
 Invariant: a node that takes no new pods still counts with the GPUs that the job holds there.
 Source: research on Kubernetes' node conditions and NVIDIA's device plugin; design, section 5.
 """
@@ -18,6 +18,7 @@ from heddle_operator.inventory.disruptions import notice_of
 from heddle_operator.inventory.filters import refusal_of
 from heddle_operator.inventory.requests import GPU
 from heddle_operator.state.snapshot import ObservedNode
+from planner.wording import counted
 
 LINK_DOMAINS = ("heddle.dev/link-domain", "nvidia.com/gpu.clique", "topology.kubernetes.io/zone")
 
@@ -79,13 +80,13 @@ def view_node(
         problem = f"is of GPU type {gpu_type}, for which the model has no profile (it has: {known})"
     if problem:
         return NodeView(name, None, problem)
-    # Until the device plugin has told, the job's own pods are all that is known.
+    # Until the device plugin has said, the job's own pods are all that is known.
     free = _count(status.get("allocatable")) - others if capacity else own
     notice = notice_of(node, required.leave_on_cordon)
     refusal = notice or refusal_of(node, required.pod_spec)
     gpus = max(0, min(free, own) if refusal else free)
     if not gpus and not refusal:
-        refusal = f"has no free GPU (others hold {others} of {capacity})"
+        refusal = f"has no free GPU (other pods hold {others} of {capacity})"
     seen = ObservedNode(
         name,
         gpu_type,
@@ -123,7 +124,7 @@ def wall_s(text: str) -> float:
 def unhealthy_pods(
     node: Mapping[str, Any], held: tuple[int, int], pods: Iterable[Mapping[str, Any]]
 ) -> dict[str, str]:
-    """Pods of the job with a sick GPU, and how it is known.
+    """Pods of the job with an unhealthy GPU, and how it is known.
 
     Args:
         node: a Node object.
@@ -136,11 +137,13 @@ def unhealthy_pods(
             for resource in status.get("allocatedResourcesStatus") or ():
                 for device in resource.get("resources") or ():
                     if device.get("health") == "Unhealthy":
-                        found[pod["metadata"]["name"]] = f"its GPU {device['resourceID']} is sick"
+                        found[pod["metadata"]["name"]] = (
+                            f"its GPU {device['resourceID']} is unhealthy"
+                        )
     status = node.get("status", {})
     capacity, allocatable = _count(status.get("capacity")), _count(status.get("allocatable"))
     if capacity and sum(held) > allocatable and not found and held[1] == 0:
-        why = f"{capacity - allocatable} of its node's {capacity} GPUs are sick"
+        why = f"its node has {counted(capacity - allocatable, 'unhealthy GPU')} of {capacity}"
         found = {pod["metadata"]["name"]: why for pod in pods}
     return found
 

@@ -110,7 +110,8 @@ def _last_words(status: Mapping[str, Any], containers: Iterable[Mapping[str, Any
         ended = (container.get("state") or {}).get("terminated") or {}
         if ended.get("exitCode"):
             return _sentence(
-                f"{container['name']} ended with {ended['exitCode']}", ended.get("message")
+                f"{container['name']} ended with exit status {ended['exitCode']}",
+                ended.get("message"),
             )
     return _sentence(status.get("reason") or "", status.get("message"))
 

@@ -160,15 +160,15 @@ class KubeCluster:
         by_node: dict[str, list[Mapping[str, Any]]] = {}
         for body in bodies:
             by_node.setdefault(body["metadata"]["annotations"][NODE_ANNOTATION], []).append(body)
-        sick: dict[str, str] = {}
+        unhealthy: dict[str, str] = {}
         for name, rows in by_node.items():
             if name in self._cache.nodes:
-                sick |= unhealthy_pods(self._cache.nodes[name], held.get(name, (0, 0)), rows)
+                unhealthy |= unhealthy_pods(self._cache.nodes[name], held.get(name, (0, 0)), rows)
         now_wall_s, found = time.time(), []
         for body in bodies:
             node = self._cache.nodes.get(body["metadata"]["annotations"][NODE_ANNOTATION])
             ready = node is not None and is_ready(node)
-            notice = sick.get(body["metadata"]["name"], "")
+            notice = unhealthy.get(body["metadata"]["name"], "")
             found.append(view_pod(body, notice, ready, now_wall_s, self._offset_s))
         return tuple(found)
 

@@ -32,6 +32,7 @@ from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import EpochRecord, Observed, PlanReply
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
+from planner.wording import counted
 from worker.contract import Reason
 
 NODES_NAMED = 3  # unusable nodes that a sentence names
@@ -53,21 +54,25 @@ def consider_plan(
     )
     again = debounce_left_s(job, observed, now)
     if composition.gpus < job.spec.elastic.min_gpus:
-        return Decision((), phase, _too_few(job, observed, composition), again)
+        sentence = _too_few(job, observed, composition)
+        event = RecordEvent(f"waiting-{sentence}", "InsufficientGPUs", sentence)
+        return Decision((event,) if phase == "Pending" else (), phase, sentence, again)
     if job.spec.elastic.mode == "Manual" and reason in ("start", "join"):
         followed = adopt_referenced(job, observed, composition, reason, live)
         if followed is not None:
             return replace(followed, look_again_s=sooner(followed.look_again_s, again))
     if reason == "join" and live is not None and composition == live.composition:
-        return Decision((), phase, "kept: the plan is the one found for these nodes", again)
+        sentence = "the plan is kept: it was found for these very nodes"
+        return Decision((), phase, sentence, again, keeps_plan=True)
     request = RequestPlan(composition, live.plan if live else None)
     reply = observed.replies.get(request.key)
     if reply is None:
         actions = () if request.key in observed.planning else (request,)
-        return Decision(actions, "Planning" if phase != "Running" else phase, str(request), again)
+        sentence = f"the planner searches a plan for {request.gpus_on_nodes}"
+        return Decision(actions, "Planning" if phase != "Running" else phase, sentence, again)
     if reply.plan is None:
         event = RecordEvent(f"no-plan-{request.key.composition}", "InsufficientGPUs", reply.problem)
-        return Decision((event,), phase, f"no plan: {reply.problem}", again)
+        return Decision((event,), phase, f"there is no plan: {reply.problem}", again)
     forced = ""
     if live is not None and reason in ("drain", "loss"):
         forced = _why_moved(live.plan, leaving, where)
@@ -118,16 +123,14 @@ def _judge(
         if verdict.pays_from_change_s is not None:
             pays_from_s = verdict.pays_from_change_s
             again = sooner(again, quiet_left_s(observed.epochs, now, pays_from_s, settings))
-        return Decision(
-            _tell_refusal(live, reply, composition, verdict.reason), phase, verdict.reason, again
-        )
+        events = _kept_event(live, reply, composition, verdict.reason)
+        return Decision(events, phase, verdict.reason, again, keeps_plan=True)
     if job.spec.elastic.mode == "Recommend" and reason == "join":
-        return recommend(reply, composition, verdict.reason, again)
-    wait = _hold_s(job, observed, now, reason, live, settings)
+        return recommend(reply, composition, verdict.gain_percent, again)
+    wait, pause = _hold(job, observed, now, reason, live, settings)
     if wait > 0:
-        return Decision(
-            (), phase, f"{verdict.reason}; adopted in {wait:.1f} s", sooner(again, wait)
-        )
+        sentence = f"{verdict.reason}; the change begins after the {pause}"
+        return Decision((), phase, sentence, sooner(again, wait))
     adopt = AdoptPlan(observed.next_epoch, reply.plan, reason, composition)
     event = RecordEvent(
         f"adopted-{adopt.epoch}",
@@ -147,9 +150,9 @@ def _why_moved(plan: Plan, leaving: Mapping[str, str], where: Situation) -> str:
 
 def _too_few(job: HeddleJob, observed: Observed, composition: Composition) -> str:
     """That there are too few GPUs, with what keeps the others from being used."""
-    sentence = (
-        f"waiting: {composition.gpus} GPUs are usable, minGPUs is {job.spec.elastic.min_gpus}"
-    )
+    usable, wanted = composition.gpus, job.spec.elastic.min_gpus
+    verb = "is" if usable == 1 else "are"
+    sentence = f"the job waits: {counted(usable, 'GPU')} {verb} usable, minGPUs is {wanted}"
     unusable = [f"{node} {why}" for node, why in observed.unusable]
     if not unusable:
         return sentence
@@ -157,7 +160,7 @@ def _too_few(job: HeddleJob, observed: Observed, composition: Composition) -> st
     return f"{sentence} ({'; '.join(unusable[:NODES_NAMED])}{more})"
 
 
-def _tell_refusal(
+def _kept_event(
     live: EpochRecord | None, reply: PlanReply, composition: Composition, reason: str
 ) -> tuple[Action, ...]:
     """One event for each composition in which the live plan was kept all the same."""
@@ -166,20 +169,25 @@ def _tell_refusal(
     return (RecordEvent(f"kept-{live.epoch}-{composition.digest}", "PlanKept", reason),)
 
 
-def _hold_s(
+def _hold(
     job: HeddleJob,
     observed: Observed,
     now: float,
     reason: Reason,
     live: EpochRecord | None,
     settings: Settings,
-) -> float:
-    """How long adoption must still wait: backoff after aborts, cooldown where nothing forces it."""
+) -> tuple[float, str]:
+    """Seconds that adoption must still wait, and for what.
+
+    After aborts it waits for the backoff; where nothing forces the change, for the cooldown.
+    """
     last = observed.epochs[-1].closed_s if observed.epochs else None
     wait = (last or now) + backoff_s(observed.epochs, settings) - now
     if reason == "join" and live is not None and live.epoch > 1 and live.closed_s is not None:
-        wait = max(wait, live.closed_s + job.spec.elastic.cooldown_seconds - now)
-    return wait
+        cooldown = live.closed_s + job.spec.elastic.cooldown_seconds - now
+        if cooldown > wait:
+            return cooldown, "cooldown"
+    return wait, "pause that follows an aborted change"
 
 
 def _loses_gpus(plan: Plan, composition: Composition) -> bool:

@@ -37,7 +37,7 @@ def leaving_reasons(observed: Observed, hosting: Iterable[str] = ()) -> dict[str
             view is not None and view.report is not None and view.report.leaving_at_s is not None
         )
         if pod.name in live and (pod.deleting or pod.notice or noticed):
-            why = f"pod {pod.name} must go"
+            why = f"hosts pod {pod.name}, which must leave"
             found.setdefault(pod.node, f"{why}: {pod.notice}" if pod.notice else why)
     return found
 

@@ -11,6 +11,8 @@ from planner.model.shape import ModelShape
 from planner.plans.pieces import Piece, common_refinement, piece_numels, seat_pieces
 from planner.plans.ranks import RankMap
 
+NO_COMMON_STEP = "there is no step that all survivors can reach"
+
 
 def lost_piece(model: ModelShape, holders: tuple[Holder, ...], observed: Observed) -> str:
     """Which piece of the state no holder has, in words; "" if the state is whole.

@@ -15,11 +15,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.apis.wording import named
 from heddle_operator.policy.candidates import leaving_nodes, ready_nodes, usable_nodes
 from heddle_operator.state.actions import RequestPlan
 from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import Observed
 from planner.cluster.composition import Composition
+from planner.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,12 @@ def drain_of(job: HeddleJob, observed: Observed, now: float, where: Situation) -
     if where.live is not None and not set(cordoned) & set(where.live.plan.nodes):
         return _evictable(job, observed, cordoned)
     left = _left(job, observed, now, where, cordoned)
-    names = f"node{'s' * (len(cordoned) > 1)} {', '.join(cordoned)}"
+    names = named("node", cordoned)
     wanted = job.spec.elastic.min_gpus
     if left.gpus < wanted:
         return Drain(
-            blocked=f"a drain of {names} has to wait: {left.gpus} GPUs would be left, minGPUs is "
-            f"{wanted}; add GPUs or lower minGPUs"
+            blocked=f"a drain of {names} has to wait: {counted(left.gpus, 'GPU')} would be left, "
+            f"minGPUs is {wanted}; add GPUs or lower minGPUs"
         )
     if where.live is not None:
         reply = observed.replies.get(RequestPlan(left, where.live.plan).key)
@@ -56,8 +58,8 @@ def drain_of(job: HeddleJob, observed: Observed, now: float, where: Situation) -
             return Drain()
         if reply.plan is None:
             return Drain(
-                blocked=f"a drain of {names} has to wait, there is no plan for the {left.gpus} "
-                f"GPUs that would be left: {reply.problem}"
+                blocked=f"a drain of {names} has to wait: there is no plan for the "
+                f"{counted(left.gpus, 'GPU')} that would be left: {reply.problem}"
             )
     return _evictable(job, observed, cordoned)
 

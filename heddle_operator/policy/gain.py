@@ -54,28 +54,29 @@ def judge(
     """
     assert reply.plan is not None, "an answer without a plan is no matter of judgement"
     if current is None:
-        return Verdict(True, 0.0, "started: there was no plan")
+        return Verdict(True, 0.0, "the job starts: it had no plan")
     if forced:
-        return Verdict(True, 0.0, f"moved: {forced}")
+        return Verdict(True, 0.0, f"the job moves: {forced}")
     if reply.plan == current or reply.current_samples_s is None:
-        return Verdict(False, 0.0, "kept: the plan is still the best one found")
+        return Verdict(False, 0.0, "the plan is kept: no better one was found")
     gain = reply.throughput_samples_s / reply.current_samples_s - 1
     percent = 100 * gain
     if percent < elastic.min_gain_percent:
         return Verdict(
             False,
             percent,
-            f"kept: {percent:+.1f} % does not pay, it takes {elastic.min_gain_percent:g} %",
+            f"the plan is kept: a gain of {percent:+.1f} % does not pay, minGainPercent is "
+            f"{elastic.min_gain_percent:g}",
         )
     if gain * expected_change_s <= stall_s:
         return Verdict(
             False,
             percent,
-            f"kept: {percent:+.1f} % does not pay, {expected_change_s:.0f} s until the next change "
-            f"are too few for a stall of {stall_s:.2f} s",
+            f"the plan is kept: a gain of {percent:+.1f} % does not pay, because a move takes "
+            f"{stall_s:.2f} s and the next change is expected in {expected_change_s:.0f} s",
             stall_s / gain,
         )
-    return Verdict(True, percent, f"moved: {percent:+.1f} % pays")
+    return Verdict(True, percent, f"the job moves: a gain of {percent:+.1f} % pays")
 
 
 def expected_change_s(epochs: tuple[EpochRecord, ...], now: float, settings: Settings) -> float:

@@ -32,34 +32,38 @@ def adopt_referenced(
     referenced = observed.referenced
     phase: Phase = "Running" if live else "Pending"
     if job.spec.plan_ref is None:
-        kept = "kept: mode Manual, and planRef names no plan"
-        return Decision((), "Running", kept) if live else None
+        kept = "the plan is kept: the mode is Manual, and planRef names no plan"
+        return Decision((), "Running", kept, keeps_plan=True) if live else None
     if referenced is None:
-        waits = f"waiting for the plan in ConfigMap {job.spec.plan_ref}"
+        waits = f"the job waits for the plan in ConfigMap {job.spec.plan_ref}"
         return Decision((), phase, waits, LOOK_AGAIN_S)
     problem = referenced.problem
     if referenced.plan is not None:
         if live is not None and referenced.plan == live.plan:
-            kept = f"kept: it is the plan of ConfigMap {referenced.name}"
-            return Decision((), "Running", kept, LOOK_AGAIN_S)
+            kept = f"the plan is kept: it is that of ConfigMap {referenced.name}"
+            return Decision((), "Running", kept, LOOK_AGAIN_S, keeps_plan=True)
         found = faults(referenced.plan, job.workload, composition)
         problem = f"it does not fit: {found[0]}" if found else ""
     if problem or referenced.plan is None:
         sentence = f"the plan of ConfigMap {referenced.name} cannot be used: {problem}"
         event = RecordEvent(f"plan-ref-{referenced.name}-{problem}", "PlanRefused", sentence)
         return Decision((event,), phase, sentence, LOOK_AGAIN_S)
-    words = f"moved: ConfigMap {referenced.name} names this plan"
+    verb = "moves to" if live else "starts with"
+    words = f"the job {verb} the plan of ConfigMap {referenced.name}"
     adopt = AdoptPlan(observed.next_epoch, referenced.plan, reason, composition)
     event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {words}")
     return Decision((adopt, event), "Preparing", words)
 
 
 def recommend(
-    reply: PlanReply, composition: Composition, reason: str, again: float | None
+    reply: PlanReply, composition: Composition, gain_percent: float, again: float | None
 ) -> Decision:
     """Mode Recommend: say what would be done."""
     assert reply.plan is not None
     shape = ", ".join(map(str, reply.plan.templates))
-    sentence = f"recommended, not moved (mode Recommend): {shape}; {reason.removeprefix('moved: ')}"
+    sentence = (
+        f"a plan is recommended and not adopted (mode Recommend): {shape}; it gains "
+        f"{gain_percent:+.1f} %"
+    )
     key = f"recommended-{composition.digest}-{reply.plan.digest}"
     return Decision((RecordEvent(key, "PlanRecommended", sentence),), "Running", sentence, again)

@@ -15,6 +15,7 @@ from heddle_operator.policy.drain import Drain
 from heddle_operator.rollout.formation import start_trouble
 from heddle_operator.state.decision import Decision, Phase
 from heddle_operator.state.snapshot import EpochRecord, Observed
+from planner.wording import counted
 
 MOVING = ("Preparing", "Switching", "Recovering")
 ConditionType = Literal[
@@ -105,7 +106,12 @@ def conditions_of(
             "PlanAdopted" if planned else "NoPlan",
             summary_of(planned) if planned else reason,
         ),
-        Condition("Running", trains, "Training" if trains else phase, reason),
+        Condition(
+            "Running",
+            trains,
+            "Training" if trains else phase,
+            f"epoch {live.epoch} trains" if trains and live else reason,
+        ),
         Condition(
             "Reconfiguring",
             phase in MOVING,
@@ -192,12 +198,12 @@ def _degraded(
     wanted = job.spec.elastic.min_holders
     if holders is not None and holders.min_nodes < wanted:
         words = (
-            f"{holders.single or 'some'} pieces of the state live on fewer than {wanted} nodes: "
-            f"minHolders is {wanted}, {holders.min_nodes} is reached"
+            f"a part of the state is on {counted(holders.min_nodes, 'node')} only, minHolders is "
+            f"{wanted}"
         )
         return Condition("Degraded", True, "TooFewHolders", words)
-    sick = next((pod for pod in observed.pods if pod.notice), None)
-    if sick is not None:
-        words = f"pod {sick.name} must be left: {sick.notice}"
+    noticed = next((pod for pod in observed.pods if pod.notice), None)
+    if noticed is not None:
+        words = f"pod {noticed.name} must leave: {noticed.notice}"
         return Condition("Degraded", True, "PodMustLeave", words)
     return None

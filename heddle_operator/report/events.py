@@ -31,8 +31,6 @@ def events_of(observed: Observed, decision: Decision, drain: Drain) -> tuple[Rec
     if pending and trouble:
         key = f"trouble-{pending.epoch}-{trouble}"
         found.append(RecordEvent(key, "PodsCannotStart", f"epoch {pending.epoch}: {trouble}"))
-    if decision.phase == "Pending" and decision.reason.startswith("waiting: "):
-        found.append(RecordEvent(f"waiting-{decision.reason}", "InsufficientGPUs", decision.reason))
     live = next((r for r in reversed(observed.epochs) if r.outcome == "live"), None)
     if live is not None:
         found += _leaving(live, observed)

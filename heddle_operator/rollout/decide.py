@@ -8,6 +8,8 @@ Source: design, section 5; Kubernetes' controllers.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.adoption import consider_plan
 from heddle_operator.policy.drain import request_drain_plan
@@ -56,11 +58,10 @@ def decide(
         *request_drain_plan(job, observed, now, where),
     )
     doubt = settings.unreachable_grace_s if where.doubtful else None
-    return Decision(
-        (*tidy, *decision.actions),
-        decision.phase,
-        decision.reason,
-        sooner(decision.look_again_s, doubt),
+    return replace(
+        decision,
+        actions=(*tidy, *decision.actions),
+        look_again_s=sooner(decision.look_again_s, doubt),
     )
 
 
@@ -84,11 +85,10 @@ def _next_step(
     if any(isinstance(action, AdoptPlan) for action in planned.actions):
         return planned  # the new plan may want the pods that the live one leaves idle
     released, wait = release_pods(job, where.live, where, observed, now)
-    return Decision(
-        (*planned.actions, *released),
-        planned.phase,
-        planned.reason,
-        sooner(planned.look_again_s, wait),
+    return replace(
+        planned,
+        actions=(*planned.actions, *released),
+        look_again_s=sooner(planned.look_again_s, wait),
     )
 
 
@@ -105,7 +105,10 @@ def _finish_switch(
         if report is not None and report.epoch == live.epoch and report.phase == "prepare":
             actions.append(SendDirective(pod, directive))
     return Decision(
-        tuple(actions), "Switching", f"switching to epoch {live.epoch}", settings.halt_timeout_s
+        tuple(actions),
+        "Switching",
+        f"the job switches to epoch {live.epoch}",
+        settings.halt_timeout_s,
     )
 
 

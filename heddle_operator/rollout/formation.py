@@ -8,8 +8,9 @@ the model.
 from __future__ import annotations
 
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.apis.wording import ended_with, named
 from heddle_operator.policy.candidates import leaving_nodes
-from heddle_operator.policy.coverage import lost_piece
+from heddle_operator.policy.coverage import NO_COMMON_STEP, lost_piece
 from heddle_operator.policy.partitions import needed_holders
 from heddle_operator.rollout.members import (
     choose_store,
@@ -30,6 +31,7 @@ from heddle_operator.state.situation import (
     report_of,
 )
 from heddle_operator.state.snapshot import EpochRecord, Observed, Seal
+from planner.wording import counted
 from worker.contract import Directive, DirectivePhase, Member, RankExit, Resume, resume_of
 
 
@@ -47,7 +49,7 @@ def form_epoch(
         return Decision(
             (CloseEpoch(record.epoch, "aborted", fault),),
             "Preparing",
-            f"epoch {record.epoch} aborted: {fault}",
+            f"epoch {record.epoch} was aborted: {fault}",
         )
     if record.seal is None:
         return _gather(job, record, observed, now, where, settings)
@@ -95,7 +97,7 @@ def formation_fault(
             return fault
     allowed_s = settings.prepare_timeout_s + (settings.halt_timeout_s if switching else 0)
     if now - record.seal.sealed_s > allowed_s:
-        return f"not {'live' if switching else 'prepared'} after {allowed_s:g} s"
+        return f"it was not {'live' if switching else 'prepared'} after {allowed_s:g} s"
     if not switching and record.seal.store not in _stores(record.seal, observed):
         return f"the store {record.seal.store} is gone"
     return ""
@@ -118,7 +120,7 @@ def _gathering_fault(
             if now - max(pod.created_s, record.adopted_s) > settings.pod_timeout_s and not (
                 report and report.ready
             ):
-                return f"pod {pod.name} is not ready after {settings.pod_timeout_s:g} s"
+                return f"pod {pod.name} was not ready after {settings.pod_timeout_s:g} s"
     return ""
 
 
@@ -131,7 +133,7 @@ def _start_fault(
     starting = [pod for pod in pods if pod.phase == "pending"]
     needed = gpus_needed(record.plan, node)
     if free < needed and (starting or sum(pod.gpus for pod in pods) < needed):
-        return f"node {node} has {free} free GPUs now, the plan needs {needed}"
+        return f"node {node} has {counted(free, 'free GPU')} now, the plan needs {needed}"
     trouble = start_trouble(record, observed, node)
     since = max([record.adopted_s, *(pod.created_s for pod in starting)])
     return trouble if now - since > settings.pod_problem_s else ""
@@ -176,18 +178,18 @@ def _member_fault(
         if rank.phase == "halted" and (
             record.reason != "loss" or (switching and rank.pending_epoch is None)
         ):
-            return f"the {what} halted"
+            return f"the {what} has halted"
         if member.holds is not None and rank.epoch is None:
-            return f"the {what} holds nothing any more"
-        return f"the {what} left" if rank.phase == "left" and started and not may_leave else ""
+            return f"the {what} has lost its state"
+        return f"the {what} has left" if rank.phase == "left" and started and not may_leave else ""
     if member.holds is not None:
-        return "" if may_leave else f"the {what} ended"
+        return "" if may_leave else f"the {what} has ended"
     ended = [
         e
         for e in report.exits
         if e.slot == member.slot and (member.pod, e.pid) not in seal.known_exits
     ]
-    return f"the {what} ended with {ended[-1].code}" if ended else ""
+    return f"the {what} {ended_with(ended[-1].code)}" if ended else ""
 
 
 def _stores(seal: Seal, observed: Observed) -> set[str | None]:
@@ -216,32 +218,35 @@ def _gather(
         return Decision(
             tuple(pod for pod in created if refused.get(pod.name, 0.0) <= 0),
             "Preparing",
-            trouble or f"epoch {record.epoch} needs {len(created)} more pods",
+            trouble or f"epoch {record.epoch} needs {counted(len(created), 'more pod')}",
             sooner(settings.pod_timeout_s, *waits),
         )
     holders = needed_holders(job, observed, where, record)
     absent = _absent_holders(record, where)
     if absent:
-        return Decision((), "Preparing", f"waiting for {absent}", settings.unreachable_grace_s)
+        reason = f"epoch {record.epoch} waits for an answer of pod {absent}"
+        return Decision((), "Preparing", reason, settings.unreachable_grace_s)
     members = members_of(record.plan, observed, holders)
     waiting = sorted({m.pod for m in members or () if not _is_ready(observed, m)})
     if members is None or waiting or where.doubtful:
-        names = ", ".join(waiting or where.doubtful) or "pods"
-        reason = trouble or f"waiting for {names}"
+        awaited = waiting or where.doubtful
+        names = named("pod", awaited) if awaited else "its pods"
+        reason = trouble or f"epoch {record.epoch} waits for {names}"
         return Decision((), "Preparing", reason, settings.unreachable_grace_s)
     stale = [pod.name for pod in observed.pods if _follows_aborted(observed, pod.name, where)]
     if stale:
-        return Decision((), "Preparing", f"waiting for {stale[0]} to give up an aborted epoch", 1.0)
+        reason = f"epoch {record.epoch} waits until pod {stale[0]} has given up an aborted epoch"
+        return Decision((), "Preparing", reason, 1.0)
     resume: Resume | None = None
     if record.reason == "loss":
         resume = resume_of([holder.rank for holder in holders])
-        problem = "" if resume else "the survivors stand at steps that cannot be joined"
+        problem = "" if resume else NO_COMMON_STEP
         problem = lost_piece(job.workload.model, holders, observed) or problem
         if problem:  # what follows from it is the business of recovery
             return Decision((CloseEpoch(record.epoch, "aborted", problem),), "Recovering", problem)
     store = choose_store(members, observed)
     if store is None:
-        return Decision((), "Preparing", "waiting for a store", 1.0)
+        return Decision((), "Preparing", f"epoch {record.epoch} waits for a store", 1.0)
     exits = tuple(
         (m.pod, e.pid) for m in members for e in _exits(observed, m.pod) if e.slot == m.slot
     )
@@ -249,7 +254,7 @@ def _gather(
     return Decision(
         (SealEpoch(record.epoch, seal),),
         "Preparing",
-        f"epoch {record.epoch} is complete: all pods are ready",
+        f"epoch {record.epoch} has all its pods",
     )
 
 
@@ -281,13 +286,17 @@ def _direct(
     )
     if phase == "switch":
         return Decision(
-            actions, "Switching", f"switching to epoch {record.epoch}", settings.halt_timeout_s
+            actions,
+            "Switching",
+            f"the job switches to epoch {record.epoch}",
+            settings.halt_timeout_s,
         )
     left = seal.sealed_s + settings.prepare_timeout_s - now
     return Decision(
         actions,
         "Preparing",
-        f"{len(new)} of {len(seal.members)} ranks are not prepared yet",
+        f"epoch {record.epoch} is being prepared: {len(seal.members) - len(new)} of "
+        f"{counted(len(seal.members), 'rank')} ready",
         max(0.0, left),
     )
 

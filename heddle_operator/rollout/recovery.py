@@ -7,9 +7,12 @@ Source: design, section 4 "Recover", "Blocked survivors".
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.apis.wording import named
 from heddle_operator.policy.adoption import consider_plan
-from heddle_operator.policy.coverage import lost_piece
+from heddle_operator.policy.coverage import NO_COMMON_STEP, lost_piece
 from heddle_operator.rollout.members import directive_of
 from heddle_operator.state.actions import Action, CloseEpoch, DeletePod, RecordEvent, SendDirective
 from heddle_operator.state.decision import Decision
@@ -35,17 +38,16 @@ def recover(
     if moving:
         return _await_halt(job, live, moving, observed, now, where, settings)
     if where.doubtful:
-        return Decision(
-            (), "Recovering", f"waiting for {where.doubtful[0]}", settings.unreachable_grace_s
-        )
+        reason = f"the job waits for an answer of {named('pod', where.doubtful)}"
+        return Decision((), "Recovering", reason, settings.unreachable_grace_s)
     problem = lost_piece(job.workload.model, where.holders, observed)
     if not problem and all(holder.rank.phase == "done" for holder in where.holders):
         return Decision((CloseEpoch(live.epoch, "complete"),), "Complete", "all steps are trained")
     if not problem and resume_of([holder.rank for holder in where.holders]) is None:
-        problem = "the survivors stand at steps that cannot be joined"
+        problem = NO_COMMON_STEP
     silent = [m.pod for m in live.seal.members if _is_silent(observed, m.pod)] if live.seal else []
     if problem and silent:
-        return Decision((), "Recovering", f"{problem}, unless {silent[0]} answers again")
+        return Decision((), "Recovering", f"{problem}, unless pod {silent[0]} answers again")
     if problem and not where.ever_live:
         return _start_over(live, where, problem)
     if problem:
@@ -57,7 +59,7 @@ def recover(
         )
     event = RecordEvent(f"lost-{live.epoch}", "WorkerLost", "; ".join(where.lost))
     planned = consider_plan(job, observed, now, where, settings)
-    return Decision((event, *planned.actions), planned.phase, planned.reason, planned.look_again_s)
+    return replace(planned, actions=(event, *planned.actions))
 
 
 def _await_halt(
@@ -72,20 +74,21 @@ def _await_halt(
     """Let every rank halt; only one that nobody needs may be taken for stuck and deleted."""
     given_up = _give_up(job, live, observed)
     names = sorted({holder.pod for holder in moving})
+    ranks = f"the ranks of {named('pod', names)}"
     since_s = now if observed.recovering_since_s is None else observed.recovering_since_s
     left = since_s + _halt_s(observed, settings) - now
     if left > 0:
-        reason = f"{where.lost[0]}; waiting until {', '.join(names)} halt"
+        reason = f"{where.lost[0]}; the job waits until {ranks} halt"
         return Decision(given_up, "Recovering", reason, left)
     others = tuple(holder for holder in where.holders if holder.pod not in names)
     needed = lost_piece(job.workload.model, others, observed)
     if needed or resume_of([holder.rank for holder in others]) is None:
-        needed = needed or "the others stand at steps that cannot be joined"
-        reason = f"{', '.join(names)} did not halt and is kept: without it, {needed}"
+        needed = needed or NO_COMMON_STEP
+        reason = f"{ranks} did not halt and are kept: without them, {needed}"
         event = RecordEvent(f"stuck-{live.epoch}", "RankStuck", reason)
         return Decision((event, *given_up), "Recovering", reason)
     deleted = tuple(DeletePod(pod, "its ranks did not halt") for pod in names)
-    return Decision(deleted, "Recovering", f"{names[0]} is stuck", 1.0)
+    return Decision(deleted, "Recovering", f"{ranks} did not halt and are deleted", 1.0)
 
 
 def _give_up(job: HeddleJob, live: EpochRecord, observed: Observed) -> tuple[SendDirective, ...]:

@@ -11,6 +11,7 @@ from typing import Literal
 from heddle_operator.state.snapshot import Outcome, PlanKey, Seal
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
+from planner.wording import counted
 from worker.contract import Directive, Reason
 
 
@@ -27,9 +28,13 @@ class RequestPlan:
         return PlanKey(self.composition.digest, self.current.digest if self.current else "")
 
     def __str__(self) -> str:
-        return (
-            f"search a plan for {self.composition.gpus} GPUs on {len(self.composition.nodes)} nodes"
-        )
+        return f"search a plan for {self.gpus_on_nodes}"
+
+    @property
+    def gpus_on_nodes(self) -> str:
+        """What the plan is for, in words."""
+        nodes = counted(len(self.composition.nodes), "node")
+        return f"{counted(self.composition.gpus, 'GPU')} on {nodes}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ class SealEpoch:
     seal: Seal
 
     def __str__(self) -> str:
-        return f"seal epoch {self.epoch} with {len(self.seal.members)} members"
+        return f"seal epoch {self.epoch} with {counted(len(self.seal.members), 'member')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,7 @@ class CreatePod:
     gpus: int
 
     def __str__(self) -> str:
-        return f"create pod {self.name} with {self.gpus} GPUs"
+        return f"create pod {self.name} with {counted(self.gpus, 'GPU')}"
 
 
 @dataclass(frozen=True, slots=True)

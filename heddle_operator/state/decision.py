@@ -21,12 +21,14 @@ class Decision:
         reason: why, in words.
         look_again_s: decide again after so long even if nothing changes; None: only a change
             matters.
+        keeps_plan: the live plan was held against what the cluster has now, and stays.
     """
 
     actions: tuple[Action, ...]
     phase: Phase
     reason: str
     look_again_s: float | None = None
+    keeps_plan: bool = False
 
 
 def sooner(*times_s: float | None) -> float | None:

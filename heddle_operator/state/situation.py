@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from heddle_operator.apis.wording import ended_with
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import AgentView, EpochRecord, Observed, ObservedPod
 from worker.contract import Member, RankReport, Report
@@ -198,7 +199,7 @@ def _vanished(
             return ()
         if not is_pod_lost(observed, member.pod, now, settings):
             return ()
-        found.append(f"rank {member.rank} on {member.node} went with its node")
+        found.append(f"rank {member.rank} on {member.node} died with its node")
     return tuple(found)
 
 
@@ -211,7 +212,7 @@ def _what_happened(observed: Observed, member: Member, live: EpochRecord, excuse
     pod = observed.pod(member.pod)
     if pod is None or pod.phase == "ended":
         words = f" ({pod.problem})" if pod is not None and pod.problem else ""
-        return f"went with its pod{words}"
+        return f"died with the pod{words}"
     report = report_of(observed, member.pod)
     if report is None:
         return ""
@@ -219,11 +220,7 @@ def _what_happened(observed: Observed, member: Member, live: EpochRecord, excuse
     if rank is None:
         code = next((e.code for e in reversed(report.exits) if e.slot == member.slot), None)
         return (
-            ""
-            if excused and code == 0
-            else f"ended with {code}"
-            if code is not None
-            else "is missing"
+            "" if excused and code == 0 else ended_with(code) if code is not None else "disappeared"
         )
     if rank.phase == "halted":
         return f"halted: {rank.error}" if rank.error else "halted"
@@ -233,7 +230,7 @@ def _what_happened(observed: Observed, member: Member, live: EpochRecord, excuse
     return (
         ""
         if live.outcome == "open" and rank.phase in ("switching", "prepared", "starting")
-        else f"is {rank.phase}"
+        else f"reported the phase {rank.phase}"
     )
 
 

@@ -51,7 +51,7 @@ class ObservedPod:
         ordinal: counts the job's pods of one node; their GPUs are the node's, in that order.
         address: host:port of its agent, once that listens.
         deleting: it got its notice.
-        notice: why its GPUs must be left, in words (one is sick); "" while they need not.
+        notice: why its GPUs must be left, in words (one is unhealthy); "" while they need not.
         problem: why it does not start, in words (an image that is not there); "" while it may.
     """
 

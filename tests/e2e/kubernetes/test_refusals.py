@@ -93,7 +93,7 @@ def test_what_cannot_start_or_run_is_said_while_others_train_on(
 
         job.patch(worker=worker(), elastic={"mode": "Recommend"})
         let_join(cluster)
-        job.wait_for_event("PlanRecommended", "not moved (mode Recommend)")
+        job.wait_for_event("PlanRecommended", "not adopted (mode Recommend)")
         heard.wait_for_steps(2)
         assert job.epoch == 1
 

@@ -9,7 +9,7 @@ JOB = {
     "spec": {"steps": 300},
     "status": {
         "phase": "Running",
-        "message": "kept: it is the best",
+        "message": "the plan is kept: no better one was found",
         "epoch": 3,
         "activeGPUs": 4,
         "usableGPUs": 6,
@@ -46,11 +46,11 @@ def test_a_table_has_a_head_and_one_aligned_line_for_each_job():
 def test_a_page_tells_everything_about_a_job():
     assert page(JOB) == [
         "ml/tiny: Running",
-        "  kept: it is the best",
+        "  the plan is kept: no better one was found",
         "  step 17 of 300, loss 5.25, 0.5 s a step",
         "  epoch 3 (join): 1 x [x tp1 x 6] on 4 GPUs of a, b",
         "  6 GPUs are usable, its pods hold 5",
-        "  every piece of the state is on at least 1 node(s), 9 on one only",
+        "  every piece of the state is on at least 1 node, 9 pieces on one node only",
         "  last change: epoch 3 (join), stall 250 ms = drain 50 + build 200 + new 10",
         "  conditions:",
         "    Running True (Training): well",

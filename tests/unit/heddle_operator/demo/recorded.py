@@ -106,7 +106,9 @@ def recorded() -> Recorder:
             ranks=(rank(0, 2, 2), rank(1, 3, 2)),
         )
     )
-    found.refusals["kept"] = Refused(TWO, 0.8, "kept: +0.8 % does not pay, it takes 2 %")
+    found.refusals["kept"] = Refused(
+        TWO, 0.8, "the plan is kept: a gain of +0.8 % does not pay, minGainPercent is 2"
+    )
     return found
 
 

@@ -32,7 +32,7 @@ def test_free_gpus_are_what_others_do_not_hold():
     assert view(a_node()).seen.gpus == 4
     assert view(a_node(), (1, 2)).seen.gpus == 2
     assert view(a_node(), (0, 4)).seen.gpus == 0
-    assert view(a_node(), (0, 4)).why == "has no free GPU (others hold 4 of 4)"
+    assert view(a_node(), (0, 4)).why == "has no free GPU (other pods hold 4 of 4)"
 
 
 def test_a_node_without_gpus_is_no_node_of_a_job():
@@ -45,7 +45,7 @@ def test_a_kubelet_that_restarts_loses_no_gpus_of_the_job():
     assert (found.seen.gpus, found.seen.leaving_at_s, found.why) == (3, None, "")
 
 
-def test_a_sick_gpu_is_not_free():
+def test_a_unhealthy_gpu_is_not_free():
     assert view(a_node(4, 3)).seen.gpus == 3
 
 
@@ -102,14 +102,14 @@ def a_pod(name, *health):
     return {"metadata": {"name": name}, "status": {"containerStatuses": statuses}}
 
 
-def test_the_pod_with_the_sick_gpu_is_found_by_its_status():
+def test_the_pod_with_the_unhealthy_gpu_is_found_by_its_status():
     pods = [a_pod("p0", "Healthy"), a_pod("p1", "Healthy", "Unhealthy")]
-    assert unhealthy_pods(a_node(4, 3), (4, 0), pods) == {"p1": "its GPU gpu-1 is sick"}
+    assert unhealthy_pods(a_node(4, 3), (4, 0), pods) == {"p1": "its GPU gpu-1 is unhealthy"}
 
 
-def test_without_a_word_on_which_gpu_is_sick_every_pod_of_the_node_is_suspect():
+def test_without_a_word_on_which_gpu_is_unhealthy_every_pod_of_the_node_is_suspect():
     pods = [a_pod("p0"), a_pod("p1")]
-    why = "1 of its node's 4 GPUs are sick"
+    why = "its node has 1 unhealthy GPU of 4"
     assert unhealthy_pods(a_node(4, 3), (4, 0), pods) == {"p0": why, "p1": why}
 
 

@@ -68,7 +68,7 @@ def test_what_keeps_a_pod_from_starting_is_said(status, problem):
 def test_a_pod_that_failed_says_its_last_words():
     ended = {"terminated": {"exitCode": 2, "message": "one\nError: no data\n"}}
     seen = view(a_pod("Failed", initContainerStatuses=[{"name": "data", "state": ended}]))
-    assert seen.problem == "data ended with 2: Error: no data"
+    assert seen.problem == "data ended with exit status 2: Error: no data"
 
 
 def test_a_pod_that_is_to_be_disrupted_must_be_left():

@@ -47,7 +47,7 @@ def test_why_a_job_leaves_a_node_is_in_its_event_with_the_nodes_own_words():
     snapshot = operator.cluster.snapshot
     operator.cluster.snapshot = lambda: replace(snapshot(), unusable=said)
     assert events(adopted(operator)) == [
-        "epoch 2 (drain): moved: node b has the taint karpenter.sh/disrupted"
+        "epoch 2 (drain): the job moves: node b has the taint karpenter.sh/disrupted"
     ]
 
 
@@ -55,24 +55,26 @@ def test_why_a_job_recovers_is_in_its_event():
     operator = running("a", "b")
     operator.cluster.kill_node("b")
     (message,) = events(adopted(operator))
-    assert message.startswith("epoch 2 (loss): moved: rank ")
-    assert "went with its pod" in message
+    assert message.startswith("epoch 2 (loss): the job moves: rank ")
+    assert "died with the pod" in message
 
 
 def test_the_last_words_of_a_pod_that_failed_are_told():
     operator = running("a", "b")
     operator.cluster.kill_pod("tiny-b-0")
     pod = operator.cluster.pods["tiny-b-0"]
-    operator.cluster.pods["tiny-b-0"] = replace(pod, problem="worker ended with 137: OOMKilled")
+    operator.cluster.pods["tiny-b-0"] = replace(
+        pod, problem="worker ended with exit status 137: OOMKilled"
+    )
     (message,) = events(adopted(operator))
-    assert "went with its pod (worker ended with 137: OOMKilled)" in message
+    assert "died with the pod (worker ended with exit status 137: OOMKilled)" in message
 
 
 def test_too_few_gpus_name_the_nodes_that_cannot_be_used_and_count_the_rest():
     unusable = tuple((f"n{i}", "is cordoned") for i in range(5))
     reason = decide(a_job(minGPUs=2), Observed(unusable=unusable), 0.0).reason
     assert reason == (
-        "waiting: 0 GPUs are usable, minGPUs is 2 (n0 is cordoned; n1 is cordoned; "
+        "the job waits: 0 GPUs are usable, minGPUs is 2 (n0 is cordoned; n1 is cordoned; "
         "n2 is cordoned and 2 more)"
     )
 
@@ -84,7 +86,7 @@ def test_a_planner_without_a_plan_is_told_in_its_own_words():
     reply = PlanReply(None, problem="memory binds")
     observed = replace(operator.cluster.snapshot(), replies={request.key: reply}, planning=())
     decision = decide(job, observed, operator.cluster.now)
-    assert decision.reason == "no plan: memory binds"
+    assert decision.reason == "there is no plan: memory binds"
     assert [action.reason for action in decision.actions] == ["InsufficientGPUs"]
 
 
@@ -98,7 +100,7 @@ def test_a_join_waits_for_the_cooldown_after_the_last_change(cooldown, waits):
     adopted(operator)  # the first change of a job waits for nobody
     operator.settle()
     operator.cluster.add_node("c")
-    decision = operator.run(lambda d: "; adopted in " in d.reason)
+    decision = operator.run(lambda d: "the change begins after the cooldown" in d.reason)
     assert decision.look_again_s <= 30
 
 
@@ -115,7 +117,7 @@ def test_a_gain_that_does_not_pay_in_a_restless_cluster_is_taken_once_it_rests()
     snapshot, stall_s = cluster.snapshot, 10 * (closed_s[-1] - closed_s[0])
     cluster.snapshot = lambda: replace(snapshot(), stalls_s=(stall_s,))
     cluster.add_node("b")
-    kept = operator.run(lambda d: "are too few for a stall of" in d.reason)
+    kept = operator.run(lambda d: "the next change is expected in" in d.reason)
     cluster.now += kept.look_again_s - 1
     assert not adopts(operator.reconcile())
     cluster.now += 1

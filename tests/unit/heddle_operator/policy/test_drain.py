@@ -62,21 +62,21 @@ def test_the_plan_that_was_asked_for_ahead_is_the_one_that_the_drain_needs():
 def test_too_few_gpus_block_a_drain_and_that_is_said():
     found = drain(cordoned("b", minGPUs=2))
     assert found == Drain(
-        blocked="a drain of node b has to wait: 1 GPUs would be left, minGPUs is 2; add GPUs or "
+        blocked="a drain of node b has to wait: 1 GPU would be left, minGPUs is 2; add GPUs or "
         "lower minGPUs"
     )
 
 
 def test_nodes_that_are_cordoned_together_are_left_together():
     found = drain(cordoned("a", "b"))
-    assert found.blocked.startswith("a drain of nodes a, b has to wait: 0 GPUs would be left")
+    assert found.blocked.startswith("a drain of nodes a and b has to wait: 0 GPUs would be left")
 
 
 def test_a_model_that_fits_no_smaller_cluster_blocks_a_drain():
     operator = cordoned("b")
     too_large = {key: PlanReply(None, problem="too large") for key in operator.cluster.replies}
     assert drain(operator, replies=too_large).blocked == (
-        "a drain of node b has to wait, there is no plan for the 1 GPUs that would be left: "
+        "a drain of node b has to wait: there is no plan for the 1 GPU that would be left: "
         "too large"
     )
 
@@ -92,7 +92,7 @@ def test_gpus_of_a_type_that_the_job_may_not_use_do_not_count():
     operator = cordoned("b", minGPUs=2, gpuTypes={"allow": ["demo-fast"]})
     operator.cluster.add_node("c", gpu_type="demo-slow")
     operator.settle()
-    assert "1 GPUs would be left" in drain(operator).blocked
+    assert "1 GPU would be left" in drain(operator).blocked
 
 
 def test_a_job_that_leaves_on_a_cordon_lets_nobody_evict_its_pods():

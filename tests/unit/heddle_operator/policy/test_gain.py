@@ -32,14 +32,18 @@ def verdict(gain, forced="", current=OLD, plan=NEW, fits=True, change_s=600.0, s
 @pytest.mark.parametrize(
     ("case", "adopts", "words"),
     [
-        ({"gain": 0.0, "current": None}, True, "started"),
-        ({"gain": -0.5, "forced": "a left", "fits": False}, True, "moved: a left"),
-        ({"gain": 0.0, "plan": OLD}, False, "still the best"),
-        ({"gain": 0.008}, False, "kept: +0.8 % does not pay, it takes 2 %"),
-        ({"gain": 0.5}, True, "moved: +50.0 % pays"),
-        ({"gain": 0.05, "change_s": 10.0}, False, "10 s until the next change are too few"),
-        ({"gain": 0.05, "change_s": 30.0}, True, "moved"),
-        ({"gain": 0.05, "stall_s": 60.0}, False, "a stall of 60.00 s"),
+        ({"gain": 0.0, "current": None}, True, "the job starts"),
+        ({"gain": -0.5, "forced": "a left", "fits": False}, True, "the job moves: a left"),
+        ({"gain": 0.0, "plan": OLD}, False, "no better one"),
+        (
+            {"gain": 0.008},
+            False,
+            "the plan is kept: a gain of +0.8 % does not pay, minGainPercent is 2",
+        ),
+        ({"gain": 0.5}, True, "the job moves: a gain of +50.0 % pays"),
+        ({"gain": 0.05, "change_s": 10.0}, False, "the next change is expected in 10 s"),
+        ({"gain": 0.05, "change_s": 30.0}, True, "the job moves"),
+        ({"gain": 0.05, "stall_s": 60.0}, False, "a move takes 60.00 s"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )

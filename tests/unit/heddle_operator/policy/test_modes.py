@@ -54,7 +54,9 @@ def test_recommend_says_once_what_it_would_do():
     cluster.add_node("b")
     operator.settle()
     (event,) = [e for e in cluster.events.values() if e.reason == "PlanRecommended"]
-    assert event.message.startswith("recommended, not moved (mode Recommend): 1 x [demo-fast tp1")
+    assert event.message.startswith(
+        "a plan is recommended and not adopted (mode Recommend): 1 x [demo-"
+    )
 
 
 def test_manual_moves_to_the_plan_of_its_config_map():
@@ -69,7 +71,7 @@ def test_manual_waits_for_its_config_map():
     job = with_ref(a_job(mode="Manual"))
     decision = decide_with(FakeOperator(job, a_cluster(job, "a")), None)
     assert (decision.actions, decision.phase) == ((), "Pending")
-    assert decision.reason == "waiting for the plan in ConfigMap mine"
+    assert decision.reason == "the job waits for the plan in ConfigMap mine"
     assert decision.look_again_s
 
 
@@ -100,5 +102,7 @@ def test_manual_keeps_the_plan_that_it_named():
         for action in decide_with(operator, referenced).actions:
             operator.cluster.do(action)
         operator.cluster.tick()
-    assert decide_with(operator, referenced).reason == "kept: it is the plan of ConfigMap mine"
+    assert (
+        decide_with(operator, referenced).reason == "the plan is kept: it is that of ConfigMap mine"
+    )
     assert len(operator.cluster.records.all) == 1

@@ -79,7 +79,7 @@ def test_a_condition_keeps_its_time_until_its_status_changes():
 def test_fewer_holders_than_wanted_degrade_a_job():
     found = conditions(running("a", minHolders=2), HolderCount(1, 7))["Degraded"]
     assert found[:2] == (True, "TooFewHolders")
-    assert "minHolders is 2, 1 is reached" in found[2]
+    assert "is on 1 node only, minHolders is 2" in found[2]
 
 
 def test_a_pod_that_cannot_start_is_in_the_conditions_while_the_job_trains():
@@ -93,11 +93,11 @@ def test_a_pod_that_cannot_start_is_in_the_conditions_while_the_job_trains():
     assert found["Degraded"] == (True, "PodsCannotStart", "pod tiny-b-0: ImagePullBackOff: x")
 
 
-def test_a_sick_gpu_and_a_silent_agent_degrade_a_job():
+def test_an_unhealthy_gpu_and_a_silent_agent_degrade_a_job():
     operator = running("a", "b")
-    pods = changed_pod(operator, "tiny-b-0", notice="its GPU 3 is sick")
+    pods = changed_pod(operator, "tiny-b-0", notice="its GPU 3 is unhealthy")
     found = conditions(operator, pods=pods)["Degraded"]
-    assert found == (True, "PodMustLeave", "pod tiny-b-0 must be left: its GPU 3 is sick")
+    assert found == (True, "PodMustLeave", "pod tiny-b-0 must leave: its GPU 3 is unhealthy")
     operator.cluster.unreachable["tiny-a-0"] = operator.cluster.now
     found = conditions(operator)["Degraded"]
     assert found == (True, "AgentUnreachable", "the agent of pod tiny-a-0 does not answer")

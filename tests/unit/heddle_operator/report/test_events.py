@@ -61,11 +61,11 @@ def test_a_node_that_leaves_is_told_with_what_it_said():
 def test_a_pod_with_a_notice_is_told_of_too():
     operator = running("a", "b")
     pods = tuple(
-        replace(pod, notice="its GPU 3 is sick") if pod.node == "b" else pod
+        replace(pod, notice="its GPU 3 is unhealthy") if pod.node == "b" else pod
         for pod in operator.cluster.snapshot().pods
     )
     assert told(operator, pods=pods) == [
-        ("NodeLeaving", "node b pod tiny-b-0 must go: its GPU 3 is sick")
+        ("NodeLeaving", "node b hosts pod tiny-b-0, which must leave: its GPU 3 is unhealthy")
     ]
 
 
@@ -87,12 +87,6 @@ def test_a_blocked_drain_is_told_once_for_each_sentence():
         for event in events_of(observed, decision, Drain(blocked=sentence))
     }
     assert len(keys) == 2
-
-
-def test_too_few_gpus_are_told_while_a_job_waits():
-    job = a_job(minGPUs=3)
-    operator = FakeOperator(job, a_cluster(job, "a"))
-    assert [reason for reason, _ in told(operator)] == ["InsufficientGPUs"]
 
 
 def test_a_pod_that_cannot_start_is_told_with_its_epoch():

@@ -50,7 +50,8 @@ def until_prepared(operator):
 
 def test_without_nodes_it_waits_for_gpus():
     decision = decide(a_job(), Observed(), 0.0)
-    assert (decision.actions, decision.phase) == ((), "Pending")
+    assert [action.reason for action in decision.actions] == ["InsufficientGPUs"]
+    assert decision.phase == "Pending"
     assert "0 GPUs are usable, minGPUs is 1" in decision.reason
 
 
@@ -90,7 +91,7 @@ def test_a_gain_that_does_not_pay_is_refused_and_said():
     operator.settle()
     assert len(reasons(cluster)) == 1
     (event,) = [e for e in cluster.events.values() if e.reason == "PlanKept"]
-    assert event.message == "kept: +0.5 % does not pay, it takes 2 %"
+    assert event.message == "the plan is kept: a gain of +0.5 % does not pay, minGainPercent is 2"
 
 
 def test_a_drained_node_is_left_and_its_pod_deleted_only_then():
@@ -143,7 +144,9 @@ def test_a_stuck_rank_that_alone_holds_a_piece_is_never_deleted():
     job, observed, now = after_a_loss("a", "b")
     last = decide(job, replace(observed, recovering_since_s=now), now + 3600)
     assert [type(action).__name__ for action in last.actions] == ["RecordEvent"]
-    assert last.reason == ("tiny-b-0 did not halt and is kept: without it, no rank holds any state")
+    assert last.reason == (
+        "the ranks of pod tiny-b-0 did not halt and are kept: without them, no rank holds any state"
+    )
 
 
 def test_ranks_that_wait_to_form_a_world_with_a_dead_one_are_told_to_give_up():

@@ -104,7 +104,7 @@ def test_a_change_waits_for_old_ranks_that_cannot_be_asked():
             break
         operator.cluster.unreachable["tiny-a-0"] = operator.cluster.now - 100
     assert operator.cluster.records.all[-1].seal is None
-    assert operator.decision.reason == "waiting for tiny-a-0"
+    assert operator.decision.reason == "epoch 3 waits for an answer of pod tiny-a-0"
 
 
 def test_an_agent_of_another_version_is_named():

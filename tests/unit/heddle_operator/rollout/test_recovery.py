@@ -53,7 +53,7 @@ def test_once_all_have_halted_the_loss_is_told_and_a_plan_is_searched_for_what_i
     decision = recovered(*after_the_loss_of_a("b", "c"))
     event, request = decision.actions
     assert event.reason == "WorkerLost"
-    assert event.message.startswith("rank 0 on a went with its pod; rank 1 on b and 1 more halted")
+    assert event.message.startswith("rank 0 on a died with the pod; rank 1 on b and 1 more halted")
     assert isinstance(request, RequestPlan)
     assert [node.name for node in request.composition.nodes] == ["b", "c"]
 
@@ -64,7 +64,7 @@ def test_while_a_rank_still_moves_nothing_is_planned():
     decision = recovered(job, observed, now)
     assert (decision.actions, decision.phase) == ((), "Recovering")
     assert decision.look_again_s == LIMITS.halt_timeout_s
-    assert "waiting until tiny-c-0 halt" in decision.reason
+    assert "the job waits until the ranks of pod tiny-c-0 halt" in decision.reason
 
 
 @pytest.mark.parametrize("step_s", [1.0, 20.0, 100.0])
@@ -85,7 +85,10 @@ def test_a_rank_may_first_end_the_slow_step_that_it_is_in(step_s):
 def test_an_agent_that_may_yet_answer_is_waited_for():
     job, observed, now = after_the_loss_of_a("b", "c")
     decision = recovered(job, silent(observed, "c", now, 1.0), now)
-    assert (decision.actions, decision.reason) == ((), "waiting for tiny-c-0")
+    assert (decision.actions, decision.reason) == (
+        (),
+        "the job waits for an answer of pod tiny-c-0",
+    )
     assert decision.look_again_s == LIMITS.unreachable_grace_s
 
 
@@ -104,7 +107,7 @@ def test_a_job_whose_survivors_have_trained_all_steps_is_complete():
         (
             False,
             {"b": {"step": 3}, "c": {"step": 9}},
-            "the survivors stand at steps that cannot be joined",
+            "there is no step that all survivors can reach",
         ),
     ],
     ids=["a piece without holder", "steps apart"],
@@ -126,7 +129,7 @@ def test_a_job_does_not_fail_while_the_last_holder_may_answer_again():
     job, observed, now = after_the_loss_of_a("b", "c", as_pipeline=True)
     decision = recovered(job, silent(observed, "c", now, 60.0), now)
     assert (decision.actions, decision.phase) == ((), "Recovering")
-    assert decision.reason.endswith("unless tiny-c-0 answers again")
+    assert decision.reason.endswith("unless pod tiny-c-0 answers again")
 
 
 def test_a_start_that_failed_is_begun_anew_with_fresh_pods():
@@ -147,4 +150,4 @@ def test_a_stuck_rank_is_kept_if_the_others_cannot_be_joined_without_it():
     (event,) = recovered(job, late, now).actions
     assert isinstance(event, RecordEvent)
     assert event.reason == "RankStuck"
-    assert "tiny-d-0 did not halt and is kept: without it, the others stand at" in event.message
+    assert "pod tiny-d-0 did not halt and are kept: without them, there is no step" in event.message

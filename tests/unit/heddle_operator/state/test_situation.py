@@ -33,10 +33,10 @@ def test_what_happened_to_a_rank_is_said():
     _, cluster = running("a", "b")
     assert read(cluster).lost == ()
     cluster.kill_rank("tiny-a-0", 0)
-    assert read(cluster).lost == ("rank 0 on a ended with -9",)
+    assert read(cluster).lost == ("rank 0 on a ended by signal 9",)
     cluster.kill_node("a")
     cluster._halt_broken()
-    assert read(cluster).lost == ("rank 0 on a went with its pod", "rank 1 on b halted: broken")
+    assert read(cluster).lost == ("rank 0 on a died with the pod", "rank 1 on b halted: broken")
 
 
 def test_ranks_to_which_the_same_happened_are_told_together():
@@ -44,7 +44,7 @@ def test_ranks_to_which_the_same_happened_are_told_together():
     cluster.kill_node("a")
     cluster._halt_broken()
     assert read(cluster).lost == (
-        "rank 0 on a went with its pod",
+        "rank 0 on a died with the pod",
         "rank 1 on b and 1 more halted: broken",
     )
 
