@@ -2,7 +2,8 @@
 
 Parts are `rates`, `quality`, `simpler`, `bound`, `process` and `report`, by default all;
 `references` extends the references and is for the background: it takes hours and may be stopped at
-any time.  `reprice` takes today's prices for the references and prints old and new.
+any time.  `reprice` takes today's prices for the references and prints old and new.  `start-up`
+says how long a user waits for an answer and for the kernel, and writes that only to `--output`.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.clocks import CLOCKS
-from tests.benchmarks.planner import gap, process, quality, rates
+from tests.benchmarks.planner import gap, process, quality, rates, start_up
 from tests.benchmarks.planner.compositions import USUAL_GPUS, Case, cases
 from tests.benchmarks.planner.references import MODELS, SECONDS, BenchmarkReferences
 from tests.benchmarks.planner.report import report
 
 ROOT = Path(__file__).parents[3]
 MEASURED = Path(__file__).with_name("measured.json")  # kept, as parts are measured alone
+START_UP = "start-up"
 APART = ("references", "reprice")  # change the references, so only when asked for
 PARTS = ("rates", "quality", "simpler", "bound", "process", "report")
 HUGE_BUDGETS_S = (0.5, 2.0)
@@ -85,11 +87,12 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="repeat searches of references")
     parser.add_argument("--measured", type=Path, default=MEASURED, help="what is known so far")
     parser.add_argument("--note", action="append", default=[], help="a sentence for the report")
-    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "results" / "planner.md")
+    parser.add_argument("--output", type=Path, help="of the report; docs/results/planner.md")
     options = parser.parse_args()
-    wrong = set(options.parts) - {*PARTS, *APART}
+    known = (*PARTS, *APART, START_UP)
+    wrong = set(options.parts) - {*known}
     if wrong:
-        parser.error(f"no part {min(wrong)!r}; there are {', '.join((*PARTS, *APART))}")
+        parser.error(f"no part {min(wrong)!r}; there are {', '.join(known)}")
     return options
 
 
@@ -101,6 +104,12 @@ def _cases(text: str) -> tuple[Case, ...]:
 def main() -> None:
     """Measure, print and write."""
     options = read_options()
+    if options.parts == [START_UP]:
+        text = start_up.table()
+        if options.output is not None:
+            options.output.write_text(f"{text}\n")
+        print(text)
+        return
     if set(APART) & set(options.parts):
         references = BenchmarkReferences.load()
         for line in references.reprice():
@@ -127,7 +136,8 @@ def main() -> None:
         options.measured.write_text(json.dumps(measured, indent=1) + "\n")
     if "report" in options.parts:
         text = report(measured, BenchmarkReferences.load(), cases(), options.note)
-        options.output.write_text(text)
+        output = options.output or ROOT / "docs" / "results" / "planner.md"
+        output.write_text(text)
         print(text)
 
 
