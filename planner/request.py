@@ -45,7 +45,7 @@ class PlanRequest:
         min_holders: on how many nodes each piece of the state must live, where that is possible.
         budget_evaluations: plans that may be priced; None: as many as the seconds allow.
         budget_s: seconds after which the search ends with the best plan so far; None: no limit.
-        threads: lines of search side by side, where nothing but seconds ends them; None: one for
+        threads: of the search, where nothing but seconds ends it; None: one for
             each core, at most four.
         d_max: most stages of a template; None: min(layers, 24).
         max_templates: most templates of a plan.

@@ -39,7 +39,7 @@ class EvaluationRequest:
         training: what the policy was trained on, to tell how new a composition is to it.
         budget_s: seconds of each search; None: no limit.
         budget_evaluations: plans of each search; None: as many as the seconds allow.
-        threads: lines of each search; None: one for each core, at most four.
+        threads: of each search; None: one for each core, at most four.
         rollouts: plans that methods policy and random build.
         policy: folder of a trained policy; None: the one that comes with Heddle.
         reference_s: seconds of the search for a reference; 0: the best of the methods is it.

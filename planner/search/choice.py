@@ -15,36 +15,36 @@ from planner.plans.movement import bytes_to_move
 from planner.profiles.profile import Profile
 from planner.request import PlanRequest
 from planner.search.candidate import Candidate, Judge
-from planner.search.findings import NEAR, Findings
+from planner.search.solution_pool import NEAR, SolutionPool
 from planner.wording import counted
 
 FINALISTS = 32  # plans that are placed again to move fewer bytes
 
 
-def fewest_bytes(findings: Findings, judge: Judge, current: Candidate | None) -> Candidate:
+def fewest_bytes(pool: SolutionPool, judge: Judge, current: Candidate | None) -> Candidate:
     """Of the plans within half a per cent, the one that moves fewest bytes.
 
     Args:
-        findings: with a best plan, of a request with a current one.
+        pool: with a best plan, of a request with a current one.
         judge: places plans again.
         current: the plan that runs, if it still fits.
     """
-    request, before = findings.request, findings.request.current
-    assert findings.best is not None
+    request, before = pool.request, pool.request.current
+    assert pool.best is not None
     assert before is not None
-    holders, best = findings.rank(findings.best)
+    holders, best = pool.rank(pool.best)
     limit = best * NEAR
-    if current is not None and findings.rank(current)[0] == holders:
-        limit = min(limit, findings.objective(current))
-    near = [c for c in findings.found if findings.rank(c) <= (holders, limit)]
-    near = sorted(near, key=findings.rank)[:FINALISTS]
+    if current is not None and pool.rank(current)[0] == holders:
+        limit = min(limit, pool.objective(current))
+    near = [c for c in pool.found if pool.rank(c) <= (holders, limit)]
+    near = sorted(near, key=pool.rank)[:FINALISTS]
     for candidate in tuple(near):
         if candidate.recipe is not None:
             kept = judge.placed(candidate.recipe, before)
-            near += [one for one in kept if findings.rank(one) <= (holders, limit)]
+            near += [one for one in kept if pool.rank(one) <= (holders, limit)]
     model = request.workload.model
     bytes_of = {id(c): bytes_to_move(model, before, c.plan) for c in near}
-    return min(near, key=lambda c: (bytes_of[id(c)], findings.objective(c)))
+    return min(near, key=lambda c: (bytes_of[id(c)], pool.objective(c)))
 
 
 def notes_of(request: PlanRequest, profile: Profile, chosen: Candidate) -> Iterator[str]:

@@ -1,11 +1,12 @@
 """Find the best plan for a composition, and say how it was found.
 
-An anytime search in stages.  The engines (`planner.search.engines`) find plans before their
-placement, which are placed and priced by the one evaluator.  On a few GPUs fill and placement are
-then searched together from the best of these, every plan priced exactly.
-Invariants: the same request and seed give the same plan unless seconds cut the search short; the
-answer is never slower than the current plan while that still fits (unless it puts every piece on
-more of the nodes that were asked for).
+An anytime search.  A portfolio of workers (`planner.search.portfolio`) finds plans before their
+placement, from plans of the learned policy and of its own; the best are placed and priced by the
+one evaluator.  On a few GPUs fill and placement are then searched together from the best of these,
+every plan priced exactly.
+Invariants: the same request and seed give the same plan unless seconds cut the search short; a
+search that more plans end finds no worse one; the answer is never slower than the current plan
+while that still fits (unless it puts every piece on more of the nodes that were asked for).
 Source: design, section 2 ("An anytime planner in stages").
 """
 
@@ -22,25 +23,28 @@ from planner.estimator.build_tables import Pricing, pricing_of
 from planner.plans.movement import bytes_to_move
 from planner.profiles.profile import Profile
 from planner.request import ROLLOUT_METHODS, PlanAnswer, PlanRequest, idle_gpus
+from planner.search.budget import Budget, Clock, never
 from planner.search.candidate import Candidate, Judge
 from planner.search.choice import fewest_bytes, notes_of
-from planner.search.course import Course
 from planner.search.few_gpus.exact_search import ExactSearch
 from planner.search.infeasible import why_infeasible
+from planner.search.state import SearchState
 
 if TYPE_CHECKING:
-    from planner.search.kernel_search import KernelSearch
+    from planner.search.worker import Worker
 
 __all__ = ["PlanAnswer", "PlanRequest", "search"]
 
-INSIDE_SHARE = 0.2  # of the seconds, for plans whose gradients do not leave nodes
-BY_TYPE_SHARE = 0.5  # of the seconds, for plans whose templates stand on nodes of any size
-FEW_SHARE = 0.3  # of the seconds, for the kernel where few GPUs are searched exactly after it
+FEW_SHARE = 0.3  # of the seconds, for the portfolio where few GPUs are searched exactly after it
+FEW_PLANS = 400  # that it prices then, at most
 LOAD_S = 0.02  # what loading takes less than if it was done before
 
 
 def search(
-    request: PlanRequest, profile: Profile, clock: Callable[[], float] = time.perf_counter
+    request: PlanRequest,
+    profile: Profile,
+    clock: Clock = time.perf_counter,
+    interrupted: Callable[[], bool] = never,
 ) -> PlanAnswer:
     """The best plan found within the budget.
 
@@ -49,64 +53,81 @@ def search(
         profile: supplies all costs.
         clock: whose seconds the budget counts; a benchmark beside other work has its own, of the
             processor, which is why one thread searches then.
+        interrupted: whether the search is to end now with the best plan so far.
 
     Raises:
         Infeasible: no plan fits; the message names the term that binds, and by how much.
+        KeyboardInterrupt: the search was interrupted before it had a plan.
         UnprofiledConfiguration: the profile speaks of another workload.
     """
-    return _Search(request, profile, clock).run()
+    profile.require(request.workload)
+    if clock is not time.perf_counter:
+        request = replace(request, threads=1)
+    return _Search(request, profile, Budget(request, clock, interrupted)).run()
 
 
 class _Search:
-    """Which stages a search has, and what becomes of their plans."""
+    """Which engines a search has, and what becomes of their plans."""
 
-    def __init__(self, request: PlanRequest, profile: Profile, clock: Callable[[], float]) -> None:
-        profile.require(request.workload)
-        if clock is not time.perf_counter:
-            request = replace(request, threads=1)
-        self._request, self._profile = request, profile
+    def __init__(self, request: PlanRequest, profile: Profile, budget: Budget) -> None:
+        self._request, self._profile, self._budget = request, profile, budget
         known = tuple(n for n in request.composition.nodes if n.gpu_type in profile.types)
         self._composition = replace(request.composition, nodes=known)
         judge = Judge(request.workload, self._composition, profile, request.min_holders)
-        self._course = Course(request, judge, clock)
+        self._state = SearchState(request, judge, budget)
         self._warnings: tuple[str, ...] = ()
 
     def run(self) -> PlanAnswer:
-        """All stages of the search, one after the other."""
-        request, findings, judge = self._request, self._course.findings, self._course.judge
+        """All engines, one after the other, and the answer."""
+        request, state = self._request, self._state
         current = None
         if request.current is not None:
-            current = judge.as_it_is(request.current)
-            findings.offer(current)
+            current = state.judge.as_it_is(request.current)
+            state.pool.offer(current)
         pricing = self._pricing()
-        if request.method in ROLLOUT_METHODS:
-            self._roll_out(pricing)
-        else:
-            self._search_all(pricing)
-        chosen = findings.best or findings.nearest
+        if pricing is not None:
+            self._load(pricing)
+            if request.method in ROLLOUT_METHODS:
+                self._roll_out(pricing)
+            else:
+                self._search(pricing)
+        chosen = state.pool.best or state.pool.nearest
         if chosen is None:
+            if self._budget.interrupted():
+                raise KeyboardInterrupt
             raise Infeasible(why_infeasible(request, self._profile))
-        if request.current is not None and findings.best is not None:
-            chosen = fewest_bytes(findings, judge, current)
+        if request.current is not None and state.pool.best is not None:
+            chosen = fewest_bytes(state.pool, state.judge, current)
         return self._answer(chosen)
 
-    def _search_all(self, pricing: Pricing | None) -> None:
-        if pricing is None:
-            return
-        self._load_kernel(pricing)
-        propose = self._propose if self._request.method == "auto" else None
-        if self._composition.gpus > FEW_GPUS:
-            if self._request.max_templates < len(pricing.classes):
-                self._search_by_type(len(pricing.classes))
-            self._search_with_kernel(pricing, 1.0, propose)
-            return
-        inside = self._pricing(stays_inside=True)
-        if inside is not None:
-            self._search_with_kernel(inside, INSIDE_SHARE, None)
-        self._search_with_kernel(pricing, FEW_SHARE, propose)
-        self._search_exactly()
+    def _search(self, pricing: Pricing) -> None:
+        from planner.search.portfolio import Portfolio  # only now, as numba is slow to import
 
-    # ------------------------------------------------------------------ which way
+        request, state = self._request, self._state
+        propose = self._propose if request.method == "auto" else None
+        if self._composition.gpus <= FEW_GPUS:
+            inside = self._pricing(stays_inside=True)
+            pricings = [one for one in (inside, pricing) if one is not None]
+            Portfolio(state, pricings, FEW_SHARE, FEW_PLANS).run(propose)
+            if request.most_evaluations > FEW_PLANS:  # else all was for the portfolio
+                self._search_exactly()
+            return
+        pricings = [pricing]
+        if request.max_templates < len(pricing.classes):  # too few for every node class
+            by_type = self._pricing(by_type=True)
+            if by_type is not None and len(by_type.classes) < len(pricing.classes):
+                pricings.insert(0, by_type)
+        Portfolio(state, pricings).run(propose)
+
+    def _search_exactly(self) -> None:
+        """On a few GPUs: fill and placement together, every plan priced exactly."""
+        budget, state = self._budget, self._state
+        begun_s = budget.now_s()
+        search = ExactSearch(state.judge, state.pool)
+        search.run(
+            lambda: budget.left_s <= 0 or budget.interrupted(), self._request.most_evaluations
+        )
+        state.record("exact search", begun_s)
 
     def _pricing(self, *, stays_inside: bool = False, by_type: bool = False) -> Pricing | None:
         if not self._composition.nodes:
@@ -122,78 +143,52 @@ class _Search:
             by_type=by_type,
         )
 
-    def _load_kernel(self, pricing: Pricing) -> None:
+    def _load(self, pricing: Pricing) -> None:
         """Load what numba has compiled, once a process; it is no part of the budget."""
-        begun_s = self._course.now_s()
-        from planner.search.kernel_search import load
+        begun_s = self._budget.now_s()
+        from planner.search.worker import load
 
         load(pricing)
-        seconds = self._course.now_s() - begun_s
+        seconds = self._budget.now_s() - begun_s
         if seconds > LOAD_S:
-            self._course.leave_out(seconds)
-            self._course.record("load kernel", begun_s)
+            self._budget.leave_out(seconds)
+            self._state.record("load kernel", begun_s)
 
-    # ------------------------------------------------------------------ stages of the search
+    # ------------------------------------------------------------------ rollouts
 
-    def _search_exactly(self) -> None:
-        """On a few GPUs: fill and placement together, every plan priced exactly."""
-        course = self._course
-        begun_s = course.now_s()
-        end_s = begun_s + course.left_s()
-        search = ExactSearch(course.judge, course.findings)
-        search.run(lambda: course.now_s() >= end_s, self._request.most_evaluations)
-        course.record("exact search", begun_s)
-
-    def _search_with_kernel(
-        self, pricing: Pricing, share: float, propose: Callable[[KernelSearch], None] | None
-    ) -> None:
-        """Annealing and column generation, and plans of the policy if they are to join."""
-        from planner.search.engines import Engines
-
-        Engines(self._course, pricing, share).run(propose)
-
-    def _search_by_type(self, classes: int) -> None:
-        """Where templates are too few for every node class, those that stand on several of them."""
-        pricing = self._pricing(by_type=True)
-        if pricing is not None and len(pricing.classes) < classes:
-            self._search_with_kernel(pricing, BY_TYPE_SHARE, None)
-
-    def _roll_out(self, pricing: Pricing | None) -> None:
+    def _roll_out(self, pricing: Pricing) -> None:
         """The best plans of rollouts alone, of the policy or of uniform choices."""
-        if pricing is None:
-            return
-        self._load_kernel(pricing)
-        from planner.search.kernel_search import KernelSearch, wishes_of
+        from planner.search.worker import Worker, wishes_of
 
         for least in sorted({pricing.tables.min_replicas, 1}, reverse=True):
             tables = pricing.tables._replace(min_replicas=least)
-            kernel = KernelSearch(replace(pricing, tables=tables), wishes_of(self._request), 0)
-            self._propose(kernel)
-            if self._course.findings.found:
+            worker = Worker(replace(pricing, tables=tables), wishes_of(self._request), 0)
+            self._propose(worker)
+            if self._state.pool.found:
                 return
 
-    def _propose(self, kernel: KernelSearch) -> None:
-        """Offer the kernel what rollouts find; without a policy that fits, auto only says so."""
+    def _propose(self, worker: Worker) -> None:
+        """Give a worker what rollouts find; without a policy that fits, auto only says so."""
         from planner.policy.propose import rollouts_of
 
-        request, course = self._request, self._course
-        begun_s = course.now_s()
+        request, state = self._request, self._state
+        begun_s = self._budget.now_s()
         try:
             found = rollouts_of(
-                request, self._composition, self._profile, kernel.pricing, kernel.wishes
+                request, self._composition, self._profile, worker.pricing, worker.wishes
             )
         except (NoPolicy, PolicyMisfit, InvalidPolicy) as why:
             is_damaged = isinstance(why, InvalidPolicy) and request.policy is not None
             if request.method in ROLLOUT_METHODS or is_damaged:
                 raise
-            course.record("no policy", begun_s)
+            state.record("no policy", begun_s)
             self._warnings = (f"no policy took part: {why}",)
             return
-        kernel.take(found.elites, found.evaluations)
+        worker.take(found.elites, found.evaluations)
+        state.pool.evaluations += found.evaluations
         self._warnings = (found.warning,) if found.warning else ()
-        course.findings.evaluations += found.evaluations
-        course.settle_first(kernel.recipes())
-        course.record("policy" if request.method == "auto" else request.method, begun_s)
+        state.place_until_better(worker.recipes())
+        state.record("policy" if request.method == "auto" else request.method, begun_s)
 
     # ------------------------------------------------------------------ the answer
 
@@ -206,8 +201,8 @@ class _Search:
             plan,
             chosen.price,
             chosen.holders,
-            tuple(self._course.stages),
-            self._course.passed_s,
+            tuple(self._state.stages),
+            self._budget.passed_s,
             moved,
             idle_gpus(plan, request.composition),
             (*notes_of(request, self._profile, chosen), *self._warnings),

@@ -13,9 +13,12 @@ from planner.cluster.composition import Composition, Node
 from planner.cost.evaluate import price
 from planner.cost.memory import StageSlot, fits
 from planner.errors import Infeasible
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
 from planner.placement.place import can_pack, room_of
 from planner.plans.pieces import holders_min
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage, faults
+from planner.profiles.generator import find_profile
 from planner.search.driver import PlanRequest, search
 from tests.builders import MODEL, compositions, demo_profile, nodes, workload
 
@@ -75,6 +78,30 @@ def test_throughput_never_falls_when_the_cluster_grows(composition, gpu_type, gp
     for evaluations in (1, FEW):  # even where the search hardly looks
         after = ask(grown, current=before.plan, budget_evaluations=evaluations)
         assert after.price.iteration_s <= before.price.iteration_s * (1 + 1e-12)
+
+
+LARGE = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
+SOME = (
+    "h100=2x4,a100-40=3x2",  # few GPUs: placed and priced exactly
+    "h100=4x4,a100-40=6x4",
+    "h100=3x8+5x4+8x2",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", SOME)
+@pytest.mark.parametrize("method", ["search", "columns"])
+def test_plans_are_kept_to_and_with_more_the_answer_is_never_worse(text, method):
+    profile, best_s = find_profile(LARGE), [float("inf")]
+    for budget in (1, 30, 200, 333, 800, 1500, 3000, 4000):
+        request = PlanRequest(
+            LARGE, Composition.from_text(text), method=method, budget_evaluations=budget
+        )
+        answer = search(request, profile)
+        best_s.append(answer.price.iteration_s)
+        assert best_s[-1] <= best_s[-2]
+        priced = answer.stages_of_search[-1].evaluations
+        assert priced <= budget or priced < 100  # until there is a plan
 
 
 @pytest.mark.slow

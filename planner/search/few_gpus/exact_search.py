@@ -33,7 +33,7 @@ from planner.search.few_gpus.placed_candidate import (
 )
 from planner.search.few_gpus.templates import Counts, adjacent, counts_of, starts
 from planner.search.fill import Filling, Structure, options
-from planner.search.findings import NEAR, Findings
+from planner.search.solution_pool import NEAR, SolutionPool
 
 STARTS = 24  # of the plans that other engines found
 FRESH = 20  # sets of one template between two sets that are taken
@@ -49,21 +49,21 @@ MOST_SHAKES = 4  # random steps
 MOST_IN_VAIN = 500  # sets that are visited, however small the budget, until a plan is found
 STALE = 300  # random plans in a row that were seen before, after which the search ends
 
-Value = tuple[int, float]  # as `Findings.rank`
+Value = tuple[int, float]  # as `SolutionPool.rank`
 WORST: Value = (1, math.inf)
 
 
 class ExactSearch:
     """One search over few GPUs: what it knows of plans and sets of templates."""
 
-    def __init__(self, judge: Judge, findings: Findings) -> None:
+    def __init__(self, judge: Judge, solutions: SolutionPool) -> None:
         """Prepare.
 
         Args:
             judge: prices plans by the evaluator.
-            findings: takes candidates, and holds the request.
+            solutions: takes candidates, and holds the request.
         """
-        self._judge, self._findings, self._request = judge, findings, findings.request
+        self._judge, self._solutions, self._request = judge, solutions, solutions.request
         self._is_late: Callable[[], bool] = lambda: False
         self._most = 0
         workload, composition, profile = judge.workload, judge.composition, judge.profile
@@ -99,7 +99,7 @@ class ExactSearch:
             most: evaluations in all, those of other engines included.
         """
         self._is_late, self._most = is_late, most
-        ranked = sorted(self._findings.found, key=self._findings.rank)
+        ranked = sorted(self._solutions.found, key=self._solutions.rank)
         for known in ranked[:STARTS]:
             self._improve(candidate_of(known.plan, self._composition))
         singles = starts(self._choices, self._request.deepest, self._room)
@@ -129,10 +129,10 @@ class ExactSearch:
             stale = 0 if self._improve(candidate) else stale + 1
 
     def _is_over(self) -> bool:
-        is_found = self._findings.best is not None or self._findings.nearest is not None
+        is_found = self._solutions.best is not None or self._solutions.nearest is not None
         if not is_found and len(self._visited) < MOST_IN_VAIN:
             return False
-        return self._is_late() or self._findings.evaluations >= self._most
+        return self._is_late() or self._solutions.evaluations >= self._most
 
     # ------------------------------------------------------------------ sets of templates
 
@@ -163,7 +163,7 @@ class ExactSearch:
     def _visit(self, counts: Counts) -> None:
         """The best plans of a set that are found from its first fills and placements."""
         self._visited.add(counts)
-        self._findings.evaluations += 1  # its first fills are priced too, gradients apart
+        self._solutions.evaluations += 1  # its first fills are priced too, gradients apart
         judge, found = self._judge, []
         for placed in first_placements(
             counts, judge.workload.model, self._composition, judge.min_holders
@@ -197,7 +197,7 @@ class ExactSearch:
             self._gpu_s[structure] = min(self._gpu_s.get(structure, math.inf), gpu_s)
         promising = []
         for seconds, filled in found[:TRIED]:
-            reach, _ = self._findings.rank_of(holders_of(filled, self._layers), 0.0)
+            reach, _ = self._solutions.rank_of(holders_of(filled, self._layers), 0.0)
             least = (reach, seconds * self._weight(filled))
             if self._is_near(least, PROMISING):
                 promising.append(filled)
@@ -239,10 +239,10 @@ class ExactSearch:
 
     def _is_near(self, value: Value, factor: float) -> bool:
         """Whether a plan is as good as the best up to that factor."""
-        best = self._findings.best
+        best = self._solutions.best
         if best is None:
             return True
-        reach, objective = self._findings.rank(best)
+        reach, objective = self._solutions.rank(best)
         return value <= (reach, objective * factor)
 
     def _value(self, candidate: PlacedCandidate, limit: Value) -> Value | None:
@@ -250,11 +250,11 @@ class ExactSearch:
         if candidate in self._seen or len(candidate) > self._request.max_templates:
             return None
         self._seen.add(candidate)
-        reach, _ = self._findings.rank_of(holders_of(candidate, self._layers), 0.0)
+        reach, _ = self._solutions.rank_of(holders_of(candidate, self._layers), 0.0)
         weight = self._weight(candidate)
         if reach > limit[0] or (weight == math.inf and not self._is_nearer(candidate)):
             return None
-        self._findings.evaluations += 1
+        self._solutions.evaluations += 1
         limit_s = limit[1] / weight if reach == limit[0] and weight < math.inf else math.inf
         cost = self._costs.of(candidate, limit_s)
         if cost is None:
@@ -290,7 +290,7 @@ class ExactSearch:
 
     def _is_nearer(self, candidate: PlacedCandidate) -> bool:
         """Whether a plan beyond the limit of money is cheaper than all of them so far."""
-        nearest = self._findings.nearest
+        nearest = self._solutions.nearest
         if nearest is None:
             return True
         known = plan_price(nearest.plan, self._composition)
@@ -304,4 +304,4 @@ class ExactSearch:
             recipe.append((one.structure, len(one.where), filling))
             first += len(one.where)
         plan = plan_of(candidate, cost.shares, self._composition)
-        self._findings.offer(self._judge.priced(tuple(recipe), plan))
+        self._solutions.offer(self._judge.priced(tuple(recipe), plan))

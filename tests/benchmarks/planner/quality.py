@@ -24,7 +24,7 @@ from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.candidate import Candidate, Judge
 from planner.search.driver import search
-from planner.search.kernel_search import KernelSearch
+from planner.search.worker import Allowance, Worker
 from tests.benchmarks.planner.compositions import Case
 from tests.benchmarks.planner.references import BenchmarkReferences
 
@@ -167,12 +167,12 @@ def _annealed(model: str, case: Case, way: str, templates: int) -> Candidate | N
         pricing = _without_mixing(pricing)
     deepest = PlanRequest(workload, composition).deepest
     wishes = Wishes(min(deepest, MAX_DEPTH), MAX_TEMPLATES, 0, math.inf, math.inf)
-    kernel = KernelSearch(pricing, wishes, 0)
-    kernel.start()
-    kernel.walk(lambda: math.inf, ANNEALING_STEPS, templates=templates)
+    worker = Worker(pricing, wishes, 0)
+    worker.start()
+    worker.walk(Allowance(ANNEALING_STEPS), templates=templates)
     judge = Judge(workload, composition, profile)
     best: Candidate | None = None
-    for index, (_, recipe) in enumerate(kernel.recipes()):
+    for index, (_, recipe) in enumerate(worker.recipes()):
         if index == SETTLED:
             break
         found = judge.settle(recipe)

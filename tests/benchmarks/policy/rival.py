@@ -24,8 +24,7 @@ from planner.policy.propose import propose
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.candidate import Judge
-from planner.search.kernel_search import KernelSearch
-from planner.search.turns import COOL
+from planner.search.worker import COOL, Allowance, Worker
 from tests.benchmarks.policy.cases import workload_of
 from tests.benchmarks.policy.known import Clock
 
@@ -118,7 +117,7 @@ def rival(model: str, one: ListedComposition, budget_s: float, seed: int, clock:
     tables = pricing.tables
     deepest = min(PlanRequest(workload, one.composition).deepest, MAX_DEPTH)
     wishes = Wishes(deepest, MAX_TEMPLATES, 0, math.inf, math.inf)
-    kernel = KernelSearch(pricing, wishes, seed)
+    worker = Worker(pricing, wishes, seed)
     found = propose(None, pricing, wishes, RANDOM, seed)
     pool, bag, bench = new_elites(), new_bag(), new_bench(tables)
     block_s = tables.block_s[:, 0, 0, :].max(axis=1)
@@ -130,21 +129,15 @@ def rival(model: str, one: ListedComposition, budget_s: float, seed: int, clock:
         evaluations += enumerate_some(tables, wishes, slowest_first, now, PART, bag, bench, pool)
     for elites in (found.elites, pool):
         for row in range(int(elites.number[0])):
-            offer(elites, row, kernel.elites)
-    kernel.evaluations = evaluations
-    kernel.walk(
-        lambda: begun_s + budget_s - clock(),
-        math.inf,
-        templates=MAX_TEMPLATES,
-        hot=COOL,
-        clock=clock,
-    )
+            offer(elites, row, worker.elites)
+    worker.evaluations = evaluations
+    worker.walk(Allowance(end_s=begun_s + budget_s, now_s=clock), templates=MAX_TEMPLATES, hot=COOL)
     judge = Judge(workload, one.composition, profile)
-    for _, recipe in kernel.recipes():
+    for _, recipe in worker.recipes():
         best = judge.settle(recipe)
         if best is not None:
             took_s = clock() - begun_s
             samples_s = best.price.throughput_samples_s
-            return Trial("search", samples_s, took_s, kernel.evaluations, best.plan)
+            return Trial("search", samples_s, took_s, worker.evaluations, best.plan)
     took_s = clock() - begun_s
-    return Trial("search", 0.0, took_s, kernel.evaluations, None, note="no plan")
+    return Trial("search", 0.0, took_s, worker.evaluations, None, note="no plan")

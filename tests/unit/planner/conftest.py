@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple, Protocol
 
 import pytest
@@ -14,7 +13,7 @@ from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.candidate import Judge
-from planner.search.kernel_search import KernelSearch, wishes_of
+from planner.search.worker import Allowance, Worker, wishes_of
 
 STEPS = 3000
 ALONE = "a100-40=9x1,h100=7x1,a6000=6x1"  # every message crosses, every GPU has a NIC
@@ -25,7 +24,7 @@ class Walked(NamedTuple):
 
     judge: Judge
     pricing: Pricing
-    kernel: KernelSearch
+    kernel: Worker
 
 
 class Walk(Protocol):
@@ -46,9 +45,9 @@ def walked_on() -> Walk:
         profile = find_profile(workload)
         pricing = pricing_of(workload, request.composition, profile)
         assert pricing is not None
-        kernel = KernelSearch(pricing, wishes_of(request), 0)
+        kernel = Worker(pricing, wishes_of(request), 0)
         kernel.start()
-        kernel.walk(lambda: math.inf, steps, templates=templates)
+        kernel.walk(Allowance(steps), templates=templates)
         return Walked(Judge(workload, request.composition, profile), pricing, kernel)
 
     return walk

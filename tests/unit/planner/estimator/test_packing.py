@@ -16,7 +16,7 @@ from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.candidate import Judge
-from planner.search.kernel_search import KernelSearch, wishes_of
+from planner.search.worker import Worker, wishes_of
 
 UNEVEN = "a100-80=7x8"  # pipelines of seven stages leave a GPU on each node
 
@@ -36,7 +36,7 @@ def search():
     request = PlanRequest(workload, Composition.from_text(UNEVEN))
     pricing = pricing_of(workload, request.composition, find_profile(workload))
     assert pricing is not None
-    kernel = KernelSearch(pricing, wishes_of(request), 0)
+    kernel = Worker(pricing, wishes_of(request), 0)
     return request, pricing, kernel
 
 

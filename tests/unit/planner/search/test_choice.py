@@ -9,13 +9,13 @@ from planner.cost.money import with_prices
 from planner.request import PlanRequest
 from planner.search.candidate import Judge
 from planner.search.choice import fewest_bytes, notes_of
-from planner.search.findings import Findings
+from planner.search.solution_pool import SolutionPool
 from tests.builders import demo_profile, nodes, placed, template, workload
 
 
 def found(composition: Composition, *plans, **wishes):
     request = PlanRequest(workload(), composition, **wishes)
-    judge, findings = Judge(workload(), composition, demo_profile()), Findings(request)
+    judge, findings = Judge(workload(), composition, demo_profile()), SolutionPool(request)
     candidates = [judge.as_it_is(plan) for plan in plans]
     for candidate in candidates:
         assert findings.offer(candidate) or findings.best is not None
@@ -56,7 +56,7 @@ def test_of_plans_that_are_too_dear_the_cheapest_is_named():
     both = placed(template("1x3 1x3", 2, (8, 8)), composition=composition)
     one = placed(template("1x3 1x3", 2, (16,)), composition=composition)
     request = PlanRequest(workload(), composition, max_price=1.0)
-    judge, findings = Judge(workload(), composition, demo_profile()), Findings(request)
+    judge, findings = Judge(workload(), composition, demo_profile()), SolutionPool(request)
     for plan in (both, one):
         findings.offer(judge.as_it_is(plan))
     assert findings.best is None

@@ -18,7 +18,7 @@ from planner.plans.movement import bytes_to_move
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.driver import search
-from planner.search.findings import NEAR
+from planner.search.solution_pool import NEAR
 from tests.builders import MODEL, demo_profile, nodes, placed, template, workload
 
 TEN = "fast-0:2 fast-1:3 fast-2:2 slow-0:1 slow-1:2"

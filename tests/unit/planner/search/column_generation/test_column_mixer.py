@@ -16,7 +16,7 @@ from planner.estimator.objective import Wishes
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
-from planner.search.annealing.local_search import start
+from planner.search.annealing.uniform_plans import start
 from planner.search.column_generation.column_mixer import ColumnMixer
 from planner.search.column_generation.column_pool import uses_of
 from planner.search.column_generation.columns import ColumnSearch

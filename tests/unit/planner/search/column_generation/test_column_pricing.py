@@ -17,7 +17,7 @@ from planner.estimator.build_tables import pricing_of
 from planner.estimator.elites import new_elites
 from planner.estimator.fill.zone_limits import Zones, blocks_in_zones, zone_seconds
 from planner.estimator.objective import Wishes
-from planner.search.annealing.local_search import start
+from planner.search.annealing.uniform_plans import start
 from planner.search.column_generation.columns import ColumnSearch
 from tests.builders import demo_profile, nodes, workload
 

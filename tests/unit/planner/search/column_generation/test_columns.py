@@ -16,7 +16,7 @@ from planner.estimator.whole_plan import price_per_hour
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
-from planner.search.annealing.local_search import start
+from planner.search.annealing.uniform_plans import start
 from planner.search.column_generation.columns import ColumnSearch
 
 WISHES = Wishes(12, 8, 0, math.inf, math.inf)

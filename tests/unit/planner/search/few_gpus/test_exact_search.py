@@ -14,7 +14,7 @@ from planner.profiles.entries import LinkCost
 from planner.request import PlanRequest
 from planner.search.candidate import Judge
 from planner.search.few_gpus.exact_search import ExactSearch
-from planner.search.findings import Findings
+from planner.search.solution_pool import SolutionPool
 from tests.builders import demo_profile, nodes, workload
 from tests.oracle.answers import committed
 from tests.oracle.instances import instances
@@ -22,8 +22,8 @@ from tests.oracle.instances import instances
 INSTANCES = {instance.name: instance for instance in instances()}
 
 
-def searched(request, profile, budget=10_000) -> Findings:
-    findings = Findings(request)
+def searched(request, profile, budget=10_000) -> SolutionPool:
+    findings = SolutionPool(request)
     judge = Judge(request.workload, request.composition, profile, request.min_holders)
     ExactSearch(judge, findings).run(lambda: False, budget)
     return findings

@@ -1,7 +1,8 @@
-"""Lines of search side by side: how many there are, and that their plans come together."""
+"""Workers on several threads: how many there are, and that their plans come together."""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -12,9 +13,11 @@ from planner.model.workload import Workload
 from planner.plans.plan import faults
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
+from planner.search.budget import Budget
 from planner.search.cores import usable_cores
 from planner.search.driver import search
-from planner.search.engines import MOST_LINES, lines_of
+from planner.search.portfolio import MOST_THREADS, threads_of
+from planner.search.worker import Worker
 
 WORKLOAD = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
 ASKED = PlanRequest(
@@ -23,20 +26,21 @@ ASKED = PlanRequest(
 
 
 @pytest.mark.parametrize(
-    ("wishes", "lines"),
+    ("wishes", "threads"),
     [
         ({"threads": 3}, 3),
         ({"threads": 3, "budget_evaluations": 100}, 1),
         ({"threads": 3, "budget_s": None}, 1),
-        ({}, min(MOST_LINES, usable_cores())),
+        ({}, min(MOST_THREADS, usable_cores())),
     ],
 )
-def test_as_many_lines_as_asked_for_where_only_seconds_end_them(wishes, lines):
-    assert lines_of(replace(ASKED, **wishes)) == lines
+def test_as_many_threads_as_asked_for_where_only_seconds_end_them(wishes, threads):
+    request = replace(ASKED, **wishes)
+    assert threads_of(request, Budget(request, float)) == threads
 
 
 @pytest.mark.parametrize("method", ["auto", "search", "columns"])
-def test_three_lines_find_one_plan_and_count_what_all_priced(method):
+def test_three_threads_find_one_plan_and_count_what_all_priced(method):
     found = search(replace(ASKED, method=method, threads=3), find_profile(WORKLOAD))
     assert not faults(found.plan, WORKLOAD, ASKED.composition)
     evaluations = [stage.evaluations for stage in found.stages_of_search]
@@ -54,10 +58,14 @@ def test_a_search_that_plans_end_is_the_same_with_any_number_of_threads():
     ]
 
 
-def test_what_goes_wrong_in_another_line_is_told(monkeypatch):
-    def fail(*_):
-        raise ZeroDivisionError("in the second line")
+def test_what_goes_wrong_in_another_thread_is_told(monkeypatch):
+    start = Worker.start
 
-    monkeypatch.setattr("planner.search.exchange.Exchange.leave", fail)
-    with pytest.raises(ZeroDivisionError, match="second line"):
+    def fail(worker, *fits):
+        if threading.current_thread() is not threading.main_thread():
+            raise ZeroDivisionError("in the second thread")
+        start(worker, *fits)
+
+    monkeypatch.setattr(Worker, "start", fail)
+    with pytest.raises(ZeroDivisionError, match="second thread"):
         search(replace(ASKED, threads=2), find_profile(WORKLOAD))

@@ -17,8 +17,8 @@ NEAR = 1.005  # plans within half a per cent count as equally good
 
 
 @dataclass(slots=True)
-class Findings:
-    """All candidates of one search.
+class SolutionPool:
+    """All candidates of one search; the best of them is its incumbent.
 
     Attributes:
         request: says what is preferred.

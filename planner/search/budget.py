@@ -1,0 +1,56 @@
+"""What a search may spend: seconds of a clock, and plans that are priced.
+
+Invariant: seconds that loading took do not count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from planner.request import PlanRequest
+
+Clock = Callable[[], float]
+
+
+def never() -> bool:
+    """Nobody interrupts."""
+    return False
+
+
+class Budget:
+    """The budget of one search, which begins with it.
+
+    Attributes:
+        now_s: reads the clock.
+        interrupted: whether the user wants the best plan so far, now.
+        counts_plans: whether plans end the search, so that it is the same every time; one whose
+            only limit is seconds goes as far as it gets.
+        most_plans: that may be priced; infinite without a limit.
+    """
+
+    def __init__(
+        self, request: PlanRequest, clock: Clock, interrupted: Callable[[], bool] = never
+    ) -> None:
+        """Begin now."""
+        self.now_s, self.interrupted = clock, interrupted
+        self._seconds = math.inf if request.budget_s is None else request.budget_s
+        limit = request.budget_evaluations
+        self.counts_plans = limit is not None or request.budget_s is None
+        self.most_plans = math.inf if limit is None else float(limit)
+        self._began_s = clock()
+        self._left_out_s = 0.0
+
+    def leave_out(self, seconds: float) -> None:
+        """Seconds that do not count."""
+        self._left_out_s += seconds
+
+    @property
+    def passed_s(self) -> float:
+        """Seconds of the search so far."""
+        return self.now_s() - self._began_s - self._left_out_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left; below 0 once they are over."""
+        return self._seconds - self.passed_s

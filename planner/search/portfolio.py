@@ -1,0 +1,175 @@
+"""A portfolio of workers: what they find is placed, priced and joins the pool.
+
+Where seconds end the search there is a thread for each core, with workers from a seed of its own;
+plans come together at the end.  The first thread alone places plans while it searches.
+Invariant: where plans end the search, the same state and pricings find the same plans, and a search
+with more of them finds these and others.
+Source: design, section 2 ("An anytime planner in stages"); a portfolio of randomised searches.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from planner.estimator.build_tables import Pricing
+from planner.request import PlanRequest
+from planner.search.budget import Budget
+from planner.search.cores import usable_cores
+from planner.search.state import PLACED, Recipes, SearchState
+from planner.search.worker import Allowance, Engine, Worker, wishes_of
+
+PLACED_TILED = 3  # plans that are placed after each turn, where experts are spread
+MOST_THREADS = 4
+SEEDS = 1_000_003  # between the seeds of two threads
+
+Propose = Callable[[Worker], None]
+
+
+def threads_of(request: PlanRequest, budget: Budget) -> int:
+    """How many threads a request gets: one where its plan is to be the same every time."""
+    if budget.counts_plans:
+        return 1
+    return request.threads or min(MOST_THREADS, usable_cores())
+
+
+class Portfolio:
+    """Workers on one or several threads."""
+
+    def __init__(
+        self,
+        state: SearchState,
+        pricings: Sequence[Pricing],
+        share_s: float = 1.0,
+        most_plans: float = math.inf,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            state: of the search, which takes the plans.
+            pricings: one worker of each thread has each of them.
+            share_s: of the seconds that are left.
+            most_plans: that the workers may price.
+        """
+        budget = state.budget
+        self._state, self._budget = state, budget
+        self._end_s = budget.now_s() + share_s * state.left_to_search_s
+        self._before = state.pool.evaluations
+        self._most = min(budget.most_plans, self._before + most_plans)
+        wishes, seed = wishes_of(state.request), state.request.seed
+        self._threads = [
+            [Worker(pricing, wishes, seed + SEEDS * number) for pricing in pricings]
+            for number in range(threads_of(state.request, budget))
+        ]
+        self._first = self._threads[0]
+        method = state.request.method
+        self._engines: tuple[Engine, ...] = ("local search", "columns")
+        if method == "search":
+            self._engines = ("local search",)
+        # where experts sit decides what their exchange takes, which a placement knows best
+        tiled = any(pricing.tables.spreads_experts for pricing in pricings)
+        self._placed = PLACED_TILED if tiled else 1
+        self._is_spent = False
+        self._best = math.inf  # of the first thread, when a plan was placed last
+
+    def run(self, propose: Propose | None = None) -> None:
+        """Search until the budget is spent.
+
+        Args:
+            propose: adds plans of the policy to a worker.
+        """
+        state = self._state
+        begun_s = self._budget.now_s()
+        for worker in self._first:
+            worker.start(lambda plans: self._fits(plans) or not self._is_found())
+        self._place()
+        state.record("uniform", begun_s)
+        if propose is not None:
+            propose(self._first[-1])
+            self._count()
+        others = self._threads[1:]
+        with ThreadPoolExecutor(max(1, len(others)), "search") as pool:
+            running = [pool.submit(self._run_beside, workers) for workers in others]
+            self._run_first()
+            begun_s = self._budget.now_s()
+            for one in running:
+                one.result()
+        self._count()
+        if not self._budget.counts_plans:
+            state.place(self._recipes(self._threads), PLACED)
+        if others:
+            state.record("other threads", begun_s)
+
+    def _run_first(self) -> None:
+        begun_s = self._budget.now_s()
+        for engine in self._turns(self._first, self._fits):
+            self._place()
+            self._state.record(engine, begun_s)
+            begun_s = self._budget.now_s()
+
+    def _run_beside(self, workers: list[Worker]) -> None:
+        for worker in workers:
+            worker.start()
+        for _ in self._turns(
+            workers, lambda _: self._left_s() > 0 and not self._budget.interrupted()
+        ):
+            pass
+
+    def _turns(self, workers: list[Worker], fits: Callable[[int], bool]) -> Iterator[Engine]:
+        """A turn of each worker after the other, until all have ended."""
+        budget = self._budget
+
+        def allowance() -> Allowance:
+            now_s = budget.now_s()
+            return Allowance(end_s=now_s + self._left_s(), now_s=budget.now_s, fits=fits)
+
+        running = [
+            worker.improve(allowance, self._engines, counts_plans=budget.counts_plans)
+            for worker in workers
+        ]
+        while running:
+            for one in tuple(running):
+                engine = next(one, None)
+                if engine is None:
+                    running.remove(one)
+                else:
+                    yield engine
+
+    def _left_s(self) -> float:
+        return min(self._state.left_to_search_s, self._end_s - self._budget.now_s())
+
+    def _is_found(self) -> bool:
+        return self._state.is_found or self._budget.interrupted()
+
+    def _fits(self, plans: int) -> bool:
+        """Whether the first thread may price so many plans more; once it may not, it never may.
+
+        Where plans end the search its best plan is placed before, so that it counts for every
+        search that gets as far.
+        """
+        self._count()
+        best = min(worker.best for worker in self._first)
+        if self._budget.counts_plans and best < self._best:
+            self._best = best
+            self._state.place(self._recipes([self._first]), 1)
+        priced = self._state.pool.evaluations + plans
+        self._is_spent |= priced > self._most or self._left_s() <= 0 or self._budget.interrupted()
+        return not self._is_spent
+
+    def _place(self) -> None:
+        """Place the best plans of the first thread, all that count where time does not."""
+        self._count()
+        most = PLACED if self._budget.counts_plans else self._placed
+        self._state.place(self._recipes([self._first]), most)
+
+    def _recipes(self, threads: list[list[Worker]]) -> Recipes:
+        """(objective, recipe) of all their plans, best first."""
+        found = [worker.recipes() for workers in threads for worker in workers]
+        return heapq.merge(*found, key=lambda pair: pair[0])
+
+    def _count(self) -> None:
+        """How many plans all have priced; a thread that runs may be a few ahead."""
+        priced = sum(worker.evaluations for workers in self._threads for worker in workers)
+        self._state.pool.evaluations = self._before + priced

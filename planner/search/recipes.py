@@ -1,0 +1,64 @@
+"""Plans of the estimator as recipes, which can be placed.
+
+A plan of the estimator is rows of arrays (`planner.estimator.elites`); its fill is in them, and the
+variant of each stage (recomputation, EP, ETP) is the fastest one that fits.
+"""
+
+from __future__ import annotations
+
+from planner.cost.batch_split import Lane
+from planner.estimator.bag import Bag
+from planner.estimator.bench import Bench
+from planner.estimator.build_tables import Pricing
+from planner.estimator.elites import Elites, load_elite
+from planner.estimator.fill.filling import variant_of
+from planner.estimator.fill.stage import ends_of
+from planner.estimator.whole_plan import iteration_seconds
+from planner.search.candidate import Recipe, stages_first
+from planner.search.fill import Filling, Structure
+
+
+def recipe_of(pricing: Pricing, elites: Elites, row: int, bag: Bag, bench: Bench) -> Recipe:
+    """The plan in that row of a pool.
+
+    Args:
+        pricing: that it was priced with.
+        elites: the pool.
+        row: of the plan.
+        bag: scratch space.
+        bench: likewise.
+    """
+    load_elite(elites, row, bag)
+    iteration_seconds(pricing.tables, bag, bench.price, float("inf"))
+    by_stage = bool(bench.price.is_by_stage[0])
+    templates = range(int(elites.templates[row]))
+    rows = [_template_of(pricing, elites, row, k, by_stage=by_stage) for k in templates]
+    return tuple(sorted(rows, key=stages_first))
+
+
+def _template_of(
+    pricing: Pricing, elites: Elites, row: int, k: int, *, by_stage: bool
+) -> tuple[Structure, int, Filling]:
+    """Template k of that row: stages, replicas and fill."""
+    tables = pricing.tables
+    depth, size = int(elites.depth[row, k]), int(elites.size[row, k])
+    replicas, most = int(elites.replicas[row, k]), int(elites.most[row, k])
+    options = [int(o) for o in elites.options[row, k, :depth]]
+    blocks = tuple(int(n) for n in elites.blocks[row, k, :depth])
+    ways, start = [], 0
+    for s, option in enumerate(options):
+        stop = start + blocks[s]
+        dense = min(stop, tables.dense) - min(start, tables.dense)
+        sparse = blocks[s] - dense
+        in_flight, ends = min(most, depth - s), ends_of(s, depth)
+        variant = variant_of(tables, option, size, in_flight, ends, replicas, dense, sparse)
+        chosen = pricing.variants[option][variant]
+        ways.append((chosen.recompute, *((chosen.ep, chosen.etp) if sparse else (1, 0))))
+        start = stop
+    lane = Lane(
+        int(tables.sizes[size]), float(elites.tau_s[row, k]), float(elites.sum_s[row, k]), most
+    )
+    classes = tuple(int(tables.option_type[option]) for option in options)
+    structure = tuple(pricing.options[option] for option in options)
+    filling = Filling(blocks, lane, tuple(ways), () if pricing.by_type else classes, by_stage)
+    return structure, replicas, filling

@@ -1,0 +1,100 @@
+"""How far a search is: its budget, the plans that it found, and its stages so far.
+
+Every engine works on the same state, so that seconds and plans are counted once.
+Invariant: what an engine estimates counts only after it was placed and priced by the evaluator.
+Source: design, section 2 ("An anytime planner in stages").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import islice
+
+from planner.request import PlanRequest, SearchStage
+from planner.search.budget import Budget
+from planner.search.candidate import Judge, Recipe
+from planner.search.solution_pool import SolutionPool
+
+PLACED = 16  # plans that are placed and priced at the end of the search
+HOPELESS = 1.02  # a plan that is estimated so much worse than the best is not placed
+KEPT_BACK = 0.1  # of the seconds left, at most, to place the last plans
+
+Recipes = Iterable[tuple[float, Recipe]]  # (estimated objective, plan before its placement)
+
+
+class SearchState:
+    """The state of one search.
+
+    Attributes:
+        request: what is asked.
+        judge: places and prices plans.
+        budget: what may be spent.
+        pool: all plans so far, placed.
+        stages: of the search so far.
+    """
+
+    def __init__(self, request: PlanRequest, judge: Judge, budget: Budget) -> None:
+        """Begin with no plan."""
+        self.request, self.judge, self.budget = request, judge, budget
+        self.pool = SolutionPool(request)
+        self.stages: list[SearchStage] = []
+        self._placed: set[Recipe] = set()
+        self._place_s = 0.0  # what placing and pricing a plan takes
+        self._best = math.inf  # estimated, of the plan that is best
+
+    @property
+    def left_to_search_s(self) -> float:
+        """Seconds that are left, without those that placing the last plans will take."""
+        left_s = self.budget.left_s
+        if left_s == math.inf:
+            return left_s
+        return left_s - max(2 * self._place_s, min(PLACED * self._place_s, KEPT_BACK * left_s))
+
+    @property
+    def is_found(self) -> bool:
+        """Whether there is a plan, if only one beyond a limit of the request."""
+        return self.pool.best is not None or self.pool.nearest is not None
+
+    def record(self, name: str, begun_s: float) -> None:
+        """Write down a stage of the search, as one with an equal one that gained nothing more."""
+        best = self.pool.best
+        samples = best.price.throughput_samples_s if best else 0.0
+        seconds = self.budget.now_s() - begun_s
+        if self.stages and self.stages[-1].throughput_samples_s == samples:
+            for index, stage in enumerate(self.stages):
+                if (stage.method, stage.throughput_samples_s) == (name, samples):  # once more
+                    seconds += stage.seconds
+                    del self.stages[index]
+                    break
+        self.stages.append(SearchStage(name, self.pool.evaluations, samples, seconds))
+
+    def place(self, recipes: Recipes, most: int) -> None:
+        """Place and price plans, the best first, as many as time allows."""
+        for rank, (value, recipe) in enumerate(islice(recipes, most)):
+            is_late = self.budget.left_s < (self._place_s if rank else 0.0)
+            if recipe in self._placed or (self.pool.best and is_late):
+                continue
+            if value > HOPELESS * self._best and self._is_held():
+                continue
+            self._place(value, recipe)
+
+    def place_until_better(self, recipes: Recipes) -> None:
+        """Place and price plans until one is the best so far."""
+        for value, recipe in recipes:
+            if self._place(value, recipe):
+                return
+
+    def _place(self, value: float, recipe: Recipe) -> bool:
+        begun_s = self.budget.now_s()
+        self._placed.add(recipe)
+        is_best = self.pool.offer(self.judge.settle(recipe))
+        self._place_s = self.budget.now_s() - begun_s
+        if is_best:
+            self._best = value
+        return is_best
+
+    def _is_held(self) -> bool:
+        """Whether the best plan so far lives on as many nodes as is asked for."""
+        best = self.pool.best
+        return best is not None and best.holders >= self.request.min_holders

@@ -1,0 +1,130 @@
+"""The state of a search: seconds that count, stages told once, plans placed once."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from planner.cost.batch_split import Lane
+from planner.request import PlanRequest
+from planner.search.budget import Budget
+from planner.search.candidate import Judge, Recipe
+from planner.search.fill import Filling
+from planner.search.state import HOPELESS, PLACED, SearchState
+from tests.builders import MODEL, demo_profile, nodes, workload
+
+COMPOSITION = nodes("fast-0:2 fast-1:1")
+
+
+class Clock:
+    """Seconds as a test sets them; each look may take some."""
+
+    def __init__(self) -> None:
+        self.s, self.look_s = 100.0, 0.0
+
+    def __call__(self) -> float:
+        self.s += self.look_s
+        return self.s
+
+
+def begun(**wishes) -> tuple[SearchState, Clock]:
+    clock = Clock()
+    request = PlanRequest(workload(), COMPOSITION, **wishes)
+    judge = Judge(workload(), COMPOSITION, demo_profile())
+    return SearchState(request, judge, Budget(request, clock)), clock
+
+
+def recipe(*degrees: int) -> Recipe:
+    """One replica with a stage of each of these TP degrees, as evenly filled as may be."""
+    depth = len(degrees)
+    layers = tuple(MODEL.layers // depth + (s < MODEL.layers % depth) for s in range(depth))
+    structure = tuple(("demo-fast", tp) for tp in degrees)
+    return ((structure, 1, Filling(layers, Lane(2, 1.0, 2.0, 16))),)
+
+
+def place(one: SearchState, *recipes: Recipe) -> None:
+    one.place(((1.0, recipe) for recipe in recipes), len(recipes))
+
+
+def test_without_a_budget_in_seconds_time_never_ends():
+    one, clock = begun()
+    clock.s += 1e6
+    assert one.budget.left_s == one.left_to_search_s == math.inf
+
+
+def test_seconds_left_out_do_not_count_against_the_budget():
+    one, clock = begun(budget_s=2.0)
+    clock.s += 1.5
+    assert one.budget.left_s == 0.5
+    one.budget.leave_out(1.0)
+    assert one.budget.left_s == 1.5
+    assert one.budget.passed_s == 0.5
+
+
+def test_a_stage_that_gains_nothing_more_is_told_once():
+    one, clock = begun()
+    for name in ("columns", "local search", "columns"):
+        begun_s = clock.s
+        clock.s += 1.0
+        one.record(name, begun_s)
+    assert [(stage.method, stage.seconds) for stage in one.stages] == [
+        ("local search", 1.0),
+        ("columns", 2.0),
+    ]
+
+
+def test_a_stage_that_gains_is_told_again():
+    one, clock = begun()
+    one.record("columns", clock.s)
+    place(one, recipe(2))
+    one.record("columns", clock.s)
+    first, second = one.stages
+    assert first.throughput_samples_s == 0 < second.throughput_samples_s
+
+
+def test_time_to_place_the_last_plans_is_kept_back():
+    one, clock = begun(budget_s=2.0)
+    assert one.left_to_search_s == one.budget.left_s
+    clock.look_s = 0.01
+    place(one, recipe(2))  # looks at the clock before and after
+    clock.look_s = 0.0
+    kept_s = one.budget.left_s - one.left_to_search_s
+    assert kept_s == pytest.approx(PLACED * 0.01)
+
+
+def test_a_plan_is_placed_and_priced_once():
+    one, _ = begun()
+    place(one, recipe(2), recipe(2))
+    place(one, recipe(2))
+    assert len(one.pool.found) == 1
+
+
+def test_when_it_is_late_one_plan_is_enough():
+    one, clock = begun(budget_s=1.0)
+    clock.s += 5.0
+    place(one, recipe(1, 1), recipe(2))
+    assert len(one.pool.found) == 1  # an answer, however late
+
+
+def test_the_first_plan_that_is_better_ends_the_placing_of_rollouts():
+    one, _ = begun()
+    one.place_until_better(iter([(1.0, recipe(2)), (2.0, recipe(1, 1))]))
+    assert len(one.pool.found) == 1
+    one.place_until_better(iter([(1.0, recipe(1, 1)), (2.0, recipe(2, 1))]))
+    assert len(one.pool.found) == 2
+
+
+def test_a_plan_that_is_estimated_far_worse_is_not_placed():
+    one, _ = begun()
+    one.place(iter([(1.0, recipe(2))]), 1)
+    one.place(iter([(1.0 * HOPELESS + 0.01, recipe(1, 1))]), 1)
+    assert len(one.pool.found) == 1
+    one.place(iter([(1.0 * HOPELESS, recipe(1, 1))]), 1)
+    assert len(one.pool.found) == 2
+
+
+def test_a_worse_plan_is_placed_while_too_few_nodes_hold_the_state():
+    one, _ = begun(min_holders=2)
+    one.place(iter([(1.0, recipe(2)), (9.0, recipe(1, 1))]), 2)
+    assert len(one.pool.found) == 2
