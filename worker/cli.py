@@ -28,49 +28,55 @@ A_DAY_S = 86400.0
 
 @click.group()
 def worker() -> None:
-    """What runs in a worker pod."""
+    """Run the processes of a worker pod."""
 
 
 @worker.command()
 @click.option("--job", required=True, help="Name of the job.")
 @click.option("--pod", required=True, help="Name of this pod.")
 @click.option("--node", required=True, help="Name of the node it runs on.")
-@click.option("--gpus", required=True, type=click.IntRange(1), help="GPUs of this pod.")
+@click.option("--gpus", required=True, type=click.IntRange(1), help="Number of GPUs of this pod.")
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on: the pod's IP."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; in a cluster the pod's IP.",
 )
 @click.option(
     "--port",
     default=0,
+    show_default=True,
     type=click.IntRange(0, 65535),
-    help="Port of the contract; 0 takes a free one.",
+    help="Port on which the operator calls; 0 takes a free one.",
 )
 @click.option(
     "--token-file",
     required=True,
     type=click.Path(exists=True, dir_okay=False),
-    help="The job's bearer token.",
+    help="File with the job's bearer token.",
 )
 @click.option(
     "--emulate",
     is_flag=True,
-    help="Wait until the profiled time of an emulated GPU type has passed.",
+    help="Let each rank wait until the time of its GPU type's profile has passed.",
 )
 @click.option(
     "--timeout-s",
     default=10.0,
     show_default=True,
     type=click.FloatRange(0, A_DAY_S, min_open=True),
-    help="Time-out of groups; only partitions need it.",
+    help="Seconds that ranks wait for each other before they give an epoch up.",
 )
 @click.option(
     "--grace-s",
     default=30.0,
     show_default=True,
     type=click.FloatRange(0, A_DAY_S),
-    help="From SIGTERM to the end.",
+    help="Seconds from SIGTERM to the end of the pod.",
 )
-@click.option("--exit-with-parent", is_flag=True, help="End when standard input closes.")
+@click.option(
+    "--exit-with-parent", is_flag=True, help="End the agent when its standard input closes."
+)
 @click.option("--rank-entry", default="worker.rank.process:main", hidden=True)
 def agent(
     job: str,
@@ -86,7 +92,10 @@ def agent(
     exit_with_parent: bool,
     rank_entry: str,
 ) -> None:
-    """Run the agent of a worker pod; prints one JSON line with its port when it listens."""
+    """Run the agent of a worker pod.
+
+    It prints one line of JSON with its port as soon as it listens.
+    """
     import asyncio
 
     from worker.agent.agent import AgentSettings
@@ -104,7 +113,7 @@ def agent(
 def _require_number(value: float, option: str) -> None:
     """Refuse NaN, which every range lets in."""
     if math.isnan(value):
-        raise WorkerError(f"{option} is nan; give a number of seconds")
+        raise WorkerError(f"{option} is not a number; give a number of seconds")
 
 
 def _token(path: Path) -> str:
@@ -136,16 +145,16 @@ def forkserver(control_fd: int, agent_pid: int) -> None:
     "--training",
     required=True,
     type=click.Path(exists=True, dir_okay=False),
-    help="A TrainingSpec as JSON.",
+    help="JSON file: what is trained (a TrainingSpec).",
 )
-@click.option("--steps", required=True, type=click.IntRange(1))
+@click.option("--steps", required=True, type=click.IntRange(1), help="Number of steps to train.")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False),
-    help="Write the losses here as a JSON list; else print them.",
+    help="File to write the losses to, as a JSON list.  [default: they are printed]",
 )
 def reference(training: str, steps: int, output: str | None) -> None:
-    """Train the same steps in one process of plain torch, as an oracle."""
+    """Train in one process of plain torch, to compare losses with."""
     import torch
 
     from planner.model.catalogue import find_model
@@ -172,12 +181,12 @@ def _training(path: Path) -> TrainingSpec:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise WorkerError(f"{path} is no TrainingSpec: {where}: {first['msg']}") from None
+        raise WorkerError(f"{path} does not hold a TrainingSpec: {where}: {first['msg']}") from None
 
 
 @click.group()
 def data() -> None:
-    """Data sets."""
+    """Make the data set that a job trains on."""
 
 
 @data.command()
@@ -186,21 +195,26 @@ def data() -> None:
     "inputs",
     multiple=True,
     type=click.Path(),
-    help="A text file or a folder; repeatable.",
+    help="Text file, or folder of text files; may be given several times.",
 )
 @click.option(
     "--builtin",
     type=click.Choice(("text",)),
-    help="A text that is always there: the sources of Python's standard library.",
+    help="Text that every machine has: the sources of Python's standard library.",
 )
 @click.option(
-    "--output", required=True, type=click.Path(), help="Prefix of the .bin/.idx pair to write."
+    "--output",
+    required=True,
+    type=click.Path(),
+    help="Prefix of the two files to write, PREFIX.bin and PREFIX.idx.",
 )
-@click.option("--max-bytes", type=click.IntRange(1), help="Stop after this much text.")
+@click.option(
+    "--max-bytes", type=click.IntRange(1), help="Stop after so many bytes of text.  [default: all]"
+)
 @click.option(
     "--tokenizer",
     type=click.Path(dir_okay=False),
-    help="A tokenizer.json; bytes are the tokens without it.",
+    help="tokenizer.json of the tokenizers library.  [default: each byte is a token]",
 )
 def prepare(
     inputs: tuple[str, ...],
@@ -209,13 +223,13 @@ def prepare(
     max_bytes: int | None,
     tokenizer: str | None,
 ) -> None:
-    """Make a Megatron .bin/.idx pair from text."""
+    """Make a Megatron data set, a .bin and an .idx file, from text."""
     import sysconfig
 
     from worker.data.prepare import prepare as write
 
     if bool(inputs) == (builtin is not None):
-        raise click.UsageError("give either --input or --builtin")
+        raise click.UsageError("give exactly one of --input and --builtin")
     if builtin is not None:
         inputs = (sysconfig.get_paths()["stdlib"],)
 

@@ -17,38 +17,68 @@ IMAGE = f"heddle:{version('heddle')}"  # what `make image` builds
 
 @click.group()
 def operator() -> None:
-    """What runs in a cluster once."""
+    """Run the operator of a cluster."""
 
 
 @operator.command("run")
-@click.option("--namespace", "namespaces", multiple=True, help="Look at this one only; repeatable.")
+@click.option(
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    help="Watch only this namespace; may be given several times.  [default: all]",
+)
 @click.option(
     "--port",
     default=8080,
     show_default=True,
     type=click.IntRange(1, 65535),
-    help="Of probes and metrics.",
+    help="Port on which probes and metrics are served.",
 )
-@click.option("--worker-image", default=IMAGE, show_default=True, envvar="HEDDLE_WORKER_IMAGE")
+@click.option(
+    "--worker-image",
+    default=IMAGE,
+    show_default=True,
+    envvar="HEDDLE_WORKER_IMAGE",
+    help="Image of the worker pods.",
+)
 @click.option(
     "--worker-template",
     "worker_templates",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="YAML pod template that is merged into all worker pods; a later one trumps an earlier.",
+    help="YAML file with a pod template that is merged into all worker pods; may be given several "
+    "times, and a later one overrides an earlier one.",
 )
-@click.option("--lease-namespace", default="default", show_default=True, envvar="POD_NAMESPACE")
-@click.option("--lease-name", default="heddle-operator", show_default=True)
+@click.option(
+    "--lease-namespace",
+    default="default",
+    show_default=True,
+    envvar="POD_NAMESPACE",
+    help="Namespace of the Lease that lets one operator work at a time.",
+)
+@click.option(
+    "--lease-name", default="heddle-operator", show_default=True, help="Name of that Lease."
+)
 @click.option(
     "--lease-seconds",
     default=15,
     show_default=True,
     type=click.IntRange(2),
-    help="A dead operator is followed after so long.",
+    help="Seconds after which another operator takes over from a dead one.",
 )
-@click.option("--log-format", type=click.Choice(("text", "json")), default="text")
 @click.option(
-    "--log-level", type=click.Choice(("debug", "info", "warning", "error")), default="info"
+    "--log-format",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="Form of each line of the log.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(("debug", "info", "warning", "error")),
+    default="info",
+    show_default=True,
+    help="Least severity that is logged.",
 )
 def run(
     namespaces: tuple[str, ...],
@@ -61,9 +91,9 @@ def run(
     log_format: str,
     log_level: str,
 ) -> None:
-    """Follow the HeddleJobs of a cluster until stopped.
+    """Run the HeddleJobs of a cluster until this process is stopped.
 
-    Talks to the cluster of KUBECONFIG, or of the pod that it runs in.
+    The cluster is that of KUBECONFIG, or of the pod in which the operator runs.
     """
     import asyncio
     import os

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 JOBS = "/apis/heddle.dev/v1alpha1"
 namespace_option = click.option(
-    "-n", "--namespace", help="Of the job; by default that of the kubeconfig's context."
+    "-n",
+    "--namespace",
+    help="Namespace of the job.  [default: that of the kubeconfig's context]",
 )
 STATUS_HELP = """Show all jobs, or everything about one job.
 
@@ -31,12 +33,12 @@ STATUS_HELP = """Show all jobs, or everything about one job.
 @click.command(help=STATUS_HELP)
 @click.argument("job", required=False)
 @namespace_option
-@click.option("-A", "--all-namespaces", is_flag=True, help="Jobs of all namespaces.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Show the jobs of all namespaces.")
 @click.option(
     "--plan",
     "shows_plan",
     is_flag=True,
-    help="The job's plan as JSON, as `heddle price` reads it.",
+    help="Print the job's plan as JSON, which `heddle price` reads.",
 )
 @click.option(
     "-o",
@@ -44,7 +46,7 @@ STATUS_HELP = """Show all jobs, or everything about one job.
     type=click.Choice(("table", "json")),
     default="table",
     show_default=True,
-    help="json: the HeddleJob objects, for programs.",
+    help="What is printed; json: the HeddleJob objects, for programs.",
 )
 def status(
     job: str | None, namespace: str | None, all_namespaces: bool, shows_plan: bool, output: str
@@ -55,7 +57,7 @@ def status(
     if shows_plan and job is None:
         raise click.UsageError("--plan needs the name of a job")
     if all_namespaces and job is not None:
-        raise click.UsageError("-A shows all jobs; give a name or -A, not both")
+        raise click.UsageError("-A shows all jobs; give the name of a job or -A, not both")
     if shows_plan and job is not None:
         click.echo(json.dumps(asyncio.run(_plan(namespace, job)), indent=2))
         return
@@ -73,7 +75,9 @@ def status(
 @click.command()
 @click.argument("job")
 @namespace_option
-@click.option("--tail", type=click.IntRange(1), help="Lines of each pod.")
+@click.option(
+    "--tail", type=click.IntRange(1), help="Show only the last lines of each pod.  [default: all]"
+)
 def logs(job: str, namespace: str | None, tail: int | None) -> None:
     """Show the logs of all ranks of a job; the first traceback comes first.
 

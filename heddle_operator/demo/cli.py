@@ -22,34 +22,37 @@ NARROW = 80  # columns below which the live view does not fit
 
 
 @click.command()
-@click.option("--headless", is_flag=True, help="Print lines instead of the live view.")
+@click.option("--headless", is_flag=True, help="Print lines instead of a live view.")
 @click.option(
     "--output",
     type=click.Choice(("text", "json")),
     default="text",
-    help="json: the last line is one JSON object.",
+    show_default=True,
+    help="What is printed; json: one JSON object, with every number of the run.",
 )
-@click.option("--interactive", is_flag=True, help="Add, drain and kill nodes with keys.")
+@click.option("--interactive", is_flag=True, help="Add, drain and kill nodes yourself, by keys.")
 @click.option(
-    "--nodes", type=click.Path(path_type=Path), help="YAML list of nodes: name, type, gpus."
+    "--nodes",
+    type=click.Path(path_type=Path),
+    help="YAML file: a list of nodes with name, type, gpus.",
 )
 @click.option(
     "--script",
     type=click.Path(path_type=Path),
-    help="YAML list of events: at_step and join, drain or kill.",
+    help="YAML file: a list of events with at_step and one of join, drain, kill.",
 )
 @click.option(
     "--picture",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write an SVG of plans, throughput and loss.",
+    help="SVG file to write: plans, throughput and loss over time.",
 )
-@click.option("--steps", type=click.IntRange(1), help="Steps to train.")
+@click.option("--steps", type=click.IntRange(1), help="Number of steps to train.")
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**63 - 1),
     default=1,
     show_default=True,
-    help="Of the weights, the data order and the search.",
+    help="Seed of the weights, of the order of the data and of the search.",
 )
 @click.option("--rank-entry", hidden=True, help="module:function of a rank process, for tests.")
 def demo(
@@ -63,19 +66,19 @@ def demo(
     seed: int,
     rank_entry: str | None,
 ) -> None:
-    """Watch a training job move while nodes join, are drained and die.
+    """Show how a training job moves while nodes join, are drained and die.
 
-    A small language model trains on emulated GPUs; its state moves from rank to rank, and nothing
-    restarts.  Takes two to three minutes.  Ends with status 1 if the losses leave the curve of one
-    plain process.
+    A small language model trains on emulated GPUs. Its state moves from rank to rank, and nothing
+    restarts. The demo takes two to three minutes. It ends with exit status 1 if the losses differ
+    from those of one process that trains the same steps.
     """
     click.echo(
-        "heddle demo: emulated GPUs, a real training job; Ctrl-C ends it and all its processes.",
+        "heddle demo: a real training job on emulated GPUs; Ctrl-C ends it and all its processes.",
         err=output == "json",
     )
     sys.stdout.flush()
     if interactive and not sys.stdin.isatty():
-        raise click.UsageError("--interactive reads keys, and standard input is no terminal")
+        raise click.UsageError("--interactive reads keys, so standard input must be a terminal")
     from heddle_operator.demo.summary import is_exact
 
     options = _options(nodes, script, steps, seed, interactive)
@@ -95,7 +98,7 @@ def _check_picture(picture: Path) -> None:
     if not picture.parent.is_dir():
         raise click.UsageError(f"--picture {picture}: the folder {picture.parent} does not exist")
     if not os.access(picture if picture.exists() else picture.parent, os.W_OK):
-        raise click.UsageError(f"--picture {picture}: it cannot be written; name another file")
+        raise click.UsageError(f"--picture {picture}: the file cannot be written; name another one")
 
 
 def _options(
@@ -169,7 +172,7 @@ def _finish(result: dict[str, Any], run: DemoRun, output: str, picture: Path | N
     for sentence in summary(result):
         click.echo(sentence)
     if picture is not None:
-        click.echo(f"The picture is {picture}.")
+        click.echo(f"The picture is in {picture}.")
     click.echo("\nTry next:")
     for line in TRY_NEXT:
         click.echo(f"  {line}")

@@ -14,7 +14,7 @@ from heddle_operator.demo.script import Event
 from heddle_operator.state.snapshot import ObservedNode
 from planner.cluster.composition import Node
 
-LEGEND = "a add a node   d drain one   k kill one   q quit"
+LEGEND = "a: add a node   d: drain one   k: kill one   q: quit"
 ADDED = (("demo-fast", 1), ("demo-fast", 2), ("demo-slow", 1))
 
 

@@ -73,13 +73,13 @@ def check_nodes(nodes: Composition, script: tuple[Event, ...]) -> None:
             a machine can run; a GPU type for which the demo's model has no profile.
     """
     if not nodes.nodes:
-        raise InvalidScript("there is no node; write one `- name: ...` per node")
+        raise InvalidScript("there is no node; write `- name: ...` for each node")
     profiled = tuple(sorted(load_profile(MODEL).types))
     joined = tuple(event.node for event in script if event.node is not None)
     for node in (*nodes.nodes, *joined):
         if not LABEL.fullmatch(node.name):
             raise InvalidScript(
-                f"node {node.name[:80]!r} cannot be called so; use up to 63 letters, digits, dots "
+                f"node {node.name[:80]!r} is not a valid name; use up to 63 letters, digits, dots "
                 f"and dashes, for example rack1-a"
             )
         if node.gpus > MOST_GPUS:
@@ -100,7 +100,7 @@ class DemoRun:
     Args:
         options: what to run.
         directory: for data, logs and the token; the caller removes it.
-        say: told once in words what is going on.
+        say: gets each sentence on what is going on.
     """
 
     def __init__(self, options: DemoOptions, directory: Path, say: Callable[[str], None]) -> None:
@@ -152,7 +152,7 @@ class DemoRun:
         Raises:
             ProcessFailed: the data could not be made, or no step was trained for too long.
         """
-        self._say("making a dataset from the sources of Python's standard library")
+        self._say("a data set is made from the sources of Python's standard library")
         await self._planning.start()
         self.job = self.job.with_data(await self._prepare_data())
         reconciler = Reconciler(
@@ -175,7 +175,7 @@ class DemoRun:
                 if not loop.done() and time.monotonic() - self._stepped_s > PATIENCE_S:
                     raise ProcessFailed(
                         f"no step was trained for {PATIENCE_S:.0f} s ({self.recorder.reason}); "
-                        f"the last words of the pods: {self._last_words()}"
+                        f"the last lines of the pods' logs: {self._last_words()}"
                     )
             decision = loop.result()
         finally:
@@ -188,7 +188,7 @@ class DemoRun:
         """Train the same steps in one process of plain torch."""
         if not self.recorder.step:
             return
-        self._say("training the same steps in one process of plain torch, to compare")
+        self._say("one process of plain torch trains the same steps, to compare the losses")
         training = self._directory / "training.json"
         losses = self._directory / "reference.json"
         training.write_text(self.job.training.model_dump_json(), encoding="utf-8")
@@ -233,7 +233,7 @@ class DemoRun:
             self._say(f"step {self.recorder.step}: node {event.name} joins")
             self.cluster.join(event.node)
         elif event.verb == "drain" and present:
-            self._say(f"step {self.recorder.step}: node {event.name} gets a notice (drain)")
+            self._say(f"step {self.recorder.step}: node {event.name} is drained")
             self.cluster.drain(event.name)
         elif event.verb == "kill" and present:
             self._say(f"step {self.recorder.step}: node {event.name} is killed without notice")
@@ -293,9 +293,8 @@ class DemoRun:
                 await process.communicate()  # its pipes must not outlive the loop
         if process.returncode:
             words = said.decode(errors="replace").strip().splitlines()
-            raise ProcessFailed(
-                f"`worker {' '.join(arguments[:2])}` failed: {words[-1] if words else 'no words'}"
-            )
+            last = words[-1] if words else "it said nothing"
+            raise ProcessFailed(f"`worker {' '.join(arguments[:2])}` failed: {last}")
 
     def _last_words(self) -> str:
         lines = []

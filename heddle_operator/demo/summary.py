@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from planner.wording import counted
+
 TRY_NEXT = (
-    "heddle demo --interactive                      add, drain and kill nodes yourself",
-    "heddle demo --headless --output json           every number of this run",
-    "heddle plan --help                             plans for GPUs that you do not have",
+    "heddle demo --interactive               add, drain and kill nodes yourself",
+    "heddle demo --headless --output json    print every number of such a run",
+    "heddle plan --help                      plan for GPUs that you do not have",
 )
 TOLERANCE = 1e-5
 
@@ -28,34 +30,36 @@ def stall_line(
     line = f"{reason}: stall {1000 * stall_s:.0f} ms = {shown}"
     if restart_s is None:
         return line
-    return f"{line}; a cold restart costs {restart_s:.1f} s and the steps since the last checkpoint"
+    return f"{line}; a cold restart takes {restart_s:.1f} s and loses steps since the checkpoint"
 
 
 def summary(result: Mapping[str, Any]) -> tuple[str, ...]:
     """What happened, in three sentences."""
     changes = [epoch for epoch in result["epochs"] if epoch["reconfiguration"]]
     stalls = [e["reconfiguration"]["stall_s"] for e in changes if e["reconfiguration"]["stall_s"]]
-    pids = _survivors(result)
+    pids, kept = _survivors(result), len(result["refusals"])
     losses, difference = result["losses"], result["max_loss_difference"]
+    reasons = f" ({', '.join(e['reason'] for e in changes)})" if changes else ""
     moved = (
-        f"The job trained {len(losses)} steps through {len(changes)} reconfigurations "
-        f"({', '.join(e['reason'] for e in changes) or 'none'}) and refused "
-        f"{len(result['refusals'])}; {pids} rank processes lived through one or more of them."
+        f"The job trained {counted(len(losses), 'step')}, changed its plan "
+        f"{counted(len(changes), 'time')}{reasons} and kept it {counted(kept, 'time')} because a "
+        f"change would not pay; {counted(pids, 'process')} trained before and after a change."
     )
     restart = result["epochs"][1]["reconfiguration"]["restart_s"] if changes else None
-    worst = f"The longest stall was {max(stalls):.2f} s" if stalls else "Nothing stalled"
-    cost = f", where a cold restart takes {restart:.1f} s" if restart else ""
+    worst = f"The longest stall was {max(stalls):.2f} s" if stalls else "Training never stalled"
+    cost = f" (a cold restart takes {restart:.1f} s)" if restart else ""
     if difference is None or not losses:
         exact = "The losses were not compared."
     else:
-        held = "as if nothing had happened" if difference <= TOLERANCE else "which is TOO MUCH"
+        verdict = "within" if difference <= TOLERANCE else "MORE than"
         exact = (
-            f"The loss fell from {losses[0]:.2f} to {losses[-1]:.2f} and differs from "
-            f"one process of plain torch by at most {difference:.1e}, {held}."
+            f"The loss went from {losses[0]:.2f} to {losses[-1]:.2f} and differs from that of one "
+            f"process of plain torch by at most {difference:.1e}, {verdict} the allowed "
+            f"{TOLERANCE:.0e}."
         )
     reads = result["checkpoint_reads"]
-    source = "no byte" if not reads else f"the state of {reads} ranks"
-    return (moved, f"{worst}{cost}, and {source} came from a checkpoint.", exact)
+    source = "no state" if not reads else f"the state of {counted(reads, 'rank')}"
+    return (moved, f"{worst}{cost}, and {source} was read from a checkpoint.", exact)
 
 
 def is_exact(result: Mapping[str, Any]) -> bool:

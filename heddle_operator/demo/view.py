@@ -15,6 +15,7 @@ from heddle_operator.demo.run import DemoRun
 from heddle_operator.demo.summary import stall_line
 from heddle_operator.state.snapshot import EpochRecord
 from planner.cost.evaluate import price
+from planner.wording import counted
 
 KEPT_LINES = 6
 
@@ -63,7 +64,7 @@ class LiveView:
                 Text(f"{node.gpu_type}{state}", style="yellow" if state else "cyan"),
                 *(_cell_text(cell) for cell in row),
             )
-        legend = "E embedding, 1-6 blocks, H head, 1/2 a TP half; green: moved here; was: before"
+        legend = "E embedding, 1-6 blocks, H head, 1/2 half of them; green: moved here; was: before"
         return Group(table, Text(legend, style="dim"))
 
     def _throughput(self) -> Text:
@@ -102,7 +103,7 @@ class LiveView:
                 name = f"epoch {record.epoch} ({record.reason})"
                 lines.append(stall_line(name, stall.stall_s, stall.parts, self._run.restart_s))
         return lines + [
-            f"refused a plan for {refused.composition.gpus} GPUs: {refused.reason}"
+            f"{counted(refused.composition.gpus, 'GPU')}: {refused.reason}"
             for refused in recorder.refusals.values()
         ]
 

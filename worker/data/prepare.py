@@ -18,6 +18,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from planner.wording import counted
 from worker.data.data import DTYPES, HEADER, MAGIC, VERSION
 from worker.errors import InvalidDataset
 
@@ -54,12 +55,14 @@ class PreparedDataset:
 
     def __str__(self) -> str:
         text = (
-            f"wrote {self.prefix}.bin and .idx: {self.documents} documents, "
+            f"wrote {self.prefix}.bin and .idx: {counted(self.documents, 'document')}, "
             f"{self.text_bytes:,} bytes of text, {self.tokens:,} tokens "
             f"of a vocabulary of {self.vocab:,}"
         )
         return (
-            f"{text}; skipped {self.skipped} unreadable or binary files" if self.skipped else text
+            f"{text}; skipped {counted(self.skipped, 'unreadable or binary file')}"
+            if self.skipped
+            else text
         )
 
 
@@ -104,8 +107,8 @@ def prepare(
             text_bytes += len(text)
         if not sizes:
             raise InvalidDataset(
-                f"found no text in {', '.join(map(str, inputs))}; name text files, or folders with "
-                f"{', '.join(TEXT_SUFFIXES)} files"
+                f"there is no text in {', '.join(map(str, inputs))}; name text files, or "
+                f"folders of {', '.join(TEXT_SUFFIXES)} files"
             )
         with _replacing(output, ".idx") as index_file:
             _write_index(index_file, sizes, dtype)

@@ -25,22 +25,47 @@ from worker.errors import WorkerError
 
 
 @click.group("profile", invoke_without_command=True)
-@click.option("--model", default="tiny-llama", show_default=True, help="A LLaMA-like model.")
-@click.option("--gpu-type", required=False, help="Name that nodes give this device.")
-@click.option("--tp", default="1", show_default=True, help="TP degrees, for example 1,2,4.")
 @click.option(
-    "--micro-batch", default="1,2,4,8,16", show_default=True, help="Micro-batches, by comma."
+    "--model", default="tiny-llama", show_default=True, help="Name of a LLaMA-like model."
 )
-@click.option("--seq-len", type=click.IntRange(1), help="Tokens a sample.")
-@click.option("--precision", type=click.Choice(get_args(Precision)))
-@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="[default: cuda if there]")
-@click.option("--repeats", default=10, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--gpu-type", required=False, help="GPU type of this machine, as its nodes are labelled."
+)
+@click.option(
+    "--tp", default="1", show_default=True, help="TP degrees to measure, for example 1,2,4."
+)
+@click.option(
+    "--micro-batch",
+    default="1,2,4,8,16",
+    show_default=True,
+    help="Sizes of micro-batches to measure.",
+)
+@click.option(
+    "--seq-len", type=click.IntRange(1), help="Tokens of a sample.  [default: the model's]"
+)
+@click.option(
+    "--precision",
+    type=click.Choice(get_args(Precision)),
+    help="Precision of weights and activations.  [default: the model's]",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["cuda", "cpu"]),
+    help="Device to measure.  [default: cuda where there is one]",
+)
+@click.option(
+    "--repeats",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Number of measurements, of which the median counts.",
+)
 @click.option(
     "--output-folder",
     type=click.Path(path_type=Path),
     default=Path("measured-profiles"),
     show_default=True,
-    help="Folder of profiles; `heddle price --profile FOLDER` reads it.",
+    help="Folder to write profiles to; `heddle price --profile FOLDER` reads it.",
 )
 @click.pass_context
 def profile(
@@ -55,10 +80,10 @@ def profile(
     repeats: int,
     output_folder: Path,
 ) -> None:
-    """Measure one layer of each kind on the device that is here.
+    """Measure one layer of each kind on a device of this machine.
 
-    A new GPU type or TP degree adds only its entries.  TP degrees above 1 need that many devices;
-    on CPU they are processes.  `heddle profile --gpu-type NAME links` measures the links.
+    A further GPU type or TP degree adds its entries to the profile. A TP degree above 1 needs that
+    many devices; on CPU they are processes. `heddle profile --gpu-type NAME links` measures links.
     """
     ctx.obj = (output_folder, model, gpu_type, device, repeats)
     if ctx.invoked_subcommand is None:
@@ -140,16 +165,22 @@ def _layers(
 
 
 @profile.command()
-@click.option("--link-domain", default="default", show_default=True)
-@click.option("--devices", type=click.IntRange(2), help="Devices of this node.  [default: all]")
+@click.option(
+    "--link-domain", default="default", show_default=True, help="Link domain of this node."
+)
+@click.option(
+    "--devices",
+    type=click.IntRange(2),
+    help="Number of devices of this node to use.  [default: all]",
+)
 @click.pass_obj
 def links(
     asked: tuple[Path, str, str | None, str | None, int], link_domain: str, devices: int | None
 ) -> None:
-    """Measure messages and all-reduces by size, inside this node or between nodes.
+    """Measure messages and all-reduces inside this node or between nodes.
 
-    Under a launcher that starts one process per node (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT)
-    it measures each node with the next one of its link domain; else the devices of this node.
+    If a launcher starts one process on each node (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), each
+    node is measured with the next one of its link domain; otherwise the devices of this node.
     """
     from worker.profile.files import make_folder, write_links
     from worker.profile.links import between_nodes, inside_node
@@ -204,7 +235,7 @@ def _numbers(text: str) -> tuple[int, ...]:
     except ValueError:
         numbers = ()
     if not numbers or min(numbers) < 1:
-        raise WorkerError(f"{text!r} is no list of whole numbers; write for example 1,2,4")
+        raise WorkerError(f"{text!r} is not a list of whole numbers; write for example 1,2,4")
     return numbers
 
 
@@ -230,8 +261,8 @@ def _check_tp(allows: Any, name: str, degrees: tuple[int, ...], device: str) -> 
             )
         if device == "cuda" and degree > _devices(device):
             raise WorkerError(
-                f"TP {degree} needs {degree} devices, this machine has {_devices(device)}; measure "
-                "it on a larger node"
+                f"TP {degree} needs {degree} devices, and this machine has {_devices(device)}; "
+                "measure it on a larger node"
             )
 
 

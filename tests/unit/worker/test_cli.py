@@ -69,7 +69,7 @@ def test_an_address_that_is_taken_is_refused(file, taken):
 @pytest.mark.parametrize("option", ["--timeout-s", "--grace-s"])
 def test_a_time_is_a_number_of_seconds(file, taken, option):
     given = (*AGENT, "--token-file", file(b"secret"), "--port", taken)
-    assert refused(*given, option, "nan") == f"{option} is nan; give a number of seconds"
+    assert refused(*given, option, "nan") == f"{option} is not a number; give a number of seconds"
     arguments = [str(argument) for argument in (*given, option, "-1")]
     assert CliRunner().invoke(worker, arguments).exit_code == 2
 
@@ -77,10 +77,10 @@ def test_a_time_is_a_number_of_seconds(file, taken, option):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"no json", "is no TrainingSpec: the file: Invalid JSON"),
-        (b"\xff", "is no TrainingSpec"),
-        (b"{}", "is no TrainingSpec: model: Field required"),
-        (json.dumps({**SPEC, "steps": 0}).encode(), "is no TrainingSpec: steps: "),
+        (b"no json", "does not hold a TrainingSpec: the file: Invalid JSON"),
+        (b"\xff", "does not hold a TrainingSpec"),
+        (b"{}", "does not hold a TrainingSpec: model: Field required"),
+        (json.dumps({**SPEC, "steps": 0}).encode(), "does not hold a TrainingSpec: steps: "),
         (json.dumps({**SPEC, "model": "gpt-9"}).encode(), "model 'gpt-9' is unknown"),
     ],
     ids=["no json", "no text", "empty", "no steps", "unknown model"],
@@ -93,7 +93,7 @@ def test_a_training_that_cannot_be_is_refused(file, content, sentence):
 def test_text_comes_from_one_place(given):
     done = CliRunner().invoke(data, ["prepare", *given, "--output", "x"])
     assert done.exit_code == 2
-    assert "give either --input or --builtin" in done.output
+    assert "give exactly one of --input and --builtin" in done.output
 
 
 def test_the_command_ends_with_code_2_and_says_error(monkeypatch, capsys, file, taken):

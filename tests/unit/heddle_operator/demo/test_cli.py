@@ -33,11 +33,13 @@ def said(*arguments, code=2):
 
 def test_the_first_line_says_that_the_gpus_are_emulated():
     done = CliRunner().invoke(demo, ["--interactive"])
-    assert done.output.startswith("heddle demo: emulated GPUs, a real training job; Ctrl-C ends it")
+    assert done.output.startswith(
+        "heddle demo: a real training job on emulated GPUs; Ctrl-C ends it"
+    )
 
 
 def test_keys_need_a_terminal():
-    assert "standard input is no terminal" in said("--interactive")
+    assert "standard input must be a terminal" in said("--interactive")
 
 
 def test_a_picture_needs_a_file_name_in_a_folder_that_is_there(tmp_path):
@@ -48,7 +50,7 @@ def test_a_picture_needs_a_file_name_in_a_folder_that_is_there(tmp_path):
 
 def test_a_picture_that_cannot_be_written_is_refused_before_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
-    assert "it cannot be written" in said("--picture", str(tmp_path / "demo.svg"))
+    assert "the file cannot be written" in said("--picture", str(tmp_path / "demo.svg"))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_a_node_joins_once(run, told):
 def test_a_drained_node_that_hosts_nothing_is_gone(run, told):
     run.apply_event(Event(5, "drain", "fast-2"))
     assert sorted(run.cluster.nodes) == ["fast-1"]
-    assert told == ["step 0: node fast-2 gets a notice (drain)"]
+    assert told == ["step 0: node fast-2 is drained"]
 
 
 def test_a_kill_is_noted_with_its_time(run, told):

@@ -38,5 +38,5 @@ def test_sigterm_while_pods_start_ends_the_run_and_all_its_processes(
     assert processes_with(**{MARK: value}) == ()
     out, err = capfd.readouterr()
     said = err if is_quiet else out
-    assert "making a dataset from the sources" in said
+    assert "a data set is made from the sources" in said
     assert not (out if is_quiet else err).strip()

@@ -93,7 +93,7 @@ def test_progress_throughput_and_loss_are_told(run):
 def test_stalls_and_refusals_have_a_line_each(run):
     text = screen(LiveView(run), width=200)
     assert "epoch 2 (join): stall 250 ms = " in text
-    assert "refused a plan for 2 GPUs: the plan is kept: a gain of +0.8 % does not pay" in text
+    assert "2 GPUs: the plan is kept: a gain of +0.8 % does not pay" in text
 
 
 def test_before_the_first_step_the_reason_is_shown(tmp_path):

@@ -101,7 +101,7 @@ def test_a_missing_input_is_named(tmp_path):
 def test_without_text_nothing_is_written_and_an_older_pair_stays(folder, tmp_path):
     prepare([folder], tmp_path / "corpus")
     before = (tmp_path / "corpus.bin").read_bytes()
-    with pytest.raises(InvalidDataset, match="found no text in"):
+    with pytest.raises(InvalidDataset, match="there is no text in"):
         prepare([folder / "image.png"], tmp_path / "corpus")
     assert (tmp_path / "corpus.bin").read_bytes() == before
     assert not list(tmp_path.glob("*.part"))
