@@ -18,7 +18,7 @@ from planner.cluster.composition import Composition
 from planner.cost import formulas
 from planner.cost.expert_parallel import Device, Tiling, expert_seconds
 from planner.cost.gradient_sync import NO_NICS, sync_seconds
-from planner.cost.links import EdgeEnd, edge_link
+from planner.cost.links import EdgeEnd, edge_link, sending_stages
 from planner.cost.memory import StageMemory, StageSlot, boundary_bytes, stage_memory
 from planner.cost.stage import StageWork, optimizer_seconds, stage_seconds
 from planner.errors import InvalidPlan
@@ -151,6 +151,7 @@ def pipeline_prices(
     profile: Profile,
     speed: Callable[[str], float],
     busy: Mapping[str, int],
+    sending: Mapping[str, int],
     *,
     placed: bool = True,
     nics: Mapping[str, float] = NO_NICS,
@@ -164,6 +165,7 @@ def pipeline_prices(
         profile: supplies all costs.
         speed: speed factor by node name.
         busy: ranks by node.
+        sending: of them, those whose stages send to another node.
         placed: whether edges inside a node take the node's link.
         nics: bytes per second of the network card of the nodes that state one.
 
@@ -174,7 +176,9 @@ def pipeline_prices(
     b = template.micro_batch
     leads = [ranks.seats[group[0]] for group in pipeline.ranks]
     message = boundary_bytes(workload, b)
-    ends = [EdgeEnd(lead.gpu_type, lead.tp, busy[lead.node], nics.get(lead.node)) for lead in leads]
+    ends = [
+        EdgeEnd(lead.gpu_type, lead.tp, sending[lead.node], nics.get(lead.node)) for lead in leads
+    ]
     edges = [
         edge_link(
             profile,
@@ -275,6 +279,11 @@ def replica_prices(
     speed = _speed_factors(plan, composition)
     nics = composition.nics
     busy = Counter(seat.node for seat in ranks.seats)
+    sending: Counter[str] = Counter()
+    for pipeline in ranks.pipelines:
+        nodes = [ranks.seats[group[0]].node for group in pipeline.ranks]
+        for s in sending_stages(nodes, placed=placed):
+            sending[nodes[s]] += len(pipeline.ranks[s])
     known: dict[tuple[object, ...], tuple[StagePrice, ...]] = {}
 
     def prices_of(pipeline: Pipeline) -> tuple[StagePrice, ...]:
@@ -286,12 +295,12 @@ def replica_prices(
             min(pipeline.num_micro_batches, len(leads)),  # as many are in flight at most
             together,
             tuple(map(speed, leads)),
-            tuple(busy[node] for node in leads),
+            tuple(sending[node] for node in leads),
             tuple(nics.get(node) for node in leads),
         )
         if key not in known:
             known[key] = pipeline_prices(
-                pipeline, ranks, workload, profile, speed, busy, placed=placed, nics=nics
+                pipeline, ranks, workload, profile, speed, busy, sending, placed=placed, nics=nics
             )
         return known[key]
 

@@ -1,12 +1,14 @@
 """How long messages between two GPUs, or two stages, take, and which link they use.
 
 Invariant: neighbouring stages on one node use its link; else both send over a share of their NICs,
-and the slower one counts.
+and the slower one counts.  A NIC is shared by the stages of its node that send to another node.
 Source: Heddle, section 5.2; design, "Cost".
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from planner.cost import formulas
@@ -19,7 +21,7 @@ class EdgeEnd(NamedTuple):
     Attributes:
         gpu_type: device type.
         tp: TP degree.
-        sending: GPUs of its node that use the NIC at once; 0: nobody else sends.
+        sending: GPUs of its node whose stages send to another node; 0: nobody else sends.
         nic_bytes_per_s: of the network card of its node, if the node states one.
     """
 
@@ -27,6 +29,17 @@ class EdgeEnd(NamedTuple):
     tp: int
     sending: int = 0
     nic_bytes_per_s: float | None = None
+
+
+def sending_stages(nodes: Sequence[Hashable], *, placed: bool = True) -> list[int]:
+    """The stages of a pipeline that send to another node.
+
+    Args:
+        nodes: of its stages, in pipeline order.
+        placed: whether edges inside a node take the node's link, or all leave it.
+    """
+    leaves = [not placed or left != right for left, right in pairwise(nodes)]
+    return [s for s in range(len(nodes)) if any(leaves[max(0, s - 1) : s + 1])]
 
 
 def edge_link(profile: Profile, left: EdgeEnd, right: EdgeEnd, *, inside: bool) -> LinkCost:

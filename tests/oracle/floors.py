@@ -23,7 +23,7 @@ from itertools import pairwise, product
 
 from planner.cluster.composition import Composition
 from planner.cost.expert_parallel import Device, Tiling, expert_seconds
-from planner.cost.links import EdgeEnd, edge_link
+from planner.cost.links import EdgeEnd, edge_link, sending_stages
 from planner.cost.memory import boundary_bytes
 from planner.model.workload import Workload
 from planner.plans.plan import Stage
@@ -165,9 +165,9 @@ class Floors:
             speed[node.gpu_type] = max(speed.get(node.gpu_type, 0.0), node.speed_factor)
         edges = []
         for left, right in pairwise(structure):
-            apart = self._edge_s(left, right, together=False, busy=(0, 0))
+            apart = self._edge_s(left, right, together=False, sending=(0, 0))
             if left[0] == right[0] and left[1] + right[1] <= largest[left[0]]:
-                inside = self._edge_s(left, right, together=True, busy=(0, 0))
+                inside = self._edge_s(left, right, together=True, sending=(0, 0))
                 apart = tuple(map(min, apart, inside))
             edges.append(apart)
         return Site(
@@ -183,10 +183,13 @@ class Floors:
     ) -> list[list[Placed]]:
         """Of each template, every fill of which no replica alone exceeds the limit."""
         busy: Counter[int] = Counter()
+        sending: Counter[int] = Counter()
         for (structure, _), replicas in zip(bag, where, strict=True):
             for nodes in replicas:
                 for (_, tp), node in zip(structure, nodes, strict=True):
                     busy[node] += tp
+                for s in sending_stages(nodes):
+                    sending[nodes[s]] += structure[s][1]
         homes = [frozenset(nodes) for replicas in where for nodes in replicas]
         known = Counter(
             {
@@ -197,7 +200,7 @@ class Floors:
         )
         found = []
         for outline, replicas in zip(bag, where, strict=True):
-            sites = [self._site(outline[0], nodes, busy, known) for nodes in replicas]
+            sites = [self._site(outline[0], nodes, sending, known) for nodes in replicas]
             rows = list(self._of_template(outline, replicas, sites, len(homes), limit_s, busy))
             found.append(rows)
             if not rows:
@@ -205,14 +208,13 @@ class Floors:
         return found
 
     def _site(
-        self, structure: Structure, nodes: Where, busy: Counter[int], known: Counter[int]
+        self, structure: Structure, nodes: Where, sending: Counter[int], known: Counter[int]
     ) -> Site:
         edges = []
         for s, (left, right) in enumerate(pairwise(structure)):
             one, other = nodes[s], nodes[s + 1]
-            together = one == other
-            sent = (0, 0) if together or not self._profile.rings else (busy[one], busy[other])
-            edges.append(self._edge_s(left, right, together=together, busy=sent))
+            at_once = (sending[one], sending[other]) if self._profile.rings else (0, 0)
+            edges.append(self._edge_s(left, right, together=one == other, sending=at_once))
         return Site(
             self._messages(edges, len(structure)),
             tuple(self._composition.nodes[node].speed_factor for node in nodes),
@@ -327,7 +329,7 @@ class Floors:
         )
 
     def _edge_seconds(
-        self, left: Option, right: Option, *, together: bool, busy: tuple[int, int]
+        self, left: Option, right: Option, *, together: bool, sending: tuple[int, int]
     ) -> tuple[float, ...]:
         """One message between two stages by the evaluator, by micro-batch.
 
@@ -335,9 +337,9 @@ class Floors:
             left: one stage.
             right: the other.
             together: whether they share a node.
-            busy: ranks on the node of each; 0: nobody else sends.
+            sending: GPUs of the node of each that send to others; 0: nobody else sends.
         """
-        ends = (EdgeEnd(*option, ranks) for option, ranks in zip((left, right), busy, strict=True))
+        ends = EdgeEnd(*left, sending[0]), EdgeEnd(*right, sending[1])
         link = edge_link(self._profile, *ends, inside=together)
         return tuple(link.seconds(boundary_bytes(self._workload, b)) for b in self._sizes)
 

@@ -20,7 +20,7 @@ from planner.cost import formulas
 from planner.cost.batch_split import Lane, share
 from planner.cost.expert_parallel import Device, Tiling, expert_seconds
 from planner.cost.gradient_sync import sync_seconds
-from planner.cost.links import EdgeEnd, edge_link
+from planner.cost.links import EdgeEnd, edge_link, sending_stages
 from planner.cost.memory import (
     StageSlot,
     boundary_bytes,
@@ -136,14 +136,17 @@ class CandidateCosts:
     def without_sync(self, candidate: PlacedCandidate, limit_s: float = math.inf) -> Cost | None:
         """The cost of a plan without its sum of gradients; None as above."""
         busy = [0] * len(self._nodes)
+        sending = [0] * len(self._nodes)
         for one in candidate:
             for where in one.where:
                 for (_, tp), node in zip(one.structure, where, strict=True):
                     busy[node] += tp
+                for s in sending_stages(where):
+                    sending[where[s]] += one.structure[s][1]
         lanes: list[Lane] = []
         optimizer_s = 0.0
         for one in candidate:
-            found = self._lanes(one, busy)
+            found = self._lanes(one, busy, sending)
             if found is None:
                 return None
             lanes += found[0]
@@ -173,7 +176,9 @@ class CandidateCosts:
         """Where ZeRO cuts nothing, how many replicas there are does not count."""
         return slot if self.workload.zero else replace(slot, replicas=1)
 
-    def _lanes(self, one: PlacedTemplate, busy: list[int]) -> tuple[list[Lane], float] | None:
+    def _lanes(
+        self, one: PlacedTemplate, busy: list[int], sending: list[int]
+    ) -> tuple[list[Lane], float] | None:
         """(each replica of a template, its longest optimizer step); None if it does not fit."""
         depth, b = len(one.structure), one.micro_batch
         works_s, steps_s = [], []
@@ -202,7 +207,7 @@ class CandidateCosts:
                 times_s = [work_s / v for work_s, v in zip(works_s, speeds, strict=True)]
                 for s in range(depth - 1):
                     edge = (one.structure[s], one.structure[s + 1], b, where[s], where[s + 1])
-                    message_s = self._edge_s(*edge, busy[where[s]], busy[where[s + 1]])
+                    message_s = self._edge_s(*edge, sending[where[s]], sending[where[s + 1]])
                     times_s[s] += message_s
                     times_s[s + 1] += message_s
                 lanes[where] = Lane(b, max(times_s), sum(times_s), most)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.cluster.composition import Composition
+from planner.cluster.composition import Composition, Node
 from planner.cost.evaluate import ReplicaPrice, StagePrice, price, rank_times
 from planner.cost.links import EdgeEnd, edge_link
 from planner.cost.stage import stage_seconds
@@ -105,6 +105,29 @@ def test_where_rings_are_known_a_tp_group_sends_over_its_share_of_the_port():
     assert edge_link(known, left, left._replace(tp=2), inside=False) == whole.shared_by(4)
     assert edge_link(known, right, right, inside=False) == whole
     assert edge_link(known, left, right, inside=True) == plain.inside_node("demo-fast")
+
+
+def test_a_network_card_is_shared_by_the_stages_whose_edges_leave_the_node():
+    plain = demo_profile()
+    known = replace(plain, rings={"demo-fast": {2: plain.inside_node("demo-fast")}})
+    network, message = plain.between_nodes(), 2 * 128 * 64 * 4
+    row = template("1x2 1x2 1x2", 2, (2, 2))
+
+    def on(*where: str) -> float:
+        """The last edge of the first replica, whose last stage is alone on its node."""
+        names = dict.fromkeys(where)
+        gpus = {name: iter(range(5)) for name in names}
+        placement = tuple(
+            PlacedStage(0, index // 3, index % 3, name, (next(gpus[name]),))
+            for index, name in enumerate(where)
+        )
+        composition = Composition(tuple(Node(name, "demo-fast", 5) for name in names))
+        priced = price(Plan((row,), placement), workload(8), composition, known)
+        return priced.replicas[0].stages[1].to_next_s
+
+    assert on("a", "a", "b", "a", "a", "a") == network.seconds(message)
+    assert on("a", "a", "b", "a", "a", "c") == network.shared_by(2).seconds(message)
+    assert on("a", "a", "b", "a", "c", "a") == network.shared_by(3).seconds(message)
 
 
 def test_an_edge_takes_the_slower_of_the_profiles_network_and_the_nodes_own_card():
