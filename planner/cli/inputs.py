@@ -18,8 +18,9 @@ from planner.cost.money import DEAREST
 from planner.errors import InvalidComposition, InvalidPlan, InvalidWorkload
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload, settings_of
-from planner.placement.place import place
 from planner.plans.plan import Plan
+from planner.profiles.profile import Profile
+from planner.search.candidate import best_placed
 
 
 def read_composition(text: str | None, file: Path | None) -> Composition | None:
@@ -171,19 +172,22 @@ def plan_composition(data: dict[str, Any], text: str | None, nodes: Path | None)
     return Composition.from_json(data["composition"])
 
 
-def read_plan(data: dict[str, Any], workload: Workload, composition: Composition) -> Plan:
+def read_plan(
+    data: dict[str, Any], workload: Workload, composition: Composition, profile: Profile
+) -> Plan:
     """The plan of a JSON object; one without a placement is placed as the planner would.
 
     Raises:
         InvalidPlan: a key is wrong, or the templates do not fit on the nodes.
+        UnprofiledConfiguration: it has no placement, and the profile no costs for it.
     """
     if "placement" in data:
         return Plan.from_json(data)
     unplaced = Plan.from_json({**data, "placement": []} | {"digest": None})
-    where = place(workload.model, unplaced.templates, composition)
-    if where is None:
+    placed = best_placed(unplaced.templates, workload, composition, profile)
+    if placed is None:
         raise InvalidPlan(
             f"the plan has no placement, and its {unplaced.gpus} GPUs do not fit on the "
             f"{composition.gpus} of the composition; give more nodes, or a placement"
         )
-    return Plan(unplaced.templates, where)
+    return placed

@@ -33,10 +33,11 @@ from planner.profiles.profile import Profile
 @click.option("--batch", type=int, help="Global batch; the plan's own if not given.")
 @click.option("--seq-len", type=int, help="Tokens a sample; the plan's own if not given.")
 @click.option(
-    "--placement",
+    "--placement/--no-placement",
     "placed",
-    is_flag=True,
-    help="Edges inside a node take the node's link.  [default: as the plan was priced]",
+    default=None,
+    help="Edges inside a node take the node's link, or count as crossing nodes.  "
+    "[default: the node's link, unless the plan says otherwise]",
 )
 @answer_options(picture="stages, layers, load over time")
 def price(
@@ -46,7 +47,7 @@ def price(
     model: str | None,
     batch: int | None,
     seq_len: int | None,
-    placed: bool,
+    placed: bool | None,
     picture: Path | None,
     profiles: Path | None,
     output: str,
@@ -54,15 +55,17 @@ def price(
     """Price a plan by formula and by simulation, stage by stage.
 
     PLAN.json is what `heddle plan --output json` prints, or written by hand (without `placement`
-    the planner places it); `-` reads it from standard input.  Edges between stages count as
-    crossing nodes, unless --placement is given or the plan says `"edges": "placement"`.
+    the planner places it); `-` reads it from standard input.  Edges between stages on one node take
+    the node's link, as `heddle plan` prices them, unless --no-placement is given or the plan says
+    `"edges": "nodes"`.
     """
     data = read_plan_file(path)
     workload = plan_workload(data, model, batch, seq_len)
     composition = plan_composition(data, text, nodes)
-    chosen = check(read_plan(data, workload, composition), workload, composition)
     profile = find_profile(workload, profiles, off_grid=True)
-    placed = placed or data.get("edges") == "placement"
+    chosen = check(read_plan(data, workload, composition, profile), workload, composition)
+    if placed is None:
+        placed = data.get("edges") != "nodes"
     priced = cost.price(chosen, workload, composition, profile, placed=placed)
     simulated = simulate_price(priced)
     if picture is not None:

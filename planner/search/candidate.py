@@ -7,7 +7,7 @@ Invariant: a candidate fits in memory, trains exactly B samples, and its price i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -107,16 +107,13 @@ class Judge:
 
         On many GPUs, where that takes long, only as the kernel thinks that it is.
         """
-        tiled = [template.is_tiled for template in templates]
         if self.composition.gpus > BOTH_WAYS_GPUS and self.min_holders == 1:
-            if any(tiled):
+            if any(template.is_tiled for template in templates):
                 return ("by stage",)
             if self.workload.model.experts is None:
                 by_stage = any(filling.by_stage for _, _, filling in recipe)
                 return ("by stage",) if by_stage else ("by replica",)
-        if any(tiled) and not all(tiled):
-            return "by replica", "by stage", "by tiling"
-        return "by replica", "by stage"
+        return all_rules(templates)
 
     def _sites(
         self, recipe: Recipe, templates: tuple[FilledTemplate, ...], current: Plan | None
@@ -187,6 +184,40 @@ class Judge:
                 replica.stages, plan.templates[replica.template].stages, strict=True
             )
         )
+
+
+def all_rules(templates: Sequence[FilledTemplate]) -> tuple[Rule, ...]:
+    """How these templates may be placed."""
+    tiled = [template.is_tiled for template in templates]
+    if any(tiled) and not all(tiled):
+        return "by replica", "by stage", "by tiling"
+    return "by replica", "by stage"
+
+
+def best_placed(
+    templates: tuple[FilledTemplate, ...],
+    workload: Workload,
+    composition: Composition,
+    profile: Profile,
+) -> Plan | None:
+    """Filled templates on nodes, by the rule with the best price; None if they do not fit.
+
+    What has faults has no price, and is placed by the first rule.
+
+    Raises:
+        UnprofiledConfiguration: the profile lacks a key of the templates.
+    """
+    placements = (
+        place(workload.model, templates, composition, rule=rule) for rule in all_rules(templates)
+    )
+    plans = [Plan(templates, where) for where in placements if where is not None]
+    if plans and faults(plans[0], workload, composition):
+        return plans[0]
+    return min(
+        plans,
+        key=lambda plan: price(plan, workload, composition, profile).iteration_s,
+        default=None,
+    )
 
 
 def _in_flight(plan: Plan, shares: tuple[int, ...]) -> list[int]:

@@ -64,13 +64,14 @@ def test_the_table_names_every_part_of_the_price():
         assert part in text
 
 
-def test_edges_cross_nodes_unless_the_placement_is_to_count():
+def test_edges_are_priced_as_placed_unless_all_are_to_count_as_crossing():
     beside = json.loads(json.dumps(HAND_WRITTEN))
-    beside["composition"] = [{"name": f"n{i}", "type": "a100-80", "gpus": 8} for i in range(2)]
-    default, placed = priced(stdin=beside), priced("--placement", stdin=beside)
-    assert (default["edges"], placed["edges"]) == ("nodes", "placement")
-    assert placed["iteration_s"] < default["iteration_s"]
-    assert priced(stdin={**beside, "edges": "placement"}) == placed
+    beside["composition"] = [{"name": "n", "type": "a100-80", "gpus": 16}]
+    crossing, placed = priced("--no-placement", stdin=beside), priced(stdin=beside)
+    assert (crossing["edges"], placed["edges"]) == ("nodes", "placement")
+    assert placed["iteration_s"] < crossing["iteration_s"]
+    assert priced(stdin={**beside, "edges": "nodes"}) == crossing
+    assert priced("--placement", stdin={**beside, "edges": "nodes"}) == placed
 
 
 def test_json_says_whether_each_stage_and_the_plan_fit():
@@ -91,6 +92,29 @@ def test_a_planned_plan_is_priced_as_it_was_planned_for_any_model(tmp_path):
     again = priced(stdin=planned)
     for key in ("iteration_s", "simulated_s", "profile_digest", "digest"):
         assert again[key] == json.loads(planned)[key]
+
+
+PLANNED = [  # what was asked, and whether the best plan is placed by stage
+    ("llama3-8b", "h100=4x4,a100-40=4x4", False),
+    ("mixtral-8x7b", "a100-80=3x8", True),
+]
+
+
+@pytest.mark.parametrize(("model", "text", "is_by_stage"), PLANNED)
+def test_a_plan_without_its_placement_is_placed_as_it_was_planned(model, text, is_by_stage):
+    line = ("--model", model, "--composition", text, "--batch", "256", "--seq-len", "2048")
+    limits = ("--budget-evaluations", "3000", "--d-max", "8", "--output", "json")
+    planned = json.loads(run(plan, *line, *limits))
+    assert priced(stdin=planned)["iteration_s"] == planned["iteration_s"]
+    del planned["edges"]
+    assert priced(stdin=planned)["iteration_s"] == planned["iteration_s"]
+    first_stages = {
+        (row["template"], row["node"]) for row in planned["placement"] if not row["stage"]
+    }
+    replicas = sum(len(template["micro_batches"]) for template in planned["templates"])
+    assert (len(first_stages) < replicas) or not is_by_stage
+    del planned["placement"]
+    assert priced(stdin=planned)["iteration_s"] <= planned["iteration_s"]
 
 
 def test_a_picture_is_an_svg_with_a_row_for_each_stage(tmp_path):
