@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from planner.cluster.composition import Composition
 from planner.cost.expert_parallel import Device, Tiling, expert_seconds
+from planner.cost.links import nic_of
 from planner.cost.memory import STATE_BYTES, StageSlot, boundary_bytes, layers_that_fit
 from planner.cost.stage import stage_seconds
 from planner.errors import UnprofiledConfiguration
@@ -46,7 +47,7 @@ class Group:
     Attributes:
         node: class of the nodes.
         tp: TP degree.
-        nic_bytes_per_s: of the fastest network card of these nodes.
+        nic_bytes_per_s: of the network card of these nodes.
         neighbours: groups that its node has room for beside it, at most.
     """
 
@@ -77,10 +78,9 @@ class StageCosts:
         for node in class_sizes(composition):
             profiled = self._profile.tp_degrees(node.gpu_type)
             degrees = [tp for tp in profiled if tp <= node.gpus and self._model.allows_tp(tp)]
-            nics = [self._profile.between_nodes(node.gpu_type).bandwidth_bytes_per_s]
-            nics += [n.nic_bytes_per_s or 0.0 for n in composition.nodes if NodeClass.of(n) == node]
+            nic = nic_of(self._profile, node.gpu_type, node.nic_bytes_per_s or None)
             for tp in degrees:
-                yield Group(node, tp, max(nics), (node.gpus - tp) // min(degrees))
+                yield Group(node, tp, nic.bandwidth_bytes_per_s, (node.gpus - tp) // min(degrees))
 
     def seconds(self, b: int) -> Floats:
         """[place, K, L + 1] seconds of a stage for a micro-batch of b samples, by its blocks.

@@ -41,7 +41,7 @@ class Node:
         link_domain: nodes of one domain reach each other over the same fabric.
         speed_factor: 1 unless measured; a straggler is a node with 0.8.
         price: money per hour of the whole node; None: nobody said.
-        nic_bytes_per_s: of its network card, where it is slower than the profile's for its type.
+        nic_bytes_per_s: of its network card; None: as the profile has it for its type.
     """
 
     name: str

@@ -18,7 +18,7 @@ from planner.cluster.composition import Composition
 from planner.cost import formulas
 from planner.cost.expert_parallel import Device, Tiling, expert_seconds
 from planner.cost.gradient_sync import NO_NICS, sync_seconds
-from planner.cost.links import EdgeEnd, edge_link, sending_stages
+from planner.cost.links import EdgeEnd, edge_seconds, sending_stages
 from planner.cost.memory import StageMemory, StageSlot, boundary_bytes, stage_memory
 from planner.cost.stage import StageWork, optimizer_seconds, stage_seconds
 from planner.errors import InvalidPlan
@@ -180,12 +180,13 @@ def pipeline_prices(
         EdgeEnd(lead.gpu_type, lead.tp, sending[lead.node], nics.get(lead.node)) for lead in leads
     ]
     edges = [
-        edge_link(
+        edge_seconds(
             profile,
             ends[index],
             ends[index + 1],
+            message,
             inside=placed and leads[index].node == leads[index + 1].node,
-        ).seconds(message)
+        )
         for index in range(len(leads) - 1)
     ]
     depth = len(template.stages)

@@ -12,10 +12,11 @@ Source: Heddle, sections 3.2 and 5.3 (expert tiling); Megatron-Core's token disp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.cost import formulas
+from planner.cost.links import nic_of
 from planner.model.workload import Workload
 from planner.profiles.operators import VALUE_BYTES
 from planner.profiles.profile import LinkCost, Profile
@@ -81,7 +82,6 @@ def expert_seconds(
     tokens = micro_batch * workload.sequence_length / tiling.tp
     sent = experts.per_token * tokens * workload.model.hidden * VALUE_BYTES[workload.precision]
     runs = _cut(devices, tiling.etp)
-    rings = _rings_of(runs)
     slowest = 0.0
     for first in range(0, len(runs), tiling.ep):
         block = runs[first : first + tiling.ep]
@@ -89,7 +89,7 @@ def expert_seconds(
             _all_to_all_s(profile, [run[slot] for run in block], at_once, sent)
             for slot in range(tiling.etp)
         )
-        reduce_s = max(_sum_s(profile, run, rings, sent * tiling.etp) for run in block)
+        reduce_s = max(_sum_s(profile, run, at_once, sent * tiling.etp) for run in block)
         slowest = max(slowest, exchange_s + reduce_s)
     return slowest
 
@@ -98,16 +98,10 @@ def _cut(devices: Sequence[Device], size: int) -> list[Sequence[Device]]:
     return [devices[start : start + size] for start in range(0, len(devices), size)]
 
 
-def _rings_of(runs: Iterable[Sequence[Device]]) -> Counter[str]:
-    """How many runs leave each node, and so share its NIC as they sum."""
-    spans = ({device.node for device in run} for run in runs)
-    return Counter(node for nodes in spans if len(nodes) > 1 for node in nodes)
-
-
 def _slowest_nic(profile: Profile, devices: Sequence[Device]) -> LinkCost:
-    stated = (d.nic_bytes_per_s for d in devices if d.nic_bytes_per_s is not None)
-    link = profile.between_nodes(*{device.gpu_type for device in devices})
-    return link.at_most(min(stated, default=None))
+    kinds = {(device.gpu_type, device.nic_bytes_per_s) for device in devices}
+    links = (nic_of(profile, *kind) for kind in sorted(kinds, key=str))
+    return min(links, key=lambda link: link.bandwidth_bytes_per_s)
 
 
 def _all_to_all_s(
@@ -123,21 +117,26 @@ def _all_to_all_s(
         return link.seconds(sent * formulas.all_to_all_factor(size, 1))
     nic = _slowest_nic(profile, group)
     return max(
-        nic.seconds(at_once[node] * sent * formulas.all_to_all_factor(size, inside))
+        nic.shared_by(formulas.nic_share(at_once[node], 1)).seconds(
+            sent * formulas.all_to_all_factor(size, inside)
+        )
         for node, inside in nodes.items()
     )
 
 
 def _sum_s(
-    profile: Profile, run: Sequence[Device], rings: Mapping[str, int], num_bytes: float
+    profile: Profile, run: Sequence[Device], at_once: Mapping[str, int], num_bytes: float
 ) -> float:
-    """The outputs of the experts of a run are summed over its members; 2 (R-1)/R of a ring."""
+    """The outputs of the experts of a run are summed over its members; 2 (R-1)/R of a ring.
+
+    The ring enters and leaves a node once, however many members it has there.
+    """
     size = len(run)
     if size == 1:
         return 0.0
     volume = formulas.ring_factor(size) * num_bytes
-    nodes = {device.node for device in run}
+    nodes = Counter(device.node for device in run)
     if len(nodes) == 1:
         return profile.inside_ring(run[0].gpu_type, size).seconds(volume)
-    nic = _slowest_nic(profile, run)
-    return nic.shared_by(max(rings[node] for node in nodes)).seconds(volume)
+    share = max(formulas.nic_share(at_once[node], inside) for node, inside in nodes.items())
+    return _slowest_nic(profile, run).shared_by(share).seconds(volume)

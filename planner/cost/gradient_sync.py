@@ -18,6 +18,7 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from planner.cost import formulas
+from planner.cost.links import nic_of
 from planner.cost.memory import STATE_BYTES
 from planner.model.shape import ModelShape
 from planner.model.tensors import expert_numel, layer_tensors
@@ -150,7 +151,7 @@ def sync_seconds(
     )
     type_of = {seat.node: seat.gpu_type for seat in ranks.seats}
     nic: dict[str, LinkCost] = {
-        name: profile.between_nodes(type_of[name]).at_most(nics.get(name)).shared_by(share)
+        name: nic_of(profile, type_of[name], nics.get(name)).shared_by(share)
         for name, share in sharing.items()
     }
     slowest_first = sorted(nic, key=lambda name: (nic[name].bandwidth_bytes_per_s, name))

@@ -42,24 +42,33 @@ def sending_stages(nodes: Sequence[Hashable], *, placed: bool = True) -> list[in
     return [s for s in range(len(nodes)) if any(leaves[max(0, s - 1) : s + 1])]
 
 
-def edge_link(profile: Profile, left: EdgeEnd, right: EdgeEnd, *, inside: bool) -> LinkCost:
-    """The link between two neighbouring stages.
-
-    Where the profile knows the rings of a node (NCCL), the ranks of a stage send a slice each, over
-    their share of a NIC that all senders of the node use at once.
+def edge_seconds(
+    profile: Profile, left: EdgeEnd, right: EdgeEnd, num_bytes: float, *, inside: bool
+) -> float:
+    """Time of one message between two neighbouring stages.
 
     Args:
         profile: supplies the links.
         left: one stage.
         right: the other.
+        num_bytes: of the message.
         inside: whether they share a node.
     """
     if inside:
-        return profile.inside_node(left.gpu_type)
-    links = (_port(profile, end) for end in (left, right))
-    return min(links, key=lambda link: link.bandwidth_bytes_per_s)
+        return profile.inside_node(left.gpu_type).seconds(num_bytes)
+    return max(port(profile, end).seconds(num_bytes) for end in (left, right))
 
 
-def _port(profile: Profile, end: EdgeEnd) -> LinkCost:
-    nic = profile.between_nodes(end.gpu_type).at_most(end.nic_bytes_per_s)
+def port(profile: Profile, end: EdgeEnd) -> LinkCost:
+    """What a stage sends to another node over.
+
+    Where the profile knows the rings of a node (NCCL), the ranks of a stage send a slice each, over
+    their share of a NIC that all senders of the node use at once.
+    """
+    nic = nic_of(profile, end.gpu_type, end.nic_bytes_per_s)
     return nic.shared_by(formulas.nic_share(end.sending, end.tp)) if profile.rings else nic
+
+
+def nic_of(profile: Profile, gpu_type: str, nic_bytes_per_s: float | None = None) -> LinkCost:
+    """The network card of a node: the profile's for its type, at the rate that the node states."""
+    return profile.between_nodes(gpu_type).at_rate(nic_bytes_per_s)

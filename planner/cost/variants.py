@@ -159,7 +159,7 @@ def tiling_devices(
     devices: list[Device] = []
     wanted = math.lcm(ways, tp)
     for node in nodes:
-        devices += [Device(node.name, gpu_type)] * (node.gpus // tp * tp)
+        devices += [Device(node.name, gpu_type, node.nic_bytes_per_s)] * (node.gpus // tp * tp)
         if len(devices) >= wanted:
             return tuple(devices[:wanted])
     return None

@@ -1,6 +1,6 @@
 """Fill the kernel's tables from a profile.
 
-Invariant: entries are the profile's own; a GPU type counts with its fastest node.
+Invariant: entries are the profile's own, seconds those of the rules of the cost model.
 Source: design, section 2 ("One kernel").
 """
 
@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cluster.composition import Composition, Node
+from planner.cost import formulas
 from planner.cost.expert_parallel import Tiling
+from planner.cost.links import EdgeEnd, nic_of, port
 from planner.cost.memory import (
     BUCKET_ELEMENTS,
     LOGIT_BYTES,
@@ -36,7 +38,7 @@ from planner.model.tensors import expert_numel, layer_numel, layer_tensors
 from planner.model.workload import Workload
 from planner.placement.node_classes import NodeClass, class_sizes, type_sizes
 from planner.placement.place import room_of
-from planner.profiles.entries import LayerCost
+from planner.profiles.entries import LayerCost, LinkCost
 from planner.profiles.profile import Profile
 
 Sites = tuple[Sequence[Node], Sequence[Node]]  # of an option: its class, and its GPU type
@@ -131,7 +133,8 @@ def pricing_of(
         room = [room_by_type[option] for option in options]
     shared = degrees[:, None] if workload.sequence_parallel else 1
     spreads_experts = max(map(len, variants)) > 1 and model.experts is not None
-    rings = bool(profile.rings) and not stays_inside and len(composition.nodes) > 1
+    stays_inside = stays_inside or len(composition.nodes) == 1
+    rings = bool(profile.rings) and not stays_inside
     tables = Tables(
         batch=workload.global_batch,
         layers=model.layers,
@@ -148,11 +151,13 @@ def pricing_of(
         ways=arrays.ways,
         block_s=arrays.block_s / speed[:, None, None, None],
         ends_s=arrays.ends_s / speed[:, None, None],
-        crossing_s=_crossing(workload, profile, owners, options, sizes),
+        port_s=_port_seconds(workload, profile, owners, options, sizes),
         inside_s=np.array(
             [
                 [
-                    2 * profile.inside_node(one.gpu_type).seconds(boundary_bytes(workload, b))
+                    formulas.boundary_seconds(
+                        profile.inside_node(one.gpu_type).seconds(boundary_bytes(workload, b))
+                    )
                     for b in sizes
                 ]
                 for one in classes
@@ -199,18 +204,14 @@ def pricing_of(
         whole_bytes=np.array([float(whole * gradient) for _, whole in shapes]),
         nic=np.array(
             [
-                [
-                    link.latency_s,
-                    share / link.bandwidth_bytes_per_s,
-                ]
+                profile.inside_node(one.gpu_type).line
+                if stays_inside
+                else _nic_of(profile, one).shared_by(formulas.nic_share(one.gpus, 1)).line
                 for one in classes
-                for link, share in [
-                    (profile.inside_node(one.gpu_type), 1)
-                    if stays_inside or len(composition.nodes) == 1
-                    else (profile.between_nodes(one.gpu_type), one.gpus)
-                ]
             ]
         ),
+        ring=_ring_lines(profile, classes),
+        stays_inside=int(stays_inside),
         rings=int(rings),
         spreads_experts=int(spreads_experts),
         both_ways=int(rings and not spreads_experts and max(one.gpus for one in classes) > 1),
@@ -230,24 +231,37 @@ def _gradient_sizes(workload: Workload, layer: int) -> tuple[int, int]:
     )
 
 
-def _crossing(
+def _nic_of(profile: Profile, owner: NodeClass) -> LinkCost:
+    return nic_of(profile, owner.gpu_type, owner.nic_bytes_per_s or None)
+
+
+def _port_seconds(
     workload: Workload,
     profile: Profile,
     owners: tuple[NodeClass, ...],
     options: tuple[tuple[str, int], ...],
     sizes: list[int],
 ) -> Floats:
-    """Seconds of an edge between nodes, as `edge_link` of the cost model with all GPUs at work."""
-    links = [profile.between_nodes(kind) for kind, _ in options]
-    if profile.rings:
-        busy = [owner.gpus / tp for owner, (_, tp) in zip(owners, options, strict=True)]
-        links = [link.shared_by(max(1.0, ranks)) for link, ranks in zip(links, busy, strict=True)]
+    """[O, Z, G + 1] seconds of an edge over the NIC of a stage, by the GPUs that send at once."""
     messages = [boundary_bytes(workload, b) for b in sizes]
-    seconds = np.array([[2 * link.seconds(message) for message in messages] for link in links])
-    rate = np.array([link.bandwidth_bytes_per_s for link in links])
-    every = np.arange(len(links))
-    slower = np.where(rate[:, None] <= rate[None, :], every[:, None], every[None, :])
-    return np.asarray(seconds[slower])
+    largest = max(owner.gpus for owner in owners)
+    seconds = np.empty((len(options), len(sizes), largest + 1))
+    for o, (owner, option) in enumerate(zip(owners, options, strict=True)):
+        for sending in range(largest + 1):
+            end = EdgeEnd(*option, min(sending, owner.gpus), owner.nic_bytes_per_s or None)
+            link = port(profile, end)
+            seconds[o, :, sending] = [
+                formulas.boundary_seconds(link.seconds(message)) for message in messages
+            ]
+    return seconds
+
+
+def _ring_lines(profile: Profile, classes: tuple[NodeClass, ...]) -> Floats:
+    """[T, G + 1, 2] latency and seconds per byte of rings inside a node, by their members."""
+    sizes = range(max(one.gpus for one in classes) + 1)
+    return np.array(
+        [[profile.inside_ring(one.gpu_type, size).line for size in sizes] for one in classes]
+    )
 
 
 class _Arrays:

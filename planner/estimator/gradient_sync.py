@@ -57,7 +57,11 @@ def sync_seconds(t: Tables, bag: Bag, work: PriceBench, is_by_stage: bool) -> fl
             part[j] = 1.0 / t.option_tp[option]
             latency_s[j] = t.nic[kind, 0]
             byte_s[j] = nic_s[kind]
-            if is_by_stage:
+            if sums_inside(t, bag, j, option, is_by_stage):
+                members = min(pipelines, t.node_gpus[kind])
+                latency_s[j] = t.ring[kind, members, 0]
+                byte_s[j] = t.ring[kind, members, 1]
+            elif is_by_stage:
                 ways = experts.ways[j, at[j]] if t.spreads_experts else t.option_tp[option]
                 byte_s[j] = stage_nic_seconds(t, option, bag.replicas[j], ways)
             whole_s[j] = cut_s[j] = wait_s[j] = experts_s[j] = 0.0
@@ -91,6 +95,15 @@ def sync_seconds(t: Tables, bag: Bag, work: PriceBench, is_by_stage: bool) -> fl
                 worst_s = max(worst_s, seconds)
         if layer > t.layers + 1:
             return worst_s
+
+
+@inlined
+def sums_inside(t: Tables, bag: Bag, k: int, option: int, is_by_stage: bool) -> bool:
+    """Whether all replicas of a stage stand on one node, so that no gradient leaves it."""
+    if t.stays_inside:
+        return True
+    groups = t.node_gpus[t.option_type[option]] // t.option_tp[option]  # of a node
+    return is_by_stage and bag.number[0] == 1 and groups % bag.replicas[k] == 0
 
 
 @inlined

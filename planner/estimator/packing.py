@@ -80,7 +80,7 @@ def template_crossings(
     option_type: Ints,
     option_tp: Ints,
     node_gpus: Ints,
-    crossing_s: Floats,
+    port_s: Floats,
     inside_s: Floats,
     options: Ints,
     depth: int,
@@ -93,7 +93,7 @@ def template_crossings(
         option_type: of the tables, of which it takes no more: passing all costs as much as it does.
         option_tp: of the tables.
         node_gpus: of the tables.
-        crossing_s: [O, O] of the micro-batch size.
+        port_s: [O, G + 1] of the micro-batch size.
         inside_s: [T] of the micro-batch size.
         options: [D] of the template.
         depth: of the template.
@@ -117,7 +117,7 @@ def template_crossings(
             s += 1
         crossings = put_runs(free[kind], gpus, replicas, MOST_CROSSINGS)
         if crossings:
-            longer_s = crossing_s[option, option] - inside_s[kind]
+            longer_s = port_s[option, option_tp[option]] - inside_s[kind]
             worst_s = max(worst_s, crossings * longer_s)
     return worst_s
 
@@ -171,7 +171,7 @@ def packing_seconds(t: Tables, bag: Bag, work: PriceBench, seconds: float) -> fl
             t.option_type,
             t.option_tp,
             t.node_gpus,
-            t.crossing_s[:, :, bag.size[k, f]],
+            t.port_s[:, bag.size[k, f]],
             t.inside_s[:, bag.size[k, f]],
             bag.options[k],
             bag.depth[k],

@@ -2,7 +2,8 @@
 
 Axes: O options (GPU type, TP), Z micro-batch sizes, V variants of a stage (recomputation and expert
 tiling), K = 2 kinds of blocks (the first `dense` blocks of the model, then all others), T node
-classes (GPU type, GPUs of a node, speed, price), E = 2 ends (embedding, head), L blocks.
+classes (GPU type, GPUs of a node, speed, price, NIC), E = 2 ends (embedding, head), L blocks, G
+GPUs of the largest node.
 Invariant: seconds are infinite where the profile has no entry.
 """
 
@@ -43,7 +44,8 @@ class Tables(NamedTuple):
         ways: [O, V] EP x ETP: into how many parts experts are cut.
         block_s: [O, Z, V, K] one block, both passes with all communication.
         ends_s: [O, Z, E] embedding and head.
-        crossing_s: [O, O, Z] activation and gradient between nodes, whose other GPUs send as well.
+        port_s: [O, Z, G + 1] activation and gradient to another node, by how many GPUs of the node
+            send at once; of two ends the slower counts.
         inside_s: [T, Z] the same inside a node.
         kept_bytes: [O, Z, V, K] activations of one block and one micro-batch.
         kept_ends_bytes: [O, Z, E] of embedding and head.
@@ -60,6 +62,8 @@ class Tables(NamedTuple):
         sharded_bytes: [L + 2] gradients of each layer that TP cuts, besides routed experts.
         whole_bytes: [L + 2] gradients that it leaves whole.
         nic: [T, 2] latency and seconds per byte of a GPU's share of its node's NIC.
+        ring: [T, G + 1, 2] latency and seconds per byte of a ring of so many GPUs inside a node.
+        stays_inside: 1 if all gradients are summed inside nodes.
         rings: 1 if GPUs of a node that sum the same pieces send them once.
         spreads_experts: 1 if experts may be tiled; then a node takes one stage of many replicas, so
             that messages between stages leave it.
@@ -84,7 +88,7 @@ class Tables(NamedTuple):
     ways: Ints
     block_s: Floats
     ends_s: Floats
-    crossing_s: Floats
+    port_s: Floats
     inside_s: Floats
     kept_bytes: Floats
     kept_ends_bytes: Floats
@@ -101,6 +105,8 @@ class Tables(NamedTuple):
     sharded_bytes: Floats
     whole_bytes: Floats
     nic: Floats
+    ring: Floats
+    stays_inside: int
     rings: int
     spreads_experts: int
     both_ways: int

@@ -27,18 +27,24 @@ class NodeClass:
         gpus: of one node.
         speed_factor: of its GPUs.
         gpu_price: money per GPU and hour; 0 where none is stated.
+        nic_bytes_per_s: of its network card, if a node states one; else 0.
     """
 
     gpu_type: str
     gpus: int
     speed_factor: float
     gpu_price: float
+    nic_bytes_per_s: float = 0.0
 
     @staticmethod
     def of(node: Node) -> NodeClass:
         """The class of a node."""
         return NodeClass(
-            node.gpu_type, node.gpus, node.speed_factor, (node.price or 0.0) / node.gpus
+            node.gpu_type,
+            node.gpus,
+            node.speed_factor,
+            (node.price or 0.0) / node.gpus,
+            node.nic_bytes_per_s or 0.0,
         )
 
 

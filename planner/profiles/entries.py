@@ -95,11 +95,20 @@ class LinkCost:
         points = tuple((size / ranks, seconds) for size, seconds in self.points)
         return LinkCost(self.latency_s, self.bandwidth_bytes_per_s / ranks, points)
 
-    def at_most(self, bytes_per_s: float | None) -> LinkCost:
-        """The same link through a card of that rate, if the card is the slower one."""
-        if bytes_per_s is None or bytes_per_s >= self.bandwidth_bytes_per_s:
+    def at_rate(self, bytes_per_s: float | None) -> LinkCost:
+        """The same link through a card of that rate, slower or faster; None: as it is."""
+        if bytes_per_s is None:
             return self
         return self.shared_by(self.bandwidth_bytes_per_s / bytes_per_s)
+
+    @property
+    def line(self) -> tuple[float, float]:
+        """(seconds of a message, and of each byte) where it is no smaller than any measured."""
+        per_byte_s = 1 / self.bandwidth_bytes_per_s
+        if not self.points:
+            return self.latency_s, per_byte_s
+        size, seconds = self.points[-1]
+        return max(0.0, seconds - size * per_byte_s), per_byte_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from itertools import pairwise, product
 
 from planner.cluster.composition import Composition
 from planner.cost.expert_parallel import Device, Tiling, expert_seconds
-from planner.cost.links import EdgeEnd, edge_link, sending_stages
+from planner.cost.links import EdgeEnd, edge_seconds, sending_stages
 from planner.cost.memory import boundary_bytes
 from planner.model.workload import Workload
 from planner.plans.plan import Stage
@@ -340,8 +340,8 @@ class Floors:
             sending: GPUs of the node of each that send to others; 0: nobody else sends.
         """
         ends = EdgeEnd(*left, sending[0]), EdgeEnd(*right, sending[1])
-        link = edge_link(self._profile, *ends, inside=together)
-        return tuple(link.seconds(boundary_bytes(self._workload, b)) for b in self._sizes)
+        messages = (boundary_bytes(self._workload, b) for b in self._sizes)
+        return tuple(edge_seconds(self._profile, *ends, m, inside=together) for m in messages)
 
     def _exchange_seconds(
         self,

@@ -146,17 +146,47 @@ def fixed_seconds(
         out[s] = 0.0
     out[0] += t.ends_s[options[0], size, 0]
     out[depth - 1] += t.ends_s[options[depth - 1], size, 1]
-    kind = t.option_type[options[0]]
-    left = t.node_gpus[kind] - t.option_tp[options[0]]  # free, beside the last stage
-    for s in range(1, depth):
-        before = kind
-        kind = t.option_type[options[s]]
-        tp = t.option_tp[options[s]]
-        if before == kind and left >= tp and not is_by_stage:
-            edge = t.inside_s[kind, size]
-            left -= tp
-        else:
-            edge = t.crossing_s[options[s - 1], options[s], size]
-            left = t.node_gpus[kind] - tp
-        out[s - 1] += edge
-        out[s] += edge
+    before_s = 0.0  # over the NIC of the node before
+    first = 0  # stage of those on one node
+    gpus = t.option_tp[options[0]]
+    for s in range(1, depth + 1):
+        kind = t.option_type[options[s - 1]]
+        if s < depth and not is_by_stage and t.option_type[options[s]] == kind:
+            tp = t.option_tp[options[s]]
+            if gpus + tp <= t.node_gpus[kind]:
+                gpus += tp
+                out[s - 1] += t.inside_s[kind, size]
+                out[s] += t.inside_s[kind, size]
+                continue
+        sending = t.node_gpus[kind]
+        if not is_by_stage:
+            sending = sending_gpus(t, options, depth, first, s, gpus)
+        if first > 0:
+            edge = max(before_s, t.port_s[options[first], size, sending])
+            out[first - 1] += edge
+            out[first] += edge
+        if s < depth:
+            before_s = t.port_s[options[s - 1], size, sending]
+            first = s
+            gpus = t.option_tp[options[s]]
+
+
+@inlined
+def sending_gpus(t: Tables, options: Ints, depth: int, first: int, stop: int, gpus: int) -> int:
+    """GPUs of a node that send to others where runs of stages like this one fill it.
+
+    Args:
+        t: what it prices with.
+        options: [D] of the template.
+        depth: of the template.
+        first: stage of the run.
+        stop: stage after it.
+        gpus: of the run.
+    """
+    own = 0
+    if first > 0:
+        own += t.option_tp[options[first]]
+    if stop < depth and (first == 0 or stop - first > 1):
+        own += t.option_tp[options[stop - 1]]
+    most = t.node_gpus[t.option_type[options[first]]]
+    return min(most, own * (most // gpus))

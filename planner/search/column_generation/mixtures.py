@@ -71,15 +71,18 @@ def best_of_each_use(worth: Floats, uses: Floats) -> Ints:
 def edge_seconds(t: Tables) -> Floats:
     """[Z, T, T] what a message between neighbouring stages takes, by and large.
 
-    Between nodes the mean over TP degrees; within a class of nodes as many messages leave a node as
-    there are nodes to a pipeline of TP 1.
+    Between nodes the mean over TP degrees, half of the GPUs of a node sending at once, or all where
+    a node takes one stage of many replicas; within a class of nodes as many messages leave a node
+    as there are nodes to a pipeline of TP 1.
     """
     types = len(t.node_gpus)
     edge_s = np.zeros((len(t.sizes), types, types))
+    sending = t.node_gpus if t.spreads_experts else (t.node_gpus + 1) // 2
+    port_s = t.port_s[np.arange(len(t.option_type)), :, sending[t.option_type]]
     for one in range(types):
         for other in range(types):
-            ends = np.ix_(t.option_type == one, t.option_type == other)
-            edge_s[:, one, other] = t.crossing_s[ends].mean(axis=(0, 1))
+            ends = port_s[t.option_type == one][:, None], port_s[t.option_type == other][None, :]
+            edge_s[:, one, other] = np.maximum(*ends).mean(axis=(0, 1))
     if not t.spreads_experts:
         for kind, gpus in enumerate(t.node_gpus):
             edge_s[:, kind, kind] /= gpus

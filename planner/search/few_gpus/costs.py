@@ -20,7 +20,7 @@ from planner.cost import formulas
 from planner.cost.batch_split import Lane, share
 from planner.cost.expert_parallel import Device, Tiling, expert_seconds
 from planner.cost.gradient_sync import sync_seconds
-from planner.cost.links import EdgeEnd, edge_link, sending_stages
+from planner.cost.links import EdgeEnd, edge_seconds, sending_stages
 from planner.cost.memory import (
     StageSlot,
     boundary_bytes,
@@ -273,13 +273,14 @@ class CandidateCosts:
         self, left: Option, right: Option, b: int, one: int, other: int, sent: int, received: int
     ) -> float:
         """Activation and gradient between two stages."""
-        link = edge_link(
+        message_s = edge_seconds(
             self._profile,
             EdgeEnd(*left, sent, self._nodes[one].nic_bytes_per_s),
             EdgeEnd(*right, received, self._nodes[other].nic_bytes_per_s),
+            boundary_bytes(self.workload, b),
             inside=one == other,
         )
-        return formulas.boundary_seconds(link.seconds(boundary_bytes(self.workload, b)))
+        return formulas.boundary_seconds(message_s)
 
     def _compute_sync(self, candidate: PlacedCandidate) -> float:
         """The longest sum of gradients."""

@@ -9,17 +9,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from planner.errors import Infeasible
-from planner.estimator.build_tables import Pricing, pricing_of
+from planner.estimator.build_tables import pricing_of
 from planner.estimator.objective import Wishes
 from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES
-from planner.plans.plan import Plan
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.candidate import Candidate, Judge
@@ -66,7 +63,7 @@ class Simpler:
     Attributes:
         model: its name.
         case: name of the composition.
-        way: `one template` or `type-pure`.
+        way: `one template`.
         seconds: it took.
         throughput_samples_s: of its plan; 0 if it found none.
     """
@@ -144,9 +141,9 @@ def simpler(
     rows = []
     for model in models:
         for case in chosen:
-            for way, templates in (("one template", 1), ("type-pure", MAX_TEMPLATES)):
+            for way, templates in (("one template", 1),):
                 started_s = time.perf_counter()
-                found = _annealed(model, case, way, templates)
+                found = _annealed(model, case, templates)
                 took_s = time.perf_counter() - started_s
                 reached = 0.0 if found is None else found.price.throughput_samples_s
                 if found is not None:
@@ -158,13 +155,11 @@ def simpler(
     return rows
 
 
-def _annealed(model: str, case: Case, way: str, templates: int) -> Candidate | None:
+def _annealed(model: str, case: Case, templates: int) -> Candidate | None:
     workload, composition = case.workload(model), case.composition
     profile = find_profile(workload)
     pricing = pricing_of(workload, composition, profile)
     assert pricing is not None
-    if way == "type-pure":
-        pricing = _without_mixing(pricing)
     deepest = PlanRequest(workload, composition).deepest
     wishes = Wishes(min(deepest, MAX_DEPTH), MAX_TEMPLATES, 0, math.inf, math.inf)
     worker = Worker(pricing, wishes, 0)
@@ -176,23 +171,10 @@ def _annealed(model: str, case: Case, way: str, templates: int) -> Candidate | N
         if index == SETTLED:
             break
         found = judge.settle(recipe)
-        if found is None or (way == "type-pure" and not is_pure(found.plan)):
+        if found is None:
             continue
         if len(found.plan.templates) <= templates and (
             best is None or found.price.iteration_s < best.price.iteration_s
         ):
             best = found
     return best
-
-
-def _without_mixing(pricing: Pricing) -> Pricing:
-    """The tables without messages between GPUs of different types."""
-    crossing_s = pricing.tables.crossing_s.copy()
-    types = np.array([name for name, _ in pricing.options])
-    crossing_s[types[:, None] != types[None, :]] = math.inf
-    return replace(pricing, tables=pricing.tables._replace(crossing_s=crossing_s))
-
-
-def is_pure(plan: Plan) -> bool:
-    """Whether every pipeline is of one GPU type."""
-    return all(len({s.gpu_type for s in template.stages}) == 1 for template in plan.templates)

@@ -8,11 +8,13 @@ import pytest
 
 from planner.cluster.composition import Composition, Node
 from planner.cost.evaluate import ReplicaPrice, StagePrice, price, rank_times
-from planner.cost.links import EdgeEnd, edge_link
+from planner.cost.links import EdgeEnd, edge_seconds
 from planner.cost.stage import stage_seconds
 from planner.errors import InvalidPlan, UnprofiledConfiguration
 from planner.plans.plan import PlacedStage, Plan, Stage
 from tests.builders import MODEL, demo_profile, nodes, on_one_node, placed, template, workload
+
+BYTES = 1e6  # of a message
 
 
 def test_a_replica_takes_m_minus_1_bottlenecks_and_each_stage_once():
@@ -100,11 +102,14 @@ def test_where_rings_are_known_a_tp_group_sends_over_its_share_of_the_port():
     known = replace(plain, rings={"demo-fast": {2: plain.inside_node("demo-fast")}})
     whole = plain.between_nodes()
     left, right = EdgeEnd("demo-fast", 1, 4), EdgeEnd("demo-fast", 1, 1)
-    assert edge_link(plain, left, right, inside=False) == whole
-    assert edge_link(known, left, right, inside=False) == whole.shared_by(4)
-    assert edge_link(known, left, left._replace(tp=2), inside=False) == whole.shared_by(4)
-    assert edge_link(known, right, right, inside=False) == whole
-    assert edge_link(known, left, right, inside=True) == plain.inside_node("demo-fast")
+    half = left._replace(tp=2)
+    sent, shared = whole.seconds(BYTES), whole.shared_by(4).seconds(BYTES)
+    assert edge_seconds(plain, left, right, BYTES, inside=False) == sent
+    assert edge_seconds(known, left, right, BYTES, inside=False) == shared
+    assert edge_seconds(known, left, half, BYTES, inside=False) == shared
+    assert edge_seconds(known, right, right, BYTES, inside=False) == sent
+    inside = plain.inside_node("demo-fast").seconds(BYTES)
+    assert edge_seconds(known, left, right, BYTES, inside=True) == inside
 
 
 def test_a_network_card_is_shared_by_the_stages_whose_edges_leave_the_node():
@@ -130,7 +135,7 @@ def test_a_network_card_is_shared_by_the_stages_whose_edges_leave_the_node():
     assert on("a", "a", "b", "a", "c", "a") == network.shared_by(3).seconds(message)
 
 
-def test_an_edge_takes_the_slower_of_the_profiles_network_and_the_nodes_own_card():
+def test_an_edge_takes_the_slower_of_both_ends_cards_each_at_the_rate_that_its_node_states():
     row = template("1x3 1x3", 2, (4,))
     plan = Plan((row,), (PlacedStage(0, 0, 0, "a", (0,)), PlacedStage(0, 0, 1, "b", (0,))))
     plain = _named(nodes("fast-0:1 fast-1:1"), "a", "b")
@@ -145,6 +150,8 @@ def test_an_edge_takes_the_slower_of_the_profiles_network_and_the_nodes_own_card
 
     assert to_next_s(None, None) == network.seconds(message)
     assert to_next_s(2 * rate, None) == network.seconds(message)
+    both = to_next_s(2 * rate, 4 * rate)
+    assert both == pytest.approx(network.latency_s + message / (2 * rate))
     for cards in ((rate / 4, None), (None, rate / 4), (rate / 4, rate / 2)):
         assert to_next_s(*cards) == pytest.approx(network.latency_s + message / (rate / 4))
 

@@ -74,7 +74,7 @@ def test_an_impossible_tiling_is_a_fault(tiling, sentence):
     assert any(sentence in fault for fault in faults(plan_of(**tiling), WORKLOAD, NODES))
 
 
-def test_a_nodes_own_network_card_counts_where_it_is_the_slower_one():
+def test_the_slowest_card_counts_each_at_the_rate_that_its_node_states():
     rate = PROFILE.between_nodes("h100").bandwidth_bytes_per_s
 
     def over(card: float | None, ep: int, etp: int) -> float:
@@ -84,3 +84,17 @@ def test_a_nodes_own_network_card_counts_where_it_is_the_slower_one():
     for ep, etp in ((8, 1), (1, 8)):
         assert over(None, ep, etp) == over(2 * rate, ep, etp) == seconds(ep, etp, 2, "h100")
         assert over(rate / 10, ep, etp) > 5 * over(None, ep, etp)
+
+
+def test_sums_and_exchanges_share_a_card_with_all_gpus_that_send():
+    devices = tuple(Device(f"node-{i // 4}", "h100") for i in range(8))
+    nic = PROFILE.between_nodes("h100")
+
+    def moved_s(ep: int, etp: int, at_once: int) -> float:
+        senders = {"node-0": at_once, "node-1": at_once}
+        whole_s = expert_seconds(WORKLOAD, PROFILE, Tiling(8, ep, etp), devices, 1, senders)
+        return whole_s - (2 if ep > 1 else 1) * nic.latency_s
+
+    for ep, etp in ((8, 1), (1, 8)):
+        assert moved_s(ep, etp, 8) == pytest.approx(2 * moved_s(ep, etp, 4))
+    assert moved_s(1, 8, 4) == moved_s(1, 8, 1)  # one ring has the card for itself

@@ -55,8 +55,8 @@ NODE = 8
 def messages(tps: tuple[int, ...], kinds: tuple[int, ...] | None = None, gpus: int = 2):
     """Seconds that stages wait for messages, with neighbours and by stage.
 
-    They are of one type unless kinds are given, on nodes of so many GPUs.  A message takes 4 s
-    between nodes, 1 s inside.
+    They are of one type unless kinds are given, on nodes of so many GPUs.  A message takes 1 s
+    inside a node, 4 s between nodes, and 1 s more for every GPU that sends besides.
     """
     depth = len(tps)
     kinds = kinds or (0,) * depth
@@ -68,7 +68,7 @@ def messages(tps: tuple[int, ...], kinds: tuple[int, ...] | None = None, gpus: i
         option_tp=np.array(tps),
         node_gpus=np.full(types, gpus),
         ends_s=np.zeros((depth, 1, 2)),
-        crossing_s=np.full((depth, depth, 1), 4.0),
+        port_s=np.tile(3.0 + np.arange(gpus + 1), (depth, 1, 1)),
         inside_s=np.full((types, 1), 1.0),
     )
     found = []
@@ -80,12 +80,19 @@ def messages(tps: tuple[int, ...], kinds: tuple[int, ...] | None = None, gpus: i
 
 
 def test_a_stage_waits_longer_for_neighbours_that_were_on_its_node():
-    assert messages((1, 1)) == ([1.0, 1.0], [4.0, 4.0])
-    assert messages((1, 1, 1, 1)) == ([1.0, 5.0, 5.0, 1.0], [4.0, 8.0, 8.0, 4.0])
+    assert messages((1, 1)) == ([1.0, 1.0], [5.0, 5.0])
+    assert messages((1, 1, 1, 1)) == ([1.0, 5.0, 5.0, 1.0], [5.0, 10.0, 10.0, 5.0])
 
 
 def test_a_stage_between_two_neighbours_waits_for_both():
-    assert messages((1, 1, 1), gpus=4) == ([1.0, 2.0, 1.0], [4.0, 8.0, 4.0])
+    assert messages((1, 1, 1), gpus=4) == ([1.0, 2.0, 1.0], [7.0, 14.0, 7.0])
+
+
+def test_runs_beside_each_other_share_the_network_card_of_their_node():
+    alone, _ = messages((2, 2, 2, 2), gpus=4)
+    beside, _ = messages((1, 1, 1, 1), (0, 0, 1, 1), gpus=4)
+    assert alone == [1.0, 6.0, 6.0, 1.0]  # one stage of two GPUs sends
+    assert beside == [1.0, 6.0, 6.0, 1.0]  # two stages of one GPU each
 
 
 @pytest.mark.parametrize(("tps", "kinds"), [((1,), None), ((2, 2), None), ((1, 1), (0, 1))])

@@ -13,18 +13,19 @@ from planner.search.fill import Filling
 from tests.builders import demo_profile, nodes, workload
 
 
-def test_size_speed_and_price_of_a_gpu_make_a_class():
+def test_size_speed_price_and_network_card_make_a_class():
     small = Node("a", "demo-fast", 2, price=2.0)
-    alike = [small, replace(small, name="b"), replace(small, name="c", nic_bytes_per_s=1e9)]
+    alike = [small, replace(small, name="b"), replace(small, name="c")]
     others = [
         replace(small, name="d", gpus=4),
         replace(small, name="e", speed_factor=0.5),
         replace(small, name="f", price=3.0),
         replace(small, name="g", gpu_type="demo-slow"),
+        replace(small, name="h", nic_bytes_per_s=1e9),
     ]
     sizes = class_sizes(Composition((*alike, *others)))
     assert sizes[NodeClass("demo-fast", 2, 1.0, 1.0)] == 3
-    assert len(sizes) == 5
+    assert len(sizes) == 6
     assert list(sizes) == sorted(sizes)
 
 

@@ -1,0 +1,94 @@
+"""The kernel's tables are the cost model's seconds: network cards as stated, links as measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.cluster.composition import Composition, Node
+from planner.cost.gradient_sync import sync_seconds
+from planner.cost.links import EdgeEnd, edge_seconds
+from planner.cost.memory import boundary_bytes
+from planner.estimator.bag import new_bag
+from planner.estimator.bench import new_price_bench
+from planner.estimator.build_tables import pricing_of
+from planner.estimator.gradient_sync import sync_seconds as estimated_sync_seconds
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
+from planner.plans.ranks import RankMap
+from planner.profiles.generator import find_profile
+from planner.profiles.profile import LinkCost, Profile
+
+WORKLOAD = Workload(find_model("llama3-8b"), 512, 2048)
+PROFILE = find_profile(WORKLOAD)
+RATE = PROFILE.between_nodes("h100").bandwidth_bytes_per_s
+
+
+def tables_of(*cards: float | None, profile: Profile = PROFILE):
+    rows = (Node(f"n{i}", "h100", 8, nic_bytes_per_s=card) for i, card in enumerate(cards))
+    pricing = pricing_of(WORKLOAD, Composition(tuple(rows)), profile)
+    assert pricing is not None
+    return pricing
+
+
+def measured(link: LinkCost) -> LinkCost:
+    """The link, but of half the rate for messages of up to 1 GB, as if measured."""
+    rate, sizes = link.bandwidth_bytes_per_s, (1e6, 1e8, 1e9)
+    return replace(link, points=tuple((n, link.latency_s + 2 * n / rate) for n in sizes))
+
+
+@pytest.mark.parametrize("factor", [0.25, 4.0])
+def test_the_tables_see_network_cards_that_nodes_state(factor):
+    pricing = tables_of(None, None, factor * RATE)
+    plain, stated = pricing.tables.nic
+    assert [one.nic_bytes_per_s for one in pricing.classes] == [0.0, factor * RATE]
+    assert plain[1] == pytest.approx(factor * stated[1])
+
+
+@pytest.mark.parametrize("profile", [PROFILE, replace(PROFILE, network=measured(PROFILE.network))])
+def test_edges_between_nodes_are_the_evaluators(profile):
+    profile = replace(profile, nics={})
+    pricing = tables_of(None, 0.3 * RATE, profile=profile)
+    tables, owners = pricing.tables, [pricing.classes[i] for i in pricing.tables.option_type]
+    for z, b in enumerate(tables.sizes.tolist()):
+        message = boundary_bytes(WORKLOAD, b)
+        for o, one in enumerate(pricing.options):
+            for p, other in enumerate(pricing.options):
+                ends = (
+                    EdgeEnd(*option, 6, owners[index].nic_bytes_per_s or None)
+                    for option, index in ((one, o), (other, p))
+                )
+                seconds = edge_seconds(profile, *ends, message, inside=False)
+                found_s = max(tables.port_s[o, z, 6], tables.port_s[p, z, 6])
+                assert found_s == pytest.approx(2 * seconds, rel=1e-12)
+
+
+def test_gradient_sums_are_at_the_rate_of_large_measured_messages():
+    link = measured(PROFILE.network)
+    tables = tables_of(None, None, profile=replace(PROFILE, network=link, nics={})).tables
+    latency_s, byte_s = tables.nic[0]
+    large = 8e9
+    assert latency_s + byte_s * large == pytest.approx(link.shared_by(8).seconds(large))
+
+
+def test_gradients_of_a_stage_on_one_node_are_summed_over_its_own_links():
+    pricing = tables_of(None, None, None, None)
+    tables, bag = pricing.tables, new_bag()
+    bag.number[0], bag.depth[0], bag.replicas[0] = 1, 4, 2
+    bag.options[0, :4] = pricing.options.index(("h100", 4))
+    bag.blocks[0, 0, :4] = 8
+    stages = (Stage("h100", 4, 8),) * 4
+    placement = tuple(
+        PlacedStage(0, r, s, f"n{s}", tuple(range(4 * r, 4 * r + 4)))
+        for r in range(2)
+        for s in range(4)
+    )
+    plan = Plan((FilledTemplate(stages, 1, (256, 256)),), placement)
+    real_s = max(sync_seconds(WORKLOAD, RankMap.of(plan), PROFILE))
+    work = new_price_bench(tables)
+    assert estimated_sync_seconds(tables, bag, work, True) == pytest.approx(real_s, rel=1e-3)
+    apart = tables._replace(ring=np.full_like(tables.ring, np.inf))
+    assert estimated_sync_seconds(apart, bag, work, True) == np.inf
