@@ -2,7 +2,7 @@
 
 Parts are `rollouts`, `anytime`, `noise`, `ablations`, `efficiency`, `seeds` and `report`, by
 default all; `references` extends the references and is for the background: it takes hours and may
-be stopped at any time.
+be stopped at any time.  `reprice` takes today's prices for the references and prints old and new.
 Ablations and seeds go on where they were.
 """
 
@@ -28,6 +28,7 @@ MEASURED = Path(__file__).with_name("measured.json")  # kept, as parts are measu
 TRAININGS = ROOT / "build" / "ablations"
 SEEDED = ROOT / "build" / "seeds"
 PARTS = ("rollouts", "anytime", "noise", "ablations", "efficiency", "seeds", "report")
+APART = ("references", "reprice")  # change the references, so only when asked for
 
 Chosen = dict[str, Sequence[ListedComposition]]
 
@@ -129,7 +130,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "results" / "policy.md")
     options = parser.parse_args()
     for given, allowed in (
-        (options.parts, (*PARTS, "references")),
+        (options.parts, (*PARTS, *APART)),
         (options.models, MODELS),
         (options.without, tuple(ablations.PARTS)),
     ):
@@ -147,6 +148,9 @@ def cases_of(options: argparse.Namespace, model: str) -> tuple[ListedComposition
 def main() -> None:
     """Measure, print and write."""
     options = read_options()
+    if "reprice" in options.parts:
+        for line in known.reprice_file(options.references):
+            print(line)
     references = known.UnseenReferences.load(options.references)
     chosen: Chosen = {model: cases_of(options, model) for model in options.models}
     chosen = {model: rows for model, rows in chosen.items() if rows}
@@ -156,10 +160,10 @@ def main() -> None:
     measured: dict[str, Any] = {}
     if options.measured.exists():
         measured = json.loads(options.measured.read_text())
-    if set(options.parts) - {"references"}:
+    if set(options.parts) - set(APART):
         for model, rows in chosen.items():
             known.reprice(model, rows, references)
-    for part in options.parts:
+    for part in (one for one in options.parts if one not in APART):
         measure(part, options, chosen, measured, references)
         save(options.measured, measured)
     if "report" in options.parts:

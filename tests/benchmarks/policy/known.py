@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,25 @@ class UnseenReferences(References):
         """Write the file."""
         own = {key: row for key, row in self.rows.items() if row != self.elsewhere.get(key)}
         References(own, self.file).save()
+
+
+def reprice_file(file: Path) -> list[str]:
+    """Take today's prices for all rows of a file.
+
+    Returns:
+        A line for each reference whose throughput is another now, in samples per second.
+    """
+    kept = References.read(file)
+    lines = []
+    for one in tuple(kept.rows.values()):
+        workload = replace(usual_workload(find_model(one.model)), global_batch=one.batch)
+        now = one.at_todays_price(workload, find_profile(workload))
+        kept.keep(now)
+        if now != one:
+            old, new = one.throughput_samples_s, now.throughput_samples_s
+            lines.append(f"{one.model} {one.case}: {old:.3f} -> {new:.3f} samples/s")
+    kept.save()
+    return lines
 
 
 def reprice(model: str, chosen: Sequence[ListedComposition], references: References) -> None:
