@@ -1,7 +1,7 @@
 """The committed answers of brute force, and how to write them again.
 
-`python -m tests.oracle.answers` enumerates every instance and rewrites `answers.json`; do so when
-the evaluator or an instance changes, and say why in the commit.
+`python -m tests.oracle.answers` enumerates every instance, prints the old and the new seconds, and
+rewrites `answers.json`; do so when the evaluator or an instance changes, and say why in the commit.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ def committed() -> dict[str, dict[str, Any]]:
 
 def main() -> None:
     """Enumerate all instances."""
-    rows = []
+    rows, old = [], committed()
     for instance in instances():
         started_s = time.process_time()
         row = answer_of(instance)
         rows.append(row | {"enumerated_s": round(time.process_time() - started_s, 2)})
-        print(instance.name, row["iteration_s"], rows[-1]["enumerated_s"], flush=True)
+        before = old.get(instance.name, {}).get("iteration_s")
+        print(f"{instance.name}: {before} -> {row['iteration_s']} s", flush=True)
     lines = ",\n ".join(json.dumps(row) for row in rows)
     ANSWERS.write_text(f"[\n {lines}\n]\n")
 
