@@ -24,6 +24,7 @@ from planner.validation.compare import (
     report,
 )
 from planner.validation.datasets import SPLIT_SEED, read_sets
+from planner.wording import counted
 
 
 @click.command("validate-cost")
@@ -93,7 +94,8 @@ def _cells(name: str, figures: Figures) -> tuple[str, ...]:
         "-" if memory is None else f"{memory:.1f} %",
         "-"
         if regret is None
-        else f"{regret:.1f} % ({figures.pick_regret_max_percent:.1f} %) in {figures.groups} groups",
+        else f"{regret:.1f} % ({figures.pick_regret_max_percent:.1f} %) in "
+        f"{counted(figures.groups, 'group')}",
     )
 
 

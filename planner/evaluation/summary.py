@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from planner.evaluation.run import EvaluatedComposition
 from planner.evaluation.trial import CurvePoint
 from planner.request import Method
-from planner.validation.compare import quantile
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,8 @@ class Spread:
     @staticmethod
     def of(values: Sequence[float], *, small_is_good: bool = False) -> Spread:
         """Of at least one value."""
-        ordered = sorted(values, reverse=small_is_good)
-        return Spread(statistics.fmean(ordered), quantile(ordered, 0.1), ordered[0])
+        worst, share = (max(values), 0.9) if small_is_good else (min(values), 0.1)
+        return Spread(statistics.fmean(values), float(np.quantile(values, share)), worst)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from planner.cluster.gpu_types import HARDWARE
 from planner.cost.evaluate import price
 from planner.cost.expert_parallel import Device, Tiling, expert_seconds
@@ -176,28 +178,20 @@ def report(measured: MeasuredSet, advance: Callable[[], None] = lambda: None) ->
 
 def figures(rows: Sequence[PricedPlan]) -> Figures:
     """The figures of at least one row."""
-    errors = sorted(100 * abs(row.error) for row in rows)
+    errors = [100 * abs(row.error) for row in rows]
     memory = [100 * abs(row.memory_error) for row in rows if row.memory_error is not None]
     regrets = [100 * regret for regret in pick_regrets(rows)]
     return Figures(
         len(rows),
         statistics.fmean(errors),
         statistics.median(errors),
-        quantile(errors, 0.9),
+        float(np.quantile(errors, 0.9)),
         statistics.fmean(100 * row.error for row in rows),
         statistics.fmean(memory) if memory else None,
         len(regrets),
         statistics.fmean(regrets) if regrets else None,
         max(regrets, default=None),
     )
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value below which that share of ascending values lies, linear between neighbours."""
-    position = share * (len(ordered) - 1)
-    low = int(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (position - low) * (ordered[high] - ordered[low])
 
 
 def pick_regrets(rows: Sequence[PricedPlan]) -> list[float]:
@@ -225,7 +219,7 @@ def operator_reports(folder: Path) -> tuple[OperatorReport, ...]:
             name,
             len(row),
             statistics.fmean(row),
-            quantile(sorted(row), 0.9),
+            float(np.quantile(row, 0.9)),
             sum(error > 15 for error in row),
         )
         for name, row in errors.items()

@@ -14,9 +14,10 @@ import csv
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError
 
 from planner.cluster.composition import Composition, Node
 from planner.cluster.hardware import GpuHardware, Ring
@@ -27,19 +28,6 @@ from planner.profiles.generator import generate
 from planner.profiles.profile import Profile
 from planner.validation.facts import SetFacts
 
-COLUMNS = {
-    "gpus": "# GPUs",
-    "batch": "global batch",
-    "micro_batch": "micro batch",
-    "hidden": "hidden size",
-    "heads": "attention heads",
-    "layers": "# layers",
-    "length": "sequence length",
-    "tp": "tensor parallelism",
-    "dp": "data parallelism",
-    "pp": "pipeline parallelism",
-}
-TIME = "iteration time (ms)"
 TYPES = {  # as Sailor writes them
     "A100-40": "a100-40",
     "A100-80": "a100-80",
@@ -50,6 +38,7 @@ TYPES = {  # as Sailor writes them
     "V100-16": "v100-16",
 }
 Hardware = Mapping[str, GpuHardware]
+Number = Annotated[int, Field(gt=0)]
 Group = tuple[int, int, str]  # GPUs, global batch, model: its plans compete
 
 
@@ -80,19 +69,23 @@ class MeasuredPlan:
     fitted: bool = False
 
 
-class _Gpus(tuple[GpuHardware, ...]):
-    """Hardware as a key: its rings are a mapping, so names and numbers stand for it."""
+class Row(BaseModel):
+    """A row of a table of vTrain; the aliases are its columns."""
 
-    __slots__ = ()
+    gpus: Number = Field(alias="# GPUs")
+    batch: Number = Field(alias="global batch")
+    micro_batch: Number = Field(alias="micro batch")
+    hidden: Number = Field(alias="hidden size")
+    heads: Number = Field(alias="attention heads")
+    layers: Number = Field(alias="# layers")
+    length: Number = Field(alias="sequence length")
+    tp: Number = Field(alias="tensor parallelism")
+    dp: Number = Field(alias="data parallelism")
+    pp: Number = Field(alias="pipeline parallelism")
+    ms: float = Field(alias="iteration time (ms)", gt=0, allow_inf_nan=False)
 
-    def __hash__(self) -> int:
-        return hash(tuple(gpu.name for gpu in self))
 
-
-@lru_cache(maxsize=64)
-def _profile(workload: Workload, gpus: _Gpus) -> Profile:
-    """The modelled profile of that hardware; the batch of the workload plays no part."""
-    return generate(workload.model, workload.sequence_length, workload.precision, gpus)
+COLUMNS = tuple(str(field.alias) for field in Row.model_fields.values())
 
 
 def read_row_file(path: Path, facts: SetFacts, hardware: Hardware) -> Iterator[MeasuredPlan]:
@@ -101,55 +94,47 @@ def read_row_file(path: Path, facts: SetFacts, hardware: Hardware) -> Iterator[M
     Raises:
         InvalidMeasurements: a column is missing, or a value is no number.
     """
-    names = (*COLUMNS.values(), TIME)
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
-        lacking = [name for name in names if name not in (reader.fieldnames or ())]
+        lacking = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
         if lacking:
             raise InvalidMeasurements(
-                f"{path} lacks the column {lacking[0]!r}; expected are {', '.join(names)}"
+                f"{path} lacks the column {lacking[0]!r}; expected are {', '.join(COLUMNS)}"
             )
-        for line, row in enumerate(reader, start=2):
+        for line, values in enumerate(reader, start=2):
             try:
-                numbers = {key: int(row[name]) for key, name in COLUMNS.items()}
-                ms = float(row[TIME])
-            except (TypeError, ValueError):
+                row = Row.model_validate(values)
+            except ValidationError:
                 raise InvalidMeasurements(
-                    f"{path}, line {line}: expected whole numbers and a time in ms, found "
-                    f"{dict(row)}"
+                    f"{path}, line {line}: expected whole numbers and a time in ms, every number "
+                    f"must be above 0, found {values}"
                 ) from None
-            if min(numbers.values()) <= 0 or not 0 < ms < float("inf"):
-                raise InvalidMeasurements(f"{path}, line {line}: every number must be above 0")
-            yield _row_plan(f":{line}", numbers, ms / 1e3, facts, hardware)
+            yield _row_plan(f":{line}", row, facts, hardware)
 
 
-def _row_plan(
-    label: str, row: Mapping[str, int], seconds: float, facts: SetFacts, hardware: Hardware
-) -> MeasuredPlan:
-    tp, dp, b = row["tp"], row["dp"], row["micro_batch"]
+def _row_plan(label: str, row: Row, facts: SetFacts, hardware: Hardware) -> MeasuredPlan:
     gpu = facts.gpu(facts.gpu_type, hardware)
-    machines = max(1, -(-tp // gpu.node_gpus))
+    machines = max(1, -(-row.tp // gpu.node_gpus))
     if machines > 1:  # a TP group over machines is one entry with the ports of all of them
         nic = gpu.node_nic
         wide = Ring(nic.latency_s, nic.bandwidth_bytes_per_s * machines)
-        rings = {tp: nic, **gpu.rings}
+        rings = {row.tp: nic, **gpu.rings}
         gpu = replace(gpu, node_gpus=machines * gpu.node_gpus, node_nic=wide, rings=rings)
-    model = facts.shape(hidden=row["hidden"], heads=row["heads"], layers=row["layers"])
-    rounds = -(-row["batch"] // (dp * b))
-    workload = Workload(model, rounds * dp * b, row["length"], facts.priced_precision)
+    model = facts.shape(hidden=row.hidden, heads=row.heads, layers=row.layers)
+    rounds = -(-row.batch // (row.dp * row.micro_batch))
+    samples = rounds * row.dp * row.micro_batch
+    workload = Workload(model, samples, row.length, facts.priced_precision)
     plan, composition = _megatron(row, gpu, rounds, facts.recompute)
-    profile = _profile(replace(workload, global_batch=1), _Gpus((gpu,)))
-    group = (row["gpus"], row["batch"], f"{model.name}-{row['length']}")
-    return MeasuredPlan(label, plan, workload, composition, profile, seconds, None, group)
+    profile = generate(model, row.length, workload.precision, (gpu,))
+    group = (row.gpus, row.batch, f"{model.name}-{row.length}")
+    return MeasuredPlan(label, plan, workload, composition, profile, row.ms / 1e3, None, group)
 
 
-def _megatron(
-    row: Mapping[str, int], gpu: GpuHardware, rounds: int, recompute: str
-) -> tuple[Plan, Composition]:
-    tp, dp, pp = row["tp"], row["dp"], row["pp"]
-    layers = [row["layers"] // pp + (s < row["layers"] % pp) for s in range(pp)]
+def _megatron(row: Row, gpu: GpuHardware, rounds: int, recompute: str) -> tuple[Plan, Composition]:
+    tp, dp, pp = row.tp, row.dp, row.pp
+    layers = [row.layers // pp + (s < row.layers % pp) for s in range(pp)]
     stages = tuple(Stage(gpu.name, tp, count, recompute) for count in layers)
-    template = FilledTemplate(stages, row["micro_batch"], (rounds,) * dp)
+    template = FilledTemplate(stages, row.micro_batch, (rounds,) * dp)
     placement = []
     for replica in range(dp):
         for stage in range(pp):
@@ -191,8 +176,8 @@ def _file_plan(data: Any, facts: SetFacts, hardware: Hardware) -> MeasuredPlan:
     workload = Workload(model, samples, facts.sequence_length, facts.priced_precision)
     plan, composition = _on_own_nodes(replicas, counts, b, rounds, facts.recompute)
     kinds = sorted({kind for row in replicas for kind, _ in row})
-    gpus = _Gpus(facts.gpu(name, hardware) for name in kinds)
-    profile = _profile(replace(workload, global_batch=1), gpus)
+    gpus = tuple(facts.gpu(name, hardware) for name in kinds)
+    profile = generate(model, facts.sequence_length, workload.precision, gpus)
     memory = int(data.get("max_mem") or 0) or None
     group = (plan.gpus, batch, model.name)
     seconds = float(data["real"])

@@ -14,7 +14,6 @@ from planner.validation.compare import (
     operator_reports,
     pick_regrets,
     price_measured,
-    quantile,
     report,
 )
 from planner.validation.datasets import read_sets
@@ -40,8 +39,8 @@ def test_errors_are_relative_to_what_was_measured():
 
 
 def test_p90_is_linear_between_neighbours():
-    assert quantile([0.0, 10.0], 0.9) == 9.0
-    assert quantile([5.0], 0.9) == 5.0
+    assert figures([row(1.0, 1.0), row(1.0, 1.1)]).p90_error_percent == pytest.approx(9.0)
+    assert figures([row(1.0, 1.05)]).p90_error_percent == pytest.approx(5.0)
 
 
 def test_regret_compares_the_pick_with_the_fastest():

@@ -10,7 +10,7 @@ from planner.cluster.gpu_types import HARDWARE
 from planner.cost.evaluate import price
 from planner.errors import InvalidMeasurements
 from planner.validation.facts import read_facts
-from planner.validation.readers import COLUMNS, TIME, MeasuredPlan, read_plan_file, read_row_file
+from planner.validation.readers import COLUMNS, MeasuredPlan, read_plan_file, read_row_file
 
 VTRAIN = read_facts()["vtrain/a100_multi_node.csv"]
 CLARIDEN = read_facts()["sailor/validation_measured/clariden/GPT-NEO"]
@@ -19,7 +19,7 @@ MIT = read_facts()["sailor/validation_measured/mit"]
 
 def rows(tmp_path, *rows: str, header: str | None = None) -> list[MeasuredPlan]:
     path = tmp_path / "rows.csv"
-    path.write_text("\n".join([header or ",".join((*COLUMNS.values(), TIME)), *rows]) + "\n")
+    path.write_text("\n".join([header or ",".join(COLUMNS), *rows]) + "\n")
     return list(read_row_file(path, VTRAIN, HARDWARE))
 
 
@@ -58,8 +58,8 @@ def test_layers_that_do_not_divide_go_to_the_first_stages(tmp_path):
     ("row", "sentence"),
     [
         ("16,16,1,1024,16,12,1024,2,4,two,100", "line 2: expected whole numbers"),
-        ("16,16,1,1024,16,12,1024,2,4,0,100", "line 2: every number must be above 0"),
-        ("16,16,1,1024,16,12,1024,2,4,2,nan", "line 2: every number must be above 0"),
+        ("16,16,1,1024,16,12,1024,2,4,0,100", "line 2: .* every number must be above 0"),
+        ("16,16,1,1024,16,12,1024,2,4,2,nan", "line 2: .* every number must be above 0"),
     ],
 )
 def test_a_row_that_is_none_is_one_sentence(tmp_path, row, sentence):
@@ -74,7 +74,7 @@ def test_a_table_without_a_column_is_one_sentence(tmp_path):
 
 def test_facts_of_another_node_size_place_ranks_otherwise(tmp_path):
     path = tmp_path / "rows.csv"
-    path.write_text(",".join((*COLUMNS.values(), TIME)) + "\n16,16,1,1024,16,12,1024,2,4,2,100\n")
+    path.write_text(",".join(COLUMNS) + "\n16,16,1,1024,16,12,1024,2,4,2,100\n")
     small = VTRAIN.model_copy(update={"gpus_per_node": 4})
     (case,) = read_row_file(path, small, HARDWARE)
     assert len(case.composition.nodes) == 4
