@@ -7,6 +7,7 @@ Source: YAML 1.2 demands unique keys; PyYAML does not check it.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -40,3 +41,23 @@ def load_yaml(text: str) -> object:
     except RecursionError:
         raise yaml.YAMLError("it is nested too deeply") from None
     return data
+
+
+def read_yaml(path: Path, what: str, error: type[Exception]) -> object:
+    """The data of a YAML (or JSON) file.
+
+    Args:
+        path: of the file, in UTF-8.
+        what: it holds, in words.
+        error: to raise.
+
+    Raises:
+        error: the file cannot be read, or is not YAML; one sentence.
+    """
+    try:
+        return load_yaml(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        reason = problem.strerror
+    except (UnicodeDecodeError, yaml.YAMLError) as problem:
+        reason = " ".join(str(problem).split())
+    raise error(f"{what} {path} cannot be read: {reason}")

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
@@ -22,7 +21,7 @@ from heddle_operator.apis.errors import InvalidJob
 from planner.errors import HeddleError
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
-from planner.strict_yaml import load_yaml
+from planner.strict_yaml import read_yaml
 from worker.contract import TRAINABLE_MODELS, TrainingSpec
 
 Positive = Annotated[float, Field(gt=0)]
@@ -242,14 +241,7 @@ def load_job(source: str | Path | Mapping[str, Any]) -> HeddleJob:
     where = "the job"
     if isinstance(source, str | Path):
         where = str(source)
-        try:
-            data = load_yaml(Path(source).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InvalidJob(f"job file {where} cannot be read: {error.strerror}") from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise InvalidJob(
-                f"job file {where} is not YAML: {' '.join(str(error).split())}"
-            ) from None
+        data = read_yaml(Path(source), "job file", InvalidJob)
     if not isinstance(data, Mapping):
         raise InvalidJob(
             f"{where} holds {type(data).__name__}; a HeddleJob is a mapping with apiVersion, kind, "

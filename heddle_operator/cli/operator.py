@@ -120,16 +120,10 @@ def run(
 
 
 def _read_template(path: Path) -> dict[str, Any]:
-    import yaml
-
     from heddle_operator.apis.errors import InvalidJob
-    from planner.strict_yaml import load_yaml
+    from planner.strict_yaml import read_yaml
 
-    try:
-        found = load_yaml(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        words = " ".join(str(error).split())
-        raise InvalidJob(f"worker template {path} cannot be read: {words}") from None
+    found = read_yaml(path, "worker template", InvalidJob)
     template = {} if found is None else found
     if not isinstance(template, dict):
         raise InvalidJob(f"worker template {path} must hold a mapping with metadata and spec")

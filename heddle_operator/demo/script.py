@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import yaml
-
 from heddle_operator.apis.errors import InvalidScript
 from planner.cluster.composition import Composition, Node
 from planner.errors import InvalidComposition
-from planner.strict_yaml import load_yaml
+from planner.strict_yaml import read_yaml
 
 Verb = Literal["join", "drain", "kill"]
 VERBS: tuple[Verb, ...] = ("join", "drain", "kill")
@@ -53,7 +51,7 @@ def load_nodes(path: Path) -> Composition:
         InvalidComposition: it is not a list of nodes.
     """
     try:
-        return Composition.from_json(_read(path, "nodes"))
+        return Composition.from_json(read_yaml(path, "nodes file", InvalidScript))
     except InvalidComposition as error:
         raise InvalidComposition(f"nodes file {path}: {error}") from None
 
@@ -64,7 +62,7 @@ def load_script(path: Path, nodes: Composition) -> tuple[Event, ...]:
     Raises:
         InvalidScript: the first mistake, with the event it is in.
     """
-    rows = _read(path, "script")
+    rows = read_yaml(path, "script file", InvalidScript)
     if not isinstance(rows, list):
         raise InvalidScript(
             f"script {path} holds {type(rows).__name__}; it must be a list of events"
@@ -89,18 +87,6 @@ def check_script(events: tuple[Event, ...], nodes: Composition, name: str) -> No
                 f"there are {', '.join(sorted(present)) or 'no nodes'}"
             )
         present ^= {event.name}
-
-
-def _read(path: Path, what: str) -> object:
-    try:
-        data: object = load_yaml(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidScript(f"{what} file {path} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidScript(
-            f"{what} file {path} is not YAML: {' '.join(str(error).split())}"
-        ) from None
-    return data
 
 
 def _event(row: object, where: str) -> Event:

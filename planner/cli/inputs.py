@@ -64,12 +64,8 @@ def _read_yaml(file: Path, holds: str) -> Any:
     Raises:
         InvalidComposition: it cannot be read.
     """
-    yaml, load_yaml = import_module("yaml"), import_module("planner.strict_yaml").load_yaml
-    try:
-        return load_yaml(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise InvalidComposition(f"{holds} file {file} cannot be read: {reason}") from None
+    read_yaml = import_module("planner.strict_yaml").read_yaml
+    return read_yaml(file, f"{holds} file", InvalidComposition)
 
 
 def read_current(path: str, workload: Workload) -> Plan:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planner.cluster.gpu_types import find_gpu
@@ -18,7 +17,7 @@ from planner.cluster.hardware import GpuHardware, Ring
 from planner.errors import InvalidMeasurements
 from planner.model.shape import ModelShape, StageRecompute
 from planner.model.workload import Precision
-from planner.strict_yaml import load_yaml
+from planner.strict_yaml import read_yaml
 
 SHIPPED_FACTS = Path(__file__).parent / "sets.yaml"
 NIC_LATENCY_S = 20e-6
@@ -106,11 +105,7 @@ def read_facts(path: Path | None = None) -> dict[str, SetFacts]:
         InvalidMeasurements: it cannot be read, or a key or a value is wrong.
     """
     source = SHIPPED_FACTS if path is None else path
-    try:
-        data = load_yaml(source.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise InvalidMeasurements(f"facts file {source} cannot be read: {reason}") from None
+    data = read_yaml(source, "facts file", InvalidMeasurements)
     if not isinstance(data, Mapping):
         raise InvalidMeasurements(
             f"facts file {source} must hold a mapping from set to facts, found "

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from planner.strict_yaml import load_yaml
+from planner.strict_yaml import load_yaml, read_yaml
 
 
 def test_plain_data_is_read_as_by_any_reader_of_yaml():
@@ -26,3 +26,17 @@ def test_plain_data_is_read_as_by_any_reader_of_yaml():
 def test_what_is_wrong_is_an_error_of_yaml(text, words):
     with pytest.raises(yaml.YAMLError, match=words):
         load_yaml(text)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "No such file"), (b"a: [", "while parsing"), (b"\xff\xfe", "can't decode")],
+)
+def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path, content, words):
+    path = tmp_path / "nodes.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(LookupError, match=r"nodes file .*/nodes\.yaml cannot be read: ") as found:
+        read_yaml(path, "nodes file", LookupError)
+    assert words in str(found.value)
+    assert "\n" not in str(found.value)

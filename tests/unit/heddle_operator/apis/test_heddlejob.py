@@ -84,7 +84,11 @@ def test_a_missing_field_is_named():
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("a: [", "is not YAML"), ("- 1", "a HeddleJob is a mapping"), (None, "cannot be read")],
+    [
+        ("a: [", "cannot be read: while parsing"),
+        ("- 1", "a HeddleJob is a mapping"),
+        (None, "cannot be read"),
+    ],
 )
 def test_an_unreadable_file_is_one_sentence(tmp_path, text, sentence):
     path = tmp_path / "job.yaml"
