@@ -8,7 +8,7 @@ import pytest
 
 from heddle_operator.demo.job import GLOBAL_BATCH, demo_job
 from heddle_operator.demo.run import EVALUATIONS
-from heddle_operator.demo.story import NODES, STORY
+from heddle_operator.demo.script import NODES, SCRIPT
 from planner.cluster.composition import Composition
 from planner.cost.evaluate import price
 from planner.plans.plan import Plan
@@ -24,7 +24,7 @@ WORKLOAD = workload(GLOBAL_BATCH)
 def compositions() -> list[Composition]:
     """The nodes at the start and after each event."""
     found = [NODES]
-    for event in STORY:
+    for event in SCRIPT:
         now = found[-1]
         joined = Composition((*now.nodes, event.node)) if event.node else now.without([event.name])
         found.append(joined)
