@@ -102,6 +102,25 @@ def test_every_term_of_the_glossary_is_used_outside_of_it():
     assert not [term for term in glossary() if term.lower() not in read]
 
 
+def test_every_file_that_a_document_names_exists():
+    """A path is given from the root, or from the package that a table is about."""
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    roots = [ROOT, *(ROOT / package for package in PACKAGES)]
+    named = {
+        (name(document), path)
+        for document in documents
+        if document.name != "CHANGELOG.md"
+        for path in re.findall(r"`([a-z_]+(?:/[a-z_]+)+(?:\.py)?)`", document.read_text())
+    }
+    assert named
+    gone = {
+        (document, path)
+        for document, path in named
+        if not any((root / path).exists() or (root / f"{path}.py").exists() for root in roots)
+    }
+    assert not gone
+
+
 def test_no_file_holds_a_path_of_one_machine_or_an_index_address():
     found = {
         name(path): match.group()
