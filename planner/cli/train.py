@@ -23,7 +23,7 @@ from planner.errors import InvalidPolicy, InvalidRequest
 from planner.model.catalogue import find_model
 
 if TYPE_CHECKING:
-    from planner.training.run import Status
+    from planner.training.trainer import TrainingStep
 
 TRAIN_HELP = """Train the policy that plans for a model; no GPU is needed.
 
@@ -179,23 +179,22 @@ class _Display:
         self._bar, self._phase = bar, ""
         self._task = bar.add_task("building the training set", total=None)
 
-    def show(self, status: Status) -> None:
+    def show(self, step: TrainingStep) -> None:
         """Show how far it is."""
-        progress = status.progress
         found = ""
-        if progress.phase == "improve":
+        if step.phase == "improve":
             found = (
-                f"best of 16 {status.last:.1f} % (best so far {status.best:.1f} %), "
-                f"entropy {progress.entropy:.2f}"
+                f"best of 16 {step.last:.1f} % (best so far {step.best:.1f} %), "
+                f"entropy {step.entropy:.2f}"
             )
-        if progress.phase != self._phase:
-            self._phase = progress.phase
-            self._bar.reset(self._task, total=progress.total)
-        said = f"{PHASES[progress.phase]} {found}".rstrip()
-        self._bar.update(self._task, description=said, completed=progress.done)
-        is_due = progress.done % max(1, progress.total // LINES) == 0
-        if self._bar.disable and (is_due or progress.done == progress.total):
-            sys.stderr.write(f"{PHASES[progress.phase]} {progress.done}/{progress.total} {found}\n")
+        if step.phase != self._phase:
+            self._phase = step.phase
+            self._bar.reset(self._task, total=step.total)
+        said = f"{PHASES[step.phase]} {found}".rstrip()
+        self._bar.update(self._task, description=said, completed=step.done)
+        is_due = step.done % max(1, step.total // LINES) == 0
+        if self._bar.disable and (is_due or step.done == step.total):
+            sys.stderr.write(f"{PHASES[step.phase]} {step.done}/{step.total} {found}\n")
             sys.stderr.flush()
 
 

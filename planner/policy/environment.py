@@ -13,7 +13,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from planner.estimator.tables import Floats, Ints
 from planner.policy.closing import close_templates
 from planner.policy.features import ActionSpace, action_space_of
 from planner.policy.partial_plans import (
+    Templates,
     new_partial_plans,
     observe_depths,
     observe_stages,
@@ -104,18 +104,6 @@ class StageView:
         """[R, C] node classes with a degree that is possible."""
         found: Bools = np.logical_or.reduce(self.mask, axis=2)
         return found
-
-
-class Choice(NamedTuple):
-    """The decisions of one template.
-
-    Attributes:
-        depth: its stages.
-        stages: node class and index of the TP degree of each.
-    """
-
-    depth: int
-    stages: tuple[tuple[int, int], ...]
 
 
 class Episodes:
@@ -230,18 +218,14 @@ class Episodes:
                 self.elites[e],
             )
 
-    def decisions(self, row: int) -> tuple[Choice, ...]:
-        """Those of each closed template of a row."""
+    def templates(self, row: int) -> Templates:
+        """The closed templates of a row."""
         e, own = divmod(row, self.each)
-        plans, space = self._partial[e].plans, self.environments[e].space
-        classes = self.environments[e].pricing.tables.option_type
-        found = []
-        for k in range(int(plans.number[own, 0])):
-            depth = int(plans.depth[own, k])
-            options = plans.options[own, k, :depth]
-            stages = tuple((int(classes[o]), int(space.degree[o])) for o in options)
-            found.append(Choice(depth, stages))
-        return tuple(found)
+        plans = self._partial[e].plans
+        return tuple(
+            tuple(int(o) for o in plans.options[own, k, : plans.depth[own, k]])
+            for k in range(int(plans.number[own, 0]))
+        )
 
     def _parts(self, rows: Ints) -> list[tuple[int, slice, Ints]]:
         """For each environment with rows: its index, where they stand, their own numbers."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from planner.estimator.build_tables import Pricing
 from planner.estimator.by_reference import by_reference
-from planner.estimator.tables import Floats, Ints, Tables
+from planner.estimator.tables import Floats, Ints
 from planner.policy.schema import OF_TYPE, FeatureSchema
 
 
@@ -83,12 +83,15 @@ def action_space_of(pricing: Pricing, schema: FeatureSchema, deepest: int) -> Ac
     degrees = np.array([schema.tp_degrees.index(int(tp)) for tp in t.option_tp])
     gpus = np.array([t.room[first[c] : first[c + 1]].max(initial=0) for c in range(classes)])
     type_gpus = np.bincount(kinds, weights=gpus, minlength=len(schema.types)).astype(np.int64)
-    speed = _speed(t)
+    # of a block and one sample, at the micro-batch that suits the option best
+    block_s = (t.block_s[:, :, :, 1].min(axis=2) / t.sizes).min(axis=1)
+    speed = np.where(np.isfinite(block_s), block_s.min() / block_s, 0.0)
     usable = t.usable_bytes[t.option_type]
     numel = t.block_numel[:, 1] + t.expert_numel.min(axis=1)
     state_share = numel * t.state_bytes[:3].sum() / usable
     kept_share = t.kept_bytes[:, 0, :, 1].min(axis=1) / usable
-    sync = _sync_samples(t)
+    sum_s = 2 * numel * t.state_bytes[1] * t.nic[t.option_type, 1]
+    sync = np.where(np.isfinite(block_s), sum_s / block_s, 0.0)
     rows = _OptionRows(speed, t.option_tp, state_share, sync, kinds[t.option_type], degrees)
     total = int(gpus.sum())
     return ActionSpace(
@@ -124,20 +127,6 @@ class _OptionRows(NamedTuple):
     sync_samples: Floats
     kind: Ints
     degree: Ints
-
-
-def _speed(t: Tables) -> Floats:
-    """Blocks and samples a second of each option at its best micro-batch, relative to the best."""
-    seconds = (t.block_s[:, :, :, 1].min(axis=2) / t.sizes).min(axis=1)
-    return np.where(np.isfinite(seconds), seconds.min() / seconds, 0.0)
-
-
-def _sync_samples(t: Tables) -> Floats:
-    """How many samples a block could compute while its gradients are summed once."""
-    numel = t.block_numel[:, 1] + t.expert_numel.min(axis=1)
-    sum_s = 2 * numel * t.state_bytes[1] * t.nic[t.option_type, 1]
-    seconds = (t.block_s[:, :, :, 1].min(axis=2) / t.sizes).min(axis=1)
-    return np.where(np.isfinite(seconds), sum_s / seconds, 0.0)
 
 
 def _log(samples: Floats) -> Floats:

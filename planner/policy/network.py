@@ -3,7 +3,8 @@
 A backbone of two layers reads the state; a third one adds, for each stage, what is placed so far.
 Heads score candidates by the candidates' own features.  A small network turns the summary of
 the composition into a scale and a shift for every layer and every head (FiLM).
-Invariant: equal to `planner.training.torch_network` within the rounding of 32-bit floats.
+The training runs the same code on torch's tensors (`planner.training.torch_network`), so what both
+need is written with what arrays and tensors have in common.
 Source: Heddle, section 5.4 (policy network); FiLM: Perez et al. (2018).
 Legend: R rows, S Z F features, H backbone, U stage layer, P heads, C node classes, K TP degrees.
 """
@@ -12,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner.policy.schema import HEADS, Array, FeatureSchema
+
+Values: TypeAlias = Any  # an array of 32-bit floats; in the training a tensor of torch
 
 BACKBONE = 128
 STAGE = 96
@@ -60,77 +63,87 @@ def shapes(schema: FeatureSchema) -> dict[str, tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Film:
-    """Scale and shift of every layer and head: {name: ([R, n], [R, n])}; R may be 1 for all."""
+    """Scale and shift of every layer and head, for some rows.
 
-    of: Mapping[str, tuple[Array, Array]]
+    Attributes:
+        of: {name: ([E, n], [E, n])} of E compositions.
+        composition: [R] which of them each row has; None: as they come, or the only one for all.
+    """
 
-    def rows(self, rows: NDArray[np.int64]) -> Film:
-        """Those of some rows."""
+    of: Mapping[str, tuple[Values, Values]]
+    composition: Values | None = None
+
+    def rows(self, composition: Values) -> Film:
+        """Those of rows with these compositions."""
         if len(self.of["stage"][0]) == 1:
             return self
-        return Film({name: (scale[rows], shift[rows]) for name, (scale, shift) in self.of.items()})
+        return Film(self.of, composition)
+
+    def __getitem__(self, name: str) -> tuple[Values, Values]:
+        """Scale and shift [R, n] of a layer or a head."""
+        scale, shift = self.of[name]
+        if self.composition is None:
+            return scale, shift
+        return scale[self.composition], shift[self.composition]
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Trained weights.
+    """Weights, and the forward pass with them.
 
     Attributes:
         weights: by the names of `shapes`.
         uses_film: whether the summary conditions the layers; else it is not read.
     """
 
-    weights: Mapping[str, Array]
+    weights: Mapping[str, Values]
     uses_film: bool = True
 
-    def film(self, summary: Array) -> Film:
-        """Scales and shifts for compositions; summary [R, Z]."""
+    def product(self, rows: Values, name: str) -> Values:
+        """[R, K] times the weights [K, N] of that name."""
+        return product(rows, self.weights[name])
+
+    def relu(self, values: Values) -> Values:
+        """The positive part."""
+        return np.maximum(values, 0)
+
+    def film(self, summary: Values) -> Film:
+        """Scales and shifts for compositions; summary [E, Z]."""
         w = self.weights
-        hidden = _relu(product(summary, w["film1.weight"]) + w["film1.bias"])
-        out = product(hidden, w["film2.weight"]) + w["film2.bias"]
+        hidden = self.relu(self.product(summary, "film1.weight") + w["film1.bias"])
+        out = self.product(hidden, "film2.weight") + w["film2.bias"]
         if not self.uses_film:
-            out = np.zeros_like(out)
-        found: dict[str, tuple[Array, Array]] = {}
+            out = 0 * out
+        found: dict[str, tuple[Values, Values]] = {}
         at = 0
         for name, size in FILMED:
             found[name] = (1 + out[:, at : at + size], out[:, at + size : at + 2 * size])
             at += 2 * size
         return Film(found)
 
-    def trunk(self, state: Array, film: Film) -> Array:
+    def trunk(self, state: Values, film: Film) -> Values:
         """The backbone: state [R, S] to [R, H]."""
         hidden = state
         for name in ("trunk1", "trunk2"):
-            scale, shift = film.of[name]
-            linear = product(hidden, self.weights[f"{name}.weight"]) + self.weights[f"{name}.bias"]
-            hidden = _relu(linear * scale + shift)
+            scale, shift = film[name]
+            linear = self.product(hidden, f"{name}.weight") + self.weights[f"{name}.bias"]
+            hidden = self.relu(linear * scale + shift)
         return hidden
 
-    def stage(self, trunk: Array, context: Array, film: Film) -> Array:
+    def stage(self, trunk: Values, context: Values, film: Film) -> Values:
         """The stage layer: [R, H] and [R, F] to [R, U]."""
-        w = self.weights
-        scale, shift = film.of["stage"]
-        linear = product(trunk, w["stage.weight"]) + product(context, w["stage.context"])
-        return _relu((linear + w["stage.bias"]) * scale + shift)
+        scale, shift = film["stage"]
+        linear = self.product(trunk, "stage.weight") + self.product(context, "stage.context")
+        return self.relu((linear + self.weights["stage.bias"]) * scale + shift)
 
-    def score(self, head: str, hidden: Array, candidates: Array, film: Film) -> Array:
+    def score(self, head: str, hidden: Values, candidates: Values, film: Film) -> Values:
         """Logits [R, N] of candidates [R, N, F] under a head."""
-        w = self.weights
-        scale, shift = film.of[head]
-        query = (product(hidden, w[f"{head}.weight"]) + w[f"{head}.bias"]) * scale + shift
-        width = candidates.shape[-1]
-        flat = product(candidates.reshape(-1, width), w[f"{head}.candidate"])
-        keys = flat.reshape(*candidates.shape[:-1], HEAD)
-        keys *= scale[:, None, :]
-        keys += query[:, None, :]
-        np.maximum(keys, 0, out=keys)
-        logits: Array = keys @ w[f"{head}.score"]
-        return logits
-
-
-def _relu(values: Array) -> Array:
-    positive: Array = np.maximum(values, 0)
-    return positive
+        scale, shift = film[head]
+        query = self.product(hidden, f"{head}.weight") + self.weights[f"{head}.bias"]
+        query = query * scale + shift
+        flat = self.product(candidates.reshape(-1, candidates.shape[-1]), f"{head}.candidate")
+        keys = flat.reshape(*candidates.shape[:-1], HEAD) * scale[:, None, :]
+        return self.relu(keys + query[:, None, :]) @ self.weights[f"{head}.score"]
 
 
 def product(rows: Array, weights: Array) -> Array:

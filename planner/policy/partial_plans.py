@@ -9,7 +9,7 @@ Legend: R episodes, T templates, D stages, C node classes, K TP degrees, O optio
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from planner.estimator.jit import jit
 from planner.estimator.tables import Floats, Ints
 from planner.policy.features import ActionSpace
 from planner.policy.schema import Array, Bools
+
+Templates: TypeAlias = tuple[tuple[int, ...], ...]  # for each the option of each stage, in order
 
 
 @by_reference

@@ -1,12 +1,15 @@
 """Propose plans by rollouts: the best of a batch that is built side by side.
 
 It enumerates nothing and searches nothing: every plan comes from the choices of one episode.
-Invariant: the same pricing, policy, wishes and seed propose the same plans.
+Invariant: the same pricing, policy, wishes and seed propose the same plans, unless seconds cut the
+rollouts short.
 Source: Heddle, Algorithm 1; research on plan search (best of n, greedy choices are erratic).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +50,7 @@ def rollouts_of(
     profile: Profile,
     pricing: Pricing,
     wishes: Wishes,
+    left_s: Callable[[], float],
 ) -> Proposal:
     """The best plans of the rollouts that a request asks for.
 
@@ -56,6 +60,7 @@ def rollouts_of(
         profile: what prices the plans.
         pricing: of the request on them.
         wishes: limits and objective.
+        left_s: seconds that are left for the rollouts.
 
     Raises:
         NoPolicy: the model has none.
@@ -79,12 +84,17 @@ def rollouts_of(
             )
     if request.method == "auto":
         rollouts = max(1, min(STARTS, request.most_evaluations // EACH))
-    found = propose(policy, pricing, wishes, rollouts, request.seed)
+    found = propose(policy, pricing, wishes, rollouts, request.seed, left_s)
     return found._replace(warning=warning)
 
 
 def propose(
-    policy: Policy | None, pricing: Pricing, wishes: Wishes, rollouts: int, seed: int
+    policy: Policy | None,
+    pricing: Pricing,
+    wishes: Wishes,
+    rollouts: int,
+    seed: int,
+    left_s: Callable[[], float] = lambda: math.inf,
 ) -> Proposal:
     """The best plans of so many rollouts.
 
@@ -94,6 +104,7 @@ def propose(
         wishes: limits, and what is made best among the plans that come up.
         rollouts: how many.
         seed: of the draws.
+        left_s: seconds that are left; without any the plans stay as they are.
     """
     schema = _schema_of(pricing, wishes) if policy is None else policy.schema
     environment = Environment.of(pricing, schema, wishes)
@@ -102,7 +113,7 @@ def propose(
     actor: Actor = UniformActor(generator)
     if policy is not None:
         actor = PolicyActor(policy.network, episodes, generator, policy.card.temperatures)
-    play(episodes, actor)
+    play(episodes, actor, left_s)
     return Proposal(episodes.elites[0], episodes.evaluations)
 
 

@@ -7,13 +7,15 @@ Source: Heddle, Algorithm 1, sections 5.1 (feasibility masking) and 5.4 (decisio
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 
 from planner.estimator.tables import Floats, Ints
 from planner.policy.environment import DepthView, Episodes, StageView
-from planner.policy.network import Network
+from planner.policy.network import BACKBONE, Network
 from planner.policy.schema import Array, Bools
 
 
@@ -29,9 +31,15 @@ class Actor(Protocol):
         ...
 
 
-def play(episodes: Episodes, actor: Actor) -> None:
-    """Build every plan to its end."""
-    while len(rows := episodes.live):
+def play(episodes: Episodes, actor: Actor, left_s: Callable[[], float] = lambda: math.inf) -> None:
+    """Build every plan to its end, or as far as time allows: every one gets a template.
+
+    Args:
+        episodes: to be played.
+        actor: decides.
+        left_s: seconds that are left; asked before each further template.
+    """
+    while len(rows := episodes.live) and (not episodes.evaluations or left_s() > 0):
         depths = actor.depths(episodes.observe_depths(rows))
         episodes.open(rows, depths)
         stage = 0
@@ -89,31 +97,39 @@ class PolicyActor:
         summary = episodes.summary.astype(np.float32)
         self._film = network.film(summary[:1] if len(episodes.environments) == 1 else summary)
         self._generator = generator
-        self._trunk = np.zeros((episodes.rows, 0), np.float32)
+        self._trunk = np.zeros((episodes.rows, BACKBONE), np.float32)
 
     def depths(self, view: DepthView) -> Ints:
         """A depth or STOP of each row."""
         film = self._film.rows(view.rows)
         trunk = self._network.trunk(view.state, film)
-        if not self._trunk.shape[1]:
-            self._trunk = np.zeros((len(self._trunk), trunk.shape[1]), np.float32)
         self._trunk[view.rows] = trunk
         logits = self._network.score("depth", trunk, view.features, film)
-        return draw(
-            logits * self._sharpness[view.rows], view.mask, self._generator.random(len(view.rows))
-        )
+        return self.choose("depth", view.rows, logits, view.features, view.mask)
 
     def stages(self, view: StageView) -> tuple[Ints, Ints]:
         """A node class of each row, and then a degree of it."""
         film = self._film.rows(view.rows)
-        sharpness = self._sharpness[view.rows]
         hidden = self._network.stage(self._trunk[view.rows], view.context, film)
-        draws = self._generator.random((2, len(view.rows)))
         logits = self._network.score("device", hidden, view.device, film)
-        classes = draw(logits * sharpness, view.class_mask, draws[0])
-        every = np.arange(len(classes))
-        logits = self._network.score("degree", hidden, view.degree[every, classes], film)
-        return classes, draw(logits * sharpness, view.mask[every, classes], draws[1])
+        classes = self.choose("device", view.rows, logits, view.device, view.class_mask)
+        chosen = np.arange(len(classes)), classes
+        degrees = view.degree[chosen]
+        logits = self._network.score("degree", hidden, degrees, film)
+        return classes, self.choose("degree", view.rows, logits, degrees, view.mask[chosen])
+
+    def choose(self, head: str, rows: Ints, logits: Array, candidates: Array, mask: Bools) -> Ints:
+        """[R] one of the kept candidates of each row.
+
+        Args:
+            head: that scored the candidates.
+            rows: [R] which episodes.
+            logits: [R, N] of the candidates.
+            candidates: [R, N, F] their features.
+            mask: [R, N] which of them are possible.
+        """
+        del head, candidates
+        return draw(logits * self._sharpness[rows], mask, self._generator.random(len(rows)))
 
 
 def draw_uniform(mask: Bools, draws: Floats) -> Ints:

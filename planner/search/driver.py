@@ -12,6 +12,7 @@ Source: design, section 2 ("An anytime planner in stages").
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,6 +38,7 @@ __all__ = ["PlanAnswer", "PlanRequest", "search"]
 
 FEW_SHARE = 0.3  # of the seconds, for the portfolio where few GPUs are searched exactly after it
 FEW_PLANS = 400  # that it prices then, at most
+ROLLOUT_SHARE = 0.5  # of the seconds, for rollouts: the workers go on from them
 LOAD_S = 0.02  # what loading takes less than if it was done before
 
 
@@ -171,11 +173,19 @@ class _Search:
         """Give a worker what rollouts find; without a policy that fits, auto only says so."""
         from planner.policy.propose import rollouts_of
 
-        request, state = self._request, self._state
-        begun_s = self._budget.now_s()
+        request, state, budget = self._request, self._state, self._budget
+        begun_s = budget.now_s()
+        left_s = math.inf  # rollouts alone take as many plans as were asked for
+        if request.method not in ROLLOUT_METHODS:
+            left_s = ROLLOUT_SHARE * budget.left_s
         try:
             found = rollouts_of(
-                request, self._composition, self._profile, worker.pricing, worker.wishes
+                request,
+                self._composition,
+                self._profile,
+                worker.pricing,
+                worker.wishes,
+                lambda: left_s - (budget.now_s() - begun_s),
             )
         except (NoPolicy, PolicyMisfit, InvalidPolicy) as why:
             is_damaged = isinstance(why, InvalidPolicy) and request.policy is not None

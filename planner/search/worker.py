@@ -277,10 +277,12 @@ class Worker:
 
 
 def load(pricing: Pricing) -> None:
-    """Have every function of the engines loaded, compiled before if it never was."""
+    """Have every function of the engines and of rollouts loaded, compiled before if none was."""
     if not _LOADED:
         _LOADED.append(True)
         compile_all()
+        from planner.policy.propose import propose  # after compiling: it imports much
+
         worker = Worker(pricing, Wishes(MAX_DEPTH, 2, 0, math.inf, math.inf), 0)
         worker.start()
         for name in ENGINES:
@@ -288,6 +290,7 @@ def load(pricing: Pricing) -> None:
             few = Allowance(fits=partial(_has_next, looks))
             next(worker.improve(partial(_same, few), (name,), counts_plans=True), None)
         next(worker.recipes(), None)
+        propose(None, pricing, worker.wishes, 1, 0)
 
 
 def _same(allowance: Allowance) -> Allowance:

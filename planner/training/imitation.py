@@ -1,51 +1,39 @@
 """Plans that are worth repeating: how a plan is repeated decision by decision, and which are kept.
 
-Invariants: a trajectory that can be repeated gives the plan it was taken from, and of one that
-cannot, every decision is possible all the same and it is marked; a buffer holds the best plan whose
-first template has that depth.
+Invariants: templates that can be repeated give the plan they were taken from, and of those that
+cannot, every decision is possible all the same and the plan is marked; a buffer holds the best plan
+whose first template has that depth.
 Source: Heddle, section 5.5 (self-imitation with a replay buffer per depth, shared among similar
 compositions); Oh et al. (2018); cloning of teachers is beyond the paper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from planner.estimator.tables import Floats, Ints
-from planner.policy.environment import Choice, DepthView, Environment, Episodes, StageView
+from planner.policy.environment import Environment, Episodes
 from planner.policy.network import Network
+from planner.policy.partial_plans import Templates
 from planner.policy.rollouts import play
-from planner.policy.schema import Bools
-from planner.training.records import Forcing, RecordingActor, Records
-from planner.training.teacher import Templates
+from planner.policy.schema import Array, Bools
+from planner.training.records import Decisions, Forcing, RecordingActor, Records
 
-Trajectory: TypeAlias = tuple[Choice, ...]
 NEIGHBOURS = 2  # similar compositions whose plans are imitated too
 BEST = 2  # plans of one composition that are imitated at a time
 
 
-def read_trajectory(data: Sequence[Sequence[Any]]) -> Trajectory:
-    """Decisions of a plan as JSON gives them back."""
-    return tuple(Choice(depth, tuple((c, k) for c, k in stages)) for depth, stages in data)
-
-
-def trajectory_from(one: Environment, templates: Templates) -> Trajectory:
-    """The decisions that build the templates of a demonstration."""
+def decisions_of(one: Environment, templates: Templates) -> Iterator[int]:
+    """What is decided, one after the other, to build these templates and then stop."""
     classes, degrees = one.pricing.tables.option_type, one.space.degree
-    return tuple(
-        Choice(len(row), tuple((int(classes[o]), int(degrees[o])) for o in row))
-        for row in templates
-    )
-
-
-def templates_from(one: Environment, trajectory: Trajectory) -> Templates:
-    """The templates that decisions build."""
-    classes, degrees = one.pricing.tables.option_type, one.space.degree
-    options = {(int(c), int(k)): o for o, (c, k) in enumerate(zip(classes, degrees, strict=True))}
-    return tuple(tuple(options[stage] for stage in choice.stages) for choice in trajectory)
+    for options in templates:
+        yield len(options)
+        for option in options:
+            yield int(classes[option])
+            yield int(degrees[option])
+    yield 0
 
 
 class DemonstratingActor(RecordingActor):
@@ -56,98 +44,70 @@ class DemonstratingActor(RecordingActor):
     """
 
     def __init__(
-        self, network: Network, episodes: Episodes, trajectories: Sequence[Trajectory]
+        self, network: Network, episodes: Episodes, decisions: Sequence[Iterator[int]]
     ) -> None:
-        """One trajectory per episode: its templates, in order; then it stops."""
+        """The decisions of each episode; where they end, 0 is decided."""
         none = np.zeros(episodes.rows, bool)
         super().__init__(network, episodes, np.random.default_rng(0), Forcing(none, none))
-        self._trajectories = trajectories
-        self._template = np.full(episodes.rows, -1)
-        self._next = np.zeros(episodes.rows, np.int64)
+        self._decisions = decisions
         self.went_wrong = np.zeros(episodes.rows, bool)
 
-    def depths(self, view: DepthView) -> Ints:
-        """The depths of the trajectories."""
-        self._template[view.rows] += 1
-        self._next[view.rows] = 0
-        chosen = np.zeros(len(view.rows), np.int64)
-        for i, row in enumerate(view.rows):
-            trajectory = self._trajectories[row]
-            if self._template[row] < len(trajectory):
-                chosen[i] = trajectory[self._template[row]].depth
-        chosen = self._possible(view.rows, chosen, view.mask)
-        free = np.ones(len(chosen), np.bool_)
-        self._record_depths(view, chosen, np.zeros(len(chosen)), free)
+    def choose(self, head: str, rows: Ints, logits: Array, candidates: Array, mask: Bools) -> Ints:
+        """[R] what was decided where the mask keeps it, else the first that it keeps."""
+        del logits
+        wanted = np.array([next(self._decisions[row], 0) for row in rows])
+        known = np.minimum(wanted, mask.shape[1] - 1)
+        is_possible = (known == wanted) & mask[np.arange(len(rows)), known]
+        chosen: Ints = np.where(is_possible, known, mask.argmax(axis=1))
+        self.went_wrong[rows[~is_possible]] = True
+        nothing, free = np.zeros(len(rows)), np.ones(len(rows), bool)
+        self.made[head].append(Decisions(rows, candidates, mask, chosen, nothing, free))
         return chosen
-
-    def stages(self, view: StageView) -> tuple[Ints, Ints]:
-        """The node classes and degrees of the trajectories."""
-        degrees = view.mask.shape[2]
-        wanted = np.full(len(view.rows), -1)
-        for i, row in enumerate(view.rows):
-            stages = self._now(row).stages
-            if self._next[row] < len(stages):
-                node_class, degree = stages[self._next[row]]
-                wanted[i] = node_class * degrees + degree
-        self._next[view.rows] += 1
-        chosen = self._possible(view.rows, wanted, view.mask.reshape(len(view.rows), -1))
-        nothing, free = np.zeros(len(chosen)), np.ones(len(chosen), np.bool_)
-        self._record_stages(view, chosen // degrees, chosen % degrees, (nothing, nothing), free)
-        return chosen // degrees, chosen % degrees
-
-    def _possible(self, rows: Ints, wanted: Ints, mask: Bools) -> Ints:
-        """The wanted candidates where the mask keeps them, else the first that it keeps."""
-        beyond = (wanted < 0) | (wanted >= mask.shape[1])
-        chosen = np.where(beyond, 0, wanted)
-        wrong = beyond | ~mask[np.arange(len(chosen)), chosen]
-        chosen[wrong] = mask[wrong].argmax(axis=1)
-        self.went_wrong[rows[wrong]] = True
-        return chosen
-
-    def _now(self, row: int) -> Choice:
-        """The trajectory's template that is open; its last one if it has no more."""
-        trajectory = self._trajectories[row]
-        return trajectory[min(int(self._template[row]), len(trajectory) - 1)]
 
 
 def replay(
-    environments: Sequence[Environment], trajectories: Sequence[Trajectory], network: Network
+    environments: Sequence[Environment], plans: Sequence[Templates], network: Network
 ) -> tuple[Records, Floats]:
     """Repeat plans, one on each environment; their decisions and throughputs [R].
 
     The throughput of a plan that could not be repeated is 0.
     """
     episodes = Episodes(environments, 1)
-    actor = DemonstratingActor(network, episodes, trajectories)
+    decisions = [decisions_of(*pair) for pair in zip(environments, plans, strict=True)]
+    actor = DemonstratingActor(network, episodes, decisions)
     play(episodes, actor)
     return actor.records(), np.where(actor.went_wrong, 0.0, episodes.throughput)
 
 
 class Buffers:
-    """The best plan of each depth, for each composition."""
+    """The best plan of each depth, for each composition.
+
+    Attributes:
+        held: of each composition {depth: (samples a second, plan)}.
+    """
 
     def __init__(self, summaries: Floats) -> None:
         """Empty; summaries [E, Z] say which compositions are similar."""
-        self._held: list[dict[int, tuple[float, Trajectory]]] = [{} for _ in summaries]
+        self.held: list[dict[int, tuple[float, Templates]]] = [{} for _ in summaries]
         far = np.linalg.norm(summaries[:, None] - summaries[None], axis=2)
         self._near = np.argsort(far, axis=1, kind="stable")[:, 1 : NEIGHBOURS + 1]
 
-    def offer(self, composition: int, throughput: float, trajectory: Trajectory) -> None:
+    def offer(self, composition: int, throughput: float, templates: Templates) -> None:
         """Keep a plan if it is the best of its depth."""
-        if not trajectory or throughput <= 0:
+        if not templates or throughput <= 0:
             return
-        held = self._held[composition]
-        depth = trajectory[0].depth
+        held = self.held[composition]
+        depth = len(templates[0])
         if depth not in held or held[depth][0] < throughput:
-            held[depth] = (throughput, trajectory)
+            held[depth] = (throughput, templates)
 
-    def best(self, composition: int) -> tuple[float, Trajectory]:
+    def best(self, composition: int) -> tuple[float, Templates]:
         """The highest throughput kept and its plan, of equals the shallowest; (0, ()) without."""
-        held = self._held[composition]
+        held = self.held[composition]
         depth = max(held, key=lambda depth: (held[depth][0], -depth), default=0)
         return held[depth] if depth else (0.0, ())
 
-    def around(self, compositions: Sequence[int]) -> list[tuple[int, float, Trajectory]]:
+    def around(self, compositions: Sequence[int]) -> list[tuple[int, float, Templates]]:
         """(composition, share of its best, plan) of these compositions and similar ones."""
         wanted = dict.fromkeys(int(c) for c in compositions)
         for c in compositions:
@@ -155,21 +115,7 @@ class Buffers:
         found = []
         for c in wanted:
             # equally fast ones by depth: their order must not depend on when they were found
-            held = sorted(self._held[c].items(), key=lambda row: (-row[1][0], row[0]))
+            held = sorted(self.held[c].items(), key=lambda row: (-row[1][0], row[0]))
             ranked = [kept for _, kept in held[:BEST]]
-            found += [(c, value / ranked[0][0], trajectory) for value, trajectory in ranked]
+            found += [(c, value / ranked[0][0], templates) for value, templates in ranked]
         return found
-
-    def to_json(self) -> list[Any]:
-        """As plain data."""
-        return [
-            [[depth, value, trajectory] for depth, (value, trajectory) in sorted(held.items())]
-            for held in self._held
-        ]
-
-    def restore(self, data: list[Any]) -> None:
-        """Take over what `to_json` wrote."""
-        self._held = [
-            {depth: (value, read_trajectory(trajectory)) for depth, value, trajectory in rows}
-            for rows in data
-        ]

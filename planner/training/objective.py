@@ -1,10 +1,10 @@
-"""What an update makes larger, the clipped objective and the entropy, and its gradient.
+"""What an update makes larger, the clipped objective and the entropy, and gradients that agree.
 
 Invariants: decisions that were forced earn nothing; a decision's entropy does not grow with depth;
 where the gradients of all compositions agree, the update follows their mean.
 Source: Heddle, section 5.5; PPO: Schulman et al. (2017); group baseline: Shao et al. (2024);
 PCGrad: Yu et al. (2020).
-Legend: N templates begun, S stages, R rollouts.
+Legend: R rollouts, D decisions of a head.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from planner.estimator.tables import Floats, Ints
-from planner.policy.schema import Bools
+from planner.policy.schema import HEADS, Bools
 from planner.training.records import Records
 from planner.training.torch_network import TorchNetwork
 
@@ -27,15 +27,11 @@ class Judged(NamedTuple):
     """What the network says now of recorded decisions.
 
     Attributes:
-        depth: [N] log-probability of the choice.
-        device: [S] likewise.
-        degree: [S] likewise.
+        logs: of each head [D] log-probabilities of its choices, in the order of `HEADS`.
         entropy: mean over templates of the mean over the decisions of a template.
     """
 
-    depth: Tensor
-    device: Tensor
-    degree: Tensor
+    logs: tuple[Tensor, ...]
     entropy: Tensor
 
 
@@ -82,59 +78,42 @@ def judge(network: TorchNetwork, records: Records, summary: Tensor, each: int) -
         summary: [E, Z] of the compositions.
         each: rollouts of a composition.
     """
+    depths, devices, _ = records.decisions
     film = network.film(summary)
-    of = torch.from_numpy(records.depth_row // each)
-    of_stage = torch.from_numpy(records.stage_row // each)
+    of_templates = film.rows(torch.from_numpy(depths.row // each))
+    of_stages = film.rows(torch.from_numpy(devices.row // each))
     opened = torch.from_numpy(records.opened)
-    trunk = network.trunk(torch.from_numpy(records.state), film, of)
-    depth, depth_entropy = _chosen(
-        network.score("depth", trunk, torch.from_numpy(records.depths), film, of),
-        records.depth_mask,
-        records.depth,
-    )
-    hidden = network.stage(trunk, opened, torch.from_numpy(records.context), film, of_stage)
-    device, device_entropy = _chosen(
-        network.score("device", hidden, torch.from_numpy(records.devices), film, of_stage),
-        records.device_mask,
-        records.device,
-    )
-    degree, degree_entropy = _chosen(
-        network.score("degree", hidden, torch.from_numpy(records.degrees), film, of_stage),
-        records.degree_mask,
-        records.degree,
-    )
-    in_template = depth_entropy.index_add(0, opened, device_entropy + degree_entropy)
-    decisions = torch.ones_like(depth_entropy).index_add(
-        0, opened, torch.full_like(device_entropy, 2.0)
-    )
-    return Judged(depth, device, degree, (in_template / decisions).mean())
+    trunk = network.trunk(torch.from_numpy(records.state), of_templates)
+    hidden = network.stage(trunk[opened], torch.from_numpy(records.context), of_stages)
+    logs, entropies = [], []
+    inputs = ((trunk, of_templates), (hidden, of_stages), (hidden, of_stages))
+    for head, made, (inner, own) in zip(HEADS, records.decisions, inputs, strict=True):
+        logits = network.score(head, inner, torch.from_numpy(made.candidates), own)
+        log, entropy = _chosen(logits, made.mask, made.choice)
+        logs.append(log)
+        entropies.append(entropy)
+    in_template = entropies[0].index_add(0, opened, entropies[1] + entropies[2])
+    stages = torch.bincount(opened, minlength=len(in_template))
+    return Judged(tuple(logs), (in_template / (1 + 2 * stages)).mean())
 
 
 def clipped(judged: Judged, records: Records, advantage: Floats, clip: float) -> Tensor:
-    """PPO's clipped objective, mean over decisions."""
+    """PPO's clipped objective, mean over the decisions that were free."""
     total = torch.zeros(())
-    count = 0.0
-    for now, old, rows, free in (
-        (judged.depth, records.depth_old, records.depth_row, records.depth_free),
-        (judged.device, records.device_old, records.stage_row, records.device_free),
-        (judged.degree, records.degree_old, records.stage_row, np.ones_like(records.device_free)),
-    ):
-        weight = torch.from_numpy(free)
-        gain = torch.from_numpy(advantage[rows].astype(np.float32))
-        ratio = torch.exp(now - torch.from_numpy(old.astype(np.float32)))
+    for now, made in zip(judged.logs, records.decisions, strict=True):
+        gain = torch.from_numpy(advantage[made.row].astype(np.float32))
+        ratio = torch.exp(now - torch.from_numpy(made.old.astype(np.float32)))
         kept = torch.minimum(ratio * gain, ratio.clamp(1 - clip, 1 + clip) * gain)
-        total = total + (kept * weight).sum()
-        count += float(free.sum())
-    return total / max(1.0, count)
+        total = total + (kept * torch.from_numpy(made.free)).sum()
+    return total / max(1, sum(int(made.free.sum()) for made in records.decisions))
 
 
 def imitated(judged: Judged, records: Records, weight: Floats) -> Tensor:
     """Mean log-likelihood of decisions, each weighted as its rollout is."""
-    of_depth = torch.from_numpy(weight[records.depth_row].astype(np.float32))
-    of_stage = torch.from_numpy(weight[records.stage_row].astype(np.float32))
-    total = (judged.depth * of_depth).sum() + ((judged.device + judged.degree) * of_stage).sum()
-    count = len(records.depth_row) + 2.0 * len(records.stage_row)
-    return total / max(1.0, count)
+    total = torch.zeros(())
+    for now, made in zip(judged.logs, records.decisions, strict=True):
+        total = total + (now * torch.from_numpy(weight[made.row].astype(np.float32))).sum()
+    return total / max(1, sum(len(made.row) for made in records.decisions))
 
 
 def _chosen(logits: Tensor, mask: Bools, choice: Ints) -> tuple[Tensor, Tensor]:
@@ -164,14 +143,3 @@ def without_conflicts(gradients: Sequence[Tensor], generator: np.random.Generato
                 own -= along / torch.dot(other, other).clamp_min(1e-20) * other
         kept.append(own)
     return torch.stack(kept).mean(dim=0)
-
-
-def flat_gradient(objective: Tensor, weights: Sequence[Tensor]) -> Tensor:
-    """The gradient of an objective with respect to all weights, as one vector."""
-    parts = torch.autograd.grad(objective, list(weights), allow_unused=True)
-    return torch.cat(
-        [
-            (torch.zeros_like(weight) if part is None else part).reshape(-1)
-            for part, weight in zip(parts, weights, strict=True)
-        ]
-    )

@@ -2,21 +2,20 @@
 
 Invariant: the log-probability of every recorded choice can be computed again from its record.
 Source: Heddle, section 5.5 (forced depths, one rollout of uniform types).
-Legend: N templates begun, S stages, A candidates, F features, R episodes.
+Legend: N templates begun, S stages, D decisions of a head, A candidates, F features, R episodes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from planner.estimator.tables import Floats, Ints
 from planner.policy.environment import DepthView, Episodes, StageView
-from planner.policy.network import BACKBONE, Film, Network
-from planner.policy.rollouts import draw, play, probabilities
-from planner.policy.schema import Array, Bools
+from planner.policy.network import Network
+from planner.policy.rollouts import PolicyActor, play, probabilities
+from planner.policy.schema import HEADS, Array, Bools
 
 
 class Forcing(NamedTuple):
@@ -31,70 +30,63 @@ class Forcing(NamedTuple):
     types: Bools
 
 
-@dataclass(frozen=True)
-class Records:
+class Decisions(NamedTuple):
+    """What one head decided.
+
+    Attributes:
+        row: [D] the rollout.
+        candidates: [D, A, F].
+        mask: [D, A] which of them were possible.
+        choice: [D].
+        old: [D] log-probability of the choice when it was made.
+        free: [D] whether the policy chose.
+    """
+
+    row: Ints
+    candidates: Array
+    mask: Bools
+    choice: Ints
+    old: Floats
+    free: Bools
+
+    def of_rows(self, first: int, stop: int) -> Decisions:
+        """Those of rollouts first to stop - 1."""
+        own = (first <= self.row) & (self.row < stop)
+        columns: list[Any] = [column[own] for column in self]
+        return Decisions(*columns)
+
+
+class Records(NamedTuple):
     """Decisions of one batch of rollouts.
 
     Attributes:
-        depth_row: [N] the rollout.
-        state: [N, S].
-        depths: [N, A, F] candidates.
-        depth_mask: [N, A].
-        depth: [N] the choice.
-        depth_old: [N] its log-probability when it was made.
-        depth_free: [N] 1 where the policy chose.
-        stage_row: [S] the rollout.
-        opened: [S] which of the N began this stage's template.
-        context: [S, F].
-        devices: [S, A, F] candidates.
-        device_mask: [S, A].
-        device: [S] the choice.
-        device_old: [S].
-        device_free: [S].
-        degrees: [S, A, F] candidates of the chosen node class.
-        degree_mask: [S, A].
-        degree: [S] the choice.
-        degree_old: [S].
+        state: [N, S] before each template.
+        opened: [S] which of the N templates each stage belongs to.
+        context: [S, F] of each stage.
+        decisions: of each head, in the order of `HEADS`; N depths, S node classes, S TP degrees.
     """
 
-    depth_row: Ints
     state: Array
-    depths: Array
-    depth_mask: Bools
-    depth: Ints
-    depth_old: Floats
-    depth_free: Array
-    stage_row: Ints
     opened: Ints
     context: Array
-    devices: Array
-    device_mask: Bools
-    device: Ints
-    device_old: Floats
-    device_free: Array
-    degrees: Array
-    degree_mask: Bools
-    degree: Ints
-    degree_old: Floats
+    decisions: tuple[Decisions, ...]
 
     def of_rows(self, first: int, stop: int) -> Records:
         """The decisions of rollouts first to stop - 1, still with their own row numbers."""
-        templates = (self.depth_row >= first) & (self.depth_row < stop)
-        stages = (self.stage_row >= first) & (self.stage_row < stop)
-        parts = {
-            field.name: getattr(self, field.name)[stages if _is_of_stage(field.name) else templates]
-            for field in fields(self)
-        }
-        parts["opened"] = (np.cumsum(templates) - 1)[parts["opened"]]
-        return Records(**parts)
+        parts = [made.of_rows(first, stop) for made in self.decisions]
+        depths, devices = self.decisions[:2]
+        templates = (first <= depths.row) & (depths.row < stop)
+        stages = (first <= devices.row) & (devices.row < stop)
+        opened = (np.cumsum(templates) - 1)[self.opened[stages]]
+        return Records(self.state[templates], opened, self.context[stages], tuple(parts))
 
 
-def _is_of_stage(name: str) -> bool:
-    return name.startswith(("stage", "opened", "context", "device", "degree"))
+class RecordingActor(PolicyActor):
+    """Chooses as the policy does, except where it is forced, and records every decision.
 
-
-class RecordingActor:
-    """Chooses as the policy does, except where it is forced, and records every decision."""
+    Attributes:
+        made: the decisions of each head so far, in parts.
+    """
 
     def __init__(
         self,
@@ -104,74 +96,55 @@ class RecordingActor:
         forcing: Forcing,
     ) -> None:
         """Condition the network on the compositions of these episodes."""
-        self._network = network
-        self._film: Film = network.film(episodes.summary.astype(np.float32))
-        self._generator = generator
+        super().__init__(network, episodes, generator)
         self._forcing = forcing
-        self._trunk: Array = np.zeros((episodes.rows, BACKBONE), np.float32)
-        self._opened = np.full(episodes.rows, -1)
+        self._opened = np.full(episodes.rows, -1)  # the template that is open
         self._begun = 0
-        self._templates: list[tuple[Any, ...]] = []
-        self._stages: list[tuple[Any, ...]] = []
+        self._states: list[Array] = []
+        self._stages: list[tuple[Ints, Array]] = []
+        self.made: dict[str, list[Decisions]] = {head: [] for head in HEADS}
 
     def depths(self, view: DepthView) -> Ints:
         """A depth or STOP of each row; where forced and first, any depth."""
-        film = self._film.rows(view.rows)
-        trunk = self._network.trunk(view.state, film)
-        self._trunk[view.rows] = trunk
-        draws = self._generator.random((2, len(view.rows)))
-        logits = self._network.score("depth", trunk, view.features, film)
-        chosen = draw(logits, view.mask, draws[0])
-        deep = view.mask.copy()
-        deep[:, 0] = False
-        is_first = self._opened[view.rows] < 0
-        forced = self._forcing.depth[view.rows] & is_first & deep.any(axis=1)
-        chosen[forced] = draw(np.zeros_like(logits)[forced], deep[forced], draws[1][forced])
-        self._record_depths(view, chosen, _log_of(logits, view.mask, chosen), ~forced)
+        chosen = super().depths(view)
+        self._states.append(view.state)
+        self._opened[view.rows] = self._begun + np.arange(len(view.rows))
+        self._begun += len(view.rows)
         return chosen
 
     def stages(self, view: StageView) -> tuple[Ints, Ints]:
-        """A node class of each row, and then a degree of it."""
-        film = self._film.rows(view.rows)
-        hidden = self._network.stage(self._trunk[view.rows], view.context, film)
-        draws = self._generator.random((2, len(view.rows)))
-        logits = self._network.score("device", hidden, view.device, film)
-        mask = view.class_mask
-        forced = self._forcing.types[view.rows]
-        classes = draw(np.where(forced[:, None], np.float32(0), logits), mask, draws[0])
-        every = np.arange(len(classes))
-        degree_logits = self._network.score("degree", hidden, view.degree[every, classes], film)
-        degree_mask = view.mask[every, classes]
-        degrees = draw(degree_logits, degree_mask, draws[1])
-        logs = _log_of(logits, mask, classes), _log_of(degree_logits, degree_mask, degrees)
-        self._record_stages(view, classes, degrees, logs, ~forced)
-        return classes, degrees
+        """A node class of each row, where forced any, and then a degree of it."""
+        self._stages.append((self._opened[view.rows], view.context))
+        return super().stages(view)
 
-    def _record_depths(self, view: DepthView, chosen: Ints, logs: Floats, free: Bools) -> None:
-        self._opened[view.rows] = self._begun + np.arange(len(view.rows))
-        self._begun += len(view.rows)
-        made = (view.state, view.features, view.mask, chosen, logs, free.astype(np.float32))
-        self._templates.append((view.rows, *made))
-
-    def _record_stages(
-        self,
-        view: StageView,
-        classes: Ints,
-        degrees: Ints,
-        logs: tuple[Floats, Floats],
-        free: Bools,
-    ) -> None:
-        every = np.arange(len(classes))
-        device = (view.device, view.class_mask, classes, logs[0], free.astype(np.float32))
-        degree = (view.degree[every, classes], view.mask[every, classes], degrees, logs[1])
-        made = (view.rows, self._opened[view.rows], view.context, *device, *degree)
-        self._stages.append(made)
+    def choose(self, head: str, rows: Ints, logits: Array, candidates: Array, mask: Bools) -> Ints:
+        """[R] one of the kept candidates of each row; forced ones by equal chances."""
+        forced, allowed = np.zeros(len(rows), bool), mask
+        if head == "depth":
+            forced = self._forcing.depth[rows] & (self._opened[rows] < 0) & mask[:, 1:].any(axis=1)
+            allowed = mask.copy()
+            allowed[forced, 0] = False
+        elif head == "device":
+            forced = self._forcing.types[rows]
+        drawn_by = np.where(forced[:, None], np.float32(0), logits)
+        chosen = super().choose(head, rows, drawn_by, candidates, allowed)
+        likely = probabilities(logits, mask)[np.arange(len(rows)), chosen]
+        old = np.log(np.maximum(likely, 1e-30))
+        self.made[head].append(Decisions(rows, candidates, mask, chosen, old, ~forced))
+        return chosen
 
     def records(self) -> Records:
         """All decisions so far."""
-        templates = [np.concatenate(column) for column in zip(*self._templates, strict=True)]
-        stages = [np.concatenate(column) for column in zip(*self._stages, strict=True)]
-        return Records(*templates, *stages)
+        opened, contexts = zip(*self._stages, strict=True)
+        return Records(
+            np.concatenate(self._states),
+            np.concatenate(opened),
+            np.concatenate(contexts),
+            tuple(
+                Decisions(*(np.concatenate(column) for column in zip(*made, strict=True)))
+                for made in self.made.values()
+            ),
+        )
 
 
 def record(
@@ -181,10 +154,3 @@ def record(
     actor = RecordingActor(network, episodes, generator, forcing)
     play(episodes, actor)
     return actor.records()
-
-
-def _log_of(logits: Array, mask: Bools, chosen: Ints) -> Floats:
-    """[R] log-probability of the choices."""
-    likely = probabilities(logits, mask)[np.arange(len(chosen)), chosen]
-    found: Floats = np.log(np.maximum(likely, 1e-30))
-    return found

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from planner.errors import Infeasible
 from planner.estimator.tables import Floats
@@ -20,32 +21,18 @@ from planner.policy.card import PolicyCard
 from planner.policy.environment import Episodes
 from planner.policy.network import Network
 from planner.policy.rollouts import PolicyActor, play
-from planner.policy.schema import HEADS, Array
+from planner.policy.schema import HEADS
 from planner.policy.weights import digest_of, weights_content, write_policy
-from planner.training.checkpoint import CHECKPOINT, State, keep_state, take_up
+from planner.training.checkpoint import CHECKPOINT, keep_state, take_up
 from planner.training.curriculum import Curriculum
 from planner.training.settings import TrainingSettings
 from planner.training.teacher import teach
-from planner.training.trainer import Teacher, Trainer, TrainingStep
+from planner.training.torch_network import as_network
+from planner.training.trainer import TEMPERATURES, Teacher, Trainer, TrainingStep
 
 JUDGED_EVERY = 50  # updates
-CARD_FIELDS = ("groups", "seed", "temperatures", "sees_batch", "uses_film")
+CARD_FIELDS = ("groups", "seed", "sees_batch", "uses_film")  # that the card names itself
 ROLLOUTS = (16, 128)  # of which the best is taken, in the card
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What a progress bar shows.
-
-    Attributes:
-        progress: of the phase.
-        best: best of 16 on the validation set so far, in per cent of its reference.
-        last: the same of the last look.
-    """
-
-    progress: TrainingStep
-    best: float
-    last: float
 
 
 class Training:
@@ -63,7 +50,7 @@ class Training:
         self._trainer = Trainer(curriculum, settings, teacher)
         self._judged_by = tuple(curriculum.environment(one) for one in curriculum.validation)
         self._reference: Floats = np.zeros(0)
-        self._best: dict[str, Array] = {}
+        self._best: Tensor | None = None
         self._best_percent = self._last_percent = 0.0
         self._seconds = (0.0, 0.0)
         self._begun = (time.perf_counter(), time.process_time())
@@ -74,17 +61,25 @@ class Training:
         Raises:
             InvalidPolicy: there is none of this training.
         """
-        arrays, data = take_up(self._folder, self._settings, self._questions)
-        self._trainer.restore(arrays, data["trainer"])
-        self._best = {n[5:]: value for n, value in arrays.items() if n.startswith("best.")}
-        self._best_percent, self._last_percent = data["percents"]
-        self._seconds = tuple(data["seconds"])
+        state = take_up(self._folder, self._settings, self._questions)
+        self._trainer.restore(state["trainer"])
+        self._best = state["best"]
+        self._best_percent, self._last_percent = state["percents"]
+        self._seconds = state["seconds"]
 
     def keep(self) -> None:
         """Write the state, so that the training can be resumed from here."""
-        keep_state(self._folder, self._state(), self._settings, self._questions)
+        state = {
+            "trainer": self._trainer.state(),
+            "best": self._best,
+            "percents": (self._best_percent, self._last_percent),
+            "seconds": self._spent(),
+        }
+        keep_state(self._folder, state, self._settings, self._questions)
 
-    def run(self, show: Callable[[Status], None], commit: str, keep_every_s: float) -> PolicyCard:
+    def run(
+        self, show: Callable[[TrainingStep], None], commit: str, keep_every_s: float
+    ) -> PolicyCard:
         """Train to the end, and write weights and card.
 
         Args:
@@ -103,15 +98,15 @@ class Training:
                 f"{self._curriculum.model.name}, so that nothing could be learned; train over GPU "
                 f"types with more memory"
             )
-        for progress in self._trainer.run():
-            is_last = progress.done == progress.total
-            if progress.phase == "improve" and (is_last or progress.done % JUDGED_EVERY == 0):
+        for step in self._trainer.run():
+            is_last = step.done == step.total
+            if step.phase == "improve" and (is_last or step.done % JUDGED_EVERY == 0):
                 self._judge()
-            show(Status(progress, self._best_percent, self._last_percent))
+            show(replace(step, best=self._best_percent, last=self._last_percent))
             if time.perf_counter() - kept_s > keep_every_s:
                 self.keep()
                 kept_s = time.perf_counter()
-        if not self._best:
+        if self._best is None:
             self._judge()
         card, content = self._finished(commit)
         write_policy(self._folder, card, content)
@@ -136,27 +131,16 @@ class Training:
     def _percent(self, network: Network, rollouts: int) -> Floats:
         """[E] best of so many rollouts, in per cent of the reference."""
         episodes = Episodes(self._judged_by, rollouts)
-        generator, temperatures = np.random.default_rng(1), self._settings.temperatures
-        play(episodes, PolicyActor(network, episodes, generator, temperatures))
+        play(episodes, PolicyActor(network, episodes, np.random.default_rng(1), TEMPERATURES))
         known = self._reference > 0
         percents: Floats = 100 * episodes.best[known] / self._reference[known]
         return percents
 
     def _judge(self) -> None:
-        percents = self._percent(self._trainer.network, ROLLOUTS[0])
-        self._last_percent = float(percents.mean())
-        if not self._best or self._last_percent > self._best_percent:
+        self._last_percent = float(self._percent(self._trainer.network, ROLLOUTS[0]).mean())
+        if self._best is None or self._last_percent > self._best_percent:
             self._best_percent = self._last_percent
-            self._best = {n: value.copy() for n, value in self._trainer.network.weights.items()}
-
-    def _state(self) -> State:
-        arrays, data = self._trainer.state()
-        arrays |= {f"best.{name}": value for name, value in self._best.items()}
-        return arrays, {
-            "trainer": data,
-            "percents": (self._best_percent, self._last_percent),
-            "seconds": self._spent(),
-        }
+            self._best = self._trainer.weights.clone()
 
     def _spent(self) -> tuple[float, float]:
         now = (time.perf_counter(), time.process_time())
@@ -168,8 +152,9 @@ class Training:
 
     def _finished(self, commit: str) -> tuple[PolicyCard, bytes]:
         curriculum, settings = self._curriculum, self._settings
-        content = weights_content(self._best)
-        network = Network(self._best, settings.uses_film)
+        assert self._best is not None
+        network = as_network(self._best, curriculum.schema, uses_film=settings.uses_film)
+        content = weights_content(network.weights)
         clock, processor = self._spent()
         nodes = [node for one in curriculum.training for node in one.composition.nodes]
         card = PolicyCard(
@@ -182,7 +167,7 @@ class Training:
             most_node_gpus=max(node.gpus for node in nodes),
             sees_batch=settings.sees_batch,
             uses_film=settings.uses_film,
-            temperatures=settings.temperatures,
+            temperatures=TEMPERATURES,
             features=curriculum.schema.digest,
             weights=digest_of(content),
             training_set=curriculum.digest,

@@ -1,5 +1,6 @@
-"""How a policy is trained: every number that is not the paper's network.
+"""How a policy is trained, as far as somebody may want it otherwise.
 
+What nobody changes is a constant beside its use (`planner.training.trainer`).
 Invariant: equal settings, model and types train equal weights on equal machines.
 Source: Heddle, section 5.5.  Beyond it, each by a setting of its own: cloning of search teachers,
 features of the batch, and judging a rollout by what it adds to the best of a few, because the best
@@ -21,17 +22,8 @@ class TrainingSettings:
         rollouts: of a group.
         together: groups of an update; their rollouts step together.
         clusters: of compositions, whose gradients are made to agree.
-        epochs: passes over an update's decisions.
-        rate: of Adam, falling to a tenth.
-        clip: of PPO's ratio.
-        entropy: weight of the entropy bonus.
-        penalty: delta of equation 1, as a share of the best throughput known.
         best_of: 1: rollouts are judged by their value, as in the paper; k: by what they add to the
             best of k.
-        forced: probability of a forced depth, at first and at last.
-        temperatures: lowest and highest of the rollouts that it is judged by, and then used with.
-        imitation: weight of self-imitation.
-        imitation_every: so many updates.
         compositions: that are trained on, 94 of them the paper's number.
         teacher_steps: of the annealing that demonstrates a plan, per composition.
         revisions: how often the teachers teach again, from the best plans known, the policy's own
@@ -50,16 +42,7 @@ class TrainingSettings:
     rollouts: int = 16
     together: int = 16
     clusters: int = 8
-    epochs: int = 2
-    rate: float = 5e-4
-    clip: float = 0.2
-    entropy: float = 0.025
-    penalty: float = 0.1
     best_of: int = 8
-    forced: tuple[float, float] = (0.8, 0.25)
-    temperatures: tuple[float, float] = (0.5, 1.0)
-    imitation: float = 0.1
-    imitation_every: int = 4
     compositions: int = 1128
     teacher_steps: int = 3_000
     revisions: int = 2

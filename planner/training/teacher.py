@@ -19,13 +19,12 @@ from planner.estimator.jit import jit
 from planner.estimator.objective import Wishes
 from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES, Ints, Tables
 from planner.policy.closing import fill_last
+from planner.policy.partial_plans import Templates
 from planner.search.annealing.moves import change_stages, random_stages
 from planner.search.annealing.random import below, uniform
 
 HOT, WARM, COLD = 0.05, 0.01, 0.0005  # temperatures, as shares of the seconds
 STARTS = 200  # random templates, the best of which is walked from
-
-Templates = tuple[tuple[int, ...], ...]  # for each the option of each stage, in order
 
 
 class Demonstration(NamedTuple):

@@ -8,62 +8,52 @@ expert iteration.   Legend: E compositions, R rollouts, Z features of a summary.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from planner.estimator.objective import Wishes
-from planner.estimator.tables import Ints, Tables
+from planner.estimator.tables import Floats, Ints
 from planner.policy.environment import Episodes
 from planner.policy.network import Network
+from planner.policy.partial_plans import Templates
 from planner.policy.rollouts import PolicyActor, play
 from planner.training.curriculum import Curriculum
-from planner.training.imitation import (
-    Buffers,
-    Trajectory,
-    read_trajectory,
-    replay,
-    templates_from,
-    trajectory_from,
-)
+from planner.training.imitation import Buffers, replay
 from planner.training.objective import (
     Judged,
     advantages,
     clipped,
-    flat_gradient,
     imitated,
     judge,
     without_conflicts,
 )
 from planner.training.records import Forcing, Records, record
 from planner.training.settings import TrainingSettings
-from planner.training.teacher import Demonstration, Templates, teach
-from planner.training.torch_network import TorchNetwork, as_network, initial_weights
+from planner.training.teacher import Demonstration, teach
+from planner.training.torch_network import TorchNetwork, as_network, initial_weights, named
 
+TEMPERATURES = (0.5, 1.0)  # of the rollouts that a policy is judged by, and then used with
+RATE = 5e-4  # of Adam
 LEAST_RATE = 0.1  # of the rate, at the end
-CLONED_TOGETHER = 32  # plans of a cloning step
 LARGEST_GRADIENT = 1.0  # norm
-BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam
-
+EPOCHS = 2  # passes over an update's decisions
+CLIP = 0.2  # of PPO's ratio
+ENTROPY = 0.025  # weight of its bonus
+PENALTY = 0.1  # delta of equation 1, as a share of the best throughput known
+FORCED = (0.8, 0.25)  # probability of a forced depth, at first and at last
+IMITATION, IMITATION_EVERY = 0.1, 4  # weight of self-imitation, and in which updates
+CLONED_TOGETHER = 32  # plans of a cloning step
+CLONING_RATE, CLONING_ENTROPY = 2.0, 0.1  # of what improving has
 TEACHERS = 2  # at a time; a training may take two cores
-AHEAD = 2 * TEACHERS  # demonstrations that are begun before the next one is learned
+TAUGHT_TOGETHER = 32  # demonstrations that are begun at once
 ROUND_SEEDS = 1_000_003  # between the seeds of one round of teaching and the next
 
-
-class Teacher(Protocol):
-    """Whatever shows good plans: `teach`, or the same teachers shared by several trainings."""
-
-    def __call__(
-        self, tables: Tables, wishes: Wishes, steps: int, seed: int, start: Templates = ()
-    ) -> Demonstration:
-        """The best plan of so many steps from a start."""
-        ...
+Teacher: TypeAlias = Callable[..., Demonstration]  # called as `teach` is
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +65,16 @@ class TrainingStep:
         done: units of the phase.
         total: likewise.
         entropy: per decision, in nats; 0 where there is none yet.
-        throughput: mean of the update's rollouts as a share of the best known.
+        best: best of 16 on the validation set so far, in per cent of its reference.
+        last: the same of the last look.
     """
 
     phase: str
     done: int
     total: int
     entropy: float = 0.0
-    throughput: float = 0.0
+    best: float = 0.0
+    last: float = 0.0
 
 
 class Trainer:
@@ -98,27 +90,24 @@ class Trainer:
         self._teacher = teacher
         self._generator = np.random.default_rng(settings.seed)
         self._weights = initial_weights(curriculum.schema, settings.seed)
-        self._names = sorted(self._weights)
-        self._values = [self._weights[name] for name in self._names]
-        count = sum(value.numel() for value in self._values)
-        self._moments = (torch.zeros(count), torch.zeros(count))
-        self._steps = 0
+        self._adam = torch.optim.Adam([self._weights], RATE, maximize=True)
         self._updates = 0
         self._round = 0
         self._taught = 0
         self._cloned = 0
         self._environments = tuple(curriculum.environment(one) for one in curriculum.training)
-        self._demonstrations: list[Trajectory] = [()] * len(self._environments)
+        self._demonstrations: list[Templates] = [()] * len(self._environments)
         summaries = np.array([one.space.summary for one in self._environments])
         self._summaries = summaries.astype(np.float32)
         self._buffers = Buffers(summaries)
-        self._torch = TorchNetwork(self._weights, uses_film=settings.uses_film)
-        self.network: Network = as_network(self._weights, uses_film=settings.uses_film)
+        self.network: Network = as_network(
+            self.weights, curriculum.schema, uses_film=settings.uses_film
+        )
 
     @property
-    def is_done(self) -> bool:
-        """Whether all updates were made."""
-        return self._updates >= self.settings.updates
+    def weights(self) -> Tensor:
+        """All weights as one vector, which the training goes on to change."""
+        return self._weights.detach()
 
     def run(self) -> Iterator[TrainingStep]:
         """Go on to the end; between any two results the state may be kept."""
@@ -128,7 +117,7 @@ class Trainer:
                 yield from self._clone()
                 self._round += 1
                 self._taught = self._cloned = 0
-        while not self.is_done:
+        while self._updates < self.settings.updates:
             yield self._improve()
 
     # ------------------------------------------------------------------ teachers, and cloning
@@ -139,40 +128,38 @@ class Trainer:
         Teachers work side by side; what they show depends on the composition alone.
         """
         total = len(self._environments)
-        begun: deque[Future[Demonstration]] = deque()
         with ThreadPoolExecutor(TEACHERS) as pool:
             while self._taught < total:
-                for index in range(self._taught + len(begun), min(total, self._taught + AHEAD)):
-                    begun.append(self._begin_demonstration(pool, index))
-                demonstration, one = begun.popleft().result(), self._environments[self._taught]
-                if demonstration.templates:
-                    throughput = one.space.batch / demonstration.seconds
-                    trajectory = trajectory_from(one, demonstration.templates)
-                    self._buffers.offer(self._taught, throughput, trajectory)
-                self._demonstrations[self._taught] = self._buffers.best(self._taught)[1]
-                self._taught += 1
-                yield TrainingStep("teach", self._taught, total)
+                part = range(self._taught, min(total, self._taught + TAUGHT_TOGETHER))
+                starts = [self._start(index) for index in part]
+                for index, shown in zip(part, pool.map(self._show, part, starts), strict=True):
+                    if shown.templates:
+                        throughput = self._environments[index].space.batch / shown.seconds
+                        self._buffers.offer(index, throughput, shown.templates)
+                    self._demonstrations[index] = self._buffers.best(index)[1]
+                    self._taught += 1
+                    yield TrainingStep("teach", self._taught, total)
 
-    def _begin_demonstration(self, pool: ThreadPoolExecutor, index: int) -> Future[Demonstration]:
-        one = self._environments[index]
-        seed = 1000 * self.settings.seed + index + ROUND_SEEDS * self._round
+    def _start(self, index: int) -> Templates:
+        """The best plan known; from the second round on the best of a group of the policy's too."""
         if self._round:
-            self._offer_own(index, seed)
-        start = templates_from(one, self._buffers.best(index)[1])
-        tables, steps = one.pricing.tables, self.settings.teacher_steps
-        return pool.submit(self._teacher, tables, one.wishes, steps, seed, start)
+            episodes = Episodes([self._environments[index]], self.settings.rollouts)
+            generator = np.random.default_rng(self._seed(index))
+            play(episodes, PolicyActor(self.network, episodes, generator, TEMPERATURES))
+            best = int(episodes.throughput.argmax())
+            self._buffers.offer(index, float(episodes.throughput[best]), episodes.templates(best))
+        return self._buffers.best(index)[1]
 
-    def _offer_own(self, index: int, seed: int) -> None:
-        """Offer the best of a group of the policy's own plans to the buffers."""
-        episodes = Episodes([self._environments[index]], self.settings.rollouts)
-        generator = np.random.default_rng(seed)
-        temperatures = self.settings.temperatures
-        play(episodes, PolicyActor(self.network, episodes, generator, temperatures))
-        best = int(episodes.throughput.argmax())
-        self._buffers.offer(index, float(episodes.throughput[best]), episodes.decisions(best))
+    def _show(self, index: int, start: Templates) -> Demonstration:
+        one = self._environments[index]
+        steps = self.settings.teacher_steps
+        return self._teacher(one.pricing.tables, one.wishes, steps, self._seed(index), start)
+
+    def _seed(self, index: int) -> int:
+        return 1000 * self.settings.seed + index + ROUND_SEEDS * self._round
 
     def _clone(self) -> Iterator[TrainingStep]:
-        known = [index for index, trajectory in enumerate(self._demonstrations) if trajectory]
+        known = [index for index, templates in enumerate(self._demonstrations) if templates]
         parts = [known[i : i + CLONED_TOGETHER] for i in range(0, len(known), CLONED_TOGETHER)]
         total = self.settings.cloning * len(parts)
         held: dict[int, Records] = {}
@@ -187,8 +174,8 @@ class Trainer:
                 )
             judged = self._judge(held[index], np.array(part), 1)
             objective = imitated(judged, held[index], np.ones(len(part)))
-            objective = objective + 0.1 * self.settings.entropy * judged.entropy
-            self._ascend(flat_gradient(objective, self._values), self.settings.rate * 2)
+            objective = objective + CLONING_ENTROPY * ENTROPY * judged.entropy
+            self._ascend(self._gradient(objective), CLONING_RATE * RATE)
             self._cloned += 1
             yield TrainingStep("clone", self._cloned, total, float(judged.entropy.detach()))
 
@@ -199,45 +186,40 @@ class Trainer:
         picked = self._pick()
         episodes = Episodes([self._environments[i] for i in picked], settings.rollouts)
         records = record(self.network, episodes, self._generator, self._forcing())
-        throughput = episodes.throughput
-        best = np.array(
-            [
-                max(self._buffers.best(int(c))[0], throughput[rows].max(), 1e-9)
-                for c, rows in self._by_composition(picked)
-            ]
-        )
-        shares = throughput / np.repeat(best, settings.rollouts)
-        values = np.where(throughput > 0, shares, -settings.penalty)
-        gain = advantages(values, settings.rollouts, settings.best_of)
-        for c, rows in self._by_composition(picked):
-            for row in range(rows.start, rows.stop):
-                self._buffers.offer(int(c), float(throughput[row]), episodes.decisions(row))
-        entropy = 0.0
+        gain = self._advantages(picked, episodes)
+        for row, throughput in enumerate(episodes.throughput):
+            c = int(picked[row // settings.rollouts])
+            self._buffers.offer(c, float(throughput), episodes.templates(row))
+        clusters = [part for part in np.array_split(picked, settings.clusters) if len(part)]
         passed = self._updates / settings.updates
-        rate = settings.rate * (1 - (1 - LEAST_RATE) * passed)
-        for epoch in range(settings.epochs):
+        entropies = []
+        for epoch in range(EPOCHS):
             gradients = []
-            for part in np.array_split(np.arange(len(picked)), settings.clusters):
-                if not len(part):
-                    continue
-                first, stop = (
-                    int(part[0] * settings.rollouts),
-                    int((part[-1] + 1) * settings.rollouts),
-                )
+            first = 0
+            for part in clusters:
+                stop = first + len(part) * settings.rollouts
                 own = records.of_rows(first, stop)
+                first = stop
                 judged = self._judge(own, picked, settings.rollouts)
-                objective = clipped(judged, own, gain, settings.clip)
-                objective = objective + settings.entropy * judged.entropy
-                gradients.append(flat_gradient(objective, self._values))
-                entropy += float(judged.entropy.detach()) / settings.clusters / settings.epochs
+                objective = clipped(judged, own, gain, CLIP) + ENTROPY * judged.entropy
+                gradients.append(self._gradient(objective))
+                entropies.append(float(judged.entropy.detach()))
             gradient = self._agreed(gradients)
-            if epoch == 0 and self._imitates():
+            if epoch == 0 and settings.uses_imitation and self._updates % IMITATION_EVERY == 0:
                 gradient = gradient + self._imitation(picked)
-            self._ascend(gradient, rate)
+            self._ascend(gradient, RATE * (1 - (1 - LEAST_RATE) * passed))
         self._updates += 1
-        return TrainingStep(
-            "improve", self._updates, settings.updates, entropy, float(np.maximum(0, shares).mean())
-        )
+        entropy = float(np.mean(entropies))
+        return TrainingStep("improve", self._updates, settings.updates, entropy)
+
+    def _advantages(self, picked: Ints, episodes: Episodes) -> Floats:
+        """[R] by samples a second, as a share of the best known of each composition."""
+        each = self.settings.rollouts
+        throughput = episodes.throughput
+        known = np.array([self._buffers.best(int(c))[0] for c in picked])
+        best = np.maximum(np.maximum(known, throughput.reshape(-1, each).max(axis=1)), 1e-9)
+        values = np.where(throughput > 0, throughput / np.repeat(best, each), -PENALTY)
+        return advantages(values, each, self.settings.best_of)
 
     def _pick(self) -> Ints:
         """Compositions of the next update, alike ones beside each other; each turns up as often."""
@@ -262,95 +244,73 @@ class Trainer:
         depth = np.zeros(rows, bool)
         types = np.zeros(rows, bool)
         if settings.uses_forced:
-            first, last = settings.forced
+            first, last = FORCED
             passed = self._updates / settings.updates
             depth = self._generator.random(rows) < first + (last - first) * passed
             types[:: settings.rollouts] = True
         return Forcing(depth, types)
-
-    def _by_composition(self, picked: Ints) -> Iterator[tuple[int, slice]]:
-        each = self.settings.rollouts
-        for place, c in enumerate(picked):
-            yield int(c), slice(place * each, (place + 1) * each)
 
     def _agreed(self, gradients: list[Tensor]) -> Tensor:
         if self.settings.uses_clusters:
             return without_conflicts(gradients, self._generator)
         return torch.stack(gradients).mean(dim=0)
 
-    def _imitates(self) -> bool:
-        settings = self.settings
-        return settings.uses_imitation and self._updates % settings.imitation_every == 0
-
     def _imitation(self, picked: Ints) -> Tensor:
         """The gradient towards the best plans of these compositions and of similar ones."""
         rows = self._buffers.around([int(c) for c in picked])
         if not rows:
-            return torch.zeros(sum(value.numel() for value in self._values))
+            return torch.zeros_like(self._weights)
         compositions = np.array([c for c, _, _ in rows])
         records, _ = replay(
             [self._environments[c] for c in compositions],
-            [trajectory for _, _, trajectory in rows],
+            [templates for _, _, templates in rows],
             self.network,
         )
         judged = self._judge(records, compositions, 1)
         objective = imitated(judged, records, np.array([share for _, share, _ in rows]))
-        return self.settings.imitation * flat_gradient(objective, self._values)
+        return IMITATION * self._gradient(objective)
 
     # ------------------------------------------------------------------ weights
 
     def _judge(self, records: Records, compositions: Ints, each: int) -> Judged:
-        return judge(self._torch, records, torch.from_numpy(self._summaries[compositions]), each)
+        weights = named(self._weights, self.curriculum.schema)
+        network = TorchNetwork(weights, self.settings.uses_film)
+        return judge(network, records, torch.from_numpy(self._summaries[compositions]), each)
+
+    def _gradient(self, objective: Tensor) -> Tensor:
+        (found,) = torch.autograd.grad(objective, self._weights)
+        return found
 
     def _ascend(self, gradient: Tensor, rate: float) -> None:
         """One step of Adam towards a larger objective."""
-        norm = float(gradient.norm())
-        if norm > LARGEST_GRADIENT:
-            gradient = gradient * (LARGEST_GRADIENT / norm)
-        self._steps += 1
-        first, second = self._moments
-        first.mul_(BETAS[0]).add_(gradient, alpha=1 - BETAS[0])
-        second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
-        mean = first / (1 - BETAS[0] ** self._steps)
-        spread = (second / (1 - BETAS[1] ** self._steps)).sqrt()
-        step = rate * mean / (spread + EPSILON)
-        at = 0
-        with torch.no_grad():
-            for value in self._values:
-                value += step[at : at + value.numel()].reshape(value.shape)
-                at += value.numel()
+        self._weights.grad = gradient
+        torch.nn.utils.clip_grad_norm_([self._weights], LARGEST_GRADIENT)
+        self._adam.param_groups[0]["lr"] = rate
+        self._adam.step()
 
     # ------------------------------------------------------------------ to be kept, and taken up
 
-    def state(self) -> tuple[dict[str, np.typing.NDArray[np.float32]], dict[str, Any]]:
-        """(arrays, plain data) from which the training can go on."""
-        arrays = {f"weight.{name}": value for name, value in self.network.weights.items()}
-        arrays |= {f"moment.{i}": np.asarray(m.numpy()) for i, m in enumerate(self._moments)}
-        return arrays, {
-            "steps": self._steps,
+    def state(self) -> dict[str, Any]:
+        """Tensors and plain data from which the training can go on."""
+        return {
+            "weights": self.weights,
+            "adam": self._adam.state_dict(),
             "updates": self._updates,
             "round": self._round,
             "taught": self._taught,
             "cloned": self._cloned,
             "demonstrations": self._demonstrations,
             "generator": self._generator.bit_generator.state,
-            "buffers": self._buffers.to_json(),
+            "buffers": self._buffers.held,
         }
 
-    def restore(
-        self, arrays: dict[str, np.typing.NDArray[np.float32]], data: dict[str, Any]
-    ) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Take up what `state` gave."""
         with torch.no_grad():
-            for name, value in self._weights.items():
-                value.copy_(torch.from_numpy(arrays[f"weight.{name}"]))
-            for i, moment in enumerate(self._moments):
-                moment.copy_(torch.from_numpy(arrays[f"moment.{i}"]))
-        self._steps, self._updates = data["steps"], data["updates"]
-        self._round, self._taught = data["round"], data["taught"]
-        self._cloned = data["cloned"]
-        self._demonstrations = [
-            read_trajectory(trajectory) for trajectory in data["demonstrations"]
-        ]
-        self._generator.bit_generator.state = data["generator"]
-        self._buffers.restore(data["buffers"])
+            self._weights.copy_(state["weights"])
+        self._adam.load_state_dict(state["adam"])
+        self._updates, self._round = state["updates"], state["round"]
+        self._taught, self._cloned = state["taught"], state["cloned"]
+        self._demonstrations = state["demonstrations"]
+        self._generator.bit_generator.state = state["generator"]
+        self._buffers.held = state["buffers"]

@@ -20,13 +20,14 @@ from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.references import References
 from planner.evaluation.trial import try_out
 from planner.model.catalogue import find_model
+from planner.policy.partial_plans import Templates
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.training.compositions import usual_types
 from planner.training.curriculum import Curriculum, curriculum_of
 from planner.training.run import Training
 from planner.training.settings import TrainingSettings
-from planner.training.teacher import Demonstration, Templates, teach
+from planner.training.teacher import Demonstration, teach
 from planner.training.trainer import Trainer
 from tests.benchmarks.policy.cases import workload_of
 from tests.benchmarks.policy.known import Say

@@ -43,7 +43,7 @@ def test_a_later_template_that_does_not_fit_ends_at_the_plan_so_far():
     episodes.place(row, np.array([0]), np.array([0]))
     episodes.close(row)
     assert episodes.throughput[0] == before
-    assert len(episodes.decisions(0)) == 1
+    assert len(episodes.templates(0)) == 1
     assert not len(episodes.live)
 
 

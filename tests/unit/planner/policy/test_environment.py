@@ -23,7 +23,7 @@ def played(environments, each, seed=0):
 def test_equal_draws_build_equal_plans(environment):
     one, other = (played([environment], 8) for _ in range(2))
     assert np.array_equal(one.seconds, other.seconds)
-    assert [one.decisions(r) for r in range(8)] == [other.decisions(r) for r in range(8)]
+    assert [one.templates(r) for r in range(8)] == [other.templates(r) for r in range(8)]
 
 
 def test_the_best_is_at_least_what_any_rollout_ends_with(environment):
@@ -37,8 +37,8 @@ def test_compositions_of_different_sizes_are_built_beside_each_other(environment
     assert episodes.rows == 16
     assert (episodes.best > 0).all()
     for row in range(8, 16):
-        for _, stages in episodes.decisions(row):
-            assert all(c < len(other.space.class_type) for c, _ in stages)
+        for options in episodes.templates(row):
+            assert all(option < len(other.space.tp) for option in options)
 
 
 def test_no_plan_has_more_templates_than_were_wished_for(environment):
@@ -49,7 +49,7 @@ def test_no_plan_has_more_templates_than_were_wished_for(environment):
         environment.wishes._replace(max_templates=1),
     )
     episodes = played([limited], 32)
-    assert max(len(episodes.decisions(row)) for row in range(32)) == 1
+    assert max(len(episodes.templates(row)) for row in range(32)) == 1
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_without_compilation_the_same_plans_are_built():
         "schema = FeatureSchema(('a100-40', 'h100'), (1, 2, 4, 8), 8, 8); "
         "one = environment_on(GPUS, schema, d_max=8); "
         "found = played([one], 6, seed=4); "
-        "print([found.decisions(r) for r in range(6)], found.seconds.tolist())"
+        "print([found.templates(r) for r in range(6)], found.seconds.tolist())"
     )
     said = [
         subprocess.run(

@@ -82,9 +82,9 @@ def test_uniform_rollouts_always_end_in_plans_that_pack(environment):
     episodes = Episodes([environment], 64)
     play(episodes, UniformActor(np.random.default_rng(3)))
     assert not len(episodes.live)
-    for row in range(64):
-        for depth, stages in episodes.decisions(row):
-            assert depth == len(stages)
+    assert any(episodes.templates(row) for row in range(64))
+    for row, seconds in enumerate(episodes.seconds):
+        assert bool(episodes.templates(row)) == np.isfinite(seconds)
 
 
 def test_without_tp_1_in_the_profile_every_construction_has_a_choice_left():

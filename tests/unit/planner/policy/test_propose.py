@@ -24,6 +24,11 @@ from tests.unit.planner.policy.test_card import CARD
 WORKLOAD = Workload(find_model("llama3-8b"), 256, 2048, "fp16")
 MIXED = Composition.from_text("h100=4x4,a100-40=2x4+3x1")
 REQUEST = PlanRequest(WORKLOAD, MIXED, method="random", rollouts=64)
+LARGE = PlanRequest(
+    replace(WORKLOAD, global_batch=4096),
+    Composition.from_text("h100=128x8,a100-80=128x8,a100-40=128x8,a6000=256x4"),
+    budget_s=0.05,
+)
 SCHEMA = FeatureSchema(("a100-40", "h100"), (1, 2, 4, 8), 24, 8)
 
 
@@ -128,3 +133,38 @@ def test_a_damaged_policy_that_was_named_is_refused_by_auto_too(policy_folder):
     (policy_folder / WEIGHTS).write_bytes(b"cut")
     with pytest.raises(InvalidPolicy, match="cut short"):
         answer(replace(REQUEST, method="auto", policy=policy_folder), find_profile(WORKLOAD))
+
+
+@pytest.mark.slow
+def test_the_policy_s_first_plan_for_4096_gpus_heeds_a_budget_of_0_05_s():
+    code = (
+        "import time; from dataclasses import replace; "
+        "from tests.unit.planner.policy.test_propose import LARGE; "
+        "from planner.profiles.generator import find_profile; "
+        "from planner.search.driver import search; "
+        "profile = find_profile(LARGE.workload); "
+        "found = [search(LARGE, profile, time.process_time) for _ in range(3)]; "
+        "assert 'policy' in {stage.method for stage in found[0].stages_of_search}; "
+        "print(sorted(one.planning_s for one in found)[1])"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    assert float(said.stdout) <= 0.1
+
+
+@pytest.mark.slow
+def test_what_rollouts_call_is_loaded_before_their_time_begins():
+    code = (
+        "from tests.unit.planner.policy.test_propose import LARGE; "
+        "from planner.estimator.build_tables import pricing_of; "
+        "from planner.policy.closing import close_templates; "
+        "from planner.policy import partial_plans as p; "
+        "from planner.profiles.generator import find_profile; "
+        "from planner.search.worker import load; "
+        "load(pricing_of(LARGE.workload, LARGE.composition, find_profile(LARGE.workload))); "
+        "called = (p.observe_states, p.observe_depths, p.observe_stages, p.open_templates, "
+        "p.place_stages, close_templates); "
+        "assert all(function.signatures for function in called)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.policy.environment import Episodes
-from planner.policy.rollouts import PolicyActor, draw, draw_uniform, play, probabilities
+from planner.policy.rollouts import (
+    PolicyActor,
+    UniformActor,
+    draw,
+    draw_uniform,
+    play,
+    probabilities,
+)
 
 
 def test_uniform_draws_reach_every_kept_candidate_equally_often():
@@ -50,7 +57,7 @@ def test_equal_seeds_build_equal_plans(environment, network):
     for _ in range(2):
         episodes = Episodes([environment], 8)
         play(episodes, PolicyActor(network, episodes, np.random.default_rng(5)))
-        found.append([episodes.decisions(row) for row in range(8)])
+        found.append([episodes.templates(row) for row in range(8)])
     assert found[0] == found[1]
 
 
@@ -58,4 +65,12 @@ def test_a_low_temperature_repeats_the_likeliest_plan(environment, network):
     episodes = Episodes([environment], 8)
     generator = np.random.default_rng(0)
     play(episodes, PolicyActor(network, episodes, generator, (1e-4, 1e-4)))
-    assert len({episodes.decisions(row) for row in range(8)}) == 1
+    assert len({episodes.templates(row) for row in range(8)}) == 1
+
+
+def test_without_time_every_rollout_gets_one_template_and_no_more(environment):
+    episodes = Episodes([environment], 16)
+    play(episodes, UniformActor(np.random.default_rng(5)), lambda: 0.0)
+    assert max(len(episodes.templates(row)) for row in range(16)) == 1
+    assert episodes.evaluations == 16
+    assert len(episodes.live)

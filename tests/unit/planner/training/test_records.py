@@ -18,7 +18,8 @@ def recorded(curriculum):
 def record_of(curriculum):
     environments = [curriculum.environment(one) for one in curriculum.training[:4]]
     episodes = Episodes(environments, 4)
-    network = as_network(initial_weights(curriculum.schema, 0), uses_film=True)
+    weights = initial_weights(curriculum.schema, 0).detach()
+    network = as_network(weights, curriculum.schema, uses_film=True)
     depth = np.arange(16) % 2 == 0
     types = np.arange(16) % 4 == 0
     records = record(network, episodes, np.random.default_rng(0), Forcing(depth, types))
@@ -28,28 +29,30 @@ def record_of(curriculum):
 def test_only_the_first_depth_of_a_forced_rollout_is_forced(recorded):
     records, depth, _ = recorded
     for row in range(16):
-        free = records.depth_free[records.depth_row == row]
-        assert free[0] == (0 if depth[row] else 1)
-        assert (free[1:] == 1).all()
+        depths = records.decisions[0]
+        free = depths.free[depths.row == row]
+        assert free[0] != depth[row]
+        assert free[1:].all()
 
 
 def test_all_node_classes_of_a_uniform_rollout_are_forced(recorded):
     records, _, types = recorded
-    forced = records.device_free == 0
-    assert (forced == types[records.stage_row]).all()
+    devices = records.decisions[1]
+    assert (devices.free != types[devices.row]).all()
 
 
 def test_every_choice_was_possible(recorded):
     records = recorded[0]
-    assert records.depth_mask[np.arange(len(records.depth)), records.depth].all()
-    assert records.device_mask[np.arange(len(records.device)), records.device].all()
-    assert records.degree_mask[np.arange(len(records.degree)), records.degree].all()
+    for made in records.decisions:
+        assert made.mask[np.arange(len(made.choice)), made.choice].all()
 
 
 def test_a_part_of_the_rows_keeps_its_stages_with_their_templates(recorded):
     records = recorded[0]
     part = records.of_rows(4, 12)
-    assert set(part.depth_row) == set(range(4, 12))
-    assert (part.depth_row[part.opened] == part.stage_row).all()
-    whole = records.depth_row[records.opened] == records.stage_row
-    assert whole.all()
+    depths, devices, degrees = part.decisions
+    assert set(depths.row) == set(range(4, 12))
+    assert (depths.row[part.opened] == devices.row).all()
+    assert (devices.row == degrees.row).all()
+    depths, devices, _ = records.decisions
+    assert (depths.row[records.opened] == devices.row).all()

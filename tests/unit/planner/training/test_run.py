@@ -5,9 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import numpy as np
 import pytest
-from safetensors.numpy import save
 
 from planner.errors import Infeasible, InvalidPolicy
 from planner.model.catalogue import find_model
@@ -60,7 +58,7 @@ def test_a_training_killed_three_times_ends_with_the_same_weights_bit_for_bit(tm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", [{"seed": 4}, {"rate": 1e-3}])
+@pytest.mark.parametrize("change", [{"seed": 4}, {"best_of": 1}])
 def test_a_training_is_not_resumed_with_other_settings(tmp_path, curriculum, change):
     settings = {"groups": 32, "rollouts": 4, "together": 8, "compositions": 8, "teacher_steps": 50}
     before = Training(curriculum, TrainingSettings(**settings), tmp_path)
@@ -93,9 +91,6 @@ def test_a_state_that_is_not_what_was_written_is_refused(tmp_path, curriculum):
     file.write_bytes(content)
     with pytest.raises(InvalidPolicy, match="is damaged"):
         training.resume()
-    file.write_bytes(save({"weight": np.zeros(1)}, metadata={"training": "[]"}))
-    with pytest.raises(InvalidPolicy, match="is damaged"):
-        training.resume()
-    file.write_bytes(save({"weight": np.zeros(1)}))
+    file.write_bytes(content[:10])
     with pytest.raises(InvalidPolicy, match="is damaged"):
         training.resume()

@@ -7,10 +7,9 @@ import pytest
 
 from planner.policy.environment import Episodes
 from planner.policy.rollouts import UniformActor, play
-from planner.training.imitation import replay, trajectory_from
+from planner.training.imitation import replay
 from planner.training.teacher import teach
-from planner.training.torch_network import as_network, initial_weights
-from tests.unit.planner.policy.conftest import environment_on
+from tests.unit.planner.policy.conftest import environment_on, untrained
 from tests.unit.planner.policy.test_partial_plans import SCHEMA
 
 GPUS = "h100=4x4,a100-40=4x4+3x1"
@@ -34,9 +33,7 @@ def test_equal_seeds_teach_equally():
 def test_what_is_taught_can_be_repeated():
     environment = environment_on(GPUS, SCHEMA)
     lesson = teach(environment.pricing.tables, environment.wishes, 300, 1)
-    trajectory = trajectory_from(environment, lesson.templates)
-    network = as_network(initial_weights(SCHEMA, 0), uses_film=True)
-    _, throughput = replay([environment], [trajectory], network)
+    _, throughput = replay([environment], [lesson.templates], untrained(SCHEMA))
     assert throughput[0] == pytest.approx(environment.space.batch / lesson.seconds, rel=0.01)
 
 
