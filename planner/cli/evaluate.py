@@ -15,7 +15,6 @@ import click
 from planner.api import POLICY_METHODS, require_policy_folder, with_budget
 from planner.cli.evaluation_report import evaluation_text, to_json
 from planner.cli.options import A_FILE, MODEL_HELP, answer_options, effort_options
-from planner.cli.pictures import draw_curves
 from planner.cli.progress import progress_bar
 from planner.cluster.composition import Composition
 from planner.errors import Infeasible, InvalidPolicy, InvalidRequest, NoPolicy, PolicyMisfit
@@ -125,6 +124,8 @@ def evaluate_command(
     else:
         click.echo(evaluation_text(rows, asked))
     if picture is not None:  # last: what took so long is printed whatever becomes of it
+        from planner.cli.pictures import draw_curves
+
         draw_curves(picture, rows, shape.name)
     trials = [trial for row in rows for trial in row.trials]
     if not any(trial.plan for trial in trials):

@@ -12,6 +12,7 @@ from planner.cli.tables import aligned
 from planner.evaluation.run import EvaluatedComposition, EvaluationRequest, text_of
 from planner.evaluation.summary import Spread, summarize
 from planner.profiles.profile import Profile
+from planner.wording import counted
 
 NONE = "-"
 
@@ -43,9 +44,9 @@ def evaluation_text(rows: Sequence[EvaluatedComposition], asked: EvaluationReque
     )
     if notes:
         parts.append("\n".join(notes))
-    budget = (
-        f"{asked.budget_s:g} s" if asked.budget_s else f"{asked.budget_evaluations} priced plans"
-    )
+    budget = counted(asked.budget_evaluations or 0, "priced plan")
+    if asked.budget_s:
+        budget = f"{asked.budget_s:g} s"
     searched = f", at least of {asked.reference_s:g} s of auto" if asked.reference_s else ""
     parts.append(
         f"{asked.workload.model.name}, {budget} a search; a reference is the best plan known"

@@ -16,6 +16,7 @@ from itertools import groupby
 from planner.errors import IrregularPlan
 from planner.model.workload import Workload
 from planner.plans.plan import FilledTemplate, Plan, Stage
+from planner.wording import counted
 
 PRECISION = {"fp32": (), "fp16": ("--fp16",), "bf16": ("--bf16",)}
 RECOMPUTATION = {
@@ -42,7 +43,7 @@ def megatron_arguments(plan: Plan, workload: Workload) -> str:
     for placed in plan.placement:
         gpus[placed.node] += len(placed.gpus)
     nodes = ", ".join(
-        f"{len(names)} x {count} GPUs ({' '.join(names)})"
+        f"{len(names)} x {counted(count, 'GPU')} ({' '.join(names)})"
         for count, rows in groupby(sorted(gpus, key=lambda n: (-gpus[n], n)), key=gpus.__getitem__)
         for names in [list(rows)]
     )

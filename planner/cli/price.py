@@ -16,7 +16,6 @@ import click
 
 from planner.cli.inputs import plan_composition, plan_workload, read_plan, read_plan_file
 from planner.cli.options import answer_options, gpu_options
-from planner.cli.pictures import draw_plan
 from planner.cli.tables import memory_table, network_sentence, price_sentence, price_table
 from planner.cost import evaluate as cost
 from planner.cost.evaluate import Price, StagePrice
@@ -69,6 +68,8 @@ def price(
     priced = cost.price(chosen, workload, composition, profile, placed=placed)
     simulated = simulate_price(priced)
     if picture is not None:
+        from planner.cli.pictures import draw_plan
+
         draw_plan(picture, chosen, priced, profile)
     if output == "json":
         click.echo(json.dumps(_json(chosen, priced, simulated, profile, placed), indent=2))

@@ -20,6 +20,7 @@ from planner.cluster.composition import Composition
 from planner.errors import InvalidPlan
 from planner.model.workload import Workload
 from planner.plans.schema import TemplateRow, read_rows
+from planner.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +219,8 @@ def _stage_json(stage: Stage) -> dict[str, Any]:
 def _template(row: TemplateRow) -> FilledTemplate:
     if row.replicas not in (None, len(row.micro_batches)):
         raise InvalidPlan(
-            f"a template has {row.replicas} replicas and {len(row.micro_batches)} micro_batches; "
-            f"give one number for each replica"
+            f"a template has {counted(row.replicas, 'replica')} and {len(row.micro_batches)} "
+            f"micro_batches; give one number for each replica"
         )
     stages = tuple(
         Stage(s.gpu_type, s.tp, s.layers, s.recompute, s.ep, s.etp or 0) for s in row.stages
@@ -239,7 +240,7 @@ def faults(
         where = f"template {index}"
         layers = sum(stage.layers for stage in template.stages)
         if layers != model.layers:
-            found.append(f"{where} holds {layers} layers, the model has {model.layers}")
+            found.append(f"{where} holds {counted(layers, 'layer')}, the model has {model.layers}")
         if any(stage.layers < 1 for stage in template.stages):
             found.append(f"{where} has a stage without layers")
         if (
@@ -308,7 +309,9 @@ def _placement_faults(plan: Plan, composition: Composition | None) -> list[str]:
         stage = plan.templates[placed.template].stages[placed.stage]
         where = f"template {placed.template} replica {placed.replica} stage {placed.stage}"
         if len(placed.gpus) != stage.tp:
-            found.append(f"{where} has TP {stage.tp} but is placed on {len(placed.gpus)} GPUs")
+            found.append(
+                f"{where} has TP {stage.tp} but is placed on {counted(len(placed.gpus), 'GPU')}"
+            )
         for gpu in placed.gpus:
             if (placed.node, gpu) in taken:
                 found.append(f"GPU {gpu} of node {placed.node!r} is given twice")

@@ -19,6 +19,7 @@ from planner.placement.place import room_of
 from planner.profiles.profile import Profile
 from planner.request import PlanRequest
 from planner.search.fill import Option, options
+from planner.wording import counted
 
 TERMS = {
     "boundary": "boundary activation",
@@ -78,10 +79,11 @@ class _Attempt:
 
     def __str__(self) -> str:
         groups = " and ".join(
-            f"{count} stage(s) of TP {tp} on {gpu_type}"
+            f"{counted(count, 'stage')} of TP {tp} on {gpu_type}"
             for (gpu_type, tp), count in Counter(self.stages).items()
         )
-        return groups + (f" in {self.replicas} replica(s) with EP {self.ep}" if self.ep > 1 else "")
+        spread = f" in {counted(self.replicas, 'replica')} with EP {self.ep}"
+        return groups + (spread if self.ep > 1 else "")
 
 
 def _attempts(request: PlanRequest, choices: Sequence[Option]) -> Iterator[_Attempt]:

@@ -33,7 +33,7 @@ def why(model: str, text: str, recompute: str = "full", precision: str = "fp16",
 
 def test_memory_binds_and_the_message_says_by_how_much():
     sentence = reason(nodes("fast-0:1"))
-    assert "memory binds: with 1 stage(s) of TP 1 on demo-fast" in sentence
+    assert "memory binds: with 1 stage of TP 1 on demo-fast" in sentence
     assert "(0.431 MB short)" in sentence
     assert "the largest term is optimizer" in sentence
     held = stage_memory(workload(), demo_profile(), StageSlot("demo-fast", 1, 1, 32, 1, 0), 6)
@@ -63,7 +63,7 @@ def test_the_amount_is_never_negative_though_even_splits_would_fit():
 def test_types_count_together():
     """Neither type alone is as near to holding the model as both are."""
     sentence = why("llama3-8b", "a6000=2x1,a100-40=1x1")
-    assert "2 stage(s) of TP 1 on a6000 and 1 stage(s) of TP 1 on a100-40" in sentence
+    assert "2 stages of TP 1 on a6000 and 1 stage of TP 1 on a100-40" in sentence
 
 
 def test_where_memory_suffices_it_is_not_what_binds():
@@ -75,7 +75,7 @@ def test_experts_that_may_not_be_spread_are_named_as_a_way_out():
     assert "though memory allows" in spread
     assert "with EP" in spread
     kept = why("deepseek-v3-like", "h100=64x4", allow_ep=False)
-    assert "memory binds: with 24 stage(s) of TP 4 on h100" in kept
+    assert "memory binds: with 24 stages of TP 4 on h100" in kept
     assert "expert parallelism" in kept
 
 
