@@ -20,6 +20,7 @@ from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
 from planner.request import MOST_ROLLOUTS, MOST_THREADS, PlanAnswer, PlanRequest
+from planner.search.budget import never
 from planner.search.driver import search
 from planner.search.marginal import marginal_gains
 
@@ -66,7 +67,10 @@ def with_budget(wishes: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer(
-    request: PlanRequest, profile: Profile, clock: Callable[[], float] = time.perf_counter
+    request: PlanRequest,
+    profile: Profile,
+    clock: Callable[[], float] = time.perf_counter,
+    interrupted: Callable[[], bool] = never,
 ) -> PlanAnswer:
     """Answer a request, with the bound and the gains of more nodes where it asks for them.
 
@@ -74,9 +78,11 @@ def answer(
         request: what is asked.
         profile: all costs.
         clock: whose seconds the budget counts.
+        interrupted: whether to answer now with the best plan so far, and no bound and no gains.
 
     Raises:
         Infeasible: no plan does what is asked; the message says what binds.
+        KeyboardInterrupt: it was interrupted before there was a plan.
         InvalidRequest: wishes that contradict each other.
         NoPolicy: the learned policy is asked for, and there is none.
         InvalidPolicy: its files are damaged.
@@ -84,12 +90,12 @@ def answer(
         UnprofiledConfiguration: the profile speaks of another workload.
     """
     check_request(request)
-    found = search(request, profile, clock)
+    found = search(request, profile, clock, interrupted)
     _check_answer(request, found)
-    if request.wants_bound:
+    if request.wants_bound and not interrupted():
         bound = import_module("planner.bounds.upper_bound").bound
         found = replace(found, bound=bound(request, profile, found))
-    if request.wants_marginal:
+    if request.wants_marginal and not interrupted():
         found = replace(found, marginal=marginal_gains(request, profile, found))
     return found
 

@@ -18,6 +18,7 @@ from typing import NoReturn
 
 import click
 
+from planner.cli.interruption import STATUS
 from planner.errors import HeddleError
 
 EXTRAS = {  # what comes with which extra of the package
@@ -44,7 +45,7 @@ def run(command: click.Command) -> NoReturn:
         error.show()
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        sys.exit(130)
+        sys.exit(STATUS)
     except ModuleNotFoundError as error:
         extra = EXTRAS.get(str(error.name).partition(".")[0])
         if extra is None:

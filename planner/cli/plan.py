@@ -18,6 +18,7 @@ from click.core import ParameterSource
 from planner.api import POLICY_METHODS, with_budget
 from planner.api import answer as answer_of
 from planner.cli.inputs import read_composition, read_current, read_plan_file, read_prices
+from planner.cli.interruption import STATUS, interruption
 from planner.cli.options import (
     A_FILE,
     ABOVE_0,
@@ -137,15 +138,15 @@ def plan(
     export: str | None,
     diff: tuple[str, str] | None,
     **wishes: Any,
-) -> None:
+) -> int:
     """Search a plan and print it."""
     given = _given()
     if not given:
         click.echo(click.get_current_context().get_help())
-        return
+        return 0
     if diff is not None:
         _print_diff(diff, output, given)
-        return
+        return 0
     if export is not None and output == "json":
         raise InvalidRequest(
             "--export prints launch arguments, --output json a plan; give one of them"
@@ -160,7 +161,8 @@ def plan(
     profile = find_profile(request.workload, profiles)
     _say_unprofiled(request.composition, profile, has_model="--model" in given)
     _load_numba()
-    found = answer_of(request, profile)
+    with interruption() as interrupted:
+        found = answer_of(request, profile, interrupted=interrupted)
     if picture is not None:
         from planner.cli.pictures import draw_plan
 
@@ -174,6 +176,10 @@ def plan(
     else:
         click.echo(plan_table(found.plan, found.price))
         click.echo(f"\n{answer_sentences(found, request, profile)}")
+    if not interrupted.is_wanted:
+        return 0
+    click.echo("The search was interrupted; this is the best plan that it found.", err=True)
+    return STATUS
 
 
 def _load_numba() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -58,6 +59,7 @@ def call_all() -> None:
 def main() -> None:
     """Compile what is not compiled yet, and remove what was compiled for other sources."""
     started_s = time.perf_counter()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C in whoever waits ends this one, too
     os.environ[COMPILING] = "1"
     with (cache_folder() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # whoever comes second finds all done
