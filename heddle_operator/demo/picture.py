@@ -24,7 +24,8 @@ COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#e15759", "#76b7b2")
 def draw(result: Mapping[str, Any], recorder: Recorder, path: Path) -> None:
     """Write the SVG: who holds which layers when, samples/s, and the loss with its reference."""
     figure = Figure(figsize=(10, 8), layout="constrained")
-    plans, throughput, loss = figure.subplots(3, 1, sharex=False, height_ratios=(3, 1.2, 1.4))
+    plans, throughput, loss = figure.subplots(3, 1, height_ratios=(3, 1.2, 1.4))
+    throughput.sharex(plans)
     starts_s = [s.start_s for e in result["epochs"] for s in recorder.steps_of(e["epoch"])]
     begin_s = min(starts_s, default=0.0)  # nothing was trained: three empty panels
     _draw_plans(plans, result, recorder, begin_s)
@@ -57,11 +58,17 @@ def _draw_plans(axes: Axes, result: Mapping[str, Any], recorder: Recorder, begin
             text += f" tp{seat.tp}" if seat.tp > 1 else ""
             axes.text((left + right) / 2, row, text, ha="center", va="center", fontsize=7)
         axes.axvline(left, color="black", linewidth=0.6)
-        axes.text(left, len(rows) - 0.4, f" {epoch['epoch']} {epoch['reason']}", fontsize=8)
+        axes.text(left, len(rows) - 0.4, f" {_title(epoch)}", fontsize=7)
     axes.set_yticks(range(len(rows)), [f"{node} gpu {gpu}" for node, gpu in rows], fontsize=7)
     axes.set_ylim(-0.6, len(rows) + 0.2)
-    axes.set_xlabel("seconds of training")
-    axes.set_title("layers that each emulated GPU holds; colour: template of the plan", fontsize=9)
+    axes.set_title("Layers that each emulated GPU holds; colour: template of the plan", fontsize=9)
+
+
+def _title(epoch: Mapping[str, Any]) -> str:
+    """The epoch, why it began, and for how long training paused before it."""
+    change = epoch["reconfiguration"]
+    pause = f", pause {change['stall_s']:.2f} s" if change and change["stall_s"] else ""
+    return f"epoch {epoch['epoch']}: {epoch['reason']}{pause}"
 
 
 def _draw_throughput(
@@ -80,17 +87,23 @@ def _draw_throughput(
         rates = [batch / (b.start_s - a.start_s) for a, b in itertools.pairwise(steps)]
         axes.plot(times, rates, ".", color="#4e79a7", markersize=3)
     axes.set_ylabel("samples/s")
-    axes.set_xlabel("seconds of training")
-    axes.set_title("throughput: dots measured, dashes predicted by event simulation", fontsize=9)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("seconds since the first step")
+    axes.set_title("Throughput; dots: measured, dashes: predicted by event simulation", fontsize=9)
 
 
 def _draw_loss(axes: Axes, result: Mapping[str, Any]) -> None:
     axes.plot(
-        result["reference_losses"], color="#e15759", linewidth=3, alpha=0.4, label="reference"
+        result["reference_losses"],
+        color="#e15759",
+        linewidth=3,
+        alpha=0.4,
+        label="one process of plain torch",
     )
     axes.plot(result["losses"], color="black", linewidth=0.9, label="this job")
     for epoch in result["epochs"][1:]:
         axes.axvline(epoch["first_step"], color="black", linewidth=0.5, linestyle=":")
     axes.set_xlabel("step")
     axes.set_ylabel("loss")
+    axes.set_title("Loss of each step", fontsize=9)
     axes.legend(fontsize=8)

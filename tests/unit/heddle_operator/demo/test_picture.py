@@ -49,8 +49,8 @@ def test_every_bar_says_its_layers(drawn):
 def test_gpus_and_epochs_have_their_names(drawn):
     found = texts(drawn)
     assert {"fast-1 gpu 0", "fast-2 gpu 0", "fast-3 gpu 0", "fast-3 gpu 1"} <= set(found)
-    assert {"1 start", "2 join"} <= set(found)
-    assert {"reference", "this job"} <= set(found)
+    assert {"epoch 1: start", "epoch 2: join, pause 0.25 s"} <= set(found)
+    assert {"one process of plain torch", "this job"} <= set(found)
 
 
 def test_a_run_that_ended_before_its_first_step_has_an_empty_picture(tmp_path):
