@@ -21,6 +21,7 @@ from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, Proces
 
 from migration.errors import TransferFailed
 from migration.transport import ReduceOp
+from planner.wording import counted
 
 _OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 _SIZE_TAG, _BODY_TAG = 0, 1
@@ -62,7 +63,7 @@ class GlooTransport:
             )
         except RuntimeError as error:
             raise TransferFailed(
-                f"rank {rank} could not meet the other {size - 1} members of {prefix!r} "
+                f"rank {rank} could not connect to {counted(size - 1, 'other member')} of {prefix!r} "
                 f"within {timeout_s:g} s: {str(error).partition(chr(10))[0]}"
             ) from None
         return cls(group, rank, size)

@@ -53,3 +53,17 @@ def test_the_resource_takes_no_more_samples_and_tokens_than_the_planner():
     training = SCHEMA["properties"]["spec"]["properties"]["training"]["properties"]
     assert training["globalBatch"]["maximum"] == MOST_SAMPLES
     assert training["sequenceLength"]["maximum"] == MOST_TOKENS
+
+
+def test_no_description_is_cut_by_a_comma():
+    """In a flow mapping of YAML a comma ends the description, and the rest is a key of nothing."""
+
+    def empty(found, path):
+        rows = found.items() if isinstance(found, dict) else enumerate(found)
+        for key, value in rows:
+            if value is None:
+                yield f"{path}.{key}"
+            elif isinstance(value, dict | list):
+                yield from empty(value, f"{path}.{key}")
+
+    assert not list(empty(SCHEMA, "schema"))
