@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 from planner.estimator.tables import Floats, Ints
 from planner.policy.environment import Episodes
@@ -39,6 +40,14 @@ from planner.training.torch_network import TorchNetwork, as_network, initial_wei
 
 TEMPERATURES = (0.5, 1.0)  # of the rollouts that a policy is judged by, and then used with
 RATE = 5e-4  # of Adam
+ADAM: dict[str, Any] = {
+    "amsgrad": False,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "weight_decay": 0.0,
+    "eps": 1e-8,
+    "maximize": True,
+}
 LEAST_RATE = 0.1  # of the rate, at the end
 LARGEST_GRADIENT = 1.0  # norm
 EPOCHS = 2  # passes over an update's decisions
@@ -90,7 +99,8 @@ class Trainer:
         self._teacher = teacher
         self._generator = np.random.default_rng(settings.seed)
         self._weights = initial_weights(curriculum.schema, settings.seed)
-        self._adam = torch.optim.Adam([self._weights], RATE, maximize=True)
+        zeros = torch.zeros_like(self.weights)
+        self._moments = (zeros, zeros.clone(), torch.zeros(()))  # of Adam, and its steps
         self._updates = 0
         self._round = 0
         self._taught = 0
@@ -283,10 +293,11 @@ class Trainer:
 
     def _ascend(self, gradient: Tensor, rate: float) -> None:
         """One step of Adam towards a larger objective."""
-        self._weights.grad = gradient
-        torch.nn.utils.clip_grad_norm_([self._weights], LARGEST_GRADIENT)
-        self._adam.param_groups[0]["lr"] = rate
-        self._adam.step()
+        gradient = gradient * min(1.0, LARGEST_GRADIENT / float(gradient.norm().clamp_min(1e-12)))
+        first, second, steps = self._moments
+        with torch.no_grad():
+            # not the class `Adam`, which imports torch's compiler for two seconds
+            adam([self._weights], [gradient], [first], [second], [], [steps], lr=rate, **ADAM)
 
     # ------------------------------------------------------------------ to be kept, and taken up
 
@@ -294,7 +305,7 @@ class Trainer:
         """Tensors and plain data from which the training can go on."""
         return {
             "weights": self.weights,
-            "adam": self._adam.state_dict(),
+            "moments": self._moments,
             "updates": self._updates,
             "round": self._round,
             "taught": self._taught,
@@ -308,7 +319,7 @@ class Trainer:
         """Take up what `state` gave."""
         with torch.no_grad():
             self._weights.copy_(state["weights"])
-        self._adam.load_state_dict(state["adam"])
+        self._moments = state["moments"]
         self._updates, self._round = state["updates"], state["round"]
         self._taught, self._cloned = state["taught"], state["cloned"]
         self._demonstrations = state["demonstrations"]
