@@ -51,7 +51,6 @@ docs/planner.md tells all options by example.
 """
 SEARCHES: tuple[Method, ...] = ("auto", "search", "columns")  # what a budget ends
 FEW_COLLECTIONS = 100_000  # objects that are made between two of them
-BLAS = "scipy.linalg.cython_blas"
 USES = {  # of options that some methods make nothing of
     "--rollouts": ROLLOUT_METHODS,
     "--policy": POLICY_METHODS,
@@ -186,18 +185,18 @@ def _load_numba() -> None:
     """Load numba in 0.3 s less than by itself.
 
     Its objects stay, so that it saves half of that to look for garbage among them less often.  The
-    other half is scipy, whose BLAS numba looks for and nobody here uses: a module that is None
-    cannot be imported.
+    other half is scipy, whose BLAS numba looks for and no search uses: a module that is None cannot
+    be imported.
     """
     gc.set_threshold(FEW_COLLECTIONS)
     modules: dict[str, Any] = sys.modules
-    if "numba.np.arraymath" in modules or BLAS in modules:
+    if "numba" in modules or "scipy" in modules:
         return
-    modules[BLAS] = None
+    modules["scipy"] = None
     try:
         import_module("numba.np.arraymath")
     finally:
-        del modules[BLAS]
+        del modules["scipy"]
 
 
 def _given() -> set[str]:

@@ -27,8 +27,6 @@ from planner.request import ROLLOUT_METHODS, PlanAnswer, PlanRequest, idle_gpus
 from planner.search.budget import Budget, Clock, never
 from planner.search.candidate import Candidate, Judge
 from planner.search.choice import fewest_bytes, notes_of
-from planner.search.few_gpus.exact_search import ExactSearch
-from planner.search.infeasible import why_infeasible
 from planner.search.state import SearchState
 
 if TYPE_CHECKING:
@@ -97,6 +95,8 @@ class _Search:
         if chosen is None:
             if self._budget.interrupted():
                 raise KeyboardInterrupt
+            from planner.search.infeasible import why_infeasible
+
             raise Infeasible(why_infeasible(request, self._profile))
         if request.current is not None and state.pool.best is not None:
             chosen = fewest_bytes(state.pool, state.judge, current)
@@ -123,6 +123,8 @@ class _Search:
 
     def _search_exactly(self) -> None:
         """On a few GPUs: fill and placement together, every plan priced exactly."""
+        from planner.search.few_gpus.exact_search import ExactSearch
+
         budget, state = self._budget, self._state
         begun_s = budget.now_s()
         search = ExactSearch(state.judge, state.pool)
