@@ -9,9 +9,9 @@ import pytest
 
 from planner.errors import UnprofiledConfiguration
 from planner.model.workload import Workload
-from planner.profiles.demo import write_profile
 from planner.profiles.profile import LinkCost, load_profile
 from tests.builders import MODEL, demo_profile, workload
+from tests.demo_profile import write_profile
 
 
 def test_an_entry_is_found_by_its_exact_key_only():

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from planner.errors import UnprofiledConfiguration
-from planner.profiles.demo import write_profile
 from planner.profiles.entries import GpuType, LayerCost, LinkCost
 from planner.profiles.profile import load_profile
+from tests.demo_profile import write_profile
 from worker.profile.files import write_layers, write_links
 
 HEAD = {

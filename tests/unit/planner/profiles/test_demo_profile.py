@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from planner.profiles.demo import TYPES, profile_files, profile_text, write_profile
 from planner.profiles.profile import PROFILES
 from tests.builders import demo_profile
+from tests.demo_profile import TYPES, profile_files, profile_text, write_profile
 
 
 def test_the_committed_files_are_the_formulas_output_bit_for_bit(tmp_path):
