@@ -1,4 +1,4 @@
-"""The Kubernetes shell: watches nodes and agents, decides, applies.
+"""Kubernetes: watches nodes and agents, decides, applies.
 
-The core (`decide`, `replan`) is pure; effects stand at the edge behind the seam `Cluster`.
+The core (`rollout.decide`) is pure; effects are at the edge, behind the seam `ports.cluster`.
 """

@@ -63,8 +63,8 @@ class GlooTransport:
             )
         except RuntimeError as error:
             raise TransferFailed(
-                f"rank {rank} could not connect to {counted(size - 1, 'other member')} of {prefix!r} "
-                f"within {timeout_s:g} s: {str(error).partition(chr(10))[0]}"
+                f"rank {rank} could not connect to {counted(size - 1, 'other member')} of "
+                f"{prefix!r} within {timeout_s:g} s: {str(error).partition(chr(10))[0]}"
             ) from None
         return cls(group, rank, size)
 

@@ -4,7 +4,7 @@ Every implementation passes `tests/contracts/test_transport.py`.
 
 A transport is one group of `size` ranks, formed for one change of plan and given up after it.  Any
 error means that the whole group is unusable: whoever gets one closes its end at once, which makes
-all others err too instead of waiting.
+all others fail too instead of waiting.
 """
 
 from __future__ import annotations

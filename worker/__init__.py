@@ -1,7 +1,6 @@
-"""The GPU-pod shell: an agent, a warm fork server and one rank process per GPU.
+"""A GPU pod: an agent, a warm fork server and one rank process per GPU.
 
 A rank trains, pauses at a step boundary, moves state and resumes.
 
-`contract.py` is what the operator may know of it; DeepSpeed is reached only through
-`deepspeed_engine.py`.
+`contract.py` is what the operator may know of it; only `engine/deepspeed.py` knows DeepSpeed.
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-TYPE_KEY = "heddle.dev/gpu-type"  # label or annotation of a node; it trumps all others
+TYPE_KEY = "heddle.dev/gpu-type"  # label or annotation of a node; it overrides all others
 _PRODUCT = "nvidia.com/gpu.product"
 _LABELS = (
     _PRODUCT,

@@ -118,7 +118,7 @@ class JobObjects:
                 raise
 
     async def record_event(self, event: RecordEvent) -> None:
-        """Post an Event; one that was posted before, or cannot be posted, is let be."""
+        """Post an Event; one that exists, or that the API server refuses, is skipped."""
         path = f"/apis/events.k8s.io/v1/namespaces/{self._job.metadata.namespace}/events"
         try:
             await self._api.create(path, event_body(self._job, event, now_micro()))

@@ -1,9 +1,9 @@
 """Which pods a drain may evict: those on cordoned nodes that the job can do without.
 
-A budget that protects every pod hides a drain: the API server refuses the eviction and nobody is
-told.  So where a cordon alone is no notice (`leaveOnCordon: false`), pods on a cordoned node leave
-the budget; a cordon changes nothing, but an eviction goes through, and is the notice.  The pod then
-trains on through its grace while the state moves.
+A budget that protects every pod hides a drain: the API server refuses the eviction, and the
+operator never hears of it.  So where a cordon alone is no notice (`leaveOnCordon: false`), the
+budget leaves out the pods on a cordoned node: an eviction of one then succeeds, and is the notice.
+The pod trains on through its grace period while the state moves.
 Invariant: a job that cannot do without the node, by its minGPUs or because the planner finds no
 plan for what is left, keeps all its pods protected and says so.
 Source: Kubernetes' eviction API.

@@ -13,7 +13,7 @@ from heddle_operator.apis.errors import ClusterConflict
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, PruneEpoch, SealEpoch
 from heddle_operator.state.snapshot import EpochRecord
 
-# What an outcome may become: ranks that hold an epoch trump an abort that came too late.
+# What an outcome may become: ranks that hold an epoch count more than an abort that came too late.
 _NEXT = {
     "open": ("live", "aborted", "complete", "failed"),
     "aborted": ("live", "complete", "failed"),

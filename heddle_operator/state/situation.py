@@ -1,9 +1,9 @@
 """Where the job stands, read from what its ranks hold and what is on record.
 
 Three questions: which epoch is live, which one is pending, and which of the live epoch's ranks are
-lost. Invariant: what ranks hold trumps what is on record: a rank that holds the state of epoch e
-proves
-that e was voted for.
+lost.
+Invariant: what ranks hold counts more than what is on record: a rank that holds the state of epoch
+e proves that e was voted for.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a rank needs from outside, as seams: the store it meets at, the transport, the engine.
 
-`rank_process` wires the real ones; a test that injects a fault wires one of them wrapped.
+`worker.rank.process` wires the real ones; a test that injects a fault wires one of them wrapped.
 """
 
 from __future__ import annotations

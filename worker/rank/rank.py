@@ -168,7 +168,7 @@ class Rank:
         self._become("done")
 
     def _halt(self, error: BaseException) -> None:
-        """Leave the broken world at once, so that whoever waits here errs too; keep the state."""
+        """Leave the broken world at once, so that all who wait for it fail too; keep the state."""
         self._error = _in_one_line(error)
         if not self._error.startswith(LOST_PEER):  # a peer that went is no fault of this process
             _log.error("the world of epoch %s broke", self._state.epoch, exc_info=error)
