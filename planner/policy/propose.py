@@ -8,7 +8,6 @@ Source: Heddle, Algorithm 1; research on plan search (best of n, greedy choices 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -19,14 +18,13 @@ from planner.estimator.build_tables import Pricing
 from planner.estimator.elites import Elites
 from planner.estimator.objective import Wishes
 from planner.policy.environment import Environment, Episodes
-from planner.policy.rollouts import Actor, PolicyActor, UniformActor, play
+from planner.policy.rollouts import Actor, PolicyActor, UniformActor, always, play
 from planner.policy.schema import FeatureSchema
 from planner.policy.weights import POLICY_OF, Policy, find_policy
 from planner.profiles.profile import Profile
 from planner.request import PlanRequest
 
 STARTS = 64  # rollouts before other engines go on; 32 are behind annealing in 50 ms, on two cores
-EACH = 8  # of so many plans that may be priced, one is a rollout
 
 
 class Proposal(NamedTuple):
@@ -50,7 +48,7 @@ def rollouts_of(
     profile: Profile,
     pricing: Pricing,
     wishes: Wishes,
-    left_s: Callable[[], float],
+    fits: Callable[[int], bool] = always,
 ) -> Proposal:
     """The best plans of the rollouts that a request asks for.
 
@@ -60,7 +58,7 @@ def rollouts_of(
         profile: what prices the plans.
         pricing: of the request on them.
         wishes: limits and objective.
-        left_s: seconds that are left for the rollouts.
+        fits: whether the rollouts may price so many plans in all.
 
     Raises:
         NoPolicy: the model has none.
@@ -83,8 +81,8 @@ def rollouts_of(
                 f"{policy.card.model} then); its plans are priced by this one"
             )
     if request.method == "auto":
-        rollouts = max(1, min(STARTS, request.most_evaluations // EACH))
-    found = propose(policy, pricing, wishes, rollouts, request.seed, left_s)
+        rollouts = STARTS
+    found = propose(policy, pricing, wishes, rollouts, request.seed, fits)
     return found._replace(warning=warning)
 
 
@@ -94,7 +92,7 @@ def propose(
     wishes: Wishes,
     rollouts: int,
     seed: int,
-    left_s: Callable[[], float] = lambda: math.inf,
+    fits: Callable[[int], bool] = always,
 ) -> Proposal:
     """The best plans of so many rollouts.
 
@@ -104,7 +102,7 @@ def propose(
         wishes: limits, and what is made best among the plans that come up.
         rollouts: how many.
         seed: of the draws.
-        left_s: seconds that are left; without any the plans stay as they are.
+        fits: whether so many plans may be priced in all; if not, they stay as they are.
     """
     schema = _schema_of(pricing, wishes) if policy is None else policy.schema
     environment = Environment.of(pricing, schema, wishes)
@@ -113,7 +111,7 @@ def propose(
     actor: Actor = UniformActor(generator)
     if policy is not None:
         actor = PolicyActor(policy.network, episodes, generator, policy.card.temperatures)
-    play(episodes, actor, left_s)
+    play(episodes, actor, fits)
     return Proposal(episodes.elites[0], episodes.evaluations)
 
 

@@ -7,7 +7,6 @@ Source: Heddle, Algorithm 1, sections 5.1 (feasibility masking) and 5.4 (decisio
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -31,15 +30,20 @@ class Actor(Protocol):
         ...
 
 
-def play(episodes: Episodes, actor: Actor, left_s: Callable[[], float] = lambda: math.inf) -> None:
-    """Build every plan to its end, or as far as time allows: every one gets a template.
+def always(_: int) -> bool:
+    """No budget ends the rollouts."""
+    return True
+
+
+def play(episodes: Episodes, actor: Actor, fits: Callable[[int], bool] = always) -> None:
+    """Build every plan to its end, or as far as the budget goes.
 
     Args:
         episodes: to be played.
         actor: decides.
-        left_s: seconds that are left; asked before each further template.
+        fits: whether so many plans may be priced in all; asked before each further template.
     """
-    while len(rows := episodes.live) and (not episodes.evaluations or left_s() > 0):
+    while len(rows := episodes.live) and fits(episodes.evaluations + len(rows)):
         depths = actor.depths(episodes.observe_depths(rows))
         episodes.open(rows, depths)
         stage = 0

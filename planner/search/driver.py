@@ -167,19 +167,23 @@ class _Search:
         for least in sorted({pricing.tables.min_replicas, 1}, reverse=True):
             tables = pricing.tables._replace(min_replicas=least)
             worker = Worker(replace(pricing, tables=tables), wishes_of(self._request), 0)
-            self._propose(worker)
+            self._propose(worker, lambda _: True)
             if self._state.pool.found:
                 return
 
-    def _propose(self, worker: Worker) -> None:
-        """Give a worker what rollouts find; without a policy that fits, auto only says so."""
+    def _propose(self, worker: Worker, fits: Callable[[int], bool]) -> None:
+        """Give a worker what rollouts find; without a policy that fits, auto only says so.
+
+        Rollouts that plans cut short join without being placed, so that a search with more plans,
+        which builds them to their end, misses nothing.
+        """
         from planner.policy.propose import rollouts_of
 
         request, state, budget = self._request, self._state, self._budget
         begun_s = budget.now_s()
-        left_s = math.inf  # rollouts alone take as many plans as were asked for
+        end_s = math.inf  # rollouts alone take as many plans as were asked for
         if request.method not in ROLLOUT_METHODS:
-            left_s = ROLLOUT_SHARE * budget.left_s
+            end_s = begun_s + ROLLOUT_SHARE * budget.left_s
         try:
             found = rollouts_of(
                 request,
@@ -187,7 +191,7 @@ class _Search:
                 self._profile,
                 worker.pricing,
                 worker.wishes,
-                lambda: left_s - (budget.now_s() - begun_s),
+                lambda plans: fits(plans) and budget.now_s() < end_s,
             )
         except (NoPolicy, PolicyMisfit, InvalidPolicy) as why:
             is_damaged = isinstance(why, InvalidPolicy) and request.policy is not None
@@ -199,7 +203,8 @@ class _Search:
         worker.take(found.elites, found.evaluations)
         state.pool.evaluations += found.evaluations
         self._warnings = (found.warning,) if found.warning else ()
-        state.place_until_better(worker.recipes())
+        if fits(0):
+            state.place_until_better(worker.recipes())
         state.record("policy" if request.method == "auto" else request.method, begun_s)
 
     # ------------------------------------------------------------------ the answer

@@ -25,7 +25,8 @@ PLACED_TILED = 3  # plans that are placed after each turn, where experts are spr
 MOST_THREADS = 4
 SEEDS = 1_000_003  # between the seeds of two threads
 
-Propose = Callable[[Worker], None]
+Fits = Callable[[int], bool]  # whether so many plans more may be priced
+Propose = Callable[[Worker, Fits], None]
 
 
 def threads_of(request: PlanRequest, budget: Budget) -> int:
@@ -87,7 +88,7 @@ class Portfolio:
         self._place()
         state.record("uniform", begun_s)
         if propose is not None:
-            propose(self._first[-1])
+            propose(self._first[-1], self._fits)
             self._count()
         others = self._threads[1:]
         with ThreadPoolExecutor(max(1, len(others)), "search") as pool:
@@ -117,7 +118,7 @@ class Portfolio:
         ):
             pass
 
-    def _turns(self, workers: list[Worker], fits: Callable[[int], bool]) -> Iterator[Engine]:
+    def _turns(self, workers: list[Worker], fits: Fits) -> Iterator[Engine]:
         """A turn of each worker after the other, until all have ended."""
         budget = self._budget
 

@@ -90,7 +90,7 @@ SOME = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", SOME)
-@pytest.mark.parametrize("method", ["search", "columns"])
+@pytest.mark.parametrize("method", ["auto", "search", "columns"])
 def test_plans_are_kept_to_and_with_more_the_answer_is_never_worse(text, method):
     profile, best_s = find_profile(LARGE), [float("inf")]
     for budget in (1, 30, 200, 333, 800, 1500, 3000, 4000):
@@ -102,6 +102,15 @@ def test_plans_are_kept_to_and_with_more_the_answer_is_never_worse(text, method)
         assert best_s[-1] <= best_s[-2]
         priced = answer.stages_of_search[-1].evaluations
         assert priced <= budget or priced < 100  # until there is a plan
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", SOME)
+def test_in_seconds_the_answer_is_never_below_uniform_plans_and_those_of_the_policy(text):
+    request = PlanRequest(LARGE, Composition.from_text(text), budget_s=0.2, budget_evaluations=None)
+    answer = search(request, find_profile(LARGE))
+    reached = {one.method: one.throughput_samples_s for one in answer.stages_of_search}
+    assert 0 < reached["uniform"] <= reached["policy"] <= answer.throughput_samples_s
 
 
 @pytest.mark.slow

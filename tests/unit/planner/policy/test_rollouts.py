@@ -68,9 +68,9 @@ def test_a_low_temperature_repeats_the_likeliest_plan(environment, network):
     assert len({episodes.templates(row) for row in range(8)}) == 1
 
 
-def test_without_time_every_rollout_gets_one_template_and_no_more(environment):
+def test_rollouts_keep_to_the_plans_that_may_be_priced(environment):
     episodes = Episodes([environment], 16)
-    play(episodes, UniformActor(np.random.default_rng(5)), lambda: 0.0)
+    play(episodes, UniformActor(np.random.default_rng(5)), lambda plans: plans <= 16)
     assert max(len(episodes.templates(row)) for row in range(16)) == 1
     assert episodes.evaluations == 16
     assert len(episodes.live)

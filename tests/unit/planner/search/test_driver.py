@@ -192,3 +192,19 @@ def test_planning_imports_no_framework():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_an_interrupted_search_answers_with_what_it_has():
+    looks = iter(range(1000))
+    request = PlanRequest(workload(), nodes(TWENTY), budget_s=60.0, budget_evaluations=None)
+    answer = search(
+        replace(request, threads=1), demo_profile(), interrupted=lambda: next(looks) > 100
+    )
+    assert answer.throughput_samples_s > 0
+    assert answer.planning_s < 10.0
+
+
+def test_a_search_interrupted_before_its_first_plan_has_no_answer():
+    request = PlanRequest(workload(), nodes("fast-0:1"), budget_s=60.0, budget_evaluations=None)
+    with pytest.raises(KeyboardInterrupt):
+        search(request, demo_profile(), interrupted=lambda: True)
