@@ -24,11 +24,12 @@ from planner.evaluation.run import EvaluationRequest, evaluate
 from planner.evaluation.trial import curve_budgets
 from planner.model.catalogue import find_model
 from planner.model.shape import ModelShape
+from planner.model.workload import usual_workload
 from planner.policy.weights import find_policy
 from planner.profiles.generator import find_profile
-from planner.request import Method
+from planner.request import Method, PlanRequest
 from planner.training.compositions import range_for, training_compositions, usual_types
-from planner.training.curriculum import curriculum_of, usual_workload
+from planner.training.curriculum import curriculum_of
 from planner.training.settings import TrainingSettings
 
 METHODS = "policy,auto,search,columns,random"
@@ -102,14 +103,12 @@ def evaluate_command(
     if curve_evaluations is None:
         curve_evaluations = CURVE_EVALUATIONS if picture is not None else 0
     asked = EvaluationRequest(
-        workload,
+        PlanRequest(workload, listed[0].composition, seed=seed, **with_budget(effort)),
         listed,
         chosen,
         trained_on(shape, effort["policy"]),
-        reference_s=reference_s,
-        curves=curve_budgets(curve_evaluations),
-        seed=seed,
-        **with_budget(effort),
+        reference_s,
+        curve_budgets(curve_evaluations),
     )
     profile = find_profile(workload, profiles)
     with progress_bar() as bar:

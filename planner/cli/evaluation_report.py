@@ -22,14 +22,14 @@ def to_json(
 ) -> dict[str, Any]:
     """What was asked, every row, and the summary, as plain data."""
     return {
-        "model": asked.workload.model.name,
+        "model": asked.model,
         "profile_digest": profile.digest,
         "profile_origin": profile.origin,
-        "budget_s": asked.budget_s,
-        "budget_evaluations": asked.budget_evaluations,
+        "budget_s": asked.question.budget_s,
+        "budget_evaluations": asked.question.budget_evaluations,
         "reference_s": asked.reference_s,
-        "seed": asked.seed,
-        "threads": asked.threads,
+        "seed": asked.question.seed,
+        "threads": asked.question.threads,
         "training_compositions": len(asked.training),
         "compositions": [row.to_json() for row in rows],
         "summary": [one.to_json() for one in summarize(rows)],
@@ -44,12 +44,12 @@ def evaluation_text(rows: Sequence[EvaluatedComposition], asked: EvaluationReque
     )
     if notes:
         parts.append("\n".join(notes))
-    budget = counted(asked.budget_evaluations or 0, "priced plan")
-    if asked.budget_s:
-        budget = f"{asked.budget_s:g} s"
+    budget = counted(asked.question.budget_evaluations or 0, "priced plan")
+    if asked.question.budget_s:
+        budget = f"{asked.question.budget_s:g} s"
     searched = f", at least of {asked.reference_s:g} s of auto" if asked.reference_s else ""
     parts.append(
-        f"{asked.workload.model.name}, {budget} a search; a reference is the best plan known"
+        f"{asked.model}, {budget} a search; a reference is the best plan known"
         f"{searched}; throughput is modelled, times are measured"
     )
     return "\n\n".join(parts)

@@ -17,7 +17,7 @@ from planner.cluster.composition import Composition
 from planner.cost.money import DEAREST
 from planner.errors import InvalidComposition, InvalidPlan, InvalidWorkload
 from planner.model.catalogue import find_model
-from planner.model.workload import Workload, settings_of
+from planner.model.workload import Workload, usual_workload
 from planner.plans.plan import Plan
 from planner.profiles.profile import Profile
 from planner.search.candidate import best_placed
@@ -124,16 +124,15 @@ def plan_workload(
     """
     stated = data.get("workload")
     if stated is None:
-        shape = find_model(model if model is not None else _unnamed())
-        usual = settings_of(shape)
-        stated = {
-            "model": shape.to_json(),
-            "sequence_length": usual.sequence_length,
-            "precision": usual.precision,
-        }
+        if model is None:
+            raise InvalidWorkload(
+                "the plan does not name its workload; add the key 'workload' with model, "
+                "global_batch and sequence_length, or give --model and --batch"
+            )
         if batch is None:
             raise InvalidWorkload("the plan does not name its global batch; give --batch")
-        stated["global_batch"] = batch
+        usual = usual_workload(find_model(model))
+        stated = replace(usual, global_batch=batch, recompute="none").to_json()
     elif isinstance(stated, dict) and batch is not None:
         stated = {**stated, "global_batch": batch}
     workload = Workload.from_json(stated)
@@ -143,13 +142,6 @@ def plan_workload(
             f"out, or plan for it with `heddle plan --model {model}`"
         )
     return workload if seq_len is None else replace(workload, sequence_length=seq_len)
-
-
-def _unnamed() -> str:
-    raise InvalidWorkload(
-        "the plan does not name its workload; add the key 'workload' with model, global_batch and "
-        "sequence_length, or give --model and --batch"
-    )
 
 
 def plan_composition(data: dict[str, Any], text: str | None, nodes: Path | None) -> Composition:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
@@ -32,7 +33,7 @@ from planner.cluster.composition import Composition
 from planner.cost.money import require_prices, with_prices
 from planner.errors import Infeasible, InvalidComposition, InvalidRequest
 from planner.model.catalogue import find_model
-from planner.model.workload import RECOMPUTATIONS, Precision, Recompute, Workload, settings_of
+from planner.model.workload import RECOMPUTATIONS, Precision, Workload, usual_workload
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
 from planner.request import DEFAULT_MAX_TEMPLATES, ROLLOUT_METHODS, Method, Objective, PlanRequest
@@ -282,20 +283,16 @@ def request_of(composition: Composition, wishes: dict[str, Any]) -> PlanRequest:
 
 def _workload(wishes: dict[str, Any]) -> Workload:
     """What is to be trained; takes its options out of the wishes."""
-    shape = find_model(wishes.pop("model"))
-    usual = settings_of(shape)
-    batch, length = wishes.pop("batch"), wishes.pop("seq_len")
-    precision: Precision | None = wishes.pop("precision")
-    recompute: Recompute | None = wishes.pop("recompute")
-    return Workload(
-        shape,
-        usual.global_batch if batch is None else batch,
-        usual.sequence_length if length is None else length,
-        precision or usual.precision,
-        int(wishes.pop("zero")),
-        recompute or shape.recompute,
-        wishes.pop("sequence_parallel"),
-    )
+    usual = usual_workload(find_model(wishes.pop("model")))
+    given = {
+        "global_batch": wishes.pop("batch"),
+        "sequence_length": wishes.pop("seq_len"),
+        "precision": wishes.pop("precision"),
+        "zero": int(wishes.pop("zero")),
+        "recompute": wishes.pop("recompute"),
+        "sequence_parallel": wishes.pop("sequence_parallel"),
+    }
+    return replace(usual, **{name: value for name, value in given.items() if value is not None})
 
 
 def _print_diff(paths: tuple[str, str], output: str, given: set[str]) -> None:

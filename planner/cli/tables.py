@@ -10,7 +10,7 @@ from dataclasses import astuple, fields
 from typing import TYPE_CHECKING
 
 from planner.cluster.composition import Composition
-from planner.cost.evaluate import Price
+from planner.cost.evaluate import Price, StagePrice
 from planner.cost.memory import StageMemory
 from planner.cost.money import money_per_sample, plan_price
 from planner.plans.plan import FilledTemplate, Plan, Stage
@@ -152,44 +152,42 @@ def _template(template: FilledTemplate | None) -> str:
 
 def price_table(plan: Plan, price: Price) -> str:
     """What each stage does for one micro-batch; replicas that cost the same share their rows."""
-    rows = []
-    for replica, alike in price.distinct:
-        template = plan.templates[replica.template]
-        for s, (stage, priced) in enumerate(zip(template.stages, replica.stages, strict=True)):
-            work = priced.work
-            rows.append(
-                (
-                    f"{replica.template}.{replica.replica}.{s}",
-                    f"{alike} x {replica.micro_batches}" if s == 0 else "",
-                    _stage(stage),
-                    _ms(work.forward_s),
-                    _ms(work.backward_s),
-                    _ms(work.communication_s),
-                    _ms(work.recompute_s),
-                    _ms(priced.p2p_s),
-                    _ms(priced.time_s),
-                )
-            )
+    rows = [
+        (
+            name,
+            alike,
+            _stage(stage),
+            _ms(priced.work.forward_s),
+            _ms(priced.work.backward_s),
+            _ms(priced.work.communication_s),
+            _ms(priced.work.recompute_s),
+            _ms(priced.p2p_s),
+            _ms(priced.time_s),
+        )
+        for name, alike, stage, priced in _priced_stages(plan, price)
+    ]
     head = ("t.r.s", "n x M", "stage", "forward ms", "backward ms", "TP ms", "recompute ms")
     return aligned((*head, "p2p ms", "stage ms"), rows)
+
+
+def _priced_stages(plan: Plan, price: Price) -> Iterator[tuple[str, str, Stage, StagePrice]]:
+    """(template.replica.stage, replicas x micro-batches once a replica, stage, its price)."""
+    for replica, alike in price.distinct:
+        stages = plan.templates[replica.template].stages
+        for s, (stage, priced) in enumerate(zip(stages, replica.stages, strict=True)):
+            number = f"{alike} x {replica.micro_batches}" if s == 0 else ""
+            yield f"{replica.template}.{replica.replica}.{s}", number, stage, priced
 
 
 def memory_table(plan: Plan, price: Price, profile: Profile) -> str:
     """What one GPU of each stage holds, by kind."""
     unit, scale = _unit(price)
     rows = []
-    for replica, _ in price.distinct:
-        template = plan.templates[replica.template]
-        for s, (stage, priced) in enumerate(zip(template.stages, replica.stages, strict=True)):
-            usable = profile.gpu_type(stage.gpu_type).usable_bytes
-            over = " DOES NOT FIT" if priced.peak_memory_bytes > usable else ""
-            rows.append(
-                (
-                    f"{replica.template}.{replica.replica}.{s}",
-                    *(f"{size / scale:.2f}" for size in astuple(priced.memory)),
-                    f"{priced.peak_memory_bytes / scale:.2f} of {usable / scale:.2f}{over}",
-                )
-            )
+    for name, _, stage, priced in _priced_stages(plan, price):
+        usable = profile.gpu_type(stage.gpu_type).usable_bytes
+        over = " DOES NOT FIT" if priced.peak_memory_bytes > usable else ""
+        peak = f"{priced.peak_memory_bytes / scale:.2f} of {usable / scale:.2f}{over}"
+        rows.append((name, *(f"{size / scale:.2f}" for size in astuple(priced.memory)), peak))
     kinds = tuple(field.name for field in fields(StageMemory))
     return aligned((f"{unit} of t.r.s", *kinds, "peak"), rows)
 

@@ -79,13 +79,7 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 def train_policy(
     model: str,
     types: str | None,
-    groups: int | None,
     seed: int,
-    compositions: int | None,
-    teacher_steps: int | None,
-    revisions: int | None,
-    best_of: int | None,
-    together: int | None,
     without: tuple[str, ...],
     blind_to_batch: bool,
     out: Path | None,
@@ -93,6 +87,7 @@ def train_policy(
     resume: bool,
     keep_every_s: float,
     output: str,
+    **numbers: int | None,
 ) -> None:
     """Train a policy and write its files."""
     from planner.training.compositions import types_named, usual_types
@@ -105,18 +100,18 @@ def train_policy(
         raise InvalidRequest(f"--seed is {seed}; it must be 0 or more, and below {LARGEST_SEED:,}")
     if not math.isfinite(keep_every_s):
         raise InvalidRequest(f"--keep-every-s is {keep_every_s}; give a number of seconds")
-    asked: dict[str, Any] = {f"uses_{part}": part not in without for part in PARTS}
-    asked |= {"groups": groups, "compositions": compositions}
-    asked |= {"teacher_steps": teacher_steps, "revisions": revisions}
-    asked |= {"best_of": best_of, "together": together}
-    known = {name: value for name, value in asked.items() if value is not None}
-    settings = TrainingSettings(seed=seed, sees_batch=not blind_to_batch, **known)
+    asked: dict[str, Any] = {name: n for name, n in numbers.items() if n is not None}
+    asked |= {f"uses_{part}": part not in without for part in PARTS}
+    settings = TrainingSettings(seed=seed, sees_batch=not blind_to_batch, **asked)
     names = usual_types(shape.name) if types is None else types_named(shape.name, types)
     where = Path(f"policy-{shape.name}") if out is None else out
     if resume and not where.is_dir():
         raise InvalidPolicy(f"there is no training to resume in {where}; leave --resume out")
-    if not resume:
-        _require_unused(where, overwrite=overwrite)
+    if where.is_dir() and any(where.iterdir()) and not (overwrite or resume):
+        raise InvalidRequest(
+            f"the folder {where} holds files already; give --overwrite, name another --out, or go "
+            f"on with a training that was killed by --resume"
+        )
     _require_writable(where)
     curriculum = curriculum_of(shape, names, settings)
     found = len(curriculum.training)
@@ -144,15 +139,6 @@ def train_policy(
         f"processor time); written to {where}\n"
         f"use it with `heddle plan --model {model} --policy {where}`"
     )
-
-
-def _require_unused(folder: Path, *, overwrite: bool) -> None:
-    """Refuse to write over what is there, unless that is asked for."""
-    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
-        raise InvalidRequest(
-            f"the folder {folder} holds files already; give --overwrite, name another --out, or go "
-            f"on with a training that was killed by --resume"
-        )
 
 
 def _require_writable(folder: Path) -> None:

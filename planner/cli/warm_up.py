@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from planner.cluster.composition import Composition
+from planner.estimator import jit  # what imports from it is among the compiled sources
 from planner.estimator.build_tables import pricing_of
-from planner.estimator.jit import COMPILING, cache_folder, is_compiled, note_compiled
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
@@ -60,13 +60,13 @@ def main() -> None:
     """Compile what is not compiled yet, and remove what was compiled for other sources."""
     started_s = time.perf_counter()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C in whoever waits ends this one, too
-    os.environ[COMPILING] = "1"
-    with (cache_folder() / "lock").open("w") as lock:
+    os.environ[jit.COMPILING] = "1"
+    with (jit.cache_folder() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # whoever comes second finds all done
-        if not is_compiled():
+        if not jit.is_compiled():
             call_all()
-            note_compiled()
-    forget_others(cache_folder())
+            jit.note_compiled()
+    forget_others(jit.cache_folder())
     sys.stdout.write(f"the planner is ready after {time.perf_counter() - started_s:.0f} s\n")
 
 

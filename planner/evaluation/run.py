@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from planner.api import check_numbers
@@ -19,9 +18,8 @@ from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.likeness import nearest
 from planner.evaluation.references import References
 from planner.evaluation.trial import Trial, best_so_far, try_budgets, try_out
-from planner.model.workload import Workload
 from planner.profiles.profile import Profile
-from planner.request import DEFAULT_ROLLOUTS, Method, PlanRequest
+from planner.request import Method, PlanRequest
 
 WARMING = 300  # plans of the searches that load what numba has compiled
 
@@ -33,32 +31,33 @@ class EvaluationRequest:
     """What is to be evaluated.
 
     Attributes:
-        workload: what is trained; its batch is that of the compositions that state none.
-        listed: the compositions.
+        question: as every method is asked it, but for method, composition and batch; its seed is
+            that of all searches, and that for a reference has the next one.
+        listed: the compositions; one that states no batch has the question's.
         methods: tried on each of them.
         training: what the policy was trained on, to tell how new a composition is to it.
-        budget_s: seconds of each search; None: no limit.
-        budget_evaluations: plans of each search; None: as many as the seconds allow.
-        threads: of each search; None: one for each core, at most four.
-        rollouts: plans that methods policy and random build.
-        policy: folder of a trained policy; None: the one that comes with Heddle.
         reference_s: seconds of the search for a reference; 0: the best of the methods is it.
         curves: budgets, in plans, of the points of best-so-far curves.
-        seed: of all searches; that for a reference has the next one.
     """
 
-    workload: Workload
+    question: PlanRequest
     listed: tuple[ListedComposition, ...]
     methods: tuple[Method, ...]
     training: tuple[Composition, ...] = ()
-    budget_s: float | None = None
-    budget_evaluations: int | None = None
-    threads: int | None = None
-    rollouts: int = DEFAULT_ROLLOUTS
-    policy: Path | None = None
     reference_s: float = 0.0
     curves: tuple[int, ...] = ()
-    seed: int = 0
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return self.question.workload.model.name
+
+    def of(self, one: ListedComposition, method: Method) -> PlanRequest:
+        """The question to a method."""
+        workload = self.question.workload
+        if one.batch is not None:
+            workload = replace(workload, global_batch=one.batch)
+        return replace(self.question, workload=workload, composition=one.composition, method=method)
 
     @property
     def steps(self) -> int:
@@ -121,17 +120,15 @@ def evaluate(
         references: the best plans known; better ones are kept in it.
         say: told of each search before it starts.
     """
-    batch = asked.workload.global_batch
-    listed = [replace(one, batch=one.batch or batch) for one in asked.listed]
     for method in asked.methods:
-        check_numbers(_question(asked, listed[0], method))
+        check_numbers(asked.of(asked.listed[0], method))
     say("load the kernel")
     for method in asked.methods:
-        try_out(replace(_question(asked, listed[0], method), **_SHORT), profile)
+        question = asked.of(asked.listed[0], method)
+        try_out(replace(question, budget_s=None, budget_evaluations=WARMING), profile)
+    batch = asked.question.workload.global_batch
+    listed = [replace(one, batch=one.batch or batch) for one in asked.listed]
     return tuple(_evaluated(asked, one, profile, references, say) for one in listed)
-
-
-_SHORT: dict[str, Any] = {"budget_s": None, "budget_evaluations": WARMING}
 
 
 def text_of(composition: Composition) -> str:
@@ -153,18 +150,18 @@ def _evaluated(
     references: References,
     say: Say,
 ) -> EvaluatedComposition:
-    model = asked.workload.model.name
+    model = asked.model
     say(f"{one.name}: reference")
     _search_reference(asked, one, profile, references)
     trials = []
     for method in asked.methods:
         say(f"{one.name}: {method}")
-        question = _question(asked, one, method)
+        question = asked.of(one, method)
         trial = try_out(question, profile)
         further = try_budgets(question, profile, asked.curves, trial)
         for found in (trial, *further):
             if found.plan is not None:
-                by = f"{method}, seed {asked.seed}, {found.evaluations} plans"
+                by = f"{method}, seed {asked.question.seed}, {found.evaluations} plans"
                 references.offer(model, one, found.plan, found.throughput_samples_s, by)
         trials.append(replace(trial, curve=best_so_far(further)))
     references.save()
@@ -183,12 +180,12 @@ def _search_reference(
 ) -> None:
     """The long search, unless the file says that it was done; what is kept has today's price."""
     question = replace(
-        _question(asked, one, "auto"),
-        seed=asked.seed + 1,
+        asked.of(one, "auto"),
+        seed=asked.question.seed + 1,
         budget_s=asked.reference_s,
         budget_evaluations=None,
     )
-    model = asked.workload.model.name
+    model = asked.model
     references.keep(references.of(model, one).at_todays_price(question.workload, profile))
     name = f"auto, seed {question.seed}, {asked.reference_s:g} s"
     if not asked.reference_s or name in references.of(model, one).searched:
@@ -199,18 +196,3 @@ def _search_reference(
     known = references.of(model, one)
     references.keep(replace(known, searched=tuple(sorted({*known.searched, name}))))
     references.save()
-
-
-def _question(asked: EvaluationRequest, one: ListedComposition, method: Method) -> PlanRequest:
-    assert one.batch is not None
-    return PlanRequest(
-        replace(asked.workload, global_batch=one.batch),
-        one.composition,
-        seed=asked.seed,
-        method=method,
-        budget_s=asked.budget_s,
-        budget_evaluations=asked.budget_evaluations,
-        threads=asked.threads,
-        rollouts=asked.rollouts,
-        policy=asked.policy,
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 from planner.errors import InvalidWorkload
 from planner.model.catalogue import find_model
@@ -111,20 +111,14 @@ class Workload:
         return Workload(**{**data, "model": model})
 
 
-class UsualSettings(NamedTuple):
-    """How a model is trained unless somebody says otherwise."""
-
-    global_batch: int
-    sequence_length: int
-    precision: Precision
-
-
-# What the demo trains with, and what the paper's evaluation does.
 DEMO_MODEL = "tiny-llama"
-DEMO_SETTINGS = UsualSettings(20, 128, "fp32")
-SETTINGS = UsualSettings(2048, 2048, "fp16")
 
 
-def settings_of(model: ModelShape) -> UsualSettings:
-    """How a model is trained unless somebody says otherwise."""
-    return DEMO_SETTINGS if model.name == DEMO_MODEL else SETTINGS
+def usual_workload(model: ModelShape) -> Workload:
+    """How a model is trained unless somebody says otherwise: as in the paper's evaluation.
+
+    The demo's model is trained as in the demo.
+    """
+    if model.name == DEMO_MODEL:
+        return Workload(model, 20, 128, "fp32", recompute=model.recompute)
+    return Workload(model, 2048, 2048, "fp16", recompute=model.recompute)

@@ -14,7 +14,7 @@ from planner.cluster.composition import Composition
 from planner.estimator.build_tables import pricing_of
 from planner.estimator.tables import MAX_TEMPLATES
 from planner.model.shape import ModelShape
-from planner.model.workload import Workload, settings_of
+from planner.model.workload import usual_workload
 from planner.policy.environment import Environment, no_limits
 from planner.policy.schema import FeatureSchema
 from planner.profiles.generator import find_profile
@@ -72,18 +72,6 @@ class Curriculum:
         pricing = pricing_of(workload, question.composition, self.profile)
         assert pricing is not None
         return Environment.of(pricing, self.schema, no_limits(D_MAX, MAX_TEMPLATES))
-
-
-def usual_workload(model: ModelShape) -> Workload:
-    """What `heddle plan` takes if nothing else is said."""
-    usual = settings_of(model)
-    return Workload(
-        model,
-        usual.global_batch,
-        usual.sequence_length,
-        usual.precision,
-        recompute=model.recompute,
-    )
 
 
 def curriculum_of(

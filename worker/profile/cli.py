@@ -16,7 +16,7 @@ import click
 
 from planner.cluster.composition import LABEL
 from planner.model.catalogue import find_model
-from planner.model.workload import Precision, settings_of
+from planner.model.workload import Precision, usual_workload
 from planner.profiles.entries import GpuType, LayerCost, LayerKey, LinkCost
 from planner.profiles.generator import RESERVE_BYTES, RESERVE_SHARE
 from planner.profiles.profile import PROFILES, load_profile
@@ -121,7 +121,7 @@ def _layers(
     folder, name, gpu_type, device, repeats = where
     model = find_model(name)
     check_model(model)
-    usual = settings_of(model)
+    usual = usual_workload(model)
     length, chosen = seq_len or usual.sequence_length, precision or usual.precision
     _check_tp(model.allows_tp, model.name, degrees, device)
     make_folder(folder / model.name)

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from planner.evaluation.composition_sets import ListedComposition, committed_sets
 from planner.model.catalogue import find_model
-from planner.model.workload import Workload
-from planner.training.curriculum import usual_workload
+from planner.model.workload import Workload, usual_workload
 
 DENSE = ("llama3-8b", "qwen3-32b")
 MODELS = (

@@ -12,8 +12,9 @@ from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.references import Reference, References
 from planner.evaluation.run import EvaluationRequest, evaluate
 from planner.model.catalogue import find_model
+from planner.model.workload import usual_workload
 from planner.profiles.generator import find_profile
-from planner.training.curriculum import usual_workload
+from planner.request import PlanRequest
 from tests.benchmarks.planner.references import BenchmarkReferences
 from tests.benchmarks.policy.cases import workload_of
 
@@ -92,6 +93,8 @@ def extend(
     """Search what was not searched yet for so long, the file written after every search."""
     for model in models:
         workload = usual_workload(find_model(model))
-        asked = EvaluationRequest(workload, tuple(chosen(model)), (), reference_s=seconds)
+        listed = tuple(chosen(model))
+        question = PlanRequest(workload, listed[0].composition, budget_evaluations=None)
+        asked = EvaluationRequest(question, listed, (), reference_s=seconds)
         for row in evaluate(asked, find_profile(workload), references, partial(_tell, say, model)):
             say(f"{model} {row.listed.name}: {row.reference_samples_s:.2f} by {row.found_by}")

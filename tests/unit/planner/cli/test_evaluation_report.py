@@ -12,13 +12,15 @@ from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.references import References
 from planner.evaluation.run import EvaluationRequest, evaluate
 from planner.evaluation.trial import Trial
+from planner.request import PlanRequest
 from tests.builders import demo_profile, workload
 
 LISTED = (
     ListedComposition("two", "demo-fast=1x2", 20, "stated"),
     ListedComposition("five", "demo-fast=1x2+1x3", 20),
 )
-ASKED = EvaluationRequest(workload(20), LISTED, ("search", "columns"), budget_evaluations=40)
+QUESTION = PlanRequest(workload(20), LISTED[0].composition, budget_evaluations=40)
+ASKED = EvaluationRequest(QUESTION, LISTED, ("search", "columns"))
 ROWS = evaluate(ASKED, demo_profile(), References(), lambda what: None)
 ABSENT = Trial("policy", 0.0, 0.0, 0, None, took_part=False, note="no policy for this model")
 
@@ -49,7 +51,8 @@ def test_text_names_every_composition_method_and_what_the_figures_are():
         assert word in text
     assert f"{ROWS[1].trials[0].throughput_samples_s:.1f}" in text
     assert "40 priced plans a search" in text
-    assert "0.5 s a search" in evaluation_text(ROWS, replace(ASKED, budget_s=0.5))
+    timed = replace(ASKED, question=replace(QUESTION, budget_s=0.5))
+    assert "0.5 s a search" in evaluation_text(ROWS, timed)
     assert text.endswith("throughput is modelled, times are measured")
 
 

@@ -10,17 +10,17 @@ from planner.cluster.composition import Composition
 from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.references import References
 from planner.evaluation.run import EvaluationRequest, evaluate, text_of
+from planner.request import PlanRequest
 from tests.builders import demo_profile, workload
 
 TWO = ListedComposition("two", "demo-fast=1x2", origin="generated")
 FIVE = ListedComposition("five", "demo-fast=1x2+1x3", 32)
 NOBODY = ListedComposition("nobody", "h100=1x1")
 ASKED = EvaluationRequest(
-    workload(20),
+    PlanRequest(workload(20), TWO.composition, budget_evaluations=40),
     (TWO, FIVE),
     ("search", "columns"),
     training=(Composition.from_text("demo-fast=1x3"), Composition.from_text("demo-slow=1x2")),
-    budget_evaluations=40,
 )
 
 
@@ -54,7 +54,9 @@ def test_every_row_says_which_training_composition_is_nearest():
 
 
 def test_a_method_without_a_policy_says_so_and_the_rest_goes_on(tmp_path):
-    (row,) = run(replace(ASKED, listed=(TWO,), methods=("policy", "search"), policy=tmp_path))
+    question = replace(ASKED.question, policy=tmp_path)
+    asked = replace(ASKED, question=question, listed=(TWO,), methods=("policy", "search"))
+    (row,) = run(asked)
     policy, engine = row.trials
     assert "no policy" in policy.note
     assert row.percent(policy) is None
