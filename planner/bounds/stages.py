@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cluster.composition import Composition
+from planner.cost import formulas
 from planner.cost.expert_parallel import Device, Tiling, expert_seconds
 from planner.cost.links import nic_of
 from planner.cost.memory import STATE_BYTES, StageSlot, boundary_bytes, layers_that_fit
@@ -156,7 +157,8 @@ class StageCosts:
             crossing_s = self._latency_s + num_bytes / group.nic_bytes_per_s
         inside_s = self._profile.inside_node(group.node.gpu_type).seconds(num_bytes)
         inside = min(edges, group.neighbours)
-        return 2 * (inside * min(inside_s, crossing_s) + (edges - inside) * crossing_s)
+        message_s = inside * min(inside_s, crossing_s) + (edges - inside) * crossing_s
+        return formulas.boundary_seconds(message_s)
 
     def closing_seconds(self, replicas: int) -> Floats:
         """[K, L + 1] share of a stage in gradient sum and optimizer step, by its blocks.
@@ -167,7 +169,7 @@ class StageCosts:
         """
         blocks = np.arange(self._model.layers + 1)
         each_bytes = STATE_BYTES[self._workload.precision][1]
-        ring = 2 * (replicas - 1) / replicas * WHOLE * (not self._is_by_size)
+        ring = formulas.ring_factor(replicas) * WHOLE * (not self._is_by_size)
         shares = []
         for group in self.groups:
             kind = self._profile.gpu_type(group.node.gpu_type)

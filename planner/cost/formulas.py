@@ -73,6 +73,17 @@ def zero_cut(parameters: Number, copies: int) -> Number:
     return -(-parameters // copies)
 
 
+def expert_copies(replicas: int, tp: int, ways: int) -> int:
+    """Ranks of a stage over all its replicas that hold the same experts: EDP.
+
+    Args:
+        replicas: of the template.
+        tp: TP degree of the stage.
+        ways: EP x ETP, into how many parts its experts are cut.
+    """
+    return max(1, replicas * tp // ways)
+
+
 def communication_bytes(
     parameters: Number, bucket: Number, gradient_bytes: Number, boundary_bytes: Number, depth: int
 ) -> Number:
@@ -88,6 +99,11 @@ def state_bytes(
 ) -> Number:
     """What stays from step to step."""
     return weights + gradients + optimizer + communication
+
+
+def transient_bytes(stepped: Number, bucket: Number, bytes_per_parameter: Number) -> Number:
+    """What the optimizer step has besides, a bucket at a time."""
+    return min(stepped, bucket) * bytes_per_parameter
 
 
 def peak_bytes(

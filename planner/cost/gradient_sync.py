@@ -151,8 +151,10 @@ def sync_seconds(
     )
     type_of = {seat.node: seat.gpu_type for seat in ranks.seats}
     nic: dict[str, LinkCost] = {
-        name: nic_of(profile, type_of[name], nics.get(name)).shared_by(share)
-        for name, share in sharing.items()
+        name: nic_of(profile, type_of[name], nics.get(name)).shared_by(
+            formulas.nic_share(at_once, 1)
+        )
+        for name, at_once in sharing.items()
     }
     slowest_first = sorted(nic, key=lambda name: (nic[name].bandwidth_bytes_per_s, name))
     slowness = {name: index for index, name in enumerate(slowest_first)}

@@ -197,7 +197,7 @@ def stage_memory(workload: Workload, profile: Profile, slot: StageSlot, layers: 
         logits,
         communication,
         working,
-        min(stepped, BUCKET_ELEMENTS) * STEP_BYTES[workload.precision],
+        formulas.transient_bytes(stepped, BUCKET_ELEMENTS, STEP_BYTES[workload.precision]),
     )
 
 
@@ -222,7 +222,7 @@ def stepped_parameters(workload: Workload, slot: StageSlot, layers: int) -> int:
     dense, experts = slot_parameters(workload.model, slot, layers)
     if workload.zero == 0:
         return dense + experts
-    copies = max(1, slot.replicas * slot.tp // slot.expert_ways)  # EDP
+    copies = formulas.expert_copies(slot.replicas, slot.tp, slot.expert_ways)
     return formulas.zero_cut(dense, slot.replicas) + formulas.zero_cut(experts, copies)
 
 

@@ -80,11 +80,11 @@ def stage_seconds(
             cost = profile.layer_cost(kind, stage.gpu_type, stage.tp, micro_batch)
         forward_s += count * cost.forward_s
         backward_s += count * cost.backward_s
-        communication_s += count * (cost.tp_communication_s + 2 * exchanged_s)
+        once = formulas.exchanged_passes(recomputes_all=False)
+        communication_s += count * (cost.tp_communication_s + once * exchanged_s)
         if kind in BLOCKS:
-            again_s = cost.recompute_s(stage.recompute)
-            again_s += exchanged_s if stage.recompute == "full" else 0.0
-            recompute_s += count * again_s
+            again = formulas.exchanged_passes(stage.recompute == "full") - once
+            recompute_s += count * (cost.recompute_s(stage.recompute) + again * exchanged_s)
     return StageWork(forward_s, backward_s, communication_s, recompute_s)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from planner.cluster.composition import Composition, Node
+from planner.cost import formulas
 from planner.cost.expert_parallel import Device, Tiling, expert_seconds
 from planner.model.workload import STAGE_RECOMPUTATIONS, Workload
 from planner.profiles.entries import LayerCost
@@ -97,7 +98,8 @@ def _fastest_of_ways(
             exchanged_s = exchange_seconds(workload, profile, sites, kind, Tiling(tp, ep, etp), b)
             if exchanged_s is None:
                 continue
-            seconds = layer_seconds(profile.tiled_cost(kind, tp, b, ep, etp)) + 2 * exchanged_s
+            exchanged_s *= formulas.exchanged_passes(recomputes_all=False)
+            seconds = layer_seconds(profile.tiled_cost(kind, tp, b, ep, etp)) + exchanged_s
         ways = ep * (etp or tp)
         if ways not in best or seconds < best[ways][0]:
             best[ways] = (seconds, (ep, etp))

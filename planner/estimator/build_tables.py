@@ -350,9 +350,9 @@ class _Arrays:
             cost = self._cost(kind, gpu_type, tp, b)
         if cost is None:
             return
-        seconds = layer_seconds(cost) + cost.recompute_s(variant.recompute) + 2 * exchanged_s
-        seconds += exchanged_s if variant.recompute == "full" else 0.0
-        self.block_s[i, j, n, k] = seconds
+        passes = formulas.exchanged_passes(variant.recompute == "full")
+        seconds = layer_seconds(cost) + cost.recompute_s(variant.recompute)
+        self.block_s[i, j, n, k] = seconds + passes * exchanged_s
         self.kept_bytes[i, j, n, k] = cost.kept_bytes(variant.recompute)
         self.working_bytes[i, j, n, k] = cost.working_bytes(variant.recompute)
 

@@ -10,6 +10,7 @@ Legend: K templates, T node classes.
 
 from __future__ import annotations
 
+from planner.estimator import rules
 from planner.estimator.bag import Bag
 from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Floats, Ints, Tables
@@ -84,7 +85,7 @@ def nic_seconds(t: Tables, bag: Bag, held: Ints, out: Floats) -> None:
         if gpus > 1:
             rings = rings_of(bag.number[0], bag.replicas, kind, gpus, held)
             if rings:
-                out[kind] *= rings / gpus
+                out[kind] *= rules.nic_share(rings, 1) / rules.nic_share(gpus, 1)
 
 
 @inlined
@@ -103,5 +104,6 @@ def stage_nic_seconds(t: Tables, option: int, replicas: int, ways: int) -> float
         if replicas % groups:
             stages = 2 if replicas > groups else -(-groups // replicas)
             stages += replicas < groups and groups % replicas > 0
-        seconds *= min(min(tp, ways) * stages, gpus) / gpus
+        rings = min(min(tp, ways) * stages, gpus)
+        seconds *= rules.nic_share(rings, 1) / rules.nic_share(gpus, 1)
     return seconds

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from planner.cost.formulas import micro_batches_within as _micro_batches_within
-from planner.cost.formulas import optimizer_seconds as _optimizer_seconds
-from planner.cost.formulas import pipeline_seconds as _pipeline_seconds
-from planner.cost.formulas import ring_factor as _ring_factor
-from planner.cost.formulas import zero_cut as _zero_cut
+from planner.cost import formulas
 from planner.estimator.jit import inlined
 
-micro_batches_within = inlined(_micro_batches_within)
-optimizer_seconds = inlined(_optimizer_seconds)
-pipeline_seconds = inlined(_pipeline_seconds)
-ring_factor = inlined(_ring_factor)
-zero_cut = inlined(_zero_cut)
+communication_bytes = inlined(formulas.communication_bytes)
+expert_copies = inlined(formulas.expert_copies)
+micro_batches_within = inlined(formulas.micro_batches_within)
+nic_share = inlined(formulas.nic_share)
+optimizer_seconds = inlined(formulas.optimizer_seconds)
+peak_bytes = inlined(formulas.peak_bytes)
+pipeline_seconds = inlined(formulas.pipeline_seconds)
+ring_factor = inlined(formulas.ring_factor)
+state_bytes = inlined(formulas.state_bytes)
+transient_bytes = inlined(formulas.transient_bytes)
+zero_cut = inlined(formulas.zero_cut)

@@ -44,8 +44,9 @@ def optimizer_seconds(t: Tables, bag: Bag, experts: StageExperts) -> float:
             if has_experts(t) and others:
                 copies = 1
                 if t.zero:
-                    own = bag.replicas[k] * t.option_tp[option]
-                    copies = max(1, own // experts.ways[k, s])
+                    copies = rules.expert_copies(
+                        bag.replicas[k], t.option_tp[option], experts.ways[k, s]
+                    )
                 held += rules.zero_cut(others * experts.numel[k, s], copies)
             own_s = rules.optimizer_seconds(held, t.optimizer_s[kind, 0], t.optimizer_s[kind, 1])
             longest_s = max(longest_s, own_s)

@@ -22,6 +22,7 @@ from functools import cache
 from itertools import pairwise, product
 
 from planner.cluster.composition import Composition
+from planner.cost import formulas
 from planner.cost.expert_parallel import Device, Tiling, expert_seconds
 from planner.cost.links import EdgeEnd, edge_seconds, sending_stages
 from planner.cost.memory import boundary_bytes
@@ -324,7 +325,10 @@ class Floors:
         none = (0.0,) * len(self._sizes)
         around = [none, *edges, none]
         return tuple(
-            tuple(2 * one + 2 * other for one, other in zip(*around[s : s + 2], strict=True))
+            tuple(
+                formulas.boundary_seconds(one + other)
+                for one, other in zip(*around[s : s + 2], strict=True)
+            )
             for s in range(depth)
         )
 
@@ -372,7 +376,7 @@ class Floors:
         """
         if pipelines == 1:
             return 0.0
-        volume = 2 * (pipelines - 1) / pipelines * num_bytes
+        volume = formulas.ring_factor(pipelines) * num_bytes
         nic = self._profile.between_nodes(gpu_type)
         ring = self._profile.inside_ring(gpu_type, pipelines)
         if nic.points or ring.points:

@@ -1,12 +1,11 @@
 """One stage of a template: its memory, how many blocks it can hold, and what they cost.
 
-Invariant: bytes are those of `planner.cost.memory.stage_memory`, a test compares them.
+Invariant: bytes are those of `planner.cost.memory.stage_memory`, by the same rules.
 """
 
 from __future__ import annotations
 
-import math
-
+from planner.estimator import rules
 from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Floats, Ints, Tables
 
@@ -30,15 +29,14 @@ def peak_bytes(
     experts = others * t.expert_numel[option, variant]
     stepped = parameters + experts
     if t.zero:
-        copies = max(1, replicas * t.option_tp[option] // t.ways[option, variant])
-        stepped = math.ceil(parameters / replicas) + math.ceil(experts / copies)
+        copies = rules.expert_copies(replicas, t.option_tp[option], t.ways[option, variant])
+        stepped = rules.zero_cut(parameters, replicas) + rules.zero_cut(experts, copies)
     parameters += experts
+    state = t.state_bytes
+    weight, gradient, optimizer, transient = state[0], state[1], state[2], state[3]
     boundary = t.boundary_bytes[option, size]
-    alone = is_first + is_last == 2
-    state = parameters * (t.state_bytes[0] + t.state_bytes[1]) + stepped * t.state_bytes[2]
-    state += min(parameters, t.bucket_numel) * t.state_bytes[1]
-    if not alone:
-        state += 2 * boundary
+    depth = 1 if is_first and is_last else 2  # or more, which does not count
+    communication = rules.communication_bytes(parameters, t.bucket_numel, gradient, boundary, depth)
     kept = dense * t.kept_bytes[option, size, variant, 0]
     kept += others * t.kept_bytes[option, size, variant, 1]
     kept += is_first * t.kept_ends_bytes[option, size, 0]
@@ -48,8 +46,16 @@ def peak_bytes(
         working = t.working_bytes[option, size, variant, 0]
     if others:
         working = max(working, t.working_bytes[option, size, variant, 1])
-    training = state + in_flight * kept + boundary + is_last * t.logits_bytes[option, size]
-    return max(training + working, state + min(stepped, t.bucket_numel) * t.state_bytes[3])
+    return rules.peak_bytes(
+        rules.state_bytes(
+            parameters * weight, parameters * gradient, stepped * optimizer, communication
+        ),
+        in_flight * kept,
+        boundary,
+        is_last * t.logits_bytes[option, size],
+        working,
+        rules.transient_bytes(stepped, t.bucket_numel, transient),
+    )
 
 
 @jit
