@@ -30,19 +30,22 @@ Function = TypeVar("Function", bound=Callable[..., object])
 _log = logging.getLogger(__name__)
 _ROOT = Path(__file__).parents[2]
 NUMBERS = re.compile(r"(tuple\[)?(None|bool|int|float)(, (bool|int|float))*\]?")
-_IMPORT = re.compile(r"^from (planner(?:\.\w+)+) import", re.MULTILINE)
+_IMPORT = re.compile(r"^from (planner(?:\.\w+)+) import (\w+)", re.MULTILINE)
+_DEFINES = re.compile(rf"(?m)^from {re.escape(__name__)} import .*\b(jit|inlined|allocating)\b")
 _COMPLETE = "complete"  # this file is there once every function is compiled
+BESIDE = ("by_reference.py", "reference_type.py")  # how tables are handed to compiled code
 COMPILING = "HEDDLE_COMPILES_KERNEL"  # set in a process that is there to compile
 
 
 def compiled_sources() -> list[Path]:
     """The files that compiled code comes from: those that define it, and what these import."""
     texts = {path: path.read_text(encoding="utf-8") for path in (_ROOT / "planner").rglob("*.py")}
-    defining = [path for path, text in texts.items() if f"from {__name__} import" in text]
-    found = {*Path(__file__).parent.glob("*.py"), *defining}
+    defining = [path for path, text in texts.items() if _DEFINES.search(text)]
+    found = {Path(__file__), *map(Path(__file__).with_name, BESIDE), *defining}
     for path in defining:
-        for module in _IMPORT.findall(texts[path]):
-            found.add(_ROOT.joinpath(*module.split(".")).with_suffix(".py"))
+        for module, name in _IMPORT.findall(texts[path]):
+            parts = _ROOT.joinpath(*module.split("."))
+            found |= {parts.with_suffix(".py"), parts / f"{name}.py"}
     return sorted(found & texts.keys())
 
 

@@ -20,7 +20,7 @@ ROW = 3  # GPUs of templates that stand in a row, each behind the layers before 
 
 
 @inlined
-def look_where(option_type: Ints, option_tp: Ints, bag: Bag, held: Ints) -> None:
+def look_where(t: Tables, bag: Bag, held: Ints) -> None:
     """GPUs of a replica of each template on each class, first and last layer there: [4, K, T]."""
     for k in range(bag.number[0]):
         for kind in range(held.shape[2]):
@@ -30,10 +30,10 @@ def look_where(option_type: Ints, option_tp: Ints, bag: Bag, held: Ints) -> None
             start = stop
             stop += bag.blocks[k, bag.chosen[k], s]
             option = bag.options[k, s]
-            kind = option_type[option]
+            kind = t.option_type[option]
             if held[GPUS, k, kind] == 0:
                 held[FIRST, k, kind] = start
-            held[GPUS, k, kind] += option_tp[option]
+            held[GPUS, k, kind] += t.option_tp[option]
             held[LAST, k, kind] = stop
 
 
@@ -79,7 +79,7 @@ def nic_seconds(t: Tables, bag: Bag, held: Ints, out: Floats) -> None:
         out[kind] = t.nic[kind, 1]
     if not t.rings:
         return
-    look_where(t.option_type, t.option_tp, bag, held)
+    look_where(t, bag, held)
     for kind in range(len(out)):
         gpus = t.node_gpus[kind]
         if gpus > 1:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from planner.estimator.bag import Bag
 from planner.estimator.bench import PriceBench
 from planner.estimator.jit import inlined, jit
-from planner.estimator.tables import Floats, Ints, Tables
+from planner.estimator.tables import Ints, Tables
 
 MOST_CROSSINGS = 2  # messages that a stage waits for
 MOST_GPUS = 1 << 20  # more than a replica has
@@ -77,24 +77,13 @@ def put_runs(free: Ints, gpus: int, replicas: int, most: int) -> int:
 
 @inlined
 def template_crossings(
-    option_type: Ints,
-    option_tp: Ints,
-    node_gpus: Ints,
-    port_s: Floats,
-    inside_s: Floats,
-    options: Ints,
-    depth: int,
-    replicas: int,
-    free: Ints,
+    t: Tables, size: int, options: Ints, depth: int, replicas: int, free: Ints
 ) -> float:
     """Seconds of all unforeseen messages that the slowest stages of a template wait for.
 
     Args:
-        option_type: of the tables, of which it takes no more: passing all costs as much as it does.
-        option_tp: of the tables.
-        node_gpus: of the tables.
-        port_s: [O, G + 1] of the micro-batch size.
-        inside_s: [T] of the micro-batch size.
+        t: what it prices with.
+        size: index of the micro-batch size.
         options: [D] of the template.
         depth: of the template.
         replicas: of the template.
@@ -104,32 +93,32 @@ def template_crossings(
     s = 0
     while s < depth:
         option = options[s]
-        kind = option_type[option]
-        gpus = option_tp[option]
+        kind = t.option_type[option]
+        gpus = t.option_tp[option]
         s += 1
-        if node_gpus[kind] == 1:
+        if t.node_gpus[kind] == 1:
             continue
         while s < depth:
-            tp = option_tp[options[s]]
-            if option_type[options[s]] != kind or gpus + tp > node_gpus[kind]:
+            tp = t.option_tp[options[s]]
+            if t.option_type[options[s]] != kind or gpus + tp > t.node_gpus[kind]:
                 break
             gpus += tp
             s += 1
         crossings = put_runs(free[kind], gpus, replicas, MOST_CROSSINGS)
         if crossings:
-            longer_s = port_s[option, option_tp[option]] - inside_s[kind]
+            longer_s = t.port_s[option, size, t.option_tp[option]] - t.inside_s[kind, size]
             worst_s = max(worst_s, crossings * longer_s)
     return worst_s
 
 
 @inlined
-def hardest_first(option_tp: Ints, bag: Bag, order: Ints, weights: Ints) -> None:
+def hardest_first(t: Tables, bag: Bag, order: Ints, weights: Ints) -> None:
     """The order of `planner.placement.place`: templates with wide TP groups and many GPUs first."""
     for k in range(bag.number[0]):
         widest = 0
         weights[k] = 0
         for s in range(bag.depth[k]):
-            tp = option_tp[bag.options[k, s]]
+            tp = t.option_tp[bag.options[k, s]]
             widest = max(widest, tp)
             weights[k] += tp
         weights[k] += widest * MOST_GPUS
@@ -155,7 +144,7 @@ def packing_seconds(t: Tables, bag: Bag, work: PriceBench, seconds: float) -> fl
     if t.spreads_experts or largest < 2:  # then all messages cross anyway
         return 0.0
     order, free = work.order[0], work.free
-    hardest_first(t.option_tp, bag, order, work.order[1])
+    hardest_first(t, bag, order, work.order[1])
     for kind in range(len(free)):
         for gpus in range(largest + 1):
             free[kind, gpus] = 0
@@ -168,15 +157,7 @@ def packing_seconds(t: Tables, bag: Bag, work: PriceBench, seconds: float) -> fl
         own = t.sizes[bag.size[k, f]] / bag.tau_s[k, f]
         rate += bag.replicas[k] * own
         late_s = template_crossings(
-            t.option_type,
-            t.option_tp,
-            t.node_gpus,
-            t.port_s[:, bag.size[k, f]],
-            t.inside_s[:, bag.size[k, f]],
-            bag.options[k],
-            bag.depth[k],
-            bag.replicas[k],
-            free,
+            t, bag.size[k, f], bag.options[k], bag.depth[k], bag.replicas[k], free
         )
         if late_s > 0.0:
             lost += own * late_s / (bag.tau_s[k, f] + late_s / bag.replicas[k])

@@ -13,7 +13,7 @@ from planner.estimator import rules
 from planner.estimator.bag import Bag
 from planner.estimator.bench import PriceBench, StageExperts
 from planner.estimator.fill.given_blocks import split_seconds
-from planner.estimator.fill.stage import fixed_seconds
+from planner.estimator.fill.stage import fixed_seconds, parameters_of
 from planner.estimator.fill.stage_experts import has_experts, look_at_experts
 from planner.estimator.gradient_sync import sync_seconds
 from planner.estimator.jit import inlined, jit
@@ -34,11 +34,8 @@ def optimizer_seconds(t: Tables, bag: Bag, experts: StageExperts) -> float:
             stop = start + bag.blocks[k, bag.chosen[k], s]
             dense = min(stop, t.dense) - min(start, t.dense)
             others = stop - start - dense
-            held = dense * t.block_numel[option, 0] + others * t.block_numel[option, 1]
-            if s == 0:
-                held += t.ends_numel[option, 0]
-            if s == bag.depth[k] - 1:
-                held += t.ends_numel[option, 1]
+            is_last = int(s == bag.depth[k] - 1)
+            held = parameters_of(t, option, int(s == 0), is_last, dense, others)
             if t.zero:
                 held = rules.zero_cut(held, bag.replicas[k])
             if has_experts(t) and others:

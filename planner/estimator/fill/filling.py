@@ -14,7 +14,7 @@ from planner.estimator.bag import Fillings
 from planner.estimator.bench import Bench
 from planner.estimator.fill.general_split import general_splits
 from planner.estimator.fill.linear_split import linear_splits
-from planner.estimator.fill.stage import block_cap, ends_of, fixed_seconds
+from planner.estimator.fill.stage import block_cap, blocks_seconds, ends_of, fixed_seconds
 from planner.estimator.jit import jit
 from planner.estimator.tables import Floats, Ints, Tables
 
@@ -90,9 +90,7 @@ def variant_of(
     best = -1
     best_s = math.inf
     for variant in range(t.variants[option]):
-        seconds = others * t.block_s[option, size, variant, 1]
-        if dense:
-            seconds += dense * t.block_s[option, size, variant, 0]
+        seconds = blocks_seconds(t, option, size, variant, dense, others)
         if seconds >= best_s or (replicas * t.option_tp[option]) % t.ways[option, variant]:
             continue
         if block_cap(t, option, size, variant, in_flight, ends, replicas, dense) >= others:

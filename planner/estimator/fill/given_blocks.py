@@ -10,7 +10,7 @@ import math
 from planner.estimator.bag import Fillings
 from planner.estimator.bench import Bench
 from planner.estimator.fill.filling import variant_of
-from planner.estimator.fill.stage import ends_of, fixed_seconds
+from planner.estimator.fill.stage import blocks_seconds, ends_of, fixed_seconds
 from planner.estimator.fill.zone_limits import Zones, zone_seconds
 from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Floats, Ints, Tables
@@ -76,9 +76,7 @@ def split_seconds(
         if variant < 0:
             tau_s = sum_s = math.inf
             break
-        seconds = fixed_s[s] + others * t.block_s[option, size, variant, 1]
-        if dense:
-            seconds += dense * t.block_s[option, size, variant, 0]
+        seconds = fixed_s[s] + blocks_seconds(t, option, size, variant, dense, others)
         tau_s = max(tau_s, seconds)
         sum_s += seconds
     return tau_s, sum_s

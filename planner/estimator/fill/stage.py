@@ -10,6 +10,26 @@ from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Floats, Ints, Tables
 
 
+@inlined
+def parameters_of(
+    t: Tables, option: int, is_first: int, is_last: int, dense: int, others: int
+) -> float:
+    """Parameters of one GPU of a stage, besides routed experts."""
+    parameters = dense * t.block_numel[option, 0] + others * t.block_numel[option, 1]
+    return parameters + is_first * t.ends_numel[option, 0] + is_last * t.ends_numel[option, 1]
+
+
+@inlined
+def blocks_seconds(
+    t: Tables, option: int, size: int, variant: int, dense: int, others: int
+) -> float:
+    """What the blocks of a stage take; infinite where the profile has no entry."""
+    seconds = others * t.block_s[option, size, variant, 1]
+    if dense:
+        seconds += dense * t.block_s[option, size, variant, 0]
+    return seconds
+
+
 @jit
 def peak_bytes(
     t: Tables,
@@ -24,8 +44,7 @@ def peak_bytes(
     others: int,
 ) -> float:
     """Peak bytes of one GPU of a stage with `dense` blocks of the first kind and `others`."""
-    parameters = dense * t.block_numel[option, 0] + others * t.block_numel[option, 1]
-    parameters += is_first * t.ends_numel[option, 0] + is_last * t.ends_numel[option, 1]
+    parameters = parameters_of(t, option, is_first, is_last, dense, others)
     experts = others * t.expert_numel[option, variant]
     stepped = parameters + experts
     if t.zero:

@@ -15,6 +15,7 @@ from numba.core.errors import NumbaError
 
 import planner
 from planner.cluster.composition import Composition
+from planner.cost import formulas
 from planner.estimator import by_reference, tables
 from planner.estimator import jit as jit_module
 from planner.estimator.build_tables import pricing_of
@@ -45,7 +46,7 @@ def test_the_folder_of_the_cache_names_numba_and_the_sources():
 def test_every_file_that_defines_compiled_functions_names_the_folder():
     sources = compiled_sources()
     assert {path for path, _, _ in _compiled_functions()} <= set(sources)
-    for needed in (jit_module, by_reference, tables, features):
+    for needed in (jit_module, by_reference, tables, features, formulas):
         assert Path(str(needed.__file__)) in sources
 
 

@@ -38,7 +38,7 @@ def bag_of(*templates: tuple[int, tuple[int, ...], int]):
 
 def rings(tables, bag) -> int:
     held = np.zeros((4, int(bag.number[0]), 1), np.int64)
-    look_where(tables.option_type, tables.option_tp, bag, held)
+    look_where(tables, bag, held)
     return rings_of(int(bag.number[0]), bag.replicas, 0, GPUS, held)
 
 
@@ -59,7 +59,7 @@ def test_templates_behind_each_other_add_their_rings(tables):
     bag.options[0, 2], bag.options[1, :2] = 9, 9  # stages on other GPUs
     two = tables._replace(option_type=np.array([0] * 9 + [1]), option_tp=np.ones(10, np.int64))
     held = np.zeros((4, 2, 2), np.int64)
-    look_where(two.option_type, two.option_tp, bag, held)
+    look_where(two, bag, held)
     # 2 of the first, 2 of the second behind them
     assert rings_of(2, bag.replicas, 0, GPUS, held) == 4
     bag.replicas[:2] = 4  # both fill whole nodes
