@@ -42,7 +42,7 @@ def sync_messages(
         experts: whether routed experts are cut by TP as everything else; else they are left out.
     """
     slots = math.lcm(*{seat.tp for seat in ranks.seats})
-    sizes = [_layer_sizes(model, layer, experts) for layer in range(model.layers + 2)]
+    sizes = [layer_sizes(model, layer, experts=experts) for layer in range(model.layers + 2)]
     messages: Counter[tuple[int, ...]] = Counter()
     bounds = [pipeline.template.layer_bounds() for pipeline in ranks.pipelines]
     cuts = sorted({cut for bound in set(bounds) for cut in bound})
@@ -61,8 +61,14 @@ def sync_messages(
     return dict(messages)
 
 
-def _layer_sizes(model: ModelShape, layer: int, experts: bool) -> tuple[int, int]:
-    """(elements that TP cuts, elements that it leaves whole) of a layer."""
+def layer_sizes(model: ModelShape, layer: int, *, experts: bool) -> tuple[int, int]:
+    """(elements that TP cuts, elements that it leaves whole) of a layer.
+
+    Args:
+        model: of which it is.
+        layer: its index in [embedding, block 1..L, head].
+        experts: whether routed experts count.
+    """
     tensors = layer_tensors(model, layer)
     routed = 0 if experts or model.kind(layer) != "moe_block" else expert_numel(model)
     return (

@@ -141,6 +141,18 @@ def boundary_bytes(workload: Workload, micro_batch: int) -> int:
     return values * VALUE_BYTES[workload.precision]
 
 
+def kept_boundary_bytes(workload: Workload, micro_batch: int, tp: int) -> int:
+    """Of that, what each GPU of a TP group keeps: a slice with sequence parallelism."""
+    whole = boundary_bytes(workload, micro_batch)
+    return whole // tp if workload.sequence_parallel else whole
+
+
+def logits_bytes(workload: Workload, micro_batch: int, tp: int) -> int:
+    """The logits of a micro-batch with their gradient, on one GPU of the last stage."""
+    tokens = micro_batch * workload.sequence_length
+    return tokens * workload.model.padded_vocab // tp * LOGIT_BYTES
+
+
 def slot_parameters(model: ModelShape, slot: StageSlot, layers: int) -> tuple[int, int]:
     """(parameters besides routed experts, of routed experts) that one rank of the stage holds."""
     blocks = slot.blocks(model, layers)
@@ -177,14 +189,11 @@ def stage_memory(workload: Workload, profile: Profile, slot: StageSlot, layers: 
     logits = 0
     if slot.is_last:
         kept += profile.layer_cost("head", slot.gpu_type, tp, b).activation_bytes
-        vocab = workload.model.padded_vocab
-        logits = b * workload.sequence_length * vocab // tp * LOGIT_BYTES
+        logits = logits_bytes(workload, b, tp)
     dense, experts = slot_parameters(workload.model, slot, layers)
     parameters = dense + experts
     weight, gradient, optimizer = STATE_BYTES[workload.precision]
-    boundary = boundary_bytes(workload, b)
-    if workload.sequence_parallel:
-        boundary //= tp
+    boundary = kept_boundary_bytes(workload, b, tp)
     bucket = parameters if workload.precision == "fp32" else BUCKET_ELEMENTS
     communication = formulas.communication_bytes(parameters, bucket, gradient, boundary, slot.depth)
     stepped = stepped_parameters(workload, slot, layers)

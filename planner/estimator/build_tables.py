@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from planner.cluster.composition import Composition, Node
 from planner.cost import formulas
 from planner.cost.expert_parallel import Tiling
+from planner.cost.gradient_sync import layer_sizes
 from planner.cost.links import EdgeEnd, nic_of, port
 from planner.cost.memory import (
     BUCKET_ELEMENTS,
-    LOGIT_BYTES,
     STATE_BYTES,
     STEP_BYTES,
     boundary_bytes,
+    kept_boundary_bytes,
+    logits_bytes,
 )
 from planner.cost.variants import (
     Variant,
@@ -34,13 +37,14 @@ from planner.cost.variants import (
 from planner.errors import UnprofiledConfiguration
 from planner.estimator.tables import MAX_DEPTH, Floats, Tables
 from planner.model.shape import Kind
-from planner.model.tensors import expert_numel, layer_numel, layer_tensors
+from planner.model.tensors import expert_numel, layer_numel
 from planner.model.workload import Workload
 from planner.placement.node_classes import NodeClass, class_sizes, type_sizes
 from planner.placement.place import room_of
 from planner.profiles.entries import LayerCost, LinkCost
 from planner.profiles.profile import Profile
 
+Row = TypeVar("Row")
 Sites = tuple[Sequence[Node], Sequence[Node]]  # of an option: its class, and its GPU type
 ENDS: tuple[Kind, Kind] = ("embedding", "head")
 
@@ -121,27 +125,31 @@ def pricing_of(
     )
     arrays = _Arrays(workload, profile, options, sizes, variants, sites)
     speed = np.array([owner.speed_factor for owner in owners])
-    gradient = STATE_BYTES[workload.precision][1]
-    shapes = [_gradient_sizes(workload, layer) for layer in range(model.layers + 2)]
-    boundary = np.array([float(boundary_bytes(workload, b)) for b in sizes])
-    degrees = np.array([tp for _, tp in options])
+    state_bytes = STATE_BYTES[workload.precision]
+    shapes = [layer_sizes(model, layer, experts=False) for layer in range(model.layers + 2)]
+    degrees, ends = [tp for _, tp in options], (0, model.layers + 1)
+    gpus = [profile.gpu_type(one.gpu_type) for one in classes]
     room = [
         members[one] * (one.gpus // tp * tp) for one, (_, tp) in zip(owners, options, strict=True)
     ]
     if by_type:
         room_by_type = room_of(composition)
         room = [room_by_type[option] for option in options]
-    shared = degrees[:, None] if workload.sequence_parallel else 1
     spreads_experts = max(map(len, variants)) > 1 and model.experts is not None
     stays_inside = stays_inside or len(composition.nodes) == 1
     rings = bool(profile.rings) and not stays_inside
+
+    def inside_seconds(one: NodeClass, b: int) -> float:
+        link = profile.inside_node(one.gpu_type)
+        return formulas.boundary_seconds(link.seconds(boundary_bytes(workload, b)))
+
     tables = Tables(
         batch=workload.global_batch,
         layers=model.layers,
         dense=model.experts.dense_blocks if model.experts else 0,
         zero=workload.zero,
         option_type=np.array([index for index, _, _ in rows]),
-        option_tp=degrees,
+        option_tp=np.array(degrees),
         room=np.array(room),
         node_gpus=np.array([one.gpus for one in classes]),
         nodes=np.array([members[one] for one in classes]),
@@ -152,56 +160,26 @@ def pricing_of(
         block_s=arrays.block_s / speed[:, None, None, None],
         ends_s=arrays.ends_s / speed[:, None, None],
         port_s=_port_seconds(workload, profile, owners, options, sizes),
-        inside_s=np.array(
-            [
-                [
-                    formulas.boundary_seconds(
-                        profile.inside_node(one.gpu_type).seconds(boundary_bytes(workload, b))
-                    )
-                    for b in sizes
-                ]
-                for one in classes
-            ]
-        ),
+        inside_s=_table(classes, sizes, inside_seconds),
         kept_bytes=arrays.kept_bytes,
         kept_ends_bytes=arrays.kept_ends_bytes,
         working_bytes=arrays.working_bytes,
-        logits_bytes=np.array(
-            [
-                [
-                    float(b * workload.sequence_length * model.padded_vocab // tp * LOGIT_BYTES)
-                    for b in sizes
-                ]
-                for _, tp in options
-            ]
-        ),
-        boundary_bytes=np.floor(boundary[None, :] / shared) * np.ones((len(options), 1)),
+        logits_bytes=_table(degrees, sizes, lambda tp, b: logits_bytes(workload, b, tp)),
+        boundary_bytes=_table(degrees, sizes, lambda tp, b: kept_boundary_bytes(workload, b, tp)),
         block_numel=arrays.block_numel,
         expert_numel=arrays.expert_numel,
-        ends_numel=np.array(
-            [
-                [float(layer_numel(model, layer, tp)) for layer in (0, model.layers + 1)]
-                for _, tp in options
-            ]
-        ),
-        state_bytes=np.array(
-            [float(n) for n in (*STATE_BYTES[workload.precision], STEP_BYTES[workload.precision])]
-        ),
+        ends_numel=_table(degrees, ends, lambda tp, layer: layer_numel(model, layer, tp)),
+        state_bytes=np.array([*state_bytes, STEP_BYTES[workload.precision]], float),
         bucket_numel=math.inf if workload.precision == "fp32" else float(BUCKET_ELEMENTS),
-        usable_bytes=np.array(
-            [float(profile.gpu_type(one.gpu_type).usable_bytes) for one in classes]
-        ),
+        usable_bytes=np.array([float(gpu.usable_bytes) for gpu in gpus]),
         optimizer_s=np.array(
             [
-                [
-                    profile.gpu_type(one.gpu_type).optimizer_latency_s / one.speed_factor,
-                    profile.gpu_type(one.gpu_type).optimizer_s_per_parameter / one.speed_factor,
-                ]
-                for one in classes
+                [gpu.optimizer_latency_s / speed, gpu.optimizer_s_per_parameter / speed]
+                for gpu, speed in zip(gpus, (one.speed_factor for one in classes), strict=True)
             ]
         ),
-        sharded_bytes=np.array([float(cut * gradient) for cut, _ in shapes]),
-        whole_bytes=np.array([float(whole * gradient) for _, whole in shapes]),
+        sharded_bytes=np.array([float(cut * state_bytes[1]) for cut, _ in shapes]),
+        whole_bytes=np.array([float(whole * state_bytes[1]) for _, whole in shapes]),
         nic=np.array(
             [
                 profile.inside_node(one.gpu_type).line
@@ -221,14 +199,11 @@ def pricing_of(
     return Pricing(tables, classes, options, variants, by_type)
 
 
-def _gradient_sizes(workload: Workload, layer: int) -> tuple[int, int]:
-    """(elements that TP cuts, elements that it leaves whole) of a layer, without routed experts."""
-    tensors = layer_tensors(workload.model, layer)
-    routed = expert_numel(workload.model) if workload.model.kind(layer) == "moe_block" else 0
-    return (
-        sum(tensor.numel for tensor in tensors if tensor.dim is not None) - routed,
-        sum(tensor.numel for tensor in tensors if tensor.dim is None),
-    )
+def _table(
+    rows: Sequence[Row], columns: Sequence[int], value: Callable[[Row, int], float]
+) -> Floats:
+    """A number for each row and column."""
+    return np.array([[float(value(row, column)) for column in columns] for row in rows])
 
 
 def _nic_of(profile: Profile, owner: NodeClass) -> LinkCost:
@@ -243,17 +218,17 @@ def _port_seconds(
     sizes: list[int],
 ) -> Floats:
     """[O, Z, G + 1] seconds of an edge over the NIC of a stage, by the GPUs that send at once."""
-    messages = [boundary_bytes(workload, b) for b in sizes]
     largest = max(owner.gpus for owner in owners)
-    seconds = np.empty((len(options), len(sizes), largest + 1))
-    for o, (owner, option) in enumerate(zip(owners, options, strict=True)):
-        for sending in range(largest + 1):
-            end = EdgeEnd(*option, min(sending, owner.gpus), owner.nic_bytes_per_s or None)
-            link = port(profile, end)
-            seconds[o, :, sending] = [
-                formulas.boundary_seconds(link.seconds(message)) for message in messages
-            ]
-    return seconds
+    found = []
+    for owner, option in zip(owners, options, strict=True):
+        ends = (
+            EdgeEnd(*option, min(sending, owner.gpus), owner.nic_bytes_per_s or None)
+            for sending in range(largest + 1)
+        )
+        ports = [port(profile, end) for end in ends]
+        messages = [boundary_bytes(workload, b) for b in sizes]
+        found.append([[formulas.boundary_seconds(p.seconds(m)) for p in ports] for m in messages])
+    return np.array(found)
 
 
 def _ring_lines(profile: Profile, classes: tuple[NodeClass, ...]) -> Floats:
