@@ -7,12 +7,15 @@ from typing import NamedTuple, Protocol
 import pytest
 
 from planner.cluster.composition import Composition
+from planner.estimator.bag import new_bag
+from planner.estimator.bench import new_bench
 from planner.estimator.build_tables import Pricing, pricing_of
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
-from planner.search.candidate import Judge
+from planner.search.candidate import Judge, Recipe
+from planner.search.recipes import recipe_of
 from planner.search.worker import Allowance, Worker, wishes_of
 
 STEPS = 3000
@@ -25,6 +28,11 @@ class Walked(NamedTuple):
     judge: Judge
     pricing: Pricing
     kernel: Worker
+
+    def recipe(self, row: int) -> Recipe:
+        """The plan in that row of its pool."""
+        bag, bench = new_bag(), new_bench(self.pricing.tables)
+        return recipe_of(self.pricing, self.kernel.elites, row, bag, bench)
 
 
 class Walk(Protocol):

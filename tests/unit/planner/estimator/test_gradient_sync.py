@@ -25,11 +25,12 @@ def asked(model: str) -> Workload:
 
 @pytest.mark.parametrize("model", ["llama3-8b", "gpt-neo-2.7b"])
 def test_gradient_sums_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(model, walked_on):
-    judge, pricing, kernel = walked_on(asked(model), ALONE)
+    walked = walked_on(asked(model), ALONE)
+    judge, pricing, kernel = walked
     bag, work = new_bag(), new_price_bench(pricing.tables)
     for row in range(SOME):
         load_elite(kernel.elites, row, bag)
-        seconds = judge.settle(kernel._recipe(row)).price.sync_s
+        seconds = judge.settle(walked.recipe(row)).price.sync_s
         look_at_experts(pricing.tables, bag, work.experts)
         summed_s = sync_seconds(pricing.tables, bag, work, is_by_stage=False)
         assert summed_s == pytest.approx(seconds, rel=1e-9)
@@ -48,10 +49,11 @@ def test_gradient_sums_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(
 def test_what_plans_that_spread_experts_take_is_known_before_they_are_placed(
     model, text, nearly, walked_on
 ):
-    judge, _, kernel = walked_on(asked(model), text)
+    walked = walked_on(asked(model), text)
+    judge, _, kernel = walked
     tiled = 0
     for row in range(SOME):
-        recipe = kernel._recipe(row)
+        recipe = walked.recipe(row)
         tiled += sum(ep > 1 for _, _, filling in recipe for _, ep, _ in filling.ways)
         seconds = judge.settle(recipe).price.iteration_s
         assert float(kernel.elites.value[row]) == pytest.approx(seconds, rel=nearly)

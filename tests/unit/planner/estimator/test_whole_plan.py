@@ -104,7 +104,8 @@ def test_where_no_stage_has_a_neighbour_on_its_node_nothing_is_added(tps, kinds)
 @pytest.fixture(scope="module")
 def placed(walked_on):
     """(tables, bag, price by stage, value in the kernel) of plans whose stages fill nodes."""
-    judge, pricing, kernel = walked_on(FEW_SAMPLES, EVEN, steps=20_000, templates=2)
+    walked = walked_on(FEW_SAMPLES, EVEN, steps=20_000, templates=2)
+    judge, pricing, kernel = walked
     assert pricing.tables.both_ways
     found = []
     for row in range(kernel.found):
@@ -117,7 +118,7 @@ def placed(walked_on):
         ]
         if any(gpus % NODE for gpus in stages):
             continue
-        recipe = kernel._recipe(row)
+        recipe = walked.recipe(row)
         plan = judge.settle(recipe).plan
         where = place(FEW_SAMPLES.model, plan.templates, judge.composition, rule="by stage")
         price = judge.priced(recipe, Plan(plan.templates, where)).price

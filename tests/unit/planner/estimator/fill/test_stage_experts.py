@@ -22,13 +22,14 @@ from planner.profiles.generator import find_profile
 def test_every_stage_is_tiled_as_its_recipe_says(model, walked_on):
     workload = Workload(find_model(model), 512, 2048, "fp16", recompute="full")
     text = "h100=64x4" if model == "deepseek-v3-like" else "a100-80=8x2,h100=8x2"
-    _, pricing, kernel = walked_on(workload, text)
+    walked = walked_on(workload, text)
+    _, pricing, kernel = walked
     bag, experts = new_bag(), new_price_bench(pricing.tables).experts
     for row in range(min(8, kernel.found)):
         load_elite(kernel.elites, row, bag)
         look_at_experts(pricing.tables, bag, experts)
         told = sorted(_told(pricing, bag, experts))
-        assert told == sorted(_asked(workload.model, kernel._recipe(row)))
+        assert told == sorted(_asked(workload.model, walked.recipe(row)))
 
 
 def test_a_model_without_experts_is_not_looked_at():
