@@ -90,7 +90,13 @@ def answer(
         UnprofiledConfiguration: the profile speaks of another workload.
     """
     check_request(request)
-    found = search(request, profile, clock, interrupted)
+    try:
+        found = search(request, profile, clock, interrupted)
+    except Infeasible:
+        if request.min_throughput is None:
+            raise
+        # what is too slow is no plan to the engines: without the limit, so that it says by how much
+        found = search(replace(request, min_throughput=None), profile, clock, interrupted)
     _check_answer(request, found)
     if request.wants_bound and not interrupted():
         bound = import_module("planner.bounds.upper_bound").bound

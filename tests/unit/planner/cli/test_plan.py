@@ -29,6 +29,7 @@ QUICK = "--budget-evaluations 300"
 FIVE = f"--composition demo-fast=1x2+1x3 --min-holders 2 {QUICK}"
 TWO_GPUS = "--composition demo-fast=1x2"
 TWO = f"{TWO_GPUS} {QUICK}"
+MANY = f"--model llama3-8b --composition h100=4x8 {QUICK}"
 TINY = '{"model": "tiny-llama", "global_batch": 32, "sequence_length": 128}'
 
 
@@ -263,6 +264,7 @@ PRICED = "--composition demo-fast=1x2 --objective cost --prices"
         (f"{TWO} --method random", InvalidRequest, "for auto, search, columns only"),
         (f"{TWO_GPUS} --method policy --budget-s 3", InvalidRequest, "leave it out"),
         (f"{TWO} --min-throughput 1e9", Infeasible, "short"),
+        (f"{MANY} --min-throughput 1e9", Infeasible, "999999"),
         (f"{TWO} --objective cost", InvalidComposition, "has no price"),
         (f"{TWO} --max-price 5", InvalidComposition, "has no price"),
         (f"{PRICED} missing.yaml", InvalidComposition, "cannot be read"),
