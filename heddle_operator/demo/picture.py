@@ -48,7 +48,7 @@ def _draw_plans(axes: Axes, result: Mapping[str, Any], recorder: Recorder, begin
             for gpu in range(n["gpus"])
         }
     )
-    for epoch in result["epochs"]:
+    for index, epoch in enumerate(result["epochs"]):
         left, right = _span_s(recorder, epoch["epoch"], begin_s)
         for seat in RankMap.of(Plan.from_json(epoch["plan"])).seats:
             row = rows.index((seat.node, seat.gpu))
@@ -58,7 +58,8 @@ def _draw_plans(axes: Axes, result: Mapping[str, Any], recorder: Recorder, begin
             text += f" tp{seat.tp}" if seat.tp > 1 else ""
             axes.text((left + right) / 2, row, text, ha="center", va="center", fontsize=7)
         axes.axvline(left, color="black", linewidth=0.6)
-        axes.text(left, len(rows) - 0.4, f" {_title(epoch)}", fontsize=7)
+        height = len(rows) - 0.4 + 0.3 * (index % 2)  # titles of short epochs would overlap
+        axes.text(left, height, f" {_title(epoch)}", fontsize=7)
     axes.set_yticks(range(len(rows)), [f"{node} gpu {gpu}" for node, gpu in rows], fontsize=7)
     axes.set_ylim(-0.6, len(rows) + 0.2)
     axes.set_title("Layers that each emulated GPU holds; colour: template of the plan", fontsize=9)

@@ -1,6 +1,6 @@
-"""What people are told of: the events of a decision.
+"""The Events of a decision.
 
-Invariant: each has a key, so that what is decided again and again is told once.
+Invariant: each has a key, so that what is decided again and again is emitted once.
 Source: Kubernetes' API conventions (events have one-word reasons).
 """
 

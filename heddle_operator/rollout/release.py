@@ -78,8 +78,8 @@ def release_pods(
         report = report_of(observed, pod.name)
         if pod.name in hosting or pod.name in holding or pod.deleting or pod.phase == "ended":
             continue
-        told = report is not None and report.leaving_at_s is not None
-        noticed = pod.node in leaving or told or bool(pod.notice)
+        agent_leaves = report is not None and report.leaving_at_s is not None
+        noticed = pod.node in leaving or agent_leaves or bool(pod.notice)
         since = max(live.closed_s or now, pod.created_s)
         wait = since + job.spec.elastic.cooldown_seconds - now
         if noticed or wait <= 0:
