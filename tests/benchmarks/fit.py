@@ -1,4 +1,4 @@
-"""Fit the constants of GPU types to measurements: `python -m planner.validation.fit FOLDER`.
+"""Fit the constants of GPU types to measurements: `python -m tests.benchmarks.fit FOLDER`.
 
 Types of the operator profile: efficiencies, launch and host time of the forward pass, to that
 profile; it timed operators one by one, so launches are longer there than in a whole iteration
@@ -6,7 +6,7 @@ profile; it timed operators one by one, so launches are longer there than in a w
 around the step, to the fitted half of both vTrain sets at once; the operator profile of its
 smaller sister is an anchor for the efficiencies, without which they drift beyond what products
 reach.  Robust least squares on log ratios.  What is printed is copied into
-`planner.cluster.gpu_types` by hand, once.
+`planner/cluster/gpu_types.toml` by hand, once.
 Invariant: rows of the held-out half are never priced here, and no row has a constant of its own.
 Source: design, "Figures to reach"; data of vTrain and Sailor (MIT).
 """
