@@ -19,7 +19,7 @@ from typing import Any
 from planner.cluster.composition import Composition
 from planner.errors import InvalidPlan
 from planner.model.workload import Workload
-from planner.plans.schema import TemplateRow, read_rows
+from planner.plans.schema import Count, Index, Recomputed, Whole, read_plan
 from planner.wording import counted
 
 
@@ -40,11 +40,11 @@ class Stage:
     """
 
     gpu_type: str
-    tp: int
-    layers: int
-    recompute: str = "none"
-    ep: int = 1
-    etp: int = 0
+    tp: Count
+    layers: Whole
+    recompute: Recomputed = "none"
+    ep: Count = 1
+    etp: Index = 0
 
     @property
     def expert_tp(self) -> int:
@@ -68,8 +68,8 @@ class FilledTemplate:
     """
 
     stages: tuple[Stage, ...]
-    micro_batch: int
-    micro_batches: tuple[int, ...]
+    micro_batch: Whole
+    micro_batches: tuple[Whole, ...]
 
     @property
     def replicas(self) -> int:
@@ -119,11 +119,11 @@ class FilledTemplate:
 class PlacedStage:
     """Where one stage of one replica runs: a node, and the indices of its GPUs in slot order."""
 
-    template: int
-    replica: int
-    stage: int
+    template: Index
+    replica: Index
+    stage: Index
     node: str
-    gpus: tuple[int, ...]
+    gpus: tuple[Index, ...]
 
 
 @dataclass(frozen=True)
@@ -186,15 +186,14 @@ class Plan:
             InvalidPlan: a key is missing or has the wrong type, or the stated digest is not the
                 plan's own.
         """
-        rows = read_rows(data)
-        plan = Plan(
-            tuple(_template(row) for row in rows.templates),
-            tuple(
-                PlacedStage(r.template, r.replica, r.stage, r.node, tuple(r.gpus))
-                for r in rows.placement
-            ),
-        )
-        stated = rows.digest or plan.digest
+        plan = read_plan(data, Plan)
+        for row, template in zip(data["templates"], plan.templates, strict=True):
+            if row.get("replicas") not in (None, template.replicas):
+                raise InvalidPlan(
+                    f"a template has {row['replicas']} replicas and {template.replicas} "
+                    f"micro_batches; give one number for each replica"
+                )
+        stated = data.get("digest") or plan.digest
         if stated != plan.digest:
             raise InvalidPlan(
                 f"the plan says digest {stated} but its content has {plan.digest}; it was "
@@ -214,18 +213,6 @@ def _stage_json(stage: Stage) -> dict[str, Any]:
         "recompute": stage.recompute,
     }
     return row | {"ep": stage.ep, "etp": stage.expert_tp} if stage.is_tiled else row
-
-
-def _template(row: TemplateRow) -> FilledTemplate:
-    if row.replicas not in (None, len(row.micro_batches)):
-        raise InvalidPlan(
-            f"a template has {counted(row.replicas, 'replica')} and {len(row.micro_batches)} "
-            f"micro_batches; give one number for each replica"
-        )
-    stages = tuple(
-        Stage(s.gpu_type, s.tp, s.layers, s.recompute, s.ep, s.etp or 0) for s in row.stages
-    )
-    return FilledTemplate(stages, row.micro_batch, tuple(row.micro_batches))
 
 
 def faults(

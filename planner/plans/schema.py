@@ -1,81 +1,53 @@
 """The JSON of a plan, checked before anything is built from it.
 
 Invariant: what passes has every key with a value of the right type; whether it tiles model, batch
-    and
-nodes is `planner.plans.plan.faults`' question.
+and nodes is `planner.plans.plan.faults`' question.
 """
 
 from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
 from planner.errors import InvalidPlan
+from planner.model.shape import StageRecompute
 
-Count = Annotated[int, Field(ge=1)]
-Index = Annotated[int, Field(ge=0)]
-
-
-class _Row(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
+Whole = Annotated[int, Field(strict=True)]
+Count = Annotated[int, Field(strict=True, ge=1)]
+Index = Annotated[int, Field(strict=True, ge=0)]
 
 
-class StageRow(_Row):
-    """A stage; further keys (prices) are ignored."""
-
-    gpu_type: str
-    tp: Count
-    layers: int
-    recompute: Literal["none", "selective", "full"] = "none"
-    ep: Count = 1
-    etp: Count | None = None
+def _known(how: str) -> str:
+    if how not in get_args(StageRecompute):
+        raise PydanticCustomError("recompute", "one of none, selective, full")
+    return how
 
 
-class TemplateRow(_Row):
-    """A filled template."""
+Recomputed = Annotated[str, AfterValidator(_known)]
 
-    stages: list[StageRow]
-    micro_batch: int
-    micro_batches: list[int]
-    replicas: int | None = None
+_Form = TypeVar("_Form")
+_WANTED = {"tuple_type": "a list", "dataclass_type": "an object"}  # as JSON calls them
 
 
-class PlacedRow(_Row):
-    """Where one stage of one replica runs."""
-
-    template: Index
-    replica: Index
-    stage: Index
-    node: str
-    gpus: list[Index]
-
-
-class PlanRow(_Row):
-    """A plan; further keys (prices, origin, workload) are ignored."""
-
-    templates: list[TemplateRow]
-    placement: list[PlacedRow]
-    digest: str | None = None
-
-
-def read_rows(data: Mapping[str, Any]) -> PlanRow:
-    """Check the JSON of a plan.
+def read_plan(data: Mapping[str, Any], form: type[_Form]) -> _Form:
+    """Build a plan of that form from its JSON; further keys (prices, origin) are ignored.
 
     Raises:
         InvalidPlan: the first wrong key, with what was found and what was expected.
     """
     try:
-        return PlanRow.model_validate(data)
+        return TypeAdapter(form).validate_python(data)
     except ValidationError as error:
         first: Mapping[str, Any] = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "the whole"
         if first["type"] == "missing":
             what = f"the key {key!r} is missing"
         else:
-            wanted = str(first["msg"]).removeprefix("Input should be ")
+            wanted = _WANTED.get(first["type"], first["msg"].removeprefix("Input should be "))
             what = f"{key} is {reprlib.repr(first['input'])}, expected {wanted}"
         raise InvalidPlan(
             f"this is not a plan: {what}; `heddle plan --output json` prints one"

@@ -7,15 +7,28 @@ Source: Heddle, section 5.2 (profile-based cost model).
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, with_config
 
 from planner.model.shape import Kind
+
+MOST = 10**15  # bytes or tokens: beyond it somebody has mistyped, and floats lose whole numbers
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Bytes = Annotated[int, Field(ge=0, le=MOST)]
+Points = Annotated[
+    tuple[tuple[Seconds, Seconds], ...], AfterValidator(lambda rows: tuple(sorted(rows)))
+]
+STRICT = ConfigDict(extra="forbid", strict=True)  # where a file is read
 
 Origin = Literal["measured", "modelled"]
 LayerKey = tuple[Kind, str, int, int]  # kind, GPU type, TP degree, micro-batch
 TileKey = tuple[str, int, int, int, int]  # GPU type, TP degree, micro-batch, EP, ETP
 
 
+@with_config(STRICT)
 @dataclass(frozen=True, slots=True)
 class LayerCost:
     """One layer, one micro-batch, one rank of a TP group.
@@ -30,13 +43,13 @@ class LayerCost:
         input_bytes: of the layer's input, all that full recomputation keeps.
     """
 
-    forward_s: float
-    backward_s: float
-    tp_communication_s: float
-    activation_bytes: int
-    attention_s: float = 0.0
-    attention_bytes: int = 0
-    input_bytes: int = 0
+    forward_s: Seconds
+    backward_s: Seconds
+    tp_communication_s: Seconds
+    activation_bytes: Bytes
+    attention_s: Seconds = 0.0
+    attention_bytes: Bytes = 0
+    input_bytes: Bytes = 0
 
     def recompute_s(self, how: str) -> float:
         """What recomputation adds to the backward pass, its TP communication included."""
@@ -59,6 +72,7 @@ class LayerCost:
         return self.activation_bytes - self.kept_bytes(how)
 
 
+@with_config(STRICT)
 @dataclass(frozen=True, slots=True)
 class LinkCost:
     """A link as latency and rate, or as measured times by size.
@@ -69,9 +83,9 @@ class LinkCost:
         points: (bytes, seconds) as measured, ascending; between them time is linear in size.
     """
 
-    latency_s: float
-    bandwidth_bytes_per_s: float
-    points: tuple[tuple[float, float], ...] = ()
+    latency_s: Seconds
+    bandwidth_bytes_per_s: Rate
+    points: Points = ()
 
     def seconds(self, num_bytes: float) -> float:
         """Time of one message of that size."""
@@ -111,6 +125,7 @@ class LinkCost:
         return max(0.0, seconds - size * per_byte_s), per_byte_s
 
 
+@with_config(STRICT)
 @dataclass(frozen=True, slots=True)
 class GpuType:
     """A profiled device type.
@@ -124,10 +139,10 @@ class GpuType:
     """
 
     name: str
-    memory_bytes: int
-    reserve_bytes: int
-    optimizer_latency_s: float
-    optimizer_s_per_parameter: float
+    memory_bytes: Count
+    reserve_bytes: Bytes
+    optimizer_latency_s: Seconds
+    optimizer_s_per_parameter: Seconds
 
     @property
     def usable_bytes(self) -> int:

@@ -208,7 +208,7 @@ def load_profile(model_name: str, directory: Path | None = None) -> Profile:
             f"the profile in {folder} cannot be read: its files disagree on model, sequence length "
             f"or precision; found {', '.join(map(str, sorted(stated)))}"
         )
-    types = {file.gpu_type.name: file.gpu_type.entry() for file in files}
+    types = {file.gpu_type.name: file.gpu_type for file in files}
     lacking = sorted(set(types) - set(links.inside_node))
     if lacking:
         raise UnprofiledConfiguration(
@@ -225,10 +225,10 @@ def load_profile(model_name: str, directory: Path | None = None) -> Profile:
         "; ".join(dict.fromkeys(part.hardware for part in (*files, links))),
         types,
         {key: cost for file in files for key, cost in file.layer_entries()},
-        {name: links.inside_node[name].entry() for name in types},
-        links.between_nodes.entry(),
-        {name: nic.entry() for name, nic in links.nics.items()},
-        {name: {size: ring.entry() for size, ring in r.items()} for name, r in links.rings.items()},
+        {name: links.inside_node[name] for name in types},
+        links.between_nodes,
+        links.nics,
+        links.rings,
         links.origin,
         {key: cost for file in files for key, cost in file.tile_entries()},
     )

@@ -8,26 +8,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError, with_config
 
 from planner.errors import UnprofiledConfiguration
 from planner.model.shape import Kind
-from planner.profiles.entries import GpuType, LayerCost, LayerKey, LinkCost, TileKey
+from planner.profiles.entries import (
+    STRICT,
+    Count,
+    GpuType,
+    LayerCost,
+    LayerKey,
+    LinkCost,
+    TileKey,
+)
 
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-MOST = 10**15  # bytes or tokens: beyond it somebody has mistyped, and floats lose whole numbers
-Count = Annotated[int, Field(ge=1, le=MOST)]
-Bytes = Annotated[int, Field(ge=0, le=MOST)]
 
+class _Part(BaseModel):
+    model_config = STRICT
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class _Part(_Strict):
     origin: str
     provenance: dict[str, Any]
 
@@ -36,53 +38,20 @@ class _Part(_Strict):
         return str(self.provenance.get("hardware", "unknown hardware"))
 
 
-class LinkRow(_Strict):
-    """A link, as `LinkCost`."""
-
-    latency_s: Seconds
-    bandwidth_bytes_per_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    points: list[tuple[Seconds, Seconds]] = []
-
-    def entry(self) -> LinkCost:
-        """The link."""
-        points = tuple(sorted((size, seconds) for size, seconds in self.points))
-        return LinkCost(self.latency_s, self.bandwidth_bytes_per_s, points)
-
-
-class GpuTypeRow(_Strict):
-    """A device type, as `GpuType`."""
-
-    name: str
-    memory_bytes: Count
-    reserve_bytes: Bytes
-    optimizer_latency_s: Seconds
-    optimizer_s_per_parameter: Seconds
-
-    def entry(self) -> GpuType:
-        """The device type."""
-        return GpuType(**self.model_dump())
-
-
-class LayerRow(_Strict):
+@with_config(STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRow(LayerCost):
     """A layer's cost with its key."""
 
     kind: Kind
     tp: Count
     micro_batch: Count
-    forward_s: Seconds
-    backward_s: Seconds
-    tp_communication_s: Seconds
-    activation_bytes: Bytes
-    attention_s: Seconds = 0.0
-    attention_bytes: Bytes = 0
-    input_bytes: Bytes = 0
     ep: Count = 1
     etp: Count | None = None
 
-    def entry(self) -> LayerCost:
+    def cost(self) -> LayerCost:
         """The cost without its key."""
-        key = {"kind", "tp", "micro_batch", "ep", "etp"}
-        return LayerCost(**self.model_dump(exclude=key))
+        return LayerCost(*(getattr(self, field.name) for field in fields(LayerCost)))
 
 
 class TypeFile(_Part):
@@ -92,31 +61,31 @@ class TypeFile(_Part):
     model: str
     sequence_length: Count
     precision: str
-    gpu_type: GpuTypeRow
+    gpu_type: GpuType
     layers: list[LayerRow]
 
     def layer_entries(self) -> Iterator[tuple[LayerKey, LayerCost]]:
         """The costs of layers, and of MoE blocks with EP 1 and ETP = TP."""
         for row in self.layers:
             if row.ep == 1 and row.etp in (None, row.tp):
-                yield (row.kind, self.gpu_type.name, row.tp, row.micro_batch), row.entry()
+                yield (row.kind, self.gpu_type.name, row.tp, row.micro_batch), row.cost()
 
     def tile_entries(self) -> Iterator[tuple[TileKey, LayerCost]]:
         """The costs of MoE blocks with any other tiling."""
         for row in self.layers:
             etp = row.tp if row.etp is None else row.etp
             if (row.ep, etp) != (1, row.tp):
-                yield (self.gpu_type.name, row.tp, row.micro_batch, row.ep, etp), row.entry()
+                yield (self.gpu_type.name, row.tp, row.micro_batch, row.ep, etp), row.cost()
 
 
 class LinksFile(_Part):
     """The file of all links."""
 
     origin: Literal["measured", "modelled", "assumed"]
-    inside_node: dict[str, LinkRow]
-    between_nodes: LinkRow
-    nics: dict[str, LinkRow] = {}
-    rings: dict[str, dict[int, LinkRow]] = {}
+    inside_node: dict[str, LinkCost]
+    between_nodes: LinkCost
+    nics: dict[str, LinkCost] = {}
+    rings: dict[str, dict[int, LinkCost]] = {}
 
 
 _File = TypeVar("_File", TypeFile, LinksFile)
@@ -167,7 +136,7 @@ def _found(error: Any) -> str:
 def _expected(error: Any) -> str:
     if error["type"] == "missing":
         return "this key"
-    if error["type"] == "extra_forbidden":
+    if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return "no such key"
     message = str(error["msg"])
     return message.removeprefix("Input should be ").rstrip(".")
