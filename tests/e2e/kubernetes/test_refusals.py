@@ -159,7 +159,7 @@ def two_jobs_never_share_a_gpu(cluster: Cluster, first: Job) -> None:
     command = host_mounts().command("-c", STRANGER)
     body = changed("second", data={"path": "/not/used"}, worker=worker(command=command))
     second = Job.apply(cluster, body)
-    second.wait_for_event("InsufficientGPUs", "n1 has no free GPU (others hold 2 of 2)")
+    second.wait_for_event("InsufficientGPUs", "n1 has no free GPU (other pods hold 2 of 2)")
     assert second.pods() == {}
     first.patch(elastic={"mode": "Auto", "maxGPUs": 2}, planRef=None)
     second.wait_for_pods(
