@@ -12,7 +12,7 @@ from planner.estimator.bench import Bench
 from planner.estimator.build_tables import Pricing
 from planner.estimator.elites import Elites, load_elite
 from planner.estimator.fill.filling import variant_of
-from planner.estimator.fill.stage import ends_of
+from planner.estimator.fill.stage import slot_of
 from planner.estimator.whole_plan import iteration_seconds
 from planner.search.candidate import Recipe, stages_first
 from planner.search.fill import Filling, Structure
@@ -50,8 +50,8 @@ def _template_of(
         stop = start + blocks[s]
         dense = min(stop, tables.dense) - min(start, tables.dense)
         sparse = blocks[s] - dense
-        in_flight, ends = min(most, depth - s), ends_of(s, depth)
-        variant = variant_of(tables, option, size, in_flight, ends, replicas, dense, sparse)
+        slot = slot_of(option, size, s, depth, most, replicas)
+        variant = variant_of(tables, slot, dense, sparse)
         chosen = pricing.variants[option][variant]
         ways.append((chosen.recompute, *((chosen.ep, chosen.etp) if sparse else (1, 0))))
         start = stop

@@ -14,7 +14,7 @@ from planner.estimator.bag import Fillings
 from planner.estimator.bench import Bench
 from planner.estimator.fill.general_split import general_splits
 from planner.estimator.fill.linear_split import linear_splits
-from planner.estimator.fill.stage import block_cap, blocks_seconds, ends_of, fixed_seconds
+from planner.estimator.fill.stage import Slot, block_cap, blocks_seconds, fixed_seconds, slot_of
 from planner.estimator.jit import jit
 from planner.estimator.tables import Floats, Ints, Tables
 
@@ -22,33 +22,20 @@ PER_SIZE = 8  # splits of one micro-batch size
 
 
 @jit
-def stage_rows(
-    t: Tables,
-    option: int,
-    s: int,
-    depth: int,
-    replicas: int,
-    size: int,
-    most: int,
-    fixed_s: float,
-    out: Floats,
-) -> int:
+def stage_rows(t: Tables, slot: Slot, s: int, fixed_s: float, out: Floats) -> int:
     """Seconds of a stage by its blocks of both kinds, each with the fastest variant that fits.
 
     Args:
         t: what it prices with.
-        option: of the stage.
+        slot: the stage.
         s: its position in its template.
-        depth: of the template.
-        replicas: of the template, for tilings and ZeRO.
-        size: index of the micro-batch size.
-        most: micro-batches of a replica.
         fixed_s: what the stage takes besides its blocks.
         out: [dense + 1, L + 1] takes the seconds.
 
     Returns:
         How many blocks it holds at most.
     """
+    option, size = slot.option, slot.size
     fits = 0
     for first in range(out.shape[0]):
         for others in range(out.shape[1]):
@@ -58,11 +45,9 @@ def stage_rows(
             block_s = t.block_s[option, size, variant, 1]
             if block_s == math.inf:
                 continue
-            if (replicas * t.option_tp[option]) % t.ways[option, variant]:
+            if (slot.replicas * t.option_tp[option]) % t.ways[option, variant]:
                 continue  # the devices of all replicas do not make up whole tilings
-            in_flight = min(most, depth - s)
-            ends = ends_of(s, depth)
-            cap = block_cap(t, option, size, variant, in_flight, ends, replicas, first)
+            cap = block_cap(t, slot, variant, first)
             if cap >= 0:
                 fits = max(fits, first + cap)
             start_s = fixed_s
@@ -76,24 +61,16 @@ def stage_rows(
 
 
 @jit
-def variant_of(
-    t: Tables,
-    option: int,
-    size: int,
-    in_flight: int,
-    ends: int,
-    replicas: int,
-    dense: int,
-    others: int,
-) -> int:
+def variant_of(t: Tables, slot: Slot, dense: int, others: int) -> int:
     """The fastest variant that fits; -1 if none does."""
+    option = slot.option
     best = -1
     best_s = math.inf
     for variant in range(t.variants[option]):
-        seconds = blocks_seconds(t, option, size, variant, dense, others)
-        if seconds >= best_s or (replicas * t.option_tp[option]) % t.ways[option, variant]:
+        seconds = blocks_seconds(t, option, slot.size, variant, dense, others)
+        if seconds >= best_s or (slot.replicas * t.option_tp[option]) % t.ways[option, variant]:
             continue
-        if block_cap(t, option, size, variant, in_flight, ends, replicas, dense) >= others:
+        if block_cap(t, slot, variant, dense) >= others:
             best, best_s = variant, seconds
     return best
 
@@ -137,29 +114,17 @@ def fill_template(
             held = 0  # blocks that fit into memory
             for s in range(depth):
                 option = options[s]
+                slot = slot_of(option, size, s, depth, most, replicas)
                 fits = 0
                 has_entry = t.ends_s[option, size, 0] < math.inf
                 if has_entry and is_linear:
                     variant = t.variants[option] - 1  # the only one
                     bench.block_s[s] = t.block_s[option, size, variant, 1]
                     if bench.block_s[s] < math.inf:
-                        in_flight, ends = min(most, depth - s), ends_of(s, depth)
-                        fits = block_cap(
-                            t, option, size, variant, in_flight, ends, replicas, t.dense
-                        )
+                        fits = block_cap(t, slot, variant, t.dense)
                     bench.caps[s] = fits
                 elif has_entry:
-                    fits = stage_rows(
-                        t,
-                        option,
-                        s,
-                        depth,
-                        replicas,
-                        size,
-                        most,
-                        bench.fixed_s[s],
-                        bench.rows[s],
-                    )
+                    fits = stage_rows(t, slot, s, bench.fixed_s[s], bench.rows[s])
                 if fits < 1:
                     held = 0
                     break

@@ -10,7 +10,7 @@ import math
 from planner.estimator.bag import Fillings
 from planner.estimator.bench import Bench
 from planner.estimator.fill.filling import variant_of
-from planner.estimator.fill.stage import blocks_seconds, ends_of, fixed_seconds
+from planner.estimator.fill.stage import blocks_seconds, fixed_seconds, slot_of
 from planner.estimator.fill.zone_limits import Zones, zone_seconds
 from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Floats, Ints, Tables
@@ -63,16 +63,8 @@ def split_seconds(
         start += blocks[s]
         variant = 0
         if not fits or t.variants[option] > 1:
-            variant = variant_of(
-                t,
-                option,
-                size,
-                min(most, depth - s),
-                ends_of(s, depth),
-                replicas,
-                dense,
-                others,
-            )
+            slot = slot_of(option, size, s, depth, most, replicas)
+            variant = variant_of(t, slot, dense, others)
         if variant < 0:
             tau_s = sum_s = math.inf
             break

@@ -5,9 +5,36 @@ Invariant: bytes are those of `planner.cost.memory.stage_memory`, by the same ru
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from planner.estimator import rules
 from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Floats, Ints, Tables
+
+
+class Slot(NamedTuple):
+    """A stage before its fill.
+
+    Attributes:
+        option: GPU type and TP degree.
+        size: index of the micro-batch size.
+        in_flight: micro-batches whose activations it keeps at once.
+        ends: 2 for the first stage of a template, plus 1 for the last.
+        replicas: of the template, for tilings and ZeRO.
+    """
+
+    option: int
+    size: int
+    in_flight: int
+    ends: int
+    replicas: int
+
+
+@inlined
+def slot_of(option: int, size: int, s: int, depth: int, most: int, replicas: int) -> Slot:
+    """Stage `s` of a template of so many, whose replicas train `most` micro-batches each."""
+    ends = (2 if s == 0 else 0) + (1 if s == depth - 1 else 0)
+    return Slot(option, size, min(most, depth - s), ends, replicas)
 
 
 @inlined
@@ -31,19 +58,10 @@ def blocks_seconds(
 
 
 @jit
-def peak_bytes(
-    t: Tables,
-    option: int,
-    size: int,
-    variant: int,
-    in_flight: int,
-    is_first: int,
-    is_last: int,
-    replicas: int,
-    dense: int,
-    others: int,
-) -> float:
+def peak_bytes(t: Tables, slot: Slot, variant: int, dense: int, others: int) -> float:
     """Peak bytes of one GPU of a stage with `dense` blocks of the first kind and `others`."""
+    option, size, replicas = slot.option, slot.size, slot.replicas
+    is_first, is_last = slot.ends // 2, slot.ends % 2
     parameters = parameters_of(t, option, is_first, is_last, dense, others)
     experts = others * t.expert_numel[option, variant]
     stepped = parameters + experts
@@ -69,7 +87,7 @@ def peak_bytes(
         rules.state_bytes(
             parameters * weight, parameters * gradient, stepped * optimizer, communication
         ),
-        in_flight * kept,
+        slot.in_flight * kept,
         boundary,
         is_last * t.logits_bytes[option, size],
         working,
@@ -78,40 +96,29 @@ def peak_bytes(
 
 
 @jit
-def _find_block_cap(
-    t: Tables,
-    option: int,
-    size: int,
-    variant: int,
-    in_flight: int,
-    is_first: int,
-    is_last: int,
-    replicas: int,
-    dense: int,
-) -> int:
-    usable = t.usable_bytes[t.option_type[option]]
-    slot = (option, size, variant, in_flight, is_first, is_last, replicas, dense)
+def _find_block_cap(t: Tables, slot: Slot, variant: int, dense: int) -> int:
+    usable = t.usable_bytes[t.option_type[slot.option]]
     low, high = -1, t.layers - dense
-    if peak_bytes(t, *slot, high) <= usable:
+    if peak_bytes(t, slot, variant, dense, high) <= usable:
         return high
-    least = peak_bytes(t, *slot, 0)
+    least = peak_bytes(t, slot, variant, dense, 0)
     if least > usable:
         return low
     low = 0
     if high > 1:  # bytes are linear nearly everywhere: guess, then close in
-        last = peak_bytes(t, *slot, high)
+        last = peak_bytes(t, slot, variant, dense, high)
         guess = int((usable - least) / (last - least) * high)
         guess = min(max(guess, 0), high - 1)
-        if peak_bytes(t, *slot, guess) <= usable:
+        if peak_bytes(t, slot, variant, dense, guess) <= usable:
             low = guess
-            if peak_bytes(t, *slot, guess + 1) > usable:
+            if peak_bytes(t, slot, variant, dense, guess + 1) > usable:
                 return guess
             low = guess + 1
         else:
             high = guess
     while high - low > 1:
         middle = (low + high) // 2
-        if peak_bytes(t, *slot, middle) <= usable:
+        if peak_bytes(t, slot, variant, dense, middle) <= usable:
             low = middle
         else:
             high = middle
@@ -119,38 +126,18 @@ def _find_block_cap(
 
 
 @jit
-def block_cap(
-    t: Tables,
-    option: int,
-    size: int,
-    variant: int,
-    in_flight: int,
-    ends: int,
-    replicas: int,
-    dense: int,
-) -> int:
+def block_cap(t: Tables, slot: Slot, variant: int, dense: int) -> int:
     """The most blocks of the second kind beside `dense` of the first; -1 if not even none.
 
-    `ends` is 2 for the first stage of a template, plus 1 for the last.  What ZeRO cuts depends on
-    the replicas; all else is found once.
+    What ZeRO cuts depends on the replicas; all else is found once.
     """
-    cap = -2
-    if t.zero == 0:
-        cap = t.caps[option, size, variant, in_flight, ends, dense]
+    if t.zero:
+        return _find_block_cap(t, slot, variant, dense)
+    cap = t.caps[slot.option, slot.size, variant, slot.in_flight, slot.ends, dense]
     if cap == -2:
-        is_first, is_last = ends // 2, ends % 2
-        cap = _find_block_cap(
-            t, option, size, variant, in_flight, is_first, is_last, replicas, dense
-        )
-        if t.zero == 0:
-            t.caps[option, size, variant, in_flight, ends, dense] = cap
+        cap = _find_block_cap(t, slot, variant, dense)
+        t.caps[slot.option, slot.size, variant, slot.in_flight, slot.ends, dense] = cap
     return cap
-
-
-@inlined
-def ends_of(s: int, depth: int) -> int:
-    """2 for the first stage of a template, plus 1 for the last; 0 for all others."""
-    return (2 if s == 0 else 0) + (1 if s == depth - 1 else 0)
 
 
 @jit

@@ -9,7 +9,7 @@ from __future__ import annotations
 from planner.estimator.bag import Bag
 from planner.estimator.bench import StageExperts
 from planner.estimator.fill.filling import variant_of
-from planner.estimator.fill.stage import ends_of
+from planner.estimator.fill.stage import slot_of
 from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Tables
 
@@ -36,15 +36,7 @@ def look_at_experts(t: Tables, bag: Bag, found: StageExperts) -> None:
             found.numel[k, s] = 0.0
             if others <= 0:
                 continue
-            variant = variant_of(
-                t,
-                option,
-                bag.size[k, f],
-                min(bag.most[k, f], depth - s),
-                ends_of(s, depth),
-                bag.replicas[k],
-                bag.blocks[k, f, s] - others,
-                others,
-            )
+            slot = slot_of(option, bag.size[k, f], s, depth, bag.most[k, f], bag.replicas[k])
+            variant = variant_of(t, slot, bag.blocks[k, f, s] - others, others)
             found.ways[k, s] = t.ways[option, variant]
             found.numel[k, s] = t.expert_numel[option, variant]

@@ -16,6 +16,7 @@ import math
 import numpy as np
 
 from planner.estimator.fill.filling import stage_rows
+from planner.estimator.fill.stage import slot_of
 from planner.estimator.fill.zone_limits import Zones, blocks_in_zones
 from planner.estimator.jit import allocating, inlined, jit
 from planner.estimator.tables import Floats, Ints, Tables
@@ -52,7 +53,8 @@ def stage_seconds(t: Tables, size: int, replicas: int, most: int, out: Floats) -
                     continue
                 s = 1 - is_first
                 depth = s + position + 1
-                stage_rows(t, option, s, depth, replicas, size, most, fixed_s, rows)
+                slot = slot_of(option, size, s, depth, most, replicas)
+                stage_rows(t, slot, s, fixed_s, rows)
 
 
 @jit

@@ -29,7 +29,7 @@ from planner.estimator.build_tables import Pricing, pricing_of
 from planner.estimator.elites import new_elites, remember
 from planner.estimator.fill.filling import variant_of
 from planner.estimator.fill.given_blocks import fill_as
-from planner.estimator.fill.stage import ends_of, peak_bytes
+from planner.estimator.fill.stage import peak_bytes, slot_of
 from planner.estimator.gradient_sync import sync_seconds
 from planner.estimator.sharing import pipeline_seconds
 from planner.estimator.whole_plan import iteration_seconds, optimizer_seconds
@@ -137,12 +137,9 @@ def peaks(pricing: Pricing, bag: Any, k: int) -> Iterator[float]:
     for s in range(depth):
         option, stop = int(bag.options[k, s]), start + int(bag.blocks[k, f, s])
         dense = min(stop, t.dense) - min(start, t.dense)
-        place = min(int(bag.most[k, f]), depth - s), ends_of(s, depth)
+        slot = slot_of(option, size, s, depth, int(bag.most[k, f]), replicas)
         others = stop - start - dense
-        variant = variant_of(t, option, size, *place, replicas, dense, others)
-        ends = int(s == 0), int(s == depth - 1)
-        slot = option, size, variant, place[0], *ends, replicas, dense, others
-        yield peak_bytes(t, *slot)
+        yield peak_bytes(t, slot, variant_of(t, slot, dense, others), dense, others)
         start = stop
 
 
