@@ -27,6 +27,7 @@ from planner.search.worker import wishes_of
 from planner.training.teacher import teach
 
 GPUS = "h100=4x4,a100-40=4x4+2x1"
+EVALUATIONS = 2000  # with 800, column generation does not come to mix whole replicas
 
 
 def forget_others(own: Path) -> None:
@@ -48,7 +49,7 @@ def call_all() -> None:
     composition = Composition(tuple(replace(node, price=1.0) for node in nodes))
     workload = Workload(find_model("qwen3-30b-a3b"), 64, 2048, "fp16")
     profile = find_profile(workload)
-    request = PlanRequest(workload, composition, budget_evaluations=400)
+    request = PlanRequest(workload, composition, budget_evaluations=EVALUATIONS)
     search(request, profile)
     search(replace(request, objective="cost"), profile)
     pricing = pricing_of(workload, composition, profile)
