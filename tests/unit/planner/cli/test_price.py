@@ -165,7 +165,7 @@ STAGE = ("templates", 0, "stages", 0)
         ),
         (
             changed(*STAGE, "recompute", value="some"),
-            "0.recompute is 'some', expected 'none'",
+            "0.recompute is 'some', expected one of none, selective, full",
         ),
         (changed(*STAGE, "tp", value=3), "TP 3, which does not divide the heads"),
         (changed(*STAGE, "layers", value=17), "holds 33 layers, the model has 32"),
