@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 from planner.cost.variants import FEW_GPUS
@@ -184,6 +185,13 @@ class _Search:
         end_s = math.inf  # rollouts alone take as many plans as were asked for
         if request.method not in ROLLOUT_METHODS:
             end_s = begun_s + ROLLOUT_SHARE * budget.left_s
+        asked = count()
+
+        def goes_on(plans: int) -> bool:
+            # where seconds end the search every rollout gets a template, however late it is
+            is_first = next(asked) == 0 and not budget.counts_plans
+            return is_first or (fits(plans) and budget.now_s() < end_s)
+
         try:
             found = rollouts_of(
                 request,
@@ -191,7 +199,7 @@ class _Search:
                 self._profile,
                 worker.pricing,
                 worker.wishes,
-                lambda plans: fits(plans) and budget.now_s() < end_s,
+                goes_on,
             )
         except (NoPolicy, PolicyMisfit, InvalidPolicy) as why:
             is_damaged = isinstance(why, InvalidPolicy) and request.policy is not None

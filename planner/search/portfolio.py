@@ -85,11 +85,18 @@ class Portfolio:
         begun_s = self._budget.now_s()
         for worker in self._first:
             worker.start(lambda plans: self._fits(plans) or not self._is_found())
-        self._place()
-        state.record("uniform", begun_s)
+        # placing a plan may take most of few seconds: the policy's are better ones to begin with
+        policy_first = propose is not None and not self._budget.counts_plans
+        if not policy_first:
+            self._place()
+            state.record("uniform", begun_s)
         if propose is not None:
             propose(self._first[-1], self._fits)
             self._count()
+        if policy_first:
+            begun_s = self._budget.now_s()
+            self._place()
+            state.record("uniform", begun_s)
         others = self._threads[1:]
         with ThreadPoolExecutor(max(1, len(others)), "search") as pool:
             running = [pool.submit(self._run_beside, workers) for workers in others]

@@ -28,6 +28,7 @@ LARGE = PlanRequest(
     replace(WORKLOAD, global_batch=4096),
     Composition.from_text("h100=128x8,a100-80=128x8,a100-40=128x8,a6000=256x4"),
     budget_s=0.05,
+    budget_evaluations=None,
 )
 SCHEMA = FeatureSchema(("a100-40", "h100"), (1, 2, 4, 8), 24, 8)
 
