@@ -27,7 +27,7 @@ from planner.search.worker import wishes_of
 from planner.training.teacher import teach
 
 GPUS = "h100=4x4,a100-40=4x4+2x1"
-EVALUATIONS = 2000  # with 800, column generation does not come to mix whole replicas
+EVALUATIONS = 2000  # so many that both engines have come to all that they do
 
 
 def forget_others(own: Path) -> None:

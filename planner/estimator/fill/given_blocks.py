@@ -11,21 +11,8 @@ from planner.estimator.bag import Fillings
 from planner.estimator.bench import Bench
 from planner.estimator.fill.filling import variant_of
 from planner.estimator.fill.stage import blocks_seconds, fixed_seconds, slot_of
-from planner.estimator.fill.zone_limits import Zones, zone_seconds
 from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Floats, Ints, Tables
-
-
-@jit
-def keeps_to(t: Tables, zones: Zones, depth: int, options: Ints, blocks: Ints) -> bool:
-    """Whether all stages stand in their zones and sum their gradients in time."""
-    start = 0
-    for s in range(depth):
-        stop = start + blocks[s]
-        if zone_seconds(zones, options[s], start, stop, t.layers) == math.inf:
-            return False
-        start = stop
-    return True
 
 
 @inlined

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
+import pytest
 
 from planner.cluster.composition import Composition
 from planner.estimator.bag import new_bag
@@ -18,6 +23,8 @@ from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
 from planner.search.annealing.uniform_plans import start
 from planner.search.column_generation.columns import ColumnSearch
+from tests.builders import demo_profile, nodes
+from tests.builders import workload as tiny
 
 WISHES = Wishes(12, 8, 0, math.inf, math.inf)
 
@@ -40,7 +47,7 @@ def run(text: str, wishes: Wishes = WISHES, seed: int = 1, **rest):
     return pricing, elites, before, search.priced
 
 
-MIXED = "a100-40=3x4,h100=3x4"
+MIXED = "a100-40=4x4,h100=2x4"
 
 
 def test_it_improves_on_templates_of_one_type():
@@ -117,3 +124,29 @@ def test_experts_are_spread_where_nothing_else_fits():
     elites = new_elites()  # as if nothing had been found
     ColumnSearch(pricing, WISHES, 1).run(elites, lambda: False, 0)
     assert elites.number[0] > 0
+
+
+SCRIPT = f"from {__name__} import told; print(told())"
+
+
+def told() -> str:
+    """What a small search finds, as text."""
+    pricing = pricing_of(tiny(2), nodes("fast-0:1 slow-0:1"), demo_profile())
+    assert pricing is not None
+    t, wishes = pricing.tables, Wishes(2, 2, 0, math.inf, math.inf)
+    elites = new_elites()
+    start(t, wishes, new_bag(), new_bench(t), elites)
+    search = ColumnSearch(pricing, wishes, seed=3)
+    search.run(elites, lambda: False, 0)
+    return json.dumps([search.priced, np.sort(elites.value)[:5].tolist()])
+
+
+@pytest.mark.slow
+def test_jitted_and_un_jitted_find_the_same():
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    plain = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
+    )
+    one, other = json.loads(plain.stdout), json.loads(told())
+    assert one[0] == other[0]
+    assert one[1] == pytest.approx(other[1], rel=1e-12)

@@ -10,20 +10,15 @@ import pytest
 from planner.estimator.bag import new_bag, new_fillings
 from planner.estimator.bench import new_bench
 from planner.estimator.build_tables import pricing_of
-from planner.estimator.elites import load_elite, new_elites
-from planner.estimator.fill.given_blocks import keeps_to
-from planner.estimator.objective import Wishes, objective, refill
-from planner.search.column_generation.column_pool import (
+from planner.search.column_generation.gradient_limit import gradient_limit, is_within
+from planner.search.column_generation.pool import (
     add_column,
     new_pool,
-    price_counts,
+    take_fillings,
     uses_of,
     worth_of,
 )
-from planner.search.column_generation.zones import zones_of
 from tests.builders import demo_profile, nodes, workload
-
-WISHES = Wishes(3, 4, 0, math.inf, math.inf)
 
 
 @pytest.fixture
@@ -49,8 +44,8 @@ def add(t, pool, options, blocks) -> bool:
     return add_column(t, pool, len(options), *wide, 1, 2, bench, fillings)
 
 
-def everywhere(t, most_s=math.inf):
-    return zones_of(t, t.layers, 0, 1e-9, 1e-9, most_s)
+def no_longer_than(t, most_s):
+    return gradient_limit(t, 1e-9, most_s)
 
 
 def test_a_column_is_added_once_and_its_blocks_are_among_its_fillings(tables, pool):
@@ -65,7 +60,7 @@ def test_a_column_is_added_once_and_its_blocks_are_among_its_fillings(tables, po
 def test_whole_micro_batches_are_worth_no_more_than_parts(tables, pool):
     real, whole = np.zeros(3), np.zeros(3)
     horizon_s = 3.3 * pool.sum_s[0, 0]
-    worth_of(tables, pool, horizon_s, everywhere(tables), real, whole)
+    worth_of(tables, pool, horizon_s, no_longer_than(tables, math.inf), real, whole)
     assert (whole <= real).all()
     assert (real <= whole + tables.sizes.max()).all()
     best = max(
@@ -75,7 +70,7 @@ def test_whole_micro_batches_are_worth_no_more_than_parts(tables, pool):
         if pool.sum_s[0, f] <= horizon_s
     )
     assert real[0] == pytest.approx(best)
-    worth_of(tables, pool, horizon_s, everywhere(tables, 0.0), real, whole)
+    worth_of(tables, pool, horizon_s, no_longer_than(tables, 0.0), real, whole)
     assert real.tolist() == [0.0] * 3, "nothing sums its gradients in no time"
 
 
@@ -86,41 +81,20 @@ def test_smaller_groups_count_what_larger_ones_take(tables, pool):
     assert uses[:, 2].tolist() == [2, 2, 0, 0]
 
 
-def test_plans_of_columns_are_priced_as_annealing_prices_them(tables, pool):
-    t, elites, bench = tables, new_elites(), new_bench(tables)
+def test_a_slot_takes_the_fillings_of_a_column_within_the_limit(tables, pool):
     bag = new_bag()
-    chosen, counts = np.array([0, 1]), np.array([1, 1])
-    price_counts(t, WISHES, pool, chosen, counts, everywhere(t), bag, new_bag(), bench, elites)
-    assert elites.number[0] > 0
-    load_elite(elites, int(np.argmin(elites.value)), bag)
-    for k in range(bag.number[0]):
-        assert refill(t, bag, k, bench)
-    assert objective(t, WISHES, bag, bench, math.inf) <= elites.value.min() * (1 + 1e-9)
+    assert take_fillings(pool, 1, no_longer_than(tables, math.inf), bag, 0)
+    count = int(pool.fillings[1])
+    assert bag.filling_count[0, 0] == count
+    assert bag.tau_s[0, :count].tolist() == pool.tau_s[1, :count].tolist()
+    assert not take_fillings(pool, 1, no_longer_than(tables, 0.0), bag, 0)
 
 
-def test_more_replicas_than_the_nodes_hold_are_no_plan(tables, pool):
-    elites, bench = new_elites(), new_bench(tables)
-    price_counts(
-        tables,
-        WISHES,
-        pool,
-        np.array([0]),
-        np.array([2]),
-        everywhere(tables),
-        new_bag(),
-        new_bag(),
-        bench,
-        elites,
-    )
-    assert elites.number[0] == 0
-
-
-def test_a_filling_keeps_to_zones_stage_by_stage(tables):
+def test_gradients_are_summed_stage_by_stage_embedding_and_head_included(tables):
+    limit = no_longer_than(tables, math.inf)
     options, blocks = np.array([0, 2]), np.array([4, 2])
-    zones = everywhere(tables)
-    assert keeps_to(tables, zones, 2, options, blocks)
-    only = np.array([0, 0, 1, 1])
-    assert keeps_to(tables, zones._replace(front=0, back=2, only_there=only), 2, options, blocks)
-    assert not keeps_to(
-        tables, zones._replace(front=0, back=1, only_there=only), 2, options, blocks
-    )
+    one = 4 * limit.block_s[0] + limit.ends_s[0, 0]
+    other = 2 * limit.block_s[2] + limit.ends_s[2, 1]
+    assert one > other > 0
+    assert is_within(limit._replace(most_s=one), 2, options, blocks)
+    assert not is_within(limit._replace(most_s=0.5 * (one + other)), 2, options, blocks)

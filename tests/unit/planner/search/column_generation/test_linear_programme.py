@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from planner.search.column_generation.mixing import best_mix, best_whole_mix, fill_rest
+from planner.search.column_generation.linear_programme import (
+    branch_and_bound,
+    complete,
+    maximise,
+)
 
 
 def draw(seed: int, rows: int, columns: int):
@@ -20,20 +24,20 @@ def draw(seed: int, rows: int, columns: int):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_mix_and_its_prices_are_those_of_a_solver(seed):
+def test_amounts_and_duals_are_those_of_a_solver(seed):
     worth, uses, room = draw(seed, 1 + seed % 6, 5 + 7 * (seed % 5))
-    amounts, prices = np.zeros(len(worth)), np.zeros(len(room))
-    total = best_mix(worth, uses, room, amounts, prices)
+    amounts, duals = np.zeros(len(worth)), np.zeros(len(room))
+    total = maximise(worth, uses, room, amounts, duals)
     solved = linprog(-worth, A_ub=uses, b_ub=room, method="highs")
     assert total == pytest.approx(-solved.fun, abs=1e-7)
     assert amounts @ worth == pytest.approx(total, abs=1e-7)
     assert (uses @ amounts <= room + 1e-7).all()
-    assert (prices @ uses >= worth - 1e-7).all(), "a column is worth more than its price"
-    assert prices @ room == pytest.approx(total, abs=1e-7)
+    assert (duals @ uses >= worth - 1e-7).all(), "a column is worth more than its price"
+    assert duals @ room == pytest.approx(total, abs=1e-7)
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_whole_mix_is_the_best_of_all(seed):
+def test_whole_amounts_are_the_best_of_all(seed):
     worth, uses, room = draw(seed, 1 + seed % 3, 4)
     most = [
         int(min(room[r] // uses[r, c] for r in range(len(room)) if uses[r, c] > 0))
@@ -44,23 +48,20 @@ def test_the_whole_mix_is_the_best_of_all(seed):
         for counts in product(*(range(n + 1) for n in most))
         if (uses @ np.array(counts) <= room).all()
     )
-    counts = np.zeros(4, np.int64)
-    total = best_whole_mix(worth, uses, room, 2000, 0.0, counts)
-    assert total == pytest.approx(best)
+    counts = branch_and_bound(worth, uses, room, 2000, 0.0)
     assert counts @ worth == pytest.approx(best)
     assert (uses @ counts <= room).all()
 
 
-def test_a_limit_on_nodes_still_gives_a_mix_that_fits():
+def test_a_limit_on_nodes_still_gives_amounts_that_fit():
     worth, uses, room = draw(3, 4, 40)
-    counts = np.zeros(40, np.int64)
-    total = best_whole_mix(worth, uses, room, 1, 0.0, counts)
-    assert total == pytest.approx(float(counts @ worth))
+    counts = branch_and_bound(worth, uses, room, 1, 0.0)
+    assert (counts >= 0).all()
     assert (uses @ counts <= room).all()
 
 
 def test_what_is_left_is_filled_up():
     counts = np.array([1, 0], np.int64)
     worth, uses = np.array([5.0, 2.0]), np.array([[3.0, 1.0]])
-    assert fill_rest(np.array([8.0]), uses, worth, counts) == 14.0
+    assert complete(np.array([5.0]), uses, worth, counts) == 14.0
     assert counts.tolist() == [2, 2]

@@ -17,9 +17,10 @@ from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
 from planner.search.annealing.uniform_plans import start
-from planner.search.column_generation.column_mixer import ColumnMixer
-from planner.search.column_generation.column_pool import uses_of
 from planner.search.column_generation.columns import ColumnSearch
+from planner.search.column_generation.incumbent import restricted
+from planner.search.column_generation.master import RestrictedMaster, first_prices
+from planner.search.column_generation.pool import uses_of
 
 WISHES = Wishes(12, 8, 0, math.inf, math.inf)
 
@@ -33,17 +34,29 @@ def ask(model: str, text: str):
     return pricing, elites
 
 
-def test_templates_of_stages_that_are_all_alike_become_columns():
+def test_templates_of_the_best_plans_become_columns_and_their_mix_a_plan():
     pricing, elites = ask("llama3-8b", "a100-80=2x4,h100=2x2")
-    t, mixer = pricing.tables, ColumnMixer(pricing.tables, WISHES)
-    mixer.take_uniform(elites)
-    pool = mixer.pool
-    rows = range(int(pool.number[0]))
-    held = {(*set(pool.options[c, : pool.depth[c]].tolist()), int(pool.depth[c])) for c in rows}
-    assert len(held) == len(rows), "each once, of one option"
-    for option, tp in enumerate(t.option_tp.tolist()):
-        depths = {depth for one, depth in held if one == option}
-        assert max(depths) == min(12, int(t.room[option]) // tp)
+    master = RestrictedMaster(pricing.tables, WISHES)
+    master.add_plans(elites, 1)
+    assert master.pool.number[0] > 0
+    before = elites.value.min()
+    incumbent = master.incumbent(elites)
+    restriction = restricted(pricing.tables, incumbent, incumbent.nic_s, incumbent.longest_s)
+    mixed, prices = master.solve(elites, incumbent, restriction)
+    assert mixed >= 1 - 1e-9, "the best plan is one of the mixes"
+    assert (prices[restriction.allowed[pricing.tables.option_type]] >= 0).all()
+    assert elites.value.min() <= before
+    assert master.priced > 0
+
+
+def test_first_prices_of_all_gpus_cost_the_batch():
+    t = ask("llama3-8b", "h100=6x4,a6000=8x2")[0].tables
+    prices = first_prices(t, np.array([True, True]))
+    lowest = [option for option in range(len(t.room)) if t.option_tp[option] == 1]
+    assert prices[lowest] @ t.room[lowest] == pytest.approx(t.batch)
+    one = first_prices(t, np.array([True, False]))
+    assert (one[t.option_type == 1] == math.inf).all()
+    assert (one[t.option_type == 0] < math.inf).all()
 
 
 @pytest.mark.slow
@@ -51,7 +64,7 @@ def test_every_column_fits_alone():
     pricing, elites = ask("qwen3-32b", "a100-40=2x2+4x1,a100-80=2x2+4x1,h100=8x1")
     t, search = pricing.tables, ColumnSearch(pricing, WISHES, 0)
     search.run(elites, lambda: False, 1)
-    pool = search.mixer.pool
+    pool = search.master.pool
     uses = np.zeros((len(t.option_tp), int(pool.number[0])))
     uses_of(t, pool, uses)
     assert uses.shape[1] > 0

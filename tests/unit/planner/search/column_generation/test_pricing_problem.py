@@ -1,4 +1,4 @@
-"""Columns that the room has place for, against an enumeration of all pipelines."""
+"""Columns that the room has place for, against an enumeration of all pipelines; multipliers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from planner.estimator.build_tables import pricing_of
-from planner.search.column_generation.best_columns import new_columns
-from planner.search.column_generation.chains import new_chains
-from planner.search.column_generation.column_pricing import stage_seconds
-from planner.search.column_generation.mixtures import edge_seconds
-from planner.search.column_generation.within_room import best_within_room
+from planner.search.column_generation.gradient_limit import gradient_limit
+from planner.search.column_generation.pricing_problem import (
+    new_columns,
+    new_problem,
+    price_bottleneck,
+    raise_multipliers,
+    stage_seconds,
+)
 from tests.builders import demo_profile, nodes, workload
 
 DEEPEST = 3
@@ -61,22 +64,20 @@ def kept_of(seed, text, share):
     """How many columns are kept of a bottleneck, each of which is as it should be."""
     t, random = tables_of(text), np.random.default_rng(seed)
     options, size = len(t.option_tp), seed % 3
-    stage_s = np.empty((options, DEEPEST, 2, 1, t.layers + 1))
+    problem = new_problem(t, DEEPEST)
+    stage_s, edge_s = problem.stage_s[0, size], problem.edge_s[size]
     stage_seconds(t, size, 1, t.batch, stage_s)
-    edge_s = edge_seconds(t)[size]
     thirds = stage_s[..., 0, t.layers // DEEPEST + 1]
     tau_s = 1.5 * thirds[np.isfinite(thirds)].max()
     rate = t.sizes[size] / tau_s
     price = random.uniform(0.0, 0.2, options) * t.option_tp
-    room = t.room * share
+    room = problem.room
+    room[:] = t.room * share
     every = list(pipelines(t, room, stage_s, edge_s, tau_s, price, rate))
     worth = min(cost for cost, _, _ in every) * random.uniform(1.5, 3.0)
-    columns, rows = new_columns(20), [np.zeros(options) for _ in range(3)]
-    most_blocks = np.full((options, t.layers + 1), t.layers)
-    side_s = np.diag(edge_s).copy()
-    chains = new_chains(DEEPEST, t.layers, len(t.node_gpus), options)
-    rest = (price, room, edge_s, side_s, stage_s, most_blocks, 0.06)
-    most = best_within_room(t, size, 1, worth, tau_s, *rest, *rows, chains, columns)
+    columns, limit = new_columns(20), gradient_limit(t, 1e-9, math.inf)
+    rest = (price, limit, stage_s, edge_s, problem.multiplier[0, size], columns)
+    most = price_bottleneck(t, problem, size, 1, tau_s, worth, *rest)
     assert any(not fits and worth > cost for cost, fits, _ in every), "nothing asks too much"
     fitting = [(worth - cost) / worth for cost, fits, _ in every if fits]
     assert most >= max(fitting) - 1e-9
@@ -100,3 +101,25 @@ def test_what_is_kept_fits_alone_and_nothing_that_fits_gains_more_than_what_is_r
 
 def test_nearly_every_bottleneck_with_a_gain_that_fits_has_a_column():
     assert sum(kept_of(seed, *case) > 0 for case in CASES for seed in SEEDS) >= 15
+
+
+ROOM = np.array([4.0, 4.0])
+
+
+def test_the_multiplier_of_what_is_asked_too_much_takes_all_that_is_gained():
+    multiplier = np.zeros(2)
+    raise_multipliers(multiplier, np.array([6.0, 1.0]), ROOM, 10.0)
+    assert multiplier.tolist() == [5.0, 0.0]
+    assert 10.0 - multiplier[0] * (6.0 - 4.0) == 0.0  # Polyak: the same column gains nothing now
+
+
+def test_the_multiplier_of_what_is_left_falls_but_not_below_nothing():
+    multiplier = np.array([1.0, 9.0])
+    raise_multipliers(multiplier, np.array([0.0, 0.0]), ROOM, 16.0)
+    assert multiplier.tolist() == pytest.approx([0.0, 7.0])
+
+
+def test_where_nothing_is_asked_too_much_multipliers_stay():
+    multiplier = np.zeros(2)
+    raise_multipliers(multiplier, np.array([4.0, 0.0]), ROOM, 3.0)
+    assert multiplier.tolist() == [0.0, 0.0]
