@@ -68,6 +68,7 @@ def gain(answer: PlanAnswer, current: Plan, composition: Composition) -> float:
     return answer.throughput_samples_s / before.throughput_samples_s - 1
 
 
+@pytest.mark.slow
 def test_a_joining_node_changes_tp_depth_and_number_of_templates(story):
     before, after = story.start.plan, story.joined.plan
     assert before.tp_degrees != after.tp_degrees

@@ -74,6 +74,7 @@ def test_data_is_made_by_one_command():
     assert "prepare" in heddle("data", "--help").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_terminal_of_ascii_gets_ascii_and_files_are_utf_8(tmp_path):
     """Without UTF-8 mode, whatever the locale says."""

@@ -184,6 +184,9 @@ def told() -> str:
 SCRIPT = "from tests.unit.planner.estimator.test_rules import told; print(told())"
 
 
+pytestmark = pytest.mark.slow  # half a second a rule
+
+
 @pytest.fixture(scope="module")
 def answers() -> dict[str, list[list[Priced]]]:
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}

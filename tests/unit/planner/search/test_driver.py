@@ -30,6 +30,7 @@ def ask(text: str, **wishes):
     return search(PlanRequest(workload(), nodes(text), **wishes), demo_profile())
 
 
+@pytest.mark.slow
 def test_the_search_says_how_it_came_to_its_plan():
     answer = ask("fast-0:2 fast-1:3 slow-0:2")
     stages = answer.stages_of_search
@@ -53,6 +54,7 @@ def test_limits_on_depth_and_templates_hold():
     assert len(ask(TEN, max_templates=1).plan.templates) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["fast-0:2 fast-1:3 slow-0:2", TWENTY])
 def test_nodes_that_cost_nothing_are_taken_before_all_others(text):
     priced = with_prices(nodes(text), {"demo-fast": 0.0, "demo-slow": 1.0})
@@ -93,6 +95,7 @@ def test_of_equally_fast_plans_the_one_that_moves_fewest_bytes_is_taken():
     assert kept.bytes_to_move < bytes_to_move(MODEL, before, fresh.plan)
 
 
+@pytest.mark.slow
 def test_a_gain_below_half_a_per_cent_moves_nothing():
     before = ask("fast-1:2 fast-2:2").plan
     grown = "fast-0:1 fast-1:2 fast-2:2"
@@ -101,6 +104,7 @@ def test_a_gain_below_half_a_per_cent_moves_nothing():
     assert (kept.plan, kept.bytes_to_move) == (before, 0)
 
 
+@pytest.mark.slow
 def test_a_plan_that_is_best_already_is_kept_as_it_is():
     first = ask("fast-0:2 fast-1:3")
     again = ask("fast-0:2 fast-1:3", current=first.plan)
@@ -155,6 +159,7 @@ def test_more_holders_are_asked_in_vain_on_one_node():
     assert "the composition has 1 node" in answer.notes[0]
 
 
+@pytest.mark.slow
 def test_holders_come_before_throughput():
     free, held = ask("fast-0:4 slow-0:2"), ask("fast-0:4 slow-0:2", min_holders=2)
     assert held.holders_min == 2

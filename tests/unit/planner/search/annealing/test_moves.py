@@ -75,6 +75,7 @@ def test_a_stage_may_become_two_on_the_same_gpus_and_back(tables):
     assert joined
 
 
+@pytest.mark.slow
 def test_a_proposed_plan_keeps_to_depth_and_number_of_templates(tables):
     state = np.array([7])
     bag = bag_of((0, 1), (2,))

@@ -169,6 +169,7 @@ def test_a_template_is_cut_anywhere_between_its_stages():
     assert seen == {((0,), (1, 2)), ((0, 1), (2,))}
 
 
+@pytest.mark.slow
 def test_what_regrouping_changes_is_marked():
     kinds = set()
     for seed in range(1, 400):

@@ -85,6 +85,7 @@ def test_so_many_pipelines_there_are_at_least():
         assert elites.replicas[row, : elites.templates[row]].sum() >= 2
 
 
+@pytest.mark.slow
 def test_a_plan_with_its_own_fillings_alone_is_no_slower_than_its_value():
     pricing, elites, _, _ = run(MIXED)
     t, bag = pricing.tables, new_bag()

@@ -91,6 +91,7 @@ def kept_of(seed, text, share):
     return kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "share"), CASES)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_kept_fits_alone_and_nothing_that_fits_gains_more_than_what_is_returned(
