@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, fields
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from planner.cluster.composition import Composition
@@ -98,7 +99,8 @@ def answer_sentences(answer: PlanAnswer, request: PlanRequest, profile: Profile)
         f"one more node of {gain.gpus} {gain.gpu_type} adds {gain.gain_samples_s:.1f} samples/s"
         for gain in answer.marginal
     ]
-    way = ", ".join(f"{stage.method} {stage.throughput_samples_s:.1f}" for stage in _gains(answer))
+    turns = [[*turn][-1] for _, turn in groupby(_gains(answer), key=lambda stage: stage.method)]
+    way = ", ".join(f"{stage.method} {stage.throughput_samples_s:.1f}" for stage in turns)
     priced = max((stage.evaluations for stage in answer.stages_of_search), default=0)
     lines.append(
         f"found in {answer.planning_s * 1e3:.0f} ms: {way} ({counted(priced, 'plan')} priced)"

@@ -16,7 +16,7 @@ from planner.cli.tables import (
 from planner.cost.evaluate import price
 from planner.cost.money import with_prices
 from planner.plans.diff import compare
-from planner.request import BoundAnswer, MarginalGain, PlanRequest
+from planner.request import BoundAnswer, MarginalGain, PlanRequest, SearchStage
 from planner.search.driver import search
 from tests.builders import demo_profile, nodes, on_one_node, template, workload
 
@@ -97,6 +97,15 @@ def test_an_answer_says_money_bound_and_gains_only_where_they_are_known():
     assert "no plan exceeds 100.0 samples/s; this one is 5.0 % below (assuming D_max 6" in text
     assert "one more node of 2 demo-fast adds 3.5 samples/s" in text
     assert "1,234 bytes move" in text
+
+
+def test_the_way_to_a_plan_names_what_found_better_ones_once_a_turn():
+    request = PlanRequest(workload(), nodes("fast-0:2"), budget_evaluations=30)
+    found = (("uniform", 1.0), ("columns", 2.0), ("columns", 3.0), ("local search", 3.0))
+    stages = tuple(SearchStage(method, 30, samples_s) for method, samples_s in found)
+    answer = replace(search(request, demo_profile()), stages_of_search=stages)
+    text = answer_sentences(answer, request, demo_profile())
+    assert "ms: uniform 1.0, columns 3.0 (30 plans priced)" in text
 
 
 def test_a_comparison_names_templates_and_node_pairs():
