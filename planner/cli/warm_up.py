@@ -23,7 +23,7 @@ from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.driver import search
-from planner.search.worker import wishes_of
+from planner.search.worker import limits_of
 from planner.training.teacher import teach
 
 GPUS = "h100=4x4,a100-40=4x4+2x1"
@@ -54,7 +54,7 @@ def call_all() -> None:
     search(replace(request, objective="cost"), profile)
     pricing = pricing_of(workload, composition, profile)
     assert pricing is not None
-    teach(pricing.tables, wishes_of(request), 1, 0)
+    teach(pricing.tables, limits_of(request), 1, 0)
 
 
 def main() -> None:

@@ -8,16 +8,16 @@ Source: `planner.cost.gradient_sync`, of placed plans.   Legend: K templates, T 
 from __future__ import annotations
 
 from planner.estimator import rules
-from planner.estimator.bag import Bag, pipelines_of
-from planner.estimator.bench import PriceBench, StageExperts
 from planner.estimator.fill.stage_experts import has_experts, look_at_experts
 from planner.estimator.jit import inlined, jit
 from planner.estimator.nic_share import nic_seconds, stage_nic_seconds
 from planner.estimator.tables import Floats, Ints, Tables
+from planner.estimator.unplaced_plan import UnplacedPlan, pipelines_of
+from planner.estimator.workspace import PriceWorkspace, StageExperts
 
 
 @jit
-def sync_seconds(t: Tables, bag: Bag, work: PriceBench, is_by_stage: bool) -> float:
+def sync_seconds(t: Tables, plan: UnplacedPlan, work: PriceWorkspace, is_by_stage: bool) -> float:
     """The largest gradient sum of any rank, as `planner.cost.gradient_sync` with all nodes full.
 
     One walk over the layers, all templates side by side: between two cuts of any of them the
@@ -26,18 +26,18 @@ def sync_seconds(t: Tables, bag: Bag, work: PriceBench, is_by_stage: bool) -> fl
 
     Args:
         t: what it prices with.
-        bag: a plan whose fillings are chosen.
+        plan: a plan whose fillings are chosen.
         work: for the function's own use, but for its experts.
         is_by_stage: whether a node takes one stage of many replicas.
     """
-    pipelines = pipelines_of(bag)
+    pipelines = pipelines_of(plan)
     if pipelines == 1:
         return 0.0
     ring = rules.ring_factor(float(pipelines))
-    number = bag.number[0]
+    number = plan.number[0]
     nic_s, experts = work.nic_s, work.experts
     if not is_by_stage:
-        nic_seconds(t, bag, work.held, nic_s)
+        nic_seconds(t, plan, work.held, nic_s)
     at, stop = work.at[0], work.at[1]
     whole_s, cut_s, wait_s = work.summed_s[0], work.summed_s[1], work.summed_s[2]
     experts_s, byte_s, latency_s = work.summed_s[3], work.summed_s[4], work.summed_s[5]
@@ -52,21 +52,21 @@ def sync_seconds(t: Tables, bag: Bag, work: PriceBench, is_by_stage: bool) -> fl
             if until < stop[j]:
                 continue
             at[j] += 1
-            option = bag.options[j, at[j]]
+            option = plan.options[j, at[j]]
             kind = t.option_type[option]
             part[j] = 1.0 / t.option_tp[option]
             latency_s[j] = t.nic[kind, 0]
             byte_s[j] = nic_s[kind]
-            if sums_inside(t, bag, j, option, is_by_stage):
+            if sums_inside(t, plan, j, option, is_by_stage):
                 members = min(pipelines, t.node_gpus[kind])
                 latency_s[j] = t.ring[kind, members, 0]
                 byte_s[j] = t.ring[kind, members, 1]
             elif is_by_stage:
                 ways = experts.ways[j, at[j]] if t.spreads_experts else t.option_tp[option]
-                byte_s[j] = stage_nic_seconds(t, option, bag.replicas[j], ways)
+                byte_s[j] = stage_nic_seconds(t, option, plan.replicas[j], ways)
             whole_s[j] = cut_s[j] = wait_s[j] = experts_s[j] = 0.0
-            stop[j] += bag.blocks[j, bag.chosen[j], at[j]]
-            if at[j] == bag.depth[j] - 1:
+            stop[j] += plan.blocks[j, plan.chosen[j], at[j]]
+            if at[j] == plan.depth[j] - 1:
                 stop[j] = t.layers + 1
         until = t.layers + 1
         per_byte = 0.0
@@ -83,7 +83,7 @@ def sync_seconds(t: Tables, bag: Bag, work: PriceBench, is_by_stage: bool) -> fl
             whole += t.whole_bytes[one]
             cut += t.sharded_bytes[one]
         if has_experts(t):
-            add_experts(t, bag, experts, at, layer, until, per_byte, experts_s)
+            add_experts(t, plan, experts, at, layer, until, per_byte, experts_s)
         layer = until + 1
         latency /= finest
         for j in range(number):
@@ -98,18 +98,18 @@ def sync_seconds(t: Tables, bag: Bag, work: PriceBench, is_by_stage: bool) -> fl
 
 
 @inlined
-def sums_inside(t: Tables, bag: Bag, k: int, option: int, is_by_stage: bool) -> bool:
+def sums_inside(t: Tables, plan: UnplacedPlan, k: int, option: int, is_by_stage: bool) -> bool:
     """Whether all replicas of a stage stand on one node, so that no gradient leaves it."""
     if t.stays_inside:
         return True
     groups = t.node_gpus[t.option_type[option]] // t.option_tp[option]  # of a node
-    return is_by_stage and bag.number[0] == 1 and groups % bag.replicas[k] == 0
+    return is_by_stage and plan.number[0] == 1 and groups % plan.replicas[k] == 0
 
 
 @inlined
 def add_experts(
     t: Tables,
-    bag: Bag,
+    plan: UnplacedPlan,
     experts: StageExperts,
     at: Ints,
     layer: int,
@@ -121,25 +121,25 @@ def add_experts(
     blocks = min(until, t.layers) - max(layer, t.dense + 1) + 1
     if blocks > 0:
         copies = 0.0
-        for j in range(bag.number[0]):
-            tp = t.option_tp[bag.options[j, at[j]]]
-            copies += bag.replicas[j] * tp / experts.ways[j, at[j]]
+        for j in range(plan.number[0]):
+            tp = t.option_tp[plan.options[j, at[j]]]
+            copies += plan.replicas[j] * tp / experts.ways[j, at[j]]
         sent_s = rules.ring_factor(max(1.0, copies)) * blocks * t.state_bytes[1] * per_byte
-        for j in range(bag.number[0]):
+        for j in range(plan.number[0]):
             out[j] += sent_s * experts.numel[j, at[j]]
 
 
-def plan_sync_seconds(t: Tables, bag: Bag, work: PriceBench) -> float:
+def plan_sync_seconds(t: Tables, plan: UnplacedPlan, work: PriceWorkspace) -> float:
     """The gradient sum of a plan whose fillings are chosen, as Python.
 
     Args:
         t: what it prices with.
-        bag: the plan.
+        plan: the plan.
         work: takes in `nic_s` the seconds per byte that a GPU sends between nodes; where a node
             takes one stage of many replicas, as if all its GPUs sent apart.
     """
-    look_at_experts(t, bag, work.experts)
+    look_at_experts(t, plan, work.experts)
     work.nic_s[:] = t.nic[:, 1]
     if not t.spreads_experts:
-        nic_seconds(t, bag, work.held, work.nic_s)
-    return float(sync_seconds(t, bag, work, t.spreads_experts == 1))
+        nic_seconds(t, plan, work.held, work.nic_s)
+    return float(sync_seconds(t, plan, work, t.spreads_experts == 1))

@@ -99,10 +99,10 @@ def jit(function: Function) -> Function:
     """Compile a function that makes no arrays; a division by zero gives infinity, as in numpy.
 
     numba counts who holds an array, and a function takes hold of all arrays of its arguments while
-    it runs: of `Tables` and `Bag` that took twice as long as the planner's own work, and most where
-    several threads hold the same tables.  Here arrays are borrowed and nothing is counted, so that
-    none can be made (numba refuses to compile that) or given back.  Other threads of the process go
-    on meanwhile: what the kernel works in belongs to one search.
+    it runs: of `Tables` and `UnplacedPlan` that took twice as long as the planner's own work, and
+    most where several threads hold the same tables.  Here arrays are borrowed and nothing is
+    counted, so that none can be made (numba refuses to compile that) or given back.  Other threads
+    of the process go on meanwhile: what the kernel works in belongs to one search.
 
     Raises:
         TypeError: the function says that it returns something else than numbers.

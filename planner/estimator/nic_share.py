@@ -11,25 +11,25 @@ Legend: K templates, T node classes.
 from __future__ import annotations
 
 from planner.estimator import rules
-from planner.estimator.bag import Bag
 from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Floats, Ints, Tables
+from planner.estimator.unplaced_plan import UnplacedPlan
 
 GPUS, FIRST, LAST = 0, 1, 2  # of a template on a class: GPUs of a replica, its layers there
 ROW = 3  # GPUs of templates that stand in a row, each behind the layers before it
 
 
 @inlined
-def look_where(t: Tables, bag: Bag, held: Ints) -> None:
+def look_where(t: Tables, plan: UnplacedPlan, held: Ints) -> None:
     """GPUs of a replica of each template on each class, first and last layer there: [4, K, T]."""
-    for k in range(bag.number[0]):
+    for k in range(plan.number[0]):
         for kind in range(held.shape[2]):
             held[GPUS, k, kind] = 0
         stop = 0
-        for s in range(bag.depth[k]):
+        for s in range(plan.depth[k]):
             start = stop
-            stop += bag.blocks[k, bag.chosen[k], s]
-            option = bag.options[k, s]
+            stop += plan.blocks[k, plan.chosen[k], s]
+            option = plan.options[k, s]
             kind = t.option_type[option]
             if held[GPUS, k, kind] == 0:
                 held[FIRST, k, kind] = start
@@ -66,12 +66,12 @@ def rings_of(number: int, replicas: Ints, kind: int, gpus: int, held: Ints) -> i
 
 
 @inlined
-def nic_seconds(t: Tables, bag: Bag, held: Ints, out: Floats) -> None:
+def nic_seconds(t: Tables, plan: UnplacedPlan, held: Ints, out: Floats) -> None:
     """Seconds per byte that a GPU sends between nodes while all sum gradients.
 
     Args:
         t: what it prices with.
-        bag: a plan whose fillings are chosen.
+        plan: a plan whose fillings are chosen.
         held: [4, K, T] for the function's own use.
         out: [T] takes the seconds.
     """
@@ -79,11 +79,11 @@ def nic_seconds(t: Tables, bag: Bag, held: Ints, out: Floats) -> None:
         out[kind] = t.nic[kind, 1]
     if not t.rings:
         return
-    look_where(t, bag, held)
+    look_where(t, plan, held)
     for kind in range(len(out)):
         gpus = t.node_gpus[kind]
         if gpus > 1:
-            rings = rings_of(bag.number[0], bag.replicas, kind, gpus, held)
+            rings = rings_of(plan.number[0], plan.replicas, kind, gpus, held)
             if rings:
                 out[kind] *= rules.nic_share(rings, 1) / rules.nic_share(gpus, 1)
 

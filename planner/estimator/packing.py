@@ -10,10 +10,10 @@ Legend: K templates, T node classes.
 
 from __future__ import annotations
 
-from planner.estimator.bag import Bag
-from planner.estimator.bench import PriceBench
 from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Ints, Tables
+from planner.estimator.unplaced_plan import UnplacedPlan
+from planner.estimator.workspace import PriceWorkspace
 
 MOST_CROSSINGS = 2  # messages that a stage waits for
 MOST_GPUS = 1 << 20  # more than a replica has
@@ -112,17 +112,17 @@ def template_crossings(
 
 
 @inlined
-def hardest_first(t: Tables, bag: Bag, order: Ints, weights: Ints) -> None:
+def hardest_first(t: Tables, plan: UnplacedPlan, order: Ints, weights: Ints) -> None:
     """The order of `planner.placement.place`: templates with wide TP groups and many GPUs first."""
-    for k in range(bag.number[0]):
+    for k in range(plan.number[0]):
         widest = 0
         weights[k] = 0
-        for s in range(bag.depth[k]):
-            tp = t.option_tp[bag.options[k, s]]
+        for s in range(plan.depth[k]):
+            tp = t.option_tp[plan.options[k, s]]
             widest = max(widest, tp)
             weights[k] += tp
         weights[k] += widest * MOST_GPUS
-    for i in range(bag.number[0]):
+    for i in range(plan.number[0]):
         j = i
         while j > 0 and weights[i] > weights[order[j - 1]]:
             order[j] = order[j - 1]
@@ -131,12 +131,12 @@ def hardest_first(t: Tables, bag: Bag, order: Ints, weights: Ints) -> None:
 
 
 @inlined
-def packing_seconds(t: Tables, bag: Bag, work: PriceBench, seconds: float) -> float:
+def packing_seconds(t: Tables, plan: UnplacedPlan, work: PriceWorkspace, seconds: float) -> float:
     """What is added to the time of the pipelines, to first order.
 
     Args:
         t: what it prices with.
-        bag: a plan whose fillings are chosen.
+        plan: a plan whose fillings are chosen.
         work: for the function's own use.
         seconds: of its pipelines, if every run finds its nodes.
     """
@@ -144,21 +144,21 @@ def packing_seconds(t: Tables, bag: Bag, work: PriceBench, seconds: float) -> fl
     if t.spreads_experts or largest < 2:  # then all messages cross anyway
         return 0.0
     order, free = work.order[0], work.free
-    hardest_first(t, bag, order, work.order[1])
+    hardest_first(t, plan, order, work.order[1])
     for kind in range(len(free)):
         for gpus in range(largest + 1):
             free[kind, gpus] = 0
         free[kind, t.node_gpus[kind]] = t.nodes[kind]
     rate = 0.0
     lost = 0.0
-    for i in range(bag.number[0]):
+    for i in range(plan.number[0]):
         k = order[i]
-        f = bag.chosen[k]
-        own = t.sizes[bag.size[k, f]] / bag.tau_s[k, f]
-        rate += bag.replicas[k] * own
+        f = plan.chosen[k]
+        own = t.sizes[plan.size[k, f]] / plan.tau_s[k, f]
+        rate += plan.replicas[k] * own
         late_s = template_crossings(
-            t, bag.size[k, f], bag.options[k], bag.depth[k], bag.replicas[k], free
+            t, plan.size[k, f], plan.options[k], plan.depth[k], plan.replicas[k], free
         )
         if late_s > 0.0:
-            lost += own * late_s / (bag.tau_s[k, f] + late_s / bag.replicas[k])
+            lost += own * late_s / (plan.tau_s[k, f] + late_s / plan.replicas[k])
     return seconds * lost / (rate - lost)

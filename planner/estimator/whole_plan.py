@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 
 from planner.estimator import rules
-from planner.estimator.bag import Bag
-from planner.estimator.bench import PriceBench, StageExperts
 from planner.estimator.fill.given_blocks import split_seconds
 from planner.estimator.fill.stage import fixed_seconds, parameters_of
 from planner.estimator.fill.stage_experts import has_experts, look_at_experts
@@ -20,29 +18,31 @@ from planner.estimator.jit import inlined, jit
 from planner.estimator.packing import packing_seconds
 from planner.estimator.sharing import choose, pipeline_seconds
 from planner.estimator.tables import Tables
+from planner.estimator.unplaced_plan import UnplacedPlan
+from planner.estimator.workspace import PriceWorkspace, StageExperts
 
 
 @inlined
-def optimizer_seconds(t: Tables, bag: Bag, experts: StageExperts) -> float:
+def optimizer_seconds(t: Tables, plan: UnplacedPlan, experts: StageExperts) -> float:
     """The longest optimizer step of any rank."""
     longest_s = 0.0
-    for k in range(bag.number[0]):
+    for k in range(plan.number[0]):
         start = 0
-        for s in range(bag.depth[k]):
-            option = bag.options[k, s]
+        for s in range(plan.depth[k]):
+            option = plan.options[k, s]
             kind = t.option_type[option]
-            stop = start + bag.blocks[k, bag.chosen[k], s]
+            stop = start + plan.blocks[k, plan.chosen[k], s]
             dense = min(stop, t.dense) - min(start, t.dense)
             others = stop - start - dense
-            is_last = int(s == bag.depth[k] - 1)
+            is_last = int(s == plan.depth[k] - 1)
             held = parameters_of(t, option, int(s == 0), is_last, dense, others)
             if t.zero:
-                held = rules.zero_cut(held, bag.replicas[k])
+                held = rules.zero_cut(held, plan.replicas[k])
             if has_experts(t) and others:
                 copies = 1
                 if t.zero:
                     copies = rules.expert_copies(
-                        bag.replicas[k], t.option_tp[option], experts.ways[k, s]
+                        plan.replicas[k], t.option_tp[option], experts.ways[k, s]
                     )
                 held += rules.zero_cut(others * experts.numel[k, s], copies)
             own_s = rules.optimizer_seconds(held, t.optimizer_s[kind, 0], t.optimizer_s[kind, 1])
@@ -52,7 +52,7 @@ def optimizer_seconds(t: Tables, bag: Bag, experts: StageExperts) -> float:
 
 
 @inlined
-def by_stage_seconds(t: Tables, bag: Bag, work: PriceBench, limit_s: float) -> float:
+def by_stage_seconds(t: Tables, plan: UnplacedPlan, work: PriceWorkspace, limit_s: float) -> float:
     """The least time of the batch where nodes take one stage of many replicas; infinite if none.
 
     Fewer rings then share a NIC while gradients are summed, as replicas of a stage send them once.
@@ -60,19 +60,19 @@ def by_stage_seconds(t: Tables, bag: Bag, work: PriceBench, limit_s: float) -> f
 
     Args:
         t: what it prices with.
-        bag: a plan whose fillings are chosen.
+        plan: a plan whose fillings are chosen.
         work: for the function's own use.
         limit_s: what takes longer counts as infinite, and is known sooner.
     """
     there = work.by_stage
-    there.number[0] = bag.number[0]
-    for k in range(bag.number[0]):
-        f = bag.chosen[k]
-        size, most = bag.size[k, f], bag.most[k, f]
-        options, depth, replicas = bag.options[k], bag.depth[k], bag.replicas[k]
-        fixed_seconds(t, options, depth, size, True, work.fixed_s)
+    there.number[0] = plan.number[0]
+    for k in range(plan.number[0]):
+        f = plan.chosen[k]
+        size, most = plan.size[k, f], plan.most[k, f]
+        options, depth, replicas = plan.options[k], plan.depth[k], plan.replicas[k]
+        fixed_seconds(t, options, depth, size, t.both_ways == 1, work.fixed_s)
         tau_s, sum_s = split_seconds(
-            t, options, depth, bag.blocks[k, f], replicas, size, most, True, work.fixed_s
+            t, options, depth, plan.blocks[k, f], replicas, size, most, True, work.fixed_s
         )
         there.replicas[k] = replicas
         there.filling_count[k, 0] = 1
@@ -87,13 +87,13 @@ def by_stage_seconds(t: Tables, bag: Bag, work: PriceBench, limit_s: float) -> f
 
 @inlined
 def placed_seconds(
-    t: Tables, bag: Bag, work: PriceBench, seconds: float, most_s: float
+    t: Tables, plan: UnplacedPlan, work: PriceWorkspace, seconds: float, most_s: float
 ) -> tuple[float, bool]:
     """What gradient sums and messages add to pipelines that are placed the better way.
 
     Args:
         t: what it prices with.
-        bag: a plan whose fillings are chosen.
+        plan: a plan whose fillings are chosen.
         work: for the function's own use, but for its experts.
         seconds: of the pipelines.
         most_s: what adds more counts as infinite.
@@ -102,57 +102,57 @@ def placed_seconds(
         The seconds, and whether nodes then take one stage of many replicas.
     """
     is_by_stage = t.spreads_experts == 1
-    sync_s = sync_seconds(t, bag, work, is_by_stage)
+    sync_s = sync_seconds(t, plan, work, is_by_stage)
     added_s = math.inf
     if sync_s <= most_s:
-        added_s = sync_s + packing_seconds(t, bag, work, seconds)
+        added_s = sync_s + packing_seconds(t, plan, work, seconds)
     if t.both_ways:
         least_s = sync_s / (work.free.shape[1] - 1)  # with one ring where all GPUs sent apart
         if least_s <= most_s and least_s < added_s:
-            apart_s = sync_seconds(t, bag, work, t.both_ways == 1)
+            apart_s = sync_seconds(t, plan, work, t.both_ways == 1)
             limit_s = seconds + min(most_s, added_s) - apart_s
             if limit_s > seconds:
-                apart_s += by_stage_seconds(t, bag, work, limit_s) - seconds
+                apart_s += by_stage_seconds(t, plan, work, limit_s) - seconds
                 is_by_stage = apart_s < added_s
                 added_s = min(added_s, apart_s)
     return added_s, is_by_stage
 
 
 @jit
-def iteration_seconds(t: Tables, bag: Bag, work: PriceBench, limit_s: float) -> float:
+def iteration_seconds(t: Tables, plan: UnplacedPlan, work: PriceWorkspace, limit_s: float) -> float:
     """Pipelines, gradient sum and optimizer step; infinite if the batch cannot be shared.
 
     Args:
         t: what it prices with.
-        bag: a plan whose slots are filled.
+        plan: a plan whose slots are filled.
         work: says afterwards, of a finite time, whether nodes take one stage of many replicas.
         limit_s: what takes longer counts as infinite, and is known sooner.
     """
-    if limit_s < math.inf and choose(t.sizes, bag, limit_s, t.batch) < t.batch:
+    if limit_s < math.inf and choose(t.sizes, plan, limit_s, t.batch) < t.batch:
         return math.inf
-    seconds = pipeline_seconds(t, bag)
+    seconds = pipeline_seconds(t, plan)
     if seconds > limit_s or seconds == math.inf:
         return math.inf
-    look_at_experts(t, bag, work.experts)
-    added_s, is_by_stage = placed_seconds(t, bag, work, seconds, limit_s - seconds)
+    look_at_experts(t, plan, work.experts)
+    added_s, is_by_stage = placed_seconds(t, plan, work, seconds, limit_s - seconds)
     work.is_by_stage[0] = is_by_stage
     seconds += added_s
     if seconds > limit_s:
         return math.inf
-    seconds += optimizer_seconds(t, bag, work.experts)
+    seconds += optimizer_seconds(t, plan, work.experts)
     return seconds if seconds <= limit_s else math.inf
 
 
 @jit
-def price_per_hour(t: Tables, bag: Bag) -> float:
+def price_per_hour(t: Tables, plan: UnplacedPlan) -> float:
     """Money for the nodes in use, idle GPUs of a node included."""
     total = 0.0
     for kind in range(len(t.node_gpus)):
         used = 0
-        for k in range(bag.number[0]):
-            for s in range(bag.depth[k]):
-                if t.option_type[bag.options[k, s]] == kind:
-                    used += bag.replicas[k] * t.option_tp[bag.options[k, s]]
+        for k in range(plan.number[0]):
+            for s in range(plan.depth[k]):
+                if t.option_type[plan.options[k, s]] == kind:
+                    used += plan.replicas[k] * t.option_tp[plan.options[k, s]]
         nodes = -(-used // t.node_gpus[kind])
         total += nodes * t.node_gpus[kind] * t.gpu_price[kind]
     return total

@@ -12,39 +12,39 @@ from __future__ import annotations
 
 import math
 
-from planner.estimator.bag import Bag, most_replicas, pipelines_of
-from planner.estimator.bench import Bench
-from planner.estimator.elites import Elites, remember
+from planner.estimator.elite_set import EliteSet, remember
 from planner.estimator.jit import inlined, jit
-from planner.estimator.objective import Wishes, is_outdated, judged, refill
+from planner.estimator.objective import SearchLimits, is_outdated, judged, refill
 from planner.estimator.reference_type import reference_to
 from planner.estimator.tables import Ints, Tables
+from planner.estimator.unplaced_plan import UnplacedPlan, most_replicas, pipelines_of
 from planner.estimator.whole_plan import iteration_seconds
+from planner.estimator.workspace import Workspace
 from planner.policy.partial_plans import PartialPlans
 
 
 @inlined
-def price_last(t: Tables, bag: Bag, replicas: int, bench: Bench) -> float:
+def price_last(t: Tables, plan: UnplacedPlan, replicas: int, work: Workspace) -> float:
     """Seconds of an iteration if the last template has so many replicas; infinite if it cannot."""
-    last = bag.number[0] - 1
-    bag.replicas[last] = replicas
-    bag.pipelines[last] = 0  # never filled
-    pipelines = pipelines_of(bag)
+    last = plan.number[0] - 1
+    plan.replicas[last] = replicas
+    plan.pipelines[last] = 0  # never filled
+    pipelines = pipelines_of(plan)
     for j in range(last + 1):
-        if is_outdated(bag, j, pipelines):
-            refill(t, bag, j, bench)
-        if bag.filling_count[j, 0] == 0:
+        if is_outdated(plan, j, pipelines):
+            refill(t, plan, j, work)
+        if plan.filling_count[j, 0] == 0:
             return math.inf
-    return iteration_seconds(t, bag, bench.price, math.inf)
+    return iteration_seconds(t, plan, work.price, math.inf)
 
 
 @inlined
-def fill_last(t: Tables, bag: Bag, bench: Bench) -> float:
+def fill_last(t: Tables, plan: UnplacedPlan, work: Workspace) -> float:
     """Choose the replicas of the last template and fill it; infinite if it does not fit.
 
     The plan is left priced with that choice.
     """
-    most = most_replicas(t, bag, bag.number[0] - 1)
+    most = most_replicas(t, plan, plan.number[0] - 1)
     if most < 1:
         return math.inf
     power = 1
@@ -52,7 +52,7 @@ def fill_last(t: Tables, bag: Bag, bench: Bench) -> float:
         power *= 2
     most_s = math.inf
     for replicas in (most, power, most):
-        seconds = price_last(t, bag, replicas, bench)
+        seconds = price_last(t, plan, replicas, work)
         if replicas == power and (most_s == math.inf or seconds < most_s):
             return seconds
         if most_s == math.inf:
@@ -61,11 +61,11 @@ def fill_last(t: Tables, bag: Bag, bench: Bench) -> float:
 
 
 @inlined
-def bag_of(d: PartialPlans, r: int) -> Bag:
+def plan_of(d: PartialPlans, r: int) -> UnplacedPlan:
     """One partial plan as the estimator prices it, a view."""
     p = d.plans
-    bag: Bag = reference_to(
-        Bag(
+    plan: UnplacedPlan = reference_to(
+        UnplacedPlan(
             p.number[r],
             p.depth[r],
             p.options[r],
@@ -80,18 +80,18 @@ def bag_of(d: PartialPlans, r: int) -> Bag:
             p.blocks[r],
         )
     )
-    return bag
+    return plan
 
 
 @jit
 def close_templates(
     t: Tables,
-    wishes: Wishes,
+    limits: SearchLimits,
     d: PartialPlans,
     rows: Ints,
     t_max: int,
-    bench: Bench,
-    elites: Elites,
+    work: Workspace,
+    elites: EliteSet,
 ) -> int:
     """Fill and price the open template of each row; returns how many plans there were.
 
@@ -100,22 +100,22 @@ def close_templates(
     """
     for i in range(len(rows)):
         r = rows[i]
-        bag = bag_of(d, r)
-        k = bag.number[0]
-        bag.number[0] = k + 1
-        seconds = fill_last(t, bag, bench)
+        plan = plan_of(d, r)
+        k = plan.number[0]
+        plan.number[0] = k + 1
+        seconds = fill_last(t, plan, work)
         if seconds == math.inf:
-            bag.number[0] = k
+            plan.number[0] = k
             d.ended[r] = 1
             continue
         d.seconds[r] = seconds
         d.used[r] = 0
-        for s in range(bag.depth[k]):
-            option = bag.options[k, s]
-            d.taken[r, option] += bag.replicas[k] * t.option_tp[option]
-        value = judged(t, wishes, bag, seconds)
+        for s in range(plan.depth[k]):
+            option = plan.options[k, s]
+            d.taken[r, option] += plan.replicas[k] * t.option_tp[option]
+        value = judged(t, limits, plan, seconds)
         if value < math.inf:
-            remember(elites, bag, value)
+            remember(elites, plan, value)
         if k + 1 >= t_max:
             d.ended[r] = 1
     return len(rows)

@@ -16,11 +16,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from planner.estimator.bench import new_bench
 from planner.estimator.build_tables import Pricing
-from planner.estimator.elites import Elites, new_elites
-from planner.estimator.objective import Wishes
+from planner.estimator.elite_set import EliteSet, new_elite_set
+from planner.estimator.objective import SearchLimits
 from planner.estimator.tables import Floats, Ints
+from planner.estimator.workspace import new_workspace
 from planner.policy.closing import close_templates
 from planner.policy.features import ActionSpace, action_space_of
 from planner.policy.partial_plans import (
@@ -43,25 +43,25 @@ class Environment:
         pricing: the kernel's tables.
         space: what may be chosen.
         schema: of the features.
-        wishes: limits and objective of the plans that are kept.
+        limits: limits and objective of the plans that are kept.
     """
 
     pricing: Pricing
     space: ActionSpace
     schema: FeatureSchema
-    wishes: Wishes
+    limits: SearchLimits
 
     @staticmethod
-    def of(pricing: Pricing, schema: FeatureSchema, wishes: Wishes) -> Environment:
-        """The environment of a pricing; depth and templates are limited by schema and wishes."""
+    def of(pricing: Pricing, schema: FeatureSchema, limits: SearchLimits) -> Environment:
+        """The environment of a pricing; depth and templates are limited by schema and limits."""
         return Environment(
-            pricing, action_space_of(pricing, schema, wishes.deepest), schema, wishes
+            pricing, action_space_of(pricing, schema, limits.deepest), schema, limits
         )
 
     @property
     def t_max(self) -> int:
         """Most templates."""
-        return min(self.schema.t_max, self.wishes.max_templates)
+        return min(self.schema.t_max, self.limits.max_templates)
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,9 @@ class Episodes:
         self.rows = len(self.environments) * each
         self.classes = max(len(one.space.class_type) for one in self.environments)
         self.evaluations = 0
-        self.elites: tuple[Elites, ...] = tuple(new_elites() for _ in self.environments)
+        self.elites: tuple[EliteSet, ...] = tuple(new_elite_set() for _ in self.environments)
         self._partial = [new_partial_plans(each, len(one.space.tp)) for one in self.environments]
-        self._benches = [new_bench(one.pricing.tables) for one in self.environments]
+        self._benches = [new_workspace(one.pricing.tables) for one in self.environments]
         self._left = [np.zeros(len(one.space.tp), np.int64) for one in self.environments]
         self._options = [_option_table(one) for one in self.environments]
         self._widths = self.environments[0].schema.widths
@@ -210,7 +210,7 @@ class Episodes:
             one = self.environments[e]
             self.evaluations += close_templates(
                 one.pricing.tables,
-                one.wishes,
+                one.limits,
                 self._partial[e],
                 own,
                 one.t_max,
@@ -247,6 +247,6 @@ def _option_table(one: Environment) -> Ints:
     return table
 
 
-def no_limits(deepest: int, max_templates: int) -> Wishes:
-    """Wishes of the training: throughput alone."""
-    return Wishes(deepest, max_templates, 0, math.inf, math.inf)
+def no_limits(deepest: int, max_templates: int) -> SearchLimits:
+    """SearchLimits of the training: throughput alone."""
+    return SearchLimits(deepest, max_templates, 0, math.inf, math.inf)

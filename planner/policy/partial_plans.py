@@ -13,10 +13,10 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from planner.estimator.bag import Bag, new_bag
 from planner.estimator.by_reference import by_reference
 from planner.estimator.jit import jit
 from planner.estimator.tables import Floats, Ints
+from planner.estimator.unplaced_plan import UnplacedPlan, new_plan
 from planner.policy.features import ActionSpace
 from planner.policy.schema import Array, Bools
 
@@ -28,7 +28,7 @@ class PartialPlans(NamedTuple):
     """The plans so far of R episodes on one composition.
 
     Attributes:
-        plans: the closed templates, a `Bag` with a row [R, ...] for each episode; the open
+        plans: the closed templates, a `UnplacedPlan` with a row [R, ...] for each episode; the open
             template's depth and options follow them.
         taken: [R, O] GPUs that closed templates take, by option.
         used: [R, O] stages of the open template, by option.
@@ -37,7 +37,7 @@ class PartialPlans(NamedTuple):
         ended: [R] 1: nothing is added any more.
     """
 
-    plans: Bag
+    plans: UnplacedPlan
     taken: Ints
     used: Ints
     stage: Ints
@@ -48,7 +48,7 @@ class PartialPlans(NamedTuple):
 def new_partial_plans(rows: int, options: int) -> PartialPlans:
     """Episodes before their first choice."""
     return PartialPlans(
-        Bag(*(np.zeros((rows, *field.shape), field.dtype) for field in new_bag())),
+        UnplacedPlan(*(np.zeros((rows, *field.shape), field.dtype) for field in new_plan())),
         np.zeros((rows, options), np.int64),
         np.zeros((rows, options), np.int64),
         np.zeros(rows, np.int64),

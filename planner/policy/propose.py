@@ -1,7 +1,7 @@
 """Propose plans by rollouts: the best of a batch that is built side by side.
 
 It enumerates nothing and searches nothing: every plan comes from the choices of one episode.
-Invariant: the same pricing, policy, wishes and seed propose the same plans, unless seconds cut the
+Invariant: the same pricing, policy, limits and seed propose the same plans, unless seconds cut the
 rollouts short.
 Source: Heddle, Algorithm 1; research on plan search (best of n, greedy choices are erratic).
 """
@@ -15,8 +15,8 @@ import numpy as np
 
 from planner.cluster.composition import Composition
 from planner.estimator.build_tables import Pricing
-from planner.estimator.elites import Elites
-from planner.estimator.objective import Wishes
+from planner.estimator.elite_set import EliteSet
+from planner.estimator.objective import SearchLimits
 from planner.policy.environment import Environment, Episodes
 from planner.policy.rollouts import Actor, PolicyActor, UniformActor, always, play
 from planner.policy.schema import FeatureSchema
@@ -37,7 +37,7 @@ class Proposal(NamedTuple):
             empty.
     """
 
-    elites: Elites
+    elites: EliteSet
     evaluations: int
     warning: str = ""
 
@@ -47,7 +47,7 @@ def rollouts_of(
     composition: Composition,
     profile: Profile,
     pricing: Pricing,
-    wishes: Wishes,
+    limits: SearchLimits,
     fits: Callable[[int], bool] = always,
 ) -> Proposal:
     """The best plans of the rollouts that a request asks for.
@@ -57,7 +57,7 @@ def rollouts_of(
         composition: the nodes of profiled types.
         profile: what prices the plans.
         pricing: of the request on them.
-        wishes: limits and objective.
+        limits: limits and objective.
         fits: whether the rollouts may price so many plans in all.
 
     Raises:
@@ -82,14 +82,14 @@ def rollouts_of(
             )
     if request.method == "auto":
         rollouts = STARTS
-    found = propose(policy, pricing, wishes, rollouts, request.seed, fits)
+    found = propose(policy, pricing, limits, rollouts, request.seed, fits)
     return found._replace(warning=warning)
 
 
 def propose(
     policy: Policy | None,
     pricing: Pricing,
-    wishes: Wishes,
+    limits: SearchLimits,
     rollouts: int,
     seed: int,
     fits: Callable[[int], bool] = always,
@@ -99,13 +99,13 @@ def propose(
     Args:
         policy: that chooses; its card fits the pricing.  None: every choice is drawn uniformly.
         pricing: of the question.
-        wishes: limits, and what is made best among the plans that come up.
+        limits: limits, and what is made best among the plans that come up.
         rollouts: how many.
         seed: of the draws.
         fits: whether so many plans may be priced in all; if not, they stay as they are.
     """
-    schema = _schema_of(pricing, wishes) if policy is None else policy.schema
-    environment = Environment.of(pricing, schema, wishes)
+    schema = _schema_of(pricing, limits) if policy is None else policy.schema
+    environment = Environment.of(pricing, schema, limits)
     episodes = Episodes([environment], rollouts)
     generator = np.random.default_rng(seed)
     actor: Actor = UniformActor(generator)
@@ -115,8 +115,8 @@ def propose(
     return Proposal(episodes.elites[0], episodes.evaluations)
 
 
-def _schema_of(pricing: Pricing, wishes: Wishes) -> FeatureSchema:
+def _schema_of(pricing: Pricing, limits: SearchLimits) -> FeatureSchema:
     """Features of whatever is there; nobody reads them."""
     types = tuple(sorted({one.gpu_type for one in pricing.classes}))
     degrees = tuple(sorted({int(tp) for tp in pricing.tables.option_tp}))
-    return FeatureSchema(types, degrees, wishes.deepest, wishes.max_templates, sees_batch=False)
+    return FeatureSchema(types, degrees, limits.deepest, limits.max_templates, sees_batch=False)

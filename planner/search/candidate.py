@@ -160,7 +160,10 @@ class Judge:
         if not self._fits(plan, replicas):
             return None
         return Candidate(
-            plan, whole_price(plan, ranks, replicas, *asked), holders_by_layer(plan), recipe
+            plan,
+            whole_price(plan, ranks, replicas, *asked),
+            holders_by_layer(self.workload.model, plan),
+            recipe,
         )
 
     def as_it_is(self, plan: Plan) -> Candidate | None:
@@ -173,7 +176,7 @@ class Judge:
             return None
         if not self._fits(plan, priced.replicas):
             return None
-        return Candidate(plan, priced, holders_by_layer(plan), None)
+        return Candidate(plan, priced, holders_by_layer(self.workload.model, plan), None)
 
     def _fits(self, plan: Plan, replicas: tuple[ReplicaPrice, ...]) -> bool:
         alike = {(replica.template, id(replica.stages)): replica for replica in replicas}

@@ -163,11 +163,11 @@ class _Search:
 
     def _roll_out(self, pricing: Pricing) -> None:
         """The best plans of rollouts alone, of the policy or of uniform choices."""
-        from planner.search.worker import Worker, wishes_of
+        from planner.search.worker import Worker, limits_of
 
         for least in sorted({pricing.tables.min_replicas, 1}, reverse=True):
             tables = pricing.tables._replace(min_replicas=least)
-            worker = Worker(replace(pricing, tables=tables), wishes_of(self._request), 0)
+            worker = Worker(replace(pricing, tables=tables), limits_of(self._request), 0)
             self._propose(worker, lambda _: True)
             if self._state.pool.found:
                 return
@@ -198,7 +198,7 @@ class _Search:
                 self._composition,
                 self._profile,
                 worker.pricing,
-                worker.wishes,
+                worker.limits,
                 goes_on,
             )
         except (NoPolicy, PolicyMisfit, InvalidPolicy) as why:

@@ -19,9 +19,10 @@ from planner.request import PlanRequest
 from planner.search.budget import Budget
 from planner.search.cores import usable_cores
 from planner.search.state import PLACED, Recipes, SearchState
-from planner.search.worker import Allowance, Engine, Worker, wishes_of
+from planner.search.worker import Allowance, Engine, Worker, limits_of
 
 PLACED_TILED = 3  # plans that are placed after each turn, where experts are spread
+FEW_S = 0.5  # a search of fewer seconds is ended by them, whatever its limit of plans
 MOST_THREADS = 4
 SEEDS = 1_000_003  # between the seeds of two threads
 
@@ -59,9 +60,9 @@ class Portfolio:
         self._end_s = budget.now_s() + share_s * state.left_to_search_s
         self._before = state.pool.evaluations
         self._most = min(budget.most_plans, self._before + most_plans)
-        wishes, seed = wishes_of(state.request), state.request.seed
+        limits, seed = limits_of(state.request), state.request.seed
         self._threads = [
-            [Worker(pricing, wishes, seed + SEEDS * number) for pricing in pricings]
+            [Worker(pricing, limits, seed + SEEDS * number) for pricing in pricings]
             for number in range(threads_of(state.request, budget))
         ]
         self._first = self._threads[0]
@@ -86,7 +87,8 @@ class Portfolio:
         for worker in self._first:
             worker.start(lambda plans: self._fits(plans) or not self._is_found())
         # placing a plan may take most of few seconds: the policy's are better ones to begin with
-        policy_first = propose is not None and not self._budget.counts_plans
+        is_short = self._budget.left_s < FEW_S or not self._budget.counts_plans
+        policy_first = propose is not None and is_short
         if not policy_first:
             self._place()
             state.record("uniform", begun_s)

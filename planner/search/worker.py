@@ -4,7 +4,7 @@ Both engines improve one pool of plans that the estimator prices before their pl
 grows with what the worker has spent, and with nothing that is left: where plans end the search, one
 with more of them is the same search continued.  numba takes most of a second to import, so this is
 imported where it is needed and not before.
-Invariant: the same pricing, wishes, seed and calls price the same plans.
+Invariant: the same pricing, limits, seed and calls price the same plans.
 Source: design, section 2 ("An anytime planner in stages").
 """
 
@@ -22,13 +22,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from planner.cost.money import LEAST
-from planner.estimator.bag import new_bag
-from planner.estimator.bench import new_bench
 from planner.estimator.build_tables import Pricing
-from planner.estimator.elites import Elites, load_elite, new_elites, offer
+from planner.estimator.elite_set import EliteSet, load_elite, new_elite_set, offer
 from planner.estimator.jit import compile_all
-from planner.estimator.objective import Wishes
+from planner.estimator.objective import SearchLimits
 from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES
+from planner.estimator.unplaced_plan import new_plan
+from planner.estimator.workspace import new_workspace
 from planner.request import PlanRequest
 from planner.search.annealing.local_search import anneal
 from planner.search.annealing.long_pipelines import long_pipelines
@@ -75,10 +75,10 @@ class Allowance(NamedTuple):
     fits: Callable[[int], bool] = _always
 
 
-def wishes_of(request: PlanRequest) -> Wishes:
+def limits_of(request: PlanRequest) -> SearchLimits:
     """What a request allows, and what it wants to be small."""
     least = request.min_throughput
-    return Wishes(
+    return SearchLimits(
         min(request.deepest, MAX_DEPTH),
         min(request.max_templates, MAX_TEMPLATES),
         int(request.objective == "cost"),
@@ -93,21 +93,21 @@ class Worker:
 
     Attributes:
         pricing: prices plans before their placement.
-        wishes: objective and limits.
+        limits: objective and limits.
         elites: the best plans so far.
         evaluations: plans that this worker has priced.
     """
 
-    def __init__(self, pricing: Pricing, wishes: Wishes, seed: int) -> None:
+    def __init__(self, pricing: Pricing, limits: SearchLimits, seed: int) -> None:
         """Begin without a plan."""
-        self.pricing, self.wishes = pricing, wishes
-        self.elites = new_elites()
+        self.pricing, self.limits = pricing, limits
+        self.elites = new_elite_set()
         self.evaluations = 0
         self._random = Random(seed)
         self._state = np.array([1 + seed % 2147483646], np.int64)
-        self._now, self._trial = new_bag(), new_bag()
-        self._bench = new_bench(pricing.tables)
-        self._columns = ColumnSearch(pricing, wishes, seed)
+        self._now, self._trial = new_plan(), new_plan()
+        self._work = new_workspace(pricing.tables)
+        self._columns = ColumnSearch(pricing, limits, seed)
 
     @property
     def found(self) -> int:
@@ -119,7 +119,7 @@ class Worker:
         """The smallest objective so far."""
         return float(self.elites.value[: self.found].min()) if self.found else math.inf
 
-    def take(self, others: Elites, evaluations: int) -> None:
+    def take(self, others: EliteSet, evaluations: int) -> None:
         """Take over the best plans of somebody else, who priced so many."""
         for row in range(int(others.number[0])):
             offer(others, row, self.elites)
@@ -128,7 +128,7 @@ class Worker:
     def recipes(self) -> Iterator[tuple[float, Recipe]]:
         """(objective, recipe) of the best plans, best first."""
         for row in np.argsort(self.elites.value[: self.found], kind="stable"):
-            recipe = recipe_of(self.pricing, self.elites, int(row), self._trial, self._bench)
+            recipe = recipe_of(self.pricing, self.elites, int(row), self._trial, self._work)
             yield float(self.elites.value[row]), recipe
 
     # ------------------------------------------------------------------ plans to start from
@@ -155,10 +155,10 @@ class Worker:
             self.evaluations = before + priced
             return fits(more)
 
-        priced = start(tables, self.wishes, self._now, self._bench, self.elites, goes_on)
+        priced = start(tables, self.limits, self._now, self._work, self.elites, goes_on)
         self.evaluations = before + priced
         if not self.found:
-            for options in long_pipelines(tables, self.wishes.deepest):
+            for options in long_pipelines(tables, self.limits.deepest):
                 self._price_alone(options)
 
     def _price_alone(self, options: tuple[int, ...]) -> None:
@@ -167,7 +167,7 @@ class Worker:
         now.number[0] = now.replicas[0] = 1
         now.depth[0] = len(options)
         now.options[0, : len(options)] = options
-        self._anneal(self.wishes, self.elites, 0, HOT, COLD)
+        self._anneal(self.limits, self.elites, 0, HOT, COLD)
         self.evaluations += 1
 
     # ------------------------------------------------------------------ turns
@@ -226,10 +226,10 @@ class Worker:
             templates: most templates of a plan.
             hot: first temperature of each chain.
         """
-        wishes = self.wishes._replace(max_templates=min(templates, self.wishes.max_templates))
-        pool = new_elites()
+        limits = self.limits._replace(max_templates=min(templates, self.limits.max_templates))
+        pool = new_elite_set()
         for row in range(self.found):
-            if self.elites.templates[row] <= wishes.max_templates:
+            if self.elites.templates[row] <= limits.max_templates:
                 offer(self.elites, row, pool)
         begun_s, rate = turn.now_s(), START_RATE
         for chain in count():
@@ -247,7 +247,7 @@ class Worker:
                     break
                 cooling = COLD / hot
                 first, last = (min(1.0, plans / share) for plans in (done, done + steps))
-                self._anneal(wishes, pool, steps, hot * cooling**first, hot * cooling**last)
+                self._anneal(limits, pool, steps, hot * cooling**first, hot * cooling**last)
                 self.evaluations += steps
                 self._take_best(pool)
             if turn.end_s < math.inf:
@@ -255,15 +255,17 @@ class Worker:
                 rate = (self.evaluations - before) / max(passed_s, 1e-6)
         self.take(pool, 0)
 
-    def _take_best(self, pool: Elites) -> None:
+    def _take_best(self, pool: EliteSet) -> None:
         best = int(np.argmin(pool.value))
         if pool.value[best] < self.best:
             offer(pool, best, self.elites)
 
-    def _anneal(self, wishes: Wishes, pool: Elites, steps: int, hot: float, cold: float) -> None:
+    def _anneal(
+        self, limits: SearchLimits, pool: EliteSet, steps: int, hot: float, cold: float
+    ) -> None:
         """Walk on from the plan at hand, which joins the pool as the best of the way do."""
         tables, now, trial = self.pricing.tables, self._now, self._trial
-        anneal(tables, wishes, now, trial, self._bench, pool, self._state, steps, hot, cold)
+        anneal(tables, limits, now, trial, self._work, pool, self._state, steps, hot, cold)
 
     def _generate(self, turn: Allowance) -> None:
         """Templates built from prices, mixed to whole plans."""
@@ -284,14 +286,14 @@ def load(pricing: Pricing) -> None:
         compile_all()
         from planner.policy.propose import propose  # after compiling: it imports much
 
-        worker = Worker(pricing, Wishes(MAX_DEPTH, 2, 0, math.inf, math.inf), 0)
+        worker = Worker(pricing, SearchLimits(MAX_DEPTH, 2, 0, math.inf, math.inf), 0)
         worker.start()
         for name in ENGINES:
             looks = iter(range(LOOKS))
             few = Allowance(fits=partial(_has_next, looks))
             next(worker.improve(partial(_same, few), (name,), counts_plans=True), None)
         next(worker.recipes(), None)
-        propose(None, pricing, worker.wishes, 1, 0)
+        propose(None, pricing, worker.limits, 1, 0)
         # what is loaded stays: looking through it for garbage takes 50 ms in the middle of a search
         gc.collect()
         gc.freeze()

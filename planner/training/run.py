@@ -123,7 +123,7 @@ class Training:
         steps = 2 * self._settings.teacher_steps
         return np.array(
             [
-                one.space.batch / teach(one.pricing.tables, one.wishes, steps, 7).seconds
+                one.space.batch / teach(one.pricing.tables, one.limits, steps, 7).seconds
                 for one in self._judged_by
             ]
         )

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.estimator.bag import Bag, copy_bag, new_bag
-from planner.estimator.bench import Bench, new_bench
 from planner.estimator.jit import jit
-from planner.estimator.objective import Wishes
+from planner.estimator.objective import SearchLimits
 from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES, Ints, Tables
+from planner.estimator.unplaced_plan import UnplacedPlan, copy_plan, new_plan
+from planner.estimator.workspace import Workspace, new_workspace
 from planner.policy.closing import fill_last
 from planner.policy.partial_plans import Templates
 from planner.search.annealing.moves import change_stages, random_stages
@@ -40,73 +40,72 @@ class Demonstration(NamedTuple):
 
 
 @jit
-def rebuild(t: Tables, bag: Bag, first: int, bench: Bench) -> float:
+def rebuild(t: Tables, plan: UnplacedPlan, first: int, work: Workspace) -> float:
     """Place and fill all templates from `first` on again, in order."""
     seconds = math.inf
-    count = bag.number[0]
+    count = plan.number[0]
     for k in range(first, count):
-        bag.number[0] = k + 1
-        seconds = fill_last(t, bag, bench)
+        plan.number[0] = k + 1
+        seconds = fill_last(t, plan, work)
         if seconds == math.inf:
             break
-    bag.number[0] = count
+    plan.number[0] = count
     return seconds
 
 
 @jit
-def copy_stages(bag: Bag, k: int, j: int) -> None:
+def copy_stages(plan: UnplacedPlan, k: int, j: int) -> None:
     """Give slot `j` the stages of slot `k`."""
-    bag.depth[j] = bag.depth[k]
+    plan.depth[j] = plan.depth[k]
     for s in range(MAX_DEPTH):
-        bag.options[j, s] = bag.options[k, s]
+        plan.options[j, s] = plan.options[k, s]
 
 
 @jit
-def step(t: Tables, wishes: Wishes, bag: Bag, state: Ints) -> int:
+def step(t: Tables, limits: SearchLimits, plan: UnplacedPlan, state: Ints) -> int:
     """Change the row of templates a little; returns the first that changed."""
-    count = int(bag.number[0])
+    count = int(plan.number[0])
     k = int(below(state, count))
     kind = below(state, 12)
     if kind < 7:
-        change_stages(t, wishes, bag, k, state)
+        change_stages(t, limits, plan, k, state)
         return k
-    if kind < 9 and count < wishes.max_templates:
-        bag.number[0] = count + 1
+    if kind < 9 and count < limits.max_templates:
+        plan.number[0] = count + 1
         if below(state, 2):
-            random_stages(t, wishes, bag, count, state)
+            random_stages(t, limits, plan, count, state)
         else:
-            copy_stages(bag, k, count)
-            change_stages(t, wishes, bag, count, state)
+            copy_stages(plan, k, count)
+            change_stages(t, limits, plan, count, state)
         return count
     if kind == 9 and count > 1:
         for j in range(k, count - 1):
-            copy_stages(bag, j + 1, j)
-        bag.number[0] = count - 1
+            copy_stages(plan, j + 1, j)
+        plan.number[0] = count - 1
         return min(k, count - 2)
     if kind == 10 and count > 1:
         other = int(below(state, count))
         for s in range(MAX_DEPTH):
-            kept = bag.options[k, s]
-            bag.options[k, s] = bag.options[other, s]
-            bag.options[other, s] = kept
-        kept = bag.depth[k]
-        bag.depth[k] = bag.depth[other]
-        bag.depth[other] = kept
+            kept = plan.options[k, s]
+            plan.options[k, s] = plan.options[other, s]
+            plan.options[other, s] = kept
+        kept = plan.depth[k]
+        plan.depth[k] = plan.depth[other]
+        plan.depth[other] = kept
         return min(k, other)
-    random_stages(t, wishes, bag, k, state)
+    random_stages(t, limits, plan, k, state)
     return k
 
 
-@jit
 def walk(
     t: Tables,
-    wishes: Wishes,
+    limits: SearchLimits,
     steps: int,
     state: Ints,
-    bench: Bench,
-    now: Bag,
-    trial: Bag,
-    best: Bag,
+    work: Workspace,
+    now: UnplacedPlan,
+    trial: UnplacedPlan,
+    best: UnplacedPlan,
     value: float,
     hot: float,
 ) -> float:
@@ -115,53 +114,53 @@ def walk(
     Leaves the best plan in `best` and returns its seconds.
     """
     best_s = value
-    copy_bag(now, best)
+    copy_plan(now, best)
     temperature = hot
     cooling = (COLD / hot) ** (1.0 / steps)
     for _ in range(steps):
         temperature *= cooling
-        copy_bag(now, trial)
-        first = step(t, wishes, trial, state)
-        seconds = rebuild(t, trial, first, bench)
+        copy_plan(now, trial)
+        first = step(t, limits, trial, state)
+        seconds = rebuild(t, trial, first, work)
         accepted = seconds < value
         if not accepted and seconds < math.inf:
             accepted = uniform(state) < math.exp((value - seconds) / (temperature * value))
         if accepted:
             value = seconds
-            copy_bag(trial, now)
+            copy_plan(trial, now)
             if value < best_s:
                 best_s = value
-                copy_bag(trial, best)
+                copy_plan(trial, best)
     return best_s
 
 
 def teach(
-    tables: Tables, wishes: Wishes, steps: int, seed: int, start: Templates = ()
+    tables: Tables, limits: SearchLimits, steps: int, seed: int, start: Templates = ()
 ) -> Demonstration:
     """The best plan of one annealing.
 
     Args:
         tables: of the question.
-        wishes: its limits.
+        limits: its limits.
         steps: of the annealing.
         seed: of its draws.
         start: the plan to begin with, near which it stays; without one it begins at random, hotter.
     """
     state = np.array([1 + seed % 2147483646], np.int64)
-    now, trial, best = new_bag(), new_bag(), new_bag()
-    bench = new_bench(tables)
-    wishes = wishes._replace(max_templates=min(wishes.max_templates, MAX_TEMPLATES))
+    now, trial, best = new_plan(), new_plan(), new_plan()
+    work = new_workspace(tables)
+    limits = limits._replace(max_templates=min(limits.max_templates, MAX_TEMPLATES))
     now.number[0] = len(start)
     for k, options in enumerate(start):
         now.depth[k] = len(options)
         now.options[k, : len(options)] = options
     if start:
-        seconds = float(rebuild(tables, now, 0, bench))
+        seconds = float(rebuild(tables, now, 0, work))
     else:
-        seconds = _draw_start(tables, wishes, state, bench, now, trial)
+        seconds = _draw_start(tables, limits, state, work, now, trial)
     if seconds < math.inf:
         hot = WARM if start else HOT
-        seconds = float(walk(tables, wishes, steps, state, bench, now, trial, best, seconds, hot))
+        seconds = float(walk(tables, limits, steps, state, work, now, trial, best, seconds, hot))
     templates = tuple(
         tuple(int(o) for o in best.options[k, : best.depth[k]]) for k in range(best.number[0])
     )
@@ -169,15 +168,20 @@ def teach(
 
 
 def _draw_start(
-    tables: Tables, wishes: Wishes, state: Ints, bench: Bench, now: Bag, trial: Bag
+    tables: Tables,
+    limits: SearchLimits,
+    state: Ints,
+    work: Workspace,
+    now: UnplacedPlan,
+    trial: UnplacedPlan,
 ) -> float:
     """Leave the best of some random templates in `now`; its seconds, infinite if none fits."""
     best_s = math.inf
     trial.number[0] = 1
     for _ in range(STARTS):
-        random_stages(tables, wishes, trial, 0, state)
-        seconds = float(rebuild(tables, trial, 0, bench))
+        random_stages(tables, limits, trial, 0, state)
+        seconds = float(rebuild(tables, trial, 0, work))
         if seconds < best_s:
             best_s = seconds
-            copy_bag(trial, now)
+            copy_plan(trial, now)
     return best_s

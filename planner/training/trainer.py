@@ -163,7 +163,7 @@ class Trainer:
     def _show(self, index: int, start: Templates) -> Demonstration:
         one = self._environments[index]
         steps = self.settings.teacher_steps
-        return self._teacher(one.pricing.tables, one.wishes, steps, self._seed(index), start)
+        return self._teacher(one.pricing.tables, one.limits, steps, self._seed(index), start)
 
     def _seed(self, index: int) -> int:
         return 1000 * self.settings.seed + index + ROUND_SEEDS * self._round

@@ -25,12 +25,12 @@ from tests.builders import MODEL, compositions, demo_profile, nodes, workload
 FEW = 300  # evaluations: these laws hold for any budget
 
 
-def ask(composition: Composition, **wishes):
+def ask(composition: Composition, **limits):
     """The answer, or None where no plan fits."""
-    wishes = {"budget_evaluations": FEW, **wishes}
-    batch = wishes.pop("batch", 32)
+    limits = {"budget_evaluations": FEW, **limits}
+    batch = limits.pop("batch", 32)
     try:
-        return search(PlanRequest(workload(batch), composition, **wishes), demo_profile())
+        return search(PlanRequest(workload(batch), composition, **limits), demo_profile())
     except Infeasible:
         return None
 

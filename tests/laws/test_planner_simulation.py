@@ -13,6 +13,7 @@ from planner.cost.simulation import simulate, simulate_replica
 from planner.plans.pieces import holders, piece_numels
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
+from planner.plans.regions import common_refinement
 from tests.builders import MODEL, compositions, demo_profile, plans_on, workload_of
 
 ROUNDING = 1 + 1e-9
@@ -97,7 +98,7 @@ def test_price_simulation_and_rank_times_tell_the_same_seconds(case):
 
 @given(compositions().flatmap(plans_on))
 def test_gradient_messages_agree_with_the_piece_table(plan: Plan):
-    sizes = piece_numels(MODEL, plan.tp_degrees)
+    sizes = piece_numels(MODEL, common_refinement([plan]))
     expected: dict[tuple[int, ...], int] = {}
     for piece, owners in holders(MODEL, plan).items():
         leads = tuple(ranks[0] for ranks in owners)

@@ -237,7 +237,7 @@ class _Enumeration:
             )
             first += count
         plan = Plan(tuple(templates), placed_stages(templates, where, self.composition))
-        if holders_by_layer(plan) >= holders:
+        if holders_by_layer(self._request.workload.model, plan) >= holders:
             self._price(plan, runners, shares, rest_s)
 
     def _sync_s(self, chosen: tuple[Placed, ...], where: tuple[tuple[Where, ...], ...]) -> float:
@@ -269,7 +269,9 @@ class _Enumeration:
         assert math.isclose(rest_s, priced.sync_s + priced.optimizer_s, rel_tol=1e-9), plan
         if priced.iteration_s < self._limit_s() and self._fits(plan, priced):
             check(plan, workload, self.composition)
-            self._best = BestPlan(plan, priced, holders_by_layer(plan))
+            self._best = BestPlan(
+                plan, priced, holders_by_layer(self._request.workload.model, plan)
+            )
 
     def _fits(self, plan: Plan, priced: Price) -> bool:
         return all(

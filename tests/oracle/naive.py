@@ -35,7 +35,10 @@ def best_of_all(request: PlanRequest, profile: Profile) -> tuple[int, float] | N
                 replica.stages, plan.templates[replica.template].stages, strict=True
             )
         )
-        rank = (-min(holders_by_layer(plan), request.min_holders), priced.iteration_s)
+        rank = (
+            -min(holders_by_layer(request.workload.model, plan), request.min_holders),
+            priced.iteration_s,
+        )
         if fits and (best is None or rank < best):
             best = rank
     return best

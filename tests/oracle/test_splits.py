@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from planner.estimator.fill.general_split import general_splits, new_split_bench
+from planner.estimator.fill.general_split import general_splits, new_split_workspace
 from planner.estimator.fill.linear_split import linear_splits
 from tests.oracle.splits import (
     MICRO_BATCHES,
@@ -79,7 +79,7 @@ def general_kernel_splits(case: SplitCase, most: int, micro_batches: int) -> lis
             n = first + others
             if 0 < n <= case.caps[stage]:
                 rows[stage, first, others] = case.costs(stage, dense - first, n)
-    bench, trial = new_split_bench(depth, layers), np.zeros(depth, np.int64)
+    bench, trial = new_split_workspace(depth, layers), np.zeros(depth, np.int64)
     out = np.zeros((most, depth), np.int64), np.zeros(most), np.zeros(most)
     number = general_splits(rows, depth, dense, layers, micro_batches, bench, trial, *out)
     return [(tuple(map(int, out[0][f])), out[1][f], out[2][f]) for f in range(number)]

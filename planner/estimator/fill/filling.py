@@ -10,13 +10,13 @@ import math
 
 import numpy as np
 
-from planner.estimator.bag import Fillings
-from planner.estimator.bench import Bench
 from planner.estimator.fill.general_split import general_splits
 from planner.estimator.fill.linear_split import linear_splits
 from planner.estimator.fill.stage import Slot, block_cap, blocks_seconds, fixed_seconds, slot_of
 from planner.estimator.jit import jit
 from planner.estimator.tables import Floats, Ints, Tables
+from planner.estimator.unplaced_plan import Fillings
+from planner.estimator.workspace import Workspace
 
 PER_SIZE = 8  # splits of one micro-batch size
 
@@ -83,7 +83,7 @@ def fill_template(
     replicas: int,
     pipelines: int,
     per_size: int,
-    bench: Bench,
+    work: Workspace,
     out: Fillings,
 ) -> None:
     """All fillings of a template with that many replicas in a plan with `pipelines` in all.
@@ -110,7 +110,7 @@ def fill_template(
             stop = min(start + per_size, len(out.size))
             if most == 0 or start == stop:
                 continue
-            fixed_seconds(t, options, depth, size, t.spreads_experts == 1, bench.fixed_s)
+            fixed_seconds(t, options, depth, size, t.spreads_experts == 1, work.fixed_s)
             held = 0  # blocks that fit into memory
             for s in range(depth):
                 option = options[s]
@@ -119,12 +119,12 @@ def fill_template(
                 has_entry = t.ends_s[option, size, 0] < math.inf
                 if has_entry and is_linear:
                     variant = t.variants[option] - 1  # the only one
-                    bench.block_s[s] = t.block_s[option, size, variant, 1]
-                    if bench.block_s[s] < math.inf:
+                    work.block_s[s] = t.block_s[option, size, variant, 1]
+                    if work.block_s[s] < math.inf:
                         fits = block_cap(t, slot, variant, t.dense)
-                    bench.caps[s] = fits
+                    work.caps[s] = fits
                 elif has_entry:
-                    fits = stage_rows(t, slot, s, bench.fixed_s[s], bench.rows[s])
+                    fits = stage_rows(t, slot, s, work.fixed_s[s], work.rows[s])
                 if fits < 1:
                     held = 0
                     break
@@ -133,27 +133,27 @@ def fill_template(
                 continue
             if is_linear:
                 count = linear_splits(
-                    bench.block_s,
-                    bench.fixed_s,
-                    bench.caps,
+                    work.block_s,
+                    work.fixed_s,
+                    work.caps,
                     depth,
                     t.layers,
                     least,
-                    bench.order,
-                    bench.trial,
+                    work.order,
+                    work.trial,
                     out.blocks[start:stop],
                     out.tau_s[start:stop],
                     out.sum_s[start:stop],
                 )
             else:
                 count = general_splits(
-                    bench.rows,
+                    work.rows,
                     depth,
                     t.dense,
                     t.layers,
                     least,
-                    bench.splits,
-                    bench.trial,
+                    work.splits,
+                    work.trial,
                     out.blocks[start:stop],
                     out.tau_s[start:stop],
                     out.sum_s[start:stop],

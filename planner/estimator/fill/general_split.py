@@ -26,7 +26,7 @@ SLOWEST_S = sys.float_info.max  # any time that is not infinite
 
 
 @by_reference
-class SplitBench(NamedTuple):
+class SplitWorkspace(NamedTuple):
     """Arrays that a split works in, made once.
 
     Attributes:
@@ -40,9 +40,9 @@ class SplitBench(NamedTuple):
     best: Floats
 
 
-def new_split_bench(deepest: int, layers: int) -> SplitBench:
+def new_split_workspace(deepest: int, layers: int) -> SplitWorkspace:
     """Room for templates of so many stages."""
-    return SplitBench(
+    return SplitWorkspace(
         np.zeros(deepest + 1, np.int64),
         np.zeros(deepest + 1, np.int64),
         np.zeros((deepest + 1, layers + 1)),
@@ -118,7 +118,7 @@ def reach_back(
 
 @jit
 def least_general_bottleneck(
-    rows: Floats, depth: int, dense: int, layers: int, bench: SplitBench
+    rows: Floats, depth: int, dense: int, layers: int, work: SplitWorkspace
 ) -> float:
     """The smallest tau of any split; infinite if there is none.
 
@@ -127,9 +127,9 @@ def least_general_bottleneck(
         depth: D.
         dense: blocks of the first kind, which come first.
         layers: L.
-        bench: for the function's own use.
+        work: for the function's own use.
     """
-    reaches, high_s = reach_far(rows, depth, dense, layers, SLOWEST_S, bench.most)
+    reaches, high_s = reach_far(rows, depth, dense, layers, SLOWEST_S, work.most)
     if not reaches:
         return math.inf
     low_s = 0.0
@@ -137,7 +137,7 @@ def least_general_bottleneck(
         middle_s = 0.5 * (low_s + high_s)
         if middle_s >= high_s:  # neighbours, rounded up
             middle_s = low_s
-        reaches, turn_s = reach_far(rows, depth, dense, layers, middle_s, bench.most)
+        reaches, turn_s = reach_far(rows, depth, dense, layers, middle_s, work.most)
         if reaches:
             high_s = turn_s
         else:
@@ -157,10 +157,10 @@ def put_behind(before_s: float, stage_s: Floats, best: Floats) -> None:
 
 @jit
 def cheapest_general(
-    rows: Floats, depth: int, dense: int, layers: int, tau_s: float, bench: SplitBench, out: Ints
+    rows: Floats, depth: int, dense: int, layers: int, tau_s: float, work: SplitWorkspace, out: Ints
 ) -> float:
     """Sum of the cheapest split within tau, its blocks in `out`; infinite if there is none."""
-    least, most, best = bench.least, bench.most, bench.best
+    least, most, best = work.least, work.most, work.best
     if not reach_far(rows, depth, dense, layers, tau_s, most)[0]:
         return math.inf
     reach_back(rows, depth, dense, layers, tau_s, least)
@@ -217,7 +217,7 @@ def general_splits(
     dense: int,
     layers: int,
     least_micro_batches: int,
-    bench: SplitBench,
+    work: SplitWorkspace,
     trial: Ints,
     out: Ints,
     out_tau_s: Floats,
@@ -230,23 +230,23 @@ def general_splits(
     """
     if layers < depth:
         return 0
-    least_s = least_general_bottleneck(rows, depth, dense, layers, bench)
+    least_s = least_general_bottleneck(rows, depth, dense, layers, work)
     if least_s == math.inf:
         return 0
-    out_sum_s[0] = cheapest_general(rows, depth, dense, layers, least_s, bench, out[0])
+    out_sum_s[0] = cheapest_general(rows, depth, dense, layers, least_s, work, out[0])
     out_tau_s[0] = bottleneck(rows, depth, dense, out[0])
     count = 1
     if len(out_sum_s) == 1:
         return 1
     widest_s = SLOWEST_S if layers <= SMALL else FAR * out_tau_s[0]
-    floor_s = cheapest_general(rows, depth, dense, layers, widest_s, bench, trial)
+    floor_s = cheapest_general(rows, depth, dense, layers, widest_s, work, trial)
     tiny_s = 1e-12 * floor_s
     limit_s = bottleneck(rows, depth, dense, trial)
     if least_micro_batches > 1:
         gain_s = (out_sum_s[0] - floor_s) / (least_micro_batches - 1)
         limit_s = min(limit_s, out_tau_s[0] + gain_s)
     while count < len(out_sum_s) and limit_s > out_tau_s[0] * (1 + 1e-12):
-        total_s = cheapest_general(rows, depth, dense, layers, limit_s, bench, trial)
+        total_s = cheapest_general(rows, depth, dense, layers, limit_s, work, trial)
         if total_s >= out_sum_s[0] - tiny_s:
             return count
         for s in range(depth):

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 
-from planner.estimator.bag import Fillings
-from planner.estimator.bench import Bench
 from planner.estimator.fill.filling import variant_of
 from planner.estimator.fill.stage import blocks_seconds, fixed_seconds, slot_of
 from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Floats, Ints, Tables
+from planner.estimator.unplaced_plan import Fillings
+from planner.estimator.workspace import Workspace
 
 
 @inlined
@@ -68,7 +68,7 @@ def fill_as(
     options: Ints,
     blocks: Ints,
     replicas: int,
-    bench: Bench,
+    work: Workspace,
     out: Fillings,
 ) -> None:
     """Append the fillings with these blocks: one of each micro-batch size that memory allows."""
@@ -77,9 +77,9 @@ def fill_as(
         row = out.number[0]
         if most < 1 or row == len(out.size):
             continue
-        fixed_seconds(t, options, depth, size, t.spreads_experts == 1, bench.fixed_s)
+        fixed_seconds(t, options, depth, size, t.spreads_experts == 1, work.fixed_s)
         tau_s, sum_s = split_seconds(
-            t, options, depth, blocks, replicas, size, most, False, bench.fixed_s
+            t, options, depth, blocks, replicas, size, most, False, work.fixed_s
         )
         if sum_s < math.inf:
             out.size[row] = size

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 
-from planner.estimator.bag import Bag, copy_bag, copy_slot, pipelines_of
-from planner.estimator.bench import Bench
-from planner.estimator.elites import Elites, remember
+from planner.estimator.elite_set import EliteSet, remember
 from planner.estimator.jit import jit
-from planner.estimator.objective import Wishes, is_outdated, objective, refill
+from planner.estimator.objective import SearchLimits, is_outdated, objective, refill
 from planner.estimator.tables import Ints, Tables
+from planner.estimator.unplaced_plan import UnplacedPlan, copy_plan, copy_slot, pipelines_of
+from planner.estimator.workspace import Workspace
 from planner.search.annealing.moves import propose
 from planner.search.annealing.random import uniform
 
@@ -23,11 +23,11 @@ from planner.search.annealing.random import uniform
 @jit
 def anneal(
     t: Tables,
-    wishes: Wishes,
-    now: Bag,
-    trial: Bag,
-    bench: Bench,
-    elites: Elites,
+    limits: SearchLimits,
+    now: UnplacedPlan,
+    trial: UnplacedPlan,
+    work: Workspace,
+    elites: EliteSet,
     state: Ints,
     steps: int,
     hot: float,
@@ -37,10 +37,10 @@ def anneal(
 
     Args:
         t: what it prices with.
-        wishes: objective and limits.
+        limits: objective and limits.
         now: the start; the end of the walk afterwards.
         trial: for the function's own use.
-        bench: likewise.
+        work: likewise.
         elites: takes the best plans.
         state: [1] of the random numbers.
         steps: plans that are priced, at most.
@@ -50,21 +50,21 @@ def anneal(
     Returns:
         The objective at the end of the walk.
     """
-    dirty = bench.dirty
+    dirty = work.dirty
     hangs_on_replicas = t.zero or t.spreads_experts  # what fits into a stage
     for k in range(now.number[0]):
-        refill(t, now, k, bench)
-    value = objective(t, wishes, now, bench, math.inf)
+        refill(t, now, k, work)
+    value = objective(t, limits, now, work, math.inf)
     if value < math.inf:
         remember(elites, now, value)
-    copy_bag(now, trial)
+    copy_plan(now, trial)
     cooling = (cold / hot) ** (1.0 / max(1, steps))
     temperature = hot
     for _ in range(steps):
         temperature *= cooling
         for k in range(len(dirty)):
             dirty[k] = 0
-        packs = propose(t, wishes, trial, dirty, state)
+        packs = propose(t, limits, trial, dirty, state)
         new_value = math.inf
         if packs:
             pipelines = pipelines_of(trial)
@@ -72,12 +72,12 @@ def anneal(
             for k in range(trial.number[0]):
                 if is_outdated(trial, k, pipelines) or (dirty[k] and hangs_on_replicas):
                     dirty[k] = 1
-                    fits = fits and refill(t, trial, k, bench)
+                    fits = fits and refill(t, trial, k, work)
             if fits:  # drawn before the price, most of which a plan that is worse does not need
                 limit = math.inf
                 if value < math.inf:
                     limit = value * (1.0 - temperature * math.log(uniform(state)))
-                new_value = objective(t, wishes, trial, bench, limit)
+                new_value = objective(t, limits, trial, work, limit)
         if new_value < math.inf:
             value = new_value
             remember(elites, trial, value)

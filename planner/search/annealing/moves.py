@@ -5,10 +5,16 @@ Source: research on plan search: replica counts and the order of stages are free
 
 from __future__ import annotations
 
-from planner.estimator.bag import Bag, copy_slot, delete_stage, insert_stage, most_replicas
 from planner.estimator.jit import inlined, jit
-from planner.estimator.objective import Wishes
+from planner.estimator.objective import SearchLimits
 from planner.estimator.tables import Ints, Tables
+from planner.estimator.unplaced_plan import (
+    UnplacedPlan,
+    copy_slot,
+    delete_stage,
+    insert_stage,
+    most_replicas,
+)
 from planner.search.annealing.random import below
 from planner.search.annealing.regrouping import exchange_stages, regroup
 
@@ -25,48 +31,48 @@ def is_twice(t: Tables, large: int, small: int) -> bool:
 
 
 @inlined
-def change_stages(t: Tables, wishes: Wishes, bag: Bag, k: int, state: Ints) -> None:
+def change_stages(t: Tables, limits: SearchLimits, plan: UnplacedPlan, k: int, state: Ints) -> None:
     """Replace, insert, delete, swap, halve or join stages of slot `k`, to be filled again."""
-    bag.pipelines[k] = 0
-    depth = bag.depth[k]
+    plan.pipelines[k] = 0
+    depth = plan.depth[k]
     s = below(state, depth)
     step = below(state, 6)
-    options = bag.options[k]
+    options = plan.options[k]
     if step == 0:
         options[s] = below(state, len(t.option_tp))
-    elif step == 1 and depth < wishes.deepest:
+    elif step == 1 and depth < limits.deepest:
         added = below(state, len(t.option_tp))
         if below(state, 2):
             added = options[s]
-        insert_stage(bag, k, s, added)
+        insert_stage(plan, k, s, added)
     elif step == 2 and depth > 1:
-        delete_stage(bag, k, s)
+        delete_stage(plan, k, s)
     elif step == 3 and depth > 1:
         other = below(state, depth)
         options[s], options[other] = options[other], options[s]
-    elif step == 4 and is_twice(t, options[s], options[s] - 1) and depth < wishes.deepest:
+    elif step == 4 and is_twice(t, options[s], options[s] - 1) and depth < limits.deepest:
         options[s] -= 1  # the same GPUs as two stages
-        insert_stage(bag, k, s, options[s])
+        insert_stage(plan, k, s, options[s])
     elif step == 4 and s + 1 < depth and options[s] == options[s + 1]:
         if is_twice(t, options[s] + 1, options[s]):  # or as one stage
             options[s] += 1
-            delete_stage(bag, k, s + 1)
+            delete_stage(plan, k, s + 1)
     else:  # one stage more of one kind, one less of another
         other = below(state, depth)
         options[s] = options[other]
 
 
 @inlined
-def random_stages(t: Tables, wishes: Wishes, bag: Bag, k: int, state: Ints) -> None:
+def random_stages(t: Tables, limits: SearchLimits, plan: UnplacedPlan, k: int, state: Ints) -> None:
     """A template of one or two kinds of stages in slot `k`, to be filled."""
-    bag.pipelines[k] = 0
-    depth = 1 + below(state, wishes.deepest)
+    plan.pipelines[k] = 0
+    depth = 1 + below(state, limits.deepest)
     one = below(state, len(t.option_tp))
     other = below(state, len(t.option_tp))
     cut = below(state, depth + 1)
-    bag.depth[k] = depth
+    plan.depth[k] = depth
     for s in range(depth):
-        bag.options[k, s] = one if s < cut else other
+        plan.options[k, s] = one if s < cut else other
 
 
 @jit
@@ -98,64 +104,64 @@ def some_replicas(replicas: int, state: Ints) -> int:
 
 
 @inlined
-def propose(t: Tables, wishes: Wishes, bag: Bag, dirty: Ints, state: Ints) -> bool:
+def propose(t: Tables, limits: SearchLimits, plan: UnplacedPlan, dirty: Ints, state: Ints) -> bool:
     """Change the plan a little; marks the slots that differ; False if it cannot pack."""
-    count = bag.number[0]
+    count = plan.number[0]
     k = below(state, count)
     step = below(state, 16)
     changed = k
     if step < 5:  # other stages, as many replicas as before, or as fit
-        change_stages(t, wishes, bag, k, state)
+        change_stages(t, limits, plan, k, state)
     elif step > 13:
-        changed = regroup(wishes.deepest, wishes.max_templates, bag, k, dirty, state)
+        changed = regroup(limits.deepest, limits.max_templates, plan, k, dirty, state)
         if changed < 0:
             return False
-    elif step < 8 or wishes.max_templates == 1:
-        bag.replicas[k] = change_replicas(most_replicas(t, bag, k), bag.replicas[k], state)
-    elif step == 8 and count < wishes.max_templates:  # a new template for what is left
+    elif step < 8 or limits.max_templates == 1:
+        plan.replicas[k] = change_replicas(most_replicas(t, plan, k), plan.replicas[k], state)
+    elif step == 8 and count < limits.max_templates:  # a new template for what is left
         changed = count
-        bag.number[0] = count + 1
+        plan.number[0] = count + 1
         if below(state, 2):
-            random_stages(t, wishes, bag, changed, state)
+            random_stages(t, limits, plan, changed, state)
         else:
-            copy_slot(bag, k, bag, changed)
-            change_stages(t, wishes, bag, changed, state)
-        bag.replicas[changed] = 1
+            copy_slot(plan, k, plan, changed)
+            change_stages(t, limits, plan, changed, state)
+        plan.replicas[changed] = 1
         if below(state, 2):
-            bag.replicas[k] -= some_replicas(bag.replicas[k], state)
+            plan.replicas[k] -= some_replicas(plan.replicas[k], state)
             dirty[k] = 1
         if below(state, 2):
-            bag.replicas[changed] = most_replicas(t, bag, changed)
+            plan.replicas[changed] = most_replicas(t, plan, changed)
     elif step == 9 and count > 1:  # a template goes; another may take its room
         if k != count - 1:
-            copy_slot(bag, count - 1, bag, k)
+            copy_slot(plan, count - 1, plan, k)
             dirty[k] = 1
         dirty[count - 1] = 1
-        bag.number[0] = count - 1
+        plan.number[0] = count - 1
         changed = below(state, count - 1)
         if below(state, 2):
-            bag.replicas[changed] = most_replicas(t, bag, changed)
+            plan.replicas[changed] = most_replicas(t, plan, changed)
     elif count > 1:  # replicas or stages move from one template to another
         changed = below(state, count)
         if changed == k:
             return False
         dirty[k] = dirty[changed] = 1
         if step == 10:
-            bag.replicas[k] -= some_replicas(bag.replicas[k], state)
-            bag.replicas[changed] += 1
+            plan.replicas[k] -= some_replicas(plan.replicas[k], state)
+            plan.replicas[changed] += 1
             if below(state, 2):
-                bag.replicas[changed] = most_replicas(t, bag, changed)
-        elif not exchange_stages(wishes.deepest, bag, k, changed, state):
+                plan.replicas[changed] = most_replicas(t, plan, changed)
+        elif not exchange_stages(limits.deepest, plan, k, changed, state):
             return False
     else:
-        random_stages(t, wishes, bag, k, state)
-        bag.replicas[k] = most_replicas(t, bag, k)
+        random_stages(t, limits, plan, k, state)
+        plan.replicas[k] = most_replicas(t, plan, k)
     dirty[changed] = 1
-    for j in range(bag.number[0]):
-        if bag.replicas[j] < 1:
+    for j in range(plan.number[0]):
+        if plan.replicas[j] < 1:
             return False
-    most = most_replicas(t, bag, changed)
+    most = most_replicas(t, plan, changed)
     if most < 1:
         return False
-    bag.replicas[changed] = min(bag.replicas[changed], most)
+    plan.replicas[changed] = min(plan.replicas[changed], most)
     return True

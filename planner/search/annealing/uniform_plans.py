@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from planner.estimator.bag import Bag, most_replicas
-from planner.estimator.bench import Bench
-from planner.estimator.elites import Elites, remember
+from planner.estimator.elite_set import EliteSet, remember
 from planner.estimator.jit import jit
-from planner.estimator.objective import Wishes, judged, objective, refill
+from planner.estimator.objective import SearchLimits, judged, price_plan, refill
 from planner.estimator.tables import Floats, Tables
+from planner.estimator.unplaced_plan import UnplacedPlan, most_replicas
 from planner.estimator.whole_plan import iteration_seconds
+from planner.estimator.workspace import Workspace
 
 
 def _always(_priced: int, _more: int) -> bool:
@@ -25,51 +25,51 @@ def _always(_priced: int, _more: int) -> bool:
 
 def start(
     t: Tables,
-    wishes: Wishes,
-    now: Bag,
-    bench: Bench,
-    elites: Elites,
+    limits: SearchLimits,
+    now: UnplacedPlan,
+    work: Workspace,
+    elites: EliteSet,
     goes_on: Callable[[int, int], bool] = _always,
 ) -> int:
     """Price plans to start from; returns how many.
 
     Args:
         t: what it prices with.
-        wishes: objective and limits.
+        limits: objective and limits.
         now: scratch space.
-        bench: likewise.
+        work: likewise.
         elites: takes the best plans.
         goes_on: whether so many plans more may be priced, after so many; asked before each part.
     """
     fastest = np.full((len(t.node_gpus), 4), math.inf)  # of a class: seconds, option, depth, n
     priced = 0
     for option in range(len(t.option_tp)):
-        if not goes_on(priced, 3 * wishes.deepest):
+        if not goes_on(priced, 3 * limits.deepest):
             return priced
-        priced += price_uniform(t, wishes, option, now, bench, elites, fastest)
+        priced += price_uniform(t, limits, option, now, work, elites, fastest)
     if goes_on(priced, len(fastest)):
-        priced += join_fastest(t, wishes, now, bench, elites, fastest)
+        priced += join_fastest(t, limits, now, work, elites, fastest)
     return priced
 
 
 @jit
 def price_uniform(
     t: Tables,
-    wishes: Wishes,
+    limits: SearchLimits,
     option: int,
-    now: Bag,
-    bench: Bench,
-    elites: Elites,
+    now: UnplacedPlan,
+    work: Workspace,
+    elites: EliteSet,
     fastest: Floats,
 ) -> int:
     """Price every template of one option alone; returns how many plans.
 
     Args:
         t: what it prices with.
-        wishes: objective and limits.
+        limits: objective and limits.
         option: of all stages.
         now: scratch space.
-        bench: likewise.
+        work: likewise.
         elites: takes the best plans.
         fastest: [T, 4] takes the fastest template that fills the option's node class: its seconds,
             option, depth and replicas.
@@ -77,7 +77,7 @@ def price_uniform(
     best = fastest[t.option_type[option]]
     priced = 0
     now.number[0] = 1
-    for depth in range(1, wishes.deepest + 1):
+    for depth in range(1, limits.deepest + 1):
         now.depth[0] = depth
         for s in range(depth):
             now.options[0, s] = option
@@ -94,9 +94,9 @@ def price_uniform(
             last = replicas
             now.replicas[0] = replicas
             priced += 1
-            if refill(t, now, 0, bench):
-                seconds = iteration_seconds(t, now, bench.price, math.inf)
-                value = judged(t, wishes, now, seconds)
+            if refill(t, now, 0, work):
+                seconds = iteration_seconds(t, now, work.price, math.inf)
+                value = judged(t, limits, now, seconds)
                 if value < math.inf:
                     remember(elites, now, value)
                 if replicas == most and seconds < best[0]:
@@ -104,9 +104,13 @@ def price_uniform(
     return priced
 
 
-@jit
 def join_fastest(
-    t: Tables, wishes: Wishes, now: Bag, bench: Bench, elites: Elites, fastest: Floats
+    t: Tables,
+    limits: SearchLimits,
+    now: UnplacedPlan,
+    work: Workspace,
+    elites: EliteSet,
+    fastest: Floats,
 ) -> int:
     """Price the fastest templates of the classes side by side; returns how many plans.
 
@@ -114,7 +118,7 @@ def join_fastest(
     `fastest` are used up.
     """
     now.number[0] = 0
-    for k in range(min(len(fastest), wishes.max_templates)):
+    for k in range(min(len(fastest), limits.max_templates)):
         kind = 0
         for other in range(len(fastest)):
             if fastest[other, 0] < fastest[kind, 0]:
@@ -127,9 +131,5 @@ def join_fastest(
         now.replicas[k] = int(fastest[kind, 3])
         for s in range(now.depth[k]):
             now.options[k, s] = int(fastest[kind, 1])
-        for j in range(k + 1):
-            refill(t, now, j, bench)
-        value = objective(t, wishes, now, bench, math.inf)
-        if value < math.inf:
-            remember(elites, now, value)
-    return now.number[0]
+        price_plan(t, limits, now, work, elites, False)
+    return int(now.number[0])

@@ -5,7 +5,7 @@ the templates that are worth more than their GPUs cost, until there are none.  W
 gradients for longer has less time T left for pipelines, so that plans fall into regions.  Most is
 gained where the best plan stands itself, and a plan that is better leads on to others; then other
 regions have their turn, and perturbed prices give templates that use up remainders.
-Invariant: the same pricing, wishes, seed, elites and effort give the same elites, unless the
+Invariant: the same pricing, limits, seed, elites and effort give the same elites, unless the
 deadline interferes.
 Source: Gilmore and Gomory, A linear programming approach to the cutting-stock problem (1961);
 smoothed prices are Wentges's (1997).   Legend: O options, Q multiples, Z sizes, G bottlenecks.
@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.estimator.build_tables import Pricing
-from planner.estimator.elites import Elites
-from planner.estimator.objective import Wishes
+from planner.estimator.elite_set import EliteSet
+from planner.estimator.objective import SearchLimits
 from planner.estimator.tables import Floats, Tables
 from planner.search.column_generation.gradient_limit import gradient_limit
 from planner.search.column_generation.incumbent import Incumbent, Restriction, restricted
@@ -75,18 +75,18 @@ class ColumnSearch:
         master: holds the columns.
     """
 
-    def __init__(self, pricing: Pricing, wishes: Wishes, seed: int) -> None:
+    def __init__(self, pricing: Pricing, limits: SearchLimits, seed: int) -> None:
         """Prepare for one composition.
 
         Args:
             pricing: supplies the tables.
-            wishes: objective and limits.
+            limits: objective and limits.
             seed: of the order in which other regions are explored, and of perturbed prices.
         """
         t = pricing.tables
         self._tables = t
-        self.master = RestrictedMaster(t, wishes)
-        self._problem = new_problem(t, wishes.deepest)
+        self.master = RestrictedMaster(t, limits)
+        self._problem = new_problem(t, limits.deepest)
         self._near = self._region(0.0, 0.0)
         others = [self._region(nic_s, share) for nic_s in nic_speeds(t) for share in SUM_SHARES]
         self._random = np.random.default_rng(seed)
@@ -98,7 +98,7 @@ class ColumnSearch:
         """Plans so far."""
         return self.master.priced
 
-    def run(self, elites: Elites, deadline: Callable[[], bool], effort: int) -> None:
+    def run(self, elites: EliteSet, deadline: Callable[[], bool], effort: int) -> None:
         """Look for plans that are better than the elites.
 
         Args:
@@ -123,7 +123,7 @@ class ColumnSearch:
         for _ in range(effort):
             self._perturb(elites, deadline)
 
-    def _find_first(self, elites: Elites, deadline: Callable[[], bool]) -> None:
+    def _find_first(self, elites: EliteSet, deadline: Callable[[], bool]) -> None:
         """Where nothing is known to fit, mixes of the cheapest templates in ever longer times."""
         t, region = self._tables, self._region(0.0, 0.0)
         seconds = t.batch * t.layers * float((t.block_s[..., 1].min(axis=(0, 2)) / t.sizes).min())
@@ -141,7 +141,7 @@ class ColumnSearch:
             self._generate(known, everything, region, -math.inf)
             self.master.solve(elites, known, everything)
 
-    def _converge(self, elites: Elites, region: Region, deadline: Callable[[], bool]) -> None:
+    def _converge(self, elites: EliteSet, region: Region, deadline: Callable[[], bool]) -> None:
         """Rounds of prices and columns until the mix gains no more, then whole replicas."""
         stale = 0
         for _ in range(ROUNDS):
@@ -166,7 +166,7 @@ class ColumnSearch:
         incumbent, restriction = self._restriction(elites, region)
         self.master.branch(elites, incumbent, restriction)
 
-    def _perturb(self, elites: Elites, deadline: Callable[[], bool]) -> None:
+    def _perturb(self, elites: EliteSet, deadline: Callable[[], bool]) -> None:
         """Templates for other prices near the best plan, which use up what its best mix leaves."""
         incumbent, restriction, duals = self._solve(elites, self._near)
         for _ in range(PERTURBATIONS):
@@ -179,13 +179,13 @@ class ColumnSearch:
     def _region(self, nic_s: float, share: float) -> Region:
         return Region(nic_s, share, np.full(self._problem.tried, -1.0), np.zeros(0))
 
-    def _restriction(self, elites: Elites, region: Region) -> tuple[Incumbent, Restriction]:
+    def _restriction(self, elites: EliteSet, region: Region) -> tuple[Incumbent, Restriction]:
         incumbent = self.master.incumbent(elites)
         nic_s = region.nic_s or incumbent.nic_s
         most_s = region.share * incumbent.seconds or incumbent.longest_s
         return incumbent, restricted(self._tables, incumbent, nic_s, most_s)
 
-    def _solve(self, elites: Elites, region: Region) -> tuple[Incumbent, Restriction, Floats]:
+    def _solve(self, elites: EliteSet, region: Region) -> tuple[Incumbent, Restriction, Floats]:
         incumbent, restriction = self._restriction(elites, region)
         region.mixed, duals = self.master.solve(elites, incumbent, restriction)
         return incumbent, restriction, duals

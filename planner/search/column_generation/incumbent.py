@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.estimator.bag import new_bag
-from planner.estimator.bench import Bench
-from planner.estimator.elites import Elites, load_elite
+from planner.estimator.elite_set import EliteSet, load_elite
 from planner.estimator.gradient_sync import plan_sync_seconds
-from planner.estimator.objective import Wishes
+from planner.estimator.objective import SearchLimits
 from planner.estimator.tables import Tables
+from planner.estimator.unplaced_plan import new_plan
 from planner.estimator.whole_plan import price_per_hour
+from planner.estimator.workspace import Workspace
 from planner.search.column_generation.gradient_limit import (
     GradientLimit,
     gradient_limit,
@@ -79,20 +79,20 @@ def restricted(t: Tables, incumbent: Incumbent, nic_s: float, most_s: float) -> 
     return Restriction(max(horizon_s, 1e-9), t.nic[:, 1] <= nic_s, limit)
 
 
-def incumbent_of(t: Tables, wishes: Wishes, elites: Elites, bench: Bench) -> Incumbent:
+def incumbent_of(t: Tables, limits: SearchLimits, elites: EliteSet, work: Workspace) -> Incumbent:
     """The best of the elites."""
-    best, bag = int(np.argmin(elites.value[: elites.number[0]])), new_bag()
-    load_elite(elites, best, bag)
-    sync_s = plan_sync_seconds(t, bag, bench.price)
+    best, plan = int(np.argmin(elites.value[: elites.number[0]])), new_plan()
+    load_elite(elites, best, plan)
+    sync_s = plan_sync_seconds(t, plan, work.price)
     seconds, money = float(elites.value[best]), math.inf
-    if wishes.counts_money:
-        money = float(price_per_hour(t, bag))
-        seconds /= max(money, wishes.least_price)
+    if limits.counts_money:
+        money = float(price_per_hour(t, plan))
+        seconds /= max(money, limits.least_price)
     stages = [
-        (option, blocks, s == 0, s == bag.depth[k] - 1)
-        for k in range(bag.number[0])
+        (option, blocks, s == 0, s == plan.depth[k] - 1)
+        for k in range(plan.number[0])
         for s, (option, blocks) in enumerate(
-            zip(bag.options[k, : bag.depth[k]], bag.blocks[k, 0], strict=False)
+            zip(plan.options[k, : plan.depth[k]], plan.blocks[k, 0], strict=False)
         )
     ]
     nic_s = max(float(t.nic[t.option_type[option], 1]) for option, *_ in stages)
@@ -100,8 +100,8 @@ def incumbent_of(t: Tables, wishes: Wishes, elites: Elites, bench: Bench) -> Inc
     longest_s = max(gradient_seconds(limit, *stage) for stage in stages)
     return Incumbent(
         seconds,
-        min(money, wishes.most_price),
-        int(bag.replicas[: bag.number[0]].sum()),
+        min(money, limits.most_price),
+        int(plan.replicas[: plan.number[0]].sum()),
         nic_s,
         longest_s,
         sync_s / longest_s if sync_s else 1.0,

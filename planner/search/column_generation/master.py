@@ -17,11 +17,11 @@ import math
 
 import numpy as np
 
-from planner.estimator.bag import most_replicas, new_bag, new_fillings, pipelines_of
-from planner.estimator.bench import new_bench
-from planner.estimator.elites import Elites
-from planner.estimator.objective import Wishes, price_plan
+from planner.estimator.elite_set import EliteSet
+from planner.estimator.objective import SearchLimits, price_plan
 from planner.estimator.tables import Floats, Ints, Tables
+from planner.estimator.unplaced_plan import most_replicas, new_fillings, new_plan, pipelines_of
+from planner.estimator.workspace import new_workspace
 from planner.search.column_generation.gradient_limit import GradientLimit
 from planner.search.column_generation.incumbent import (
     Bools,
@@ -59,24 +59,24 @@ class RestrictedMaster:
         pool: the columns.
     """
 
-    def __init__(self, tables: Tables, wishes: Wishes) -> None:
+    def __init__(self, tables: Tables, limits: SearchLimits) -> None:
         """Prepare for one composition.
 
         Args:
             tables: of it.
-            wishes: objective and limits.
+            limits: objective and limits.
         """
-        self._tables, self._wishes = tables, wishes
+        self._tables, self._limits = tables, limits
         self._rows = binding_rows(tables)
-        self._bench, self._fillings, self._bag = new_bench(tables), new_fillings(), new_bag()
+        self._work, self._fillings, self._plan = new_workspace(tables), new_fillings(), new_plan()
         self.pool = new_pool(MOST_COLUMNS)
         self.priced = 0
 
-    def incumbent(self, elites: Elites) -> Incumbent:
+    def incumbent(self, elites: EliteSet) -> Incumbent:
         """The best of the elites."""
-        return incumbent_of(self._tables, self._wishes, elites, self._bench)
+        return incumbent_of(self._tables, self._limits, elites, self._work)
 
-    def add_plans(self, elites: Elites, largest_multiple: int) -> None:
+    def add_plans(self, elites: EliteSet, largest_multiple: int) -> None:
         """Make columns of the templates of the best plans; a full pool starts afresh."""
         if self.pool.number[0] == MOST_COLUMNS:
             self.pool.number[0] = 0
@@ -107,12 +107,12 @@ class RestrictedMaster:
             blocks,
             multiple,
             pipelines,
-            self._bench,
+            self._work,
             self._fillings,
         )
 
     def solve(
-        self, elites: Elites, incumbent: Incumbent, restriction: Restriction
+        self, elites: EliteSet, incumbent: Incumbent, restriction: Restriction
     ) -> tuple[float, Floats]:
         """Mix the columns with parts of replicas; rounded, the mix becomes a plan as well.
 
@@ -134,11 +134,11 @@ class RestrictedMaster:
             by_row = by_row + duals[-1] * money_row(t, self._rows)
         return float(total) / t.batch, option_prices(t, self._rows, by_row, restriction.allowed)
 
-    def branch(self, elites: Elites, incumbent: Incumbent, restriction: Restriction) -> None:
+    def branch(self, elites: EliteSet, incumbent: Incumbent, restriction: Restriction) -> None:
         """Mix whole replicas that train whole micro-batches."""
         _, whole, uses, room = self._programme(incumbent, restriction)
         columns = best_of_each_use(whole, uses)
-        if len(columns) == 0 or self._wishes.max_templates == 1:
+        if len(columns) == 0 or self._limits.max_templates == 1:
             return
         duals, chosen = np.zeros(len(room)), np.ascontiguousarray(uses[:, columns])
         maximise(whole[columns], chosen, room, np.zeros(len(columns)), duals)
@@ -169,27 +169,27 @@ class RestrictedMaster:
         return parts, whole, uses, room
 
     def _price(
-        self, elites: Elites, limit: GradientLimit, columns: Ints, samples: Floats, counts: Ints
+        self, elites: EliteSet, limit: GradientLimit, columns: Ints, samples: Floats, counts: Ints
     ) -> None:
         """Price the plan of so many of these columns, filled as the pool has it and once more."""
         order = np.argsort(-samples, kind="stable")
-        order = order[counts[order] > 0][: self._wishes.max_templates]
+        order = order[counts[order] > 0][: self._limits.max_templates]
         if len(order) == 0:
             return
-        t, pool, bag = self._tables, self.pool, self._bag
+        t, pool, plan = self._tables, self.pool, self._plan
         taken, number = columns[order], len(order)
-        bag.number[0] = number
-        bag.depth[:number] = pool.depth[taken]
-        bag.options[:number] = pool.options[taken]
-        bag.replicas[:number] = counts[order] * pool.multiple[taken]
-        bag.pipelines[:number] = pipelines_of(bag)
+        plan.number[0] = number
+        plan.depth[:number] = pool.depth[taken]
+        plan.options[:number] = pool.options[taken]
+        plan.replicas[:number] = counts[order] * pool.multiple[taken]
+        plan.pipelines[:number] = pipelines_of(plan)
         is_filled = all(
-            take_fillings(pool, c, limit, bag, k) and most_replicas(t, bag, k) >= bag.replicas[k]
+            take_fillings(pool, c, limit, plan, k) and most_replicas(t, plan, k) >= plan.replicas[k]
             for k, c in enumerate(taken.tolist())
         )
         if is_filled:
-            price_plan(t, self._wishes, bag, self._bench, elites, True)
-        price_plan(t, self._wishes, bag, self._bench, elites, False)
+            price_plan(t, self._limits, plan, self._work, elites, True)
+        price_plan(t, self._limits, plan, self._work, elites, False)
         self.priced += 1 + is_filled
 
 

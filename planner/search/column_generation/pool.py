@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.estimator.bag import Bag, Fillings
-from planner.estimator.bench import Bench
 from planner.estimator.by_reference import by_reference
 from planner.estimator.fill.filling import fill_template
 from planner.estimator.fill.given_blocks import fill_as
 from planner.estimator.jit import jit
 from planner.estimator.tables import MAX_DEPTH, MAX_FILLINGS, Floats, Ints, Tables
+from planner.estimator.unplaced_plan import Fillings, UnplacedPlan
+from planner.estimator.workspace import Workspace
 from planner.search.column_generation.gradient_limit import GradientLimit, is_within
 
 PER_SIZE = 2  # splits of one micro-batch size
@@ -77,7 +77,7 @@ def add_column(
     blocks: Ints,
     multiple: int,
     pipelines: int,
-    bench: Bench,
+    work: Workspace,
     fillings: Fillings,
 ) -> bool:
     """Put a template into the pool, these blocks among its fillings; whether that is new.
@@ -90,7 +90,7 @@ def add_column(
         blocks: [D] of one filling.
         multiple: of replicas.
         pipelines: of the plans that it is made for, which say how many micro-batches each has.
-        bench: for the function's own use.
+        work: for the function's own use.
         fillings: likewise.
     """
     c = row_of(pool, depth, options, multiple)
@@ -100,7 +100,7 @@ def add_column(
         if c == len(pool.depth):
             return False
         fill_template(
-            t, options, depth, multiple, max(pipelines, multiple), int(PER_SIZE), bench, fillings
+            t, options, depth, multiple, max(pipelines, multiple), int(PER_SIZE), work, fillings
         )
         if fillings.number[0] == 0:
             return False
@@ -110,7 +110,7 @@ def add_column(
         pool.fillings[c] = 0
         for s in range(depth):
             pool.options[c, s] = options[s]
-    fill_as(t, depth, options, blocks, multiple, bench, fillings)
+    fill_as(t, depth, options, blocks, multiple, work, fillings)
     return add_fillings(pool, c, fillings)
 
 
@@ -199,17 +199,17 @@ def uses_of(t: Tables, pool: Pool, out: Floats) -> None:
 
 
 @jit
-def take_fillings(pool: Pool, c: int, limit: GradientLimit, bag: Bag, k: int) -> bool:
+def take_fillings(pool: Pool, c: int, limit: GradientLimit, plan: UnplacedPlan, k: int) -> bool:
     """Fill slot `k` of a plan as a column is, within the limit; whether there is a filling."""
     kept = 0
     for f in range(pool.fillings[c]):
         if is_within(limit, pool.depth[c], pool.options[c], pool.blocks[c, f]):
-            bag.size[k, kept] = pool.size[c, f]
-            bag.tau_s[k, kept] = pool.tau_s[c, f]
-            bag.sum_s[k, kept] = pool.sum_s[c, f]
-            bag.most[k, kept] = pool.most[c, f]
+            plan.size[k, kept] = pool.size[c, f]
+            plan.tau_s[k, kept] = pool.tau_s[c, f]
+            plan.sum_s[k, kept] = pool.sum_s[c, f]
+            plan.most[k, kept] = pool.most[c, f]
             for s in range(pool.depth[c]):
-                bag.blocks[k, kept, s] = pool.blocks[c, f, s]
+                plan.blocks[k, kept, s] = pool.blocks[c, f, s]
             kept += 1
-    bag.filling_count[k, 0] = kept
+    plan.filling_count[k, 0] = kept
     return kept > 0

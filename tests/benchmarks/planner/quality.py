@@ -15,7 +15,7 @@ from typing import Any
 
 from planner.errors import Infeasible
 from planner.estimator.build_tables import pricing_of
-from planner.estimator.objective import Wishes
+from planner.estimator.objective import SearchLimits
 from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
@@ -161,8 +161,8 @@ def _annealed(model: str, case: Case, templates: int) -> Candidate | None:
     pricing = pricing_of(workload, composition, profile)
     assert pricing is not None
     deepest = PlanRequest(workload, composition).deepest
-    wishes = Wishes(min(deepest, MAX_DEPTH), MAX_TEMPLATES, 0, math.inf, math.inf)
-    worker = Worker(pricing, wishes, 0)
+    limits = SearchLimits(min(deepest, MAX_DEPTH), MAX_TEMPLATES, 0, math.inf, math.inf)
+    worker = Worker(pricing, limits, 0)
     worker.start()
     worker.walk(Allowance(ANNEALING_STEPS), templates=templates)
     judge = Judge(workload, composition, profile)

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from planner.cluster.composition import Composition
-from planner.estimator.bag import Bag, fillings_of, most_replicas, new_bag
-from planner.estimator.bench import Bench, new_bench
 from planner.estimator.build_tables import pricing_of
 from planner.estimator.fill.filling import PER_SIZE, fill_template
 from planner.estimator.jit import jit
 from planner.estimator.tables import MAX_DEPTH, Ints, Tables
+from planner.estimator.unplaced_plan import UnplacedPlan, fillings_of, most_replicas, new_plan
 from planner.estimator.whole_plan import iteration_seconds
+from planner.estimator.workspace import Workspace, new_workspace
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
@@ -64,21 +64,27 @@ class Rate:
 
 @jit
 def price_all(
-    t: Tables, options: Ints, replicas: Ints, depth: int, per_size: int, bag: Bag, bench: Bench
+    t: Tables,
+    options: Ints,
+    replicas: Ints,
+    depth: int,
+    per_size: int,
+    plan: UnplacedPlan,
+    work: Workspace,
 ) -> float:
     """Fill and price every template alone; returns the sum of the finite prices."""
     total_s = 0.0
-    bag.number[0] = 1
-    bag.depth[0] = depth
+    plan.number[0] = 1
+    plan.depth[0] = depth
     for row in range(len(replicas)):
         for s in range(depth):
-            bag.options[0, s] = options[row, s]
+            plan.options[0, s] = options[row, s]
         n = replicas[row]
-        bag.replicas[0] = n
-        bag.pipelines[0] = n
-        fill_template(t, bag.options[0], depth, n, n, per_size, bench, fillings_of(bag, 0))
-        if bag.filling_count[0, 0] > 0:
-            seconds = iteration_seconds(t, bag, bench.price, math.inf)
+        plan.replicas[0] = n
+        plan.pipelines[0] = n
+        fill_template(t, plan.options[0], depth, n, n, per_size, work, fillings_of(plan, 0))
+        if plan.filling_count[0, 0] > 0:
+            seconds = iteration_seconds(t, plan, work.price, math.inf)
             if seconds < math.inf:
                 total_s += seconds
     return total_s
@@ -95,7 +101,7 @@ def rate(
     assert pricing is not None
     tables = pricing.tables
     assert tuple(tables.sizes) == sizes
-    bag, bench = new_bag(), new_bench(tables)
+    plan, work = new_plan(), new_workspace(tables)
     random = Random(0)
     chosen: list[list[int]] = []
     most: list[int] = []
@@ -104,17 +110,17 @@ def rate(
         drawn += 1
         stages = [random.randrange(len(pricing.options)) for _ in range(depth)]
         row = np.array([[*stages, *([0] * (MAX_DEPTH - depth))]])
-        bag.number[0], bag.depth[0] = 1, depth
-        bag.options[0] = row[0]
-        n = int(most_replicas(tables, bag, 0))
-        if n > 0 and price_all(tables, row, np.array([n]), depth, per_size, bag, bench) > 0:
+        plan.number[0], plan.depth[0] = 1, depth
+        plan.options[0] = row[0]
+        n = int(most_replicas(tables, plan, 0))
+        if n > 0 and price_all(tables, row, np.array([n]), depth, per_size, plan, work) > 0:
             chosen.append(list(row[0]))
             most.append(n)
     options, replicas = np.array(chosen), np.array(most)
     rates = []
     for _ in range(REPEATS):
         started_s = clock()
-        price_all(tables, options, replicas, depth, per_size, bag, bench)
+        price_all(tables, options, replicas, depth, per_size, plan, work)
         rates.append(len(chosen) / (clock() - started_s))
     share = len(chosen) / drawn
     return Rate(model, depth, sizes, per_size, statistics.median(rates), min(rates), share)

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from planner.estimator.objective import Wishes
+from planner.estimator.objective import SearchLimits
 from planner.estimator.tables import Tables
 from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.references import References
@@ -84,17 +84,17 @@ class Teachers:
         self._given: dict[tuple[int, int], tuple[Demonstration, float]] = {}
 
     def teach(
-        self, tables: Tables, wishes: Wishes, steps: int, seed: int, start: Templates = ()
+        self, tables: Tables, limits: SearchLimits, steps: int, seed: int, start: Templates = ()
     ) -> Demonstration:
         """The lesson of that seed, which a trainer gives to one composition only."""
         if start:  # every training has starts of its own
-            return teach(tables, wishes, steps, seed, start)
+            return teach(tables, limits, steps, seed, start)
         if (steps, seed) in self._given:
             lesson, took_s = self._given[steps, seed]
             self._spared_s.append(took_s)
             return lesson
         begun_s = time.thread_time()
-        lesson = teach(tables, wishes, steps, seed)
+        lesson = teach(tables, limits, steps, seed)
         self._given[steps, seed] = (lesson, time.thread_time() - begun_s)
         return lesson
 

@@ -11,13 +11,13 @@ import math
 
 import numpy as np
 
-from planner.estimator.bag import Bag, most_replicas, new_bag
-from planner.estimator.bench import Bench, new_bench
 from planner.estimator.build_tables import pricing_of
-from planner.estimator.elites import Elites, new_elites, offer, remember
+from planner.estimator.elite_set import EliteSet, new_elite_set, offer, remember
 from planner.estimator.jit import jit
-from planner.estimator.objective import Wishes, objective, refill
+from planner.estimator.objective import SearchLimits, objective, refill
 from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES, Ints, Tables
+from planner.estimator.unplaced_plan import UnplacedPlan, most_replicas, new_plan
+from planner.estimator.workspace import Workspace, new_workspace
 from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.trial import Trial
 from planner.policy.propose import propose
@@ -37,41 +37,41 @@ PART = 200  # plans between two looks at the clock
 @jit
 def enumerate_some(
     t: Tables,
-    wishes: Wishes,
+    limits: SearchLimits,
     slowest_first: Ints,
     now: Ints,
     most: int,
-    bag: Bag,
-    bench: Bench,
-    elites: Elites,
+    plan: UnplacedPlan,
+    work: Workspace,
+    elites: EliteSet,
 ) -> int:
     """Price the next templates, each as often as it fits or a power of two; returns how many.
 
     Args:
         t: what it prices with.
-        wishes: objective and limits.
+        limits: objective and limits.
         slowest_first: [O] the options.
         now: [1 + DEEPEST] depth and places in `slowest_first`, never falling; goes on from there.
             Depth 0 means that it is over.
         most: plans to price, about.
-        bag: for the function's own use.
-        bench: likewise.
+        plan: for the function's own use.
+        work: likewise.
         elites: takes the best.
     """
     priced = 0
-    bag.number[0] = 1
+    plan.number[0] = 1
     while priced < most and now[0] > 0:
-        bag.depth[0] = now[0]
+        plan.depth[0] = now[0]
         for s in range(now[0]):
-            bag.options[0, s] = slowest_first[now[1 + s]]
-        bag.replicas[0] = 1
-        replicas = most_replicas(t, bag, 0)
+            plan.options[0, s] = slowest_first[now[1 + s]]
+        plan.replicas[0] = 1
+        replicas = most_replicas(t, plan, 0)
         priced += 1  # also where there is no room, so that a part ends
         if replicas >= 1:
             power = 2 ** int(math.log2(replicas))
-            price_alone(t, wishes, replicas, bag, bench, elites)
+            price_alone(t, limits, replicas, plan, work, elites)
             if power < replicas:
-                price_alone(t, wishes, power, bag, bench, elites)
+                price_alone(t, limits, power, plan, work, elites)
                 priced += 1
         advance(now, len(slowest_first))
     return priced
@@ -79,14 +79,19 @@ def enumerate_some(
 
 @jit
 def price_alone(
-    t: Tables, wishes: Wishes, replicas: int, bag: Bag, bench: Bench, elites: Elites
+    t: Tables,
+    limits: SearchLimits,
+    replicas: int,
+    plan: UnplacedPlan,
+    work: Workspace,
+    elites: EliteSet,
 ) -> None:
     """Keep the plan of the first slot, so many replicas of it, if it is good."""
-    bag.replicas[0] = replicas
-    if refill(t, bag, 0, bench):
-        value = objective(t, wishes, bag, bench, math.inf)
+    plan.replicas[0] = replicas
+    if refill(t, plan, 0, work):
+        value = objective(t, limits, plan, work, math.inf)
         if value < math.inf:
-            remember(elites, bag, value)
+            remember(elites, plan, value)
 
 
 @jit
@@ -116,17 +121,17 @@ def rival(model: str, one: ListedComposition, budget_s: float, seed: int, clock:
         return Trial("search", 0.0, 0.0, 0, None, note="nothing is profiled")
     tables = pricing.tables
     deepest = min(PlanRequest(workload, one.composition).deepest, MAX_DEPTH)
-    wishes = Wishes(deepest, MAX_TEMPLATES, 0, math.inf, math.inf)
-    worker = Worker(pricing, wishes, seed)
-    found = propose(None, pricing, wishes, RANDOM, seed)
-    pool, bag, bench = new_elites(), new_bag(), new_bench(tables)
+    limits = SearchLimits(deepest, MAX_TEMPLATES, 0, math.inf, math.inf)
+    worker = Worker(pricing, limits, seed)
+    found = propose(None, pricing, limits, RANDOM, seed)
+    pool, plan, work = new_elite_set(), new_plan(), new_workspace(tables)
     block_s = tables.block_s[:, 0, 0, :].max(axis=1)
     slowest_first = np.argsort(-block_s, kind="stable").astype(np.int64)
     now = np.zeros(1 + min(DEEPEST, deepest), np.int64)
     now[0] = 1
     evaluations = found.evaluations
     while now[0] and clock() - begun_s < ENUMERATED_SHARE * budget_s:
-        evaluations += enumerate_some(tables, wishes, slowest_first, now, PART, bag, bench, pool)
+        evaluations += enumerate_some(tables, limits, slowest_first, now, PART, plan, work, pool)
     for elites in (found.elites, pool):
         for row in range(int(elites.number[0])):
             offer(elites, row, worker.elites)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from planner.errors import PlanningError
 from planner.estimator.build_tables import Pricing, pricing_of
-from planner.estimator.objective import Wishes
+from planner.estimator.objective import SearchLimits
 from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES
 from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.references import References
@@ -136,7 +136,7 @@ def _policy(model: str) -> Policy | None:
 def _seconds(
     policy: Policy | None, pricing: Pricing, asked: PlanRequest, seed: int, clock: Clock
 ) -> float:
-    wishes = Wishes(min(asked.deepest, MAX_DEPTH), MAX_TEMPLATES, 0, math.inf, math.inf)
+    limits = SearchLimits(min(asked.deepest, MAX_DEPTH), MAX_TEMPLATES, 0, math.inf, math.inf)
     begun_s = clock()
-    propose(policy, pricing, wishes, asked.rollouts, seed)
+    propose(policy, pricing, limits, asked.rollouts, seed)
     return clock() - begun_s

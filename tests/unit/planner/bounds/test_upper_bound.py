@@ -23,10 +23,10 @@ from planner.search.driver import search
 from tests.builders import compositions, demo_profile, nodes, workload
 
 
-def ask(composition, profile=None, model=None, batch=32, **wishes):
+def ask(composition, profile=None, model=None, batch=32, **limits):
     profile = profile or demo_profile()
     asked = model or workload(batch)
-    request = PlanRequest(asked, composition, **{"budget_evaluations": 300, **wishes})
+    request = PlanRequest(asked, composition, **{"budget_evaluations": 300, **limits})
     return request, profile, search(request, profile)
 
 

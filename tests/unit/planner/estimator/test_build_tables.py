@@ -11,10 +11,10 @@ from planner.cluster.composition import Composition, Node
 from planner.cost.gradient_sync import sync_seconds
 from planner.cost.links import EdgeEnd, edge_seconds
 from planner.cost.memory import boundary_bytes
-from planner.estimator.bag import new_bag
-from planner.estimator.bench import new_price_bench
 from planner.estimator.build_tables import pricing_of
 from planner.estimator.gradient_sync import sync_seconds as estimated_sync_seconds
+from planner.estimator.unplaced_plan import new_plan
+from planner.estimator.workspace import new_price_workspace
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
@@ -76,10 +76,10 @@ def test_gradient_sums_are_at_the_rate_of_large_measured_messages():
 
 def test_gradients_of_a_stage_on_one_node_are_summed_over_its_own_links():
     pricing = tables_of(None, None, None, None)
-    tables, bag = pricing.tables, new_bag()
-    bag.number[0], bag.depth[0], bag.replicas[0] = 1, 4, 2
-    bag.options[0, :4] = pricing.options.index(("h100", 4))
-    bag.blocks[0, 0, :4] = 8
+    tables, unplaced = pricing.tables, new_plan()
+    unplaced.number[0], unplaced.depth[0], unplaced.replicas[0] = 1, 4, 2
+    unplaced.options[0, :4] = pricing.options.index(("h100", 4))
+    unplaced.blocks[0, 0, :4] = 8
     stages = (Stage("h100", 4, 8),) * 4
     placement = tuple(
         PlacedStage(0, r, s, f"n{s}", tuple(range(4 * r, 4 * r + 4)))
@@ -88,7 +88,7 @@ def test_gradients_of_a_stage_on_one_node_are_summed_over_its_own_links():
     )
     plan = Plan((FilledTemplate(stages, 1, (256, 256)),), placement)
     real_s = max(sync_seconds(WORKLOAD, RankMap.of(plan), PROFILE))
-    work = new_price_bench(tables)
-    assert estimated_sync_seconds(tables, bag, work, True) == pytest.approx(real_s, rel=1e-3)
+    work = new_price_workspace(tables)
+    assert estimated_sync_seconds(tables, unplaced, work, True) == pytest.approx(real_s, rel=1e-3)
     apart = tables._replace(ring=np.full_like(tables.ring, np.inf))
-    assert estimated_sync_seconds(apart, bag, work, True) == np.inf
+    assert estimated_sync_seconds(apart, unplaced, work, True) == np.inf

@@ -28,7 +28,7 @@ from planner.estimator.jit import (
     jit,
     note_compiled,
 )
-from planner.estimator.objective import Wishes
+from planner.estimator.objective import SearchLimits
 from planner.estimator.tables import Floats
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
@@ -108,17 +108,17 @@ def test_a_search_lets_all_arrays_go():
     workload = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
     pricing = pricing_of(workload, Composition.from_text("h100=2x8"), find_profile(workload))
     assert pricing is not None
-    kernel = Worker(pricing, Wishes(8, 2, 0, math.inf, math.inf), 0)
+    kernel = Worker(pricing, SearchLimits(8, 2, 0, math.inf, math.inf), 0)
 
     def search() -> None:
         kernel.start()
         kernel.walk(Allowance(kernel.evaluations + 600), templates=2)
         asked = count()
-        mixer = ColumnSearch(pricing, kernel.wishes, 0)
+        mixer = ColumnSearch(pricing, kernel.limits, 0)
         mixer.run(kernel.elites, lambda: next(asked) > 4, 1)
 
     search()
-    arrays = [*_arrays(pricing.tables), *_arrays(kernel.elites), *_arrays(kernel._bench)]
+    arrays = [*_arrays(pricing.tables), *_arrays(kernel.elites), *_arrays(kernel._work)]
     held = [sys.getrefcount(array) for array in arrays]
     search()
     assert [sys.getrefcount(array) for array in arrays] == held

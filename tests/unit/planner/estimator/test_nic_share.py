@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from planner.cluster.composition import Composition
-from planner.estimator.bag import new_bag
 from planner.estimator.build_tables import pricing_of
 from planner.estimator.nic_share import look_where, nic_seconds, rings_of, stage_nic_seconds
+from planner.estimator.unplaced_plan import new_plan
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
@@ -25,56 +25,56 @@ def tables():
     return pricing.tables
 
 
-def bag_of(*templates: tuple[int, tuple[int, ...], int]):
+def plan_of(*templates: tuple[int, tuple[int, ...], int]):
     """Templates as (option, blocks of each stage, replicas)."""
-    bag = new_bag()
-    bag.number[0] = len(templates)
+    plan = new_plan()
+    plan.number[0] = len(templates)
     for k, (option, blocks, replicas) in enumerate(templates):
-        bag.depth[k], bag.replicas[k] = len(blocks), replicas
-        bag.options[k, : len(blocks)] = option
-        bag.blocks[k, 0, : len(blocks)] = blocks
-    return bag
+        plan.depth[k], plan.replicas[k] = len(blocks), replicas
+        plan.options[k, : len(blocks)] = option
+        plan.blocks[k, 0, : len(blocks)] = blocks
+    return plan
 
 
-def rings(tables, bag) -> int:
-    held = np.zeros((4, int(bag.number[0]), 1), np.int64)
-    look_where(tables, bag, held)
-    return rings_of(int(bag.number[0]), bag.replicas, 0, GPUS, held)
+def rings(tables, plan) -> int:
+    held = np.zeros((4, int(plan.number[0]), 1), np.int64)
+    look_where(tables, plan, held)
+    return rings_of(int(plan.number[0]), plan.replicas, 0, GPUS, held)
 
 
 def test_replicas_beside_each_other_share_their_rings(tables):
-    assert rings(tables, bag_of((0, (8, 8, 16), 10))) == 3
+    assert rings(tables, plan_of((0, (8, 8, 16), 10))) == 3
 
 
 def test_a_replica_over_several_nodes_has_a_ring_for_every_gpu(tables):
-    assert rings(tables, bag_of((1, (6, 6, 6, 6, 8), 3))) == GPUS
+    assert rings(tables, plan_of((1, (6, 6, 6, 6, 8), 3))) == GPUS
 
 
 def test_templates_that_hold_the_same_layers_share_rings(tables):
-    assert rings(tables, bag_of((0, (8, 8, 16), 5), (0, (4, 4, 8, 16), 3))) == 4
+    assert rings(tables, plan_of((0, (8, 8, 16), 5), (0, (4, 4, 8, 16), 3))) == 4
 
 
 def test_templates_behind_each_other_add_their_rings(tables):
-    bag = bag_of((0, (8, 8, 16), 5), (0, (8, 8, 8, 8), 3))
-    bag.options[0, 2], bag.options[1, :2] = 9, 9  # stages on other GPUs
+    plan = plan_of((0, (8, 8, 16), 5), (0, (8, 8, 8, 8), 3))
+    plan.options[0, 2], plan.options[1, :2] = 9, 9  # stages on other GPUs
     two = tables._replace(option_type=np.array([0] * 9 + [1]), option_tp=np.ones(10, np.int64))
     held = np.zeros((4, 2, 2), np.int64)
-    look_where(two, bag, held)
+    look_where(two, plan, held)
     # 2 of the first, 2 of the second behind them
-    assert rings_of(2, bag.replicas, 0, GPUS, held) == 4
-    bag.replicas[:2] = 4  # both fill whole nodes
-    assert rings_of(2, bag.replicas, 0, GPUS, held) == 2
+    assert rings_of(2, plan.replicas, 0, GPUS, held) == 4
+    plan.replicas[:2] = 4  # both fill whole nodes
+    assert rings_of(2, plan.replicas, 0, GPUS, held) == 2
 
 
 def test_the_share_of_a_gpu_is_that_of_its_ring(tables):
     held, out = np.zeros((4, 1, 1), np.int64), np.zeros(1)
-    nic_seconds(tables, bag_of((0, (8, 8, 16), 10)), held, out)
+    nic_seconds(tables, plan_of((0, (8, 8, 16), 10)), held, out)
     assert out[0] == pytest.approx(tables.nic[0, 1] * 3 / GPUS)
 
 
 def test_where_rings_are_unknown_all_gpus_send_apart(tables):
     held, out = np.zeros((4, 1, 1), np.int64), np.zeros(1)
-    nic_seconds(tables._replace(rings=0), bag_of((0, (8, 8, 16), 10)), held, out)
+    nic_seconds(tables._replace(rings=0), plan_of((0, (8, 8, 16), 10)), held, out)
     assert out[0] == tables.nic[0, 1]
 
 

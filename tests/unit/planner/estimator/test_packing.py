@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from planner.cluster.composition import Composition
-from planner.estimator.bag import new_bag
 from planner.estimator.build_tables import pricing_of
-from planner.estimator.elites import load_elite
+from planner.estimator.elite_set import load_elite
 from planner.estimator.packing import break_up, packing_seconds, put_runs, tightest
 from planner.estimator.sharing import pipeline_seconds
+from planner.estimator.unplaced_plan import new_plan
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.candidate import Judge
-from planner.search.worker import Worker, wishes_of
+from planner.search.worker import Worker, limits_of
 
 UNEVEN = "a100-80=7x8"  # pipelines of seven stages leave a GPU on each node
 
@@ -36,20 +36,20 @@ def search():
     request = PlanRequest(workload, Composition.from_text(UNEVEN))
     pricing = pricing_of(workload, request.composition, find_profile(workload))
     assert pricing is not None
-    kernel = Worker(pricing, wishes_of(request), 0)
+    kernel = Worker(pricing, limits_of(request), 0)
     return request, pricing, kernel
 
 
-def bag_of(search, depth: int, replicas: int):
+def plan_of(search, depth: int, replicas: int):
     """The best filling of a template of so many stages of one GPU."""
     _, pricing, kernel = search
-    bag = kernel._now
-    bag.number[0], bag.depth[0], bag.replicas[0] = 1, depth, replicas
-    bag.options[0, :depth] = 0
+    plan = kernel._now
+    plan.number[0], plan.depth[0], plan.replicas[0] = 1, depth, replicas
+    plan.options[0, :depth] = 0
     elites = kernel.elites
     elites.number[0] = 0
-    kernel._anneal(kernel.wishes, elites, 0, 0.01, 0.01)
-    kept = new_bag()
+    kernel._anneal(kernel.limits, elites, 0, 0.01, 0.01)
+    kept = new_plan()
     load_elite(elites, 0, kept)
     return pricing.tables, kept, kernel
 
@@ -81,22 +81,22 @@ def test_what_does_not_fit_at_all_ends(search):
 
 
 def test_pipelines_that_fill_nodes_evenly_wait_for_nothing_more(search):
-    tables, bag, kernel = bag_of(search, 4, 14)
-    assert packing_seconds(tables, bag, kernel._bench.price, 1.0) == 0.0
+    tables, plan, kernel = plan_of(search, 4, 14)
+    assert packing_seconds(tables, plan, kernel._work.price, 1.0) == 0.0
 
 
 def test_the_replica_that_the_others_leave_no_node_is_slower(search):
-    tables, bag, kernel = bag_of(search, 7, 7)
-    assert packing_seconds(tables, bag, kernel._bench.price, 1.0) == 0.0
-    tables, bag, kernel = bag_of(search, 7, 8)
-    assert packing_seconds(tables, bag, kernel._bench.price, 1.0) > 0.0
+    tables, plan, kernel = plan_of(search, 7, 7)
+    assert packing_seconds(tables, plan, kernel._work.price, 1.0) == 0.0
+    tables, plan, kernel = plan_of(search, 7, 8)
+    assert packing_seconds(tables, plan, kernel._work.price, 1.0) > 0.0
 
 
 def test_the_price_with_it_is_nearer_to_that_of_the_placed_plan(search):
     request, _, _ = search
-    tables, bag, kernel = bag_of(search, 7, 8)
+    tables, plan, kernel = plan_of(search, 7, 8)
     ((value, recipe),) = kernel.recipes()
     judge = Judge(request.workload, request.composition, find_profile(request.workload))
     real_s = judge.settle(recipe).price.iteration_s
-    added_s = packing_seconds(tables, bag, kernel._bench.price, pipeline_seconds(tables, bag))
+    added_s = packing_seconds(tables, plan, kernel._work.price, pipeline_seconds(tables, plan))
     assert abs(real_s - value) < abs(real_s - (value - added_s))

@@ -23,16 +23,16 @@ import pytest
 from planner.cluster.composition import Composition
 from planner.cost import formulas
 from planner.estimator import rules
-from planner.estimator.bag import fillings_of, most_replicas, new_bag
-from planner.estimator.bench import new_bench
 from planner.estimator.build_tables import Pricing, pricing_of
-from planner.estimator.elites import new_elites, remember
+from planner.estimator.elite_set import new_elite_set, remember
 from planner.estimator.fill.filling import variant_of
 from planner.estimator.fill.given_blocks import fill_as
 from planner.estimator.fill.stage import peak_bytes, slot_of
 from planner.estimator.gradient_sync import sync_seconds
 from planner.estimator.sharing import pipeline_seconds
+from planner.estimator.unplaced_plan import fillings_of, most_replicas, new_plan
 from planner.estimator.whole_plan import iteration_seconds, optimizer_seconds
+from planner.estimator.workspace import new_workspace
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
@@ -93,29 +93,29 @@ def both_prices(
     pricing: Pricing, judge: Judge, plan: Specification
 ) -> tuple[Priced, Priced] | None:
     """(estimate, evaluator's price); None if it does not fit."""
-    t, bag, bench = pricing.tables, new_bag(), new_bench(pricing.tables)
-    bag.number[0] = len(plan)
+    t, unplaced, work = pricing.tables, new_plan(), new_workspace(pricing.tables)
+    unplaced.number[0] = len(plan)
     for k, (options, _, replicas) in enumerate(plan):
-        bag.depth[k], bag.replicas[k] = len(options), replicas
-        bag.options[k, : len(options)] = options
-    if any(most_replicas(t, bag, k) < bag.replicas[k] for k in range(len(plan))):
+        unplaced.depth[k], unplaced.replicas[k] = len(options), replicas
+        unplaced.options[k, : len(options)] = options
+    if any(most_replicas(t, unplaced, k) < unplaced.replicas[k] for k in range(len(plan))):
         return None
     for k, (options, blocks, replicas) in enumerate(plan):
-        rows = bag.options[k], bag.blocks[k, 0].copy()
+        rows = unplaced.options[k], unplaced.blocks[k, 0].copy()
         rows[1][: len(blocks)] = blocks
-        fill_as(t, len(options), *rows, replicas, bench, fillings_of(bag, k))
-    value = iteration_seconds(t, bag, bench.price, math.inf)
+        fill_as(t, len(options), *rows, replicas, work, fillings_of(unplaced, k))
+    value = iteration_seconds(t, unplaced, work.price, math.inf)
     if value == math.inf:
         return None
     estimate = Priced(
-        pipeline_seconds(t, bag),
-        sync_seconds(t, bag, bench.price, t.spreads_experts == 1),
-        optimizer_seconds(t, bag, bench.price.experts),
-        tuple(float(n) for k in range(len(plan)) for n in peaks(pricing, bag, k)),
+        pipeline_seconds(t, unplaced),
+        sync_seconds(t, unplaced, work.price, t.spreads_experts == 1),
+        optimizer_seconds(t, unplaced, work.price.experts),
+        tuple(float(n) for k in range(len(plan)) for n in peaks(pricing, unplaced, k)),
     )
-    elites = new_elites()
-    remember(elites, bag, value)
-    found = next(judge.placed(recipe_of(pricing, elites, 0, new_bag(), bench)), None)
+    elites = new_elite_set()
+    remember(elites, unplaced, value)
+    found = next(judge.placed(recipe_of(pricing, elites, 0, new_plan(), work)), None)
     return None if found is None else (estimate, price_of(found))
 
 
@@ -130,14 +130,18 @@ def price_of(found: Candidate) -> Priced:
     )
 
 
-def peaks(pricing: Pricing, bag: Any, k: int) -> Iterator[float]:
+def peaks(pricing: Pricing, unplaced: Any, k: int) -> Iterator[float]:
     """Peak bytes of the stages of a template by the estimator."""
-    t, f, start = pricing.tables, bag.chosen[k], 0
-    depth, replicas, size = int(bag.depth[k]), int(bag.replicas[k]), int(bag.size[k, f])
+    t, f, start = pricing.tables, unplaced.chosen[k], 0
+    depth, replicas, size = (
+        int(unplaced.depth[k]),
+        int(unplaced.replicas[k]),
+        int(unplaced.size[k, f]),
+    )
     for s in range(depth):
-        option, stop = int(bag.options[k, s]), start + int(bag.blocks[k, f, s])
+        option, stop = int(unplaced.options[k, s]), start + int(unplaced.blocks[k, f, s])
         dense = min(stop, t.dense) - min(start, t.dense)
-        slot = slot_of(option, size, s, depth, int(bag.most[k, f]), replicas)
+        slot = slot_of(option, size, s, depth, int(unplaced.most[k, f]), replicas)
         others = stop - start - dense
         yield peak_bytes(t, slot, variant_of(t, slot, dense, others), dense, others)
         start = stop

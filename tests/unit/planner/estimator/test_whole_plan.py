@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from planner.cluster.composition import Composition
-from planner.estimator.bag import new_bag
-from planner.estimator.bench import new_price_bench
 from planner.estimator.build_tables import pricing_of
-from planner.estimator.elites import load_elite
+from planner.estimator.elite_set import load_elite
 from planner.estimator.fill.stage import fixed_seconds
 from planner.estimator.gradient_sync import sync_seconds
 from planner.estimator.sharing import pipeline_seconds
+from planner.estimator.unplaced_plan import new_plan
 from planner.estimator.whole_plan import by_stage_seconds, iteration_seconds
+from planner.estimator.workspace import new_price_workspace
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.placement.place import place
@@ -37,14 +37,14 @@ def test_the_price_is_the_evaluators_where_every_gpu_has_a_node_of_its_own(walke
 def test_a_limit_only_tells_sooner_what_is_above_it(walked_alone):
     _, pricing, kernel = walked_alone
     tables = pricing.tables
-    bag, work = new_bag(), new_price_bench(tables)
+    unplaced, work = new_plan(), new_price_workspace(tables)
     for row in range(SOME):
-        load_elite(kernel.elites, row, bag)
-        seconds = iteration_seconds(tables, bag, work, math.inf)
+        load_elite(kernel.elites, row, unplaced)
+        seconds = iteration_seconds(tables, unplaced, work, math.inf)
         assert seconds == pytest.approx(float(kernel.elites.value[row]), rel=1e-12)
-        assert iteration_seconds(tables, bag, work, seconds) == seconds
+        assert iteration_seconds(tables, unplaced, work, seconds) == seconds
         for share in (0.5, 0.99, 1 - 1e-9):
-            assert iteration_seconds(tables, bag, work, share * seconds) == math.inf
+            assert iteration_seconds(tables, unplaced, work, share * seconds) == math.inf
 
 
 FEW_SAMPLES = Workload(find_model("llama3-8b"), 512, 4096)  # so that gradient sums weigh
@@ -103,18 +103,18 @@ def test_where_no_stage_has_a_neighbour_on_its_node_nothing_is_added(tps, kinds)
 
 @pytest.fixture(scope="module")
 def placed(walked_on):
-    """(tables, bag, price by stage, value in the kernel) of plans whose stages fill nodes."""
+    """(tables, unplaced, price by stage, value in the kernel) of plans whose stages fill nodes."""
     walked = walked_on(FEW_SAMPLES, EVEN, steps=20_000, templates=2)
     judge, pricing, kernel = walked
     assert pricing.tables.both_ways
     found = []
     for row in range(kernel.found):
-        bag = new_bag()
-        load_elite(kernel.elites, row, bag)
+        unplaced = new_plan()
+        load_elite(kernel.elites, row, unplaced)
         stages = [
-            int(bag.replicas[k] * pricing.tables.option_tp[option])
-            for k in range(bag.number[0])
-            for option in bag.options[k, : bag.depth[k]]
+            int(unplaced.replicas[k] * pricing.tables.option_tp[option])
+            for k in range(unplaced.number[0])
+            for option in unplaced.options[k, : unplaced.depth[k]]
         ]
         if any(gpus % NODE for gpus in stages):
             continue
@@ -123,28 +123,28 @@ def placed(walked_on):
         where = place(FEW_SAMPLES.model, plan.templates, judge.composition, rule="by stage")
         price = judge.priced(recipe, Plan(plan.templates, where)).price
         is_by_stage = all(filling.by_stage for _, _, filling in recipe)
-        found.append((bag, price, float(kernel.elites.value[row]), is_by_stage))
+        found.append((unplaced, price, float(kernel.elites.value[row]), is_by_stage))
     assert len(found) > 3
     return pricing.tables, found
 
 
 def test_pipelines_take_as_long_as_those_of_the_placed_plan(placed):
     tables, found = placed
-    work = new_price_bench(tables)
+    work = new_price_workspace(tables)
     longer = 0
-    for bag, price, _, _ in found:
-        seconds = by_stage_seconds(tables, bag, work, math.inf)
+    for unplaced, price, _, _ in found:
+        seconds = by_stage_seconds(tables, unplaced, work, math.inf)
         pipelines_s = price.iteration_s - price.sync_s - price.optimizer_s
         assert seconds == pytest.approx(pipelines_s, rel=1e-9)
-        longer += seconds > pipeline_seconds(tables, bag)
+        longer += seconds > pipeline_seconds(tables, unplaced)
     assert longer
 
 
 def test_gradient_sums_are_those_of_the_placed_plan(placed):
     tables, found = placed
-    work = new_price_bench(tables)
-    for bag, price, _, _ in found:
-        summed_s = sync_seconds(tables, bag, work, is_by_stage=True)
+    work = new_price_workspace(tables)
+    for unplaced, price, _, _ in found:
+        summed_s = sync_seconds(tables, unplaced, work, is_by_stage=True)
         assert summed_s == pytest.approx(price.sync_s, rel=1e-3)
 
 
@@ -164,11 +164,11 @@ def test_no_plan_takes_longer_in_the_kernel_than_placed_so(placed):
 
 def test_a_limit_tells_sooner_that_stages_of_many_replicas_take_too_long(placed):
     tables, found = placed
-    work = new_price_bench(tables)
-    for bag, _, _, _ in found:
-        seconds = by_stage_seconds(tables, bag, work, math.inf)
-        assert by_stage_seconds(tables, bag, work, seconds * (1 + 1e-9)) == seconds
-        assert by_stage_seconds(tables, bag, work, seconds * (1 - 1e-6)) == math.inf
+    work = new_price_workspace(tables)
+    for unplaced, _, _, _ in found:
+        seconds = by_stage_seconds(tables, unplaced, work, math.inf)
+        assert by_stage_seconds(tables, unplaced, work, seconds * (1 + 1e-9)) == seconds
+        assert by_stage_seconds(tables, unplaced, work, seconds * (1 - 1e-6)) == math.inf
 
 
 @pytest.mark.parametrize(

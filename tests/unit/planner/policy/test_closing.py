@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from planner.estimator.bag import most_replicas, new_bag
-from planner.estimator.bench import new_bench
+from planner.estimator.unplaced_plan import most_replicas, new_plan
+from planner.estimator.workspace import new_workspace
 from planner.policy.closing import fill_last, price_last
 from planner.policy.environment import Episodes
 from planner.policy.schema import FeatureSchema
@@ -63,27 +63,27 @@ def test_plans_on_the_way_are_kept_too():
 
 
 def appended(tables, *templates):
-    """A bag with these templates of options, filled one by one; and its seconds."""
-    bag, bench = new_bag(), new_bench(tables)
+    """A plan with these templates of options, filled one by one; and its seconds."""
+    plan, work = new_plan(), new_workspace(tables)
     seconds = math.inf
     for k, options in enumerate(templates):
-        bag.number[0] = k + 1
-        bag.depth[k] = len(options)
-        bag.options[k, : len(options)] = options
-        seconds = fill_last(tables, bag, bench)
-    return bag, bench, seconds
+        plan.number[0] = k + 1
+        plan.depth[k] = len(options)
+        plan.options[k, : len(options)] = options
+        seconds = fill_last(tables, plan, work)
+    return plan, work, seconds
 
 
 @pytest.mark.parametrize("nodes", [3, 4, 5, 7])
 @pytest.mark.parametrize("batch", [32, 64, 2048])
 def test_replicas_are_the_most_or_the_power_of_two_below_whichever_is_faster(nodes, batch):
     tables = environment_on(f"h100={nodes}x4", SCHEMA, batch=batch).pricing.tables
-    bag, bench, seconds = appended(tables, (2,))  # one stage of TP 4
-    most = int(most_replicas(tables, bag, 0))
+    plan, work, seconds = appended(tables, (2,))  # one stage of TP 4
+    most = int(most_replicas(tables, plan, 0))
     assert most == nodes
     power = 1 << (most.bit_length() - 1)
-    chosen = int(bag.replicas[0])
-    priced = {n: float(price_last(tables, bag, n, bench)) for n in {most, power}}
+    chosen = int(plan.replicas[0])
+    priced = {n: float(price_last(tables, plan, n, work)) for n in {most, power}}
     assert seconds == pytest.approx(min(priced.values()))
     assert priced[chosen] == pytest.approx(seconds)
 

@@ -46,7 +46,7 @@ def test_no_plan_has_more_templates_than_were_wished_for(environment):
         environment.pricing,
         environment.space,
         environment.schema,
-        environment.wishes._replace(max_templates=1),
+        environment.limits._replace(max_templates=1),
     )
     episodes = played([limited], 32)
     assert max(len(episodes.templates(row)) for row in range(32)) == 1

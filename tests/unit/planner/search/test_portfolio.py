@@ -26,7 +26,7 @@ ASKED = PlanRequest(
 
 
 @pytest.mark.parametrize(
-    ("wishes", "threads"),
+    ("limits", "threads"),
     [
         ({"threads": 3}, 3),
         ({"threads": 3, "budget_evaluations": 100}, 1),
@@ -34,8 +34,8 @@ ASKED = PlanRequest(
         ({}, min(MOST_THREADS, usable_cores())),
     ],
 )
-def test_as_many_threads_as_asked_for_where_only_seconds_end_them(wishes, threads):
-    request = replace(ASKED, **wishes)
+def test_as_many_threads_as_asked_for_where_only_seconds_end_them(limits, threads):
+    request = replace(ASKED, **limits)
     assert threads_of(request, Budget(request, float)) == threads
 
 
@@ -69,3 +69,10 @@ def test_what_goes_wrong_in_another_thread_is_told(monkeypatch):
     monkeypatch.setattr(Worker, "start", fail)
     with pytest.raises(ZeroDivisionError, match="second thread"):
         search(replace(ASKED, threads=2), find_profile(WORKLOAD))
+
+
+@pytest.mark.parametrize("evaluations", [None, 10**6])
+def test_in_few_hundredths_of_a_second_the_plans_of_the_policy_are_placed_first(evaluations):
+    asked = replace(ASKED, budget_s=0.05, budget_evaluations=evaluations)
+    found = search(asked, find_profile(WORKLOAD))
+    assert [stage.method for stage in found.stages_of_search][:2] == ["policy", "uniform"]

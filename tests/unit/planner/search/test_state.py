@@ -28,9 +28,9 @@ class Clock:
         return self.s
 
 
-def begun(**wishes) -> tuple[SearchState, Clock]:
+def begun(**limits) -> tuple[SearchState, Clock]:
     clock = Clock()
-    request = PlanRequest(workload(), COMPOSITION, **wishes)
+    request = PlanRequest(workload(), COMPOSITION, **limits)
     judge = Judge(workload(), COMPOSITION, demo_profile())
     return SearchState(request, judge, Budget(request, clock)), clock
 

@@ -9,7 +9,7 @@ import pytest
 
 from planner.estimator.build_tables import pricing_of
 from planner.request import PlanRequest
-from planner.search.worker import ENGINES, Allowance, Worker, wishes_of
+from planner.search.worker import ENGINES, Allowance, Worker, limits_of
 from tests.builders import demo_profile, nodes, workload
 
 ASKED = PlanRequest(workload(), nodes("fast-0:2 fast-1:2 slow-0:2"))
@@ -22,7 +22,7 @@ def pricing():
 
 
 def begun(pricing, seed: int = 0) -> Worker:
-    worker = Worker(pricing, wishes_of(ASKED), seed)
+    worker = Worker(pricing, limits_of(ASKED), seed)
     worker.start()
     return worker
 
@@ -76,7 +76,7 @@ def test_seconds_end_a_turn(pricing):
 
 
 def test_plans_to_start_from_keep_to_what_may_be_priced(pricing):
-    worker = Worker(pricing, wishes_of(ASKED), 0)
+    worker = Worker(pricing, limits_of(ASKED), 0)
     worker.start(lambda plans: worker.evaluations + plans <= 100)
     assert 0 < worker.evaluations <= 100
 

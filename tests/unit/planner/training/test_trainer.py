@@ -56,9 +56,9 @@ def taken_up(curriculum, settings, stop):
 def test_every_round_of_teaching_goes_on_from_the_best_known(curriculum):
     starts = []
 
-    def remembering(tables, wishes, steps, seed, start=()):
+    def remembering(tables, limits, steps, seed, start=()):
         starts.append(start)
-        return teach(tables, wishes, steps, seed, start)
+        return teach(tables, limits, steps, seed, start)
 
     trainer = Trainer(curriculum, replace(TINY, revisions=2), remembering)
     best = []

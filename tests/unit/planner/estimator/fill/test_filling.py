@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from planner.cluster.composition import Composition
-from planner.estimator.bench import new_bench
 from planner.estimator.build_tables import pricing_of
 from planner.estimator.fill.filling import stage_rows
 from planner.estimator.fill.stage import slot_of
+from planner.estimator.workspace import new_workspace
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
@@ -40,9 +40,9 @@ def test_the_blocks_held_are_those_with_seconds(tables, share):
     t = tables._replace(
         usable_bytes=tables.usable_bytes * share, caps=np.full_like(tables.caps, -2)
     )
-    bench = new_bench(t)
+    work = new_workspace(t)
     last = len(t.option_tp) - 1
     for depth in (1, 2, 3):
         for s in range(depth):
-            held = stage_rows(t, slot_of(last, 0, s, depth, 64, 8), s, 0.0, bench.rows[s])
-            assert held == held_by(bench.rows[s])
+            held = stage_rows(t, slot_of(last, 0, s, depth, 64, 8), s, 0.0, work.rows[s])
+            assert held == held_by(work.rows[s])

@@ -7,11 +7,11 @@ from itertools import accumulate
 import pytest
 
 from planner.cluster.composition import Composition
-from planner.estimator.bag import new_bag
-from planner.estimator.bench import new_price_bench
 from planner.estimator.build_tables import pricing_of
-from planner.estimator.elites import load_elite
+from planner.estimator.elite_set import load_elite
 from planner.estimator.fill.stage_experts import look_at_experts
+from planner.estimator.unplaced_plan import new_plan
+from planner.estimator.workspace import new_price_workspace
 from planner.model.catalogue import find_model
 from planner.model.tensors import expert_numel
 from planner.model.workload import Workload
@@ -24,32 +24,32 @@ def test_every_stage_is_tiled_as_its_recipe_says(model, walked_on):
     text = "h100=64x4" if model == "deepseek-v3-like" else "a100-80=8x2,h100=8x2"
     walked = walked_on(workload, text)
     _, pricing, kernel = walked
-    bag, experts = new_bag(), new_price_bench(pricing.tables).experts
+    plan, experts = new_plan(), new_price_workspace(pricing.tables).experts
     for row in range(min(8, kernel.found)):
-        load_elite(kernel.elites, row, bag)
-        look_at_experts(pricing.tables, bag, experts)
-        told = sorted(_told(pricing, bag, experts))
+        load_elite(kernel.elites, row, plan)
+        look_at_experts(pricing.tables, plan, experts)
+        told = sorted(_told(pricing, plan, experts))
         assert told == sorted(_asked(workload.model, walked.recipe(row)))
 
 
 def test_a_model_without_experts_is_not_looked_at():
     workload = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
     pricing = pricing_of(workload, Composition.from_text("h100=2x8"), find_profile(workload))
-    bag, experts = new_bag(), new_price_bench(pricing.tables).experts
-    bag.number[0] = bag.depth[0] = 1
+    plan, experts = new_plan(), new_price_workspace(pricing.tables).experts
+    plan.number[0] = plan.depth[0] = 1
     experts.ways[:] = -1
-    look_at_experts(pricing.tables, bag, experts)
+    look_at_experts(pricing.tables, plan, experts)
     assert (experts.ways == -1).all()
 
 
-def _told(pricing, bag, experts):
+def _told(pricing, plan, experts):
     """(n, stages, blocks, ways, elements) of each template, as the kernel has it."""
-    for k in range(int(bag.number[0])):
-        depth = int(bag.depth[k])
+    for k in range(int(plan.number[0])):
+        depth = int(plan.depth[k])
         yield (
-            int(bag.replicas[k]),
-            tuple(pricing.options[option] for option in bag.options[k, :depth]),
-            tuple(bag.blocks[k, bag.chosen[k], :depth].tolist()),
+            int(plan.replicas[k]),
+            tuple(pricing.options[option] for option in plan.options[k, :depth]),
+            tuple(plan.blocks[k, plan.chosen[k], :depth].tolist()),
             tuple(experts.ways[k, :depth].tolist()),
             tuple(experts.numel[k, :depth].tolist()),
         )

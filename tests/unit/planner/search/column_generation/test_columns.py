@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from planner.cluster.composition import Composition
-from planner.estimator.bag import new_bag
-from planner.estimator.bench import new_bench
 from planner.estimator.build_tables import pricing_of
-from planner.estimator.elites import load_elite, new_elites
-from planner.estimator.objective import Wishes, objective
+from planner.estimator.elite_set import load_elite, new_elite_set
+from planner.estimator.objective import SearchLimits, objective
+from planner.estimator.unplaced_plan import new_plan
 from planner.estimator.whole_plan import price_per_hour
+from planner.estimator.workspace import new_workspace
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
@@ -26,23 +26,23 @@ from planner.search.column_generation.columns import ColumnSearch
 from tests.builders import demo_profile, nodes
 from tests.builders import workload as tiny
 
-WISHES = Wishes(12, 8, 0, math.inf, math.inf)
+WISHES = SearchLimits(12, 8, 0, math.inf, math.inf)
 
 
-def ask(text: str, wishes: Wishes = WISHES, model: str = "llama3-8b", **rest):
+def ask(text: str, limits: SearchLimits = WISHES, model: str = "llama3-8b", **rest):
     shape = find_model(model)
     workload = Workload(shape, 512, 2048, "fp16", 0, shape.recompute)
     pricing = pricing_of(workload, Composition.from_text(text), find_profile(workload), **rest)
     assert pricing is not None
-    t, elites = pricing.tables, new_elites()
-    start(t, wishes, new_bag(), new_bench(t), elites)
+    t, elites = pricing.tables, new_elite_set()
+    start(t, limits, new_plan(), new_workspace(t), elites)
     return pricing, elites
 
 
-def run(text: str, wishes: Wishes = WISHES, seed: int = 1, **rest):
-    pricing, elites = ask(text, wishes, **rest)
+def run(text: str, limits: SearchLimits = WISHES, seed: int = 1, **rest):
+    pricing, elites = ask(text, limits, **rest)
     before = elites.value.min()
-    search = ColumnSearch(pricing, wishes, seed)
+    search = ColumnSearch(pricing, limits, seed)
     search.run(elites, lambda: False, 1)
     return pricing, elites, before, search.priced
 
@@ -72,8 +72,8 @@ def test_a_deadline_that_is_over_ends_it_at_once():
 
 
 def test_limits_on_depth_and_templates_hold():
-    wishes = WISHES._replace(deepest=6, max_templates=2)
-    _, elites, _, _ = run(MIXED, wishes)
+    limits = WISHES._replace(deepest=6, max_templates=2)
+    _, elites, _, _ = run(MIXED, limits)
     count = elites.number[0]
     assert elites.templates[:count].max() <= 2
     assert elites.depth[:count].max() <= 6
@@ -88,41 +88,43 @@ def test_so_many_pipelines_there_are_at_least():
 @pytest.mark.slow
 def test_a_plan_with_its_own_fillings_alone_is_no_slower_than_its_value():
     pricing, elites, _, _ = run(MIXED)
-    t, bag = pricing.tables, new_bag()
+    t, plan = pricing.tables, new_plan()
     for row in np.argsort(elites.value)[:3].tolist():
-        load_elite(elites, row, bag)
-        for k in range(bag.number[0]):
-            bag.filling_count[k, 0] = 1
-            bag.size[k, 0], bag.most[k, 0] = elites.size[row, k], elites.most[row, k]
-            bag.tau_s[k, 0], bag.sum_s[k, 0] = elites.tau_s[row, k], elites.sum_s[row, k]
-            bag.blocks[k, 0] = elites.blocks[row, k]
-        assert objective(t, WISHES, bag, new_bench(t), math.inf) <= elites.value[row] * (1 + 1e-9)
+        load_elite(elites, row, plan)
+        for k in range(plan.number[0]):
+            plan.filling_count[k, 0] = 1
+            plan.size[k, 0], plan.most[k, 0] = elites.size[row, k], elites.most[row, k]
+            plan.tau_s[k, 0], plan.sum_s[k, 0] = elites.tau_s[row, k], elites.sum_s[row, k]
+            plan.blocks[k, 0] = elites.blocks[row, k]
+        assert objective(t, WISHES, plan, new_workspace(t), math.inf) <= elites.value[row] * (
+            1 + 1e-9
+        )
 
 
 def test_where_money_counts_no_plan_breaks_its_limit():
-    wishes = WISHES._replace(counts_money=1)
+    limits = WISHES._replace(counts_money=1)
     shape = find_model("llama3-8b")
     workload = Workload(shape, 512, 2048)
     pricing = pricing_of(workload, Composition.from_text(MIXED), find_profile(workload))
     t = pricing.tables._replace(gpu_price=np.array([1.0, 4.0]))
     pricing = type(pricing)(t, pricing.classes, pricing.options, pricing.variants)
-    elites, bag = new_elites(), new_bag()
-    start(t, wishes, bag, new_bench(t), elites)
+    elites, plan = new_elite_set(), new_plan()
+    start(t, limits, plan, new_workspace(t), elites)
     before = elites.value.min()
-    ColumnSearch(pricing, wishes, 1).run(elites, lambda: False, 1)
+    ColumnSearch(pricing, limits, 1).run(elites, lambda: False, 1)
     assert elites.value.min() <= before
-    cheap = wishes._replace(most_price=20.0)
-    elites = new_elites()
-    start(t, cheap, bag, new_bench(t), elites)
+    cheap = limits._replace(most_price=20.0)
+    elites = new_elite_set()
+    start(t, cheap, plan, new_workspace(t), elites)
     ColumnSearch(pricing, cheap, 1).run(elites, lambda: False, 1)
     for row in range(elites.number[0]):
-        load_elite(elites, row, bag)
-        assert price_per_hour(t, bag) <= 20.0
+        load_elite(elites, row, plan)
+        assert price_per_hour(t, plan) <= 20.0
 
 
 def test_experts_are_spread_where_nothing_else_fits():
     pricing, elites = ask("h100=4x8", model="mixtral-8x7b")
-    elites = new_elites()  # as if nothing had been found
+    elites = new_elite_set()  # as if nothing had been found
     ColumnSearch(pricing, WISHES, 1).run(elites, lambda: False, 0)
     assert elites.number[0] > 0
 
@@ -134,10 +136,10 @@ def told() -> str:
     """What a small search finds, as text."""
     pricing = pricing_of(tiny(2), nodes("fast-0:1 slow-0:1"), demo_profile())
     assert pricing is not None
-    t, wishes = pricing.tables, Wishes(2, 2, 0, math.inf, math.inf)
-    elites = new_elites()
-    start(t, wishes, new_bag(), new_bench(t), elites)
-    search = ColumnSearch(pricing, wishes, seed=3)
+    t, limits = pricing.tables, SearchLimits(2, 2, 0, math.inf, math.inf)
+    elites = new_elite_set()
+    start(t, limits, new_plan(), new_workspace(t), elites)
+    search = ColumnSearch(pricing, limits, seed=3)
     search.run(elites, lambda: False, 0)
     return json.dumps([search.priced, np.sort(elites.value)[:5].tolist()])
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from planner.cluster.composition import Composition
-from planner.estimator.bag import new_bag
-from planner.estimator.bench import new_bench
 from planner.estimator.build_tables import pricing_of
-from planner.estimator.elites import new_elites
-from planner.estimator.objective import Wishes
+from planner.estimator.elite_set import new_elite_set
+from planner.estimator.objective import SearchLimits
+from planner.estimator.unplaced_plan import new_plan
+from planner.estimator.workspace import new_workspace
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
@@ -22,15 +22,15 @@ from planner.search.column_generation.incumbent import restricted
 from planner.search.column_generation.master import RestrictedMaster, first_prices
 from planner.search.column_generation.pool import uses_of
 
-WISHES = Wishes(12, 8, 0, math.inf, math.inf)
+WISHES = SearchLimits(12, 8, 0, math.inf, math.inf)
 
 
 def ask(model: str, text: str):
     workload = Workload(find_model(model), 512, 2048, "fp16")
     pricing = pricing_of(workload, Composition.from_text(text), find_profile(workload))
     assert pricing is not None
-    t, elites = pricing.tables, new_elites()
-    start(t, WISHES, new_bag(), new_bench(t), elites)
+    t, elites = pricing.tables, new_elite_set()
+    start(t, WISHES, new_plan(), new_workspace(t), elites)
     return pricing, elites
 
 

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from planner.estimator.bag import new_bag, new_fillings
-from planner.estimator.bench import new_bench
 from planner.estimator.build_tables import pricing_of
+from planner.estimator.unplaced_plan import new_fillings, new_plan
+from planner.estimator.workspace import new_workspace
 from planner.search.column_generation.gradient_limit import gradient_limit, is_within
 from planner.search.column_generation.pool import (
     add_column,
@@ -40,8 +40,8 @@ def add(t, pool, options, blocks) -> bool:
     wide = np.zeros(32, np.int64), np.zeros(32, np.int64)
     for array, values in zip(wide, (options, blocks), strict=True):
         array[: len(values)] = values
-    bench, fillings = new_bench(t), new_fillings()
-    return add_column(t, pool, len(options), *wide, 1, 2, bench, fillings)
+    work, fillings = new_workspace(t), new_fillings()
+    return add_column(t, pool, len(options), *wide, 1, 2, work, fillings)
 
 
 def no_longer_than(t, most_s):
@@ -82,12 +82,12 @@ def test_smaller_groups_count_what_larger_ones_take(tables, pool):
 
 
 def test_a_slot_takes_the_fillings_of_a_column_within_the_limit(tables, pool):
-    bag = new_bag()
-    assert take_fillings(pool, 1, no_longer_than(tables, math.inf), bag, 0)
+    plan = new_plan()
+    assert take_fillings(pool, 1, no_longer_than(tables, math.inf), plan, 0)
     count = int(pool.fillings[1])
-    assert bag.filling_count[0, 0] == count
-    assert bag.tau_s[0, :count].tolist() == pool.tau_s[1, :count].tolist()
-    assert not take_fillings(pool, 1, no_longer_than(tables, 0.0), bag, 0)
+    assert plan.filling_count[0, 0] == count
+    assert plan.tau_s[0, :count].tolist() == pool.tau_s[1, :count].tolist()
+    assert not take_fillings(pool, 1, no_longer_than(tables, 0.0), plan, 0)
 
 
 def test_gradients_are_summed_stage_by_stage_embedding_and_head_included(tables):

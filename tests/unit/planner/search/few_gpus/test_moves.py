@@ -7,7 +7,7 @@ from planner.plans.plan import faults
 from planner.search.few_gpus.moves import fill_moves, placement_moves, split_moves
 from planner.search.few_gpus.placed_candidate import PlacedTemplate, plan_of
 from planner.search.few_gpus.templates import counts_of
-from tests.builders import nodes, workload
+from tests.builders import MODEL, nodes, workload
 
 TP1, TP2 = ("demo-fast", 1), ("demo-fast", 2)
 PLAIN, FULL = ("none", 1, 0), ("full", 1, 0)
@@ -64,4 +64,4 @@ def test_a_split_gives_some_replicas_a_fill_of_their_own():
     assert all(is_placed(move) for move in moves)
     assert {counts_of(move) for move in moves} == {counts_of(PLAN)}
     assert any({draft.micro_batch for draft in move} == {2, 4} for move in moves)
-    assert holders_by_layer(plan_of(moves[0], (1, 1, 1), COMPOSITION)) == 3
+    assert holders_by_layer(MODEL, plan_of(moves[0], (1, 1, 1), COMPOSITION)) == 3

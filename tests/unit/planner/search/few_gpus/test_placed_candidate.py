@@ -14,7 +14,7 @@ from planner.search.few_gpus.placed_candidate import (
     twins_of,
 )
 from planner.search.few_gpus.templates import counts_of
-from tests.builders import nodes, placed, template, workload
+from tests.builders import MODEL, nodes, placed, template, workload
 
 PLAIN, SPREAD = ("none", 1, 0), ("none", 2, 1)
 TP1 = ("demo-fast", 1)
@@ -60,12 +60,12 @@ def test_a_straggler_is_no_twin():
     assert twins_of(Composition((Node("a", "demo-fast", 2), tired))) == ((0,), (1,))
 
 
-def test_a_bag_counts_replicas_of_equal_stages_whatever_their_fill():
+def test_a_candidate_counts_replicas_of_equal_stages_whatever_their_fill():
     assert counts_of((one_stage(0, 1), one_stage(2, b=4))) == (((TP1,), 3),)
 
 
 def test_holders_are_those_of_the_plan():
     composition = nodes("fast-0:2 fast-1:3 fast-2:2")
     plan = placed(template("2x4 1x2", 2, (3, 2)), composition=composition)
-    assert holders_of(candidate_of(plan, composition), 6) == holders_by_layer(plan)
+    assert holders_of(candidate_of(plan, composition), 6) == holders_by_layer(MODEL, plan)
     assert holders_of(candidate_of(plan, composition), 0) == 1

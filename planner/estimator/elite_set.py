@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.estimator.bag import Bag
 from planner.estimator.by_reference import by_reference
 from planner.estimator.jit import jit
 from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES, Floats, Ints
+from planner.estimator.unplaced_plan import UnplacedPlan
 
 ELITES = 32
 
 
 @by_reference
-class Elites(NamedTuple):
+class EliteSet(NamedTuple):
     """The best plans seen, all different; the first `number[0]` rows hold, in no order.
 
     Attributes:
@@ -48,9 +48,9 @@ class Elites(NamedTuple):
     blocks: Ints
 
 
-def new_elites() -> Elites:
+def new_elite_set() -> EliteSet:
     """None yet."""
-    return Elites(
+    return EliteSet(
         np.zeros(1, np.int64),
         np.full(ELITES, np.inf),
         np.zeros(ELITES, np.int64),
@@ -66,7 +66,7 @@ def new_elites() -> Elites:
 
 
 @jit
-def worst_value(elites: Elites) -> float:
+def worst_value(elites: EliteSet) -> float:
     """What a plan must be below to be kept; infinite while there is room."""
     worst = 0.0
     for e in range(ELITES):
@@ -75,7 +75,7 @@ def worst_value(elites: Elites) -> float:
 
 
 @jit
-def claim_row(elites: Elites, value: float) -> int:
+def claim_row(elites: EliteSet, value: float) -> int:
     """The row that a plan takes: a free one, or that of the worst; -1 if it is not to be kept."""
     worst = 0
     for e in range(elites.number[0]):
@@ -90,27 +90,27 @@ def claim_row(elites: Elites, value: float) -> int:
 
 
 @jit
-def remember(elites: Elites, bag: Bag, value: float) -> None:
+def remember(elites: EliteSet, plan: UnplacedPlan, value: float) -> None:
     """Keep the plan if it is among the best; equally good ones count as one."""
     row = claim_row(elites, value)
     if row < 0:
         return
     elites.value[row] = value
-    elites.templates[row] = bag.number[0]
-    for k in range(bag.number[0]):
-        f = bag.chosen[k]
-        elites.depth[row, k] = bag.depth[k]
-        elites.replicas[row, k] = bag.replicas[k]
-        elites.size[row, k] = bag.size[k, f]
-        elites.most[row, k] = bag.most[k, f]
-        elites.tau_s[row, k] = bag.tau_s[k, f]
-        elites.sum_s[row, k] = bag.sum_s[k, f]
-        for s in range(bag.depth[k]):
-            elites.options[row, k, s] = bag.options[k, s]
-            elites.blocks[row, k, s] = bag.blocks[k, f, s]
+    elites.templates[row] = plan.number[0]
+    for k in range(plan.number[0]):
+        f = plan.chosen[k]
+        elites.depth[row, k] = plan.depth[k]
+        elites.replicas[row, k] = plan.replicas[k]
+        elites.size[row, k] = plan.size[k, f]
+        elites.most[row, k] = plan.most[k, f]
+        elites.tau_s[row, k] = plan.tau_s[k, f]
+        elites.sum_s[row, k] = plan.sum_s[k, f]
+        for s in range(plan.depth[k]):
+            elites.options[row, k, s] = plan.options[k, s]
+            elites.blocks[row, k, s] = plan.blocks[k, f, s]
 
 
-def offer(source: Elites, row: int, target: Elites) -> None:
+def offer(source: EliteSet, row: int, target: EliteSet) -> None:
     """Keep one of the best plans of another pool, if it is among the best here."""
     place = claim_row(target, source.value[row])
     if place >= 0:
@@ -119,18 +119,18 @@ def offer(source: Elites, row: int, target: Elites) -> None:
 
 
 @jit
-def load_elite(elites: Elites, row: int, bag: Bag) -> None:
+def load_elite(elites: EliteSet, row: int, plan: UnplacedPlan) -> None:
     """The templates of one of the best plans, each with the one filling that its price took."""
-    bag.number[0] = elites.templates[row]
+    plan.number[0] = elites.templates[row]
     for k in range(elites.templates[row]):
-        bag.depth[k] = elites.depth[row, k]
-        bag.replicas[k] = elites.replicas[row, k]
-        bag.chosen[k] = 0
-        bag.filling_count[k, 0] = 1
-        bag.size[k, 0] = elites.size[row, k]
-        bag.most[k, 0] = elites.most[row, k]
-        bag.tau_s[k, 0] = elites.tau_s[row, k]
-        bag.sum_s[k, 0] = elites.sum_s[row, k]
-        for s in range(bag.depth[k]):
-            bag.options[k, s] = elites.options[row, k, s]
-            bag.blocks[k, 0, s] = elites.blocks[row, k, s]
+        plan.depth[k] = elites.depth[row, k]
+        plan.replicas[k] = elites.replicas[row, k]
+        plan.chosen[k] = 0
+        plan.filling_count[k, 0] = 1
+        plan.size[k, 0] = elites.size[row, k]
+        plan.most[k, 0] = elites.most[row, k]
+        plan.tau_s[k, 0] = elites.tau_s[row, k]
+        plan.sum_s[k, 0] = elites.sum_s[row, k]
+        for s in range(plan.depth[k]):
+            plan.options[k, s] = elites.options[row, k, s]
+            plan.blocks[k, 0, s] = elites.blocks[row, k, s]

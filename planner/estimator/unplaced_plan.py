@@ -51,7 +51,7 @@ def new_fillings() -> Fillings:
 
 
 @by_reference
-class Bag(NamedTuple):
+class UnplacedPlan(NamedTuple):
     """Templates of a plan.
 
     Attributes:
@@ -78,9 +78,9 @@ class Bag(NamedTuple):
     blocks: Ints
 
 
-def new_bag() -> Bag:
-    """An empty bag."""
-    return Bag(
+def new_plan() -> UnplacedPlan:
+    """An empty plan."""
+    return UnplacedPlan(
         np.zeros(1, np.int64),
         np.zeros(SLOTS, np.int64),
         np.zeros((SLOTS, MAX_DEPTH), np.int64),
@@ -97,23 +97,23 @@ def new_bag() -> Bag:
 
 
 @inlined
-def fillings_of(bag: Bag, k: int) -> Fillings:
+def fillings_of(plan: UnplacedPlan, k: int) -> Fillings:
     """The fillings of one slot, as a view."""
     fillings: Fillings = reference_to(
         Fillings(
-            bag.filling_count[k],
-            bag.size[k],
-            bag.tau_s[k],
-            bag.sum_s[k],
-            bag.most[k],
-            bag.blocks[k],
+            plan.filling_count[k],
+            plan.size[k],
+            plan.tau_s[k],
+            plan.sum_s[k],
+            plan.most[k],
+            plan.blocks[k],
         )
     )
     return fillings
 
 
 @jit
-def copy_slot(source: Bag, k: int, target: Bag, j: int) -> None:
+def copy_slot(source: UnplacedPlan, k: int, target: UnplacedPlan, j: int) -> None:
     """Make slot `j` of the target equal to slot `k` of the source."""
     depth = source.depth[k]
     target.depth[j] = depth
@@ -133,7 +133,7 @@ def copy_slot(source: Bag, k: int, target: Bag, j: int) -> None:
 
 
 @jit
-def copy_bag(source: Bag, target: Bag) -> None:
+def copy_plan(source: UnplacedPlan, target: UnplacedPlan) -> None:
     """Make the target equal to the source."""
     target.number[0] = source.number[0]
     for k in range(source.number[0]):
@@ -141,33 +141,33 @@ def copy_bag(source: Bag, target: Bag) -> None:
 
 
 @jit
-def insert_stage(bag: Bag, k: int, s: int, option: int) -> None:
+def insert_stage(plan: UnplacedPlan, k: int, s: int, option: int) -> None:
     """A new stage before stage `s` of slot `k`."""
-    for r in range(bag.depth[k], s, -1):
-        bag.options[k, r] = bag.options[k, r - 1]
-    bag.options[k, s] = option
-    bag.depth[k] += 1
+    for r in range(plan.depth[k], s, -1):
+        plan.options[k, r] = plan.options[k, r - 1]
+    plan.options[k, s] = option
+    plan.depth[k] += 1
 
 
 @jit
-def delete_stage(bag: Bag, k: int, s: int) -> None:
+def delete_stage(plan: UnplacedPlan, k: int, s: int) -> None:
     """Slot `k` without its stage `s`."""
-    bag.depth[k] -= 1
-    for r in range(s, bag.depth[k]):
-        bag.options[k, r] = bag.options[k, r + 1]
+    plan.depth[k] -= 1
+    for r in range(s, plan.depth[k]):
+        plan.options[k, r] = plan.options[k, r + 1]
 
 
 @jit
-def pipelines_of(bag: Bag) -> int:
+def pipelines_of(plan: UnplacedPlan) -> int:
     """Replicas of all templates."""
     total = 0
-    for k in range(bag.number[0]):
-        total += bag.replicas[k]
+    for k in range(plan.number[0]):
+        total += plan.replicas[k]
     return total
 
 
 @jit
-def most_replicas(t: Tables, bag: Bag, k: int) -> int:
+def most_replicas(t: Tables, plan: UnplacedPlan, k: int) -> int:
     """How many replicas of slot `k` fit beside those of the other slots; exact as `can_pack` is.
 
     A TP group takes GPUs of one node, so what larger groups take counts against smaller ones.
@@ -180,13 +180,13 @@ def most_replicas(t: Tables, bag: Bag, k: int) -> int:
             taken = 0
             need = 0
         tp = t.option_tp[option]
-        for j in range(bag.number[0]):
-            for s in range(bag.depth[j]):
-                if bag.options[j, s] == option:
+        for j in range(plan.number[0]):
+            for s in range(plan.depth[j]):
+                if plan.options[j, s] == option:
                     if j == k:
                         need += tp
                     else:
-                        taken += tp * bag.replicas[j]
+                        taken += tp * plan.replicas[j]
         if need:
             most = min(most, (t.room[option] - taken) // need)
         elif taken > t.room[option]:

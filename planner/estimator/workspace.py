@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.estimator.bag import Bag, new_bag
 from planner.estimator.by_reference import by_reference
-from planner.estimator.fill.general_split import SplitBench, new_split_bench
+from planner.estimator.fill.general_split import SplitWorkspace, new_split_workspace
 from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES, Floats, Ints, Tables
+from planner.estimator.unplaced_plan import UnplacedPlan, new_plan
 
 
 @by_reference
@@ -30,7 +30,7 @@ class StageExperts(NamedTuple):
 
 
 @by_reference
-class PriceBench(NamedTuple):
+class PriceWorkspace(NamedTuple):
     """What the price of a plan works in.
 
     Attributes:
@@ -55,12 +55,12 @@ class PriceBench(NamedTuple):
     order: Ints
     free: Ints
     fixed_s: Floats
-    by_stage: Bag
+    by_stage: UnplacedPlan
     is_by_stage: Ints
 
 
 @by_reference
-class Bench(NamedTuple):
+class Workspace(NamedTuple):
     """What a search works in.
 
     Attributes:
@@ -81,16 +81,16 @@ class Bench(NamedTuple):
     order: Ints
     trial: Ints
     rows: Floats
-    splits: SplitBench
-    price: PriceBench
+    splits: SplitWorkspace
+    price: PriceWorkspace
     dirty: Ints
 
 
-def new_price_bench(t: Tables) -> PriceBench:
+def new_price_workspace(t: Tables) -> PriceWorkspace:
     """Room to price plans."""
     classes = len(t.node_gpus)
     shape = (MAX_TEMPLATES, MAX_DEPTH)
-    return PriceBench(
+    return PriceWorkspace(
         StageExperts(np.ones(shape, np.int64), np.zeros(shape)),
         np.zeros(classes),
         np.zeros((4, MAX_TEMPLATES, classes), np.int64),
@@ -99,21 +99,21 @@ def new_price_bench(t: Tables) -> PriceBench:
         np.zeros((2, MAX_TEMPLATES), np.int64),
         np.zeros((classes, int(t.node_gpus.max()) + 1), np.int64),
         np.zeros(MAX_DEPTH),
-        new_bag(),
+        new_plan(),
         np.zeros(1, np.int64),
     )
 
 
-def new_bench(t: Tables) -> Bench:
+def new_workspace(t: Tables) -> Workspace:
     """Room to fill templates and to price plans of them."""
-    return Bench(
+    return Workspace(
         np.zeros(MAX_DEPTH),
         np.zeros(MAX_DEPTH),
         np.zeros(MAX_DEPTH, np.int64),
         np.zeros(MAX_DEPTH, np.int64),
         np.zeros(MAX_DEPTH, np.int64),
         np.zeros((MAX_DEPTH, t.dense + 1, t.layers + 1)),
-        new_split_bench(MAX_DEPTH, t.layers),
-        new_price_bench(t),
+        new_split_workspace(MAX_DEPTH, t.layers),
+        new_price_workspace(t),
         np.zeros(MAX_TEMPLATES, np.int64),
     )
