@@ -9,15 +9,27 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 import torch
 
 from migration.errors import StateLost, TransferFailed
 from migration.layout import describe
-from migration.transport import Transport
+from migration.transport import ReduceOp
 from planner.plans.pieces import Piece
 
 ReadPiece = Callable[[Piece], tuple[torch.Tensor, ...]]
+
+
+class Reducer(Protocol):
+    """What digests are compared over: a transport, or the world of an epoch."""
+
+    device: torch.device
+
+    def all_reduce_(self, tensor: torch.Tensor, op: ReduceOp) -> None:
+        """Reduce a tensor of int64 over all ranks, in place."""
+
+
 _ABSENT_LOW, _ABSENT_HIGH = (1 << 63) - 1, -1
 
 
@@ -31,7 +43,7 @@ def piece_digests(pieces: Iterable[Piece], read: ReadPiece) -> dict[Piece, int]:
     return {piece: _digest(read(piece)) for piece in pieces}
 
 
-def agree(transport: Transport, all_pieces: Sequence[Piece], mine: Mapping[Piece, int]) -> str:
+def agree(transport: Reducer, all_pieces: Sequence[Piece], mine: Mapping[Piece, int]) -> str:
     """Compare the digests of all holders of every piece.
 
     Args:
@@ -66,7 +78,7 @@ def agree(transport: Transport, all_pieces: Sequence[Piece], mine: Mapping[Piece
 
 
 def bounds(
-    transport: Transport, low: Sequence[int], high: Sequence[int]
+    transport: Reducer, low: Sequence[int], high: Sequence[int]
 ) -> tuple[list[int], list[int]]:
     """The minimum of `low` and the maximum of `high` over all ranks, in one reduction.
 

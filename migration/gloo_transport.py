@@ -2,16 +2,16 @@
 
 A raw group can form in a background thread while another world trains, and outlives the default
 group.  Such a group rejects `batch_isend_irecv`, so works are posted and awaited one by one.
-Hazards of gloo that are met here, all seen in experiments: a buffer larger than its message is
-filled in part without an error, a smaller one aborts the process, so sizes travel ahead of every
-body; an expired wait poisons the pair, so any error closes the group; freeing a group takes about
+Hazards of gloo, all seen in experiments: a buffer larger than its message is filled in part without
+an error, a smaller one aborts the process, so ranks compare the plan of all messages before the
+first; an expired wait poisons the pair, so any error closes the group; freeing a group takes about
 12 ms per peer, so its last reference goes in a thread.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Self, cast
 
@@ -20,11 +20,10 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo, Store
 
 from migration.errors import TransferFailed
-from migration.transport import ReduceOp
+from migration.transport import Pending, ReduceOp
 from planner.wording import counted
 
 _OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
-_SIZE_TAG, _BODY_TAG = 0, 1
 
 
 class GlooTransport:
@@ -41,6 +40,7 @@ class GlooTransport:
         self.bytes_received = 0
         # Backend and ProcessGroup have the same methods; torch's stubs know only the latter's.
         self._group: ProcessGroup | None = cast("ProcessGroup", group)
+        self._pending: list[_Pending] = []
 
     @classmethod
     def form(cls, store: Store, prefix: str, rank: int, size: int, timeout_s: float) -> Self:
@@ -68,20 +68,15 @@ class GlooTransport:
             ) from None
         return cls(group, rank, size)
 
-    def exchange(
-        self,
-        sends: Sequence[tuple[int, torch.Tensor]],
-        receives: Sequence[tuple[int, torch.Tensor]],
-    ) -> None:
-        """See `Transport.exchange`."""
-        try:
-            fault = self._exchange(sends, receives)
-        except RuntimeError as error:
-            fault = self._lost_peer(error)
-        if fault:
-            raise TransferFailed(fault)
-        self.bytes_sent += sum(body.numel() for _, body in sends)
-        self.bytes_received += sum(body.numel() for _, body in receives)
+    def post_send(self, peer: int, tensor: torch.Tensor) -> Pending:
+        """See `Transport.post_send`."""
+        self.bytes_sent += tensor.nbytes
+        return self._post(self._live_group().send, peer, tensor)
+
+    def post_receive(self, peer: int, tensor: torch.Tensor) -> Pending:
+        """See `Transport.post_receive`."""
+        self.bytes_received += tensor.nbytes
+        return self._post(self._live_group().recv, peer, tensor)
 
     def all_reduce_(self, tensor: torch.Tensor, op: ReduceOp) -> None:
         """See `Transport.all_reduce_`."""
@@ -99,40 +94,31 @@ class GlooTransport:
         """See `Transport.close`."""
         if self._group is None:
             return
-        held = [self._group]
+        held: list[object] = [self._group, *(pending.work for pending in self._pending)]
+        for pending in self._pending:
+            pending.work = None
+        self._pending.clear()
         self._group = None
         dropping = threading.Thread(target=held.clear, name="close-transport", daemon=True)
         dropping.start()
         if wait:
             dropping.join()
 
-    def _exchange(
+    def _post(
         self,
-        sends: Sequence[tuple[int, torch.Tensor]],
-        receives: Sequence[tuple[int, torch.Tensor]],
-    ) -> str | None:
-        """One round; returns the fault if a size is wrong."""
-        group = self._live_group()
-        lengths = [torch.tensor([body.numel()]) for _, body in sends]
-        announced = [torch.zeros(1, dtype=torch.int64) for _ in receives]
-        sent = [
-            group.send([tensor], peer, tag)
-            for (peer, body), length in zip(sends, lengths, strict=True)
-            for tensor, tag in ((length, _SIZE_TAG), (body, _BODY_TAG))
-        ]
-        _wait(
-            group.recv([length], peer, _SIZE_TAG)
-            for (peer, _), length in zip(receives, announced, strict=True)
-        )
-        for (peer, body), length in zip(receives, announced, strict=True):
-            if int(length) != body.numel():
-                return (
-                    f"rank {self.rank} expected {body.numel()} bytes from rank {peer}, "
-                    f"which sends {int(length)}"
-                )
-        _wait(group.recv([body], peer, _BODY_TAG) for peer, body in receives)
-        _wait(sent)
-        return None
+        begin: Callable[[list[torch.Tensor], int, int], dist.Work],
+        peer: int,
+        tensor: torch.Tensor,
+    ) -> Pending:
+        fault = None
+        try:
+            self._pending.append(_Pending(self, begin([tensor], peer, 0)))
+        except RuntimeError as error:
+            fault = self._lost_peer(error)
+        if fault:
+            del begin  # it knows the group
+            raise TransferFailed(fault)
+        return self._pending[-1]
 
     def _live_group(self) -> ProcessGroup:
         if self._group is None:
@@ -149,6 +135,27 @@ class GlooTransport:
         return f"rank {self.rank} lost a peer: {line.partition('] ')[2] or line}"
 
 
-def _wait(works: Iterable[dist.Work]) -> None:
-    for work in tuple(works):  # all are posted before the first is awaited
-        work.wait()
+class _Pending:
+    """A work of gloo, which can be awaited but not asked: `is_completed` stays false until then.
+
+    A work keeps the connections of its group, so it is dropped once it is done or has failed.
+    """
+
+    def __init__(self, transport: GlooTransport, work: dist.Work) -> None:
+        self._transport = transport
+        self.work: dist.Work | None = work
+
+    def wait(self) -> None:
+        """See `Pending.wait`."""
+        fault = None
+        if self.work is None:
+            self._transport._live_group()  # says that it is closed
+            return
+        try:
+            self.work.wait()
+        except RuntimeError as error:
+            fault = self._transport._lost_peer(error)
+        self.work = None
+        self._transport._pending.remove(self)
+        if fault:
+            raise TransferFailed(fault)

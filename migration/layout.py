@@ -4,7 +4,7 @@ A holder's name is its transport rank: its index among the members, old and new 
 belongs to one plan and a GPU to one process, so a member is found in the plan that it holds by its
 node and GPU.
 Invariant: both layouts of a change are cut at the same refinement
-(`planner.plans.pieces.common_refinement` of the new plan and of every plan held), so that equal
+(`planner.plans.regions.common_refinement` of the new plan and of every plan held), so that equal
 pieces are the same numbers.
 Source: Heddle, section 5.6 (DSM).
 """
@@ -15,13 +15,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from migration.errors import LayoutMismatch
 from planner.model.shape import ModelShape
-from planner.plans.pieces import Piece, piece_numels, seat_pieces
+from planner.plans.pieces import Piece, region_pieces
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap, Seat
+from planner.plans.regions import Cuts, Mask, Regions, regions_of
 
-PARTS = 3  # of a piece's state: weight, exp_avg, exp_avg_sq
+Parts = tuple[str, ...]
+PARTS: Parts = ("weight", "exp_avg", "exp_avg_sq")  # of the state of a piece
 PART_BYTES = 4  # of one element of a part; fp32
 
 
@@ -49,36 +53,34 @@ class Participant(Protocol):
         """Of the node's GPUs, as the placement counts them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class StateLayout:
-    """Transport rank -> the pieces that it holds, or needs.
+    """What each transport rank holds, or needs.
 
     Attributes:
-        pieces: one row per member, each in canonical order (a second layout after the first).
+        regions: of the state, at the common refinement.
+        masks: {parts: which regions of them each member has [members, regions]}.  Parts whose
+            holders are the same stand in one entry and travel together: all three in fp32; with
+            ZeRO 1, which gives weights to every replica and moments to one, there are two entries.
     """
 
-    pieces: tuple[tuple[Piece, ...], ...]
+    regions: Regions
+    masks: Mapping[Parts, Mask]
 
     def __getitem__(self, transport_rank: int) -> tuple[Piece, ...]:
-        return self.pieces[transport_rank]
+        """The pieces of a member, in canonical order, whatever parts it has of them."""
+        rows = [mask[transport_rank] for mask in self.masks.values()]
+        return region_pieces(self.regions, np.logical_or.reduce(rows))
 
     def __len__(self) -> int:
-        return len(self.pieces)
-
-    def holders(self) -> dict[Piece, tuple[int, ...]]:
-        """The transport ranks of each piece, ascending; a piece that nobody has is not in it."""
-        found: dict[Piece, list[int]] = {}
-        for rank, row in enumerate(self.pieces):
-            for piece in row:
-                found.setdefault(piece, []).append(rank)
-        return {piece: tuple(ranks) for piece, ranks in found.items()}
+        return len(next(iter(self.masks.values())))
 
 
 def held_layout(
     model: ModelShape,
     members: Sequence[Participant],
     layouts: Mapping[int, Plan],
-    tp_degrees: frozenset[int],
+    cuts: Cuts,
 ) -> StateLayout:
     """What the members hold before the change.
 
@@ -86,22 +88,20 @@ def held_layout(
         model: whose tensors are cut.
         members: in transport-rank order.
         layouts: the plan of every epoch that a member holds.
-        tp_degrees: of the refinement.
+        cuts: of the refinement.
 
     Raises:
         LayoutMismatch: a member says that it holds an epoch whose plan is not given or does not
             seat it.
     """
     seats = {epoch: _seats(plan) for epoch, plan in layouts.items()}
-    rows: list[tuple[Piece, ...]] = []
+    regions = regions_of(model, cuts)
+    rows = np.zeros((len(members), len(regions)), dtype=bool)
     for index, member in enumerate(members):
-        found: dict[Piece, None] = {}
         for epoch in (member.holds, member.also_holds):
             if epoch is not None:
-                seat = _held_seat(index, member, epoch, seats)
-                found.update(dict.fromkeys(seat_pieces(model, seat, tp_degrees)))
-        rows.append(tuple(found))
-    return StateLayout(tuple(rows))
+                rows[index] |= regions.of_seat(_held_seat(index, member, epoch, seats))
+    return StateLayout(regions, {PARTS: rows})
 
 
 def _held_seat(
@@ -129,7 +129,7 @@ def needed_layout(
     model: ModelShape,
     plan: Plan,
     members: Sequence[Participant],
-    tp_degrees: frozenset[int],
+    cuts: Cuts,
 ) -> StateLayout:
     """What the members must hold after the change.
 
@@ -137,7 +137,7 @@ def needed_layout(
         model: whose tensors are cut.
         plan: the new plan.
         members: in transport-rank order.
-        tp_degrees: of the refinement.
+        cuts: of the refinement.
 
     Raises:
         LayoutMismatch: the members do not fill the seats of the plan one to one.
@@ -149,10 +149,10 @@ def needed_layout(
             f"the new plan has ranks 0 to {len(seats) - 1}, the members have {_listed(ranks)}; "
             "each rank needs one member"
         )
-    rows: list[tuple[Piece, ...]] = []
+    regions = regions_of(model, cuts)
+    rows = np.zeros((len(members), len(regions)), dtype=bool)
     for index, member in enumerate(members):
         if member.rank is None:
-            rows.append(())
             continue
         seat = seats[member.rank]
         if (seat.node, seat.gpu) != (member.node, member.gpu):
@@ -160,26 +160,18 @@ def needed_layout(
                 f"member {index} is rank {member.rank} on GPU {member.gpu} of {member.node!r}, "
                 f"but the new plan seats that rank on GPU {seat.gpu} of {seat.node!r}"
             )
-        rows.append(seat_pieces(model, seat, tp_degrees))
-    return StateLayout(tuple(rows))
-
-
-def state_bytes(model: ModelShape, tp_degrees: frozenset[int]) -> dict[Piece, int]:
-    """Bytes of the state of every piece, all its parts together, in canonical order."""
-    return {
-        piece: PARTS * PART_BYTES * count
-        for piece, count in piece_numels(model, tp_degrees).items()
-    }
+        rows[index] = regions.of_seat(seat)
+    return StateLayout(regions, {PARTS: rows})
 
 
 def describe(piece: Piece) -> str:
-    """A piece in a user's words: `slice [32, 64) of tensor q in layer 3`."""
+    """A piece in a user's words: `rows [32, 64) of tensor q in layer 3`."""
     layer, _, name = piece.tensor.partition(".")
     where = "the embedding" if layer == "0" else f"layer {layer}"
-    whole = (piece.start, piece.stop) == (0, 1)
-    return (
-        "" if whole else f"slice [{piece.start}, {piece.stop}) of "
-    ) + f"tensor {name} in {where}"
+    experts = ""
+    if (piece.expert_start, piece.expert_stop) != (0, 1):
+        experts = f", experts [{piece.expert_start}, {piece.expert_stop}),"
+    return f"rows [{piece.start}, {piece.stop}) of tensor {name}{experts} in {where}"
 
 
 def _seats(plan: Plan) -> dict[tuple[str, int], Seat]:

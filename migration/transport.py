@@ -9,13 +9,23 @@ all others fail too instead of waiting.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     import torch
 
 ReduceOp = Literal["sum", "min", "max"]
+
+
+class Pending(Protocol):
+    """A send or a receive under way."""
+
+    def wait(self) -> None:
+        """Return when it is done: what was sent may be written to, what was received is there.
+
+        Raises:
+            TransferFailed: the peer is gone or silent.
+        """
 
 
 class Transport(Protocol):
@@ -25,8 +35,8 @@ class Transport(Protocol):
         rank: this member's transport rank.
         size: number of members.
         device: where the tensors given to it must live.
-        bytes_sent: of all messages sent so far, without what the transport adds itself.
-        bytes_received: of all messages received so far.
+        bytes_sent: of all messages posted so far, without what the transport adds itself.
+        bytes_received: of all receives posted so far.
     """
 
     rank: int
@@ -35,29 +45,20 @@ class Transport(Protocol):
     bytes_sent: int
     bytes_received: int
 
-    def exchange(
-        self,
-        sends: Sequence[tuple[int, torch.Tensor]],
-        receives: Sequence[tuple[int, torch.Tensor]],
-    ) -> None:
-        """Send and receive one round of messages; returns when all of mine are done.
+    def post_send(self, peer: int, tensor: torch.Tensor) -> Pending:
+        """Begin to send a contiguous tensor, which is not written to until the wait returns.
 
-        Called once per round of a schedule by every rank that has a message in it, with at most 32
-        messages.  The k-th message to a peer meets the k-th that the peer receives from here.
-
-        Args:
-            sends: (peer, contiguous uint8 tensor [bytes]); not written to until the call returns.
-            receives: (peer, contiguous uint8 tensor [bytes]) to fill, of exactly the size that is
-                sent.
-
-        Raises:
-            TransferFailed: a peer is gone or silent, or a message has another size than its buffer.
+        The k-th send to a peer meets the k-th receive that the peer posts for this rank, of exactly
+        as many bytes: both ends know the sizes beforehand and have compared what they know.
         """
+
+    def post_receive(self, peer: int, tensor: torch.Tensor) -> Pending:
+        """Begin to receive into a contiguous tensor."""
 
     def all_reduce_(self, tensor: torch.Tensor, op: ReduceOp) -> None:
         """Reduce a tensor of int64 or float over all ranks, in place.
 
-        Called by every rank in the same order: before the first byte (schedule digests) and after
+        Called by every rank in the same order: before the first byte (what all compare) and after
         the last one (state digests).
 
         Raises:

@@ -20,11 +20,13 @@ class Tensor(NamedTuple):
         name: "<layer index>.<attribute>"; layer 0 is the embedding, L + 1 the head.
         shape: of the whole tensor, whatever the plan.
         dim: the dimension that TP cuts; None if every rank of a TP group holds the whole.
+        experts: how many routed experts are stacked along dimension 0; 0: it is no such stack.
     """
 
     name: str
     shape: tuple[int, ...]
     dim: int | None
+    experts: int = 0
 
     @property
     def layer(self) -> int:
@@ -35,6 +37,21 @@ class Tensor(NamedTuple):
     def numel(self) -> int:
         """Number of elements of the whole tensor."""
         return math.prod(self.shape)
+
+    @property
+    def row_dim(self) -> int:
+        """The dimension whose indices are the tensor's rows: what TP cuts, else the first."""
+        return self.dim or 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has; of a stack of experts, each of them."""
+        return self.shape[self.row_dim]
+
+    @property
+    def row_numel(self) -> int:
+        """Elements of one row (of one expert)."""
+        return self.numel // (self.rows * max(1, self.experts))
 
 
 Rows = dict[str, tuple[tuple[int, ...], int | None]]  # name: (shape, dimension that TP cuts)
@@ -54,7 +71,10 @@ def layer_tensors(model: ModelShape, layer: int) -> tuple[Tensor, ...]:
     else:
         rows = {**_norm(model, "norm1"), **_attention(model), **_norm(model, "norm2")}
         rows |= _experts(model) if kind == "moe_block" else _feed_forward(model)
-    return tuple(Tensor(f"{layer}.{name}", shape, dim) for name, (shape, dim) in rows.items())
+    return tuple(
+        Tensor(f"{layer}.{name}", shape, dim, shape[0] if name.startswith("experts_") else 0)
+        for name, (shape, dim) in rows.items()
+    )
 
 
 def _norm(model: ModelShape, name: str) -> Rows:
@@ -141,9 +161,7 @@ def expert_numel(model: ModelShape) -> int:
     """Elements of the routed experts of one MoE block, whole; 0 for a dense model."""
     if model.experts is None:
         return 0
-    return sum(
-        tensor.numel for tensor in layer_tensors(model, model.layers) if ".experts_" in tensor.name
-    )
+    return sum(tensor.numel for tensor in layer_tensors(model, model.layers) if tensor.experts)
 
 
 def model_numel(model: ModelShape) -> int:

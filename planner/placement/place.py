@@ -10,6 +10,7 @@ Source: Heddle, section 5.3 (packing).  Any GPUs of a node form a TP group, so o
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -285,19 +286,42 @@ def _seats_of(templates: Sequence[FilledTemplate], slot: Slot, node: str) -> lis
     return [Seat(index, pipeline, s, index, node, 0) for index in range(template.stages[s].tp)]
 
 
-def holders_by_layer(plan: Plan) -> int:
+def holders_by_layer(model: ModelShape, plan: Plan) -> int:
     """The smallest number of nodes that any piece lives on.
 
-    A TP group never crosses a node, so every piece of a layer lives on the same nodes: equal to
-    `planner.plans.pieces.holders_min`, without the table.
+    A TP group never crosses a node, so every piece of a layer lives on the same nodes, but for
+    tiled experts: equal to `planner.plans.pieces.holders_min`, without the table.
     """
-    nodes: dict[tuple[int, int], set[str]] = defaultdict(set)
+    nodes: dict[tuple[int, int], list[str]] = defaultdict(list)  # replica by replica
     for placed in plan.placement:
-        nodes[placed.template, placed.stage].add(placed.node)
+        nodes[placed.template, placed.stage].append(placed.node)
     stages: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for t, template in enumerate(plan.templates):
         for s, (start, stop) in enumerate(pairwise(template.layer_bounds())):
             for layer in range(start, stop):
                 stages[layer].append((t, s))
     alike = {tuple(where) for where in stages.values()}  # layers between two cuts of any template
-    return min(len(set().union(*(nodes[where] for where in row))) for row in alike)
+    found = min(len(set().union(*(nodes[where] for where in row))) for row in alike)
+    if not any(template.is_tiled for template in plan.templates):
+        return found
+    routed = {tuple(where) for layer, where in stages.items() if model.kind(layer) == "moe_block"}
+    return min([found, *(_expert_holders(plan, row, nodes) for row in routed)])
+
+
+def _expert_holders(
+    plan: Plan, row: tuple[tuple[int, int], ...], nodes: Mapping[tuple[int, int], Sequence[str]]
+) -> int:
+    """The smallest number of nodes that a share of the experts of some stages lives on."""
+    stages = [plan.templates[t].stages[s] for t, s in row]
+    blocks = math.lcm(*(stage.ep for stage in stages))
+    parts = math.lcm(*(stage.expert_tp for stage in stages))
+    found = defaultdict[tuple[int, int], set[str]](set)
+    for where, stage in zip(row, stages, strict=True):
+        for device in range(len(nodes[where]) * stage.tp):
+            block, part = device // stage.expert_tp % stage.ep, device % stage.expert_tp
+            for b in range(block * blocks // stage.ep, (block + 1) * blocks // stage.ep):
+                for p in range(
+                    part * parts // stage.expert_tp, (part + 1) * parts // stage.expert_tp
+                ):
+                    found[b, p].add(nodes[where][device // stage.tp])
+    return min(len(names) for names in found.values())

@@ -4,7 +4,7 @@ A GPU keeps what it holds and fetches the rest: from its own node if some GPU th
 from the holder's node that has sent least.  The runtime chooses senders piece by piece by the same
 rule, so what each node receives is the same, and from where it comes nearly so.
 Invariant: the bytes of all pairs sum to `planner.plans.movement.bytes_to_move`, as if every node of
-the first plan were still there; experts count as cut by TP, whatever their tiling.
+the first plan were still there.
 Source: design, section 3 ("only missing bytes move").
 """
 
@@ -13,20 +13,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
-from itertools import pairwise
 from typing import Any, Literal
+
+import numpy as np
 
 from planner.errors import InvalidPlan
 from planner.model.shape import ModelShape
-from planner.model.tensors import layer_tensors
 from planner.model.workload import Workload
 from planner.plans.movement import STATE_BYTES
 from planner.plans.plan import FilledTemplate, Plan
-from planner.plans.ranks import RankMap, Seat
+from planner.plans.ranks import RankMap
+from planner.plans.regions import Mask, common_refinement, regions_of
 
 Fate = Literal["lost", "gained", "changed", "kept"]
-Part = tuple[int, int]  # layer, index of a run of rows; -1: what TP leaves whole
 Gpu = tuple[str, int]
 
 
@@ -156,52 +155,25 @@ def _shape(template: FilledTemplate) -> object:
 
 def moves(model: ModelShape, before: Plan, after: Plan) -> dict[tuple[str, str], int]:
     """Bytes of state that go from node to node: {(from, to): bytes}."""
-    degrees = before.tp_degrees | after.tp_degrees
-    cuts = sorted({Fraction(i, tp) for tp in degrees for i in range(tp + 1)})
-    sizes = _part_sizes(model, cuts)
-    held: dict[Gpu, set[Part]] = {}
-    holders: dict[Part, list[str]] = {}
+    regions = regions_of(model, common_refinement([before, after]))
+    sizes = (regions.numel * STATE_BYTES).tolist()
+    held: dict[Gpu, Mask] = {}
+    holders: list[list[str]] = [[] for _ in sizes]
     for seat in RankMap.of(before).seats:
-        parts = _parts(seat, cuts)
-        held[seat.node, seat.gpu] = set(parts)
-        for part in parts:
-            nodes = holders.setdefault(part, [])
-            if seat.node not in nodes:
-                nodes.append(seat.node)
+        mine = held[seat.node, seat.gpu] = regions.of_seat(seat)
+        for region in np.flatnonzero(mine).tolist():
+            if seat.node not in holders[region]:
+                holders[region].append(seat.node)
     sent: Counter[str] = Counter()
     found: Counter[tuple[str, str]] = Counter()
     for seat in RankMap.of(after).seats:
-        have = held.get((seat.node, seat.gpu), set())
-        for part in _parts(seat, cuts):
-            size = sizes[part] * STATE_BYTES
-            if part in have or not size:
-                continue
-            nodes = holders[part]
+        needed = regions.of_seat(seat)
+        if (seat.node, seat.gpu) in held:
+            needed &= ~held[seat.node, seat.gpu]
+        for region in np.flatnonzero(needed).tolist():
             source = seat.node
-            if source not in nodes:
-                source = min(nodes, key=lambda node: (sent[node], node))
-                sent[source] += size
-            found[source, seat.node] += size
+            if source not in holders[region]:
+                source = min(holders[region], key=lambda node: (sent[node], node))
+                sent[source] += sizes[region]
+            found[source, seat.node] += sizes[region]
     return dict(found)
-
-
-def _parts(seat: Seat, cuts: list[Fraction]) -> list[Part]:
-    """What a seat holds: of each layer its runs of rows, and all that TP leaves whole."""
-    start, stop = Fraction(seat.slot, seat.tp), Fraction(seat.slot + 1, seat.tp)
-    runs = [-1, *(i for i, cut in enumerate(cuts[:-1]) if start <= cut < stop)]
-    return [(layer, run) for layer in seat.layers for run in runs]
-
-
-def _part_sizes(model: ModelShape, cuts: list[Fraction]) -> dict[Part, int]:
-    """Parameters of each part."""
-    sizes: Counter[Part] = Counter()
-    for layer in range(model.layers + 2):
-        for tensor in layer_tensors(model, layer):
-            if tensor.dim is None:
-                sizes[layer, -1] += tensor.numel
-                continue
-            rows = tensor.shape[tensor.dim]
-            bounds = [int(cut * rows) for cut in cuts]
-            for index, (start, stop) in enumerate(pairwise(bounds)):
-                sizes[layer, index] += (stop - start) * (tensor.numel // rows)
-    return sizes

@@ -8,39 +8,38 @@ Source: design, section 3 ("only missing bytes move").
 
 from __future__ import annotations
 
+from functools import cache
+from itertools import accumulate
+
 from planner.model.shape import ModelShape
-from planner.model.tensors import layer_tensors, shard_numel
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap, Seat
+from planner.plans.regions import share_numels
 
 STATE_BYTES = 12  # per parameter: fp32 master and two fp32 moments
+Slice = tuple[int, int]  # (index, of so many equal ones)
 
 
 def shared_numel(model: ModelShape, one: Seat, other: Seat) -> int:
     """Parameters that both seats hold."""
-    layers = range(
-        max(one.layers.start, other.layers.start), min(one.layers.stop, other.layers.stop)
-    )
-    shared = 0
-    for layer in layers:
-        for tensor in layer_tensors(model, layer):
-            if tensor.dim is None:
-                shared += tensor.numel
-                continue
-            rows = tensor.shape[tensor.dim]
-            start = max(one.slot * rows // one.tp, other.slot * rows // other.tp)
-            stop = min((one.slot + 1) * rows // one.tp, (other.slot + 1) * rows // other.tp)
-            shared += max(0, stop - start) * (tensor.numel // rows)
+    start = max(one.layers.start, other.layers.start)
+    stop = min(one.layers.stop, other.layers.stop)
+    if start >= stop:
+        return 0
+    sums = _sums(model)
+    whole, rows, experts = (b - a for a, b in zip(sums[start], sums[stop], strict=True))
+    both, of = _overlap((one.slot, one.tp), (other.slot, other.tp))
+    shared = whole + rows * both // of
+    if experts:
+        blocks, of_blocks = _overlap(one.expert_block, other.expert_block)
+        parts, of_parts = _overlap(one.expert_part, other.expert_part)
+        shared += experts * blocks * parts // (of_blocks * of_parts)
     return shared
 
 
 def held_numel(model: ModelShape, seat: Seat) -> int:
     """Parameters that a seat holds."""
-    return sum(
-        shard_numel(tensor, seat.tp)
-        for layer in seat.layers
-        for tensor in layer_tensors(model, layer)
-    )
+    return shared_numel(model, seat, seat)
 
 
 def missing_bytes(model: ModelShape, current: Plan, plan: Plan) -> dict[tuple[str, int], int]:
@@ -57,3 +56,17 @@ def missing_bytes(model: ModelShape, current: Plan, plan: Plan) -> dict[tuple[st
 def bytes_to_move(model: ModelShape, current: Plan, plan: Plan) -> int:
     """Bytes that a change from one plan to the other must move in all."""
     return sum(missing_bytes(model, current, plan).values())
+
+
+@cache
+def _sums(model: ModelShape) -> tuple[tuple[int, ...], ...]:
+    """Elements by share of all layers before each layer."""
+    layers = [share_numels(model, layer) for layer in range(model.layers + 2)]
+    by_share = [accumulate(column, initial=0) for column in zip(*layers, strict=True)]
+    return tuple(zip(*by_share, strict=True))
+
+
+def _overlap(one: Slice, other: Slice) -> tuple[int, int]:
+    """What two slices of the same rows have in common: (so many, of so many)."""
+    (i, n), (j, m) = one, other
+    return max(0, min((i + 1) * m, (j + 1) * n) - max(i * m, j * n)), n * m

@@ -1,142 +1,210 @@
-"""The piece table: which rank holds which slice of which tensor under a placed plan.
+"""The piece table: which rank holds which box of which tensor under a placed plan.
 
-Every sharded tensor is cut at the common refinement of all TP degrees in question, so that a piece
-is the same numbers under every plan and only its holders change.  One table serves the gradient
-sum, the gradient norm, synchronisation prices, the count of holders and migration alike.
-Source: Heddle, section 5.6 (DSM); the common refinement is Hetu's and Megatron-Core's idea.
+Every tensor is cut at the common refinement of all degrees in question, so that a piece is the same
+numbers under every plan and only its holders change.  One table serves the gradient sum, the
+gradient norm, synchronisation prices, the count of holders and migration alike.
+
+Contributors, copies and holders are not the same.  A contributor has a gradient of its own, and the
+gradients of all contributors are added: each pipeline is one, and of tiled experts each rank that
+has the box, because other tokens come to it.  Copies of a contributor hold the same numbers and
+have equal gradients: the TP group of a tensor that TP leaves whole.  Holders are all of them.
+Source: Heddle, sections 3.2 (expert tiling) and 5.6 (DSM).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
+
+import numpy as np
 
 from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, layer_tensors, model_tensors
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap, Seat
+from planner.plans.regions import (
+    Cuts,
+    Ints,
+    Mask,
+    Regions,
+    common_refinement,
+    cut_points,
+    regions_of,
+    share_of,
+)
+
+Ranks = tuple[int, ...]
 
 
 class Piece(NamedTuple):
-    """Rows `[start, stop)` of a tensor along its shard dimension.
+    """Rows `[start, stop)` of a tensor; of a stack of experts, of those `[expert_start, ...)`.
 
-    The whole (0, 1) of a replicated tensor.
+    Rows are counted along the dimension that TP cuts, or the first of a tensor that it leaves
+    whole.
     """
 
     tensor: str
     start: int
     stop: int
-
-
-def cut_points(size: int, tp_degrees: frozenset[int]) -> tuple[int, ...]:
-    """The common refinement of `size` rows cut evenly by each TP degree, from 0 to `size`."""
-    return tuple(sorted({index * size // tp for tp in (*tp_degrees, 1) for index in range(tp + 1)}))
+    expert_start: int = 0
+    expert_stop: int = 1
 
 
 @cache
-def tensor_pieces(tensor: Tensor, tp_degrees: frozenset[int]) -> tuple[Piece, ...]:
-    """The pieces of a tensor in order."""
+def tensor_pieces(tensor: Tensor, cuts: Cuts) -> tuple[Piece, ...]:
+    """The pieces of a tensor in order: one for each region that it is in."""
+    share = share_of(tensor)
+    degrees = {"whole": frozenset({1}), "rows": cuts.tp, "experts": cuts.etp}[share]
+    experts = cut_points(tensor.experts, cuts.ep) if tensor.experts else (0, 1)
+    return tuple(
+        Piece(tensor.name, *rows, *block)
+        for block in pairwise(experts)
+        for rows in pairwise(cut_points(tensor.rows, degrees))
+    )
+
+
+def shard(tensor: Tensor, seat: Seat) -> Piece:
+    """All that a seat holds of a tensor, whatever the cuts."""
     if tensor.dim is None:
-        return (Piece(tensor.name, 0, 1),)
-    cuts = cut_points(tensor.shape[tensor.dim], tp_degrees)
-    return tuple(Piece(tensor.name, start, stop) for start, stop in pairwise(cuts))
+        return Piece(tensor.name, 0, tensor.rows)
+    if not tensor.experts:
+        start, stop = (index * tensor.rows // seat.tp for index in (seat.slot, seat.slot + 1))
+        return Piece(tensor.name, start, stop)
+    (block, ep), (part, etp) = seat.expert_block, seat.expert_part
+    return Piece(
+        tensor.name,
+        part * tensor.rows // etp,
+        (part + 1) * tensor.rows // etp,
+        block * tensor.experts // ep,
+        (block + 1) * tensor.experts // ep,
+    )
 
 
-def held_pieces(
-    tensor: Tensor, tp: int, slot: int, tp_degrees: frozenset[int]
-) -> tuple[Piece, ...]:
-    """The pieces that slot `slot` of a TP group holds.
-
-    A consecutive run, so that its shard is their concatenation.
-    """
-    pieces = tensor_pieces(tensor, tp_degrees)
-    if tensor.dim is None:
-        return pieces
-    size = tensor.shape[tensor.dim]
-    start, stop = slot * size // tp, (slot + 1) * size // tp
-    return tuple(piece for piece in pieces if start <= piece.start and piece.stop <= stop)
+def contains(outer: Piece, inner: Piece) -> bool:
+    """Whether all of `inner` lies in `outer`."""
+    return (
+        outer.tensor == inner.tensor
+        and outer.start <= inner.start
+        and inner.stop <= outer.stop
+        and outer.expert_start <= inner.expert_start
+        and inner.expert_stop <= outer.expert_stop
+    )
 
 
-def seat_pieces(model: ModelShape, seat: Seat, tp_degrees: frozenset[int]) -> tuple[Piece, ...]:
+def held_pieces(tensor: Tensor, seat: Seat, cuts: Cuts) -> tuple[Piece, ...]:
+    """The pieces of a tensor that a seat holds: they tile its shard, expert by expert."""
+    mine = shard(tensor, seat)
+    return tuple(piece for piece in tensor_pieces(tensor, cuts) if contains(mine, piece))
+
+
+def seat_pieces(model: ModelShape, seat: Seat, cuts: Cuts) -> tuple[Piece, ...]:
     """All pieces that one seat holds, in canonical order."""
     return tuple(
         piece
         for layer in seat.layers
         for tensor in layer_tensors(model, layer)
-        for piece in held_pieces(tensor, seat.tp, seat.slot, tp_degrees)
+        for piece in held_pieces(tensor, seat, cuts)
     )
 
 
+def region_pieces(regions: Regions, held: Mask) -> tuple[Piece, ...]:
+    """The pieces of some regions [regions], in canonical order."""
+    return tuple(
+        piece
+        for layer in np.unique(regions.layer[held]).tolist()
+        for tensor in layer_tensors(regions.model, layer)
+        for index, piece in enumerate(
+            tensor_pieces(tensor, regions.cuts), regions.first[layer, share_of(tensor)]
+        )
+        if held[index]
+    )
+
+
+def region_piece(regions: Regions, index: int) -> Piece:
+    """The first piece of a region, to name it by."""
+    return region_pieces(regions, np.arange(len(regions)) == index)[0]
+
+
 @cache
-def piece_shapes(model: ModelShape, tp_degrees: frozenset[int]) -> Mapping[Piece, tuple[int, ...]]:
+def piece_shapes(model: ModelShape, cuts: Cuts) -> Mapping[Piece, tuple[int, ...]]:
     """The shape of every piece of a model, in canonical order."""
     shapes: dict[Piece, tuple[int, ...]] = {}
     for tensor in model_tensors(model):
-        for piece in tensor_pieces(tensor, tp_degrees):
+        for piece in tensor_pieces(tensor, cuts):
             shape = list(tensor.shape)
-            if tensor.dim is not None:
-                shape[tensor.dim] = piece.stop - piece.start
+            shape[tensor.row_dim] = piece.stop - piece.start
+            if tensor.experts:
+                shape[0] = piece.expert_stop - piece.expert_start
             shapes[piece] = tuple(shape)
     return shapes
 
 
 @cache
-def piece_numels(model: ModelShape, tp_degrees: frozenset[int]) -> Mapping[Piece, int]:
+def piece_numels(model: ModelShape, cuts: Cuts) -> Mapping[Piece, int]:
     """The number of elements of every piece of a model, in canonical order."""
-    counts: dict[Piece, int] = {}
-    for piece, shape in piece_shapes(model, tp_degrees).items():
-        count = 1
-        for size in shape:
-            count *= size
-        counts[piece] = count
-    return counts
+    return {piece: math.prod(shape) for piece, shape in piece_shapes(model, cuts).items()}
 
 
 def holders(
-    model: ModelShape, plan: Plan, tp_degrees: frozenset[int] | None = None
-) -> dict[Piece, tuple[tuple[int, ...], ...]]:
-    """The piece table: {piece.
+    model: ModelShape, plan: Plan, cuts: Cuts | None = None
+) -> dict[Piece, tuple[Ranks, ...]]:
+    """The piece table: {piece: (the copies of one contributor, those of the next, ...)}.
 
-    (its ranks in pipeline 0, its ranks in pipeline 1, ...)} in canonical order.
-
-    A sharded piece has one rank in each pipeline, a replicated one the whole TP group of its stage,
-    whose first rank, the *lead*, speaks for the pipeline.
+    In canonical order.  The first rank of each tuple, the *lead*, speaks for its contributor.
 
     Args:
         model: whose tensors are cut.
         plan: P pipelines.
-        tp_degrees: of the refinement; those of the plan itself if not given.
+        cuts: of the refinement; those of the plan itself if not given.
     """
-    cuts = plan.tp_degrees if tp_degrees is None else tp_degrees
-    table: dict[Piece, list[tuple[int, ...]]] = {piece: [] for piece in piece_numels(model, cuts)}
+    regions = regions_of(model, common_refinement([plan]) if cuts is None else cuts)
     ranks = RankMap.of(plan)
-    for pipeline in ranks.pipelines:
-        found: dict[Piece, list[int]] = {}
-        for group in pipeline.ranks:
-            for rank in group:
-                for piece in seat_pieces(model, ranks.seats[rank], cuts):
-                    found.setdefault(piece, []).append(rank)
-        for piece, owners in found.items():
-            table[piece].append(tuple(owners))
-    return {piece: tuple(owners) for piece, owners in table.items()}
-
-
-def nodes_of_pieces(model: ModelShape, plan: Plan) -> dict[Piece, frozenset[str]]:
-    """On which nodes each piece of the state lives."""
-    seats = RankMap.of(plan).seats
+    held = np.ascontiguousarray(regions.held(ranks.seats).T)
+    known: dict[tuple[bytes, bool], tuple[Ranks, ...]] = {}
+    found = []
+    for row, is_whole in zip(held, (regions.share == 0).tolist(), strict=True):
+        key = row.tobytes(), is_whole
+        if key not in known:
+            mine = np.flatnonzero(row).tolist()
+            if is_whole:  # its TP group holds it, of which the lead comes first
+                known[key] = tuple(ranks.seats[r].tp_ranks for r in mine if not ranks.seats[r].slot)
+            else:
+                known[key] = tuple((rank,) for rank in mine)
+        found.append(known[key])
     return {
-        piece: frozenset(seats[rank].node for ranks in owners for rank in ranks)
-        for piece, owners in holders(model, plan).items()
+        piece: found[index]
+        for tensor in model_tensors(model)
+        for index, piece in enumerate(
+            tensor_pieces(tensor, regions.cuts), regions.first[tensor.layer, share_of(tensor)]
+        )
+    }
+
+
+def node_counts(model: ModelShape, plan: Plan) -> dict[Piece, int]:
+    """On how many nodes each piece of the state lives."""
+    regions = regions_of(model, common_refinement([plan]))
+    counts = _count_nodes(regions, plan).tolist()
+    return {
+        piece: counts[index]
+        for tensor in model_tensors(model)
+        for index, piece in enumerate(
+            tensor_pieces(tensor, regions.cuts), regions.first[tensor.layer, share_of(tensor)]
+        )
     }
 
 
 def holders_min(model: ModelShape, plan: Plan) -> int:
     """The smallest number of nodes that any piece of the state lives on."""
-    return min(len(nodes) for nodes in nodes_of_pieces(model, plan).values())
+    return int(_count_nodes(regions_of(model, common_refinement([plan])), plan).min())
 
 
-def common_refinement(plans: Iterable[Plan]) -> frozenset[int]:
-    """The TP degrees of several plans together."""
-    return frozenset(tp for plan in plans for tp in plan.tp_degrees)
+def _count_nodes(regions: Regions, plan: Plan) -> Ints:
+    seats = RankMap.of(plan).seats
+    held, node = regions.held(seats), np.array([seat.node for seat in seats])
+    found = np.zeros(len(regions), dtype=np.int64)
+    for name in plan.nodes:
+        found += held[node == name].any(axis=0)
+    return found

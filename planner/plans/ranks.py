@@ -63,6 +63,27 @@ class Seat:
         return self.pipeline.template.stages[self.stage].gpu_type
 
     @property
+    def expert_block(self) -> tuple[int, int]:
+        """(index, EP): which share of the experts it holds.
+
+        The devices of a stage, replica by replica and slot by slot, are cut into runs of ETP; EP
+        runs hold all experts once, and the next EP runs hold them again.
+        """
+        stage = self.pipeline.template.stages[self.stage]
+        return self._device // stage.expert_tp % stage.ep, stage.ep
+
+    @property
+    def expert_part(self) -> tuple[int, int]:
+        """(index, ETP): which share of each of its experts it holds."""
+        etp = self.pipeline.template.stages[self.stage].expert_tp
+        return self._device % etp, etp
+
+    @property
+    def _device(self) -> int:
+        """Its number among the devices of its stage in all replicas of the template."""
+        return self.pipeline.replica * self.tp + self.slot
+
+    @property
     def tp_ranks(self) -> tuple[int, ...]:
         """Ranks of its TP group, in slot order."""
         return self.pipeline.ranks[self.stage]

@@ -1,19 +1,19 @@
 """`Transport` in memory: one thread per rank, one board that all share.
 
-It refuses what gloo refuses: a message of another size, a peer that closed, a peer that stays
-silent.
+It refuses what gloo refuses: a peer that closed, a peer that stays silent.  The receiver of a
+message takes it when it waits for it.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import torch
 
 from migration.errors import TransferFailed
-from migration.transport import ReduceOp
+from migration.transport import Pending, ReduceOp
 
 _REDUCE = {"sum": torch.sum, "min": torch.amin, "max": torch.amax}
 
@@ -46,30 +46,29 @@ class MemoryTransport:
         self.bytes_received = 0
         self._board = board
         self._turn = 0
-        self._posted: dict[int, int] = {}
+        self._posted: dict[tuple[int, int], int] = {}
+        self._expected: dict[tuple[int, int], int] = {}
 
-    def exchange(
-        self,
-        sends: Sequence[tuple[int, torch.Tensor]],
-        receives: Sequence[tuple[int, torch.Tensor]],
-    ) -> None:
-        """See `Transport.exchange`."""
-        board = self._board
+    def post_send(self, peer: int, tensor: torch.Tensor) -> Pending:
+        """See `Transport.post_send`."""
+        board, pair = self._board, (self.rank, peer)
         with board.changed:
             self._check_open()
-            for peer, body in sends:
-                board.mail.setdefault((self.rank, peer), deque()).append(body)
-                self._posted[peer] = self._posted.get(peer, 0) + 1
+            board.mail.setdefault(pair, deque()).append(tensor)
+            turn = self._posted[pair] = self._posted.get(pair, 0) + 1
             board.changed.notify_all()
-            for peer, body in receives:
-                self._receive(peer, body)
-            for peer in {peer for peer, _ in sends}:
-                self._await(
-                    lambda peer=peer: board.taken.get((self.rank, peer), 0) >= self._posted[peer],
-                    lambda peer=peer: {peer},
-                )
-        self.bytes_sent += sum(body.numel() for _, body in sends)
-        self.bytes_received += sum(body.numel() for _, body in receives)
+        self.bytes_sent += tensor.nbytes
+        return _Pending(
+            self, lambda: self._await(lambda: board.taken.get(pair, 0) >= turn, lambda: {peer})
+        )
+
+    def post_receive(self, peer: int, tensor: torch.Tensor) -> Pending:
+        """See `Transport.post_receive`."""
+        self._check_open()
+        pair = (peer, self.rank)
+        turn = self._expected[pair] = self._expected.get(pair, 0) + 1
+        self.bytes_received += tensor.nbytes
+        return _Pending(self, lambda: self._receive(pair, turn, tensor))
 
     def all_reduce_(self, tensor: torch.Tensor, op: ReduceOp) -> None:
         """See `Transport.all_reduce_`."""
@@ -89,17 +88,16 @@ class MemoryTransport:
             self._board.closed.add(self.rank)
             self._board.changed.notify_all()
 
-    def _receive(self, peer: int, body: torch.Tensor) -> None:
-        board, pair = self._board, (peer, self.rank)
-        self._await(lambda: bool(board.mail.get(pair)), lambda: {peer})
+    def _receive(self, pair: tuple[int, int], turn: int, tensor: torch.Tensor) -> None:
+        board = self._board
+        self._await(
+            lambda: bool(board.mail.get(pair)) and board.taken.get(pair, 0) == turn - 1,
+            lambda: {pair[0]},
+        )
         message = board.mail[pair].popleft()
-        if message.numel() != body.numel():
-            raise TransferFailed(
-                f"rank {self.rank} expected {body.numel()} bytes from rank {peer}, "
-                f"which sends {message.numel()}"
-            )
-        body.copy_(message)
-        board.taken[pair] = board.taken.get(pair, 0) + 1
+        assert message.nbytes == tensor.nbytes, "ranks that agree on a plan agree on every size"
+        tensor.view(-1).view(torch.uint8).copy_(message.view(-1).view(torch.uint8))
+        board.taken[pair] = turn
         board.changed.notify_all()
 
     def _await(self, happened, needed) -> None:
@@ -115,3 +113,16 @@ class MemoryTransport:
     def _check_open(self) -> None:
         if self.rank in self._board.closed:
             raise TransferFailed(f"rank {self.rank} has closed this transport; form a new one")
+
+
+class _Pending:
+    """A send or receive of the board."""
+
+    def __init__(self, transport: MemoryTransport, finish: Callable[[], None]) -> None:
+        self._transport, self._finish = transport, finish
+
+    def wait(self) -> None:
+        """See `Pending.wait`."""
+        with self._transport._board.changed:
+            self._transport._check_open()
+            self._finish()

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import torch
 from hypothesis import strategies as st
 
-from migration.layout import StateLayout, held_layout, needed_layout, state_bytes
+from migration.layout import StateLayout, held_layout, needed_layout
+from migration.transfer import Transfer, plan_transfer
 from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
-from planner.plans.pieces import Piece, common_refinement, piece_shapes
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap
+from planner.plans.regions import Cuts, common_refinement
+from tests.builders import MOE, moe_plans
 
 MODEL = ModelShape("law", layers=3, hidden=8, heads=4, kv_heads=4, ffn=8, vocab=12)
 NODES = ("n0", "n1", "n2", "n3", "n4")
@@ -37,9 +39,10 @@ class Change:
     old: Plan
     new: Plan
     dead: frozenset[str]
+    model: ModelShape = MODEL
 
     @property
-    def tp_degrees(self) -> frozenset[int]:
+    def cuts(self) -> Cuts:
         return common_refinement([self.old, self.new])
 
     @property
@@ -55,23 +58,25 @@ class Change:
 
     @property
     def held(self) -> StateLayout:
-        return held_layout(MODEL, self.members, {1: self.old}, self.tp_degrees)
+        return held_layout(self.model, self.members, {1: self.old}, self.cuts)
 
     @property
     def needed(self) -> StateLayout:
-        return needed_layout(MODEL, self.new, self.members, self.tp_degrees)
+        return needed_layout(self.model, self.new, self.members, self.cuts)
 
     @property
     def node_of(self) -> tuple[str, ...]:
         return tuple(member.node for member in self.members)
 
-    @property
-    def piece_bytes(self) -> dict[Piece, int]:
-        return state_bytes(MODEL, self.tp_degrees)
-
-    @property
-    def shapes(self) -> dict[Piece, tuple[int, ...]]:
-        return dict(piece_shapes(MODEL, self.tp_degrees))
+    def transfer(self, message_bytes: int = 256, grain_bytes: int = 32) -> Transfer:
+        """Small messages, so that pieces are cut and rounds are many."""
+        return plan_transfer(
+            self.held,
+            self.needed,
+            self.node_of,
+            message_bytes=message_bytes,
+            grain_bytes=grain_bytes,
+        )
 
 
 @st.composite
@@ -120,18 +125,28 @@ def changes(draw, losses=False):
     return Change(old, new, frozenset(gone) if losses else frozenset())
 
 
-def whole_state(seed=0):
+@st.composite
+def any_changes(draw):
+    """Of a dense model, or of one whose experts are tiled in any way."""
+    if draw(st.booleans()):
+        return draw(changes())
+    return Change(draw(moe_plans()), draw(moe_plans()), frozenset(), MOE)
+
+
+def whole_state(model=MODEL, seed=0):
     """{tensor name: (weight, exp_avg, exp_avg_sq)} of the whole model, any numbers."""
     generator = torch.Generator().manual_seed(seed)
     return {
         tensor.name: tuple(torch.randn(tensor.shape, generator=generator) for _ in range(3))
-        for tensor in model_tensors(MODEL)
+        for tensor in model_tensors(model)
     }
 
 
-def cut(state, piece):
+def cut(state, piece, model=MODEL):
     """The parts of a piece as views into the whole tensors; strided where TP cuts columns."""
-    dim = next(tensor.dim for tensor in model_tensors(MODEL) if tensor.name == piece.tensor)
-    if dim is None:
-        return state[piece.tensor]
-    return tuple(p.narrow(dim, piece.start, piece.stop - piece.start) for p in state[piece.tensor])
+    tensor = next(tensor for tensor in model_tensors(model) if tensor.name == piece.tensor)
+    parts = state[piece.tensor]
+    if tensor.experts:
+        parts = tuple(p[piece.expert_start : piece.expert_stop] for p in parts)
+    rows = piece.stop - piece.start
+    return tuple(part.narrow(tensor.row_dim, piece.start, rows) for part in parts)

@@ -12,6 +12,7 @@ from planner.plans.movement import bytes_to_move, missing_bytes
 from planner.plans.pieces import holders, holders_min, piece_numels, seat_pieces
 from planner.plans.plan import Plan, faults
 from planner.plans.ranks import RankMap
+from planner.plans.regions import common_refinement
 from tests.builders import MODEL, compositions, filled_templates, plans_on, workload_of
 
 
@@ -50,14 +51,14 @@ def test_placing_by_the_current_plan_is_sound_too(case):
 
 @given(compositions().flatmap(plans_on))
 def test_holders_by_layer_agree_with_the_piece_table(plan):
-    assert holders_by_layer(plan) == holders_min(MODEL, plan)
+    assert holders_by_layer(MODEL, plan) == holders_min(MODEL, plan)
     assert all(owners for owners in holders(MODEL, plan).values())
 
 
 @given(compositions().flatmap(lambda c: st.tuples(plans_on(c), plans_on(c))))
 def test_bytes_to_move_agree_with_the_piece_table(case):
     current, plan = case
-    cuts = current.tp_degrees | plan.tp_degrees
+    cuts = common_refinement([current, plan])
     sizes = piece_numels(MODEL, cuts)
     before = {
         (seat.node, seat.gpu): set(seat_pieces(MODEL, seat, cuts))

@@ -44,7 +44,7 @@ def test_one_flipped_bit_of_one_holder_is_found_by_all(part):
     parts[part].view(torch.int32)[0] ^= 1
     for error in together(STATE, {}, {B: tuple(parts)}):
         assert isinstance(error, TransferFailed)
-        assert "slice [2, 4) of tensor q in layer 1" in str(error)
+        assert "rows [2, 4) of tensor q in layer 1" in str(error)
 
 
 def test_one_flipped_bit_of_every_holder_changes_the_digest():

@@ -34,6 +34,6 @@ def test_a_silent_peer_is_given_up_after_the_time_limit():
     with ThreadPoolExecutor(2) as pool:
         ends = list(pool.map(lambda r: GlooTransport.form(store, "e4", r, 2, 0.3), range(2)))
     with pytest.raises(TransferFailed, match="rank 0 lost a peer"):
-        ends[0].exchange([], [(1, torch.zeros(4, dtype=torch.uint8))])
+        ends[0].post_receive(1, torch.zeros(4, dtype=torch.uint8)).wait()
     for transport in ends:
         transport.close(wait=True)

@@ -7,16 +7,16 @@ from typing import NamedTuple, Protocol
 import pytest
 
 from planner.cluster.composition import Composition
-from planner.estimator.bag import new_bag
-from planner.estimator.bench import new_bench
 from planner.estimator.build_tables import Pricing, pricing_of
+from planner.estimator.unplaced_plan import new_plan
+from planner.estimator.workspace import new_workspace
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.candidate import Judge, Recipe
 from planner.search.recipes import recipe_of
-from planner.search.worker import Allowance, Worker, wishes_of
+from planner.search.worker import Allowance, Worker, limits_of
 
 STEPS = 3000
 ALONE = "a100-40=9x1,h100=7x1,a6000=6x1"  # every message crosses, every GPU has a NIC
@@ -31,8 +31,8 @@ class Walked(NamedTuple):
 
     def recipe(self, row: int) -> Recipe:
         """The plan in that row of its pool."""
-        bag, bench = new_bag(), new_bench(self.pricing.tables)
-        return recipe_of(self.pricing, self.kernel.elites, row, bag, bench)
+        plan, work = new_plan(), new_workspace(self.pricing.tables)
+        return recipe_of(self.pricing, self.kernel.elites, row, plan, work)
 
 
 class Walk(Protocol):
@@ -53,7 +53,7 @@ def walked_on() -> Walk:
         profile = find_profile(workload)
         pricing = pricing_of(workload, request.composition, profile)
         assert pricing is not None
-        kernel = Worker(pricing, wishes_of(request), 0)
+        kernel = Worker(pricing, limits_of(request), 0)
         kernel.start()
         kernel.walk(Allowance(steps), templates=templates)
         return Walked(Judge(workload, request.composition, profile), pricing, kernel)

@@ -63,6 +63,6 @@ def test_tp_groups_do_not_cross_nodes():
 
 def test_holders_are_counted_by_node():
     plan = placed(template("2x6", 1, (1, 1)), composition=nodes("fast-0:4"))
-    assert holders_by_layer(plan) == 1
+    assert holders_by_layer(MODEL, plan) == 1
     spread = place(MODEL, plan.templates, nodes("fast-0:4 fast-1:2"), 2)
-    assert holders_by_layer(Plan(plan.templates, spread)) == 2
+    assert holders_by_layer(MODEL, Plan(plan.templates, spread)) == 2

@@ -1,0 +1,194 @@
+"""Run my part of a transfer: pack, wire and unpack side by side.
+
+Nothing is written to the old state: what arrives goes straight into the tensors of the new one,
+which nobody uses until all ranks have voted, so that a failure at any point leaves the old plan
+able to go on.  A part of a slice that is large and contiguous is sent from, or received into, the
+tensor itself; the rest of a message travels in one buffer behind its header.  The header carries
+what the message is and the fingerprint of its slices, so that a stale or damaged one cannot pass
+for state.
+Invariant: operations are posted in the order of the transfer and awaited in the same order, at most
+`MAX_OPERATIONS` under way but for one whole message; see `migration.transfer` why that ends.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from migration.digest import bounds
+from migration.errors import TransferFailed
+from migration.fingerprint import fingerprint
+from migration.slices import Slice
+from migration.transfer import MAX_OPERATIONS, Message, Transfer, Turn
+from migration.transport import Pending, Transport
+
+Views = tuple[torch.Tensor, ...]
+ReadSlice = Callable[[Slice], Views]
+
+HEADER = struct.Struct("<qqqqQ")  # epoch, step, sequence, bytes, fingerprint
+DIRECT_BYTES = 1 << 20  # smaller views travel in the buffer: an operation costs about as much
+
+
+@dataclass(slots=True)
+class _Underway:
+    """A message that is posted and not awaited.
+
+    Attributes:
+        message: that it is.
+        pending: its operations.
+        views: of its slices, part by part.
+        buffer: header and small or strided views.
+        staged: (a large view, what travels for it: itself if it is contiguous).
+    """
+
+    message: Message
+    views: Views
+    buffer: torch.Tensor
+    pending: list[Pending] = field(default_factory=list)
+    staged: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+
+
+def exchange_state(
+    transfer: Transfer,
+    transport: Transport,
+    read: ReadSlice,
+    write: ReadSlice,
+    *,
+    epoch: int,
+    step: int,
+) -> None:
+    """Send what the transfer asks of this rank and receive what it brings.
+
+    All ranks of the transport call this, also those without a message.
+
+    Args:
+        transfer: the same on every rank, which is checked before the first byte.
+        transport: my rank in it is the sender and receiver that the transfer means.
+        read: gives views of the parts of a slice (weight, exp_avg, exp_avg_sq) that this rank
+            holds; of a slice that came in this transfer, `write` is asked instead.
+        write: gives views of where the parts of a slice go.
+        epoch: that is being formed.
+        step: completed steps of the state.
+
+    Raises:
+        TransferFailed: ranks disagree about the transfer, a peer is gone, or a message is not what
+            was sent.
+    """
+    low, high = bounds(transport, *[[transfer.digest]] * 2)
+    if low != high:
+        raise TransferFailed(
+            "ranks disagree about the plan of the migration; "
+            "nothing was sent and the old state is untouched"
+        )
+    arrived: set[Turn] = set()
+    underway: deque[_Underway] = deque()
+    operations = 0
+
+    def finish() -> int:
+        """Await the first message under way; answers how many operations it had."""
+        first = underway.popleft()
+        for pending in first.pending:
+            pending.wait()
+        if first.message.receiver == transport.rank:
+            _unpack(first, epoch, step)
+            arrived.add(first.message.turn)
+        return len(first.pending)
+
+    for message in transfer.messages(transport.rank):
+        sends = message.sender == transport.rank
+        needed = {message.after} - {None} if sends else set()
+        while underway and (operations >= MAX_OPERATIONS or not needed <= arrived):
+            operations -= finish()
+        where = read if sends and message.after is None else write
+        views = tuple(view.detach() for part in message.slices for view in where(part))
+        _check_size(message, views, transport.rank)
+        one = _Underway(message, views, _buffer(views, transport))
+        underway.append(one)
+        if sends:
+            _send(one, transport, (epoch, step))
+        else:
+            _receive(one, transport)
+        operations += len(one.pending)
+    while underway:
+        finish()
+
+
+def _send(one: _Underway, transport: Transport, stamp: tuple[int, int]) -> None:
+    """Post the large views, then the others behind a header that fingerprints all."""
+    message = one.message
+    for view in _direct(one.views):
+        one.staged.append((view, view.contiguous()))  # itself, if it is
+        one.pending.append(transport.post_send(message.receiver, one.staged[-1][1]))
+    for place, view in _packed(one.buffer, one.views):
+        place.copy_(view)
+    head = HEADER.pack(*stamp, message.sequence, message.num_bytes, fingerprint(one.views))
+    one.buffer[: HEADER.size] = torch.frombuffer(bytearray(head), dtype=torch.uint8)
+    one.pending.append(transport.post_send(message.receiver, one.buffer))
+
+
+def _receive(one: _Underway, transport: Transport) -> None:
+    """Post the receives of a message."""
+    for view in _direct(one.views):
+        target = view
+        if not view.is_contiguous():
+            target = torch.empty(view.shape, dtype=view.dtype, device=view.device)
+        one.staged.append((view, target))
+        one.pending.append(transport.post_receive(one.message.sender, target))
+    one.pending.append(transport.post_receive(one.message.sender, one.buffer))
+
+
+def _unpack(one: _Underway, epoch: int, step: int) -> None:
+    """Put a message where it belongs and compare it with its header."""
+    message = one.message
+    where = f"the message from rank {message.sender} to rank {message.receiver}"
+    *found, sent = HEADER.unpack(one.buffer[: HEADER.size].cpu().numpy().tobytes())
+    expected = [epoch, step, message.sequence, message.num_bytes]
+    if found != expected:
+        raise TransferFailed(
+            f"{where} says (epoch, step, sequence, bytes) {tuple(found)}, "
+            f"expected {tuple(expected)}; the old state is untouched"
+        )
+    for view, came in one.staged:
+        if came is not view:
+            view.copy_(came)
+    for source, view in _packed(one.buffer, one.views):
+        view.copy_(source)
+    if fingerprint(one.views) != sent:
+        raise TransferFailed(
+            f"{where} was damaged on its way (fingerprint); the old state is untouched"
+        )
+
+
+def _direct(views: Views) -> Iterator[torch.Tensor]:
+    """The views that travel as operations of their own: both ends decide by the size alone."""
+    return (view for view in views if view.nbytes >= DIRECT_BYTES)
+
+
+def _packed(buffer: torch.Tensor, views: Views) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """(its place in the buffer, view) of all others."""
+    start = HEADER.size
+    for view in views:
+        if view.nbytes < DIRECT_BYTES:
+            place = buffer[start : start + view.nbytes]
+            yield place.view(view.dtype).view(view.shape), view
+            start += view.nbytes
+
+
+def _buffer(views: Views, transport: Transport) -> torch.Tensor:
+    size = sum(view.nbytes for view in views if view.nbytes < DIRECT_BYTES)
+    return torch.empty(HEADER.size + size, dtype=torch.uint8, device=transport.device)
+
+
+def _check_size(message: Message, views: Views, rank: int) -> None:
+    """A rank that does not hold what it should stops before a byte of the message is sent."""
+    size = sum(view.nbytes for view in views)
+    if size != message.num_bytes:
+        raise TransferFailed(
+            f"rank {rank} has {size} of the {message.num_bytes} bytes of a message from rank "
+            f"{message.sender} to rank {message.receiver}; "
+            "its engine does not sit where the plan says"
+        )

@@ -1,0 +1,73 @@
+"""64 bits that name bytes and their order: a flipped bit or two swapped rows give another number.
+
+Sender and receiver of a message each take it of the tensors themselves, before the send and after
+the receive, so that a fault in copying is found like one on the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+import xxhash
+
+_COLUMN = 1 << 22  # elements that are hashed at once, so that a strided view needs little memory
+_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # of splitmix64
+
+
+def fingerprint(views: Iterable[torch.Tensor]) -> int:
+    """64 bits of the elements of some views in row-major order, one view after the other.
+
+    On the host by xxh3, else by integer operations on the device; both ends use the same device
+    type, so they use the same law.
+    """
+    views = tuple(views)
+    if any(view.device.type != "cpu" for view in views):
+        return integer_fingerprint(views)
+    hasher = xxhash.xxh3_64()
+    for view in views:
+        for part in _contiguous_parts(view.detach()):
+            hasher.update(part.reshape(-1).view(torch.uint8).numpy().data)
+    return hasher.intdigest()
+
+
+def integer_fingerprint(views: Iterable[torch.Tensor]) -> int:
+    """The same contract by 64-bit integer operations that every device has.
+
+    The sum, modulo 2^64, of each 32-bit word times an odd number that its place gives (splitmix64):
+    a single flipped bit always changes it, and words that change places do but by chance.
+    """
+    total, place = 0, 0
+    for view in views:
+        for part in _contiguous_parts(view.detach()):
+            words = part.reshape(-1).view(torch.int32).to(torch.int64)
+            places = torch.arange(place, place + len(words), device=words.device)
+            total += int((words * _odd(places)).sum())
+            place += len(words)
+    return total % (1 << 64)
+
+
+def _odd(places: torch.Tensor) -> torch.Tensor:
+    """A pseudo-random odd 64-bit number for each place; arithmetic wraps."""
+    increment, first, second = (_signed(number) for number in _MULTIPLIERS)
+    mixed = (places + 1) * increment
+    mixed = (mixed ^ _shifted(mixed, 30)) * first
+    mixed = (mixed ^ _shifted(mixed, 27)) * second
+    return (mixed ^ _shifted(mixed, 31)) | 1
+
+
+def _shifted(numbers: torch.Tensor, bits: int) -> torch.Tensor:
+    """Shifted right, with zeros from the left."""
+    return (numbers >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >> 63 else number
+
+
+def _contiguous_parts(view: torch.Tensor) -> Iterable[torch.Tensor]:
+    """The view itself, or contiguous copies of some rows of it at a time."""
+    if view.is_contiguous():
+        return (view,)
+    rows = max(1, _COLUMN // max(1, view[0].numel()))
+    return (view[start : start + rows].contiguous() for start in range(0, view.shape[0], rows))

@@ -1,0 +1,171 @@
+"""The state of a model as regions: what all tensors of a layer that are cut alike have in common.
+
+A layer has what TP leaves whole, what TP cuts into rows, and its routed experts, which EP and ETP
+tile.  Cut at the common refinement of all plans in question, each of the three is a few regions,
+and all pieces of a region have the same holders under every plan.  So a model of 45,000 expert
+tensors is some thousand regions, and who holds them is a matrix.
+Source: Heddle, sections 3.2 (expert tiling) and 5.6 (DSM); the common refinement is Hetu's and
+Megatron-Core's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.model.shape import ModelShape
+from planner.model.tensors import Tensor, layer_tensors
+from planner.plans.plan import Plan
+from planner.plans.ranks import Seat
+
+Share = Literal["whole", "rows", "experts"]
+SHARES: tuple[Share, ...] = ("whole", "rows", "experts")
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class Cuts(NamedTuple):
+    """Where tensors are cut: the degrees of all plans in question.
+
+    Attributes:
+        tp: of everything but routed experts.
+        ep: over which whole experts are spread.
+        etp: over which each expert is cut.
+    """
+
+    tp: frozenset[int]
+    ep: frozenset[int] = frozenset({1})
+    etp: frozenset[int] = frozenset({1})
+
+
+def common_refinement(plans: Iterable[Plan]) -> Cuts:
+    """The cuts of several plans together."""
+    stages = [stage for plan in plans for template in plan.templates for stage in template.stages]
+    return Cuts(
+        frozenset(stage.tp for stage in stages),
+        frozenset(stage.ep for stage in stages),
+        frozenset(stage.expert_tp for stage in stages),
+    )
+
+
+def cut_points(size: int, degrees: frozenset[int]) -> tuple[int, ...]:
+    """The common refinement of `size` rows cut evenly by each degree, from 0 to `size`."""
+    return tuple(sorted({index * size // n for n in (*degrees, 1) for index in range(n + 1)}))
+
+
+def share_of(tensor: Tensor) -> Share:
+    """How plans cut a tensor."""
+    if tensor.dim is None:
+        return "whole"
+    return "experts" if tensor.experts else "rows"
+
+
+@cache
+def share_numels(model: ModelShape, layer: int) -> tuple[int, int, int]:
+    """Elements of a layer by share: whole, rows, experts."""
+    found = dict.fromkeys(SHARES, 0)
+    for tensor in layer_tensors(model, layer):
+        found[share_of(tensor)] += tensor.numel
+    return found["whole"], found["rows"], found["experts"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Regions:
+    """All regions of a model, layer by layer: whole, rows, experts (these by expert, then row).
+
+    Attributes:
+        model: whose state it is.
+        cuts: of the refinement.
+        layer: of each region [regions].
+        share: index of each region's share in `SHARES` [regions].
+        experts: first expert of each and the one behind its last, in 1 / `units[0]` of all
+            [regions, 2].
+        rows: first row of each and the one behind its last, in 1 / `units[1]` of all (of TP) or
+            1 / `units[2]` (of ETP) [regions, 2].
+        numel: parameters of each [regions].
+        units: the least common multiples of EP, TP and ETP degrees.
+        first: {(layer, share): index of its first region}; the others follow.
+    """
+
+    model: ModelShape
+    cuts: Cuts
+    layer: Ints
+    share: Ints
+    experts: Ints
+    rows: Ints
+    numel: Ints
+    units: tuple[int, int, int]
+    first: dict[tuple[int, Share], int]
+
+    def __len__(self) -> int:
+        return len(self.layer)
+
+    def of_seat(self, seat: Seat) -> Mask:
+        """Which regions a seat holds [regions]."""
+        of_experts, of_tp, of_etp = self.units
+        start, stop = self.rows[:, 0], self.rows[:, 1]
+        first, last = seat.slot * of_tp // seat.tp, (seat.slot + 1) * of_tp // seat.tp
+        (block, ep), (part, etp) = seat.expert_block, seat.expert_part
+        share = self.share
+        mine: Mask = (share == 0) | ((share == 1) & (first <= start) & (stop <= last))
+        mine |= (
+            (share == 2)
+            & (block * of_experts // ep <= self.experts[:, 0])
+            & (self.experts[:, 1] <= (block + 1) * of_experts // ep)
+            & (part * of_etp // etp <= start)
+            & (stop <= (part + 1) * of_etp // etp)
+        )
+        mine &= (seat.layers.start <= self.layer) & (self.layer < seat.layers.stop)
+        return mine
+
+    def held(self, seats: Iterable[Seat]) -> Mask:
+        """Which regions each seat holds [seats, regions]."""
+        rows = [self.of_seat(seat) for seat in seats]
+        return np.array(rows, dtype=bool).reshape(len(rows), len(self))
+
+
+@cache
+def regions_of(model: ModelShape, cuts: Cuts) -> Regions:
+    """The regions of a model under some cuts."""
+    units = (math.lcm(*cuts.ep), math.lcm(*cuts.tp), math.lcm(*cuts.etp))
+    grids = {
+        "whole": [(0, units[0], 0, 1, Fraction(1))],
+        "rows": [
+            (0, units[0], *row, Fraction(row[1] - row[0], units[1]))
+            for row in pairwise(cut_points(units[1], cuts.tp))
+        ],
+        "experts": [
+            (*block, *row, Fraction((block[1] - block[0]) * (row[1] - row[0]), units[0] * units[2]))
+            for block in pairwise(cut_points(units[0], cuts.ep))
+            for row in pairwise(cut_points(units[2], cuts.etp))
+        ],
+    }
+    found: list[tuple[int, ...]] = []
+    first: dict[tuple[int, Share], int] = {}
+    for layer in range(model.layers + 2):
+        for index, (share, numel) in enumerate(
+            zip(SHARES, share_numels(model, layer), strict=True)
+        ):
+            if numel:
+                first[layer, share] = len(found)
+                found += [(layer, index, *box[:4], int(numel * box[4])) for box in grids[share]]
+    table = np.array(found, dtype=np.int64)
+    return Regions(
+        model,
+        cuts,
+        table[:, 0],
+        table[:, 1],
+        table[:, 2:4],
+        table[:, 4:6],
+        table[:, 6],
+        units,
+        first,
+    )

@@ -1,0 +1,37 @@
+"""Regions: some thousand rows say where tens of thousands of tensors live."""
+
+from __future__ import annotations
+
+from planner.model.shape import Experts, ModelShape
+from planner.plans.ranks import RankMap
+from planner.plans.regions import Cuts, common_refinement, cut_points, regions_of
+from tests.builders import MOE, on_one_node, template, tiled
+
+
+def test_cuts_are_the_common_refinement():
+    assert cut_points(8, frozenset({2, 4})) == (0, 2, 4, 6, 8)
+    assert cut_points(8, frozenset({1})) == (0, 8)
+
+
+def test_several_plans_share_their_cuts():
+    plans = (on_one_node(template("2x6")), on_one_node(template("1x3 1x3")))
+    assert common_refinement(plans).tp == {1, 2}
+    assert common_refinement([tiled("2x3", ep=2, etp=1)]) == Cuts(
+        frozenset({2}), frozenset({2}), frozenset({1})
+    )
+
+
+def test_a_region_is_a_share_of_a_layer():
+    """Per MoE block: what is whole, two runs of rows, and four experts in two parts each."""
+    regions = regions_of(MOE, Cuts(frozenset({2}), frozenset({4}), frozenset({2})))
+    assert (regions.layer == 3).sum() == 1 + 2 + 4 * 2
+    assert (regions.layer == 1).sum() == 1 + 2  # dense
+    (seat, *_) = RankMap.of(tiled("2x3", ep=1, etp=2)).seats
+    mine = regions.of_seat(seat) & (regions.layer == 3)
+    assert mine.sum() == 1 + 1 + 4
+
+
+def test_a_model_of_45_000_expert_tensors_has_few_regions():
+    model = ModelShape("deep", 61, 64, 8, 8, 64, 128, experts=Experts(256, 8, 64, 1, 3))
+    plan = tiled("1x61", ep=64, replicas=64)
+    assert len(regions_of(model, common_refinement([plan]))) < 4000
