@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from planner.cluster.composition import Composition, Node
 from planner.model.catalogue import find_model
+from planner.model.shape import Experts, ModelShape
 from planner.model.workload import Workload
 from planner.placement.place import can_pack, place, room_of
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.profiles.profile import Profile, load_profile
 
 MODEL = find_model("tiny-llama")
+MOE = ModelShape("moe", 3, 8, 4, 4, 8, 12, experts=Experts(4, 2, 8, shared=1, dense_blocks=1))
 TYPES = {"fast": "demo-fast", "slow": "demo-slow"}
 
 
@@ -68,6 +70,23 @@ def on_one_node(*templates: FilledTemplate, node: str = "fast-0") -> Plan:
                 where.append(PlacedStage(t, r, s, node, tuple(range(gpu, gpu + stage.tp))))
                 gpu += stage.tp
     return Plan(tuple(templates), tuple(where))
+
+
+def tiled(
+    text: str, ep: int = 1, etp: int = 0, replicas: int = 1, nodes: Sequence[str] = ("a",)
+) -> Plan:
+    """One template of stages `TPxLAYERS` with EP and ETP; its replicas take turns on the nodes."""
+    rows = [tuple(map(int, part.split("x"))) for part in text.split()]
+    stages = tuple(Stage("a", tp, layers, ep=ep, etp=etp) for tp, layers in rows)
+    used = dict.fromkeys(nodes, 0)
+    where = []
+    for replica in range(replicas):
+        node = nodes[replica % len(nodes)]
+        for s, stage in enumerate(stages):
+            gpus = tuple(range(used[node], used[node] + stage.tp))
+            used[node] += stage.tp
+            where.append(PlacedStage(0, replica, s, node, gpus))
+    return Plan((FilledTemplate(stages, 1, (1,) * replicas),), tuple(where))
 
 
 @st.composite
@@ -128,3 +147,33 @@ def plans_on(draw: st.DrawFn, composition: Composition) -> Plan:
 def workload_of(plan: Plan) -> Workload:
     """The workload whose global batch is exactly what the plan trains."""
     return workload(sum(row.samples for row in plan.templates))
+
+
+@st.composite
+def moe_plans(draw: st.DrawFn, model: ModelShape = MOE) -> Plan:
+    """One to three templates of `model` in any tiling, each stage on any of four nodes."""
+    templates, placement = [], []
+    used = dict.fromkeys("abcd", 0)
+    for t in range(draw(st.integers(1, 3))):
+        replicas = draw(st.integers(1, 4))
+        layers = draw(splits(draw(st.integers(1, 2)), model.layers))
+        stages = []
+        for index, count in enumerate(layers):
+            tp = draw(st.sampled_from([1, 2, 4]))
+            routed = sum(layers[: index + 1]) > model.experts.dense_blocks
+            options = [
+                (ep, etp)
+                for ep in (1, 2, 4)
+                for etp in (1, 2, 4)
+                if routed and replicas * tp % (ep * etp) == 0
+            ]
+            ep, etp = draw(st.sampled_from([(1, 0), *options]))
+            stages.append(Stage("a", tp, count, ep=ep, etp=etp))
+        for replica in range(replicas):
+            for s, stage in enumerate(stages):
+                node = draw(st.sampled_from(sorted(used)))
+                gpus = tuple(range(used[node], used[node] + stage.tp))
+                used[node] += stage.tp
+                placement.append(PlacedStage(t, replica, s, node, gpus))
+        templates.append(FilledTemplate(tuple(stages), 1, (1,) * replicas))
+    return Plan(tuple(templates), tuple(placement))

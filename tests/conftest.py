@@ -40,21 +40,6 @@ def assets() -> Assets:
     return found
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deal the kills, each of which takes a minute, out to all workers of a run side by side.
-
-    Each worker begins with a part of the list that is as long as the others'.
-    """
-    workers = int(getattr(config, "workerinput", {}).get("workercount", 1))
-    kills = [item for item in items if item.path.name == "test_kills.py"]
-    others = [item for item in items if item.path.name != "test_kills.py"]
-    parts = []
-    for worker in range(workers):
-        parts += kills[worker::workers]
-        parts += others[worker * len(others) // workers : (worker + 1) * len(others) // workers]
-    items[:] = parts
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say at the end, loudly, what did not run and why."""
     skipped = terminalreporter.getreports("skipped")

@@ -73,7 +73,14 @@ def test_every_series_is_explained():
 
 def test_every_field_and_value_that_is_named_exists():
     crd = (ROOT / "manifests" / "crd" / "heddlejob.yaml").read_text()
-    for field in ("leaveOnCordon", "minGPUs", "minHolders", "minGainPercent", "planRef"):
+    for field in (
+        "leaveOnCordon",
+        "minGPUs",
+        "minHolders",
+        "minGainPercent",
+        "peerTimeoutSeconds",
+        "planRef",
+    ):
         assert f"`{field}" in TEXT or f".{field}`" in TEXT
         assert f"{field}:" in crd
     values = yaml.safe_load((ROOT / "charts" / "heddle" / "values.yaml").read_text())

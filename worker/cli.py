@@ -61,11 +61,11 @@ def worker() -> None:
     help="Let each rank wait until the time of its GPU type's profile has passed.",
 )
 @click.option(
-    "--timeout-s",
+    "--peer-timeout-s",
     default=10.0,
     show_default=True,
     type=click.FloatRange(0, A_DAY_S, min_open=True),
-    help="Seconds that ranks wait for each other before they give an epoch up.",
+    help="Seconds without a heartbeat after which a rank is lost.",
 )
 @click.option(
     "--grace-s",
@@ -77,6 +77,7 @@ def worker() -> None:
 @click.option(
     "--exit-with-parent", is_flag=True, help="End the agent when its standard input closes."
 )
+@click.option("--stuck-s", default=30.0, type=click.FloatRange(0, A_DAY_S), hidden=True)
 @click.option("--rank-entry", default="worker.rank.process:main", hidden=True)
 def agent(
     job: str,
@@ -87,9 +88,10 @@ def agent(
     port: int,
     token_file: str,
     emulate: bool,
-    timeout_s: float,
+    peer_timeout_s: float,
     grace_s: float,
     exit_with_parent: bool,
+    stuck_s: float,
     rank_entry: str,
 ) -> None:
     """Run the agent of a worker pod.
@@ -101,11 +103,11 @@ def agent(
     from worker.agent.agent import AgentSettings
     from worker.agent.pod import run_pod
 
-    _require_number(timeout_s, "--timeout-s")
+    _require_number(peer_timeout_s, "--peer-timeout-s")
     _require_number(grace_s, "--grace-s")
     token = _token(Path(token_file))
     settings = AgentSettings(
-        job, pod, node, gpus, host, token, emulate, timeout_s, grace_s, rank_entry
+        job, pod, node, gpus, host, token, emulate, peer_timeout_s, grace_s, stuck_s, rank_entry
     )
     sys.exit(asyncio.run(run_pod(settings, port, exit_with_parent)))
 

@@ -8,6 +8,8 @@ HTTP + JSON between the operator and the agent of each worker pod.
     GET /v1/report      a `Report`: I am this.  `?after=VERSION&wait_s=S` answers when the report's
                         version passes VERSION, or after S seconds; `&steps_from=K` leaves step
                         records before step K out.
+    PUT /v1/halt        a `Halt`: a peer of this epoch is lost and cannot say so; its ranks leave
+                        their world at once and stand `halted`.  Idempotent.  401 wrong token.
     GET /metrics        Prometheus text.
     PUT /v1/end         the job has ended: the pod ends too, with 0 if no rank of it has anything
                         left to train, else with 1.  Idempotent.  401 wrong token.
@@ -20,15 +22,15 @@ index of the next step to train.
 The life of an epoch e (source: design, "Epochs"; torchft's quorum and commit vote are the model):
 
     prepare  every member (old and new) gets the directive with phase `prepare`; new ranks are
-             forked and wait warm, all form the transport group in the background *while the old
-             epoch trains*; each rank then reports `pending_epoch = e`.
+             forked, all form transport and groups and build the next engine in the background
+             *while the old epoch trains*; each rank then reports `pending_epoch = e`.
     switch   the directive again, phase `switch`.  The ranks agree on the step boundary themselves
-             (a slot in the norm's all-reduce), move state, verify, vote, form the new world and
-             train on: `epoch = e`, phase `training`.  Members without a rank in the new plan end
-             with phase `left`.
-    abort    the directive again, phase `abort`: before the vote the old epoch goes on untouched
-             (`pending_epoch` is null); after it a rank that still waits for its peers to form the
-             world gives that up and stands `halted`.
+             (a slot in the norm's all-reduce), move state, verify, vote and train on: `epoch = e`,
+             phase `training`.  Members without a rank in the new plan end with phase `left`.
+    abort    the directive again, phase `abort`: until all have voted the old epoch goes on
+             untouched (`pending_epoch` is null).
+    halt     a member that fell silent closes no connection, so the operator tells the survivors
+             (`Halt`), which then close theirs.
     recover  after a loss the survivors stand `halted`, each with what it holds (`epoch`, `step`,
              `gradients_step`, `norm_step`, ...); `resume_of` says where they can go on, the new
              epoch's directive carries it in `resume`.
@@ -49,22 +51,31 @@ RankPhase = Literal[
     "prepared",  # warm, part of the transport group of `pending_epoch`, holds nothing
     "training",
     "switching",  # between two epochs
+    "saving",  # all steps trained; its part of the final weights is not on disk yet
     "halted",  # an error broke its world; it holds state and waits for a directive
     "left",  # not part of the new plan; about to exit
-    "done",  # all steps trained
+    "done",  # all steps trained, and its part of the final weights read back from the disk
+]
+ErrorKind = Literal[
+    "lost peer",  # a peer went or was given up: recover without it
+    "device",  # this GPU or its memory failed: recover, and leave it out for some time
+    "numeric",  # loss or gradient norm is not finite, and the job asks to stop then
+    "output",  # the final weights cannot be written yet; the state is kept and it tries again
+    "other",  # anything else; the same twice at one step would come for ever
 ]
 LAPS = (
     "drain",
     "transfer",
     "verify",
     "vote",
-    "form",
-    "build",
+    "flip",
 )  # parts of a switch that ranks measure, in order
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # A loss of NaN travels as the string "NaN", which a float reads back: no value makes a report
+    # unreadable.
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class TrainingSpec(_Frozen):
@@ -83,6 +94,13 @@ class TrainingSpec(_Frozen):
     epsilon: Annotated[float, Field(gt=0)] = 1e-6
     gradient_clip: Annotated[float, Field(gt=0)] = 1.0
     output: str | None = Field(default=None, description="folder for the final weights")
+    verify: Literal["moved", "full"] = Field(
+        default="moved",
+        description="at a change, what was sent and received, or every copy of all of the state",
+    )
+    on_non_finite: Literal["stop", "skip"] = Field(
+        default="stop", description="what to do at a loss or gradient norm that is not finite"
+    )
 
 
 class Member(_Frozen):
@@ -142,6 +160,14 @@ class Directive(_Frozen):
     )
     training: TrainingSpec
     resume: Resume | None = None
+    step_s: float | None = Field(default=None, description="predicted seconds of a step")
+
+
+class Halt(_Frozen):
+    """Operator to agent: leave the world of this epoch, a peer of it is lost."""
+
+    epoch: Annotated[int, Field(ge=1)]
+    reason: str = Field(description="one sentence, which names the peer")
 
 
 class StepRecord(_Frozen):
@@ -207,6 +233,15 @@ class RankReport(_Frozen):
     )
     gradient_norm: float | None = Field(default=None, description="of step `norm_step`")
     error: str | None = None
+    error_kind: ErrorKind | None = Field(default=None, description="of `error`")
+    beat_age_s: float = Field(
+        default=0.0, description="seconds since its newest heartbeat, when the report was made"
+    )
+    part: str = Field(default="", description="what it does now, as its newest heartbeat says")
+    progress: int = Field(
+        default=0, description="grows with each micro-batch, message and part that it has done"
+    )
+    waiting: bool = Field(default=False, description="it waits for its peers, not they for it")
     overruns: int = Field(
         default=0, description="emulated stages that took over 5 % longer than their profile"
     )

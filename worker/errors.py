@@ -1,6 +1,6 @@
 """The worker's branch of the error tree.
 
-WorkerError <- EngineFailed, InvalidDataset, RendezvousFailed
+WorkerError <- EngineFailed, InvalidDataset, NonFinite, RendezvousFailed
 """
 
 from planner.errors import HeddleError
@@ -16,6 +16,16 @@ class EngineFailed(WorkerError):
 
 class InvalidDataset(WorkerError):
     """A dataset is missing, damaged, too small, or does not fit the model."""
+
+
+class NonFinite(WorkerError):
+    """Loss or gradient norm of a step is not finite, and the job is to stop then."""
+
+    def __init__(self, step: int, loss: float, gradient_norm: float) -> None:
+        super().__init__(
+            f"step {step} has loss {loss:g} and gradient norm {gradient_norm:g}, which is not "
+            "finite; nothing of it was applied"
+        )
 
 
 class RendezvousFailed(WorkerError):

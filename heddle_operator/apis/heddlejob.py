@@ -97,6 +97,7 @@ class Training(_Section):
     )
     epsilon: Positive = 1e-6
     gradient_clip: Positive = 1.0
+    on_non_finite: Literal["stop", "skip"] = "stop"
 
 
 class Output(_Section):
@@ -137,7 +138,9 @@ class Elastic(_Section):
     min_gain_percent: NotNegative = 2.0
     join_debounce_seconds: NotNegative = 5.0
     cooldown_seconds: NotNegative = 30.0
+    peer_timeout_seconds: Annotated[float, Field(ge=2, le=300)] = 10.0
     leave_on_cordon: bool = False
+    verify: Literal["moved", "full"] = "moved"
 
     @model_validator(mode="after")
     def _limits(self) -> Elastic:
@@ -207,6 +210,7 @@ class HeddleJob(_Section):
             data=spec.data.path or f"builtin:{spec.data.builtin}",
             steps=spec.steps,
             output=spec.output.path if spec.output else None,
+            verify=spec.elastic.verify,
             **training.model_dump(),
         )
 

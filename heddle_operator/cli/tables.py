@@ -36,7 +36,7 @@ def page(job: Mapping[str, Any]) -> list[str]:
         lines.append(f"  {status['message']}")
     progress, plan = status.get("progress") or {}, status.get("plan")
     if progress:
-        loss = f", loss {progress['loss']:g}" if "loss" in progress else ""
+        loss = f", loss {progress['loss']:g}" if progress.get("loss") is not None else ""
         pace = f", {progress['stepSeconds']:g} s a step" if "stepSeconds" in progress else ""
         lines.append(f"  step {progress.get('step', 0)} of {progress.get('steps')}{loss}{pace}")
     if plan:

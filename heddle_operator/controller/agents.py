@@ -17,14 +17,17 @@ import aiohttp
 from pydantic import ValidationError
 
 from heddle_operator.ports.trigger import Trigger
+from heddle_operator.state.progress import not_finite_steps, progress_times
 from heddle_operator.state.snapshot import AgentView, ObservedPod
-from worker.contract import Directive, Refusal, Report
+from worker.contract import Directive, Halt, Refusal, Report
 
 LOG = logging.getLogger(__name__)
 RETRY_S = (0.05, 1.0)  # first and longest pause after an agent did not answer
 RESEND_S = 1.0  # a directive that was refused or got lost is sent again after so long
 _SAME_IMAGE = "give workers and operator the same image"
-ANSWER_S = 5.0  # an agent's loop answers within milliseconds; longer means that it hangs
+ANSWER_S = 2.5  # an agent's loop answers within milliseconds; longer means that it hangs
+BEAT_LATE_S = 2.0  # ranks beat every second; one that is late is looked at more often
+LATE_WAIT_S = 0.5
 
 
 class Agents:
@@ -36,10 +39,13 @@ class Agents:
         trigger: Trigger,
         wait_s: float,
         on_report: Callable[[Report], None] = lambda _: None,
+        peer_timeout_s: float = 10.0,
     ) -> None:
         self.views: dict[str, AgentView] = {}
         self._trigger = trigger
-        self._wait_s = wait_s
+        # Two answers may get lost before an agent is taken for silent.
+        self._wait_s = min(wait_s, peer_timeout_s / 4)
+        self._answer_s = min(ANSWER_S, peer_timeout_s / 4)
         self._on_report = on_report
         self._headers = {"Authorization": f"Bearer {token}"}
         self._watchers: dict[str, tuple[str, asyncio.Task[None]]] = {}
@@ -64,6 +70,15 @@ class Agents:
         """Send a directive in the background, unless this very one was sent just now."""
         body = directive.model_dump_json().encode()
         self._send((pod, directive.epoch, directive.phase), "directive", body)
+
+    def halt(self, pod: str, halt: Halt) -> None:
+        """Tell an agent in the background that its ranks lost a peer, unless it was told just now.
+
+        Args:
+            pod: of the agent.
+            halt: names the epoch whose world is broken.
+        """
+        self._send((pod, halt.epoch, "halt"), "halt", halt.model_dump_json().encode())
 
     def end(self, pod: str) -> None:
         """Tell an agent in the background that the job has ended, unless it was told just now."""
@@ -91,18 +106,22 @@ class Agents:
 
     def _client(self) -> aiohttp.ClientSession:
         if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=self._wait_s + ANSWER_S, sock_connect=ANSWER_S)
+            timeout = aiohttp.ClientTimeout(total=self._allowed_s, sock_connect=self._answer_s)
             connector = aiohttp.TCPConnector(limit=0)
             self._session = aiohttp.ClientSession(
                 headers=self._headers, timeout=timeout, connector=connector
             )
         return self._session
 
+    @property
+    def _allowed_s(self) -> float:
+        return self._wait_s + self._answer_s
+
     async def _watch(self, name: str, address: str) -> None:
-        version, step, pause_s = -1, 0, RETRY_S[0]
+        version, step, pause_s, wait_s = -1, 0, RETRY_S[0], self._wait_s
         while True:
             try:
-                report = await self._get(address, version, step)
+                report = await self._get(address, version, step, wait_s)
             except (aiohttp.ClientError, TimeoutError, ValidationError, OSError) as error:
                 self._mark_unreachable(name, error)
                 await asyncio.sleep(pause_s)
@@ -110,34 +129,47 @@ class Agents:
                 version = -1
                 continue
             pause_s = RETRY_S[0]
-            self._take(name, report, report.version != version)
+            is_late = any(rank.beat_age_s > BEAT_LATE_S for rank in report.ranks)
+            wait_s = min(LATE_WAIT_S, self._wait_s) if is_late else self._wait_s
+            self._take(name, report, is_late or report.version != version)
             version = report.version
             step = max([step, *(record.step for record in report.steps)])
 
-    async def _get(self, address: str, version: int, step: int) -> Report:
+    async def _get(self, address: str, version: int, step: int, wait_s: float) -> Report:
         # The last step is asked for again: after a loss it may be trained a second time.
-        query = {"after": version, "wait_s": self._wait_s, "steps_from": max(0, step - 1)}
+        query = {"after": version, "wait_s": wait_s, "steps_from": max(0, step - 1)}
         async with self._client().get(f"http://{address}/v1/report", params=query) as answer:
             answer.raise_for_status()
             return Report.model_validate_json(await answer.read())
 
     def _take(self, name: str, report: Report, is_new: bool) -> None:
-        view = self.views.get(name)
-        changed_s = time.monotonic() if is_new or view is None else view.changed_s
+        view, now = self.views.get(name), time.monotonic()
         was_lost = view is not None and view.unreachable_since_s is not None
-        self.views[name] = AgentView(name, report, None, changed_s)
+        self.views[name] = AgentView(
+            name,
+            report,
+            None,
+            now,
+            progress_times(view, report, now),
+            not_finite_steps(view, report),
+            refusal=view.refusal if view else "",
+        )
         self._on_report(report)
         if is_new or was_lost:
             self._trigger.set()
 
     def _mark_unreachable(self, name: str, error: Exception) -> None:
-        view = self.views.get(name) or AgentView(name, None, None, time.monotonic())
+        now = time.monotonic()
+        view = self.views.get(name) or AgentView(name, None, None, now)
         problem = _misunderstanding(error)
         if view.unreachable_since_s is None or view.problem != problem:
             what = problem or f"does not answer: {error or type(error).__name__}"
             LOG.info("agent of %s %s", name, what)
             since_s = view.unreachable_since_s
-            since_s = time.monotonic() if since_s is None else since_s
+            if since_s is None:
+                # What failed proves no longer a silence than it was waited for: the operator
+                # itself may have been held up since the last report.
+                since_s = max(view.heard_s, now - self._allowed_s)
             self.views[name] = replace(view, unreachable_since_s=since_s, problem=problem)
             self._trigger.set()
 
@@ -145,11 +177,22 @@ class Agents:
         headers = {"Content-Type": "application/json"}
         try:
             async with self._client().put(url, data=body, headers=headers) as answer:
-                if answer.status >= 400:
-                    LOG.warning("%s refused PUT %s: %s", pod, url, await _why(answer))
+                why = await _why(answer) if answer.status >= 400 else ""
+                if why:
+                    LOG.warning("%s refused PUT %s: %s", pod, url, why)
+                if not url.endswith("/directive"):
+                    return
+                # 409 is no refusal for good: the agent follows what it heard since.
+                self._note_refusal(pod, why if answer.status == 400 else "")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             LOG.info("PUT %s of %s got lost: %s", url, pod, error or type(error).__name__)
             return
+
+    def _note_refusal(self, pod: str, refusal: str) -> None:
+        view = self.views.get(pod)
+        if view is not None and view.refusal != refusal:
+            self.views[pod] = replace(view, refusal=refusal)
+            self._trigger.set()
 
 
 def _misunderstanding(error: Exception) -> str:

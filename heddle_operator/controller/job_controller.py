@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from heddle_operator.apis.heddlejob import (
@@ -92,7 +92,12 @@ class JobController:
             return
         objects = JobObjects(job, self._context.api)
         token = await self._until_done(objects.token)
-        agents = Agents(token, self.trigger, self._context.settings.report_wait_s)
+        agents = Agents(
+            token,
+            self.trigger,
+            self._context.settings.report_wait_s,
+            peer_timeout_s=job.spec.elastic.peer_timeout_seconds,
+        )
         planner = PlannerClient(_search_settings(job, self._context.settings), self.trigger)
         cluster = KubeCluster(
             job,
@@ -143,7 +148,9 @@ class JobController:
             await self.trigger.wait(again)
 
     def _drain(self, job: HeddleJob, observed: Observed) -> Drain:
-        now, settings = time.monotonic(), self._context.settings
+        now = time.monotonic()
+        timeout_s = job.spec.elastic.peer_timeout_seconds
+        settings = replace(self._context.settings, peer_timeout_s=timeout_s)
         return drain_of(job, observed, now, situation(observed, now, settings))
 
     async def _write_budget(self, job: HeddleJob, objects: JobObjects, drain: Drain) -> None:

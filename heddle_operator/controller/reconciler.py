@@ -29,6 +29,7 @@ from heddle_operator.state.actions import (
     RecordEvent,
     RequestPlan,
     SendDirective,
+    SendHalt,
 )
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.settings import Settings
@@ -113,6 +114,8 @@ class Reconciler:
         match action:
             case SendDirective():
                 self._agents.send(action.pod, action.directive)
+            case SendHalt():
+                self._agents.halt(action.pod, action.halt)
             case EndPod():
                 self._agents.end(action.name)
             case RequestPlan():

@@ -128,8 +128,15 @@ class DemoRun:
             token_file,
             self._trigger,
             agent_command=(*command, *entry),
+            peer_timeout_s=self.job.spec.elastic.peer_timeout_seconds,
         )
-        self._agents = Agents(token, self._trigger, REPORT_WAIT_S, self._take_report)
+        self._agents = Agents(
+            token,
+            self._trigger,
+            REPORT_WAIT_S,
+            self._take_report,
+            self.job.spec.elastic.peer_timeout_seconds,
+        )
         workload = self.job.workload
         self._planning = PlannerClient(
             SearchSettings(

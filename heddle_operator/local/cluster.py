@@ -58,6 +58,7 @@ class LocalCluster:
         trigger: set on every change.
         emulates: ranks wait until their profiled time has passed.
         agent_command: what starts an agent; its options are added.
+        peer_timeout_s: silence of a rank after which its agent takes it for lost.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class LocalCluster:
         trigger: Trigger,
         emulates: bool = True,
         agent_command: tuple[str, ...] = (sys.executable, "-m", "worker", "agent"),
+        peer_timeout_s: float = 10.0,
     ) -> None:
         self.run_id = run_id
         self.first_pod_s: float | None = None
@@ -78,6 +80,7 @@ class LocalCluster:
         self._trigger = trigger
         self._emulates = emulates
         self._agent_command = agent_command
+        self._peer_timeout_s = peer_timeout_s
         self._nodes: dict[str, ObservedNode] = {}
         self._pods: dict[str, _Pod] = {}
         self._records = EpochRecords()
@@ -179,6 +182,7 @@ class LocalCluster:
             *("--job", self._job, "--pod", action.name, "--node", action.node),
             *("--gpus", str(action.gpus), "--host", "127.0.0.1", "--port", "0"),
             *("--token-file", str(self._token_file)),
+            *("--peer-timeout-s", f"{self._peer_timeout_s:g}"),
             "--exit-with-parent",
         ]
         if self._emulates:

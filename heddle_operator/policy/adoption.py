@@ -16,6 +16,13 @@ from heddle_operator.policy.candidates import (
     ready_nodes,
     usable_nodes,
 )
+from heddle_operator.policy.failures import (
+    causes_of,
+    failed_attempt,
+    failed_gpus,
+    keep_after_failure,
+    untried,
+)
 from heddle_operator.policy.gain import (
     backoff_s,
     expected_change_s,
@@ -33,7 +40,7 @@ from heddle_operator.state.snapshot import EpochRecord, Observed, PlanReply
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 from planner.wording import counted
-from worker.contract import Reason
+from worker.contract import Reason, resume_of
 
 NODES_NAMED = 3  # unusable nodes that a sentence names
 
@@ -58,7 +65,7 @@ def consider_plan(
         event = RecordEvent(f"waiting-{sentence}", "InsufficientGPUs", sentence)
         return Decision((event,) if phase == "Pending" else (), phase, sentence, again)
     if job.spec.elastic.mode == "Manual" and reason in ("start", "join"):
-        followed = adopt_referenced(job, observed, composition, reason, live)
+        followed = adopt_referenced(job, observed, composition, reason, live, now)
         if followed is not None:
             return replace(followed, look_again_s=sooner(followed.look_again_s, again))
     if reason == "join" and live is not None and composition == live.composition:
@@ -77,7 +84,7 @@ def consider_plan(
     if live is not None and reason in ("drain", "loss"):
         forced = _why_moved(live.plan, leaving, where)
     return _judge(
-        job, observed, now, composition, reason, live, reply, again, phase, settings, forced
+        job, observed, now, composition, reason, where, reply, again, phase, settings, forced
     )
 
 
@@ -86,15 +93,19 @@ def _occasion(
 ) -> tuple[Reason, Composition]:
     """Why a plan is asked for, and for which nodes."""
     live = where.live
-    composition = usable_nodes(job, observed, live.plan if live else None, now, frozenset(leaving))
+    failed = failed_gpus(observed, where, now)
+    composition = usable_nodes(
+        job, observed, live.plan if live else None, now, frozenset(leaving), failed
+    )
     if live is None:
-        return "start", composition
+        return "start", untried(job, observed, composition, None, now)
     if not where.lost and not _loses_gpus(live.plan, composition):
-        return "join", composition
+        return "join", untried(job, observed, composition, live, now, live.plan.nodes)
     composition = ready_nodes(job, observed, live.plan, composition)
     if not where.lost:
-        return "drain", composition
-    return "loss", without_partitioned(job, observed, where, composition)
+        return "drain", untried(job, observed, composition, live, now)
+    composition = without_partitioned(job, observed, where, composition)
+    return "loss", untried(job, observed, composition, live, now)
 
 
 def _judge(
@@ -103,13 +114,14 @@ def _judge(
     now: float,
     composition: Composition,
     reason: Reason,
-    live: EpochRecord | None,
+    where: Situation,
     reply: PlanReply,
     again: float | None,
     phase: Phase,
     settings: Settings,
     forced: str,
 ) -> Decision:
+    live = where.live
     verdict = judge(
         reply,
         live.plan if live else None,
@@ -125,13 +137,18 @@ def _judge(
             again = sooner(again, quiet_left_s(observed.epochs, now, pays_from_s, settings))
         events = _kept_event(live, reply, composition, verdict.reason)
         return Decision(events, phase, verdict.reason, again, keeps_plan=True)
+    failed = failed_attempt(observed.epochs, reply.plan, now) if reason == "join" else None
+    if failed is not None:
+        return keep_after_failure(failed, now, again)
     if job.spec.elastic.mode == "Recommend" and reason == "join":
         return recommend(reply, composition, verdict.gain_percent, again)
-    wait, pause = _hold(job, observed, now, reason, live, settings)
+    wait, pause = _hold(job, observed, now, reason, where, settings)
     if wait > 0:
         sentence = f"{verdict.reason}; the change begins after the {pause}"
         return Decision((), phase, sentence, sooner(again, wait))
-    adopt = AdoptPlan(observed.next_epoch, reply.plan, reason, composition)
+    adopt = AdoptPlan(
+        observed.next_epoch, reply.plan, reason, composition, reply.iteration_s, causes_of(where)
+    )
     event = RecordEvent(
         f"adopted-{adopt.epoch}",
         "PlanSelected",
@@ -174,20 +191,24 @@ def _hold(
     observed: Observed,
     now: float,
     reason: Reason,
-    live: EpochRecord | None,
+    where: Situation,
     settings: Settings,
 ) -> tuple[float, str]:
     """Seconds that adoption must still wait, and for what.
 
-    After aborts it waits for the backoff; where nothing forces the change, for the cooldown.
+    After aborts, and losses at one step, it waits for the backoff; where nothing forces the change,
+    for the cooldown.
     """
+    live = where.live
     last = observed.epochs[-1].closed_s if observed.epochs else None
-    wait = (last or now) + backoff_s(observed.epochs, settings) - now
+    resume = resume_of([holder.rank for holder in where.holders]) if reason == "loss" else None
+    step = resume.step if resume else None
+    wait = (last or now) + backoff_s(observed.epochs, settings, step) - now
     if reason == "join" and live is not None and live.epoch > 1 and live.closed_s is not None:
         cooldown = live.closed_s + job.spec.elastic.cooldown_seconds - now
         if cooldown > wait:
             return cooldown, "cooldown"
-    return wait, "pause that follows an aborted change"
+    return wait, "pause that follows a failed change"
 
 
 def _loses_gpus(plan: Plan, composition: Composition) -> bool:

@@ -8,10 +8,11 @@ autoscalers.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.state.actions import RequestPlan
-from heddle_operator.state.situation import is_reachable
+from heddle_operator.state.reachability import is_reachable
 from heddle_operator.state.snapshot import Observed, ObservedNode
 from planner.cluster.composition import Composition, Node
 from planner.plans.plan import Plan
@@ -43,17 +44,31 @@ def leaving_reasons(observed: Observed, hosting: Iterable[str] = ()) -> dict[str
 
 
 def usable_nodes(
-    job: HeddleJob, observed: Observed, live: Plan | None, now: float, leaving: frozenset[str]
+    job: HeddleJob,
+    observed: Observed,
+    live: Plan | None,
+    now: float,
+    leaving: frozenset[str],
+    failed: Iterable[tuple[str, int]] = (),
 ) -> Composition:
-    """The composition that a plan is asked for."""
+    """The composition that a plan is asked for.
+
+    Of a node with a GPU that failed, as (node, GPU), only those before it are used: a plan counts a
+    node's GPUs from 0.
+    """
     used = set(live.nodes) if live else set()
     debounce = job.spec.elastic.join_debounce_seconds
     allowed = job.spec.elastic.gpu_types.allow
     refusing = {name for name, _ in observed.unusable}
     staying = {pod.node for pod in observed.pods if not pod.deleting}
+    sound: dict[str, int] = {}
+    for name, gpu in failed:
+        sound[name] = min(gpu, sound.get(name, gpu))
     nodes = [
         node
-        for node in observed.nodes
+        for node in (
+            replace(n, gpus=min(n.gpus, sound.get(n.name, n.gpus))) for n in observed.nodes
+        )
         if node.name not in leaving
         and node.gpus > 0
         # One that takes no new pods has only the GPUs of the pods that stay there.

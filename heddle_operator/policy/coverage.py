@@ -5,11 +5,14 @@ Source: planner/plans/pieces.py (the piece table); design, section 4 "Recover".
 
 from __future__ import annotations
 
+import numpy as np
+
 from heddle_operator.state.situation import Holder
 from heddle_operator.state.snapshot import EpochRecord, Observed
 from planner.model.shape import ModelShape
-from planner.plans.pieces import Piece, common_refinement, piece_numels, seat_pieces
+from planner.plans.pieces import region_piece
 from planner.plans.ranks import RankMap
+from planner.plans.regions import SHARES, common_refinement, regions_of
 
 NO_COMMON_STEP = "there is no step that all survivors can reach"
 
@@ -29,20 +32,24 @@ def lost_piece(model: ModelShape, holders: tuple[Holder, ...], observed: Observe
     if not held:
         return "no rank holds any state"
     cuts = common_refinement(record.plan for record, _ in held)
-    found: set[Piece] = set()
+    regions = regions_of(model, cuts)
+    found = np.zeros(len(regions), dtype=bool)
     for record, holder in held:
         rank = _rank_in(record, holder)
         if rank is not None:
-            found.update(seat_pieces(model, RankMap.of(record.plan).seats[rank], cuts))
-    missing = next((piece for piece in piece_numels(model, cuts) if piece not in found), None)
-    if missing is None:
+            found |= regions.of_seat(RankMap.of(record.plan).seats[rank])
+    if found.all():
         return ""
-    rows = (
-        f" rows {missing.start} to {missing.stop}"
-        if (missing.start, missing.stop) != (0, 1)
+    missing = region_piece(regions, int(np.flatnonzero(~found)[0]))
+    experts = (
+        f" of experts {missing.expert_start} to {missing.expert_stop}"
+        if regions.share[~found][0] == SHARES.index("experts")
         else ""
     )
-    return f"the last holder of {missing.tensor}{rows} is gone, and there is no checkpoint"
+    return (
+        f"the last holder of {missing.tensor} rows {missing.start} to {missing.stop}{experts} "
+        "is gone, and there is no checkpoint"
+    )
 
 
 def _rank_in(record: EpochRecord, holder: Holder) -> int | None:

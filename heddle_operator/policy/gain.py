@@ -113,11 +113,20 @@ def _change_times(epochs: tuple[EpochRecord, ...]) -> list[float]:
     return [r.closed_s for r in epochs if r.outcome == "live" and r.closed_s is not None]
 
 
-def backoff_s(epochs: tuple[EpochRecord, ...], settings: Settings) -> float:
-    """Pause after the newest abort: none after one in a row, then 1, 2, 4 ... seconds."""
-    aborted = 0
+def backoff_s(
+    epochs: tuple[EpochRecord, ...], settings: Settings, step: int | None = None
+) -> float:
+    """Pause after attempts that came to nothing: none after one, then 1, 2, 4 ... seconds.
+
+    Args:
+        epochs: all of them.
+        settings: limit the pause.
+        step: after a loss, where the job goes on; a recovery to this very step came to nothing too.
+    """
+    failed = 0
     for record in reversed(epochs):
-        if record.outcome != "aborted":
+        resume = record.seal.resume if record.seal else None
+        if record.outcome != "aborted" and (step is None or resume is None or resume.step != step):
             break
-        aborted += 1
-    return 0.0 if aborted < 2 else min(settings.backoff_limit_s, 2.0 ** (aborted - 2))
+        failed += 1
+    return 0.0 if failed < 2 else min(settings.backoff_limit_s, 2.0 ** (min(failed, 60) - 2))

@@ -7,6 +7,7 @@ Source: design, section 5; the modes of Kubernetes' VerticalPodAutoscaler are th
 from __future__ import annotations
 
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.policy.failures import failed_attempt
 from heddle_operator.state.actions import AdoptPlan, RecordEvent
 from heddle_operator.state.decision import Decision, Phase
 from heddle_operator.state.snapshot import EpochRecord, Observed, PlanReply
@@ -23,6 +24,7 @@ def adopt_referenced(
     composition: Composition,
     reason: Reason,
     live: EpochRecord | None,
+    now: float,
 ) -> Decision | None:
     """Mode Manual: move to the plan that `planRef` names, and to no other.
 
@@ -44,6 +46,9 @@ def adopt_referenced(
             return Decision((), "Running", kept, LOOK_AGAIN_S, keeps_plan=True)
         found = faults(referenced.plan, job.workload, composition)
         problem = f"it does not fit: {found[0]}" if found else ""
+        failed = failed_attempt(observed.epochs, referenced.plan, now)
+        if failed is not None:
+            problem = f"it failed in epoch {failed.epoch}: {failed.failures[0].sentence}"
     if problem or referenced.plan is None:
         sentence = f"the plan of ConfigMap {referenced.name} cannot be used: {problem}"
         event = RecordEvent(f"plan-ref-{referenced.name}-{problem}", "PlanRefused", sentence)

@@ -12,7 +12,8 @@ from __future__ import annotations
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.coverage import lost_piece
 from heddle_operator.state.actions import DeletePod
-from heddle_operator.state.situation import Holder, Situation, report_of
+from heddle_operator.state.reachability import report_of
+from heddle_operator.state.situation import Holder, Situation
 from heddle_operator.state.snapshot import EpochRecord, Observed
 from planner.cluster.composition import Composition
 from worker.contract import resume_of
@@ -68,6 +69,8 @@ def _since_live(observed: Observed, where: Situation) -> list[EpochRecord]:
 def _could_not_meet(observed: Observed, record: EpochRecord) -> bool:
     """Whether a recovery was given up though every member's agent answers."""
     if record.outcome != "aborted" or record.reason != "loss" or record.seal is None:
+        return False
+    if record.failures:  # it is known why
         return False
     return all(report_of(observed, member.pod) is not None for member in record.seal.members)
 

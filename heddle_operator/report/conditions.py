@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.drain import Drain
+from heddle_operator.rollout.ending import output_failure
 from heddle_operator.rollout.formation import start_trouble
 from heddle_operator.state.decision import Decision, Phase
 from heddle_operator.state.snapshot import EpochRecord, Observed
@@ -25,9 +26,11 @@ ConditionType = Literal[
     "Reconfiguring",
     "Degraded",
     "DrainBlocked",
+    "Diverged",
     "Complete",
     "Failed",
 ]
+FailedReason = Literal["StateLost", "Diverged", "DeterministicError"]
 ConditionReason = (
     Phase
     | Literal[
@@ -45,8 +48,12 @@ ConditionReason = (
         "Healthy",
         "JobNeedsNode",
         "NothingBlocked",
-        "StateLost",
+        "OutputFailed",
+        "SlowRanks",
+        "NotFinite",
+        "Finite",
     ]
+    | FailedReason
 )
 
 
@@ -79,6 +86,7 @@ def conditions_of(
     decision: Decision,
     holders: HolderCount | None,
     drain: Drain,
+    skipped_steps: int = 0,
 ) -> tuple[Condition, ...]:
     """All conditions of a job that is accepted.
 
@@ -88,6 +96,7 @@ def conditions_of(
         decision: what was decided.
         holders: of the live plan.
         drain: what a drain of its nodes may do now.
+        skipped_steps: of which loss or norm was not finite.
     """
     phase, reason = decision.phase, decision.reason
     live = live_record(observed)
@@ -96,7 +105,8 @@ def conditions_of(
     ended = phase in ("Complete", "Failed")
     trains = not ended and _trains(observed)
     planned = live or pending
-    degraded = None if ended else _degraded(job, observed, holders, trouble)
+    degraded = None if ended else _degraded(job, observed, decision, holders, trouble)
+    failed = _failed_reason(reason) if phase == "Failed" else None
     blocked = "" if ended else drain.blocked
     return (
         Condition("Accepted", True, "Valid", "the job can be run"),
@@ -122,11 +132,12 @@ def conditions_of(
         Condition(
             "DrainBlocked", bool(blocked), "JobNeedsNode" if blocked else "NothingBlocked", blocked
         ),
+        _diverged(observed, failed, reason, skipped_steps),
         Condition("Complete", phase == "Complete", phase, reason if phase == "Complete" else ""),
         Condition(
             "Failed",
             phase == "Failed",
-            "StateLost" if phase == "Failed" else phase,
+            failed or phase,
             reason if phase == "Failed" else "",
         ),
     )
@@ -182,12 +193,51 @@ def _trains(observed: Observed) -> bool:
     )
 
 
+def _failed_reason(sentence: str) -> FailedReason:
+    """The word that a failed job's sentence begins with."""
+    word = sentence.partition(":")[0]
+    return next((known for known in get_args(FailedReason) if known == word), "StateLost")
+
+
+def _diverged(
+    observed: Observed, failed: FailedReason | None, reason: str, skipped_steps: int
+) -> Condition:
+    """Whether the loss or the gradient norm is not a finite number any more."""
+    newest = max(
+        (record for view in observed.agents.values() for record in view.not_finite),
+        key=lambda record: record.step,
+        default=None,
+    )
+    values = (
+        f"step {newest.step} has loss {newest.loss:g} and gradient norm {newest.gradient_norm:g}"
+        if newest is not None
+        else ""
+    )
+    if failed == "Diverged":
+        words = f"{reason.partition(': ')[2]}" + (f"; {values}" if values else "")
+        return Condition("Diverged", True, "NotFinite", words)
+    if skipped_steps:
+        verb = "was" if skipped_steps == 1 else "were"
+        words = f"{counted(skipped_steps, 'step')} {verb} not finite" + (
+            f"; {values}" if values else ""
+        )
+        return Condition("Diverged", True, "NotFinite", words)
+    return Condition("Diverged", False, "Finite", "")
+
+
 def _degraded(
-    job: HeddleJob, observed: Observed, holders: HolderCount | None, trouble: str
+    job: HeddleJob,
+    observed: Observed,
+    decision: Decision,
+    holders: HolderCount | None,
+    trouble: str,
 ) -> Condition | None:
     """What makes the job less safe or slower than it could be; None if nothing does."""
     if trouble:
         return Condition("Degraded", True, "PodsCannotStart", trouble)
+    unwritten = output_failure(observed)
+    if unwritten:
+        return Condition("Degraded", True, "OutputFailed", unwritten)
     for view in observed.agents.values():
         if view.problem:
             words = f"pod {view.pod}: {view.problem}"
@@ -195,6 +245,8 @@ def _degraded(
         if view.unreachable_since_s is not None:
             words = f"the agent of pod {view.pod} does not answer"
             return Condition("Degraded", True, "AgentUnreachable", words)
+    if decision.slow:
+        return Condition("Degraded", True, "SlowRanks", decision.slow)
     wanted = job.spec.elastic.min_holders
     if holders is not None and holders.min_nodes < wanted:
         words = (

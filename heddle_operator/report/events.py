@@ -31,6 +31,13 @@ def events_of(observed: Observed, decision: Decision, drain: Drain) -> tuple[Rec
     if pending and trouble:
         key = f"trouble-{pending.epoch}-{trouble}"
         found.append(RecordEvent(key, "PodsCannotStart", f"epoch {pending.epoch}: {trouble}"))
+    odd = [record for view in observed.agents.values() for record in view.not_finite]
+    if odd:
+        first = min(odd, key=lambda record: record.step)
+        said = f"step {first.step} has loss {first.loss:g}, gradient norm {first.gradient_norm:g}"
+        found.append(RecordEvent(f"diverged-{first.step}", "Diverged", said))
+    if decision.slow:
+        found.append(RecordEvent(f"slow-{decision.slow}", "SlowRanks", decision.slow))
     live = next((r for r in reversed(observed.epochs) if r.outcome == "live"), None)
     if live is not None:
         found += _leaving(live, observed)

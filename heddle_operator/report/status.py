@@ -7,6 +7,7 @@ Source: Kubernetes' API conventions (conditions, observedGeneration).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +25,7 @@ from heddle_operator.report.timings import reconfigurations
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.snapshot import EpochRecord, Observed
 from planner.model.shape import ModelShape
-from planner.plans.pieces import nodes_of_pieces
+from planner.plans.pieces import node_counts
 from planner.plans.plan import Plan
 
 Status = dict[str, Any]
@@ -32,7 +33,7 @@ Status = dict[str, Any]
 
 def count_holders(model: ModelShape, plan: Plan) -> HolderCount:
     """On how many nodes the pieces of a plan's state live; costly for large plans."""
-    counts = [len(nodes) for nodes in nodes_of_pieces(model, plan).values()]
+    counts = node_counts(model, plan).values()
     return HolderCount(min(counts), sum(count == 1 for count in counts))
 
 
@@ -57,15 +58,14 @@ def status_of(
         now_text: the time, as Kubernetes writes it.
     """
     live = live_record(observed)
-    progress = (
-        _progress(job, observed) or before.get("progress") or {"step": 0, "steps": job.spec.steps}
-    )
+    known = before.get("progress") or {"step": 0, "steps": job.spec.steps}
+    progress = _progress(job, observed, known) or known
     status: Status = {
         "observedGeneration": job.metadata.generation,
         "phase": decision.phase,
         "message": decision.reason,
         "conditions": with_times(
-            conditions_of(job, observed, decision, holders, drain),
+            conditions_of(job, observed, decision, holders, drain, progress.get("skippedSteps", 0)),
             before,
             job.metadata.generation,
             now_text,
@@ -112,7 +112,7 @@ def refused_status(
     }
 
 
-def _progress(job: HeddleJob, observed: Observed) -> dict[str, Any]:
+def _progress(job: HeddleJob, observed: Observed, known: Mapping[str, Any]) -> dict[str, Any]:
     reports = [view.report for view in observed.agents.values() if view.report]
     if not any(report.ranks for report in reports):
         return {}  # nobody is there to ask: what was known before still holds
@@ -121,7 +121,13 @@ def _progress(job: HeddleJob, observed: Observed) -> dict[str, Any]:
     found: dict[str, Any] = {"step": step, "steps": job.spec.steps}
     if steps:
         last = max(steps, key=lambda record: (record.step, record.epoch))
-        found |= {"loss": round(last.loss, 6), "stepSeconds": round(last.end_s - last.start_s, 4)}
+        # Null takes the field away: JSON has no word for a loss that is not finite.
+        loss = round(last.loss, 6) if math.isfinite(last.loss) else None
+        found |= {"loss": loss, "stepSeconds": round(last.end_s - last.start_s, 4)}
+    seen = {record.step for view in observed.agents.values() for record in view.not_finite}
+    skipped = max(len(seen), known.get("skippedSteps", 0))
+    if skipped:
+        found["skippedSteps"] = skipped
     return found
 
 

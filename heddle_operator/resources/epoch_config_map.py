@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import EPOCH_LABEL
 from heddle_operator.resources.metadata import Body, metadata
-from heddle_operator.state.snapshot import EpochRecord, Seal
+from heddle_operator.state.snapshot import EpochRecord, Failure, Seal
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 from worker.contract import Member, Resume
@@ -48,6 +49,11 @@ def record_to_body(job: HeddleJob, record: EpochRecord, clock_offset_s: float) -
         data["closedAt"] = _wall(record.closed_s, clock_offset_s)
     if record.message:
         data["message"] = record.message
+    if record.step_s is not None:
+        data["stepSeconds"] = repr(record.step_s)
+    for key, failures in (("cause", record.cause), ("failures", record.failures)):
+        if failures:
+            data[key] = json.dumps([asdict(failure) for failure in failures])
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -72,6 +78,16 @@ def record_of_body(body: Mapping[str, Any], clock_offset_s: float) -> EpochRecor
         data["outcome"],
         float(closed) - clock_offset_s if closed else None,
         data.get("message", ""),
+        float(data["stepSeconds"]) if "stepSeconds" in data else None,
+        _failures_of(data, "cause"),
+        _failures_of(data, "failures"),
+    )
+
+
+def _failures_of(data: Mapping[str, str], key: str) -> tuple[Failure, ...]:
+    return tuple(
+        Failure(**{**row, "gpus": tuple((node, gpu) for node, gpu in row["gpus"])})
+        for row in json.loads(data.get(key, "[]"))
     )
 
 
@@ -83,7 +99,7 @@ def _seal_to_json(seal: Seal) -> dict[str, Any]:
     return {
         "members": [member.model_dump() for member in seal.members],
         "store": seal.store,
-        "resume": seal.resume.model_dump() if seal.resume else None,
+        "resume": seal.resume.model_dump(mode="json") if seal.resume else None,
         "known_exits": [list(exit_) for exit_ in seal.known_exits],
     }
 

@@ -90,6 +90,7 @@ def pod_body(
         *("--gpus", str(action.gpus), "--host", "$(POD_IP)", "--port", str(AGENT_PORT)),
         *("--token-file", f"{TOKEN_FOLDER}/token"),
         *("--grace-s", str(spec["terminationGracePeriodSeconds"])),
+        *("--peer-timeout-s", f"{job.spec.elastic.peer_timeout_seconds:g}"),
     ]
     gpus = {GPU: str(action.gpus)}
     resources = merge(worker.get("resources") or {}, {"limits": gpus, "requests": gpus})

@@ -14,15 +14,25 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.adoption import consider_plan
 from heddle_operator.policy.drain import request_drain_plan
 from heddle_operator.policy.partitions import outdated_pods
+from heddle_operator.rollout.ending import end_well
 from heddle_operator.rollout.formation import abort_stale, form_epoch
+from heddle_operator.rollout.halting import halt_stranded
 from heddle_operator.rollout.history_limit import prune_epochs
 from heddle_operator.rollout.members import directive_of
 from heddle_operator.rollout.recovery import recover
-from heddle_operator.rollout.release import end_pods, failed_pods, release_pods, stuck_pods
+from heddle_operator.rollout.release import (
+    end_pods,
+    failed_pods,
+    release_pods,
+    silent_pods,
+    stuck_pods,
+)
 from heddle_operator.state.actions import Action, AdoptPlan, CloseEpoch, SendDirective
 from heddle_operator.state.decision import Decision, sooner
+from heddle_operator.state.progress import progress_timeout_s, slow_ranks
+from heddle_operator.state.reachability import doubt_left_s, rank_at, report_of
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.situation import Situation, rank_at, report_of, situation
+from heddle_operator.state.situation import Situation, situation
 from heddle_operator.state.snapshot import EpochRecord, Observed
 
 DEFAULTS = Settings()
@@ -47,27 +57,42 @@ def decide(
         reason = "all steps are trained" if complete else ended.message
         ends, again = end_pods(observed, ended, now, settings)
         return Decision(ends, "Complete" if complete else "Failed", reason, again)
+    settings = replace(settings, peer_timeout_s=job.spec.elastic.peer_timeout_seconds)
     where = situation(observed, now, settings)
     decision = _next_step(job, observed, now, where, settings)
+    stranded = halt_stranded(observed, where, now, settings)
     tidy: tuple[Action, ...] = (
         *failed_pods(observed, where),
         *stuck_pods(observed),
+        # Until the ranks that wait for it have halted, it must be known that a pod is silent.
+        *(stranded or silent_pods(observed, where, now, settings)),
         *outdated_pods(observed, where),
         *abort_stale(job, observed, where),
-        *prune_epochs(observed, where, settings),
+        *prune_epochs(observed, where, now, settings),
         *request_drain_plan(job, observed, now, where),
     )
-    doubt = settings.unreachable_grace_s if where.doubtful else None
+    slow = decision.slow
+    watched_s = None
+    if where.live is not None and decision.phase not in ("Complete", "Failed"):
+        slow = slow or slow_ranks(observed, where.pending or where.live, settings)
+        watched_s = progress_timeout_s(where.live, settings)
     return replace(
         decision,
         actions=(*tidy, *decision.actions),
-        look_again_s=sooner(decision.look_again_s, doubt),
+        look_again_s=sooner(
+            decision.look_again_s, doubt_left_s(observed, now, settings), watched_s
+        ),
+        slow=slow,
     )
 
 
 def _next_step(
     job: HeddleJob, observed: Observed, now: float, where: Situation, settings: Settings
 ) -> Decision:
+    if where.live is not None:
+        ended = end_well(where.live, observed, now, where, settings)
+        if ended is not None:
+            return ended
     if where.pending is not None:
         return form_epoch(job, where.pending, observed, now, where, settings)
     if where.live is None:
@@ -75,10 +100,6 @@ def _next_step(
     if where.lost:
         return recover(job, where.live, observed, now, where, settings)
     phases = _phases(where.live, observed)
-    if phases == {"done"}:
-        return Decision(
-            (CloseEpoch(where.live.epoch, "complete"),), "Complete", "all steps are trained"
-        )
     if where.live.outcome != "live":
         return _finish_switch(job, where.live, phases, observed, settings)
     planned = consider_plan(job, observed, now, where, settings)
@@ -96,7 +117,7 @@ def _finish_switch(
     job: HeddleJob, live: EpochRecord, phases: set[str], observed: Observed, settings: Settings
 ) -> Decision:
     """Some ranks hold the new epoch, so the vote has passed: once all do, write that it is live."""
-    if phases <= {"training", "done"}:
+    if phases <= {"training", "saving", "done"}:
         return Decision((CloseEpoch(live.epoch, "live"),), "Running", f"epoch {live.epoch} is live")
     directive = directive_of(job, live, "switch", observed)
     actions = []
@@ -108,7 +129,7 @@ def _finish_switch(
         tuple(actions),
         "Switching",
         f"the job switches to epoch {live.epoch}",
-        settings.halt_timeout_s,
+        progress_timeout_s(live, settings),
     )
 
 

@@ -11,6 +11,7 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import ended_with, named
 from heddle_operator.policy.candidates import leaving_nodes
 from heddle_operator.policy.coverage import NO_COMMON_STEP, lost_piece
+from heddle_operator.policy.failures import failures_of
 from heddle_operator.policy.partitions import needed_holders
 from heddle_operator.rollout.members import (
     choose_store,
@@ -22,14 +23,16 @@ from heddle_operator.rollout.members import (
 )
 from heddle_operator.state.actions import Action, CloseEpoch, SealEpoch, SendDirective
 from heddle_operator.state.decision import Decision, sooner
-from heddle_operator.state.settings import Settings
-from heddle_operator.state.situation import (
-    Situation,
-    has_switch_begun,
+from heddle_operator.state.progress import hang, idle_s, progress_timeout_s, unprepared
+from heddle_operator.state.reachability import (
     is_pod_lost,
+    is_silent,
     rank_at,
     report_of,
+    sends_heartbeats,
 )
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.situation import Situation, has_switch_begun
 from heddle_operator.state.snapshot import EpochRecord, Observed, Seal
 from planner.wording import counted
 from worker.contract import Directive, DirectivePhase, Member, RankExit, Resume, resume_of
@@ -47,7 +50,7 @@ def form_epoch(
     fault = formation_fault(record, observed, now, where, settings)
     if fault:
         return Decision(
-            (CloseEpoch(record.epoch, "aborted", fault),),
+            (CloseEpoch(record.epoch, "aborted", fault, failures_of(record, observed)),),
             "Preparing",
             f"epoch {record.epoch} was aborted: {fault}",
         )
@@ -69,7 +72,7 @@ def abort_stale(job: HeddleJob, observed: Observed, where: Situation) -> tuple[A
             or report.phase == "abort"
         ):
             continue
-        if record.seal is not None and (where.live is None or record.epoch > where.live.epoch):
+        if record.seal is not None and record != where.live:
             actions.append(SendDirective(pod.name, directive_of(job, record, "abort", observed)))
     return tuple(actions)
 
@@ -95,9 +98,9 @@ def formation_fault(
         fault = _member_fault(record, record.seal, member, observed, now, switching, settings)
         if fault:
             return fault
-    allowed_s = settings.prepare_timeout_s + (settings.halt_timeout_s if switching else 0)
-    if now - record.seal.sealed_s > allowed_s:
-        return f"it was not {'live' if switching else 'prepared'} after {allowed_s:g} s"
+    hangs = hang(observed, record, settings) if switching else ""
+    if hangs:
+        return hangs
     if not switching and record.seal.store not in _stores(record.seal, observed):
         return f"the store {record.seal.store} is gone"
     return ""
@@ -114,7 +117,9 @@ def _gathering_fault(
         if fault:
             return fault
         for pod in pods_of_node(observed, node):
-            if pod.created_s >= record.adopted_s and is_pod_lost(observed, pod.name, now, settings):
+            is_new = pod.created_s >= record.adopted_s
+            is_lost = is_new and is_pod_lost(observed, pod.name, now, settings)
+            if is_lost or (not pod.deleting and is_silent(observed, pod.name, now, settings)):
                 return f"pod {pod.name} failed" + (f": {pod.problem}" if pod.problem else "")
             report = report_of(observed, pod.name)
             if now - max(pod.created_s, record.adopted_s) > settings.pod_timeout_s and not (
@@ -171,6 +176,11 @@ def _member_fault(
     if report is None:
         return ""
     rank = rank_at(observed, member.pod, member.slot)
+    if rank is not None and not sends_heartbeats(rank, settings):
+        return f"the {what} has sent no heartbeat for {settings.peer_timeout_s:g} s"
+    if not switching and _is_overdue(record, seal, member, observed, settings):
+        part = f" (in part {rank.part or rank.phase})" if rank is not None else ""
+        return f"the {what} was not prepared after {settings.prepare_timeout_s:g} s{part}"
     if rank is not None:
         started = report.epoch == record.epoch
         if rank.failed_epoch == record.epoch:
@@ -190,6 +200,22 @@ def _member_fault(
         if e.slot == member.slot and (member.pod, e.pid) not in seal.known_exits
     ]
     return f"the {what} {ended_with(ended[-1].code)}" if ended else ""
+
+
+def _is_overdue(
+    record: EpochRecord, seal: Seal, member: Member, observed: Observed, settings: Settings
+) -> bool:
+    """Whether a member sends heartbeats, and yet gets no nearer to being prepared.
+
+    Of one that trains on, its progress says nothing about the engine that it builds beside.
+    """
+    if _is_prepared(observed, member, record.epoch):
+        return False
+    rank, view = rank_at(observed, member.pod, member.slot), observed.agents[member.pod]
+    idle = idle_s(observed, member, seal.sealed_s)
+    if rank is not None and rank.phase in ("training", "switching"):
+        idle = view.heard_s - seal.sealed_s
+    return idle >= settings.prepare_timeout_s
 
 
 def _stores(seal: Seal, observed: Observed) -> set[str | None]:
@@ -225,14 +251,14 @@ def _gather(
     absent = _absent_holders(record, where)
     if absent:
         reason = f"epoch {record.epoch} waits for an answer of pod {absent}"
-        return Decision((), "Preparing", reason, settings.unreachable_grace_s)
+        return Decision((), "Preparing", reason, settings.peer_timeout_s)
     members = members_of(record.plan, observed, holders)
     waiting = sorted({m.pod for m in members or () if not _is_ready(observed, m)})
     if members is None or waiting or where.doubtful:
         awaited = waiting or where.doubtful
         names = named("pod", awaited) if awaited else "its pods"
         reason = trouble or f"epoch {record.epoch} waits for {names}"
-        return Decision((), "Preparing", reason, settings.unreachable_grace_s)
+        return Decision((), "Preparing", reason, settings.peer_timeout_s)
     stale = [pod.name for pod in observed.pods if _follows_aborted(observed, pod.name, where)]
     if stale:
         reason = f"epoch {record.epoch} waits until pod {stale[0]} has given up an aborted epoch"
@@ -289,16 +315,28 @@ def _direct(
             actions,
             "Switching",
             f"the job switches to epoch {record.epoch}",
-            settings.halt_timeout_s,
+            progress_timeout_s(record, settings),
         )
-    left = seal.sealed_s + settings.prepare_timeout_s - now
+    refusals = [f"pod {pod} refuses: {why}" for pod in pods if (why := _refusal(observed, pod))]
+    if refusals:
+        return Decision(actions, "Preparing", refusals[0], settings.peer_timeout_s)
+    waits_s = now - seal.sealed_s
+    awaited = unprepared(observed, record) if waits_s >= settings.peer_timeout_s else ""
     return Decision(
         actions,
         "Preparing",
         f"epoch {record.epoch} is being prepared: {len(seal.members) - len(new)} of "
-        f"{counted(len(seal.members), 'rank')} ready",
-        max(0.0, left),
+        f"{counted(len(seal.members), 'rank')} ready"
+        + (f"; it waits for {awaited}" if awaited else ""),
+        settings.peer_timeout_s,
+        slow=f"epoch {record.epoch} waits for {awaited}" if awaited else "",
     )
+
+
+def _refusal(observed: Observed, pod: str) -> str:
+    """Why an agent refused the newest directive; "" if it did not."""
+    view = observed.agents.get(pod)
+    return view.refusal if view is not None else ""
 
 
 def _wants(observed: Observed, pod: str, directive: Directive) -> bool:

@@ -9,6 +9,7 @@ Source: Kubernetes' `revisionHistoryLimit` of Deployments.
 
 from __future__ import annotations
 
+from heddle_operator.policy.failures import is_remembered
 from heddle_operator.state.actions import PruneEpoch
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation
@@ -17,13 +18,14 @@ from worker.contract import Report
 
 
 def prune_epochs(
-    observed: Observed, where: Situation, settings: Settings
+    observed: Observed, where: Situation, now: float, settings: Settings
 ) -> tuple[PruneEpoch, ...]:
     """Records that nothing needs any more, oldest first."""
     old = [record.epoch for record in observed.epochs[: -max(1, settings.epochs_kept)]]
     if not old or not _have_all_reported(observed):
         return ()
     needed = _needed(observed, where)
+    needed |= {record.epoch for record in observed.epochs if is_remembered(record, now)}
     return tuple(PruneEpoch(epoch) for epoch in old if epoch not in needed)
 
 

@@ -12,7 +12,8 @@ import hashlib
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.candidates import leaving_nodes
 from heddle_operator.state.actions import CreatePod
-from heddle_operator.state.situation import Holder, report_of
+from heddle_operator.state.reachability import report_of
+from heddle_operator.state.situation import Holder
 from heddle_operator.state.snapshot import EpochRecord, Observed, ObservedPod, Seal
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
@@ -157,6 +158,7 @@ def directive_of(
         store=seal.store,
         training=job.training,
         resume=seal.resume,
+        step_s=record.step_s,
     )
 
 

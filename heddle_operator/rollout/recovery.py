@@ -13,15 +13,20 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import named
 from heddle_operator.policy.adoption import consider_plan
 from heddle_operator.policy.coverage import NO_COMMON_STEP, lost_piece
+from heddle_operator.policy.failures import causes_of
+from heddle_operator.rollout.ending import end_badly
+from heddle_operator.rollout.halting import halt_survivors, silent_members
 from heddle_operator.rollout.members import directive_of
 from heddle_operator.state.actions import Action, CloseEpoch, DeletePod, RecordEvent, SendDirective
 from heddle_operator.state.decision import Decision
+from heddle_operator.state.progress import members_with_ranks
+from heddle_operator.state.reachability import doubt_left_s, is_reachable, report_of
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.situation import Holder, Situation, is_reachable, report_of
+from heddle_operator.state.situation import Holder, Situation
 from heddle_operator.state.snapshot import EpochRecord, Observed
 from worker.contract import resume_of
 
-STILL = ("halted", "done")
+STILL = ("halted", "saving", "done")
 STEPS_TO_HALT = 3  # of the longest step known: one may just have begun, and it may be a slow one
 
 
@@ -34,18 +39,20 @@ def recover(
     settings: Settings,
 ) -> Decision:
     """The next step after ranks of the live epoch were lost."""
+    ended = end_badly(live, observed, where)
+    if ended is not None:
+        return ended
     moving = [holder for holder in where.holders if holder.rank.phase not in STILL]
     if moving:
         return _await_halt(job, live, moving, observed, now, where, settings)
     if where.doubtful:
         reason = f"the job waits for an answer of {named('pod', where.doubtful)}"
-        return Decision((), "Recovering", reason, settings.unreachable_grace_s)
+        return Decision((), "Recovering", reason, doubt_left_s(observed, now, settings))
     problem = lost_piece(job.workload.model, where.holders, observed)
-    if not problem and all(holder.rank.phase == "done" for holder in where.holders):
-        return Decision((CloseEpoch(live.epoch, "complete"),), "Complete", "all steps are trained")
     if not problem and resume_of([holder.rank for holder in where.holders]) is None:
         problem = NO_COMMON_STEP
-    silent = [m.pod for m in live.seal.members if _is_silent(observed, m.pod)] if live.seal else []
+    silent = [m.pod for m in live.ranked if _is_silent(observed, m.pod)]
+    silent = silent or silent_members(observed, live, now, settings)
     if problem and silent:
         return Decision((), "Recovering", f"{problem}, unless pod {silent[0]} answers again")
     if problem and not where.ever_live:
@@ -58,8 +65,15 @@ def recover(
             f"StateLost: {problem}",
         )
     event = RecordEvent(f"lost-{live.epoch}", "WorkerLost", "; ".join(where.lost))
+    if _will_be_killed(observed, live, settings):
+        reason = f"{where.lost[0]}; the job waits until its agent has killed it"
+        return Decision((event,), "Recovering", reason, settings.kill_s / 4)
+    stopped = _stopped_pods(job, live, observed, where, now, settings)
+    if stopped:
+        reason = f"{where.lost[0]}; the pods that fell silent are deleted"
+        return Decision((event, *stopped), "Recovering", reason, 1.0)
     planned = consider_plan(job, observed, now, where, settings)
-    return replace(planned, actions=(event, *planned.actions))
+    return replace(planned, actions=(event, *_gpu_events(where), *planned.actions))
 
 
 def _await_halt(
@@ -72,11 +86,15 @@ def _await_halt(
     settings: Settings,
 ) -> Decision:
     """Let every rank halt; only one that nobody needs may be taken for stuck and deleted."""
-    given_up = _give_up(job, live, observed)
     names = sorted({holder.pod for holder in moving})
+    given_up: tuple[Action, ...] = (
+        *_hang_event(live, where),
+        *halt_survivors(live.epoch, names, where.lost[0]),
+        *_give_up(job, live, observed),
+    )
     ranks = f"the ranks of {named('pod', names)}"
     since_s = now if observed.recovering_since_s is None else observed.recovering_since_s
-    left = since_s + _halt_s(observed, settings) - now
+    left = since_s + _halt_s(live, observed, settings) - now
     if left > 0:
         reason = f"{where.lost[0]}; the job waits until {ranks} halt"
         return Decision(given_up, "Recovering", reason, left)
@@ -89,6 +107,25 @@ def _await_halt(
         return Decision((event, *given_up), "Recovering", reason)
     deleted = tuple(DeletePod(pod, "its ranks did not halt") for pod in names)
     return Decision(deleted, "Recovering", f"{ranks} did not halt and are deleted", 1.0)
+
+
+def _hang_event(live: EpochRecord, where: Situation) -> tuple[RecordEvent, ...]:
+    if not where.hangs:
+        return ()
+    return (RecordEvent(f"hang-{live.epoch}", "ProgressDeadlineExceeded", where.hangs),)
+
+
+def _gpu_events(where: Situation) -> tuple[RecordEvent, ...]:
+    return tuple(
+        RecordEvent(
+            f"gpu-{failure.epoch}-{node}-{gpu}",
+            "GPUFailed",
+            f"GPU {gpu} of node {node} failed and is left out for some time: {failure.sentence}",
+        )
+        for failure in causes_of(where)
+        for node, gpu in failure.gpus
+        if failure.kind == "device"
+    )
 
 
 def _give_up(job: HeddleJob, live: EpochRecord, observed: Observed) -> tuple[SendDirective, ...]:
@@ -104,11 +141,44 @@ def _give_up(job: HeddleJob, live: EpochRecord, observed: Observed) -> tuple[Sen
     )
 
 
-def _halt_s(observed: Observed, settings: Settings) -> float:
+def _will_be_killed(observed: Observed, live: EpochRecord, settings: Settings) -> bool:
+    """Whether a rank just fell silent whose agent answers: it kills the process, and keeps the pod.
+
+    A new rank can then take its GPU, and the others of the pod stay.
+    """
+    ranks = (rank for _, rank in members_with_ranks(observed, live))
+    latest_s = settings.peer_timeout_s + settings.kill_s
+    return any(settings.peer_timeout_s < rank.beat_age_s <= latest_s for rank in ranks)
+
+
+def _stopped_pods(
+    job: HeddleJob,
+    live: EpochRecord,
+    observed: Observed,
+    where: Situation,
+    now: float,
+    settings: Settings,
+) -> tuple[DeletePod, ...]:
+    """Pods that fell silent, or have a rank that did: a stopped process keeps its GPU.
+
+    A pod stays while other ranks in it alone hold a part of the state.
+    """
+    found = []
+    for name in silent_members(observed, live, now, settings):
+        pod = observed.pod(name)
+        others = tuple(holder for holder in where.holders if holder.pod != name)
+        is_needed = bool(lost_piece(job.workload.model, others, observed))
+        if pod is not None and not pod.deleting and not is_needed:
+            found.append(DeletePod(name, "it fell silent, and the others hold the whole state"))
+    return tuple(found)
+
+
+def _halt_s(live: EpochRecord, observed: Observed, settings: Settings) -> float:
     """How long ranks may take to notice: one that computes hears of a loss only when it talks."""
     reports = [view.report for view in observed.agents.values() if view.report is not None]
     steps_s = [step.end_s - step.start_s for report in reports for step in report.steps]
-    return max([settings.halt_timeout_s, *(STEPS_TO_HALT * step_s for step_s in steps_s)])
+    longest_s = max([*steps_s, live.step_s or 0.0])
+    return max(settings.halt_timeout_s, STEPS_TO_HALT * longest_s)
 
 
 def _start_over(live: EpochRecord, where: Situation, problem: str) -> Decision:

@@ -12,8 +12,9 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.candidates import leaving_nodes
 from heddle_operator.state.actions import DeletePod, EndPod
 from heddle_operator.state.decision import sooner
+from heddle_operator.state.reachability import is_silent, report_of
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.situation import Situation, report_of
+from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import EpochRecord, Observed
 
 ASK_AGAIN_S = 2.0  # a pod that was told to end, and has not: the word may have been lost
@@ -42,6 +43,22 @@ def stuck_pods(observed: Observed) -> tuple[DeletePod, ...]:
         DeletePod(pod.name, f"it cannot start: {pod.problem}")
         for pod in observed.pods
         if pod.phase == "pending" and pod.problem and not pod.deleting and pod.node not in wanted
+    )
+
+
+def silent_pods(
+    observed: Observed, where: Situation, now: float, settings: Settings
+) -> tuple[DeletePod, ...]:
+    """Pods that do not answer and take part in nothing: others may take their places."""
+    hosting = where.live.hosts if where.live else frozenset()
+    if where.pending is not None and where.pending.seal is not None:
+        hosting |= {member.pod for member in where.pending.seal.members}
+    return tuple(
+        DeletePod(pod.name, "it does not answer")
+        for pod in observed.pods
+        if pod.name not in hosting
+        and not pod.deleting
+        and is_silent(observed, pod.name, now, settings)
     )
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from heddle_operator.state.snapshot import Outcome, PlanKey, Seal
+from heddle_operator.state.snapshot import Failure, Outcome, PlanKey, Seal
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 from planner.wording import counted
-from worker.contract import Directive, Reason
+from worker.contract import Directive, Halt, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,18 @@ class AdoptPlan:
     """Create the record of an epoch: the one atomic write.
 
     A record that exists means that another operator won.
+
+    Attributes:
+        step_s: predicted seconds of a step; None where nobody predicted it.
+        cause: errors that it recovers from.
     """
 
     epoch: int
     plan: Plan
     reason: Reason
     composition: Composition
+    step_s: float | None = None
+    cause: tuple[Failure, ...] = ()
 
     def __str__(self) -> str:
         return (
@@ -68,11 +74,12 @@ class SealEpoch:
 
 @dataclass(frozen=True, slots=True)
 class CloseEpoch:
-    """Write the outcome of an epoch."""
+    """Write the outcome of an epoch; `failures` are errors that its plan failed with."""
 
     epoch: int
     outcome: Outcome
     message: str = ""
+    failures: tuple[Failure, ...] = ()
 
     def __str__(self) -> str:
         return f"epoch {self.epoch} is {self.outcome}" + (
@@ -135,21 +142,38 @@ class SendDirective:
         return f"{self.directive.phase} epoch {self.directive.epoch} at {self.pod}"
 
 
+@dataclass(frozen=True, slots=True)
+class SendHalt:
+    """PUT a halt to the agent of a pod: a peer of its ranks is lost, and cannot say so."""
+
+    pod: str
+    halt: Halt
+
+    def __str__(self) -> str:
+        return f"halt epoch {self.halt.epoch} at {self.pod}: {self.halt.reason}"
+
+
 EventReason = Literal[
     "Complete",
+    "DeterministicError",
+    "Diverged",
     "DrainBlocked",
     "Failed",
+    "GPUFailed",
     "InsufficientGPUs",
     "InvalidSpec",
     "NodeLeaving",
+    "OutputFailed",
     "PlanKept",
     "PlanRecommended",
     "PlanRefused",
     "PlanSelected",
     "PodsCannotStart",
+    "ProgressDeadlineExceeded",
     "RankStuck",
     "ReconfigurationAborted",
     "ReconfigurationSucceeded",
+    "SlowRanks",
     "StateLost",
     "WorkerLost",
 ]
@@ -177,5 +201,6 @@ Action = (
     | EndPod
     | PruneEpoch
     | SendDirective
+    | SendHalt
     | RecordEvent
 )

@@ -8,7 +8,15 @@ from typing import Literal
 from heddle_operator.state.actions import Action
 
 Phase = Literal[
-    "Pending", "Planning", "Preparing", "Switching", "Running", "Recovering", "Complete", "Failed"
+    "Pending",
+    "Planning",
+    "Preparing",
+    "Switching",
+    "Running",
+    "Recovering",
+    "Saving",
+    "Complete",
+    "Failed",
 ]
 
 
@@ -22,6 +30,7 @@ class Decision:
         look_again_s: decide again after so long even if nothing changes; None: only a change
             matters.
         keeps_plan: the live plan was held against what the cluster has now, and stays.
+        slow: the ranks that the others wait for, and in which part, in words; "" for none.
     """
 
     actions: tuple[Action, ...]
@@ -29,6 +38,7 @@ class Decision:
     reason: str
     look_again_s: float | None = None
     keeps_plan: bool = False
+    slow: str = ""
 
 
 def sooner(*times_s: float | None) -> float | None:

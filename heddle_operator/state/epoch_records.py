@@ -86,7 +86,15 @@ def adopted(records: Iterable[EpochRecord], action: AdoptPlan, now: float) -> Ep
     newest = max((record.epoch for record in records), default=0)
     if action.epoch <= newest:
         raise ClusterConflict(f"epoch {action.epoch} was adopted already; the newest is {newest}")
-    return EpochRecord(action.epoch, action.plan, action.reason, action.composition, now)
+    return EpochRecord(
+        action.epoch,
+        action.plan,
+        action.reason,
+        action.composition,
+        now,
+        step_s=action.step_s,
+        cause=action.cause,
+    )
 
 
 def check_prunable(epochs: Iterable[int], action: PruneEpoch) -> None:
@@ -122,4 +130,10 @@ def closed(record: EpochRecord, action: CloseEpoch, now: float) -> EpochRecord:
         raise ClusterConflict(
             f"epoch {action.epoch} is {record.outcome}; it cannot become {action.outcome}"
         )
-    return replace(record, outcome=action.outcome, closed_s=now, message=action.message)
+    return replace(
+        record,
+        outcome=action.outcome,
+        closed_s=now,
+        message=action.message,
+        failures=action.failures,
+    )

@@ -10,15 +10,19 @@ class Settings:
     """Limits and expectations of the decision loop.
 
     Attributes:
-        unreachable_grace_s: an agent that does not answer for so long counts as lost, unless its
-            pod ended before.
+        peer_timeout_s: a member that is silent for so long is lost: an agent that does not answer,
+            a rank that sends no heartbeat.  Of the job: `spec.elastic.peerTimeoutSeconds`.
+        kill_s: an agent kills a rank without heartbeats within this; else its pod is deleted.
+        progress_timeout_s: an epoch whose ranks all send heartbeats, but of which none makes
+            progress, is halted after so long, or after `progress_steps` predicted steps.
+        prepare_timeout_s: a rank that prepares an epoch sends heartbeats, but may make no progress
+            for so long: an engine is built in one piece, and the old plan trains on meanwhile.
         pod_timeout_s: a pod must be ready so long after it was created (image pull, imports).
         pod_problem_s: a pod that cannot start (its image is not there, it fits nowhere, a quota is
             exceeded) is waited for so long; the old plan trains on meanwhile.
         refusal_pause_s: a pod that the cluster refused to create is tried again after so long.
-        prepare_timeout_s: all members must be prepared so long after the epoch was sealed.
-        halt_timeout_s: ranks of a broken world halt by themselves; longer than the two
-            10-s time-outs that one may wait out in a row, for the vote and to form a world.
+        halt_timeout_s: a rank that was told to halt, and beats, does so within this or some of its
+            steps; later it is given up if nobody needs its state.
         end_timeout_s: pods must end so long after the job has, or they are deleted.
         epochs_kept: newest epoch records that stay although nothing needs them any more.
         expected_change_s: time to the next change of the cluster, until the job has seen
@@ -29,16 +33,18 @@ class Settings:
         plan_seed: of the search.
         plan_evaluations: the search stops after so many plans; None: after the job's
             `budgetSeconds`.
-        report_wait_s: how long an agent may hold a report back while nothing changes.  With the
-            time that an answer may take and the grace, it is no more than the ranks' own time-out:
-            when they halt for a node that fell silent, that node is known to be lost.
+        report_wait_s: how long an agent may hold a report back while nothing changes; at most a
+            quarter of the peer time-out, so that one lost answer is no silence.
     """
 
-    unreachable_grace_s: float = 2.0
+    peer_timeout_s: float = 10.0
+    kill_s: float = 2.0
+    progress_timeout_s: float = 60.0
+    progress_steps: int = 20
+    prepare_timeout_s: float = 300.0
     pod_timeout_s: float = 600.0
     pod_problem_s: float = 60.0
     refusal_pause_s: float = 5.0
-    prepare_timeout_s: float = 60.0
     halt_timeout_s: float = 25.0
     end_timeout_s: float = 60.0
     epochs_kept: int = 20

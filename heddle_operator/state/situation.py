@@ -11,11 +11,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from heddle_operator.apis.wording import ended_with
+from heddle_operator.state.progress import hang
+from heddle_operator.state.reachability import (
+    is_doubtful,
+    is_silent,
+    rank_at,
+    report_of,
+    sends_heartbeats,
+)
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.snapshot import AgentView, EpochRecord, Observed, ObservedPod
-from worker.contract import Member, RankReport, Report
+from heddle_operator.state.snapshot import EpochRecord, Observed
+from worker.contract import Member, RankReport
 
-ALIVE = ("training", "switching", "done")
+ALIVE = ("training", "switching", "saving", "done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +46,11 @@ class Situation:
         holders: reachable ranks with state, by pod and slot.
         lost: what happened to ranks of the live epoch that neither train nor can; empty while all
             is well.
-        doubtful: pods whose agents have not answered for less than the grace.
+        doubtful: pods whose agents do not answer, and may yet before they are lost.
         ever_live: some epoch is on record as live.
         outdated: ranks that halted with the state of a past epoch, which the others have left: they
             were cut off, and come back too late.
+        hangs: that no rank of the live epoch makes progress; "" while any does.
     """
 
     live: EpochRecord | None
@@ -51,11 +60,12 @@ class Situation:
     doubtful: tuple[str, ...]
     ever_live: bool
     outdated: tuple[Holder, ...] = ()
+    hangs: str = ""
 
 
 def situation(observed: Observed, now: float, settings: Settings) -> Situation:
     """Read the situation from a snapshot."""
-    everybody = _holders(observed)
+    everybody = _holders(observed, settings)
     on_record = [
         r.epoch
         for r in observed.epochs
@@ -67,47 +77,21 @@ def situation(observed: Observed, now: float, settings: Settings) -> Situation:
     live = observed.record(newest)
     outdated = tuple(holder for holder in everybody if live and _is_outdated(holder, live))
     pending = next((r for r in observed.epochs if r.epoch > newest and r.outcome == "open"), None)
+    lost = _lost(observed, live, pending, now, settings)
+    switches = pending is not None and has_switch_begun(observed, pending.epoch)
+    hangs = hang(observed, live, settings) if live and not lost and not switches else ""
     return Situation(
         live,
         pending,
         tuple(holder for holder in everybody if holder not in outdated),
-        _lost(observed, live, pending) or _vanished(observed, live, now, settings),
+        lost or ((hangs,) if hangs else ()),
         tuple(
-            name
-            for name in sorted(observed.agents)
-            if _is_doubtful(observed, name, live, now, settings)
+            name for name in sorted(observed.agents) if is_doubtful(observed, name, now, settings)
         ),
         bool(lived),
         outdated,
+        hangs,
     )
-
-
-def report_of(observed: Observed, pod: str) -> Report | None:
-    """The report of a pod whose agent answers; None otherwise."""
-    view = observed.agents.get(pod)
-    return view.report if view and is_reachable(observed.pod(pod), view) else None
-
-
-def rank_at(observed: Observed, pod: str, slot: int) -> RankReport | None:
-    """The rank process on a GPU of a pod, as its reachable agent says."""
-    report = report_of(observed, pod)
-    return next((rank for rank in report.ranks if rank.slot == slot), None) if report else None
-
-
-def is_pod_lost(observed: Observed, name: str, now: float, settings: Settings) -> bool:
-    """Whether a pod is gone, ended, or has not answered for longer than the grace.
-
-    An agent that never answered may still be starting: its container runs before it listens.
-    """
-    pod = observed.pod(name)
-    if pod is None or pod.phase == "ended":
-        return True
-    view = observed.agents.get(name)
-    if view is None or view.unreachable_since_s is None:
-        return False
-    if view.report is None and now - pod.created_s < settings.pod_timeout_s:
-        return False
-    return now - view.unreachable_since_s >= settings.unreachable_grace_s
 
 
 def has_switch_begun(observed: Observed, epoch: int) -> bool:
@@ -118,21 +102,7 @@ def has_switch_begun(observed: Observed, epoch: int) -> bool:
     )
 
 
-def _is_doubtful(
-    observed: Observed, name: str, live: EpochRecord | None, now: float, settings: Settings
-) -> bool:
-    """Whether an agent may yet answer, and matters: a pod that only starts holds no state."""
-    view = observed.agents[name]
-    if view.unreachable_since_s is None or is_pod_lost(observed, name, now, settings):
-        return False
-    hosts = (
-        live is not None and live.seal is not None and name in {m.pod for m in live.seal.members}
-    )
-    silent_s = now - view.unreachable_since_s
-    return view.report is not None or (hosts and silent_s < settings.unreachable_grace_s)
-
-
-def _holders(observed: Observed) -> tuple[Holder, ...]:
+def _holders(observed: Observed, settings: Settings) -> tuple[Holder, ...]:
     found = []
     for pod in observed.pods:
         report = report_of(observed, pod.name)
@@ -140,7 +110,7 @@ def _holders(observed: Observed) -> tuple[Holder, ...]:
         found += [
             Holder(pod.name, pod.node, rank)
             for rank in ranks
-            if rank.epoch is not None and rank.phase != "left"
+            if rank.epoch is not None and rank.phase != "left" and sends_heartbeats(rank, settings)
         ]
     return tuple(found)
 
@@ -156,7 +126,11 @@ def _is_outdated(holder: Holder, live: EpochRecord) -> bool:
 
 
 def _lost(
-    observed: Observed, live: EpochRecord | None, pending: EpochRecord | None
+    observed: Observed,
+    live: EpochRecord | None,
+    pending: EpochRecord | None,
+    now: float,
+    settings: Settings,
 ) -> tuple[str, ...]:
     if live is None:
         return ()
@@ -166,7 +140,7 @@ def _lost(
     found: dict[str, list[Member]] = {}
     for member in live.ranked:
         excused = (member.pod, member.slot) in leavers
-        what = _what_happened(observed, member, live, excused)
+        what = _what_happened(observed, member, live, excused, now, settings)
         if what:
             found.setdefault(what, []).append(member)
     causes_first = sorted(found, key=lambda what: what.startswith("halted"))
@@ -182,37 +156,24 @@ def _ranks_in_words(members: list[Member]) -> str:
     return f"{'ranks' if len(here) > 1 else 'rank'} {', '.join(here)} on {node}{more}"
 
 
-def _vanished(
-    observed: Observed, live: EpochRecord | None, now: float, settings: Settings
-) -> tuple[str, ...]:
-    """What happened if nobody is left who could tell: all ranks are silent, their nodes not ready.
-
-    While any rank answers, it is the ranks that tell of a loss: they halt when a peer dies.
-    """
-    members = live.ranked if live else ()
-    ready = {node.name for node in observed.nodes if node.is_ready}
-    found = []
-    for member in members:
-        view = observed.agents.get(member.pod)
-        silent = view is None or view.report is None or view.unreachable_since_s is not None
-        if not silent or member.node in ready:
-            return ()
-        if not is_pod_lost(observed, member.pod, now, settings):
-            return ()
-        found.append(f"rank {member.rank} on {member.node} died with its node")
-    return tuple(found)
-
-
-def _what_happened(observed: Observed, member: Member, live: EpochRecord, excused: bool) -> str:
+def _what_happened(
+    observed: Observed,
+    member: Member,
+    live: EpochRecord,
+    excused: bool,
+    now: float,
+    settings: Settings,
+) -> str:
     """What happened to a rank of the live epoch; "" if nothing.
 
-    A leaver is excused from ending properly.  An agent that does not answer proves nothing: while
-    its ranks live the others train on, and when they die the others halt.
+    A leaver is excused from ending properly.
     """
     pod = observed.pod(member.pod)
     if pod is None or pod.phase == "ended":
         words = f" ({pod.problem})" if pod is not None and pod.problem else ""
         return f"died with the pod{words}"
+    if is_silent(observed, member.pod, now, settings):
+        return f"fell silent: no answer of the agent for {settings.peer_timeout_s:g} s"
     report = report_of(observed, member.pod)
     if report is None:
         return ""
@@ -222,6 +183,8 @@ def _what_happened(observed: Observed, member: Member, live: EpochRecord, excuse
         return (
             "" if excused and code == 0 else ended_with(code) if code is not None else "disappeared"
         )
+    if not sends_heartbeats(rank, settings):
+        return f"fell silent: no heartbeat for {settings.peer_timeout_s:g} s"
     if rank.phase == "halted":
         return f"halted: {rank.error}" if rank.error else "halted"
     if excused or (rank.phase in ALIVE and rank.epoch is not None):
@@ -231,14 +194,4 @@ def _what_happened(observed: Observed, member: Member, live: EpochRecord, excuse
         ""
         if live.outcome == "open" and rank.phase in ("switching", "prepared", "starting")
         else f"reported the phase {rank.phase}"
-    )
-
-
-def is_reachable(pod: ObservedPod | None, view: AgentView | None) -> bool:
-    """Whether what the agent last said can be taken as the present."""
-    return (
-        pod is not None
-        and pod.phase == "running"
-        and view is not None
-        and view.unreachable_since_s is None
     )

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
-from worker.contract import Member, Reason, Report, Resume
+from worker.contract import ErrorKind, Member, Reason, Report, Resume, StepRecord
 
 PodPhase = Literal["pending", "running", "ended"]
 Outcome = Literal["open", "live", "aborted", "complete", "failed"]
@@ -92,6 +92,25 @@ class Seal:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """An error that is remembered in an epoch's record, so that every operator knows of it.
+
+    Attributes:
+        kind: of the error.
+        sentence: the rank's own words.
+        epoch: whose layout the rank held, or could not prepare.
+        step: completed steps then.
+        gpus: (node, GPU) of all ranks that said so.
+    """
+
+    kind: ErrorKind
+    sentence: str
+    epoch: int
+    step: int
+    gpus: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EpochRecord:
     """One adopted plan.
 
@@ -99,6 +118,9 @@ class EpochRecord:
         composition: that the plan was searched for.
         outcome: open until its ranks train (live) or it is given up (aborted); complete and failed
             end the job.
+        step_s: predicted seconds of a step; None where nobody predicted it.
+        cause: errors of the epoch before, which this one recovers from.
+        failures: errors for which this one was given up: its plan fails on these nodes.
         closed_s: when the outcome was written.
         message: why it was given up.
     """
@@ -112,6 +134,9 @@ class EpochRecord:
     outcome: Outcome = "open"
     closed_s: float | None = None
     message: str = ""
+    step_s: float | None = None
+    cause: tuple[Failure, ...] = ()
+    failures: tuple[Failure, ...] = ()
 
     @property
     def ranked(self) -> tuple[Member, ...]:
@@ -131,15 +156,22 @@ class AgentView:
     Attributes:
         report: the newest one; it may be older than the failure that `unreachable_since_s` tells
             of.
-        changed_s: when its version last grew, by the operator's clock.
+        unreachable_since_s: since when it has not answered; None: it does.
+        heard_s: when the report came, by the operator's clock.
+        progressed_s: when the rank of each slot last made progress, by that clock.
+        not_finite: steps that it told of whose loss or norm is not finite, the newest ones.
         problem: why it cannot be understood, in words (it is of another version); "" if it can.
+        refusal: why it refused the newest directive as wrong, in words; "" if it did not.
     """
 
     pod: str
     report: Report | None
     unreachable_since_s: float | None = None
-    changed_s: float = 0.0
+    heard_s: float = 0.0
+    progressed_s: Mapping[int, float] = field(default_factory=dict)
+    not_finite: tuple[StepRecord, ...] = ()
     problem: str = ""
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)

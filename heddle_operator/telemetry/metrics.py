@@ -5,6 +5,7 @@ Invariant: few labels; a job that is gone leaves no series behind.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,6 +63,8 @@ class OperatorMetrics:
         for key, gauge in self._gauges.items():
             if isinstance(flat.get(key), int | float):
                 gauge.labels(namespace, job).set(flat[key])
+            elif key in flat:
+                gauge.labels(namespace, job).set(math.nan)
         seen = self._seen.setdefault((namespace, job), _Seen())
         if seen.phase and seen.phase != decision.phase:
             self._phase.remove(namespace, job, seen.phase)

@@ -11,21 +11,21 @@ import socket
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from migration.transport import Transport
-from planner.model.tensors import Tensor
 from worker.control.channel import Channel
-from worker.engine.deepspeed import DeepSpeedEngine
-from worker.engine.seam import Engine, Parts, StageBuild
+from worker.engine.deepspeed import DeepSpeedEngine, begin
+from worker.engine.seam import Engine, StageBuild
 from worker.rank.process import GlooServices
 from worker.rank.rank import Rank
+from worker.world.pace import Pace
 
 FLIP_EPOCH = 2
+SLOW_S = 6.0  # longer than the peer time-out of the campaign
 
 
 def _flip(tensor: torch.Tensor) -> None:
@@ -34,7 +34,7 @@ def _flip(tensor: torch.Tensor) -> None:
 
 
 class _FlippingTransport:
-    """Flips one bit of the first message it receives, as a bad cable would."""
+    """Flips one bit of whatever it receives, as a bad cable would."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
@@ -42,10 +42,20 @@ class _FlippingTransport:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def exchange(self, sends: Any, receives: Any) -> None:
-        self._inner.exchange(sends, receives)
-        for _, body in receives[:1]:
-            body[-1] ^= 1
+    def post_receive(self, peer: int, tensor: torch.Tensor) -> Any:
+        pending = self._inner.post_receive(peer, tensor)
+        return _FlippingPending(pending, tensor)
+
+
+class _FlippingPending:
+    """Flips the last bit of what came."""
+
+    def __init__(self, inner: Any, tensor: torch.Tensor) -> None:
+        self._inner, self._tensor = inner, tensor
+
+    def wait(self) -> None:
+        self._inner.wait()
+        self._tensor.view(-1).view(torch.uint8)[-1] ^= 1
 
 
 class FlipInFlight(GlooServices):
@@ -56,19 +66,16 @@ class FlipInFlight(GlooServices):
 
 
 class FlipAfterVote(GlooServices):
-    """One bit of one moved moment changes after all have verified and voted."""
+    """One bit of one moment changes after all have verified and voted."""
 
     def build_engine(self, build: StageBuild) -> Engine:
-        flipped: list[str] = []
+        self._moment = next(iter(build.shards.values()))[1] if build.seat.rank == 0 else None
+        self._built = getattr(self, "_built", 0) + 1
+        return super().build_engine(build)
 
-        def damaged(tensor: Tensor) -> Parts:
-            parts = build.source(tensor)
-            if len(parts) > 1 and build.seat.rank == 0 and not flipped:
-                _flip(parts[1])
-                flipped.append(tensor.name)
-            return parts
-
-        return super().build_engine(replace(build, source=damaged))
+    def on_phase(self, name: str) -> None:
+        if name == "flip" and self._built == FLIP_EPOCH and self._moment is not None:
+            _flip(self._moment)
 
 
 class WrongWeight(GlooServices):
@@ -98,28 +105,67 @@ class Pausing(GlooServices):
                 time.sleep(0.005)
 
 
-class CountingOldTensors(GlooServices):
-    """Writes how many tensors of the epoch before last are still alive into `HEDDLE_TEST_COUNT`."""
+class Slow(GlooServices):
+    """Rank 1 of a plan takes `SLOW_S` longer for a build, a transfer and one step.
 
-    _seen: list[list[weakref.ref[torch.Tensor]]]
+    A thread of its own goes on sending heartbeats; its peers wait.
+    """
+
+    def on_phase(self, name: str) -> None:
+        if name == "transfer" and self.__dict__.get("_rank") == 1:
+            time.sleep(SLOW_S)
 
     def build_engine(self, build: StageBuild) -> Engine:
         engine = super().build_engine(build)
-        if not hasattr(self, "_seen"):
-            self._seen = []
-        if len(self._seen) > 1:
-            alive = sum(reference() is not None for reference in self._seen[-2])
-            path = Path(os.environ["HEDDLE_TEST_COUNT"]) / f"{os.getpid()}.{len(self._seen)}"
-            path.write_text(str(alive))
-        self._seen.append([weakref.ref(t) for parts in engine.shards().values() for t in parts])
+        assert isinstance(engine, DeepSpeedEngine)
+        self._rank = build.seat.rank
+        if self._rank == 1:
+            time.sleep(SLOW_S)
+            engine.pace = _OnceSlow(engine.pace)
+        return engine
+
+
+class _OnceSlow:
+    """The pace of an engine whose fourth micro-batch takes long."""
+
+    def __init__(self, inner: Pace) -> None:
+        self._inner, self._count = inner, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def forward(self) -> None:
+        self._inner.forward()
+        self._count += 1
+        if self._count == 4:
+            time.sleep(SLOW_S)
+
+
+class CountingOldTensors(GlooServices):
+    """Writes how much of the engine before last is still alive into `HEDDLE_TEST_COUNT`.
+
+    Tensors that have been adopted since are the state's, and are not counted.
+    """
+
+    def build_engine(self, build: StageBuild) -> Engine:
+        engine = super().build_engine(build)
+        assert isinstance(engine, DeepSpeedEngine)
+        seen = self.__dict__.setdefault("_seen", [])
+        shards = [tensor for parts in build.shards.values() for tensor in parts]
+        things = [*shards, *engine._named.values(), engine, engine._pipeline]
+        if len(seen) > 1:
+            adopted = {id(tensor) for tensor in shards} | {id(r()) for r in seen[-1]}
+            alive = [r() for r in seen[-2] if r() is not None and id(r()) not in adopted]
+            path = Path(os.environ["HEDDLE_TEST_COUNT"]) / f"{os.getpid()}.{len(seen)}"
+            path.write_text(str(len(alive)))
+        seen.append([weakref.ref(thing) for thing in things])
         return engine
 
 
 def _main(services: type[GlooServices]) -> Callable[..., None]:
-    def main(
-        connection: socket.socket, *, pod: str, slot: int, emulate: bool, timeout_s: float
-    ) -> None:
-        Rank(Channel(connection), pod, slot, services(emulate=emulate, timeout_s=timeout_s)).run()
+    def main(connection: socket.socket, *, pod: str, slot: int, emulate: bool, **_: object) -> None:
+        begin()
+        Rank(Channel(connection), pod, slot, services(emulate=emulate)).run()
 
     return main
 
@@ -129,3 +175,4 @@ flip_after_vote = _main(FlipAfterVote)
 wrong_weight = _main(WrongWeight)
 pausing = _main(Pausing)
 counting = _main(CountingOldTensors)
+slow = _main(Slow)

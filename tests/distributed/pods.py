@@ -74,8 +74,12 @@ class Pods:
         emulate: bool = False,
         rank_entry: str | None = None,
         environment: dict | None = None,
+        options: tuple[str, ...] = (),
+        module: str = "worker",
     ):
         self.folder, self.emulate, self.rank_entry = folder, emulate, rank_entry
+        self.options = options  # of the agents' command
+        self.module = module
         self.environment = {
             **os.environ,
             **(environment or {}),
@@ -90,7 +94,7 @@ class Pods:
             command = [
                 sys.executable,
                 "-m",
-                "worker",
+                self.module,
                 "agent",
                 "--job",
                 JOB,
@@ -106,7 +110,7 @@ class Pods:
                 str(self.folder / "token"),
                 "--exit-with-parent",
             ]
-            command += ["--emulate"] if self.emulate else []
+            command += [*self.options, *(["--emulate"] if self.emulate else [])]
             command += ["--rank-entry", self.rank_entry] if self.rank_entry else []
             log = (self.folder / f"{name}.log").open("ab")
             process = subprocess.Popen(

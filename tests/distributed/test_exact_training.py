@@ -48,6 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, corpus: Path):
         learning_rate=3e-4,
         warmup_steps=0,
         output=str(folder / "out"),
+        verify="full",
     )
     pods = Pods(folder)
     try:
@@ -127,5 +128,6 @@ def test_survivors_keep_their_process(run) -> None:
 
 def test_final_weights_are_written(run) -> None:
     assert [path.name for path in sorted((run[2] / "out").iterdir())] == [
-        f"weights-stage0-slot{slot}.safetensors" for slot in range(4)
+        *(f"weights-stage0-slot{slot}.safetensors" for slot in range(4)),
+        "weights.index.json",
     ]

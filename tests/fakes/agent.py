@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from worker.contract import Directive, RankExit, RankReport, Report
 
@@ -23,8 +25,8 @@ class FakeAgent:
     exits: list[RankExit] = field(default_factory=list)
     leaving_at_s: float | None = None
 
-    def report(self, job: str) -> Report:
-        """What a GET of the report answers."""
+    def report(self, job: str, beats: Mapping[int, float] = MappingProxyType({})) -> Report:
+        """What a GET of the report answers; `beats` has ages of heartbeats by slot."""
         directive = self.directive
         return Report(
             job=job,
@@ -39,7 +41,10 @@ class FakeAgent:
             epoch=directive.epoch if directive else None,
             phase=directive.phase if directive else None,
             plan_digest=directive.plan_digest if directive else None,
-            ranks=tuple(self.ranks[slot] for slot in sorted(self.ranks)),
+            ranks=tuple(
+                self.ranks[slot].model_copy(update={"beat_age_s": beats.get(slot, 0.0)})
+                for slot in sorted(self.ranks)
+            ),
             exits=tuple(self.exits),
         )
 

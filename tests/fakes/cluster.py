@@ -23,8 +23,10 @@ from heddle_operator.state.actions import (
     RequestPlan,
     SealEpoch,
     SendDirective,
+    SendHalt,
 )
 from heddle_operator.state.epoch_records import EpochRecords
+from heddle_operator.state.progress import not_finite_steps, progress_times
 from heddle_operator.state.snapshot import (
     AgentView,
     Observed,
@@ -35,15 +37,17 @@ from heddle_operator.state.snapshot import (
 )
 from planner.model.workload import Workload
 from tests.fakes.agent import FakeAgent
+from tests.fakes.faults import FakeFaults
 from tests.fakes.worlds import FakeWorlds
 from worker.agent.admission import Refused, admit, advances, read_directive
 from worker.contract import Directive, RankExit, RankReport
 
 
-class FakeCluster(FakeWorlds):
+class FakeCluster(FakeWorlds, FakeFaults):
     """The seam `Cluster` in memory; time is a number that tests advance."""
 
     def __init__(self, job: str, workload: Workload, as_pipeline: bool = False) -> None:
+        super().__init__()
         self.job = job
         self.workload = workload
         self.as_pipeline = as_pipeline
@@ -87,14 +91,17 @@ class FakeCluster(FakeWorlds):
 
     def kill_pod(self, name: str) -> None:
         agent = self.agents.pop(name, None)
+        self.silent.pop(name, None)
+        self.stopped = {key: at_s for key, at_s in self.stopped.items() if key[0] != name}
         if agent is not None:
+            self.unreachable.pop(name, None)
             self.pods[name] = replace(self.pods[name], phase="ended")
             self._break_worlds(agent.ranks.values())
 
     def tear_step(self, applied: int) -> None:
         """Leave a step half done: `applied` ranks applied it, the others hold its gradients."""
         for index, (agent, rank) in enumerate(self.holders()):
-            if rank.phase != "training" or rank.error is not None:
+            if rank.phase != "training" or rank.error == "broken":
                 continue
             if index < applied:
                 agent.change(rank.slot, step=rank.step + 1, norm_step=rank.step, gradient_norm=1.0)
@@ -115,6 +122,7 @@ class FakeCluster(FakeWorlds):
     def kill_rank(self, pod: str, slot: int, code: int = -9) -> None:
         agent = self.agents[pod]
         rank = agent.ranks.pop(slot)
+        self.stopped.pop((pod, slot), None)
         agent.exits.append(RankExit(slot=slot, pid=rank.pid, code=code, at_s=self.now))
         agent.version += 1
         if rank.phase != "left":
@@ -139,7 +147,13 @@ class FakeCluster(FakeWorlds):
         """What an operator sees now."""
         for name, agent in self.agents.items():
             if name not in self.unreachable and not (name in self.frozen and name in self.views):
-                self.views[name] = AgentView(name, agent.report(self.job), None, self.now)
+                view = self.views.get(name)
+                report = agent.report(self.job, self._beats(agent))
+                self.views[name] = AgentView(
+                    *(name, report, None, self.now),
+                    progress_times(view, report, self.now),
+                    not_finite_steps(view, report),
+                )
         views = {}
         for name, view in self.views.items():
             if name in self.pods:
@@ -186,8 +200,10 @@ class FakeCluster(FakeWorlds):
                 self.asked[action.key] = action
             case RecordEvent():
                 self.events.setdefault(action.key, action)
-            case SendDirective():
+            case SendDirective() if action.pod not in self.silent:
                 self._put(action.pod, action.directive)
+            case SendHalt():
+                self._halt(action)
             case _:
                 pass
 
@@ -208,7 +224,8 @@ class FakeCluster(FakeWorlds):
             training = [
                 r
                 for r in agent.ranks.values()
-                if r.phase == "training" and r.epoch == current and r.error is None
+                if r.phase == "training" and r.epoch == current and r.error != "broken"
+                if not self._is_inert(name, r.slot)
             ]
             assert not training, f"{name} is deleted while its ranks train"
             self.kill_pod(name)
@@ -218,7 +235,10 @@ class FakeCluster(FakeWorlds):
         agent = self.agents.get(name)
         if agent is not None:
             phases = {rank.phase for rank in agent.ranks.values()}
-            assert phases <= {"done", "halted", "left"}, f"{name} is ended while its ranks train"
+            allowed = {"done", "halted", "left", "prepared", "starting"}
+            assert phases <= allowed or name in self.silent, (
+                f"{name} is ended while its ranks train"
+            )
             self.kill_pod(name)
 
     def _prune(self, action: PruneEpoch) -> None:
@@ -263,11 +283,18 @@ class FakeCluster(FakeWorlds):
             if rank.epoch is None:
                 self.kill_rank(agent.pod, slot, 0)
             elif rank.pending_epoch is not None:
-                agent.change(slot, pending_epoch=None)
+                back = rank.phase == "switching" and not self._is_stuck(agent)
+                phase = "training" if back else rank.phase
+                agent.change(slot, pending_epoch=None, phase=phase)
 
     def check(self) -> None:
         """What must never be, whatever the operator does."""
-        training = {r.epoch for _, r in self.holders() if r.phase == "training" and r.error is None}
+        training = {
+            rank.epoch
+            for agent, rank in self.holders()
+            if rank.phase == "training" and rank.error != "broken"
+            if not self._is_inert(agent.pod, rank.slot)
+        }
         assert len(training) <= 1, f"epochs {training} train at the same time"
         spots = [(p.node, p.ordinal) for p in self.pods.values()]
         assert len(set(spots)) == len(spots), "two pods stand on the same GPUs"

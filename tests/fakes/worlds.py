@@ -24,6 +24,7 @@ class FakeWorlds:
         if answers_plans:
             self.answer_plans()
         self._halt_broken()
+        self._save()
         self._train()
         self._form()
         self._leave()
@@ -64,38 +65,92 @@ class FakeWorlds:
     def _halt_broken(self) -> None:
         for agent in self.agents.values():
             for slot, rank in list(agent.ranks.items()):
-                if rank.error == "broken" and rank.phase in ("training", "switching"):
+                is_inert = self._is_inert(agent.pod, slot)
+                if is_inert or rank.error != "broken":
+                    continue
+                if rank.phase in ("training", "switching"):
                     agent.change(slot, phase="halted", pending_epoch=None)
 
     def _break_worlds(self, dead: object) -> None:
         """The world of a dead rank is broken for all its ranks."""
-        epochs = {r.epoch for r in dead if r.epoch is not None and r.phase == "training"}  # type: ignore[attr-defined]
+        alive = ("training", "switching")
+        epochs = {r.epoch for r in dead if r.epoch is not None and r.phase in alive}  # type: ignore[attr-defined]
         for agent, rank in self.holders():
-            if rank.epoch in epochs and rank.phase == "training":
+            if rank.epoch in epochs and rank.phase in alive:
                 agent.change(rank.slot, error="broken")
 
     def _train(self) -> None:
-        ranks = [(a, r) for a, r in self.holders() if r.phase == "training" and r.error is None]
+        ranks = [(a, r) for a, r in self.holders() if r.phase == "training" and r.error != "broken"]
+        in_change = {r.epoch for _, r in self.holders() if r.phase == "switching"}
+        if any(self._is_inert(agent.pod, rank.slot) for agent, rank in ranks):
+            for agent, _ in ranks:
+                self._work(agent, is_slow=False)
+            return
+        if not ranks or in_change or self._is_busy("step", {agent.pod for agent, _ in ranks}):
+            return
         for agent, rank in ranks:
-            done = rank.step + 1 >= (agent.directive.training.steps if agent.directive else 10**9)
-            agent.change(rank.slot, step=rank.step + 1, phase="done" if done else "training")
+            steps = agent.directive.training.steps if agent.directive else 10**9
+            step = min(steps, rank.step + 1)
+            phase = "saving" if step >= steps else "training"
+            agent.change(rank.slot, step=step, phase=phase, waiting=False)
+
+    def _save(self) -> None:
+        """Each rank that trained its last step writes its part of the weights and is done."""
+        for agent, rank in self.holders():
+            if rank.phase == "saving" and not self._is_inert(agent.pod, rank.slot):
+                values = {"error": self.output_error, "error_kind": "output"}
+                done = {"phase": "done", "error": None, "error_kind": None}
+                agent.change(rank.slot, **(values if self.output_error else done))
 
     def _form(self) -> None:
         directive = self._newest_directive()
         if directive is None or not self._are_members_present(directive):
             return
-        if self._ready_to_switch() is not None:
-            self.switch(directive)
-            return
         epoch = directive.epoch
         agents = [self.agents[member.pod] for member in directive.members]
-        stores = {agent.store for agent in self.agents.values()}
-        if directive.store not in stores:
+        pods = {member.pod for member in directive.members}
+        stores = {a.store for a in self.agents.values() if a.pod not in self.silent}
+        hangs = directive.store not in stores or any(
+            self._is_inert(member.pod, member.slot) for member in directive.members
+        )
+        if self._ready_to_switch() is not None:
+            if hangs or self._is_busy(f"switch {epoch}", pods):
+                self._begin_switch(directive)
+            else:
+                self.switch(directive)
+            return
+        if hangs or self._fail_to_prepare(directive):
+            return
+        if self._is_busy(f"prepare {epoch}", pods):
             return
         for agent, member in zip(agents, directive.members, strict=True):
             phase = "prepared" if member.holds is None else agent.ranks[member.slot].phase
             if agent.ranks[member.slot].pending_epoch != epoch:
                 agent.change(member.slot, pending_epoch=epoch, phase=phase)
+
+    def _begin_switch(self, directive: Directive) -> None:
+        """The old ranks stop at a boundary, and are held up by a slow or a silent member."""
+        for member in directive.members:
+            agent = self.agents[member.pod]
+            rank = agent.ranks[member.slot]
+            is_free = not self._is_inert(member.pod, member.slot)
+            if is_free and rank.phase == "training" and rank.error != "broken":
+                agent.change(member.slot, phase="switching", part="transfer")
+
+    def _is_stuck(self, agent: FakeAgent) -> bool:
+        """Whether a rank in a switch waits for a member that never answers."""
+        members = agent.directive.members if agent.directive else ()
+        return any(self._is_inert(member.pod, member.slot) for member in members)
+
+    def _fail_to_prepare(self, directive: Directive) -> bool:
+        """Ranks on some nodes cannot prepare, and so nobody can."""
+        guilty = [m for m in directive.members if m.node in self.failing and m.rank is not None]
+        for member in guilty:
+            failure = self.failing[member.node]
+            values = {"failed_epoch": directive.epoch, "pending_epoch": None}
+            said = {"error": failure.error, "error_kind": failure.error_kind}
+            self.agents[member.pod].change(member.slot, **values, **said)
+        return bool(guilty)
 
     def _newest_directive(self) -> Directive | None:
         """The newest directive that is not aborted and that nobody has switched to."""
@@ -156,6 +211,10 @@ class FakeWorlds:
                 continue
             agent.change(
                 member.slot,
+                part="",
+                waiting=False,
+                failed_epoch=None,
+                error_kind=None,
                 phase="halted" if broken else "training",
                 error="broken" if broken else None,
                 rank=member.rank,

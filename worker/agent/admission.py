@@ -17,7 +17,7 @@ from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.plans.plan import Plan, check
 from planner.plans.ranks import RankMap
-from worker.contract import TRAINABLE_MODELS, Directive
+from worker.contract import TRAINABLE_MODELS, Directive, Halt
 
 _ORDER = {"prepare": 0, "switch": 1, "abort": 2}
 
@@ -41,6 +41,18 @@ def read_directive(body: object) -> Directive | Refused:
         where = ".".join(str(part) for part in first["loc"]) or "body"
         return Refused(400, f"{where}: {first['msg']}; see GET /v1/report for what this agent runs")
     return _faults(directive) or directive
+
+
+def read_halt(body: object) -> Halt | Refused:
+    """The word of a lost peer in a request body, or 400 with what is wrong with it."""
+    if not isinstance(body, Mapping):
+        return Refused(400, f"a halt is a JSON object, found {type(body).__name__}")
+    try:
+        return Halt.model_validate(body)
+    except ValidationError as error:
+        first: Mapping[str, Any] = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "body"
+        return Refused(400, f"{where}: {first['msg']}; a halt has an epoch and a reason")
 
 
 def _faults(directive: Directive) -> Refused | None:

@@ -7,13 +7,15 @@ are counted before each fork.
 
 The agent asks over a SOCK_SEQPACKET pair: `{"fork": key, "entry": "module:function", "arguments":
 {...}}` with one file descriptor, the child's channel; answers are `{"forked": key, "pid": P}`,
-`{"exited": P, "code": C}`, `{"warm": true}` and `{"refused": key, "error": ...}`.
+`{"exited": P, "code": C}`, `{"warm": true}`, `{"refused": key, "error": ...}`, and `{"beat": true}`
+when nothing else was said for a second.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import gc
 import importlib
 import json
@@ -29,6 +31,7 @@ from typing import Any
 
 MESSAGE_BYTES = 1 << 16
 PR_SET_PDEATHSIG = 1
+BEAT_S = 1.0
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -70,7 +73,9 @@ def serve(control: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     _answer(control, warm=True)
     while True:
-        ready, _, _ = select.select([control.fileno(), wake], [], [])
+        ready, _, _ = select.select([control.fileno(), wake], [], [], BEAT_S)
+        if not ready:
+            _answer(control, beat=True)
         if wake in ready:
             os.read(wake, 4096)
             _reap(control)
@@ -123,6 +128,7 @@ def _child(request: dict[str, Any], channel: socket.socket, parent: int) -> None
         signal.set_wakeup_fd(-1)
         for name in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
             signal.signal(name, signal.SIG_DFL)
+        faulthandler.register(signal.SIGUSR1)  # the stacks of all threads, into the pod's log
         module, _, function = request["entry"].partition(":")
         getattr(importlib.import_module(module), function)(channel, **request["arguments"])
         code = 0

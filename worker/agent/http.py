@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
+from worker.agent.admission import Refused
 from worker.agent.agent import Agent
 from worker.contract import Refusal
 
@@ -34,18 +35,16 @@ class _Routes:
         return await handler(request)
 
     async def put_directive(self, request: web.Request) -> web.Response:
-        try:
-            body = json.loads(await request.read())  # bytes: JSON itself says its encoding
-        except (ValueError, RecursionError) as error:
-            return _refusal(400, f"the body is not JSON: {error}")
-        refused = self._agent.accept(body)
-        if refused is not None:
-            return _refusal(refused.status, refused.sentence)
-        return web.json_response({"accepted": True})
+        body = await _body(request)
+        return _accepted(body if isinstance(body, Refused) else await self._agent.accept(body))
+
+    async def put_halt(self, request: web.Request) -> web.Response:
+        body = await _body(request)
+        return _accepted(body if isinstance(body, Refused) else self._agent.halt(body))
 
     async def put_end(self, _: web.Request) -> web.Response:
         self._agent.end()
-        return web.json_response({"accepted": True})
+        return _accepted(None)
 
     async def get_report(self, request: web.Request) -> web.Response:
         try:
@@ -74,6 +73,7 @@ def application(agent: Agent) -> web.Application:
     app.add_routes(
         [
             web.put("/v1/directive", routes.put_directive),
+            web.put("/v1/halt", routes.put_halt),
             web.put("/v1/end", routes.put_end),
             web.get("/v1/report", routes.get_report),
             web.get("/metrics", routes.get_metrics),
@@ -81,6 +81,20 @@ def application(agent: Agent) -> web.Application:
         ]
     )
     return app
+
+
+async def _body(request: web.Request) -> object:
+    """What is in a request, or `Refused` if that is no JSON."""
+    try:
+        return json.loads(await request.read())  # bytes: JSON itself says its encoding
+    except (ValueError, RecursionError) as error:
+        return Refused(400, f"the body is not JSON: {error}")
+
+
+def _accepted(refused: Refused | None) -> web.Response:
+    if refused is not None:
+        return _refusal(refused.status, refused.sentence)
+    return web.json_response({"accepted": True})
 
 
 def _json(status: int, text: str) -> web.Response:

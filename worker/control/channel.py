@@ -13,6 +13,7 @@ import threading
 from typing import Any
 
 Message = dict[str, Any]
+BEAT_S = 1.0  # between two heartbeats of a process to its agent
 
 
 class Channel:
@@ -43,7 +44,10 @@ class Channel:
             ready, _, _ = select.select([self._socket], [], [], timeout_s)
             if not ready:
                 return None
-            data = self._socket.recv(1 << 16)
+            try:
+                data = self._socket.recv(1 << 16)
+            except ConnectionError:  # it left words of this process unread, as one that is killed
+                data = b""
             if not data:
                 raise SystemExit(0)
             self._buffer += data

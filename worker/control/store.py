@@ -2,18 +2,14 @@
 
 It is not part of a rank, for any rank may leave, and the store must outlive every world that forms
 through it.  Its death leaves existing groups working; only new groups cannot form.
+It sends heartbeats as a rank does: one that is stopped would hold everybody up who meets there.
 """
 
 from __future__ import annotations
 
-import datetime
 import socket
-from typing import TYPE_CHECKING
 
-from worker.control.channel import Channel
-
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store
+from worker.control.channel import BEAT_S, Channel
 
 
 def main(connection: socket.socket, host: str) -> None:
@@ -29,23 +25,9 @@ def main(connection: socket.socket, host: str) -> None:
         host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
     )
     channel.send("store", address=f"{host}:{port}")
-    channel.receive(None)  # ends by SystemExit
-    del store
-
-
-def connect(address: str, timeout_s: float) -> Store:
-    """A client of the store at host:port.
-
-    Raises:
-        torch.distributed.DistNetworkError: nothing answers there in time.
-    """
-    from torch._C._distributed_c10d import TCPStore
-
-    host, _, port = address.rpartition(":")
-    return TCPStore(
-        host,
-        int(port),
-        is_master=False,
-        wait_for_workers=False,
-        timeout=datetime.timedelta(seconds=timeout_s),
-    )
+    try:
+        while True:  # ends by SystemExit
+            channel.send("beat", progress=0, part="store", waiting=True)
+            channel.receive(BEAT_S)
+    finally:
+        del store

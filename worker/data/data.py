@@ -88,8 +88,9 @@ class Dataset:
         if self._vocab is not None and not 0 <= tokens.min() <= tokens.max() < self._vocab:
             found = tokens[(tokens < 0) | (tokens >= self._vocab)][0]
             raise InvalidDataset(
-                f"dataset {self.prefix!r} has token {found}, the model's vocabulary ends at "
-                f"{self._vocab - 1}; prepare the data with the model's tokenizer"
+                f"sample {sample_id} of dataset {self.prefix!r} has token {found}, "
+                f"the model's vocabulary ends at {self._vocab - 1}; "
+                "prepare the data with the model's tokenizer"
             )
         return tokens
 

@@ -28,6 +28,7 @@ TEXT_SUFFIXES = (
     ".rst",
     ".txt",
 )  # taken from folders; a file that is named is always taken
+JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")  # their syntax is no text to train on
 BYTE_VOCAB = 256
 _UINT16_VOCAB = 1 << 16
 Encode = Callable[[bytes], npt.NDArray[np.generic]]
@@ -83,8 +84,8 @@ def prepare(
         tokenizer: a tokenizer.json of the `tokenizers` library; bytes are the tokens without it.
 
     Raises:
-        InvalidDataset: an input is missing, nothing in them is text, or the output cannot be
-            written.
+        InvalidDataset: an input is missing or JSON, nothing in them is text, or the output cannot
+            be written.
     """
     encode, vocab = _byte_encoding() if tokenizer is None else _file_encoding(tokenizer)
     dtype = np.dtype(np.uint16 if vocab <= _UINT16_VOCAB else np.int32).newbyteorder("<")
@@ -131,6 +132,11 @@ def _files(inputs: Iterable[Path]) -> Iterator[Path]:
     for given in inputs:
         if not given.exists():
             raise InvalidDataset(f"input {str(given)!r} does not exist; name text files or folders")
+        if given.suffix.lower() in JSON_SUFFIXES and not given.is_dir():
+            raise InvalidDataset(
+                f"input {str(given)!r} is JSON, whose brackets and keys would be trained on; "
+                "write the texts themselves into text files"
+            )
         for path in _text_files(given) if given.is_dir() else (given,):
             if path.resolve() not in seen:
                 seen.add(path.resolve())

@@ -1,33 +1,37 @@
 """The seam with DeepSpeed: everything that is patched, subclassed or overridden, in one module.
 
 DeepSpeed keeps what it does well: 1F1B schedule, pipeline buffers, forward and backward of
-micro-batches, optimizer step.
+micro-batches.  It lives in a world of one: torch's default group has one member in every process.
 Replaced: where layers are cut, who talks to whom, how gradients and losses of different pipelines
-add up.
+add up, and the update.  So building an engine communicates nothing and reads no numbers, and a
+thread builds the next one on the tensors that the old one still trains.
 
 Every override, and what breaks without it:
     PipelineParallelGrid (symbol)     a regular grid is hard-coded, pipe x data x model == world
     PipelineModule._partition_layers  a template could not be cut as its plan says
-    pipe.module.dist.new_group        a second world; its forming waits 30 minutes for a dead peer
+    pipe.module.dist.new_group        one more group, thread and descriptors for each plan, for ever
+    pipe.module.print                 every process is rank 0, and prints its idea of the world
     pipe.engine.p2p (symbol)          one peer a stage, so no change of TP degree along a pipeline
     deepspeed.PipelineEngine (symbol) `initialize` looks the class up there
     _exec_reduce_grads                averages over ranks instead of weighting by samples
     _exec_reduce_tied_grads           does nothing without TiedLayerSpec; ours says so
-    clip_fp32_gradients               counts only the pipeline's first rank
+    _broadcast_model                  sends each parameter to itself, also those of another engine
     _aggregate_total_loss             averages over replicas of one template
-    _exec_forward_pass, _exec_backward_pass, _exec_optimizer_step
-                                      the pace of emulated devices
+    _exec_optimizer_step              the update is ours (`engine.optimizer`)
+    _exec_forward_pass, _exec_backward_pass
+                                      the pace of emulated devices, and what the watchdog sees
     _INSTRUCTION_MAP                  holds functions: no `_exec_` override would ever be called
     pipe_partitioned, grad_partitioned = false
                                       would slice activations by the *local* TP degree
+    timers.throughput = false         is stopped only by DeepSpeed's own step
+An optimizer that is never stepped stands in, because the backward pass asserts that there is one.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
+import math
 import threading
-from collections.abc import Callable, Mapping
 from typing import Any
 from unittest import mock  # a scoped patch of DeepSpeed's own symbols, not of our code
 
@@ -40,18 +44,21 @@ from deepspeed.pipe import LayerSpec, PipelineModule
 from deepspeed.runtime.pipe import schedule
 from deepspeed.runtime.pipe.engine import PipelineEngine
 
-from planner.model.tensors import Tensor, layer_tensors
-from planner.plans.pieces import Piece, held_pieces
+from planner.model.tensors import layer_tensors
+from planner.plans.pieces import Piece, held_pieces, shard
 from planner.plans.ranks import Seat
+from planner.plans.regions import common_refinement
 from worker.data.data import Dataset, micro_batches
-from worker.engine.gradient_sync import GradientSync
+from worker.engine.gradient_sync import GradientSync, step_norm
 from worker.engine.learning_rate import learning_rate
-from worker.engine.seam import Parts, Progress, StageBuild, StepResult
-from worker.errors import EngineFailed
+from worker.engine.optimizer import update_
+from worker.engine.seam import Progress, StageBuild, StepResult
+from worker.errors import EngineFailed, NonFinite
 from worker.model.model import TensorParallel, layer_class, vocabulary_loss
 from worker.world.grid import Grid, Topology
 from worker.world.pace import Pace
-from worker.world.stage_links import StageLinks
+from worker.world.stage_links import LinksOfThread, StageLinks
+from worker.world.world import join_world_of_one
 
 TESTED_VERSIONS = ("0.19.8",)
 SEAMS: dict[Any, tuple[str, ...]] = {
@@ -61,10 +68,9 @@ SEAMS: dict[Any, tuple[str, ...]] = {
         "_exec_forward_pass",
         "_exec_backward_pass",
         "_exec_optimizer_step",
-        "clip_fp32_gradients",
         "_aggregate_total_loss",
+        "_broadcast_model",
         "_INSTRUCTION_MAP",
-        "_take_model_step",
         "_scale_loss_by_gas",
     ),
     PipelineModule: ("_partition_layers", "_set_bounds", "mpu"),
@@ -112,17 +118,14 @@ def warm_up() -> None:
     )  # the first one imports the compiler stack
 
 
-def adopt_world() -> None:
-    """Make DeepSpeed use the default group that has just formed."""
+def begin() -> None:
+    """Give torch and DeepSpeed the world of one that they live in, once in a process's life."""
+    join_world_of_one()
     deepspeed.init_distributed("gloo", verbose=False)
+    pipe_engine.p2p = LINKS
 
 
-def forget_world() -> None:
-    """Drop the groups that DeepSpeed has cached; a cached one keeps its connections open."""
-    deepspeed.comm.comm.cdb = None
-    release = getattr(deepspeed.comm.comm, "_release_process_group_references", None)
-    if release is not None:
-        release()
+LINKS = LinksOfThread()
 
 
 class _Module(PipelineModule):  # type: ignore[misc] # DeepSpeed is untyped
@@ -135,6 +138,7 @@ class _Module(PipelineModule):  # type: ignore[misc] # DeepSpeed is untyped
         with (
             mock.patch.object(pipe_module, "PipelineParallelGrid", return_value=grid),
             mock.patch.object(pipe_module.dist, "new_group", return_value=None),
+            mock.patch.object(pipe_module, "print", create=True),
         ):
             super().__init__(topology=Topology(seat), **rest)
 
@@ -150,11 +154,16 @@ class _Pipeline(PipelineEngine):  # type: ignore[misc] # DeepSpeed is untyped
 
     def _exec_forward_pass(self, buffer_id: int) -> None:
         super()._exec_forward_pass(buffer_id)
+        self.owner.activity.advance()
         self.owner.pace.forward()
 
     def _exec_backward_pass(self, buffer_id: int) -> None:
         super()._exec_backward_pass(buffer_id)
+        self.owner.activity.advance()
         self.owner.pace.backward()
+
+    def _broadcast_model(self) -> None:
+        """There is nobody to send to in a world of one."""
 
     def _exec_reduce_tied_grads(self) -> None:
         """Tied weights would be one canonical tensor with two holders.
@@ -169,12 +178,8 @@ class _Pipeline(PipelineEngine):  # type: ignore[misc] # DeepSpeed is untyped
         loss: torch.Tensor = self._scale_loss_by_gas(self.total_loss)
         return loss.item() if self.is_last_stage() else 0.0
 
-    def clip_fp32_gradients(self) -> None:
-        self.owner.clip()
-
-    def _exec_optimizer_step(self, lr_kwargs: object = None) -> None:
-        super()._exec_optimizer_step(lr_kwargs)
-        self.owner.stepped()
+    def _exec_optimizer_step(self, lr_kwargs: object = None) -> None:  # noqa: ARG002 # DeepSpeed's call
+        self.owner.step()
 
     def _aggregate_total_loss(self) -> torch.Tensor:
         return torch.tensor(self.owner.result.loss)
@@ -193,66 +198,54 @@ class DeepSpeedEngine:
     """One rank's stage of one plan on DeepSpeed; see `worker.engine.seam.Engine`."""
 
     def __init__(self, build: StageBuild, dataset: Dataset, pace: Pace) -> None:
-        """Build the engine."""
+        """Build the engine; the thread that does it may be another than the one that trains."""
         seat, spec, world = build.seat, build.spec, build.world
         self._model, self._spec, self._seat, self._world = build.model, spec, seat, world
-        self._cuts = build.plan.tp_degrees
+        self._cuts, self._shards = common_refinement([build.plan]), build.shards
         self._dataset = dataset
-        self.pace = pace
-        self.progress = Progress(step=build.step)
+        self.pace, self.activity = pace, build.activity
+        self.progress = Progress()
         self.result = StepResult(0.0, 0.0, None)
         self._ready_epoch: int | None = None
-        self._pending_norm = self._last_arrival = 0.0
+        self._last_arrival = 0.0
         self._weight = seat.pipeline.samples / spec.global_batch
-        self._pipeline = self._build(build.source)
+        self._links = StageLinks(seat, world, pace)
+        self._pipeline = self._build()
         self._named: dict[str, torch.nn.Parameter] = dict(self._pipeline.module.named_parameters())
+        for name, parameter in self._named.items():
+            if parameter.data_ptr() != self._shards[name][0].data_ptr():
+                raise EngineFailed(f"DeepSpeed has moved {name} to another place in memory")
         self._sync = GradientSync(build.model, build.plan, seat, world, self._gradients)
 
-    def _build(self, source: Callable[[Tensor], Parts]) -> _Pipeline:
-        world, seat, model, spec = self._world, self._seat, self._model, self._spec
-        tp = TensorParallel(seat.tp, seat.slot, seat.tp_ranks, world.groups)
-        parts = {t.name: source(t) for layer in seat.layers for t in layer_tensors(model, layer)}
-        pipe_engine.p2p = StageLinks(seat, self.pace)
+    def _build(self) -> _Pipeline:
+        seat, model = self._seat, self._model
+        tp = TensorParallel(seat.tp, seat.slot, self._world.groups.get(seat.tp_ranks))
         specs = [
-            LayerSpec(layer_class(model, i), model, i, tp, lambda t: parts[t.name][0])
+            LayerSpec(layer_class(model, i), model, i, tp, lambda t: self._shards[t.name][0])
             for i in range(model.layers + 2)
         ]
-        with contextlib.redirect_stdout(
-            io.StringIO()
-        ):  # rank 0 prints a regular grid's idea of the world
-            module = _Module(seat, Grid(seat, world), layers=specs, loss_fn=vocabulary_loss(tp))
-        optimizer = torch.optim.Adam(
-            module.parameters(),
-            lr=spec.learning_rate,
-            betas=spec.betas,
-            eps=spec.epsilon,
-            foreach=True,
-        )
+        LINKS.use(None)
+        module = _Module(seat, Grid(seat), layers=specs, loss_fn=vocabulary_loss(tp))
         settings = {
             "train_batch_size": seat.pipeline.samples,
             "train_micro_batch_size_per_gpu": seat.pipeline.template.micro_batch,
-            "gradient_clipping": spec.gradient_clip,
             "steps_per_print": None,
+            "timers": {"throughput": {"enabled": False}},
             "pipeline": {"pipe_partitioned": False, "grad_partitioned": False},
         }
+        never_stepped = torch.optim.SGD(module.parameters(), lr=0.0)
         with mock.patch.object(deepspeed, "PipelineEngine", _Pipeline):
-            pipeline, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=settings)
+            pipeline, *_ = deepspeed.initialize(
+                model=module, optimizer=never_stepped, config=settings
+            )
         pipeline.owner = self
-        pipeline.global_steps = self.progress.step
-        for name, parameter in module.named_parameters():
-            if len(parts[name]) > 1:
-                pipeline.optimizer.state[parameter] = {
-                    "step": torch.tensor(float(self.progress.step)),
-                    "exp_avg": parts[name][1],
-                    "exp_avg_sq": parts[name][2],
-                }
         return pipeline  # type: ignore[no-any-return] # DeepSpeed is untyped
 
     def train_step(self, ready_epoch: int | None) -> StepResult:
         """Train the next step."""
         step, pipeline = self.progress.step, self._seat.pipeline
         self._ready_epoch = ready_epoch
-        self._set_rate(step)
+        LINKS.use(self._links)
         self.pace.begin()
         self._pipeline.train_batch(
             iter(
@@ -292,45 +285,38 @@ class DeepSpeedEngine:
         norm = float(slots[: self._sync.num_pieces].sum().sqrt())
         loss, total, squares, *arrivals = slots[self._sync.num_pieces :].tolist()
         agreed = self._world.size * squares == total * total and total > 0
+        if self._spec.on_non_finite == "stop" and math.isnan(step_norm(loss, norm)):
+            self.progress.gradients_step = None  # nobody is to roll forward with these
+            raise NonFinite(step, loss, norm)
+        norm = step_norm(loss, norm)
         self.progress.norm = (step, loss, norm)
         self.result = StepResult(loss, norm, round(total / self._world.size) if agreed else None)
-        self._pending_norm = norm
         self._last_arrival = max(arrivals)
 
-    def clip(self) -> None:
-        """Clip by the plan-wide norm; called from DeepSpeed's model step."""
-        self._sync.clip_(self._pending_norm, self._spec.gradient_clip)
-
-    def stepped(self) -> None:
-        """The optimizer has applied the step."""
-        self.progress.step += 1
-        self.progress.gradients_step = None
+    def step(self) -> None:
+        """Apply the step whose gradients are summed and whose norm is known."""
+        assert self.progress.norm is not None  # `reduce` comes first
+        self.apply(self.progress.norm[2])
         self.pace.synchronised(self._last_arrival)
 
     def apply(self, gradient_norm: float) -> None:
-        """Apply the reduced gradients that are held, with the norm that another rank knows."""
-        step = self.progress.gradients_step
-        if step is None or step != self.progress.step:
-            raise EngineFailed(f"no reduced gradients of step {self.progress.step} are held here")
-        self._set_rate(step)
-        self._sync.clip_(gradient_norm, self._spec.gradient_clip)
-        self._pipeline.optimizer.step()
-        self.progress.step += 1
-        self.progress.gradients_step = None
+        """Apply the reduced gradients that are held, with the norm that some rank knows.
 
-    def shards(self) -> Mapping[str, Parts]:
-        """The live tensors; moments exist from the first applied step on."""
-        state = self._pipeline.optimizer.state
-        found: dict[str, Parts] = {}
-        for name, parameter in self._named.items():
-            weight, moments = parameter.data, state.get(parameter)
-            if not moments:
-                moments = {
-                    "exp_avg": torch.zeros_like(weight),
-                    "exp_avg_sq": torch.zeros_like(weight),
-                }
-            found[name] = (weight, moments["exp_avg"], moments["exp_avg_sq"])
-        return found
+        A norm that is not finite skips the update everywhere, as it is the same everywhere.
+        """
+        progress, spec = self.progress, self._spec
+        step = progress.gradients_step
+        if step is None or step != progress.step:
+            raise EngineFailed(f"no reduced gradients of step {progress.step} are held here")
+        gradients = [self._gradient(name) for name in self._shards]
+        if math.isfinite(gradient_norm):
+            self._sync.clip_(gradient_norm, spec.gradient_clip)
+            rate = learning_rate(spec.learning_rate, spec.warmup_steps, step)
+            update_(list(self._shards.values()), gradients, spec, rate, progress.updates)
+            progress.updates += 1
+        torch._foreach_zero_(gradients)
+        progress.step += 1
+        progress.gradients_step = None
 
     def overruns(self) -> int:
         """Emulated stages that took too long."""
@@ -346,28 +332,25 @@ class DeepSpeedEngine:
         pipeline = self._pipeline
         with contextlib.suppress(Exception):  # a broken engine must still be freed
             pipeline.destroy()
-        content = [dict(pipeline.__dict__)]
+        content = [dict(pipeline.__dict__), dict(self.__dict__)]
         pipeline.__dict__.clear()
-        self._named = {}
-        self.__dict__.pop("_sync", None)
-        threading.Thread(target=content.clear, daemon=True).start()
+        self.__dict__.clear()
+        LINKS.use(None)
+        threading.Thread(target=content.clear, name="free-engine", daemon=True).start()
 
-    def _set_rate(self, step: int) -> None:
-        for group in self._pipeline.optimizer.param_groups:
-            group["lr"] = learning_rate(self._spec.learning_rate, self._spec.warmup_steps, step)
+    def _gradient(self, name: str) -> torch.Tensor:
+        gradient = self._named[name].grad
+        assert gradient is not None  # every parameter takes part in every step
+        return gradient
 
     def _gradients(self) -> dict[Piece, torch.Tensor]:
         found: dict[Piece, torch.Tensor] = {}
         for layer in self._seat.layers:
             for tensor in layer_tensors(self._model, layer):
-                gradient = self._named[tensor.name].grad
-                assert gradient is not None  # every parameter takes part in every step
-                start = 0
-                for piece in held_pieces(tensor, self._seat.tp, self._seat.slot, self._cuts):
-                    if tensor.dim is None:
-                        found[piece] = gradient
-                        continue
-                    rows = piece.stop - piece.start
-                    found[piece] = gradient.narrow(tensor.dim, start, rows)
-                    start += rows
+                gradient = self._gradient(tensor.name)
+                first = shard(tensor, self._seat).start
+                for piece in held_pieces(tensor, self._seat, self._cuts):
+                    found[piece] = gradient.narrow(
+                        tensor.row_dim, piece.start - first, piece.stop - piece.start
+                    )
         return found

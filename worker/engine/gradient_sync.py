@@ -1,24 +1,33 @@
 """Gradient sum, gradient norm and clipping across unequal pipelines, driven by the piece table.
 
 Stages of different templates hold different layers in different cuts, so "the data-parallel group
-of this stage" does not exist.  Each piece has its own set of holders; pieces with the same set
+of this stage" does not exist.  Each piece has its own contributors; pieces with the same ones
 share one flat bucket, so a step costs as many collectives as there are distinct rank sets.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
-import torch.distributed as dist
 
 from planner.model.shape import ModelShape
 from planner.plans.pieces import Piece, holders
 from planner.plans.plan import Plan
 from planner.plans.ranks import Seat
-from worker.world.world import Ranks, World, leads
+from worker.world.group import Ranks
+from worker.world.world import World, leads
 
 NORM_EPSILON = 1e-6  # torch.nn.utils.clip_grad_norm_ adds the same
+
+
+def step_norm(loss: float, norm: float) -> float:
+    """The gradient norm of a step; NaN unless loss and norm are both finite.
+
+    So that whoever learns the norm alone, after a loss of peers, skips what the others skipped.
+    """
+    return norm if math.isfinite(loss) and math.isfinite(norm) else math.nan
 
 
 class GradientSync:
@@ -68,20 +77,15 @@ class GradientSync:
         ):  # one order everywhere, or groups that overlap would deadlock
             targets = [gradients[piece] for piece in self._buckets[ranks]]
             flat = torch.cat([target.reshape(-1) for target in targets])
-            pending.append(
-                (
-                    dist.all_reduce(flat, group=self._world.groups[ranks], async_op=True),
-                    flat,
-                    targets,
-                )
-            )
-        for work, flat, targets in pending:
-            work.wait()
+            group = self._world.groups[ranks]
+            pending.append((group, group.start_all_reduce_(flat), flat, targets))
+        for group, work, flat, targets in pending:
+            group.finish(work)
             _unflatten(flat, targets)
         if self._replicated:  # only the lead of the TP group took part in the sum
             targets = [gradients[piece] for piece in self._replicated]
             flat = torch.cat([target.reshape(-1) for target in targets])
-            dist.broadcast(flat, src=self._tp_ranks[0], group=self._world.groups[self._tp_ranks])
+            self._world.groups[self._tp_ranks].broadcast_(flat, self._tp_ranks[0])
             _unflatten(flat, targets)
 
     def squares(self) -> torch.Tensor:

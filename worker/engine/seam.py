@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from planner.model.shape import ModelShape
-from planner.model.tensors import Tensor
 from planner.plans.plan import Plan
 from planner.plans.ranks import Seat
 from worker.contract import TrainingSpec
+from worker.control.activity import Activity
 from worker.world.world import World
 
 # weight, exp_avg, exp_avg_sq: everything of a tensor that must survive a plan change
@@ -23,11 +23,15 @@ Parts = tuple[torch.Tensor, ...]
 class StageBuild:
     """What the engine of one rank is built from.
 
+    Building communicates nothing and reads no numbers, so that it can go on while another engine
+    trains on some of the same tensors.
+
     Attributes:
         seat: of the rank in the plan.
         world: that the ranks of the plan have formed.
-        step: completed steps of the state.
-        source: gives this rank's shard of a tensor: (weight,) at the start, else with moments.
+        shards: {tensor name: (weight, exp_avg, exp_avg_sq)} of this rank, which the engine trains
+            in place.
+        activity: of this rank, which the engine keeps up to date while it trains.
     """
 
     model: ModelShape
@@ -35,8 +39,8 @@ class StageBuild:
     plan: Plan
     seat: Seat
     world: World
-    step: int
-    source: Callable[[Tensor], Parts]
+    shards: Mapping[str, Parts]
+    activity: Activity
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +64,23 @@ class Progress:
 
     Attributes:
         step: completed steps of the state that it holds.
+        updates: applied in them: a step whose gradients were not finite may have been skipped.
         gradients_step: index of the step whose reduced gradients it holds and has not applied.
         norm: (index of the step, its loss, its norm) of the newest plan-wide norm that it knows.
     """
 
     step: int = 0
+    updates: int = 0
     gradients_step: int | None = None
     norm: tuple[int, float, float] | None = None
 
 
 class Engine(Protocol):
-    """Trains one rank's stage of one plan."""
+    """Trains one rank's stage of one plan, on tensors that somebody else owns.
+
+    Attributes:
+        progress: to be set before the first step.
+    """
 
     progress: Progress
 
@@ -83,11 +93,8 @@ class Engine(Protocol):
     def apply(self, gradient_norm: float) -> None:
         """Apply the reduced gradients that are held, with a norm learnt from another rank."""
 
-    def shards(self) -> Mapping[str, Parts]:
-        """{tensor name: this rank's shard of weight and moments}, the live tensors."""
-
     def overruns(self) -> int:
         """Emulated stages that took too long."""
 
     def release(self) -> None:
-        """Free everything; the engine is dead afterwards."""
+        """Free everything but the shards; the engine is dead afterwards."""

@@ -10,16 +10,16 @@ Source: Megatron-LM's column and row parallel layers, as described in its paper.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as functional
 from torch import nn
 
 from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, layer_tensors
+from worker.world.group import Group, ReduceOp
 
 NORM_EPSILON = 1e-6
 ROTARY_BASE = 10000.0
@@ -27,24 +27,16 @@ ShardSource = Callable[[Tensor], torch.Tensor]  # a rank's shard of a tensor: ge
 
 
 class TensorParallel(NamedTuple):
-    """One rank's place in the TP group of its stage.
-
-    The group is looked up in the world's own table, never kept: a world that breaks clears the
-    table, and a reference left in a layer or in an autograd graph would keep its connections open
-    and its peers waiting.
-    """
+    """One rank's place in the TP group of its stage; `group` is None in a group of one."""
 
     size: int = 1
     slot: int = 0
-    ranks: tuple[int, ...] = (0,)
-    groups: Mapping[tuple[int, ...], Any] = {}
+    group: Group | None = None
 
-    @property
-    def group(self) -> Any:
-        """The process group; ConnectionError once the world has broken."""
-        if self.ranks not in self.groups:
-            raise ConnectionError("the world of this epoch is gone")
-        return self.groups[self.ranks]
+    def all_reduce_(self, tensor: torch.Tensor, op: ReduceOp = "sum") -> None:
+        """Reduce a tensor in place over the TP group."""
+        if self.group is not None:
+            self.group.all_reduce_(tensor, op)
 
 
 class _Copy(torch.autograd.Function):
@@ -61,7 +53,7 @@ class _Copy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         grad = grad.clone()
-        dist.all_reduce(grad, group=ctx.tp.group)
+        ctx.tp.all_reduce_(grad)
         return grad, None
 
 
@@ -71,7 +63,7 @@ class _Reduce(torch.autograd.Function):
     @staticmethod
     def forward(_ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
         x = x.clone()
-        dist.all_reduce(x, group=tp.group)
+        tp.all_reduce_(x)
         return x
 
     @staticmethod
@@ -184,7 +176,7 @@ def vocabulary_loss(tp: TensorParallel) -> Callable[[torch.Tensor, torch.Tensor]
         if tp.size == 1:
             return functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
         top = logits.detach().amax(-1)
-        dist.all_reduce(top, op=dist.ReduceOp.MAX, group=tp.group)
+        tp.all_reduce_(top, "max")
         logits = logits - top.unsqueeze(-1)
         local = labels - tp.slot * logits.shape[-1]
         inside = (local >= 0) & (local < logits.shape[-1])

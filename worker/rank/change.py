@@ -5,9 +5,13 @@ Nothing here touches the state or the running world; an aborted change leaves on
 
 from __future__ import annotations
 
+import threading
+
 from planner.model.shape import ModelShape
 from worker.contract import Directive
+from worker.control.connections import cut
 from worker.rank.effects import Services
+from worker.rank.held_state import HeldState
 from worker.rank.preparation import Preparation, Prepared
 
 
@@ -24,6 +28,8 @@ class Change:
     def __init__(self, pod: str, slot: int, services: Services) -> None:
         self._pod, self._slot, self._services = pod, slot, services
         self._preparation: Preparation | None = None
+        self._move_lock = threading.Lock()
+        self._moving: Prepared | None = None
         self.announced: int | None = None
         self.failed_epoch: int | None = None
         self.switch_epoch: int | None = None
@@ -55,15 +61,17 @@ class Change:
             directive.store,
         )
 
-    def prepare(self, model: ModelShape, directive: Directive) -> None:
+    def prepare(self, model: ModelShape, directive: Directive, held: HeldState) -> None:
         """Begin to prepare, and give up what was prepared before."""
         if self._preparation is not None:
             self._preparation.cancel()
         self.announced = None
-        self._preparation = Preparation(model, directive, self._pod, self._slot, self._services)
+        self._preparation = Preparation(
+            model, directive, self._pod, self._slot, held, self._services
+        )
 
-    def poll(self) -> tuple[bool, str | None]:
-        """Whether there is news of the preparation, and the sentence if it has failed."""
+    def poll(self) -> tuple[bool, Exception | None]:
+        """Whether there is news of the preparation, and why it has failed, if it has."""
         preparation = self._preparation
         if preparation is None or preparation.running:
             return False, None
@@ -76,6 +84,32 @@ class Change:
             return False, None
         self.announced = preparation.epoch
         return True, None
+
+    def move_begins(self, prepared: Prepared) -> None:
+        """From here on an abort cuts the transport, for the move may wait for a lost peer."""
+        with self._move_lock:
+            self._moving = prepared
+            is_aborted = self.abort_epoch >= prepared.move.directive.epoch
+        if is_aborted:
+            cut(prepared.connections)
+
+    def move_ends(self) -> None:
+        """From here on nothing is cut."""
+        with self._move_lock:
+            self._moving = None
+
+    def call_off(self, epoch: int) -> None:
+        """An abort was heard, in whatever thread: end the move that is under way, if it is its."""
+        with self._move_lock:
+            self.abort_epoch = max(self.abort_epoch, epoch)
+            moving = self._moving
+            if moving is not None and moving.move.directive.epoch <= epoch:
+                cut(moving.connections)
+
+    def take(self) -> None:
+        """What was prepared is in use now; giving the change up no longer frees it."""
+        if self._preparation is not None:
+            self._preparation.take()
 
     def abort(self, epoch: int) -> bool:
         """Call an epoch off; whether it was the one in preparation."""

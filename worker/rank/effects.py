@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 from migration.transport import Transport
 from planner.model.shape import ModelShape
 from planner.plans.plan import Plan
+from worker.control.activity import Activity
+from worker.control.store_client import StoreClient
 from worker.engine.seam import Engine, StageBuild
 from worker.world.world import World
 
@@ -19,35 +21,27 @@ if TYPE_CHECKING:
 
 
 class Services(Protocol):
-    """The effects of a rank."""
+    """The effects of a rank.
 
-    timeout_s: float
+    Attributes:
+        activity: of this rank, which all effects keep up to date.
+    """
 
-    def connect_store(self, address: str) -> Store:
-        """A client of the store at host:port."""
+    activity: Activity
+
+    def connect_store(self, address: str, is_cancelled: Callable[[], bool]) -> StoreClient:
+        """A client of the store at host:port; `is_cancelled` is asked while it waits."""
 
     def form_transport(self, store: Store, prefix: str, rank: int, size: int) -> Transport:
         """Meet the other members of a change; called in a thread while the old world trains."""
 
     def form_world(
-        self,
-        store: Store,
-        epoch: int,
-        rank: int,
-        model: ModelShape,
-        plan: Plan,
-        is_cancelled: Callable[[], bool],
+        self, store: Store, epoch: int, rank: int, model: ModelShape, plan: Plan
     ) -> World:
-        """Form the world of an epoch, which becomes the default group, and its groups.
-
-        `is_cancelled` is asked while it waits for its peers.
-        """
-
-    def leave_world(self, world: World) -> None:
-        """Leave it and drop everything that keeps its connections open."""
+        """Form the groups of an epoch; called in a thread while the old world trains."""
 
     def build_engine(self, build: StageBuild) -> Engine:
-        """An engine for one rank."""
+        """An engine for one rank; called in a thread while the old one trains."""
 
     def on_phase(self, name: str) -> None:
-        """A part of a switch begins; for observers only."""
+        """A part of a change begins; for observers only."""

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import Literal
 
-from worker.contract import Directive, RankPhase, RankReport, StepRecord, SwitchRecord
-from worker.control.channel import Channel
+from worker.contract import (
+    Directive,
+    ErrorKind,
+    RankPhase,
+    RankReport,
+    StepRecord,
+    SwitchRecord,
+)
+from worker.control.activity import Activity
+from worker.control.channel import Channel, Message
 from worker.rank.change import Change
+from worker.rank.mailbox import Mailbox
 from worker.rank.rank_state import RankState
 from worker.rank.switch import Switch
 
@@ -16,9 +26,17 @@ from worker.rank.switch import Switch
 class Messages:
     """The rank's end of the channel to its agent."""
 
-    def __init__(self, channel: Channel, slot: int) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        slot: int,
+        activity: Activity,
+        on_urgent: Callable[[Message], None],
+    ) -> None:
+        """See `Mailbox`."""
         self._channel, self._slot = channel, slot
         self._started_s = time.monotonic()
+        self._mailbox = Mailbox(channel, activity, on_urgent)
 
     def next(self, patience_s: float | None) -> Directive | Literal["exit"] | None:
         """The next message, or None if none came in time; None waits for ever, 0 only looks.
@@ -26,14 +44,23 @@ class Messages:
         Raises:
             SystemExit: the agent is gone.
         """
-        message = self._channel.receive(patience_s)
+        message = self._mailbox.next(patience_s)
         if message is None:
             return None
         if message["type"] == "exit":
             return "exit"
+        if message["type"] == "halt":  # done at once, when it came
+            return self.next(patience_s)
         return Directive.model_validate(message["directive"])
 
-    def report(self, phase: RankPhase, state: RankState, change: Change, error: str | None) -> None:
+    def report(
+        self,
+        phase: RankPhase,
+        state: RankState,
+        change: Change,
+        error: str | None,
+        kind: ErrorKind | None,
+    ) -> None:
         """Tell where this rank is and what it holds."""
         progress = state.progress
         report = RankReport(
@@ -51,6 +78,7 @@ class Messages:
             norm_step=progress.norm[0] if progress.norm else None,
             gradient_norm=progress.norm[2] if progress.norm else None,
             error=error,
+            error_kind=kind,
             overruns=state.engine.overruns() if state.engine else 0,
         )
         self._channel.send("report", rank=report.model_dump())
@@ -65,16 +93,17 @@ class Messages:
 
     def record(self, switch: Switch, stopped_s: float | None, digest: str | None) -> SwitchRecord:
         """This rank's part of a switch; `digest` is of the state in the new engine."""
+        prepared = switch.prepared
         return SwitchRecord(
-            epoch=switch.move.directive.epoch,
+            epoch=prepared.move.directive.epoch,
             slot=self._slot,
             pid=os.getpid(),
-            step=switch.step,
+            step=switch.agreed.step,
             stopped_s=stopped_s,
             laps=switch.laps,
-            bytes_sent=switch.transport.bytes_sent,
-            bytes_received=switch.transport.bytes_received,
-            bytes_needed=switch.move.bytes_needed,
+            bytes_sent=prepared.transport.bytes_sent,
+            bytes_received=prepared.transport.bytes_received,
+            bytes_needed=prepared.move.bytes_needed,
             state_digest_before=switch.digest,
             state_digest_after=digest,
         )

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from migration.layout import StateLayout, held_layout, needed_layout, state_bytes
-from migration.schedule import Schedule, arrange
-from migration.tuples import bytes_missing, difference
+from migration.classes import bytes_missing
+from migration.layout import StateLayout, held_layout, needed_layout
+from migration.transfer import Transfer, plan_transfer
 from planner.model.shape import ModelShape
-from planner.plans.pieces import Piece, common_refinement
+from planner.plans.pieces import Piece
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap, Seat
+from planner.plans.regions import Cuts, common_refinement
 from worker.contract import Directive, Member
 
 
@@ -27,9 +28,9 @@ class Move:
         plan: the new plan.
         member: this rank's member row; its index is `transport_rank`.
         seat: in the new plan; None if this rank leaves.
-        tp_degrees: the common refinement of all plans in the change.
+        cuts: the common refinement of all plans in the change.
         held, needed: pieces of every transport rank, before and after.
-        schedule: of all messages.
+        transfer: all that moves; nothing at the start of a job.
         bytes_needed: of this rank's new layout that it does not hold.
     """
 
@@ -38,10 +39,10 @@ class Move:
     transport_rank: int
     member: Member
     seat: Seat | None
-    tp_degrees: frozenset[int]
+    cuts: Cuts
     held: StateLayout
     needed: StateLayout
-    schedule: Schedule
+    transfer: Transfer
     bytes_needed: int
 
     @property
@@ -80,11 +81,9 @@ def plan_move(model: ModelShape, directive: Directive, pod: str, slot: int) -> M
     cuts = common_refinement([plan, *layouts.values()])
     held = held_layout(model, directive.members, layouts, cuts)
     needed = needed_layout(model, plan, directive.members, cuts)
-    sizes = state_bytes(model, cuts)
-    schedule, missing = Schedule(()), 0
-    if layouts:
-        nodes = [m.node for m in directive.members]
-        schedule = arrange(difference(held, needed, sizes, nodes))
-        missing = bytes_missing(held, needed, sizes)[me]
+    nodes = [m.node for m in directive.members]
+    moves_state = bool(layouts)
+    transfer = plan_transfer(held, needed if moves_state else held, nodes)
+    missing = bytes_missing(held, needed)[me] if moves_state else 0
     seat = None if member.rank is None else RankMap.of(plan).seats[member.rank]
-    return Move(directive, plan, me, member, seat, cuts, held, needed, schedule, missing)
+    return Move(directive, plan, me, member, seat, cuts, held, needed, transfer, missing)

@@ -1,33 +1,62 @@
 """Getting ready for the next epoch in the background, while the old one trains.
 
-A thread plans the move, connects to the epoch's store and forms the transport group of old and new
-members.  Nothing of the running world is touched; if it fails, only the preparation is lost.
+A thread plans the move, connects to the epoch's store, forms the transport of old and new members
+and the groups of the new plan, makes room for the state and builds the next engine on it.  Nothing
+of the running world is touched; if it fails, only the preparation is lost.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+import traceback
+from typing import NamedTuple
 
 from migration.transport import Transport
 from planner.model.shape import ModelShape
 from worker.contract import Directive
+from worker.control.connections import connections, cut
+from worker.control.store_client import StoreClient
+from worker.engine.seam import Engine, StageBuild
 from worker.rank.effects import Services
+from worker.rank.held_state import HeldState
+from worker.rank.home import Home
 from worker.rank.move import Move, plan_move
-
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store
+from worker.world.world import World
 
 _log = logging.getLogger(__name__)
 
 
+class Successor(NamedTuple):
+    """What trains the new plan on this rank, once it holds the state."""
+
+    world: World
+    home: Home
+    engine: Engine
+
+
 class Prepared(NamedTuple):
-    """What a switch works with, once all members have met."""
+    """What a switch works with, once all members have met.
+
+    Attributes:
+        connections: of the transport, to be cut when the change is called off within the move.
+        successor: None on a rank that leaves.
+    """
 
     move: Move
-    store: Store
+    store: StoreClient
     transport: Transport
+    connections: frozenset[int]
+    successor: Successor | None
+
+    def give_up(self) -> None:
+        """Free everything; the peers notice."""
+        self.transport.close()
+        self.store.close()
+        if self.successor is not None:
+            self.successor.engine.release()
+            self.successor.world.cut()
+            self.successor.world.leave()
 
 
 class Preparation:
@@ -35,18 +64,25 @@ class Preparation:
 
     Attributes:
         directive: that asks for it.
-        error: why it failed, one line.
+        error: why it failed.
     """
 
     def __init__(
-        self, model: ModelShape, directive: Directive, pod: str, slot: int, services: Services
+        self,
+        model: ModelShape,
+        directive: Directive,
+        pod: str,
+        slot: int,
+        held: HeldState,
+        services: Services,
     ) -> None:
+        """Begin; `held` is what this rank holds now, of which no number is read."""
         self.directive = directive
-        self.error: str | None = None
+        self.error: Exception | None = None
         self._lock = threading.Lock()
         self._cancelled = False
         self._result: Prepared | None = None
-        work = (model, pod, slot, services)
+        work = (model, pod, slot, held, services)
         self._thread = threading.Thread(
             target=self._prepare, args=work, name="prepare-epoch", daemon=True
         )
@@ -74,27 +110,71 @@ class Preparation:
             self._cancelled = True
             result, self._result = self._result, None
         if result:
-            result.transport.close()
+            result.give_up()
 
-    def _prepare(self, model: ModelShape, pod: str, slot: int, services: Services) -> None:
-        epoch = self.directive.epoch
+    def take(self) -> Prepared | None:
+        """The result, which now belongs to the caller."""
+        with self._lock:
+            result, self._result = self._result, None
+        return result
+
+    def _prepare(
+        self, model: ModelShape, pod: str, slot: int, held: HeldState, services: Services
+    ) -> None:
         try:
-            services.on_phase("prepare")
-            move = plan_move(model, self.directive, pod, slot)
-            if move is None:
-                raise LookupError(f"rank ({pod}, {slot}) is no member of epoch {epoch}")
-            store = services.connect_store(self.directive.store)
-            size = len(self.directive.members)
-            transport = services.form_transport(
-                store, f"epoch{epoch}/transport", move.transport_rank, size
-            )
+            prepared = self._meet(model, pod, slot, held, services)
         except Exception as error:  # whatever it was, the old epoch goes on
-            _log.warning("epoch %d could not be prepared", epoch, exc_info=error)
-            said = str(error).partition("\n")[0] or repr(error)
-            self.error = f"cannot prepare epoch {epoch}: {said}"
+            _log.warning("epoch %d could not be prepared", self.epoch, exc_info=error)
+            # A frame would keep a group, and so its connections and those of its store, open.
+            traceback.clear_frames(error.__traceback__)
+            self.error = error.with_traceback(None)
             return
         with self._lock:
             if not self._cancelled:
-                self._result = Prepared(move, store, transport)
+                self._result = prepared
                 return
-        transport.close()
+        prepared.give_up()
+
+    def _meet(
+        self, model: ModelShape, pod: str, slot: int, held: HeldState, services: Services
+    ) -> Prepared:
+        epoch, before = self.epoch, connections()
+        services.on_phase("prepare")
+        move = plan_move(model, self.directive, pod, slot)
+        if move is None:
+            raise LookupError(f"rank ({pod}, {slot}) is no member of epoch {epoch}")
+        services.activity.advance()
+        store = services.connect_store(self.directive.store, lambda: self._cancelled)
+        try:
+            transport = services.form_transport(
+                store, f"epoch{epoch}/transport", move.transport_rank, len(self.directive.members)
+            )
+            own = connections() - before
+            services.activity.advance()
+            successor = self._succeed(model, move, store, held, services)
+        except BaseException:
+            cut(connections() - before)  # the peers are not to wait for this rank
+            store.close()
+            raise
+        return Prepared(move, store, transport, own, successor)
+
+    def _succeed(
+        self,
+        model: ModelShape,
+        move: Move,
+        store: StoreClient,
+        held: HeldState,
+        services: Services,
+    ) -> Successor | None:
+        seat, spec = move.seat, self.directive.training
+        if seat is None:
+            return None
+        services.on_phase("form")
+        world = services.form_world(store, self.epoch, seat.rank, model, move.plan)
+        services.on_phase("build")
+        if move.moves_state:
+            home = Home.of(model, seat, held, services.activity)
+        else:
+            home = Home.first(model, seat, spec.seed, services.activity)
+        build = StageBuild(model, spec, move.plan, seat, world, home.shards, services.activity)
+        return Successor(world, home, services.build_engine(build))

@@ -16,9 +16,9 @@ from planner.model.workload import Workload
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from planner.profiles.profile import load_profile
-from worker.control.cancellable_store import CancellableStore
+from worker.control.activity import Activity
 from worker.control.channel import Channel
-from worker.control.store import connect
+from worker.control.store_client import PATIENCE_S, StoreClient, connect
 from worker.data.data import Dataset
 from worker.engine import deepspeed as deepspeed_engine
 from worker.engine.seam import Engine, StageBuild
@@ -33,42 +33,23 @@ if TYPE_CHECKING:
 class GlooServices:
     """The services of a rank on CPU: gloo groups, DeepSpeed's engine."""
 
-    def __init__(self, *, emulate: bool, timeout_s: float) -> None:
-        self.timeout_s = timeout_s
+    def __init__(self, *, emulate: bool) -> None:
+        self.activity = Activity()
         self._emulate = emulate
 
-    def connect_store(self, address: str) -> Store:
+    def connect_store(self, address: str, is_cancelled: Callable[[], bool]) -> StoreClient:
         """See `Services`."""
-        return connect(address, self.timeout_s)
+        return connect(address, is_cancelled)
 
     def form_transport(self, store: Store, prefix: str, rank: int, size: int) -> Transport:
         """See `Services`."""
-        return GlooTransport.form(store, prefix, rank, size, self.timeout_s)
+        return GlooTransport.form(store, prefix, rank, size, PATIENCE_S)
 
     def form_world(
-        self,
-        store: Store,
-        epoch: int,
-        rank: int,
-        model: ModelShape,
-        plan: Plan,
-        is_cancelled: Callable[[], bool],
+        self, store: Store, epoch: int, rank: int, model: ModelShape, plan: Plan
     ) -> World:
         """See `Services`."""
-        patient = CancellableStore(store, is_cancelled, self.timeout_s)
-        world = World(patient, epoch, rank, plan.gpus, self.timeout_s)
-        try:
-            deepspeed_engine.adopt_world()
-            world.form_groups(rank_sets(model, plan))
-        except BaseException:  # a world that is half formed would stand in the way of the next one
-            self.leave_world(world)
-            raise
-        return world
-
-    def leave_world(self, world: World) -> None:
-        """See `Services`."""
-        deepspeed_engine.forget_world()
-        world.leave()
+        return World(store, epoch, rank, plan.gpus, rank_sets(model, plan), self.activity)
 
     def build_engine(self, build: StageBuild) -> Engine:
         """See `Services`."""
@@ -115,8 +96,9 @@ def main(
     pod: str,
     slot: int,
     emulate: bool = False,
-    timeout_s: float = 10.0,
+    **_: object,
 ) -> None:
     """Run one rank until it leaves, is told to exit, or its agent is gone."""
     deepspeed_engine.check_deepspeed()
-    Rank(Channel(connection), pod, slot, GlooServices(emulate=emulate, timeout_s=timeout_s)).run()
+    deepspeed_engine.begin()
+    Rank(Channel(connection), pod, slot, GlooServices(emulate=emulate)).run()

@@ -13,54 +13,52 @@ import logging
 import time
 import traceback
 
-from migration.transport import Transport
 from planner.model.catalogue import find_model
 from planner.model.shape import ModelShape
-from planner.plans.ranks import Seat
-from worker.contract import Directive, RankPhase, StepRecord, SwitchRecord, TrainingSpec
-from worker.control.channel import Channel
-from worker.engine.final_weights import write_weights
-from worker.engine.seam import Engine
+from worker.checkpoint.final_weights import own_files
+from worker.checkpoint.saving import Saving
+from worker.contract import (
+    Directive,
+    ErrorKind,
+    RankPhase,
+    StepRecord,
+    SwitchRecord,
+    TrainingSpec,
+)
+from worker.control.channel import Channel, Message
+from worker.control.connections import cut
+from worker.error_kinds import describe_error
 from worker.errors import EngineFailed, RendezvousFailed
 from worker.rank.change import Change
 from worker.rank.effects import Services
-from worker.rank.formation import Formation
-from worker.rank.held_state import HeldState
 from worker.rank.messages import Messages
 from worker.rank.preparation import Prepared
-from worker.rank.rank_state import RankState
+from worker.rank.rank_state import Layout, RankState
 from worker.rank.switch import Switch, Undecided
 from worker.world.world import World
 
 _log = logging.getLogger(__name__)
-LOST_PEER = "lost a peer"
 POLL_S = 0.003  # while a preparation or a boundary is awaited
-
-
-def _in_one_line(error: BaseException) -> str:
-    """What happened, without gloo's source path and advice."""
-    text = str(error).splitlines()[0] if str(error) else ""
-    if isinstance(error, RuntimeError) and "/gloo/" in text:
-        return f"{LOST_PEER}: {text.partition('] ')[2].partition('. ')[0]}"
-    if isinstance(error, RendezvousFailed):
-        return f"{LOST_PEER}: {text}"
-    return f"{type(error).__name__}: {text}"
+SAVING_POLL_S = 0.05
 
 
 class Rank:
     """The state machine of one rank process; its phases are `worker.contract.RankPhase`."""
 
     def __init__(self, channel: Channel, pod: str, slot: int, services: Services) -> None:
-        self._services = services
-        self._messages = Messages(channel, slot)
+        self._services, self._activity = services, services.activity
         self._change = Change(pod, slot, services)
         self._state = RankState()
+        self._messages = Messages(channel, slot, self._activity, self._hear_at_once)
         self._phase: RankPhase = "starting"
         self._world: World | None = None
         self._spec: TrainingSpec | None = None
         self._error: str | None = None
+        self._error_kind: ErrorKind | None = None
+        self._told_to_halt: str | None = None
         self._record: SwitchRecord | None = None  # waits for the start of the first new step
         self._stopped_s: float | None = None
+        self._saving: Saving | None = None
 
     def run(self) -> None:
         """Serve until the rank leaves or its agent is gone (SystemExit)."""
@@ -73,22 +71,43 @@ class Rank:
                 self._handle(message)
                 message = self._messages.next(0)
             self._poll_preparation()
+            self._poll_saving()
             if self._phase == "training":
                 self._train()
             else:
                 self._switch_if_told()
 
+    def _hear_at_once(self, message: Message) -> None:
+        """What cannot wait for the end of a step; called in the mailbox's thread."""
+        if message["type"] == "halt":
+            # One that has halted may be forming the next epoch's groups: no word for it.
+            if message["epoch"] >= (self._state.epoch or 0) and self._phase != "halted":
+                self._told_to_halt = message["reason"]
+                cut()
+        elif message["type"] == "directive" and message["directive"]["phase"] == "abort":
+            self._change.call_off(message["directive"]["epoch"])
+
     def _patience_s(self) -> float | None:
         if self._phase == "training":
             return 0
-        return POLL_S if self._change.is_preparing else None
+        if self._change.is_preparing:
+            return POLL_S
+        return SAVING_POLL_S if self._saving is not None else None
 
     def _report(self) -> None:
-        self._messages.report(self._phase, self._state, self._change, self._error)
+        self._messages.report(self._phase, self._state, self._change, self._error, self._error_kind)
 
     def _become(self, phase: RankPhase) -> None:
         self._phase = phase
+        self._activity.begin(phase)
         self._report()
+
+    def _fail(self, error: BaseException | None, prefix: str = "") -> None:
+        """Remember an error for the report; None forgets the last one."""
+        self._error = self._error_kind = None
+        if error is not None:
+            self._error_kind, sentence = describe_error(error)
+            self._error = prefix + sentence
 
     # -- directives
 
@@ -104,23 +123,29 @@ class Rank:
         if self._change.is_preparing_for(directive):
             return
         self._spec = directive.training
-        self._error = None
-        if directive.resume is not None and self._phase == "halted":
+        self._fail(None)
+        if directive.resume is not None and self._phase in ("halted", "saving", "done"):
             resume = directive.resume
-            self._error = self._state.catch_up(resume.step, resume.gradient_norm)
-        self._change.prepare(self._model(), directive)
+            sentence = self._state.catch_up(resume.step, resume.gradient_norm)
+            if sentence is not None:
+                self._change.failed_epoch = directive.epoch
+                self._fail(EngineFailed(sentence))
+                self._report()
+                return
+        held = self._state.holdings(self._model())
+        self._change.prepare(self._model(), directive, held)
 
     def _poll_preparation(self) -> None:
         is_new, error = self._change.poll()
         if error is not None:
-            self._error = error
+            self._fail(error, f"cannot prepare epoch {self._change.failed_epoch}: ")
             self._report()
         elif is_new:
             self._become("prepared" if self._phase == "starting" else self._phase)
 
     def _abort(self, epoch: int) -> None:
         if self._change.abort(epoch):
-            if not self._state.holds_state:
+            if self._state.layout is None:
                 raise SystemExit(0)  # a joiner of an epoch that never came holds nothing
             self._report()
 
@@ -132,7 +157,7 @@ class Rank:
         assert spec is not None
         assert epoch is not None
         if engine.progress.step >= spec.steps:
-            self._finish(engine, spec)
+            self._finish(spec)
             return
         start_s = time.monotonic()
         if self._record is not None:
@@ -154,23 +179,55 @@ class Rank:
                 end_s=self._stopped_s,
             )
         )
-        if result.agreed_epoch is not None:
+        if result.agreed_epoch is not None and engine.progress.step < spec.steps:
             prepared = self._change.prepared
             assert prepared is not None  # this rank said that it was ready
-            self._switch(prepared, engine.progress.step)
+            self._switch(prepared)
 
-    def _finish(self, engine: Engine, spec: TrainingSpec) -> None:
-        seat = self._state.seat
-        assert seat is not None
-        if spec.output is not None:
-            write_weights(spec.output, self._model(), seat, engine.shards())
+    def _finish(self, spec: TrainingSpec) -> None:
+        """All steps are trained: write this rank's part of the final weights, if it has one."""
+        layout, world = self._state.layout, self._world
+        assert layout is not None
+        assert world is not None
         self._change.forget()
-        self._become("done")
+        if spec.output is None:
+            self._become("done")
+            return
+        self._become("saving")
+        weights = {name: parts[0] for name, parts in layout.shards.items()}
+        try:
+            files = own_files(self._model(), layout.seat, weights, spec.steps, world)
+        except Exception as error:  # a peer went, or there is no memory: the state is whole
+            self._halt(error)
+            return
+        if files is None:
+            self._become("done")
+        else:
+            self._saving = Saving(spec.output, files)
+
+    def _poll_saving(self) -> None:
+        """Tell how the final weights get on."""
+        saving = self._saving
+        if saving is None:
+            return
+        if self._phase != "saving" or saving.is_done:  # another epoch begins, and will save
+            saving.cancel()
+            self._saving = None
+        if self._phase != "saving":
+            return
+        if saving.error != self._error:
+            self._error, self._error_kind = saving.error, "output" if saving.error else None
+            self._report()
+        if saving.is_done:
+            self._become("done")
 
     def _halt(self, error: BaseException) -> None:
         """Leave the broken world at once, so that all who wait for it fail too; keep the state."""
-        self._error = _in_one_line(error)
-        if not self._error.startswith(LOST_PEER):  # a peer that went is no fault of this process
+        self._fail(error)
+        if self._told_to_halt is not None and self._error_kind == "lost peer":
+            self._fail(RendezvousFailed(self._told_to_halt))
+        self._told_to_halt = None
+        if self._error_kind != "lost peer":  # a peer that went is no fault of this process
             _log.error("the world of epoch %s broke", self._state.epoch, exc_info=error)
         _log.warning("halted at step %d: %s", self._state.progress.step, self._error)
         # A frame would keep a group, and so its connections, alive.
@@ -182,7 +239,8 @@ class Rank:
 
     def _leave_world(self) -> None:
         if self._world is not None:
-            self._services.leave_world(self._world)
+            self._world.cut()
+            self._world.leave()
             self._world = None
 
     # -- changing the epoch
@@ -192,97 +250,112 @@ class Rank:
         prepared = self._change.prepared
         if prepared is None:
             return
-        directive = prepared.move.directive
         if not prepared.move.waits_for_boundary:
-            self._switch(prepared, directive.resume.step if directive.resume else 0)
+            self._switch(prepared)
             return
-        key = f"epoch{directive.epoch}/boundary"
         try:
-            if prepared.store.check([key]):
-                self._switch(prepared, int(prepared.store.get(key)))
+            if prepared.store.check([_boundary_of(prepared)]):
+                self._switch(prepared)
         except RuntimeError as error:  # the store is gone: only the preparation is lost
-            self._error = f"the store of epoch {directive.epoch} is gone: {error}"
+            self._change.failed_epoch = prepared.move.directive.epoch
+            self._fail(error, "the store is gone: ")
             self._change.forget()
             self._report()
 
-    def _switch(self, prepared: Prepared, step: int) -> None:
-        move, store, transport = prepared
-        epoch, old_phase = move.directive.epoch, self._phase
+    def _switch(self, prepared: Prepared) -> None:
+        epoch, old_phase = prepared.move.directive.epoch, self._phase
         self._become("switching")
-        switch = Switch(self._model(), move, store, transport, self._services, step)
-        held = self._state.holdings(self._model())
+        state, model = self._state, self._model()
+        progress = state.progress if state.layout else None
+        switch = Switch(model, prepared, self._services, progress)
         try:
-            if move.waits_for_boundary and self._state.engine is not None:
-                store.set(f"epoch{epoch}/boundary", str(step))
-            outcome = switch.run(held, lambda: self._is_aborted(epoch))
+            if prepared.move.waits_for_boundary and state.engine is not None:
+                prepared.store.set(_boundary_of(prepared), "reached")
+            self._change.move_begins(prepared)
+            outcome = switch.run(
+                state.holdings(model), lambda: self._is_aborted(epoch), self._change.move_ends
+            )
         except Undecided as error:
-            self._state.hold_both(switch, held)
+            if (layout := _layout_of(prepared)) is not None:
+                state.hold_also(layout, switch.agreed)
             self._halt(error)
             return
         except Exception as error:  # not voted: the old epoch stands
             _log.warning("the change failed before its vote", exc_info=error)
-            self._error = f"epoch {epoch} was not reached: {error}"
+            self._fail(error, f"epoch {epoch} was not reached: ")
             outcome = "abort"
+        finally:
+            self._change.move_ends()
         if outcome == "abort":
-            self._keep_old_epoch(old_phase, transport)
-            return
-        self._commit(switch, held, transport)
+            self._keep_old_epoch(epoch, old_phase)
+        else:
+            self._commit(prepared, switch)
 
-    def _keep_old_epoch(self, phase: RankPhase, transport: Transport) -> None:
+    def _keep_old_epoch(self, epoch: int, phase: RankPhase) -> None:
         """Go on with the old epoch, untouched."""
-        transport.close()
         self._change.forget()
-        if not self._state.holds_state:
+        if self._change.abort_epoch < epoch:  # nobody called it off: it failed, here or elsewhere
+            self._change.failed_epoch = epoch
+            self._error = self._error or f"epoch {epoch} was not reached: another rank could not"
+        if self._state.layout is None:
             self._become("left")
             raise SystemExit(0)
         self._become(phase)
 
     def _is_aborted(self, epoch: int) -> bool:
         message = self._messages.next(0)
-        if isinstance(message, Directive):
-            if message.phase == "abort":
-                self._change.abort_epoch = max(self._change.abort_epoch, message.epoch)
-            elif message.epoch > epoch:
-                self._handle(message)
+        if isinstance(message, Directive) and message.phase != "abort" and message.epoch > epoch:
+            self._handle(message)
         return self._change.abort_epoch >= epoch
 
-    def _commit(self, switch: Switch, held: HeldState, transport: Transport) -> None:
+    def _commit(self, prepared: Prepared, switch: Switch) -> None:
         """The outcome is commit: from here on the state belongs to the new epoch."""
-        state = self._state
-        stopped_s = self._stopped_s if state.holds_state else None
-        transport.close()
+        self._told_to_halt = None  # of the epoch that ends
+        self._services.on_phase("flip")
+        state, successor = self._state, prepared.successor
+        stopped_s = self._stopped_s if state.layout else None
+        self._change.take()
         self._change.forget()
-        old_engine = state.commit(switch, held)
-        self._error = None
-        if state.seat is None:
+        self._fail(None)
+        prepared.transport.close()
+        prepared.store.close()
+        engine = successor.engine if successor else None
+        old_world, old_engine = (
+            self._world,
+            state.commit(_layout_of(prepared), engine, switch.agreed),
+        )
+        self._world = successor.world if successor else None
+        if old_engine is not None:
+            old_engine.release()
+        if old_world is not None:
+            old_world.leave()
+        switch.lap("flip")
+        if successor is None:
             self._messages.switched(self._messages.record(switch, stopped_s, None))
-            self._leave_world()
             self._become("left")
             raise SystemExit(0)
         try:
-            digest = self._form(switch, held, state.seat, old_engine)
-        except Exception as error:  # the outcome stands: the state is held, an epoch must be formed
-            state.engine = None
+            digest = switch.verify_after(successor.world)
+        except Exception as error:  # the outcome stands: an epoch must be formed again
             self._halt(error)
             return
-        state.detached = None
         self._record = self._messages.record(switch, stopped_s, digest)
         self._become("training")
-
-    def _form(self, switch: Switch, held: HeldState, seat: Seat, old_engine: Engine | None) -> str:
-        """Leave the old world, form the new one and its engine; the digest of the state in it."""
-        spec, epoch = self._spec, switch.move.directive.epoch
-        assert spec is not None
-        self._services.on_phase("form")
-        self._leave_world()
-        if old_engine is not None:
-            old_engine.release()  # `held` keeps its tensors until the new engine has them
-        formation = Formation(self._model(), spec, self._services, switch, held, seat)
-        self._world = formation.form_world(lambda: self._is_aborted(epoch))
-        engine = self._state.engine = formation.build_engine(self._world)
-        return formation.verify(self._world, engine)
 
     def _model(self) -> ModelShape:
         if self._spec is None:
             raise EngineFailed("no directive has said which model to train")
         return find_model(self._spec.model)
+
+
+def _boundary_of(prepared: Prepared) -> str:
+    """The key by which the old ranks tell the joiners that they have stopped."""
+    return f"epoch{prepared.move.directive.epoch}/boundary"
+
+
+def _layout_of(prepared: Prepared) -> Layout | None:
+    """What this rank holds after the change."""
+    if prepared.successor is None:
+        return None
+    home = prepared.successor.home
+    return Layout(prepared.move.directive.epoch, home.seat, home.shards)

@@ -1,18 +1,33 @@
 """What one rank process holds: the state of which epoch, at which step, in an engine or not.
 
-A rank trains with an engine; after a failure it may hold the same state without one, and, if it
-voted and never learnt the outcome, in two layouts at once.
+The tensors of the state belong to this table; engines train them in place and come and go.  After
+a vote whose outcome it never learnt, a rank holds the same state in two layouts at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from planner.model.shape import ModelShape
 from planner.plans.ranks import Seat
-from worker.engine.seam import Engine, Progress
+from worker.engine.seam import Engine, Parts, Progress
 from worker.rank.held_state import HeldState
-from worker.rank.switch import Switch
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The state as one epoch's plan lays it out on this rank.
+
+    Attributes:
+        epoch: of the plan.
+        seat: of this rank in it.
+        shards: {tensor name: its parts}.
+    """
+
+    epoch: int
+    seat: Seat
+    shards: Mapping[str, Parts]
 
 
 @dataclass(slots=True)
@@ -20,37 +35,38 @@ class RankState:
     """The state of one rank.
 
     Attributes:
-        epoch: whose layout it holds; None: it holds nothing.
-        also_epoch: a second layout, see `worker.contract.RankReport`.
-        seat: in the plan of `epoch`; None: it has left.
-        engine: that trains, or that broke.
-        detached: state outside an engine.
+        layout: that it trains, or trained before its world broke; None: it holds nothing.
+        also: a second layout, see `worker.contract.RankReport`.
+        engine: that trains `layout`, or that broke.
+        progress: how far the state is.
     """
 
-    epoch: int | None = None
-    also_epoch: int | None = None
-    seat: Seat | None = None
+    layout: Layout | None = None
+    also: Layout | None = None
     engine: Engine | None = None
-    detached: HeldState | None = None
-    _progress: Progress = field(default_factory=Progress)
+    progress: Progress = field(default_factory=Progress)
 
     @property
-    def holds_state(self) -> bool:
-        """Whether anything would be lost with this process."""
-        return self.engine is not None or self.detached is not None
+    def epoch(self) -> int | None:
+        """Of the layout."""
+        return self.layout.epoch if self.layout else None
 
     @property
-    def progress(self) -> Progress:
-        """How far the state is."""
-        return self.engine.progress if self.engine else self._progress
+    def also_epoch(self) -> int | None:
+        """Of the second layout."""
+        return self.also.epoch if self.also else None
+
+    @property
+    def seat(self) -> Seat | None:
+        """In the layout."""
+        return self.layout.seat if self.layout else None
 
     def holdings(self, model: ModelShape) -> HeldState:
         """Everything that this rank can send."""
-        if self.detached is not None:
-            return self.detached
         held = HeldState(model)
-        if self.engine is not None and self.seat is not None:
-            held.add_shards(self.seat, self.engine.shards())
+        for layout in (self.layout, self.also):
+            if layout is not None:
+                held.add_shards(layout.seat, layout.shards)
         return held
 
     def catch_up(self, step: int, gradient_norm: float | None) -> str | None:
@@ -58,28 +74,26 @@ class RankState:
 
         Once a norm is known anywhere, every rank has all its gradients: they are applied with it.
         """
-        if self.progress.step == step - 1 and gradient_norm is not None and self.engine is not None:
+        at = self.progress.step
+        if at == step - 1 and gradient_norm is not None and self.engine is not None:
             self.engine.apply(gradient_norm)
-        elif self.progress.step != step and self.holds_state:
-            at = self.progress.step
+        elif at != step and self.layout is not None:
             return f"the recovery asks for step {step}, this rank is at {at} and cannot reach it"
         return None
 
-    def hold_both(self, switch: Switch, held: HeldState) -> None:
-        """Keep the old layout and, where this rank has a seat in it, the new: both are valid."""
-        self.detached, epoch = held, switch.move.directive.epoch
-        if switch.move.seat is None:
-            return
-        if self.epoch is None:
-            self.epoch, self.seat = epoch, switch.move.seat
-            self._progress = Progress(step=switch.step)
+    def hold_also(self, layout: Layout, progress: Progress) -> None:
+        """Keep the new layout beside the old one: both are valid until the outcome is known."""
+        if self.layout is None:
+            self.layout, self.progress = layout, progress
         else:
-            self.also_epoch = epoch
+            self.also = layout
 
-    def commit(self, switch: Switch, held: HeldState) -> Engine | None:
-        """Give the state to the new epoch, until an engine has it; answers the old engine."""
-        engine, self.engine = self.engine, None
-        self.detached, self._progress = held, Progress(step=switch.step)
-        self.epoch, self.also_epoch = switch.move.directive.epoch, None
-        self.seat = switch.move.seat
-        return engine
+    def commit(
+        self, layout: Layout | None, engine: Engine | None, progress: Progress
+    ) -> Engine | None:
+        """Give the state to the new layout and its engine; answers the old engine."""
+        old, self.engine = self.engine, engine
+        self.layout, self.also, self.progress = layout, None, progress
+        if engine is not None:
+            engine.progress = progress
+        return old

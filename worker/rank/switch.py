@@ -1,7 +1,8 @@
-"""One rank's change of epoch, as a transaction: transfer, verify, vote, and only then flip.
+"""One rank's change of epoch, as a transaction: move, verify, vote, and only then flip.
 
-Until the outcome is `commit` nothing of the old epoch is touched, so it can go on at the same step.
- Each part ends with a lap by the monotonic clock; the parts together are the stall.
+Whatever may fail was done before: groups and engine of the new plan stand.  Until the outcome is
+`commit` nothing of the old epoch is touched, so it can go on at the same step.
+Each part ends with a lap by the monotonic clock; the parts together are the stall.
 Source: Heddle, section 5.6; design, "Transactional" and "Epochs".
 """
 
@@ -11,25 +12,22 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from migration.digest import agree, bounds, piece_digests
+from migration.digest import Reducer, agree, bounds, piece_digests
 from migration.errors import TransferFailed
-from migration.execute import exchange_state
-from migration.transport import Transport
+from migration.exchange import exchange_state
+from migration.slices import Slice
 from planner.model.shape import ModelShape
-from planner.plans.pieces import Piece, piece_shapes
-from worker.engine.seam import Parts
+from planner.plans.pieces import Piece
+from worker.engine.seam import Parts, Progress
 from worker.rank.effects import Services
-from worker.rank.held_state import HeldState, all_pieces
-from worker.rank.move import Move
+from worker.rank.held_state import HeldState, all_pieces, find_tensor
+from worker.rank.home import Home
+from worker.rank.preparation import Prepared
 from worker.rank.vote import Outcome, Vote
-from worker.world.world import World
 
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store
-
-VOTE_POLL_S = 0.002
+VOTE_POLL_S = 0.001
+NEVER = 1 << 62  # of a minimum, by a rank that has nothing to say
 
 
 class Undecided(Exception):
@@ -44,112 +42,160 @@ class Switch:
     """The transaction of one rank at one step.
 
     Attributes:
-        move: what to do.
-        step: completed steps of the state.
+        prepared: what to do, and with what.
+        progress: of the state that this rank holds; None: it holds nothing.
         laps: {part: when it ended}.
-        digest: of the whole state, once verified.
-        received: the pieces that arrived, once verified.
+        agreed: step and updates that all holders stand at, once they have met.
+        bytes_copied: on the spot, of tensors whose cut changes.
+        digest: of the whole state, where all of it is verified.
     """
 
     model: ModelShape
-    move: Move
-    store: Store
-    transport: Transport
+    prepared: Prepared
     services: Services
-    step: int
+    progress: Progress | None
     laps: dict[str, float] = field(default_factory=dict)
+    agreed: Progress = field(default_factory=Progress)
+    bytes_copied: int = 0
     digest: str | None = None
-    received: dict[Piece, Parts] = field(default_factory=dict)
 
-    def run(self, held: HeldState, is_aborted: Callable[[], bool]) -> Outcome:
-        """Transfer, verify and vote.
+    def run(
+        self, held: HeldState, is_aborted: Callable[[], bool], before_vote: Callable[[], None]
+    ) -> Outcome:
+        """Move, verify and vote.
 
         Args:
             held: what this rank holds now; it is only read.
             is_aborted: asked while waiting for the others.
+            before_vote: called when the move is over, and nothing may interrupt it any more.
 
         Returns:
-            The outcome; on `commit` the received pieces have been added to `held`.
+            The outcome; on `commit` the new shards hold the state.
 
         Raises:
             Undecided: see there.
             Exception: before the vote; the old epoch stands untouched.
         """
-        vote = Vote(self.store, self.move.directive.epoch, len(self.move.directive.members))
+        directive = self.prepared.move.directive
+        vote = Vote(self.prepared.store, directive.epoch, len(directive.members))
         try:
+            self._drain()
             self._transfer(held)
+            self._verify(held)
+            before_vote()
         except Exception:  # without this rank's vote there is no commit, heard of or not
-            self.transport.close()
+            self.prepared.transport.close()
             with contextlib.suppress(RuntimeError):
                 vote.abort()
             raise
+        self._begin("vote")
         try:
-            self.services.on_phase("vote")
             vote.cast()
             outcome = self._await(vote, is_aborted)
         except RuntimeError as error:  # torch raises its store errors as RuntimeError
-            held.add_pieces(self.received)
             raise Undecided(str(error)) from None
-        if outcome == "commit":
-            held.add_pieces(self.received)
         self.lap("vote")
         return outcome
 
-    def _transfer(self, held: HeldState) -> None:
-        epoch = self.move.directive.epoch
-        self.services.on_phase("drain")
-        low, high = bounds(self.transport, [self.step], [self.step])
-        if low != high:
+    def _drain(self) -> None:
+        """All holders must stand at one boundary; who holds nothing learns where."""
+        self._begin("drain")
+        mine, resume = self.progress, self.prepared.move.directive.resume
+        known = [mine.step, mine.updates] if mine else None
+        low, high = bounds(self.prepared.transport, known or [NEVER] * 2, known or [-1] * 2)
+        if high[0] >= 0:
+            if low != high:
+                raise TransferFailed(
+                    f"ranks stand at steps {low[0]} to {high[0]}, updates {low[1]} to {high[1]}; "
+                    "they must stop at one boundary"
+                )
+            self.agreed = Progress(step=high[0], updates=high[1])
+        if resume is not None and self.agreed.step != resume.step:
             raise TransferFailed(
-                f"ranks stand at steps {low[0]} to {high[0]}; they must stop at one boundary"
+                f"the recovery asks for step {resume.step}, the state is at {self.agreed.step}"
             )
         self.lap("drain")
-        self.services.on_phase("transfer")
-        if self.move.moves_state:
-            shapes = piece_shapes(self.model, self.move.tp_degrees)
-            self.received = exchange_state(
-                self.move.schedule, self.transport, held.read, shapes, epoch=epoch, step=self.step
+
+    def _transfer(self, held: HeldState) -> None:
+        self._begin("transfer")
+        move, successor = self.prepared.move, self.prepared.successor
+        if move.moves_state:
+            exchange_state(
+                move.transfer,
+                self.prepared.transport,
+                held.read_slice,
+                self._write_slice,
+                epoch=move.directive.epoch,
+                step=self.agreed.step,
             )
+            if successor is not None:
+                self._copy_kept(held, successor.home)
         self.lap("transfer")
-        self.services.on_phase("verify")
-        if self.move.moves_state:
-            self.digest = agree(
-                self.transport, all_pieces(self.model, self.move.tp_degrees), self._digests(held)
-            )
+
+    def _write_slice(self, wanted: Slice) -> Parts:
+        """Views of where a slice goes."""
+        successor = self.prepared.successor
+        assert successor is not None  # who leaves receives nothing
+        return successor.home.view(find_tensor(self.model, wanted.piece.tensor), wanted.box)
+
+    def _copy_kept(self, held: HeldState, home: Home) -> None:
+        """Copy what stays on this rank, of tensors that are cut otherwise now."""
+        move = self.prepared.move
+        before = set(move.held[move.transport_rank])
+        for piece in move.pieces_after():
+            if piece in before and piece.tensor not in home.adopted:
+                targets = home.view(find_tensor(self.model, piece.tensor), piece)
+                for target, part in zip(targets, held.read(piece), strict=True):
+                    target.copy_(part)
+                    self.bytes_copied += part.nbytes
+
+    def _verify(self, held: HeldState) -> None:
+        self._begin("verify")
+        move = self.prepared.move
+        if move.moves_state and move.directive.training.verify == "full":
+            mine = piece_digests(move.held[move.transport_rank], held.read)
+            mine.update(self._new_digests())
+            self.digest = agree(self.prepared.transport, all_pieces(self.model, move.cuts), mine)
         self.lap("verify")
 
-    def _digests(self, held: HeldState) -> dict[Piece, int]:
-        """Of everything that this rank holds before and after.
-
-        So every copy is compared with every other.
-        """
-        mine = piece_digests(self.move.held[self.move.transport_rank], held.read)
-        mine.update(piece_digests(self.received, self.received.__getitem__))
-        return mine
+    def _new_digests(self) -> dict[Piece, int]:
+        """Of everything that this rank holds after the change."""
+        successor = self.prepared.successor
+        if successor is None:
+            return {}
+        return piece_digests(
+            self.prepared.move.pieces_after(),
+            lambda piece: successor.home.view(find_tensor(self.model, piece.tensor), piece),
+        )
 
     def _await(self, vote: Vote, is_aborted: Callable[[], bool]) -> Outcome:
-        deadline = time.monotonic() + self.services.timeout_s
-        while True:
-            outcome = vote.outcome()
-            if outcome is not None:
-                return outcome
-            if is_aborted() or time.monotonic() > deadline:
-                vote.abort()
-            time.sleep(VOTE_POLL_S)
+        """The outcome; whoever waits for a lost peer is told by the operator."""
+        with self.services.activity.wait():
+            while (outcome := vote.outcome()) is None:
+                if is_aborted():
+                    vote.abort()
+                time.sleep(VOTE_POLL_S)
+        return outcome
 
-    def verify_after(self, world: World, held: HeldState) -> str:
-        """The digest of the state as the new engines hold it; a collective of the new world.
+    def verify_after(self, world: Reducer) -> str | None:
+        """The digest of the state as the new plan holds it; a collective of the new world.
 
         Raises:
             TransferFailed: it is not the digest from before the change.
         """
-        mine = piece_digests(self.move.pieces_after(), held.read)
-        digest = agree(world, all_pieces(self.model, self.move.tp_degrees), mine)  # type: ignore[arg-type] # a World reduces too
+        move = self.prepared.move
+        if move.directive.training.verify != "full":
+            return None
+        digest = agree(world, all_pieces(self.model, move.cuts), self._new_digests())
         if self.digest is not None and digest != self.digest:
             raise TransferFailed(
                 f"the state has digest {digest} after the change, {self.digest} before it"
             )
         return digest
+
+    def _begin(self, part: str) -> None:
+        self.services.activity.begin(part)
+        self.services.on_phase(part)
 
     def lap(self, name: str) -> None:
         """End a part of the stall."""

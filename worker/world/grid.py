@@ -4,7 +4,8 @@ DeepSpeed's own grid wants pipe x data x model == world size and one coordinate 
 ranks.  No such thing exists here, but DeepSpeed only ever asks from one rank's point of view: how
 many stages has *my* pipeline, which is mine.  Inside DeepSpeed every replica is alone (data
 parallel degree 1): replicas of a template may run different numbers of micro-batches, and the
-reduction over the holders of each piece is ours (`gradient_sync`).
+reduction over the holders of each piece is ours (`gradient_sync`).  And every process is a world of
+its own: of tensor parallelism DeepSpeed knows nothing.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import torch.distributed as dist
+
 from planner.plans.ranks import Seat
-from worker.world.world import World
 
 
 class Topology:
@@ -30,9 +32,9 @@ class Topology:
         return {"pipe": len(self._seat.pipeline.ranks)}[axis]
 
     def get_coord(self, rank: int) -> SimpleNamespace:
-        """This rank's stage; other ranks have no coordinates in an irregular plan."""
-        if rank != self._seat.rank:
-            raise LookupError(f"rank {rank} has no coordinates here, only {self._seat.rank} has")
+        """This rank's stage; there is no other rank in a world of one."""
+        if rank != 0:
+            raise LookupError(f"rank {rank} has no coordinates in a world of one")
         return SimpleNamespace(pipe=self._seat.stage)
 
 
@@ -45,40 +47,31 @@ class Grid:
     `get_sequence_parallel_world_size`, ...): those must stay absent.
     """
 
-    data_parallel_size = 1
+    data_parallel_size = model_parallel_size = 1
     data_parallel_id = 0
 
-    def __init__(self, seat: Seat, world: World) -> None:
-        self._seat, self._alone = seat, world.alone
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
         self.pipe_parallel_size = len(seat.pipeline.ranks)
-        self.model_parallel_size = seat.tp
 
     def get_global_rank(self) -> int:
-        """Rank in the world."""
-        return self._seat.rank
+        """Always 0, in torch's default group."""
+        return 0
 
     def get_stage_id(self) -> int:
         """Stage in the pipeline."""
         return self._seat.stage
 
     def get_data_parallel_group(self) -> Any:
-        """Of this rank only."""
-        return self._alone
+        """Torch's default group, of this rank only."""
+        return dist.group.WORLD
 
     def get_data_parallel_world_size(self) -> int:
         """Always 1."""
         return 1
 
-    def get_model_parallel_group(self) -> Any:
-        """DeepSpeed counts parameters over it, for a log line.
-
-        A group of this rank saves forming one a pipeline.
-        """
-        return self._alone
-
-    def get_model_parallel_world_size(self) -> int:
-        """Always 1."""
-        return 1
+    get_model_parallel_group = get_data_parallel_group
+    get_model_parallel_world_size = get_data_parallel_world_size
 
     def get_model_parallel_rank(self) -> int:
         """Always 0."""

@@ -9,11 +9,14 @@ way back.
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import torch
-import torch.distributed as dist
 
 from planner.plans.ranks import Seat
 from worker.world.pace import Pace
+from worker.world.world import World
 
 
 def link_pairs(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
@@ -24,8 +27,8 @@ def link_pairs(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[tuple[
 class StageLinks:
     """`send`, `recv` and `init_process_groups` as PipelineEngine calls them."""
 
-    def __init__(self, seat: Seat, pace: Pace) -> None:
-        self._seat, self._pace = seat, pace
+    def __init__(self, seat: Seat, world: World, pace: Pace) -> None:
+        self._seat, self._world, self._pace = seat, world, pace
 
     def init_process_groups(self, grid: object) -> None:
         """DeepSpeed forms a group per edge here; ours needs none."""
@@ -34,14 +37,14 @@ class StageLinks:
         """Send to a neighbour stage; blocks until the peers receive."""
         peers = self._peers(self._seat.tp_ranks, self._seat.pipeline.ranks[stage])
         for peer in peers:
-            dist.send(tensor.contiguous(), peer)
+            self._world.everyone.send(tensor.contiguous(), peer)
         self._pass(peers, stage)
 
     def recv(self, tensor: torch.Tensor, stage: int, async_op: bool = False) -> None:  # noqa: ARG002 # DeepSpeed's call
         """Receive from a neighbour stage into `tensor`."""
         peers = self._peers(self._seat.pipeline.ranks[stage], self._seat.tp_ranks)
         for peer in peers:
-            dist.recv(tensor, peer)
+            self._world.everyone.recv(tensor, peer)
         self._pass(peers, stage)
 
     def _peers(self, source: tuple[int, ...], target: tuple[int, ...]) -> list[int]:
@@ -56,11 +59,30 @@ class StageLinks:
         if due is None:
             return
         mine = torch.tensor([due], dtype=torch.float64)
+        group = self._world.everyone
         for peer in peers:
             theirs = torch.zeros_like(mine)
-            sent = dist.isend(mine, peer)
-            dist.recv(theirs, peer)
-            if sent is not None:
-                sent.wait()
+            sent = group.start_send(mine, peer)
+            group.recv(theirs, peer)
+            group.finish(sent)
             due = max(due, theirs.item())
         self._pace.link(stage - self._seat.stage, due)
+
+
+class LinksOfThread:
+    """DeepSpeed's p2p module, which all engines of a process share.
+
+    The thread that trains talks through the links of the engine that it trains; one that only
+    builds an engine does not talk at all, where DeepSpeed would send a zero to its neighbours.
+    """
+
+    def __init__(self) -> None:
+        self._here = threading.local()
+
+    def use(self, links: StageLinks | None) -> None:
+        """Talk through these links in this thread from now on."""
+        self._here.links = links
+
+    def __getattr__(self, name: str) -> Any:
+        links = getattr(self._here, "links", None)
+        return getattr(links, name) if links is not None else lambda *_, **__: None

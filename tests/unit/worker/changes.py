@@ -108,8 +108,6 @@ def cut(
     piece: Piece, state: Mapping[str, tuple[torch.Tensor, ...]], model: ModelShape = MODEL
 ) -> tuple[torch.Tensor, ...]:
     """The parts of a piece, cut from the whole state."""
-    dim = next(tensor.dim for tensor in model_tensors(model) if tensor.name == piece.tensor)
+    dim = next(tensor.row_dim for tensor in model_tensors(model) if tensor.name == piece.tensor)
     parts = state[piece.tensor]
-    if dim is None:
-        return parts
     return tuple(part.narrow(dim, piece.start, piece.stop - piece.start) for part in parts)

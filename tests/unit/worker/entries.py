@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -49,11 +50,42 @@ def stay(channel: socket.socket) -> None:
         signal.pause()
 
 
-def train(channel: socket.socket, pod: str, slot: int, **_: Any) -> None:
-    """A rank that says it trains, and does what its next directive's reason says."""
-    report = {"slot": slot, "pid": os.getpid(), "started_s": time.monotonic(), "phase": "training"}
+def live(channel: socket.socket, pod: str, slot: int, **_: Any) -> None:
+    """A rank that trains and beats ten times a second, each slot with a fate of its own.
+
+    0 makes progress once a second, 1 stops as a frozen machine does, 2 runs in a circle, 3 waits
+    for its peers.  What it hears of a halt it says as its error.
+    """
+    about = {"slot": slot, "pid": os.getpid(), "started_s": time.monotonic(), "rank": slot}
+    channel.sendall(_beat_of(0, slot))  # who has never sent one is not judged
+    threading.Thread(target=_beat, args=(channel, slot), daemon=True).start()
     with channel.makefile("rb") as lines:
         for line in lines:
-            epoch = json.loads(line)["directive"]["epoch"]
-            said = {"type": "report", "rank": {**report, "rank": slot, "epoch": epoch}}
-            channel.sendall(json.dumps(said).encode() + b"\n")
+            heard = json.loads(line)
+            epoch = heard.get("epoch") or heard["directive"]["epoch"]
+            said = {**about, "phase": "training", "epoch": epoch, "error": heard.get("reason")}
+            channel.sendall(json.dumps({"type": "report", "rank": said}).encode() + b"\n")
+            record = {"epoch": epoch, "step": 0, "loss": 1.0, "gradient_norm": 1.0}
+            step = {"type": "step", "record": {**record, "start_s": 0.0, "end_s": 0.1}}
+            channel.sendall(json.dumps(step).encode() + b"\n")
+            if slot == 1:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            if slot == 2:
+                _run_in_a_circle()
+
+
+def _beat(channel: socket.socket, slot: int) -> None:
+    for tenth in itertools.count():
+        progress = tenth // 10 if slot == 0 else 7
+        channel.sendall(_beat_of(progress, slot))
+        time.sleep(0.1)
+
+
+def _beat_of(progress: int, slot: int) -> bytes:
+    beat = {"type": "beat", "progress": progress, "part": "forward", "waiting": slot == 3}
+    return json.dumps(beat).encode() + b"\n"
+
+
+def _run_in_a_circle() -> None:
+    while True:
+        time.sleep(0.01)

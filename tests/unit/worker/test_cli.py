@@ -66,7 +66,7 @@ def test_an_address_that_is_taken_is_refused(file, taken):
     assert sentence.startswith(f"the agent cannot listen on 127.0.0.1:{taken}: ")
 
 
-@pytest.mark.parametrize("option", ["--timeout-s", "--grace-s"])
+@pytest.mark.parametrize("option", ["--peer-timeout-s", "--grace-s"])
 def test_a_time_is_a_number_of_seconds(file, taken, option):
     given = (*AGENT, "--token-file", file(b"secret"), "--port", taken)
     assert refused(*given, option, "nan") == f"{option} is not a number; give a number of seconds"

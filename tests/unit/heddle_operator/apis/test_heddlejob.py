@@ -112,3 +112,20 @@ def test_every_mode_is_read(mode):
 
 def test_the_status_of_an_object_from_the_cluster_is_no_input():
     assert load_job({**JOB, "status": {"phase": "Running"}}) == load_job(JOB)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_allowed"), [(1.9, False), (2, True), (300, True), (301, False)]
+)
+def test_the_peer_timeout_has_limits(seconds, is_allowed):
+    body = changed("spec.elastic.peerTimeoutSeconds", seconds)
+    if is_allowed:
+        assert load_job(body).spec.elastic.peer_timeout_seconds == seconds
+    else:
+        with pytest.raises(InvalidJob, match=r"spec\.elastic\.peerTimeoutSeconds"):
+            load_job(body)
+
+
+def test_what_to_do_at_a_loss_that_is_not_finite_reaches_the_ranks():
+    assert load_job(JOB).training.on_non_finite == "stop"
+    assert load_job(changed("spec.training.onNonFinite", "skip")).training.on_non_finite == "skip"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
@@ -13,7 +15,7 @@ from heddle_operator.state.snapshot import ObservedPod
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
-from worker.contract import Directive, Refusal, Report
+from worker.contract import Directive, Halt, RankReport, Refusal, Report
 
 TOKEN = "secret"
 
@@ -26,11 +28,14 @@ class Server:
         self.changed = asyncio.Event()
         self.directives = []
         self.ends = 0
-        self.refuses = False
+        self.halts = []
+        self.waits_s = []
+        self.ranks = ()
+        self.refuses = None  # a directive: status and sentence
         self.says = None  # instead of a report: status and text
         app = web.Application()
         app.add_routes([web.get("/v1/report", self.report), web.put("/v1/directive", self.put)])
-        app.add_routes([web.put("/v1/end", self.end)])
+        app.add_routes([web.put("/v1/end", self.end), web.put("/v1/halt", self.halt)])
         self.runner = web.AppRunner(app, shutdown_timeout=0.01)
 
     async def start(self):
@@ -44,6 +49,7 @@ class Server:
 
     async def report(self, request):
         assert request.headers["Authorization"] == f"Bearer {TOKEN}"
+        self.waits_s.append(float(request.query["wait_s"]))
         if self.says:
             return web.Response(status=self.says[0], text=self.says[1])
         if int(request.query["after"]) >= self.version:
@@ -51,9 +57,14 @@ class Server:
             await asyncio.wait_for(self.changed.wait(), 5)
         report = Report(
             job="tiny", pod="p", node="n", version=self.version, agent_pid=1, agent_started_s=0.0,
-            ready=True,
+            ready=True, ranks=self.ranks,
         )  # fmt: skip
         return web.Response(text=report.model_dump_json())
+
+    async def halt(self, request):
+        self.halts.append(Halt.model_validate_json(await request.read()))
+        self.change()
+        return web.json_response({"accepted": True})
 
     async def end(self, request):
         self.ends += 1
@@ -63,7 +74,8 @@ class Server:
     async def put(self, request):
         self.directives.append(Directive.model_validate_json(await request.read()))
         if self.refuses:
-            return web.Response(status=409, text=Refusal(error="too old").model_dump_json())
+            status, sentence = self.refuses
+            return web.Response(status=status, text=Refusal(error=sentence).model_dump_json())
         self.change()
         return web.Response(text="{}")
 
@@ -150,12 +162,30 @@ def test_a_refusal_is_said_and_the_view_goes_on(caplog):
     async def test(agents, trigger, server, address):
         agents.watch([pod(address)])
         await until(trigger, lambda: "p" in agents.views)
-        server.refuses = True
+        server.refuses = (409, "too old")
         agents.send("p", directive(1))
         while "too old" not in caplog.text:  # noqa: ASYNC110 - a log line is no event
             await asyncio.sleep(0)
         server.change()
         await until(trigger, lambda: agents.views["p"].report.version == 2)
+        assert agents.views["p"].refusal == "", "the agent follows something newer"
+
+    run(test)
+
+
+def test_what_an_agent_finds_wrong_is_in_its_view_until_it_accepts_a_directive():
+    async def test(agents, trigger, server, address):
+        agents.watch([pod(address)])
+        await until(trigger, lambda: "p" in agents.views)
+        server.refuses = (400, "output '/w' cannot be written")
+        agents.send("p", directive(1))
+        await until(trigger, lambda: agents.views["p"].refusal == "output '/w' cannot be written")
+        server.change()
+        await until(trigger, lambda: agents.views["p"].report.version == 2)
+        assert agents.views["p"].refusal, "a report alone does not take it back"
+        server.refuses = None
+        agents.send("p", directive(2))
+        await until(trigger, lambda: agents.views["p"].refusal == "")
 
     run(test)
 
@@ -192,3 +222,47 @@ def test_an_agent_is_told_once_that_the_job_has_ended():
         assert (server.ends, server.directives) == (1, [])
 
     run(test)
+
+
+def test_a_halt_is_sent_once_for_each_epoch():
+    async def test(agents, trigger, server, address):
+        agents.halt("p", Halt(epoch=1, reason="nobody is there yet"))
+        agents.watch([pod(address)])
+        await until(trigger, lambda: "p" in agents.views)
+        for epoch in (1, 1, 2):
+            agents.halt("p", Halt(epoch=epoch, reason="rank 0 on a fell silent"))
+        await until(trigger, lambda: len(server.halts) == 2)
+        assert sorted(halt.epoch for halt in server.halts) == [1, 2]
+
+    run(test)
+
+
+def test_an_agent_whose_rank_beats_late_is_asked_more_often():
+    async def test(agents, trigger, server, address):
+        values = {"slot": 0, "pid": 1, "started_s": 0.0, "phase": "training"}
+        server.ranks = (RankReport(**values, beat_age_s=3.0),)
+        agents.watch([pod(address)])
+        while len(server.waits_s) < 2:
+            await trigger.wait(5.0)
+        assert server.waits_s[:2] == [2.5, 0.5]
+
+    run(test)
+
+
+def test_silence_counts_from_the_last_answer_but_not_while_the_operator_was_held_up():
+    async def test(agents, trigger, server, address):
+        agents.watch([pod(address)])
+        await until(trigger, lambda: "p" in agents.views)
+        heard_s = agents.views["p"].heard_s
+        agents.views["p"] = replace(agents.views["p"], heard_s=heard_s - 3600)
+        await server.runner.cleanup()
+        await until(trigger, lambda: agents.views["p"].unreachable_since_s is not None)
+        since_s = agents.views["p"].unreachable_since_s
+        assert heard_s - 6 <= since_s <= time.monotonic()
+
+    run(test)
+
+
+def test_two_answers_may_get_lost_within_the_peer_timeout():
+    agents = Agents(TOKEN, Trigger(), 5.0, peer_timeout_s=2.0)
+    assert 2 * agents._allowed_s <= 2.0

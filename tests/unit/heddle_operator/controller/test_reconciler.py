@@ -96,6 +96,7 @@ def test_a_job_runs_to_its_end_and_leaves_ended_pods():
         "Preparing",
         "Switching",
         "Running",
+        "Saving",
         "Complete",
     ]
 

@@ -18,8 +18,8 @@ def switch(slot, stopped_s, first_step_s, *ends_s):
     )  # fmt: skip
 
 
-STAYS = switch(0, 10.0, 10.5, 10.1, 10.2, 10.25, 10.3, 10.4, 10.5)
-JOINS = switch(1, None, 10.6, 10.0, 10.22, 10.26, 10.3, 10.35, 10.55)
+STAYS = switch(0, 10.0, 10.5, 10.1, 10.2, 10.25, 10.3, 10.5)
+JOINS = switch(1, None, 10.6, 10.0, 10.22, 10.26, 10.3, 10.55)
 LEAVES = switch(2, 10.05, None, 10.1, 10.15, 10.2, 10.3)
 
 
@@ -27,7 +27,7 @@ def test_a_part_ends_when_the_last_rank_ends_it():
     stall = measure_stall([STAYS, JOINS, LEAVES])
     assert stall.stall_s == pytest.approx(0.55)
     assert list(stall.parts) == [f"{name}_s" for name in PARTS]
-    expected = [0, 0, 0, 0, 0.05, 0.12, 0.04, 0.04, 0.1, 0.2]
+    expected = [0, 0, 0, 0, 0.05, 0.12, 0.04, 0.04, 0.3]
     assert list(stall.parts.values()) == pytest.approx(expected)
 
 
@@ -48,7 +48,7 @@ times = st.floats(0, 100, allow_nan=False)
 
 
 @given(
-    records=st.lists(st.tuples(times, times, st.lists(times, max_size=6)), min_size=1, max_size=5),
+    records=st.lists(st.tuples(times, times, st.lists(times, max_size=5)), min_size=1, max_size=5),
     loss=st.none() | st.tuples(times, times, times, times, times),
 )
 def test_parts_sum_to_the_stall_even_if_clocks_lie(records, loss):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from heddle_operator.apis.heddlejob import Elastic
@@ -13,10 +15,11 @@ from heddle_operator.policy.gain import (
     quiet_left_s,
 )
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.snapshot import EpochRecord, PlanReply
+from heddle_operator.state.snapshot import EpochRecord, PlanReply, Seal
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
+from worker.contract import Resume
 
 ONE = Composition((Node("a", "demo-fast", 1),))
 TWO = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 1)))
@@ -95,3 +98,16 @@ def test_aborts_in_a_row_back_off_and_a_live_epoch_ends_the_row():
     pauses = [backoff_s(aborted[:count], Settings()) for count in range(10)]
     assert pauses == [0, 0, 1, 2, 4, 8, 16, 32, 60, 60]
     assert backoff_s((*aborted, record(10, "live", 0.0)), Settings()) == 0
+
+
+def test_losses_at_one_step_back_off_like_aborts_and_those_at_another_do_not():
+    def loss(epoch, step):
+        seal = Seal((), "s:1", Resume(step=step), 0.0)
+        return replace(record(epoch, "live", 0.0), reason="loss", seal=seal)
+
+    first = record(1, "live", 0.0)
+    losses = tuple(loss(epoch, 7) for epoch in range(2, 7))
+    pauses = [backoff_s((first, *losses[:count]), Settings(), step=7) for count in range(5)]
+    assert pauses == [0, 0, 1, 2, 4]
+    assert backoff_s((first, *losses), Settings(), step=8) == 0
+    assert backoff_s((first, *losses), Settings()) == 0

@@ -9,6 +9,7 @@ from heddle_operator.rollout.decide import decide
 from heddle_operator.state.actions import AdoptPlan, DeletePod, RequestPlan
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
+from heddle_operator.state.snapshot import Failure
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 
@@ -97,3 +98,12 @@ def test_a_pod_that_comes_back_with_the_state_of_a_past_epoch_is_no_holder_and_g
     decision = decide(job, observed, now)
     assert DeletePod("tiny-a-0", "its ranks hold the state of a past epoch") in decision.actions
     assert not [action for action in decision.actions if isinstance(action, AdoptPlan)]
+
+
+def test_an_attempt_whose_error_is_known_is_no_separation():
+    job, observed, now = halted("a", "b", attempts=1)
+    failure = Failure("device", "out of memory", 2, 7, (("a", 0),))
+    failed = replace(observed.epochs[-1], failures=(failure,))
+    observed = replace(observed, epochs=(*observed.epochs[:-1], failed))
+    where = situation(observed, now, Settings())
+    assert without_partitioned(job, observed, where, BOTH) == BOTH

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 
@@ -12,6 +13,7 @@ from heddle_operator.rollout.decide import decide
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.snapshot import Observed
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from worker.contract import StepRecord
 
 IDLE = Drain()
 
@@ -124,3 +126,45 @@ def test_the_live_record_is_the_newest_that_lived():
     operator = running("a")
     assert live_record(operator.cluster.snapshot()).epoch == 1
     assert live_record(Observed()) is None
+
+
+def odd_step(step, loss=math.nan):
+    return StepRecord(epoch=1, step=step, loss=loss, gradient_norm=math.inf, start_s=0.0, end_s=1.0)
+
+
+def with_odd_steps(operator, *steps):
+    agents = operator.cluster.snapshot().agents
+    view = dataclasses.replace(agents["tiny-a-0"], not_finite=tuple(map(odd_step, steps)))
+    return {**agents, "tiny-a-0": view}
+
+
+def test_skipped_steps_are_counted_and_the_newest_is_told():
+    operator = running("a", "b")
+    assert conditions(operator)["Diverged"] == (False, "Finite", "")
+    observed = dataclasses.replace(
+        operator.cluster.snapshot(), agents=with_odd_steps(operator, 3, 5)
+    )
+    decision = decide(operator.job, observed, operator.cluster.now)
+    rows = conditions_of(operator.job, observed, decision, None, IDLE, skipped_steps=2)
+    (row,) = [row for row in rows if row.kind == "Diverged"]
+    words = "2 steps were not finite; step 5 has loss nan and gradient norm inf"
+    assert (row.holds, row.reason, row.message) == (True, "NotFinite", words)
+
+
+@pytest.mark.parametrize("reason", ["StateLost", "Diverged", "DeterministicError"])
+def test_a_failed_job_says_in_one_word_why(reason):
+    operator = running("a")
+    decision = Decision((), "Failed", f"{reason}: because")
+    found = conditions(operator, decision=decision)
+    assert found["Failed"] == (True, reason, f"{reason}: because")
+    assert found["Diverged"][0] == (reason == "Diverged")
+
+
+def test_who_is_waited_for_and_what_cannot_be_written_degrade_the_job():
+    operator = running("a", "b")
+    slow = Decision((), "Running", "", slow="epoch 1 waits for the rank on GPU 0 of b")
+    assert conditions(operator, decision=slow)["Degraded"] == (True, "SlowRanks", slow.slow)
+    values = {"phase": "saving", "error_kind": "output", "error": "No space left on device"}
+    operator.cluster.agents["tiny-a-0"].change(0, **values)
+    words = "the final weights cannot be written: No space left on device"
+    assert conditions(operator)["Degraded"] == (True, "OutputFailed", words)

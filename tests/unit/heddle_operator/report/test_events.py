@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from heddle_operator.state.actions import CloseEpoch
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.snapshot import Observed
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from worker.contract import StepRecord
 
 IDLE = Drain()
 
@@ -100,3 +102,18 @@ def test_a_pod_that_cannot_start_is_told_with_its_epoch():
     assert ("PodsCannotStart", "epoch 2: pod tiny-b-0: ErrImagePull: x") in told(
         operator, pods=pods
     )
+
+
+def test_who_is_waited_for_is_told_once_and_so_is_the_first_step_that_diverged():
+    operator = running("a", "b")
+    slow = Decision((), "Running", "", slow="epoch 1 waits for the rank on GPU 0 of b")
+    (event,) = events_of(operator.cluster.snapshot(), slow, IDLE)
+    assert (event.reason, event.message) == ("SlowRanks", slow.slow)
+    steps = tuple(
+        StepRecord(epoch=1, step=s, loss=math.nan, gradient_norm=1.0, start_s=0.0, end_s=1.0)
+        for s in (4, 5)
+    )
+    agents = operator.cluster.snapshot().agents
+    view = replace(agents["tiny-a-0"], not_finite=steps)
+    found = told(operator, agents={**agents, "tiny-a-0": view})
+    assert found == [("Diverged", "step 4 has loss nan, gradient norm 1")]

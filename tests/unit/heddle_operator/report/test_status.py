@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 
 import pytest
 
@@ -14,6 +16,7 @@ from heddle_operator.state.decision import Decision
 from heddle_operator.state.snapshot import Observed
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from worker.contract import Report, StepRecord
 
 
 def running(*nodes, **elastic):
@@ -73,3 +76,26 @@ def test_ended_pods_hold_no_gpus():
     assert status(operator)["grantedGPUs"] == 2
     operator.cluster.kill_pod("tiny-b-0")
     assert status(operator)["grantedGPUs"] == 1
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_leaves_a_status_that_kubernetes_can_read(loss):
+    """Null takes the field away, as a merge patch says."""
+    operator = running("a")
+    view = operator.cluster.snapshot().agents["tiny-a-0"]
+    step = StepRecord(epoch=1, step=9, loss=loss, gradient_norm=loss, start_s=0.0, end_s=0.5)
+    report = Report.model_validate_json(
+        view.report.model_copy(update={"steps": (step,)}).model_dump_json()
+    )
+    seen = dataclasses.replace(view, report=report, not_finite=(step,))
+    found = status(operator, agents={"tiny-a-0": seen})
+    json.dumps(found, allow_nan=False)
+    assert (found["progress"]["loss"], found["progress"]["stepSeconds"]) == (None, 0.5)
+    assert found["progress"]["skippedSteps"] == 1
+    assert condition(found, "Diverged")["status"] == "True"
+
+
+def test_skipped_steps_stay_counted_when_the_agent_that_told_of_them_is_gone():
+    operator = running("a")
+    found = status(operator, before={"progress": {"step": 1, "steps": 9, "skippedSteps": 3}})
+    assert found["progress"]["skippedSteps"] == 3

@@ -13,7 +13,7 @@ from worker.contract import Report, SwitchRecord
 
 NODES = Composition((Node("a", "demo-fast", 1),))
 PLAN = fake_plan(NODES, a_job().workload)
-LAPS = {"drain": 10.1, "transfer": 10.3, "verify": 10.4, "vote": 10.5, "form": 10.7, "build": 10.8}
+LAPS = {"drain": 10.1, "transfer": 10.3, "verify": 10.4, "vote": 10.5, "flip": 10.8}
 
 
 def a_switch(slot=0, stopped_s=10.0, first_step_s=11.0, epoch=2, laps=None, sent=100):
@@ -39,8 +39,7 @@ def test_the_parts_are_the_distances_between_laps_and_sum_to_the_stall():
     (change,) = changes(a_switch())
     assert change.stall_s == pytest.approx(1.0)
     assert {name: round(part, 3) for name, part in change.parts.items() if part > 1e-9} == {
-        "drain_s": 0.1, "transfer_s": 0.2, "verify_s": 0.1, "vote_s": 0.1, "form_s": 0.2,
-        "build_s": 0.3,
+        "drain_s": 0.1, "transfer_s": 0.2, "verify_s": 0.1, "vote_s": 0.1, "flip_s": 0.5,
     }  # fmt: skip
     assert sum(change.parts.values()) == pytest.approx(change.stall_s)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 
 from heddle_operator.resources.epoch_config_map import epoch_name, record_of_body, record_to_body
-from heddle_operator.state.snapshot import EpochRecord, Seal
+from heddle_operator.state.snapshot import EpochRecord, Failure, Seal
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
@@ -29,6 +30,14 @@ RECORDS = {
     "closed": dataclasses.replace(
         OPEN, seal=SEAL, outcome="aborted", closed_s=12.75, message="because"
     ),
+    "failed": dataclasses.replace(
+        OPEN,
+        outcome="aborted",
+        closed_s=12.75,
+        step_s=0.1 + 0.2,
+        cause=(Failure("other", "ValueError: no", 6, 3, (("a", 0), ("b", 1))),),
+        failures=(Failure("device", "out of memory", 7, 4, (("a", 0),)),),
+    ),
 }
 
 
@@ -46,3 +55,9 @@ def test_times_mean_the_same_to_operators_with_other_clocks():
 def test_the_name_is_the_jobs_and_the_epochs():
     assert epoch_name(JOB, 7) == "tiny-epoch-7"
     assert record_to_body(JOB, OPEN, 0.0)["data"]["digest"] == OPEN.plan.digest
+
+
+def test_a_norm_that_is_not_finite_is_read_back():
+    seal = dataclasses.replace(SEAL, resume=Resume(step=4, gradient_norm=float("nan")))
+    read = record_of_body(record_to_body(JOB, dataclasses.replace(OPEN, seal=seal), 0.0), 0.0)
+    assert math.isnan(read.seal.resume.gradient_norm)

@@ -125,3 +125,8 @@ def test_built_in_text_is_made_where_the_worker_reads_it():
 def test_data_of_the_users_own_needs_no_init_container():
     assert "initContainers" not in a_pod(path="/data/corpus")["spec"]
     assert with_data_folder(a_job(path="/data/corpus")).training.data == "/data/corpus"
+
+
+def test_the_agent_knows_the_peer_timeout_of_the_job():
+    arguments = worker(a_pod())["args"]
+    assert arguments[arguments.index("--peer-timeout-s") + 1] == "10"

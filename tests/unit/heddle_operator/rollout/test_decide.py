@@ -13,6 +13,7 @@ from heddle_operator.state.actions import (
     DeletePod,
     RequestPlan,
     SendDirective,
+    SendHalt,
 )
 from heddle_operator.state.snapshot import Observed
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
@@ -133,9 +134,9 @@ def after_a_loss(*nodes, halted=(), **change):
 def test_a_rank_that_has_not_heard_of_a_loss_yet_is_not_stuck_until_the_time_to_halt_is_over():
     job, observed, now = after_a_loss("a", "b", "c", halted=("b",))
     first = decide(job, observed, now)
-    assert (first.actions, first.phase) == ((), "Recovering")
+    assert ([type(a) for a in first.actions], first.phase) == ([SendHalt], "Recovering")
     later = decide(job, replace(observed, recovering_since_s=now), now + 24)
-    assert not later.actions
+    assert later.actions == first.actions
     last = decide(job, replace(observed, recovering_since_s=now), now + 26)
     assert [action.name for action in last.actions] == ["tiny-c-0"]
 
@@ -143,7 +144,7 @@ def test_a_rank_that_has_not_heard_of_a_loss_yet_is_not_stuck_until_the_time_to_
 def test_a_stuck_rank_that_alone_holds_a_piece_is_never_deleted():
     job, observed, now = after_a_loss("a", "b")
     last = decide(job, replace(observed, recovering_since_s=now), now + 3600)
-    assert [type(action).__name__ for action in last.actions] == ["RecordEvent"]
+    assert [type(action).__name__ for action in last.actions] == ["RecordEvent", "SendHalt"]
     assert last.reason == (
         "the ranks of pod tiny-b-0 did not halt and are kept: without them, no rank holds any state"
     )
@@ -153,7 +154,8 @@ def test_ranks_that_wait_to_form_a_world_with_a_dead_one_are_told_to_give_up():
     job, observed, now = after_a_loss("a", "b", phase="switching")
     forming = replace(observed.epochs[-1], outcome="open")
     decision = decide(job, replace(observed, epochs=(forming,)), now)
-    (told,) = decision.actions
+    halt, told = decision.actions
+    assert (halt.pod, halt.halt.epoch) == ("tiny-b-0", 1)
     assert (told.pod, told.directive.phase, told.directive.epoch) == ("tiny-b-0", "abort", 1)
 
 
@@ -231,12 +233,14 @@ def test_a_switch_that_breaks_in_the_middle_goes_on_from_both_layouts(flips):
     assert {rank.phase for _, rank in cluster.holders()} == {"training"}
 
 
-def test_an_agent_that_does_not_answer_is_no_loss_while_the_others_train():
+def test_an_agent_that_does_not_answer_for_less_than_the_peer_timeout_is_no_loss():
     operator, cluster = running("a", "b")
     cluster.unreachable["tiny-a-0"] = cluster.now
     for _ in range(50):
         operator.reconcile()
         cluster.tick()
+    del cluster.unreachable["tiny-a-0"]
+    operator.settle()
     assert len(reasons(cluster)) == 1
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from heddle_operator.rollout.decide import decide
-from heddle_operator.state.actions import CloseEpoch, CreatePod, DeletePod
+from heddle_operator.state.actions import CloseEpoch, CreatePod, DeletePod, SendDirective
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import RefusedPod
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
@@ -102,7 +102,7 @@ def test_a_change_waits_for_old_ranks_that_cannot_be_asked():
         operator.cluster.tick()
         if operator.cluster.records.all[-1].seal:
             break
-        operator.cluster.unreachable["tiny-a-0"] = operator.cluster.now - 100
+        operator.cluster.unreachable["tiny-a-0"] = operator.cluster.now - 5
     assert operator.cluster.records.all[-1].seal is None
     assert operator.decision.reason == "epoch 3 waits for an answer of pod tiny-a-0"
 
@@ -119,6 +119,21 @@ def test_an_agent_of_another_version_is_named():
     assert look(operator, agents=agents).reason == f"pod tiny-b-0: {problem}"
 
 
+def test_an_agent_that_refuses_the_directive_is_quoted():
+    operator = gathering("a")
+    while operator.cluster.records.all[-1].seal is None:
+        operator.reconcile()
+        operator.cluster.tick()
+    agents = dict(operator.cluster.snapshot().agents)
+    refusal = "output '/w' cannot be written: permission denied"
+    agents["tiny-b-0"] = dataclasses.replace(agents["tiny-b-0"], refusal=refusal)
+    decision = look(operator, agents=agents)
+    assert (decision.phase, decision.reason) == (
+        "Preparing",
+        f"pod tiny-b-0 refuses: {refusal}",
+    )
+
+
 def test_an_evicted_pod_hands_its_state_over_before_it_goes():
     job = a_job()
     operator = FakeOperator(job, a_cluster(job, "a", "b"))
@@ -129,3 +144,57 @@ def test_an_evicted_pod_hands_its_state_over_before_it_goes():
     operator.run(lambda _: operator.cluster.records.all[-1].outcome != "open")
     newest = operator.cluster.records.all[-1]
     assert (newest.reason, newest.outcome, newest.plan.nodes) == ("drain", "live", ("a",))
+
+
+def test_a_recovery_whose_pod_falls_silent_before_it_is_sealed_goes_on_without_it():
+    job = a_job()
+    operator = FakeOperator(job, a_cluster(job, "a", "b", "c"))
+    cluster = operator.cluster
+    operator.settle()
+    cluster.kill_node("a")
+    operator.run(lambda _: len(cluster.records.all) == 2)
+    cluster.silence("tiny-b-0")
+    operator.run(lambda d: d.phase == "Running", 200)
+    assert cluster.records.all[1].message == "pod tiny-b-0 failed"
+    assert cluster.records.all[-1].plan.nodes == ("c",)
+
+
+def test_an_agent_that_comes_back_late_is_told_that_its_epoch_was_given_up():
+    job = a_job()
+    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    operator.settle()
+    old, live = (
+        dataclasses.replace(operator.cluster.records.all[0], epoch=epoch, outcome=outcome)
+        for epoch, outcome in ((2, "aborted"), (3, "live"))
+    )
+    for agent in operator.cluster.agents.values():
+        agent.change(0, epoch=3)
+    directive = operator.cluster.agents["tiny-b-0"].directive.model_copy(update={"epoch": 2})
+    operator.cluster.agents["tiny-b-0"].directive = directive
+    epochs = (*operator.cluster.snapshot().epochs, old, live)
+    sent = [a for a in look(operator, epochs=epochs).actions if isinstance(a, SendDirective)]
+    assert [(a.pod, a.directive.epoch, a.directive.phase) for a in sent] == [
+        ("tiny-b-0", 2, "abort")
+    ]
+
+
+def test_directives_carry_the_predicted_seconds_of_a_step():
+    operator = gathering()
+    operator.settle()
+    record = operator.cluster.records.all[-1]
+    assert record.step_s == next(iter(operator.cluster.replies.values())).iteration_s
+    assert operator.cluster.agents["tiny-b-0"].directive.step_s == record.step_s
+
+
+def test_a_rank_that_beats_and_never_gets_prepared_ends_the_change():
+    operator = gathering("a")
+    operator.cluster._is_busy = lambda key, pods: key.startswith("prepare")
+    operator.run(lambda _: operator.cluster.records.all[-1].seal is not None)
+    sealed_s = operator.cluster.now
+    while operator.cluster.records.all[-1].outcome == "open":
+        operator.reconcile()
+        operator.cluster.tick(10.0)
+    waited_s = operator.cluster.now - sealed_s
+    assert LIMITS.prepare_timeout_s <= waited_s <= LIMITS.prepare_timeout_s + 30
+    message = operator.cluster.records.all[-1].message
+    assert message.startswith("the rank on GPU 0 of a was not prepared after 300 s")

@@ -10,7 +10,14 @@ from heddle_operator.rollout.history_limit import prune_epochs
 from heddle_operator.state.actions import PruneEpoch
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
-from heddle_operator.state.snapshot import AgentView, EpochRecord, Observed, ObservedPod, Seal
+from heddle_operator.state.snapshot import (
+    AgentView,
+    EpochRecord,
+    Failure,
+    Observed,
+    ObservedPod,
+    Seal,
+)
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
@@ -47,7 +54,7 @@ def a_view(follows=None, **rank):
 def pruned(records, view, kept=2):
     settings = Settings(epochs_kept=kept)
     observed = Observed(pods=(POD,), epochs=tuple(records), agents={POD.name: view} if view else {})
-    actions = prune_epochs(observed, situation(observed, 100.0, settings), settings)
+    actions = prune_epochs(observed, situation(observed, 100.0, settings), 100.0, settings)
     assert all(isinstance(action, PruneEpoch) for action in actions)
     return [action.epoch for action in actions]
 
@@ -103,3 +110,9 @@ def test_nothing_goes_while_an_agent_is_silent(view):
 
 def test_the_newest_record_stays_even_if_none_is_to_be_kept():
     assert 10 not in pruned(TEN, a_view(), kept=0)
+
+
+def test_a_record_stays_while_its_errors_count():
+    failure = Failure("device", "out of memory", 3, 7, (("a", 0),))
+    failed = replace(a_record(3), closed_s=90.0, failures=(failure,))
+    assert pruned([*TEN[:2], failed, *TEN[3:]], a_view(epoch=10)) == [1, 2, 4, 5, 6, 7, 8]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from heddle_operator.rollout.recovery import STEPS_TO_HALT, recover
-from heddle_operator.state.actions import CloseEpoch, DeletePod, RecordEvent, RequestPlan
+from heddle_operator.state.actions import DeletePod, RecordEvent, RequestPlan
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
@@ -62,7 +62,10 @@ def test_while_a_rank_still_moves_nothing_is_planned():
     job, observed, now = after_the_loss_of_a("b", "c")
     observed = ranks_changed(observed, c={"phase": "training"})
     decision = recovered(job, observed, now)
-    assert (decision.actions, decision.phase) == ((), "Recovering")
+    (halt,) = decision.actions
+    assert (halt.pod, halt.halt.epoch) == ("tiny-c-0", 1)
+    assert halt.halt.reason == "rank 0 on a died with the pod"
+    assert decision.phase == "Recovering"
     assert decision.look_again_s == LIMITS.halt_timeout_s
     assert "the job waits until the ranks of pod tiny-c-0 halt" in decision.reason
 
@@ -89,15 +92,15 @@ def test_an_agent_that_may_yet_answer_is_waited_for():
         (),
         "the job waits for an answer of pod tiny-c-0",
     )
-    assert decision.look_again_s == LIMITS.unreachable_grace_s
+    assert decision.look_again_s == LIMITS.peer_timeout_s - 1.0
 
 
-def test_a_job_whose_survivors_have_trained_all_steps_is_complete():
+def test_survivors_that_are_done_save_again_for_one_that_was_lost_before_it_was_done():
     job, observed, now = after_the_loss_of_a("b", "c")
-    observed = ranks_changed(observed, b={"phase": "done"}, c={"phase": "done"})
-    decision = recovered(job, observed, now)
-    assert decision.actions == (CloseEpoch(1, "complete"),)
-    assert decision.phase == "Complete"
+    observed = ranks_changed(observed, b={"phase": "done"}, c={"phase": "saving"})
+    event, request = recovered(job, observed, now).actions
+    assert event.reason == "WorkerLost"
+    assert [node.name for node in request.composition.nodes] == ["b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +128,7 @@ def test_state_that_cannot_be_put_together_fails_the_job_and_says_why(
 
 
 def test_a_job_does_not_fail_while_the_last_holder_may_answer_again():
-    """It is silent for longer than the grace, but its pod runs."""
+    """It is silent for longer than the peer time-out, but its pod runs."""
     job, observed, now = after_the_loss_of_a("b", "c", as_pipeline=True)
     decision = recovered(job, silent(observed, "c", now, 60.0), now)
     assert (decision.actions, decision.phase) == ((), "Recovering")
@@ -147,7 +150,8 @@ def test_a_stuck_rank_is_kept_if_the_others_cannot_be_joined_without_it():
     job, observed, now = after_the_loss_of_a("b", "c", "d")
     observed = ranks_changed(observed, b={"step": 3}, c={"step": 9}, d={"phase": "switching"})
     late = replace(observed, recovering_since_s=now - 3600)
-    (event,) = recovered(job, late, now).actions
+    event, halt = recovered(job, late, now).actions
     assert isinstance(event, RecordEvent)
+    assert halt.pod == "tiny-d-0"
     assert event.reason == "RankStuck"
     assert "pod tiny-d-0 did not halt and are kept: without them, there is no step" in event.message

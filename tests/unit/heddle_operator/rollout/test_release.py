@@ -6,7 +6,7 @@ import dataclasses
 
 from heddle_operator.rollout.decide import decide
 from heddle_operator.rollout.release import ASK_AGAIN_S, end_pods, stuck_pods
-from heddle_operator.state.actions import CloseEpoch, DeletePod, EndPod
+from heddle_operator.state.actions import CloseEpoch, CreatePod, DeletePod, EndPod
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import ObservedPod
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
@@ -111,3 +111,14 @@ def test_idle_pods_are_released_after_the_cooldown_and_at_once_on_a_leaving_node
     cluster.add_node("b")
     cluster.drain("b")
     assert deleted(look(0.0)) == ["tiny-b-0"]
+
+
+def test_a_silent_pod_that_takes_part_in_nothing_is_deleted_and_one_that_trains_is_not():
+    operator, cluster = running("a", "b", cooldownSeconds=1000)
+    cluster.add_node("slow", "demo-slow")
+    cluster.do(CreatePod("tiny-slow-0", "slow", 0, 1))
+    cluster.tick()
+    cluster.snapshot()
+    cluster.unreachable = {"tiny-slow-0": cluster.now - 10, "tiny-a-0": cluster.now - 10}
+    gone = [a for a in operator.reconcile().actions if isinstance(a, DeletePod)]
+    assert gone == [DeletePod("tiny-slow-0", "it does not answer")]

@@ -49,10 +49,11 @@ def test_ranks_to_which_the_same_happened_are_told_together():
     )
 
 
-def test_an_agent_is_in_doubt_until_the_grace_has_passed():
+def test_an_agent_is_in_doubt_until_the_peer_timeout_has_passed():
     _, cluster = running("a", "b")
     cluster.unreachable["tiny-a-0"] = cluster.now
     assert read(cluster).doubtful == ("tiny-a-0",)
     assert [holder.node for holder in read(cluster).holders] == ["b"]
-    cluster.now += Settings().unreachable_grace_s + 0.1
-    assert (read(cluster).doubtful, read(cluster).lost) == ((), ())
+    cluster.now += Settings().peer_timeout_s + 0.1
+    assert read(cluster).doubtful == ()
+    assert read(cluster).lost == ("rank 0 on a fell silent: no answer of the agent for 10 s",)

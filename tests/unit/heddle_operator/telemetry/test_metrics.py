@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, RecordEvent
@@ -93,3 +95,10 @@ def test_a_job_that_is_gone_leaves_no_series_behind():
 
 def test_a_job_that_was_never_told_of_can_be_forgotten():
     OperatorMetrics().forget("ns", "unknown")
+
+
+def test_a_loss_that_is_not_finite_is_not_the_last_finite_one():
+    odd = {**STATUS, "progress": {"step": 8, "loss": None}}
+    metrics = told(Decision((), "Running", ""))
+    metrics.take("ns", "tiny", odd, Decision((), "Running", ""))
+    assert math.isnan(value(metrics, "heddle_job_loss"))

@@ -1,4 +1,4 @@
-"""How a pod ends when its job has: well if its ranks trained the last step."""
+"""worker/agent/agent.py: how a pod ends when its job has, and whose step records it keeps."""
 
 from __future__ import annotations
 
@@ -7,24 +7,44 @@ import asyncio
 import pytest
 from aiohttp import ClientSession, web
 
-from worker.agent.agent import Agent, AgentSettings, _Process
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
+from tests.unit.worker.changes import change
+from worker.agent.agent import Agent, AgentSettings
 from worker.agent.http import application
+from worker.agent.processes import Process
 from worker.contract import RankReport
 
 SETTINGS = AgentSettings("tiny", "tiny-a-0", "a", 2, "127.0.0.1", "secret")
+ONE = FilledTemplate((Stage("demo-fast", 1, 2),), 1, (1,))
 
 
-def rank(slot, phase):
-    report = RankReport(slot=slot, pid=10 + slot, started_s=0.0, phase=phase)
-    return _Process(slot, None, 10 + slot, report)
+def plan_of(*slots):
+    """One replica on each of these GPUs of the pod."""
+    placed = tuple(PlacedStage(i, 0, 0, "a", (slot,)) for i, slot in enumerate(slots))
+    return Plan((ONE,) * len(slots), placed)
 
 
-def asked_to_end(phases, token="secret"):
+def agent_with(*ranks, plans):
+    """An agent told `plans`, from epoch 1 on, and its (slot, epoch, phase) ranks.
+
+    No process runs: the agent knows only what they said.
+    """
+    agent = Agent(SETTINGS)
+    for epoch, plan in enumerate(plans, start=1):
+        agent.directives.add(change(None, plan, epoch=epoch))
+    for key, (slot, epoch, phase) in enumerate(ranks):
+        process = Process(slot, None)
+        said = RankReport(slot=slot, pid=10 + slot, started_s=0.0, phase=phase, epoch=epoch)
+        agent.heard(process, {"type": "report", "rank": said.model_dump()})
+        agent.processes._by_key[key] = process
+    return agent
+
+
+def asked_to_end(*ranks, plans, token="secret"):
     """HTTP status, and the agent after somebody said PUT /v1/end."""
 
     async def main():
-        agent = Agent(SETTINGS)
-        agent._processes = {slot: rank(slot, phase) for slot, phase in enumerate(phases)}
+        agent = agent_with(*ranks, plans=plans)
         runner = web.AppRunner(application(agent))
         await runner.setup()
         try:
@@ -39,14 +59,67 @@ def asked_to_end(phases, token="secret"):
     return asyncio.run(main())
 
 
+BOTH = plan_of(0, 1)
+
+
 @pytest.mark.parametrize(
-    ("phases", "code"),
-    [(("done", "done"), 0), ((), 0), (("done", "halted"), 1), (("training",), 1)],
-    ids=["all done", "no rank", "one halted", "one trains"],
+    ("ranks", "plans", "code"),
+    [
+        ([(0, 1, "done"), (1, 1, "done")], [BOTH], 0),
+        ([], [BOTH], 0),
+        ([(0, 1, "done"), (1, 1, "halted")], [BOTH], 1),
+        ([(0, 1, "done"), (1, 1, "saving")], [BOTH], 1),
+        ([(0, 1, "training")], [BOTH], 1),
+        ([(0, 1, "done")], [BOTH], 1),
+        ([(0, 2, "done")], [BOTH, plan_of(0)], 0),
+        ([(0, 1, "done"), (1, None, "prepared")], [plan_of(0), BOTH], 0),
+        ([(0, 2, "left")], [plan_of(0), plan_of(1)], 1),
+    ],
+    ids=[
+        "all done",
+        "no rank ever",
+        "one halted",
+        "one saves",
+        "one trains",
+        "one died",
+        "the one that died is not in the last plan",
+        "one waits to join",
+        "the rank that took over died",
+    ],
 )
-def test_the_pod_ends_with_0_only_if_nothing_is_left_to_train(phases, code):
-    assert asked_to_end(phases) == (200, True, code)
+def test_the_pod_ends_with_0_only_if_its_ranks_of_the_last_plan_are_done(ranks, plans, code):
+    assert asked_to_end(*ranks, plans=plans) == (200, True, code)
 
 
 def test_nobody_without_the_token_ends_a_pod():
-    assert asked_to_end(("done",), token="guessed") == (401, False, 0)
+    assert asked_to_end((0, 1, "done"), plans=[plan_of(0)], token="guessed") == (401, False, 0)
+
+
+def step(agent, slot, epoch, index):
+    process = next(p for p in agent.processes.ranks if p.slot == slot)
+    record = {"epoch": epoch, "step": index, "loss": 1.0, "gradient_norm": 1.0}
+    agent.heard(process, {"type": "step", "record": {**record, "start_s": 0.0, "end_s": 0.5}})
+
+
+def test_steps_are_those_of_a_rank_that_trains_whatever_waits_in_a_lower_slot():
+    async def main():
+        agent = agent_with((0, None, "prepared"), (1, 1, "training"), plans=[plan_of(1)])
+        for index in range(3):
+            step(agent, 1, 1, index)
+        return agent.report()
+
+    report = asyncio.run(main())
+    assert [record.step for record in report.steps] == [0, 1, 2]
+    assert {rank.slot: rank.step for rank in report.ranks} == {0: 0, 1: 3}
+
+
+def test_each_step_is_kept_once_and_again_if_a_later_epoch_trains_it_again():
+    async def main():
+        agent = agent_with((0, 1, "training"), (1, 1, "training"), plans=[BOTH, BOTH])
+        for index in range(2):
+            for slot in (1, 0):
+                step(agent, slot, 1, index)
+        step(agent, 0, 2, 1)
+        return [(record.epoch, record.step) for record in agent.report().steps]
+
+    assert asyncio.run(main()) == [(1, 0), (1, 1), (2, 1)]

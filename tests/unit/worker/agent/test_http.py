@@ -62,7 +62,8 @@ def asked(method, path, token="secret", **content):
 
 @pytest.mark.parametrize("token", [None, "", "guessed", "secre", "secret2", "s€cret"])
 @pytest.mark.parametrize(
-    ("method", "path"), [("PUT", "/v1/directive"), ("GET", "/v1/report"), ("PUT", "/v1/end")]
+    ("method", "path"),
+    [("PUT", "/v1/directive"), ("GET", "/v1/report"), ("PUT", "/v1/halt"), ("PUT", "/v1/end")],
 )
 def test_without_the_jobs_token_nothing_is_told_or_done(method, path, token):
     status, text = asked(method, path, token, json=DIRECTIVE)
@@ -107,6 +108,41 @@ def test_a_body_that_is_no_directive_is_refused_in_one_sentence(body, status, se
     error = Refusal.model_validate_json(text).error
     assert sentence in error
     assert "\n" not in error
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b"{", "the body is not JSON"),
+        (b"[1]", "a halt is a JSON object, found list"),
+        (b"{}", "epoch: Field required; a halt has an epoch and a reason"),
+        (b'{"epoch": 0, "reason": "x"}', "epoch: Input should be greater than or equal to 1"),
+    ],
+    ids=["cut", "a list", "empty", "no epoch"],
+)
+def test_a_body_that_is_no_halt_is_refused_in_one_sentence(body, sentence):
+    found, text = asked("PUT", "/v1/halt", data=body)
+    assert found == 400
+    error = Refusal.model_validate_json(text).error
+    assert sentence in error
+    assert "\n" not in error
+
+
+def test_an_output_that_cannot_be_written_is_refused_unless_the_job_must_recover(tmp_path):
+    (tmp_path / "file").touch()
+    training = {**DIRECTIVE["training"], "output": str(tmp_path / "file" / "weights")}
+
+    async def ask(client, agent):
+        found = []
+        for reason in ("start", "loss"):
+            body = {**DIRECTIVE, "training": training, "reason": reason}
+            async with client.put("/v1/directive", json=body) as answer:
+                found.append((answer.status, await answer.text(), agent.directive is not None))
+        return found
+
+    (refused, text, followed), (accepted, _, follows) = with_client(ask)
+    assert (refused, followed, accepted, follows) == (400, False, 200, True)
+    assert "cannot be written: not a directory" in Refusal.model_validate_json(text).error
 
 
 def test_a_directive_is_utf_8_whatever_its_header_claims():
@@ -181,7 +217,7 @@ def test_a_question_that_makes_no_sense_is_refused(query):
 
 def test_the_metrics_name_job_and_pod():
     async def ask(client, agent):
-        agent.accept(DIRECTIVE)
+        await agent.accept(DIRECTIVE)
         async with client.get("/metrics") as answer:
             assert answer.content_type == "text/plain"
             return (await answer.text()).splitlines()

@@ -76,6 +76,17 @@ def test_what_was_said_before_the_agent_went_is_still_heard(ends):
         channel.receive(None)
 
 
+def test_an_agent_that_went_without_reading_all_is_gone_all_the_same(ends):
+    """As one that was killed: the kernel then answers with an error, and not with the end."""
+    agent, channel = ends
+    channel.send("beat")
+    agent.sendall(line(type="directive"))
+    agent.close()
+    assert channel.receive(None)["type"] == "directive"
+    with pytest.raises(SystemExit):
+        channel.receive(None)
+
+
 def test_without_its_agent_a_child_ends_well_at_its_next_word(ends):
     agent, channel = ends
     agent.close()

@@ -10,7 +10,8 @@ import threading
 import pytest
 from torch.distributed import DistNetworkError
 
-from worker.control.store import connect, main
+from worker.control.store import main
+from worker.control.store_client import connect
 
 
 def is_there(host):
@@ -60,7 +61,7 @@ def served(request):
 
 def test_clients_meet_at_the_address_that_it_says(served):
     assert served.said["type"] == "store"
-    first, second = (connect(served.said["address"], 10) for _ in range(2))
+    first, second = (connect(served.said["address"]) for _ in range(2))
     first.set("epoch1/key", "value")
     assert second.get("epoch1/key") == b"value"
     del first
@@ -77,7 +78,7 @@ def test_it_listens_on_its_own_address_only():
 
 def test_it_ends_when_its_agent_closes_the_channel():
     store = Served("127.0.0.1")
-    client = connect(store.said["address"], 10)
+    client = connect(store.said["address"])
     assert client.add("n", 1) == 1
     store.end()
     with pytest.raises(RuntimeError):
@@ -89,4 +90,4 @@ def test_where_nothing_listens_a_client_gives_up_in_time():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         with pytest.raises(DistNetworkError):
-            connect(f"127.0.0.1:{free.getsockname()[1]}", 0.05)
+            connect(f"127.0.0.1:{free.getsockname()[1]}", deadline_s=0.05)

@@ -153,6 +153,10 @@ def test_a_dataset_shorter_than_one_sample_is_refused(prefix):
 
 def test_a_token_beyond_the_vocabulary_is_refused(prefix):
     dataset = Dataset(prefix, 379, vocab=126)
-    with pytest.raises(InvalidDataset, match="has token 126, the model's vocabulary ends at 125"):
-        dataset.sample(1, 0)
+    with pytest.raises(InvalidDataset) as refused:
+        dataset.sample(1, 7)
+    assert str(refused.value) == (
+        f"sample 7 of dataset {prefix!r} has token 126, the model's vocabulary ends at 125; "
+        "prepare the data with the model's tokenizer"
+    )
     assert len(Dataset(prefix, 379, vocab=127).sample(1, 0)) == 380

@@ -98,6 +98,14 @@ def test_a_missing_input_is_named(tmp_path):
         prepare([tmp_path / "nowhere"], tmp_path / "corpus")
 
 
+@pytest.mark.parametrize("name", ["x.json", "x.jsonl", "X.JSONL", "x.ndjson"])
+def test_json_is_refused_for_its_syntax_is_no_text(tmp_path, name):
+    (tmp_path / name).write_text('{"text": "one"}\n')
+    with pytest.raises(InvalidDataset, match=rf"input '.*/{name}' is JSON, whose brackets"):
+        prepare([tmp_path / name], tmp_path / "corpus")
+    assert not list(tmp_path.glob("corpus*"))
+
+
 def test_without_text_nothing_is_written_and_an_older_pair_stays(folder, tmp_path):
     prepare([folder], tmp_path / "corpus")
     before = (tmp_path / "corpus.bin").read_bytes()

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import re
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
+from planner.model.shape import ModelShape
+from tests.unit.worker.changes import plan
 from tests.unit.worker.ranks import run_ranks
-from worker.errors import EngineFailed
+from worker.contract import TrainingSpec
+from worker.errors import EngineFailed, NonFinite
 
+MODEL = ModelShape("bytes", layers=1, hidden=16, heads=4, kv_heads=2, ffn=32, vocab=256)
 pytestmark = pytest.mark.slow  # imports DeepSpeed
 
 
@@ -31,32 +39,182 @@ def test_another_version_is_refused_with_what_to_install(engine, monkeypatch):
         engine.check_deepspeed()
 
 
-@pytest.mark.parametrize("name", ["_exec_reduce_grads", "_exec_optimizer_step", "_INSTRUCTION_MAP"])
-def test_a_seam_that_vanished_would_be_an_override_without_effect(engine, monkeypatch, name):
-    monkeypatch.delattr(engine.PipelineEngine, name)
-    with pytest.raises(EngineFailed, match=rf"lacks PipelineEngine\.{name}"):
+@pytest.mark.parametrize(
+    ("owner", "name", "said"),
+    [
+        ("PipelineEngine", "_exec_reduce_grads", "PipelineEngine._exec_reduce_grads"),
+        ("PipelineEngine", "_exec_optimizer_step", "PipelineEngine._exec_optimizer_step"),
+        ("PipelineEngine", "_INSTRUCTION_MAP", "PipelineEngine._INSTRUCTION_MAP"),
+        ("PipelineModule", "_partition_layers", "PipelineModule._partition_layers"),
+        ("schedule", "OptimizerStep", "deepspeed.runtime.pipe.schedule.OptimizerStep"),
+    ],
+    ids=lambda value: value,
+)
+def test_a_seam_that_vanished_would_be_an_override_without_effect(
+    engine, monkeypatch, owner, name, said
+):
+    monkeypatch.delattr(getattr(engine, owner), name)
+    with pytest.raises(EngineFailed, match=rf"lacks {re.escape(said)}$"):
         engine.check_deepspeed()
 
 
+def test_whatever_of_deepspeed_is_overridden_is_a_seam_that_is_checked(engine):
+    for ours, theirs in (
+        (engine._Pipeline, engine.PipelineEngine),
+        (engine._Module, engine.PipelineModule),
+    ):
+        own = {name for name in vars(ours) if not name.startswith("__")}
+        overridden = {name for name in own if hasattr(theirs, name)}
+        assert overridden <= set(engine.SEAMS[theirs])
+        assert overridden >= {name for name in own if name.startswith("_exec_")}
+
+
+def test_every_instruction_that_is_overridden_is_in_the_map(engine):
+    """DeepSpeed looks its functions up there, and so would call its own."""
+    ours = {name: call for name, call in vars(engine._Pipeline).items() if name.startswith("_exec")}
+    assert set(ours.values()) - set(engine._Pipeline._INSTRUCTION_MAP.values()) == set()
+
+
 def claims(_rank, store):
-    """Which groups have fp32 gradients while each is stepped, and the types of all weights."""
+    """What one rank finds, alone in its process."""
     with contextlib.redirect_stdout(sys.stderr):  # where DeepSpeed's log goes from its import on
-        return _step(store)
+        from worker.engine.deepspeed import begin, warm_up
+
+        warm_up()
+        os.environ["LOCAL_RANK"] = "0"
+        begin()
+        return {"engine": _train(store), "fp16": _step_in_fp16()}
 
 
-def _step(store):
+class Bench:
+    """One rank's tensors, and engines that are built on them."""
+
+    def __init__(self, store, folder):
+        import torch
+
+        from planner.plans.ranks import RankMap
+        from worker.control.activity import Activity
+        from worker.data.data import Dataset
+        from worker.data.prepare import prepare
+        from worker.rank.home import Home
+        from worker.world.world import World, rank_sets
+
+        torch.set_num_threads(1)
+        self.plan, self.activity = plan("1x1"), Activity()
+        (self.seat,) = RankMap.of(self.plan).seats
+        prepare([Path(__file__)], folder / "text")
+        self.spec = TrainingSpec(
+            model=MODEL.name,
+            data=str(folder / "text"),
+            global_batch=1,
+            sequence_length=16,
+            steps=4,
+            warmup_steps=2,
+        )
+        self.dataset = Dataset(self.spec.data, self.spec.sequence_length, MODEL.vocab)
+        self.world = World(store, 1, 0, 1, rank_sets(MODEL, self.plan), self.activity)
+        self.shards = Home.first(MODEL, self.seat, self.spec.seed, self.activity).shards
+
+    def build(self, **changes):
+        from worker.engine.deepspeed import DeepSpeedEngine
+        from worker.engine.seam import StageBuild
+        from worker.world.pace import RealPace
+
+        spec = self.spec.model_copy(update=changes)
+        build = StageBuild(
+            MODEL, spec, self.plan, self.seat, self.world, self.shards, self.activity
+        )
+        return DeepSpeedEngine(build, self.dataset, RealPace())
+
+    def copies(self):
+        return {name: [part.clone() for part in parts] for name, parts in self.shards.items()}
+
+    def changed(self, before):
+        """How many parts of tensors differ."""
+        return sum(
+            not part.equal(was)
+            for name, parts in self.shards.items()
+            for part, was in zip(parts, before[name], strict=True)
+        )
+
+
+def _train(store):
+    """One engine after the other on the same tensors."""
+    from worker.control.connections import connections
+    from worker.engine.reference import train
+
+    with tempfile.TemporaryDirectory() as folder:
+        bench, found = Bench(store, Path(folder)), {}
+        before, open_before = bench.copies(), connections()
+        first = bench.build()
+        found["changed by building"] = bench.changed(before)
+        begun = bench.activity.progress
+        losses = [first.train_step(None).loss for _ in range(2)]
+        found["advanced"] = bench.activity.progress - begun
+        before = bench.copies()
+        second = bench.build()  # while the first one is not done
+        found["changed by building"] += bench.changed(before)
+        losses.append(first.train_step(None).loss)
+        second.progress = first.progress
+        first.release()
+        losses.append(second.train_step(None).loss)
+        reference, weights = train(bench.spec, MODEL, 4)
+        found["losses"], found["reference"] = losses, reference
+        found["furthest"] = max(
+            (bench.shards[name][0] - weights[name]).abs().max().item() for name in bench.shards
+        )
+        found["progress"] = [second.progress.step, second.progress.updates]
+        found["agreed"] = second.train_step(7).agreed_epoch
+        before = bench.copies()
+        second.release()
+        found["changed by releasing"] = bench.changed(before)
+        found["connections"] = len(connections() - open_before)
+        return found | _meet_numbers_without_end(bench)
+
+
+def _meet_numbers_without_end(bench):
+    """An engine that is to stop, and one that is to skip, each at step 5."""
+    found = {}
+    spoilt = bench.shards["1.q"][0]
+    spoilt[0, 0] = 0.0
+    before = bench.copies()
+    stopping = bench.build(on_non_finite="stop")
+    stopping.progress.step = stopping.progress.updates = 5
+    spoilt[0, 0] = float("nan")
+    try:
+        stopping.train_step(None)
+    except NonFinite as error:
+        found["stopped"] = str(error)
+    try:
+        stopping.apply(1.0)
+    except EngineFailed as error:
+        found["no gradients"] = str(error)
+    spoilt[0, 0] = 0.0
+    found["changed by the stop"] = bench.changed(before)
+    progress = stopping.progress
+    found["after the stop"] = [progress.step, progress.updates, progress.norm]
+    stopping.release()
+
+    skipping = bench.build(on_non_finite="skip")
+    skipping.progress.step = skipping.progress.updates = 5
+    spoilt[0, 0] = float("nan")
+    found["skipped"] = math.isnan(skipping.train_step(None).gradient_norm)
+    spoilt[0, 0] = 0.0
+    found["changed by the skip"] = bench.changed(before)
+    found["after the skip"] = [skipping.progress.step, skipping.progress.updates]
+    found["next"] = math.isfinite(skipping.train_step(None).loss)
+    found["after the next"] = [skipping.progress.step, skipping.progress.updates]
+    skipping.release()
+    return found
+
+
+def _step_in_fp16():
+    """Which groups have fp32 gradients while each is stepped, and the types of all weights."""
     import deepspeed
     import torch
     from deepspeed.accelerator import get_accelerator
-    from torch import distributed as dist
 
-    from worker.engine.deepspeed import adopt_world, forget_world, warm_up
-
-    warm_up()
-    os.environ["LOCAL_RANK"] = "0"
     type(get_accelerator()).is_fp16_supported = lambda _: True  # on a CPU it says no, and computes
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    adopt_world()
     blocks = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(4)))
     adam = torch.optim.Adam([{"params": list(block.parameters())} for block in blocks])
     config = {
@@ -76,13 +234,58 @@ def _step(store):
     adam.step = watched
     engine.backward(engine(torch.ones(1, 8, dtype=torch.half)).float().sum())
     engine.step()
-    kinds = {str(parameter.dtype) for parameter in blocks.parameters()}
-    forget_world()
-    dist.destroy_process_group()
-    return {"seen": seen, "kinds": sorted(kinds)}
+    return {"seen": seen, "kinds": sorted({str(weight.dtype) for weight in blocks.parameters()})}
 
 
-def test_fp16_gradients_become_fp32_one_group_of_parameters_at_a_time():
+@pytest.fixture(scope="module")
+def found():
+    (answer,) = run_ranks("tests.unit.worker.engine.test_deepspeed:claims", 1)
+    return answer
+
+
+def test_fp16_gradients_become_fp32_one_group_of_parameters_at_a_time(found):
     """The planner's memory of fp16 rests on it."""
-    (found,) = run_ranks("tests.unit.worker.engine.test_deepspeed:claims", 1)
-    assert found == {"seen": [[0], [1], [2], [3]], "kinds": ["torch.float16"]}
+    assert found["fp16"] == {"seen": [[0], [1], [2], [3]], "kinds": ["torch.float16"]}
+
+
+def test_engines_on_the_same_tensors_train_on_as_one(found):
+    """The second is built while the first trains, and takes over with its progress."""
+    engine = found["engine"]
+    assert engine["losses"] == pytest.approx(engine["reference"], abs=1e-5)
+    assert engine["furthest"] < 1e-5
+    assert engine["progress"] == [4, 4]
+
+
+def test_building_and_releasing_an_engine_changes_no_number_and_opens_no_connection(found):
+    engine = found["engine"]
+    assert (engine["changed by building"], engine["changed by releasing"]) == (0, 0)
+    assert engine["connections"] == 0
+
+
+def test_each_micro_batch_is_progress(found):
+    """Forward and backward of two steps, of one micro-batch each."""
+    assert found["engine"]["advanced"] >= 4
+
+
+def test_one_rank_agrees_with_itself_on_a_switch(found):
+    assert found["engine"]["agreed"] == 7
+
+
+def test_numbers_without_end_stop_the_step_before_anything_is_applied(found):
+    engine = found["engine"]
+    assert engine["stopped"].startswith("step 5 has loss nan and gradient norm nan")
+    assert engine["changed by the stop"] == 0
+    assert engine["after the stop"] == [5, 5, None]
+
+
+def test_nobody_rolls_forward_with_gradients_that_are_not_finite(found):
+    assert found["engine"]["no gradients"] == "no reduced gradients of step 5 are held here"
+
+
+def test_a_step_that_is_skipped_counts_as_a_step_and_not_as_an_update(found):
+    engine = found["engine"]
+    assert engine["skipped"]
+    assert engine["changed by the skip"] == 0
+    assert engine["after the skip"] == [6, 5]
+    assert engine["next"]
+    assert engine["after the next"] == [7, 6]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,9 +12,11 @@ from hypothesis import strategies as st
 from planner.model.tensors import model_tensors
 from planner.plans.pieces import holders, seat_pieces
 from planner.plans.ranks import RankMap
+from planner.plans.regions import common_refinement
 from tests.unit.worker.changes import MODEL, cut, plan
 from tests.unit.worker.ranks import run_ranks
-from worker.engine.gradient_sync import GradientSync
+from worker.control.activity import Activity
+from worker.engine.gradient_sync import GradientSync, step_norm
 from worker.rank.held_state import all_pieces
 from worker.world.world import World, rank_sets
 
@@ -31,7 +35,7 @@ def gradient_of(pipeline):
 def gradients_of(seat, trained, pipeline=None):
     """{piece: gradient} as the rank at `seat` has it after its backward passes."""
     whole = gradient_of(seat.pipeline.template_index if pipeline is None else pipeline)
-    pieces = seat_pieces(MODEL, seat, trained.tp_degrees)
+    pieces = seat_pieces(MODEL, seat, common_refinement([trained]))
     return {piece: cut(piece, whole)[0].clone() for piece in pieces}
 
 
@@ -85,8 +89,7 @@ def test_only_a_norm_beyond_the_limit_scales_the_gradient(norm, scale):
 def claims(rank, store):
     """The summed gradient and the squares of one of four ranks."""
     seat = RankMap.of(UNEQUAL).seats[rank]
-    world = World(store, 1, rank, 4, 30.0)
-    world.form_groups(rank_sets(MODEL, UNEQUAL))
+    world = World(store, 1, rank, 4, rank_sets(MODEL, UNEQUAL), Activity())
     gradients = gradients_of(seat, UNEQUAL)
     sync = sync_of(UNEQUAL, seat, gradients, world)
     sync.sum_(WEIGHTS[seat.pipeline.template_index])
@@ -103,7 +106,7 @@ def test_all_holders_of_a_piece_get_the_same_bits_of_the_weighted_sum():
     first, second = gradient_of(0), gradient_of(1)
     total = {n: (WEIGHTS[0] * first[n][0] + WEIGHTS[1] * second[n][0],) for n in first}
     expected_squares = []
-    for piece in all_pieces(MODEL, UNEQUAL.tp_degrees):
+    for piece in all_pieces(MODEL, common_refinement([UNEQUAL])):
         told = [sums[repr(tuple(piece))] for sums, _ in found if repr(tuple(piece)) in sums]
         assert len(told) >= 2
         assert all(one == told[0] for one in told)
@@ -112,3 +115,10 @@ def test_all_holders_of_a_piece_get_the_same_bits_of_the_weighted_sum():
         expected_squares.append(torch.tensor(told[0]).double().square().sum().item())
     assert all(squares == found[0][1] for _, squares in found)
     assert found[0][1] == pytest.approx(expected_squares, rel=1e-9)
+
+
+@pytest.mark.parametrize("other", [math.inf, -math.inf, math.nan])
+def test_a_step_is_finite_if_loss_and_norm_are(other):
+    assert step_norm(2.0, 3.0) == 3.0
+    assert math.isnan(step_norm(other, 3.0))
+    assert math.isnan(step_norm(2.0, other))

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.distributed import HashStore
 from torch.nn.functional import cross_entropy
 
 from planner.model.shape import ModelShape
@@ -13,6 +14,7 @@ from planner.model.tensors import model_tensors
 from planner.plans.ranks import RankMap
 from tests.unit.worker.changes import plan, shards_of
 from tests.unit.worker.ranks import run_ranks
+from worker.control.activity import Activity
 from worker.engine.reference import forward
 from worker.model.model import TensorParallel, layer_class, rotate, vocabulary_loss
 from worker.world.world import World, rank_sets
@@ -85,13 +87,18 @@ def test_a_layer_owns_its_canonical_tensors():
     assert list(named(layers)) == [tensor.name for tensor in model_tensors(GROUPED)]
 
 
+def test_the_sum_over_a_group_of_one_is_the_tensor_itself():
+    tensor = torch.tensor([3.0])
+    ALONE.all_reduce_(tensor)
+    assert tensor.item() == 3.0
+
+
 def test_a_group_of_a_world_that_broke_is_an_error():
-    groups = {(0, 1): "a group"}
-    tp = TensorParallel(2, 0, (0, 1), groups)
-    assert tp.group == "a group"
-    groups.clear()
+    world = World(HashStore(), 1, 0, 1, ((0,),), Activity())
+    tp = TensorParallel(1, 0, world.groups[(0,)])
+    world.leave(wait=True)
     with pytest.raises(ConnectionError, match="the world of this epoch is gone"):
-        _ = tp.group
+        tp.all_reduce_(torch.zeros(1))
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 6))
@@ -114,9 +121,8 @@ def claims(rank, store):
     torch.set_num_threads(1)
     trained = plan("2x2")
     seat = RankMap.of(trained).seats[rank]
-    world = World(store, 1, rank, 2, 30.0)
-    world.form_groups(rank_sets(GROUPED, trained))
-    tp = TensorParallel(2, rank, (0, 1), world.groups)
+    world = World(store, 1, rank, 2, rank_sets(GROUPED, trained), Activity())
+    tp = TensorParallel(2, rank, world.groups[seat.tp_ranks])
     whole = {name: (weight,) for name, weight in weights_of(GROUPED).items()}
     shards = {name: parts[0] for name, parts in shards_of(seat, whole, GROUPED).items()}
     layers = layers_of(GROUPED, tp, shards)

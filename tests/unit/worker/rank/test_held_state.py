@@ -1,102 +1,108 @@
-"""State is read by piece, whatever cut it came in."""
+"""rank/held_state.py: state is read by piece, whatever cut it is held in."""
+
+from __future__ import annotations
 
 import pytest
 import torch
 
-from planner.model.shape import ModelShape
-from planner.model.tensors import layer_tensors
-from planner.plans.pieces import Piece, held_pieces, seat_pieces
-from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
+from planner.model.tensors import layer_tensors, model_tensors
+from planner.plans.pieces import Piece, held_pieces, seat_pieces, shard
 from planner.plans.ranks import RankMap
+from planner.plans.regions import Cuts
+from tests.unit.worker.changes import MODEL, cut, plan, shards_of, whole_state
 from worker.model.initial_weights import initial_rows
-from worker.rank.held_state import HeldState
-
-MODEL = ModelShape("small", layers=2, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=64)
+from worker.rank.held_state import HeldState, all_pieces, find_tensor, view
 
 
-def seats(tp: int):
-    plan = Plan(
-        (FilledTemplate((Stage("demo-fast", tp, 2),), 1, (1,)),),
-        (PlacedStage(0, 0, 0, "a", tuple(range(tp))),),
-    )
-    return RankMap.of(plan).seats
+def seats(tp):
+    return RankMap.of(plan(f"{tp}x2")).seats
 
 
-def shards(seat):
-    found = {}
-    for layer in seat.layers:
-        for tensor in layer_tensors(MODEL, layer):
-            size = tensor.shape[tensor.dim or 0]
-            weight = initial_rows(
-                1, tensor, seat.slot * size // seat.tp, (seat.slot + 1) * size // seat.tp
-            )
-            found[tensor.name] = (weight, weight + 1, weight + 2)
-    return found
+def held_at(*held):
+    """(what ranks at those seats hold together, their shards)."""
+    state, shards = HeldState(MODEL), [shards_of(seat, whole_state()) for seat in held]
+    for seat, tensors in zip(held, shards, strict=True):
+        state.add_shards(seat, tensors)
+    return state, shards
 
 
-@pytest.mark.parametrize("old", [1, 2, 4])
-@pytest.mark.parametrize("new", [1, 2, 4])
-def test_shards_of_any_cut_are_assembled_from_pieces_of_another(old: int, new: int) -> None:
-    cuts = frozenset({old, new})
-    sources = []
-    for seat in seats(old):
-        state = HeldState(MODEL)
-        state.add_shards(seat, shards(seat))
-        sources.append((set(seat_pieces(MODEL, seat, cuts)), state))
-    for seat in seats(new):
-        state = HeldState(MODEL)
-        state.add_pieces(
-            {
-                p: next(s.read(p) for held, s in sources if p in held)
-                for p in seat_pieces(MODEL, seat, cuts)
-            }
-        )
-        for layer in seat.layers:
-            for tensor in layer_tensors(MODEL, layer):
-                for found, wanted in zip(
-                    state.shard(tensor, seat, cuts), shards(seat)[tensor.name], strict=True
-                ):
-                    assert torch.equal(found, wanted)
+@pytest.mark.parametrize("tp", [1, 2, 4])
+def test_a_piece_of_any_cut_is_a_view_of_the_live_tensor(tp):
+    cuts = Cuts(frozenset({tp, 4}))
+    for seat in seats(tp):
+        state, (shards,) = held_at(seat)
+        for piece in seat_pieces(MODEL, seat, cuts):
+            wanted = cut(piece, whole_state())
+            for part, live, expected in zip(
+                state.read(piece), shards[piece.tensor], wanted, strict=True
+            ):
+                assert torch.equal(part, expected)
+                assert part.untyped_storage().data_ptr() == live.untyped_storage().data_ptr()
 
 
-def test_a_piece_is_joined_from_an_old_shard_and_what_arrived_beside_it() -> None:
-    """The engine of a TP 1 seat never came up: half of each tensor is its old shard, half came."""
-    (whole,) = seats(1)
-    old, other = seats(2)
-    state = HeldState(MODEL)
-    state.add_shards(old, shards(old))
-    elsewhere = HeldState(MODEL)
-    elsewhere.add_shards(other, shards(other))
-    cuts = frozenset({1, 2})
-    state.add_pieces({p: elsewhere.read(p) for p in seat_pieces(MODEL, other, cuts)})
-    for piece in seat_pieces(MODEL, whole, frozenset({1})):
-        wanted = shards(whole)[piece.tensor]
-        assert all(torch.equal(a, b) for a, b in zip(state.read(piece), wanted, strict=True))
+def test_a_view_is_written_through():
+    (seat,) = seats(1)
+    _, (shards,) = held_at(seat)
+    tensor = find_tensor(MODEL, "1.o")  # cut along its columns
+    piece = Piece("1.o", 4, 8)
+    for part in view(tensor, shard(tensor, seat), shards["1.o"], piece):
+        part.fill_(7.0)
+    for part, before in zip(shards["1.o"], whole_state()["1.o"], strict=True):
+        assert torch.equal(part[:, 4:8], torch.full_like(part[:, 4:8], 7.0))
+        assert torch.equal(part[:, :4], before[:, :4])
+        assert torch.equal(part[:, 8:], before[:, 8:])
 
 
-def test_a_piece_of_which_rows_are_missing_is_a_key_error() -> None:
-    state = HeldState(MODEL)
+def test_a_piece_is_joined_from_the_shards_of_two_layouts():
+    """A rank that never learnt the outcome of a vote holds half of each tensor twice over."""
+    state, _ = held_at(*seats(2))
+    for piece in all_pieces(MODEL, Cuts(frozenset({1}))):
+        assert all(map(torch.equal, state.read(piece), cut(piece, whole_state())))
+
+
+def test_of_two_layouts_the_one_that_reaches_further_is_read():
+    """It is one view then, and no copy."""
     first, _ = seats(2)
-    state.add_shards(first, shards(first))
+    (whole,) = seats(1)
+    state, (_, shards) = held_at(first, whole)
+    for part, live in zip(state.read(Piece("1.q", 0, 16)), shards["1.q"], strict=True):
+        assert part.data_ptr() == live.data_ptr()
+
+
+def test_a_box_is_found_only_as_it_is():
+    first, second = seats(2)
+    (whole,) = seats(1)
+    state, (shards,) = held_at(first)
+    for tensor in model_tensors(MODEL):
+        assert state.exactly(shard(tensor, first)) is shards[tensor.name]
+        if tensor.dim is not None:
+            assert state.exactly(shard(tensor, second)) is None
+            assert state.exactly(shard(tensor, whole)) is None
+
+
+def test_a_piece_of_which_rows_are_missing_is_a_key_error():
+    first, _ = seats(2)
+    state, _ = held_at(first)
     with pytest.raises(KeyError):
         state.read(Piece("1.q", 0, 16))
 
 
-def test_a_piece_that_is_not_held_is_a_key_error() -> None:
+def test_a_piece_that_is_not_held_is_a_key_error():
     with pytest.raises(KeyError):
         HeldState(MODEL).read(Piece("1.q", 0, 4))
 
 
 @pytest.mark.parametrize("tp", [1, 2, 4])
-def test_initial_weights_do_not_depend_on_the_cut(tp: int) -> None:
+def test_initial_weights_do_not_depend_on_the_cut(tp):
     for layer in range(MODEL.layers + 2):
         for tensor in layer_tensors(MODEL, layer):
             if tensor.dim is None:
                 continue
             size = tensor.shape[tensor.dim]
             whole = initial_rows(3, tensor, 0, size)
-            cut = [initial_rows(3, tensor, i * size // tp, (i + 1) * size // tp) for i in range(tp)]
-            assert torch.equal(whole, torch.cat(cut, dim=tensor.dim))
-            assert (
-                sum(len(held_pieces(tensor, tp, slot, frozenset({tp}))) for slot in range(tp)) == tp
-            )
+            parts = [
+                initial_rows(3, tensor, i * size // tp, (i + 1) * size // tp) for i in range(tp)
+            ]
+            assert torch.equal(whole, torch.cat(parts, dim=tensor.dim))
+            cuts = Cuts(frozenset({tp}))
+            assert sum(len(held_pieces(tensor, seat, cuts)) for seat in seats(tp)) == tp

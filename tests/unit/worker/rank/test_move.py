@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import chain
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migration.errors import LayoutMismatch, StateLost
-from planner.plans.pieces import common_refinement, seat_pieces
+from planner.plans.pieces import seat_pieces
 from planner.plans.ranks import RankMap
+from planner.plans.regions import common_refinement
 from tests.unit.worker.changes import MODEL, change, plan
 from worker.contract import Resume
 from worker.rank.move import plan_move
@@ -33,7 +32,7 @@ def test_at_the_start_nothing_moves_and_nobody_waits_for_a_boundary():
     for move in moves_of(change(None, plan("2x2"))):
         assert not move.moves_state
         assert not move.waits_for_boundary
-        assert (move.schedule.rounds, move.bytes_needed, move.new_ranks()) == ((), 0, 2)
+        assert (move.transfer.runs, move.bytes_needed, move.new_ranks()) == ((), 0, 2)
 
 
 def test_only_a_change_beside_a_training_world_waits_for_its_boundary():
@@ -71,12 +70,14 @@ def test_members_that_do_not_fit_the_plan_are_refused():
 def test_senders_receivers_and_sizes_agree_without_a_word(before, after, first_gpu):
     old, new = plan(*before), plan(*after, first_gpu=first_gpu)
     moves = moves_of(change(old, new))
-    assert len({move.schedule for move in moves}) == 1
-    assert {move.tp_degrees for move in moves} == {common_refinement([old, new])}
+    assert len({move.transfer.digest for move in moves}) == 1
+    assert {move.cuts for move in moves} == {common_refinement([old, new])}
     received = [0] * len(moves)
-    for message in chain.from_iterable(moves[0].schedule.rounds):
-        received[message.receiver] += message.num_bytes
+    for move in moves:
+        for message in move.transfer.messages(move.transport_rank):
+            if message.receiver == move.transport_rank:
+                received[message.receiver] += message.num_bytes
     assert [move.bytes_needed for move in moves] == received
     for move, seat in zip(moves, RankMap.of(new).seats, strict=False):
         assert move.seat == seat
-        assert move.pieces_after() == seat_pieces(MODEL, seat, move.tp_degrees)
+        assert move.pieces_after() == seat_pieces(MODEL, seat, move.cuts)

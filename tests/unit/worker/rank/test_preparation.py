@@ -1,69 +1,165 @@
-"""rank/preparation.py: it meets the others beside the training, or says why not in one line."""
+"""rank/preparation.py: the next epoch is made ready beside the training, or given up whole."""
 
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
+import torch
 from torch.distributed import HashStore
 
 from migration.errors import TransferFailed
+from migration.gloo_transport import GlooTransport
+from planner.plans.ranks import RankMap
 from tests.fakes.transport import Board
-from tests.unit.worker.changes import MODEL, change, plan
+from tests.unit.worker.changes import MODEL, change, held_by, plan
+from tests.unit.worker.ranks import run_ranks
+from worker.control.activity import Activity
+from worker.control.connections import connections
+from worker.control.store_client import StoreClient
+from worker.model.initial_weights import initial_rows
+from worker.rank.held_state import HeldState, find_tensor
 from worker.rank.preparation import Preparation
+from worker.world.world import World, rank_sets
 
-DIRECTIVE = change(plan("1x2"), plan("1x1+1x1"))
+OLD, NEW = plan("1x2"), plan("1x1+1x1")
+DIRECTIVE = change(OLD, NEW)
+STEPS = 20
+
+
+class Formed:
+    """A world or an engine that remembers how it was given up."""
+
+    def __init__(self):
+        self.done = []
+
+    def cut(self):
+        self.done.append("cut")
+
+    def leave(self):
+        self.done.append("leave")
+
+    def release(self):
+        self.done.append("release")
+
+
+class Client(StoreClient):
+    """Remembers that it was closed."""
+
+    is_closed = False
+
+    def close(self):
+        super().close()
+        self.is_closed = True
 
 
 class InMemory:
     """What a preparation asks of `Services`, over stores and transports in memory.
 
-    `meeting` is awaited before the members have met; `fault` is raised in place of meeting.
+    `meeting` is awaited before the members have met; `faults` are raised in place of an effect.
     """
 
-    def __init__(self, fault=None):
+    def __init__(self, **faults):
+        self.activity = Activity()
         self.meeting = threading.Event()
         self.meeting.set()
-        self.asked = []
-        self.store, self.board = HashStore(), Board(2)
-        self._fault = fault
+        self.asked, self.builds, self.told = [], [], []
+        self.board, self.world, self.engine = Board(2), Formed(), Formed()
+        self._faults = faults
 
     def on_phase(self, name):
         self.asked.append(name)
 
-    def connect_store(self, address):
-        self.asked.append(address)
+    def connect_store(self, address, is_cancelled):
+        self._do("connect_store", address)
+        self.store, self.is_cancelled = Client(HashStore(), is_cancelled), is_cancelled
         return self.store
 
     def form_transport(self, store, prefix, rank, size):
         assert store is self.store
-        self.asked.append((prefix, rank, size))
         assert self.meeting.wait(10)
-        if self._fault is not None:
-            raise self._fault
+        self._do("form_transport", prefix, rank, size)
         return self.board.transports()[rank]
+
+    def form_world(self, store, epoch, rank, model, planned):
+        assert store is self.store
+        self._do("form_world", epoch, rank, planned)
+        return self.world
+
+    def build_engine(self, build):
+        self._do("build_engine")
+        self.builds.append(build)
+        return self.engine
+
+    def _do(self, name, *arguments):
+        self.asked.append((name, *arguments))
+        if name in self._faults:
+            raise self._faults[name]
+
+    def given_up(self):
+        return self.store.is_closed, self.board.closed, self.world.done, self.engine.done
 
 
 def ended(preparation):
     """Once its thread has come back."""
-    for thread in threading.enumerate():
-        if thread.name == "prepare-epoch":
-            thread.join(10)
+    deadline_s = time.monotonic() + 10
+    while preparation.running and time.monotonic() < deadline_s:
+        time.sleep(0.001)
     assert not preparation.running
     return preparation
 
 
-def prepare(services, slot=1, pod="tiny-a-0"):
-    return Preparation(MODEL, DIRECTIVE, pod, slot, services)
+def prepare(services, slot=1, pod="tiny-a-0", directive=DIRECTIVE):
+    held = held_by(OLD, "a", slot) if directive.layouts else HeldState(MODEL)
+    return Preparation(MODEL, directive, pod, slot, held, services)
 
 
-def test_once_all_have_met_there_are_move_store_and_transport():
+def test_once_all_have_met_there_is_all_that_a_switch_needs():
     services = InMemory()
     found = ended(prepare(services))
-    move, store, transport = found.result
+    move, store, transport, own, successor = found.result
     assert (move.transport_rank, store, transport.rank) == (1, services.store, 1)
-    assert services.asked == ["prepare", DIRECTIVE.store, ("epoch2/transport", 1, 2)]
+    assert own == frozenset()
+    assert (successor.world, successor.engine) == (services.world, services.engine)
+    assert services.asked == [
+        "prepare",
+        ("connect_store", DIRECTIVE.store),
+        ("form_transport", "epoch2/transport", 1, 2),
+        "form",
+        ("form_world", 2, 1, NEW),
+        "build",
+        ("build_engine",),
+    ]
     assert (found.epoch, found.error) == (2, None)
+    store.close()
+
+
+def test_the_engine_is_built_on_the_home_of_the_seat():
+    services = InMemory()
+    *_, successor = ended(prepare(services, slot=0)).result
+    (build,) = services.builds
+    assert (build.seat, build.plan, build.world) == (RankMap.of(NEW).seats[0], NEW, services.world)
+    assert build.shards is successor.home.shards
+    assert successor.home.adopted == set(successor.home.shards)  # the whole first stage stays
+    assert build.activity is services.activity
+
+
+def test_at_the_start_of_a_job_the_state_is_that_of_its_seed():
+    services = InMemory()
+    *_, successor = ended(prepare(services, directive=change(None, NEW))).result
+    weight, *moments = successor.home.shards["2.q"]
+    assert torch.equal(weight, initial_rows(1, find_tensor(MODEL, "2.q"), 0, 16))
+    assert not any(moment.any() for moment in moments)
+
+
+def test_a_rank_that_leaves_forms_no_world_and_builds_nothing():
+    services = InMemory()
+    directive = change(plan("2x2"), plan("1x2"))
+    held = held_by(plan("2x2"), "a", 1)
+    found = ended(Preparation(MODEL, directive, "tiny-a-0", 1, held, services))
+    assert found.result.successor is None
+    assert [name for name, *_ in services.asked if name in ("form_world", "build_engine")] == []
 
 
 def test_while_the_others_are_awaited_there_is_no_result():
@@ -77,7 +173,7 @@ def test_while_the_others_are_awaited_there_is_no_result():
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_what_is_cancelled_closes_its_transport_whenever_it_comes(when):
+def test_what_is_cancelled_frees_all_of_it_whenever_it_comes(when):
     services = InMemory()
     if when == "before":
         services.meeting.clear()
@@ -88,32 +184,131 @@ def test_what_is_cancelled_closes_its_transport_whenever_it_comes(when):
         cancelled = ended(prepare(services))
         cancelled.cancel()
     assert ended(cancelled).result is None
-    assert services.board.closed == {1}
+    assert services.given_up() == (True, {1}, ["cut", "leave"], ["release"])
     assert cancelled.error is None
 
 
-def test_a_preparation_that_is_kept_closes_nothing():
+def test_who_waits_at_the_store_is_told_that_it_was_cancelled():
     services = InMemory()
-    ended(prepare(services))
-    assert services.board.closed == set()
+    found = ended(prepare(services))
+    assert not services.is_cancelled()
+    found.cancel()
+    assert services.is_cancelled()
+
+
+@pytest.mark.parametrize("take", [False, True], ids=["kept", "taken"])
+def test_a_preparation_that_is_in_use_frees_nothing(take):
+    services = InMemory()
+    found = ended(prepare(services))
+    if take:
+        assert found.take() is not None
+        assert found.result is None
+        found.cancel()
+    assert services.given_up() == (False, set(), [], [])
 
 
 @pytest.mark.parametrize(
-    ("fault", "sentence"),
-    [
-        (TransferFailed("nobody came\nwith advice"), "cannot prepare epoch 2: nobody came"),
-        (RuntimeError(), "cannot prepare epoch 2: RuntimeError()"),
-    ],
-    ids=["words", "no words"],
+    "effect", ["connect_store", "form_transport", "form_world", "build_engine"]
 )
-def test_a_failure_is_one_line_and_no_result(fault, sentence):
-    found = ended(prepare(InMemory(fault)))
-    assert found.error == sentence
-    assert found.result is None
+def test_a_failure_is_an_error_and_no_result(effect):
+    fault = TransferFailed("nobody came")
+    services = InMemory(**{effect: fault})
+    found = ended(prepare(services))
+    assert (found.error, found.result) == (fault, None)
+    if effect != "connect_store":
+        assert services.store.is_closed
 
 
 def test_a_rank_that_is_no_member_is_told_so_and_meets_nobody():
     services = InMemory()
     found = ended(prepare(services, slot=3))
-    assert found.error == "cannot prepare epoch 2: rank (tiny-a-0, 3) is no member of epoch 2"
+    assert str(found.error) == "rank (tiny-a-0, 3) is no member of epoch 2"
     assert services.asked == ["prepare"]
+
+
+class RealGroups(InMemory):
+    """Groups, transport and store of real processes; only the engine is none."""
+
+    def __init__(self, store, **faults):
+        super().__init__(**faults)
+        self._real = store
+
+    def connect_store(self, address, is_cancelled):
+        self.store = Client(self._real.clone(), is_cancelled)
+        return self.store
+
+    def form_transport(self, store, prefix, rank, size):
+        return GlooTransport.form(store, prefix, rank, size, 60.0)
+
+    def form_world(self, store, epoch, rank, model, planned):
+        self._do("form_world", epoch, rank, planned)
+        sets = rank_sets(model, planned)
+        return World(store, epoch, rank, planned.gpus, sets, self.activity)
+
+
+def claims(rank, store):
+    """Prepared, given up, and failed beside an old world that trains; two ranks."""
+    held = held_by(OLD, "a", rank)
+    old = World(store, 1, rank, 2, ((0, 1),), Activity())
+
+    def train(steps):
+        tensor = torch.tensor([1.0])
+        for _ in range(steps):
+            tensor.fill_(1.0)
+            old.all_reduce_(tensor)
+        return tensor.item()
+
+    def prepared(services, epoch):
+        directive = DIRECTIVE.model_copy(update={"epoch": epoch})
+        return Preparation(MODEL, directive, "tiny-a-0", rank, held, services)
+
+    before, found = connections(), {}
+    first = prepared(RealGroups(store), 2)
+    found["trained"] = train(STEPS)
+    result = ended(first).result
+    tensor = torch.tensor([float(rank)])
+    result.successor.world.all_reduce_(tensor)
+    result.transport.all_reduce_(tensor, "sum")
+    found["sum"] = tensor.item()
+    found["own"] = bool(result.connections) and result.connections < connections() - before
+    del result, tensor
+    train(1)
+    first.cancel()
+    del first
+    found["left"] = _left_over(before)
+    train(1)
+
+    fault = {"form_world": TransferFailed("no room")} if rank == 1 else {}
+    second = prepared(RealGroups(store, **fault), 3)
+    if rank == 1:
+        found["error"] = str(ended(second).error)
+        store.set("failed", "yes")
+    else:
+        store.wait(["failed"])
+        found["waits"] = second.running  # until its agent hears of the failure
+        second.cancel()
+        found["error"] = str(ended(second).error)
+    del second
+    found["left after a failure"] = _left_over(before)
+    found["trained after"] = train(STEPS)
+    return found
+
+
+def _left_over(before):
+    """Connections that did not close within some seconds; gloo closes them in threads."""
+    deadline_s = time.monotonic() + 5
+    while connections() - before and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    return len(connections() - before)
+
+
+@pytest.mark.slow
+def test_beside_a_world_that_trains_groups_are_formed_and_given_up_and_nothing_is_left():
+    first, second = run_ranks("tests.unit.worker.rank.test_preparation:claims", 2)
+    for found in (first, second):
+        assert (found["trained"], found["trained after"]) == (2.0, 2.0)
+        assert (found["sum"], found["own"]) == (2.0, True)
+        assert (found["left"], found["left after a failure"]) == (0, 0)
+    assert second["error"] == "no room"
+    assert first["waits"]
+    assert first["error"] == "the epoch was given up while its ranks met"

@@ -2,174 +2,195 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
+import pytest
 import torch
-from torch.distributed import HashStore, TCPStore
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.distributed import TCPStore
 
 from migration.errors import TransferFailed
-from planner.plans.ranks import RankMap
-from tests.fakes.transport import Board
+from planner.plans.pieces import shard
 from tests.unit.worker.changes import (
     MODEL,
     change,
-    cut,
-    held_by,
     plan,
-    pod_of,
-    shards_of,
     whole_state,
 )
-from worker.rank.held_state import HeldState
-from worker.rank.move import plan_move
-from worker.rank.switch import Switch, Undecided
+from tests.unit.worker.switches import (
+    AT_7,
+    NEW,
+    OLD,
+    PARTS,
+    Killed,
+    bytes_to_copy,
+    die_in,
+    members_of,
+    pipelines,
+    run,
+    verify,
+)
+from worker.contract import Resume
+from worker.engine.seam import Progress
+from worker.rank.held_state import find_tensor
+from worker.rank.switch import Undecided
 from worker.rank.vote import Vote
-
-OLD, NEW = plan("1x2"), plan("2x1+1x1")
-
-
-class Killed(Exception):
-    """What a rank that dies raises here."""
-
-
-def die_before_the_vote(name):
-    if name == "vote":
-        raise Killed
-
-
-class Watched:
-    """What a switch asks of `Services`: a limit for the vote, and to be told of its phases."""
-
-    def __init__(self, on_phase=lambda name: None, timeout_s=10.0):
-        self.timeout_s = timeout_s
-        self.phases = []
-        self._on_phase = on_phase
-
-    def on_phase(self, name):
-        self.phases.append(name)
-        self._on_phase(name)
-
-
-def switches(directive, services=None, stores=None, steps=None):
-    """(switch, what it holds) of every member, over transports in memory."""
-    transports = Board(len(directive.members)).transports()
-    shared = HashStore()
-    found = []
-    for i, (member, transport) in enumerate(zip(directive.members, transports, strict=True)):
-        move = plan_move(MODEL, directive, pod_of(member.node), member.slot)
-        switch = Switch(
-            MODEL,
-            move,
-            stores[i] if stores else shared,
-            transport,
-            services[i] if services else Watched(),
-            steps[i] if steps else 7,
-        )
-        found.append((switch, held_by(OLD, member.node, member.gpu)))
-    return found
-
-
-def run(pairs, told=lambda: False):
-    """Outcome, or error, of every rank."""
-
-    def act(pair):
-        try:
-            return pair[0].run(pair[1], told)
-        except (TransferFailed, Undecided, Killed) as error:
-            return error
-
-    with ThreadPoolExecutor(len(pairs)) as pool:
-        return list(pool.map(act, pairs))
-
-
-def missing(switch, held):
-    """Pieces of the new layout that are not, bit for bit, in what the rank holds."""
-    state, found = whole_state(), []
-    for piece in switch.move.pieces_after():
-        try:
-            parts = held.read(piece)
-        except KeyError:
-            found.append(piece)
-        else:
-            assert all(map(torch.equal, parts, cut(piece, state))), piece
-    return found
 
 
 def test_on_commit_every_rank_holds_its_new_layout_bit_for_bit():
-    pairs = switches(change(OLD, NEW))
-    assert [len(missing(*pair)) > 0 for pair in pairs] == [False, True, True]
-    assert run(pairs) == ["commit"] * 3
-    assert [missing(*pair) for pair in pairs] == [[], [], []]
-    assert len({switch.digest for switch, _ in pairs}) == 1
-    assert pairs[0][0].digest is not None
+    members = members_of(change(OLD, NEW))
+    assert all(member.missing() for member in members[1:])
+    assert run(members) == ["commit"] * 3
+    assert [member.missing() for member in members] == [[], [], []]
+    assert len({member.switch.digest for member in members}) == 1
+    assert members[0].switch.digest is not None
+
+
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None)
+@given(pipelines, pipelines, st.integers(0, 2))
+def test_whatever_the_plans_the_state_arrives_and_the_old_one_stays(before, after, first_gpu):
+    old, new = plan(*before), plan(*after, first_gpu=first_gpu)
+    members = members_of(change(old, new), old)
+    assert set(run(members)) == {"commit"}
+    for member in members:
+        assert member.is_untouched()
+        assert member.switch.bytes_copied == bytes_to_copy(member, old)
+        if member.move.seat is None:
+            continue
+        assert member.missing() == []
+        seat = member.old_seat(old)
+        same = {
+            name
+            for name in member.home.shards
+            if name in member.shards
+            and shard(find_tensor(MODEL, name), seat)
+            == shard(find_tensor(MODEL, name), member.move.seat)
+        }
+        assert member.home.adopted == same
+        for name in same:
+            assert member.home.shards[name] is member.shards[name]
+
+
+@pytest.mark.slow
+@settings(max_examples=15, deadline=None)
+@given(pipelines, pipelines, st.integers(0, 7), st.sampled_from(PARTS[:3]))
+def test_whoever_fails_in_whatever_part_nobody_commits_and_nothing_changes(
+    before, after, who, part
+):
+    old, new = plan(*before), plan(*after)
+    directive = change(old, new)
+    failing = who % len(directive.members)
+    members = members_of(directive, old, on_phase={failing: die_in(part)})
+    outcomes = run(members)
+    assert isinstance(outcomes[failing], Killed)
+    assert "commit" not in outcomes
+    assert all(member.is_untouched() for member in members)
+    assert Vote(members[0].switch.prepared.store, 2, len(members)).outcome() == "abort"
 
 
 def test_the_parts_of_a_switch_end_one_after_the_other():
-    services = [Watched() for _ in range(3)]
-    pairs = switches(change(OLD, NEW), services)
-    run(pairs)
-    for switch, _ in pairs:
-        assert list(switch.laps) == ["drain", "transfer", "verify", "vote"]
-        assert sorted(switch.laps.values()) == list(switch.laps.values())
-    assert all(s.phases == ["drain", "transfer", "verify", "vote"] for s in services)
+    members = members_of(change(OLD, NEW))
+    run(members)
+    for member in members:
+        assert tuple(member.switch.laps) == PARTS
+        assert sorted(member.switch.laps.values()) == list(member.switch.laps.values())
+        assert tuple(member.switch.services.phases) == PARTS
+        assert member.switch.services.activity.part == "vote"
+        assert not member.switch.services.activity.waiting
+
+
+def test_who_waits_for_the_others_votes_says_so():
+    said = []
+    members = members_of(change(OLD, NEW), on_phase={1: die_in("vote"), 2: die_in("vote")})
+
+    def told():
+        said.append(members[0].switch.services.activity.waiting)
+        return True
+
+    assert run(members, told)[0] == "abort"
+    assert said[0] is True
+
+
+def test_the_move_is_over_when_the_vote_begins_and_only_then():
+    members = members_of(change(OLD, NEW))
+    phases = []
+    run(members, before_vote=lambda: phases.append([m.switch.services.phases for m in members]))
+    assert len(phases) == 3
+    members, over = members_of(change(OLD, NEW), on_phase={0: die_in("verify")}), []
+    run(members, before_vote=lambda: over.append("a rank came to its vote"))
+    assert over == []
 
 
 def test_at_the_start_of_a_job_there_is_only_a_vote():
-    pairs = switches(change(None, NEW))
-    assert run(pairs) == ["commit"] * 3
-    assert {switch.digest for switch, _ in pairs} == {None}
-    assert {switch.transport.bytes_sent for switch, _ in pairs} == {0}
+    members = members_of(change(None, NEW))
+    assert run(members) == ["commit"] * 3
+    assert {member.switch.digest for member in members} == {None}
+    assert {member.transport.bytes_sent for member in members} == {0}
+    assert {member.switch.agreed.step for member in members} == {0}
+
+
+def test_who_joins_learns_how_far_the_state_is():
+    members = members_of(change(OLD, NEW))
+    assert [member.switch.progress for member in members] == [AT_7, None, None]
+    run(members)
+    assert [member.switch.agreed for member in members] == [AT_7] * 3
 
 
 def test_ranks_at_different_steps_move_nothing_and_commit_nothing():
-    directive = change(OLD, NEW)
-    store = HashStore()
-    pairs = switches(directive, steps=[7, 8, 7], stores=[store] * 3)
-    assert all("stand at steps 7 to 8" in str(error) for error in run(pairs))
-    assert Vote(store, directive.epoch, 3).outcome() == "abort"
-    assert {switch.transport.bytes_sent for switch, _ in pairs} == {0}
+    old = plan("1x2", "1x2")
+    directive = change(old, plan("1x2", "1x2", "1x2"))
+    members = members_of(directive, old, progress={1: Progress(step=8, updates=6)})
+    assert all("stand at steps 7 to 8" in str(error) for error in run(members))
+    assert Vote(members[0].switch.prepared.store, 2, 3).outcome() == "abort"
+    assert {member.transport.bytes_sent for member in members} == {0}
+
+
+def test_ranks_that_have_applied_different_updates_commit_nothing():
+    old = plan("1x2", "1x2")
+    directive = change(old, plan("1x2", "1x2", "1x2"))
+    members = members_of(directive, old, progress={1: Progress(step=7, updates=6)})
+    assert all(isinstance(error, TransferFailed) for error in run(members))
+
+
+@pytest.mark.parametrize(("step", "goes"), [(7, True), (6, False), (8, False)])
+def test_a_recovery_resumes_at_the_step_of_the_state_or_not_at_all(step, goes):
+    outcomes = run(members_of(change(OLD, NEW, resume=Resume(step=step))))
+    if goes:
+        assert outcomes == ["commit"] * 3
+    else:
+        sentence = f"the recovery asks for step {step}, the state is at 7"
+        assert [str(outcome) for outcome in outcomes] == [sentence] * 3
 
 
 def test_an_abort_leaves_the_old_epoch_as_it_was():
     """Rank 2 never comes to vote; the others have received, and are told to abort."""
-    pairs = switches(change(OLD, NEW), [Watched(), Watched(), Watched(die_before_the_vote)])
-    first, second, third = run(pairs, told=lambda: True)
+    members = members_of(change(OLD, NEW), on_phase={2: die_in("vote")})
+    first, second, third = run(members, told=lambda: True)
     assert (first, second, type(third)) == ("abort", "abort", Killed)
-    assert missing(*pairs[1])
-    assert not missing(*pairs[0])
-
-
-def test_who_waits_too_long_for_the_others_votes_aborts():
-    impatient = [Watched(timeout_s=0.05), Watched(timeout_s=0.05), Watched(die_before_the_vote)]
-    assert run(switches(change(OLD, NEW), impatient))[:2] == ["abort", "abort"]
+    assert members[0].is_untouched()
 
 
 def test_a_message_that_is_damaged_ends_the_change_for_all():
-    pairs = switches(change(OLD, NEW))
-    exchange = pairs[0][0].transport.exchange
+    members = members_of(change(OLD, NEW))
+    post_send = members[0].transport.post_send
 
-    def damage(sends, receives):
-        for _, body in sends:
-            body[-1] ^= 1
-        exchange(sends, receives)
+    def damage(peer, tensor):
+        tensor = tensor.clone()
+        tensor.view(-1).view(torch.uint8)[-1] ^= 1
+        return post_send(peer, tensor)
 
-    pairs[0][0].transport.exchange = damage
-    outcomes = run(pairs)
+    members[0].transport.post_send = damage
+    outcomes = run(members)
     assert "commit" not in outcomes
     assert any("damaged" in str(outcome) for outcome in outcomes)
-    assert missing(*pairs[1])
+    assert members[0].is_untouched()
 
 
 def test_copies_of_a_piece_that_differ_are_noticed_before_the_vote():
     old, new = plan("1x2", "1x2"), plan("1x2", "1x2", "1x2")
-    directive = change(old, new)
-    pairs = switches(directive)
-    held = HeldState(MODEL)
     state = whole_state()
     state["2.q"][1][3, 3] += 1e-6  # one moment of the second replica
-    held.add_shards(RankMap.of(old).seats[1], shards_of(RankMap.of(old).seats[1], state))
-    first = held_by(old, "a", 0)
-    outcomes = run([(pairs[0][0], first), (pairs[1][0], held), pairs[2]])
+    outcomes = run(members_of(change(old, new), old, state={1: state}))
     assert all(isinstance(outcome, TransferFailed) for outcome in outcomes)
     assert "tensor q in layer 2" in str(outcomes[0])
 
@@ -179,13 +200,12 @@ def test_a_bit_that_flips_once_the_message_has_arrived_is_noticed_before_the_vot
 
     def flip(name):
         if name == "verify":
-            next(iter(receiver.received.values()))[2].view(-1)[0] += 1e-6
+            members[2].home.shards["2.q"][2].view(-1)[0] += 1e-6
 
-    pairs = switches(change(OLD, NEW), [Watched(), Watched(), Watched(flip)])
-    receiver = pairs[2][0]
-    outcomes = run(pairs)
+    members = members_of(change(OLD, NEW), on_phase={2: flip})
+    outcomes = run(members)
     assert all("do not hold the same bytes" in str(outcome) for outcome in outcomes)
-    assert missing(*pairs[1])
+    assert members[0].is_untouched()
 
 
 def test_a_store_that_dies_after_the_vote_leaves_both_layouts():
@@ -200,39 +220,33 @@ def test_a_store_that_dies_after_the_vote_leaves_both_layouts():
         server.clear()  # rank 0 has voted, and asks while it waits
         return False
 
-    services = [Watched(), Watched(die_before_the_vote), Watched(die_before_the_vote)]
-    pairs = switches(change(OLD, NEW), services, stores)
-    (outcome, *_) = run(pairs, told)
+    dying = {1: die_in("vote"), 2: die_in("vote")}
+    members = members_of(change(OLD, NEW), on_phase=dying, stores=stores)
+    (outcome, *_) = run(members, told)
     assert isinstance(outcome, Undecided)
-    assert not missing(*pairs[0])
+    assert members[0].missing() == []
+    assert members[0].is_untouched()
 
 
 def test_the_state_after_the_change_has_the_digest_from_before():
-    pairs = switches(change(OLD, NEW))
-    run(pairs)
-
-    def verify(pair):
-        return pair[0].verify_after(pair[0].transport, pair[1])
-
-    with ThreadPoolExecutor(3) as pool:
-        digests = list(pool.map(verify, pairs))
-    assert digests == [switch.digest for switch, _ in pairs]
+    members = members_of(change(OLD, NEW))
+    run(members)
+    assert verify(members) == [member.switch.digest for member in members]
 
 
 def test_a_state_that_changed_on_its_way_into_the_engine_is_refused():
-    pairs = switches(change(OLD, NEW))
-    run(pairs)
-    moved, held = pairs[2]
-    held.read(moved.move.pieces_after()[0])[1].view(-1)[0] += 1.0
-
-    def verify(pair):
-        try:
-            return pair[0].verify_after(pair[0].transport, pair[1])
-        except TransferFailed as error:
-            return error
-
-    with ThreadPoolExecutor(3) as pool:
-        errors = list(pool.map(verify, pairs))
+    members = members_of(change(OLD, NEW))
+    run(members)
+    members[2].home.shards["2.q"][1].view(-1)[0] += 1.0
+    errors = verify(members)
     assert all(isinstance(e, TransferFailed) and "after the change" in str(e) for e in errors), (
         errors
     )
+
+
+def test_where_only_what_moved_is_verified_there_is_no_digest():
+    members = members_of(change(OLD, NEW), verify="moved")
+    assert run(members) == ["commit"] * 3
+    assert [member.missing() for member in members] == [[], [], []]
+    assert {member.switch.digest for member in members} == {None}
+    assert verify(members) == [None] * 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from hypothesis import given
@@ -11,8 +13,9 @@ from planner.cost.evaluate import RankTimes
 from planner.plans.ranks import RankMap
 from tests.unit.worker.changes import plan
 from tests.unit.worker.ranks import run_ranks
+from worker.control.activity import Activity
 from worker.world.pace import EmulatedPace, RealPace
-from worker.world.stage_links import StageLinks, link_pairs
+from worker.world.stage_links import LinksOfThread, StageLinks, link_pairs
 from worker.world.world import World
 
 degrees = st.sampled_from([1, 2, 4, 8])
@@ -41,12 +44,50 @@ def test_where_tp_grows_gradients_come_from_the_first_that_was_fed(t, u):
             assert sender == min(rank for feeder, rank in fed if feeder == receiver)
 
 
+class Said:
+    """Links that remember what was sent through them."""
+
+    def __init__(self):
+        self.sent = []
+
+    def send(self, tensor, stage, async_op=False):
+        self.sent.append((tensor, stage))
+
+
+def test_without_links_nothing_is_said():
+    links = LinksOfThread()
+    assert links.send(torch.zeros(1), 1, async_op=True) is None
+    assert links.init_process_groups("a grid") is None
+
+
+def test_each_thread_talks_through_its_own_links():
+    """One builds an engine, and is silent, while the other trains."""
+    links, trained = LinksOfThread(), Said()
+    links.use(trained)
+
+    def build():
+        links.use(None)
+        links.send("start-up message", 1)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(build).result(10)
+    links.send("activation", 1)
+    assert trained.sent == [("activation", 1)]
+
+
+def test_an_engine_that_is_given_up_talks_no_more():
+    links, trained = LinksOfThread(), Said()
+    links.use(trained)
+    links.use(None)
+    links.send("activation", 1)
+    assert trained.sent == []
+
+
 def claims(rank, store):
     """What arrives at one of three ranks, and when its emulated device is free again."""
     seat = RankMap.of(GROWS).seats[rank]
-    world = World(store, 1, rank, 3, 30.0)
-    world.form_groups(((0, 1), (0, 2), (1, 2)))
-    links = StageLinks(seat, RealPace())
+    world = World(store, 1, rank, 3, ((0, 1, 2),), Activity())
+    links = StageLinks(seat, world, RealPace())
     activation, gradient = torch.zeros(2, 3), torch.zeros(3, 2).t()
     if rank == 0:
         links.send(torch.arange(6.0).view(3, 2).t(), 1)  # strided, as a transposed output is
@@ -58,7 +99,7 @@ def claims(rank, store):
     pace.begin()
     pace.forward()
     free = pace.due()
-    paced = StageLinks(seat, pace)
+    paced = StageLinks(seat, world, pace)
     if rank == 0:
         paced.send(torch.zeros(1), 1)
     else:

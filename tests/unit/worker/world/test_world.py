@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -13,10 +16,16 @@ from planner.plans.pieces import holders
 from planner.plans.ranks import RankMap
 from tests.unit.worker.changes import MODEL, plan
 from tests.unit.worker.ranks import run_ranks
-from worker.world.world import World, leads, rank_sets
+from worker.control.activity import Activity
+from worker.control.connections import connections
+from worker.control.store_client import StoreClient
+from worker.errors import RendezvousFailed
+from worker.world.world import World, join_world_of_one, leads, rank_sets
 
 UNEQUAL = plan("2x1+1x1", "1x2")  # ranks 0 and 1, 2, and 3
 SHAPES = ("1x2", "2x2", "4x2", "1x1+1x1", "2x1+1x1", "1x1+4x1")
+EVERYONE = (0, 1, 2, 3)
+STEPS = 20
 
 
 def test_the_lead_of_each_pipeline_is_its_first_holder():
@@ -25,71 +34,134 @@ def test_the_lead_of_each_pipeline_is_its_first_holder():
 
 def test_the_sets_of_an_unequal_plan():
     """The TP pair; the leads of replicated and of sharded tensors; stage 2 with the replica."""
-    assert rank_sets(MODEL, UNEQUAL) == ((0, 1), (0, 3), (1, 3), (2, 3))
+    assert rank_sets(MODEL, UNEQUAL) == ((0, 1), (0, 3), (1, 3), (2, 3), EVERYONE)
 
 
-def test_one_rank_alone_needs_no_group():
-    assert rank_sets(MODEL, plan("1x2")) == ()
+def test_one_rank_alone_is_everyone():
+    assert rank_sets(MODEL, plan("1x2")) == ((0,),)
 
 
 @given(st.lists(st.sampled_from(SHAPES), min_size=1, max_size=3))
-def test_there_is_a_group_for_every_sum_and_every_tp_group_and_no_other(shapes):
+def test_there_is_a_group_for_every_sum_and_every_tp_group_and_everyone_is_last(shapes):
     trained = plan(*shapes)
-    sets = rank_sets(MODEL, trained)
+    *sets, everyone = rank_sets(MODEL, trained)
     sums = {leads(owners) for owners in holders(MODEL, trained).values()}
     tensor_parallel = {seat.tp_ranks for seat in RankMap.of(trained).seats}
-    assert set(sets) == {ranks for ranks in sums | tensor_parallel if len(ranks) > 1}
-    assert list(sets) == sorted(set(sets))
+    wanted = {ranks for ranks in sums | tensor_parallel if len(ranks) > 1}
+    assert everyone == tuple(range(trained.gpus))
+    assert set(sets) == wanted - {everyone}
+    assert sets == sorted(set(sets))
 
 
 def test_a_world_of_one_rank_reduces_to_itself_and_leaves_nothing():
-    world = World(HashStore(), 1, 0, 1, 10.0)
-    try:
-        world.form_groups(())
-        assert (world.rank, world.size, world.groups) == (0, 1, {})
-        assert world.alone is dist.group.WORLD
-        tensor = torch.tensor([3.0])
-        world.all_reduce_(tensor, "max")
-        assert tensor.item() == 3.0
-    finally:
-        world.leave(wait=True)
-    assert not dist.is_initialized()
-    assert world.alone is None
+    before = connections()
+    world = World(HashStore(), 1, 0, 1, ((0,),), Activity())
+    assert (world.rank, world.size, list(world.groups)) == (0, 1, [(0,)])
+    tensor = torch.tensor([3.0])
+    world.all_reduce_(tensor, "max")
+    assert tensor.item() == 3.0
+    world.leave(wait=True)
+    assert (world.groups, connections()) == ({}, before)
+    with pytest.raises(ConnectionError, match="the world of this epoch is gone"):
+        world.all_reduce_(tensor)
+
+
+def test_torchs_default_group_is_none_of_it():
+    """Neither forming a world nor leaving it touches what DeepSpeed believes in."""
+    was = dist.is_initialized()
+    World(HashStore(), 1, 0, 1, ((0,),), Activity()).leave(wait=True)
+    assert dist.is_initialized() == was
+
+
+def test_a_world_that_is_given_up_while_it_forms_keeps_no_group():
+    given_up = StoreClient(HashStore(), lambda: True)
+    before = connections()
+    with pytest.raises(RendezvousFailed, match="given up"):
+        World(given_up, 1, 0, 2, ((0,), (0, 1)), Activity())
+    given_up.close()
+    assert connections() == before
 
 
 def claims(rank, store):
-    """Two epochs of one process; runs on four ranks."""
-    found = {}
-    for epoch in (1, 2):
-        world = World(store, epoch, rank, 4, 30.0)
-        world.form_groups(rank_sets(MODEL, UNEQUAL))
-        found["groups"] = sorted(map(list, world.groups))
-        found["alone"] = dist.get_world_size(world.alone)
-        for op in ("sum", "min", "max"):
-            tensor = torch.tensor([float(rank)])
-            world.all_reduce_(tensor, op)
-            found[op] = tensor.item()
-        sums = {}
-        for ranks, group in sorted(world.groups.items()):
-            tensor = torch.tensor([float(10**rank)])
-            dist.all_reduce(tensor, group=group)
-            sums[str(ranks)] = tensor.item()
-        found["sums"] = sums
-        world.leave(wait=True)
-        found["left"] = not dist.is_initialized() and world.groups == {}
+    """Two epochs of one process, the second formed while the first trains; four ranks."""
+    join_world_of_one()
+    join_world_of_one()  # once in its life, however often it is asked
+    found, before = {"alone": dist.get_world_size()}, connections()
+    sets = rank_sets(MODEL, UNEQUAL)
+    old = World(store, 1, rank, 4, sets, Activity())
+    formed = []
+    forming = threading.Thread(
+        target=lambda: formed.append(World(store, 2, rank, 4, sets, Activity())), daemon=True
+    )
+    found["trained"] = []
+    for step in range(2 * STEPS):
+        if step == (STEPS if rank == 3 else 0):
+            forming.start()  # rank 3 comes late, and all wait for it in their threads
+        if step == STEPS - 1:
+            found["formed early"] = len(formed)
+        tensor = torch.tensor([float(rank + step)])
+        old.all_reduce_(tensor)
+        found["trained"].append(tensor.item())
+    forming.join(60)
+    old.leave(wait=True)
+    (world,) = formed
+    found["groups"] = list(world.groups)
+    for op in ("sum", "min", "max"):
+        tensor = torch.tensor([float(rank)])
+        world.all_reduce_(tensor, op)
+        found[op] = tensor.item()
+    found["sums"] = {}
+    for ranks, group in world.groups.items():
+        tensor = torch.tensor([float(10**rank)])
+        group.all_reduce_(tensor)
+        found["sums"][str(ranks)] = tensor.item()
+    world.leave(wait=True)
+    found["left"] = len(connections() - before)
     return found
 
 
 @pytest.mark.slow
-def test_four_ranks_form_two_worlds_in_a_row():
+def test_four_ranks_form_their_next_world_in_a_thread_while_they_train():
     found = run_ranks("tests.unit.worker.world.test_world:claims", 4)
+    everyone = list(EVERYONE)
     assert [rank["groups"] for rank in found] == [
-        [[0, 1], [0, 3]],
-        [[0, 1], [1, 3]],
-        [[2, 3]],
-        [[0, 3], [1, 3], [2, 3]],
+        [[0, 1], [0, 3], everyone],
+        [[0, 1], [1, 3], everyone],
+        [[2, 3], everyone],
+        [[0, 3], [1, 3], [2, 3], everyone],
     ]
-    assert all((rank["sum"], rank["min"], rank["max"]) == (6.0, 0.0, 3.0) for rank in found)
-    assert found[3]["sums"] == {"(0, 3)": 1001.0, "(1, 3)": 1010.0, "(2, 3)": 1100.0}
-    assert [rank["alone"] for rank in found] == [1, 1, 1, 1]
-    assert all(rank["left"] for rank in found)
+    for rank in found:
+        assert rank["trained"] == [6.0 + 4 * step for step in range(2 * STEPS)]
+        assert (rank["formed early"], rank["alone"], rank["left"]) == (0, 1, 0)
+        assert (rank["sum"], rank["min"], rank["max"]) == (6.0, 0.0, 3.0)
+    assert found[3]["sums"] == {
+        "(0, 3)": 1001.0,
+        "(1, 3)": 1010.0,
+        "(2, 3)": 1100.0,
+        "(0, 1, 2, 3)": 1111.0,
+    }
+
+
+def cut_claims(rank, store):
+    """When each of three ranks was told that rank 2 has cut its world, on one clock."""
+    world = World(store, 1, rank, 3, ((0, 1, 2),), Activity())
+    if rank == 2:
+        time.sleep(0.3)
+        cut_s = time.monotonic()
+        world.cut()
+        store.wait(["told0", "told1"])  # it lives on, and so does its store's connection
+        with pytest.raises(RuntimeError):
+            world.all_reduce_(torch.zeros(1))
+        return cut_s
+    with pytest.raises(RuntimeError):
+        world.all_reduce_(torch.zeros(1))
+    told_s = time.monotonic()
+    world.cut()  # as a rank does at any error: not everyone's wait is for rank 2
+    store.set(f"told{rank}", "now")
+    return told_s
+
+
+@pytest.mark.slow
+def test_who_cuts_its_world_fails_the_peers_at_once():
+    *told_s, cut_s = run_ranks("tests.unit.worker.world.test_world:cut_claims", 3)
+    assert all(0 <= at_s - cut_s < 1.0 for at_s in told_s)

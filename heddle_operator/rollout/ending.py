@@ -1,0 +1,87 @@
+"""The end of a job: well, when the weights are on disk; badly, when an error would come for ever.
+
+Whether the job is done is asked before all else: a change that prepares has nothing left to train.
+Invariant: `Complete` only when every rank of the live epoch has read its part of the final weights
+back from the disk.
+"""
+
+from __future__ import annotations
+
+from heddle_operator.policy.failures import causes_of, comes_again
+from heddle_operator.state.actions import Action, CloseEpoch, EventReason, RecordEvent
+from heddle_operator.state.decision import Decision
+from heddle_operator.state.reachability import is_pod_lost, sends_heartbeats
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.situation import Situation
+from heddle_operator.state.snapshot import EpochRecord, Observed
+from worker.contract import Member, RankReport
+
+LOOK_AGAIN_S = 5.0  # while weights are written
+
+
+def end_well(
+    live: EpochRecord, observed: Observed, now: float, where: Situation, settings: Settings
+) -> Decision | None:
+    """The end of a job whose last step is trained; None while steps are left."""
+    phases = [_phase_of(live, member, observed, now, settings) for member in live.ranked]
+    if not phases or set(phases) - {"saving", "done"}:
+        return None
+    actions: list[Action] = []
+    if where.pending is not None:
+        actions.append(CloseEpoch(where.pending.epoch, "aborted", "all steps are trained"))
+    if set(phases) == {"done"}:
+        actions.append(CloseEpoch(live.epoch, "complete"))
+        return Decision(tuple(actions), "Complete", "all steps are trained")
+    failed = output_failure(observed)
+    if failed:
+        actions.append(RecordEvent(f"output-{live.epoch}-{failed}", "OutputFailed", failed))
+    done = phases.count("done")
+    reason = failed or f"the final weights are written: {done} of {len(phases)} ranks are done"
+    return Decision(tuple(actions), "Saving", reason, LOOK_AGAIN_S)
+
+
+def output_failure(observed: Observed) -> str:
+    """Why the final weights cannot be written now; "" if they can.  The ranks try again."""
+    for view in observed.agents.values():
+        for rank in view.report.ranks if view.report else ():
+            if rank.phase == "saving" and rank.error_kind == "output":
+                return f"the final weights cannot be written: {rank.error}"
+    return ""
+
+
+def end_badly(live: EpochRecord, observed: Observed, where: Situation) -> Decision | None:
+    """The end of a job whose ranks halted with an error that no other plan avoids; else None."""
+    for holder in where.holders:
+        rank = holder.rank
+        if rank.phase == "halted" and rank.error_kind == "numeric":
+            return _failed(live, "Diverged", f"{rank.error} (after step {rank.step})")
+    for failure in causes_of(where):
+        if comes_again(observed.epochs, failure):
+            words = f"the same error came twice after step {failure.step}: {failure.sentence}"
+            return _failed(live, "DeterministicError", words)
+    return None
+
+
+def _failed(live: EpochRecord, reason: EventReason, sentence: str) -> Decision:
+    message = f"{reason}: {sentence}"
+    event = RecordEvent(f"failed-{live.epoch}", reason, sentence)
+    return Decision((CloseEpoch(live.epoch, "failed", message), event), "Failed", message)
+
+
+def _phase_of(
+    live: EpochRecord, member: Member, observed: Observed, now: float, settings: Settings
+) -> str:
+    """A rank's phase by its newest report; what was done stays done, whatever comes after."""
+    rank = _newest_word(member, observed)
+    if rank is None or rank.epoch != live.epoch:
+        return "elsewhere"
+    is_lost = is_pod_lost(observed, member.pod, now, settings) or not sends_heartbeats(
+        rank, settings
+    )
+    return "lost" if is_lost and rank.phase != "done" else rank.phase
+
+
+def _newest_word(member: Member, observed: Observed) -> RankReport | None:
+    view = observed.agents.get(member.pod)
+    ranks = view.report.ranks if view is not None and view.report is not None else ()
+    return next((rank for rank in ranks if rank.slot == member.slot), None)

@@ -1,0 +1,139 @@
+"""Ranks that send heartbeats: which of them are waited for, and when none of an epoch gets on.
+
+A slow rank is named and waited for; an epoch in which nobody gets on any more hangs.
+Invariant: how long a rank made no progress is counted up to its agent's newest report, so that an
+operator that was held up itself takes nobody for stuck.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from heddle_operator.state.reachability import rank_at
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.snapshot import AgentView, EpochRecord, Observed
+from planner.wording import counted
+from worker.contract import Member, RankReport, Report, StepRecord
+
+MOVING = ("starting", "prepared", "training", "switching")
+NAMED = 3  # ranks that a sentence names
+STEPS_KEPT = 4096  # as an agent keeps them
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A member's rank process and for how long it made no progress."""
+
+    member: Member
+    rank: RankReport
+    idle_s: float
+
+
+def progress_times(before: AgentView | None, report: Report, now: float) -> Mapping[int, float]:
+    """When the rank of each slot last made progress, as far as two reports can tell."""
+    old = before.report.ranks if before is not None and before.report is not None else ()
+    known = {rank.slot: _mark(rank) for rank in old}
+    times = before.progressed_s if before is not None else {}
+    return {
+        rank.slot: times.get(rank.slot, now) if known.get(rank.slot) == _mark(rank) else now
+        for rank in report.ranks
+    }
+
+
+def not_finite_steps(before: AgentView | None, report: Report) -> tuple[StepRecord, ...]:
+    """Steps of which the loss or the norm is not finite: a report tells only of the newest ones."""
+    found = {record.step: record for record in (before.not_finite if before is not None else ())}
+    for record in report.steps:
+        if not (math.isfinite(record.loss) and math.isfinite(record.gradient_norm)):
+            found[record.step] = record
+    return tuple(found[step] for step in sorted(found)[-STEPS_KEPT:])
+
+
+def idle_s(observed: Observed, member: Member, since_s: float) -> float:
+    """Seconds without progress of a member, from `since_s` on, up to its agent's newest report."""
+    view = observed.agents.get(member.pod)
+    if view is None or view.unreachable_since_s is not None:
+        return 0.0
+    return max(0.0, view.heard_s - max(since_s, view.progressed_s.get(member.slot, since_s)))
+
+
+def hang(observed: Observed, record: EpochRecord, settings: Settings) -> str:
+    """That no rank of an epoch gets on, and where they are; "" while any does."""
+    moving = _moving_members(observed, record)
+    rows = [row for row in _rows(observed, record) if row.member in moving]
+    allowed_s = progress_timeout_s(record, settings)
+    if not rows or min(row.idle_s for row in rows) < allowed_s:
+        return ""
+    busy = [row for row in rows if not row.rank.waiting]
+    names = _in_words(busy or rows)
+    return f"no rank of epoch {record.epoch} has made progress for {allowed_s:g} s: {names}"
+
+
+def progress_timeout_s(record: EpochRecord, settings: Settings) -> float:
+    """How long an epoch may get nowhere: long for one whose steps are long."""
+    return max(settings.progress_timeout_s, settings.progress_steps * (record.step_s or 0.0))
+
+
+def slow_ranks(observed: Observed, record: EpochRecord, settings: Settings) -> str:
+    """Whom the others have waited for, longer than for a silent one, and in which part."""
+    rows = _rows(observed, record)
+    waiting = [row for row in rows if row.rank.waiting]
+    busy = [row for row in rows if not row.rank.waiting and row.rank.phase in MOVING]
+    if not waiting or not busy or min(row.idle_s for row in waiting) < settings.peer_timeout_s:
+        return ""
+    return f"epoch {record.epoch} waits for {_in_words(busy)}"
+
+
+def unprepared(observed: Observed, record: EpochRecord) -> str:
+    """The ranks that an epoch which is being prepared still waits for, in words; "" for none."""
+    rows = _rows(observed, record)
+    return _in_words([row for row in rows if row.rank.pending_epoch != record.epoch])
+
+
+def _mark(rank: RankReport) -> tuple[object, ...]:
+    """What changes whenever a rank gets on."""
+    return (rank.pid, rank.phase, rank.part, rank.step, rank.progress, rank.pending_epoch)
+
+
+def _moving_members(observed: Observed, record: EpochRecord) -> tuple[Member, ...]:
+    """The members that take part; none if one of them is told of otherwise (halted, gone)."""
+    found = []
+    for member in record.seal.members if record.seal else ():
+        rank = rank_at(observed, member.pod, member.slot)
+        if member.rank is None and rank is None:
+            continue
+        if rank is None:
+            return ()
+        recovers = rank.phase == "halted" and rank.pending_epoch == record.epoch
+        if rank.phase == "halted" and not recovers:
+            return ()
+        if recovers or rank.phase in MOVING:
+            found.append(member)
+    return tuple(found)
+
+
+def members_with_ranks(observed: Observed, record: EpochRecord) -> list[tuple[Member, RankReport]]:
+    """The members of an epoch whose agents answer and whose rank processes live."""
+    members = record.seal.members if record.seal else ()
+    rows = [(member, rank_at(observed, member.pod, member.slot)) for member in members]
+    return [(member, rank) for member, rank in rows if rank is not None]
+
+
+def _rows(observed: Observed, record: EpochRecord) -> list[_Row]:
+    since_s = record.seal.sealed_s if record.seal else record.adopted_s
+    return [
+        _Row(member, rank, idle_s(observed, member, since_s))
+        for member, rank in members_with_ranks(observed, record)
+    ]
+
+
+def _in_words(rows: list[_Row]) -> str:
+    named = [
+        f"the rank on GPU {row.member.gpu} of {row.member.node} "
+        f"(in part {row.rank.part or row.rank.phase})"
+        for row in rows[:NAMED]
+    ]
+    more = f" and {counted(len(rows) - NAMED, 'more rank')}" if len(rows) > NAMED else ""
+    return ", ".join(named) + more

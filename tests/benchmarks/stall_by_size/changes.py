@@ -1,0 +1,184 @@
+"""The changes that are measured: two ranks and five, nothing, a quarter, everything."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from planner.plans.plan import Plan
+from tests.distributed.pods import Pods, place, template
+from worker.contract import SwitchRecord, TrainingSpec
+
+NODE = "a"
+BATCH = 4
+
+
+class Size(NamedTuple):
+    """A model by its width and depth; a block of it has about 12.6 x hidden^2 parameters."""
+
+    hidden: int
+    layers: int
+
+
+class Case(NamedTuple):
+    """One change from plan to plan on GPUs of one node."""
+
+    name: str
+    old: Plan
+    new: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One change.
+
+    Attributes:
+        state_bytes: that the largest rank holds afterwards.
+        moved_bytes: that the rank that received most of them received.
+        stall_s: of the rank that stood longest.
+        parts: {part: seconds until the last rank had done it}.
+        peak_bytes: the largest growth of a rank's memory during preparation and switch.
+    """
+
+    case: str
+    ranks: int
+    state_bytes: int
+    moved_bytes: int
+    stall_s: float
+    parts: dict[str, float]
+    peak_bytes: int
+
+
+def cases(ranks: int, layers: int) -> list[Case]:
+    """What is measured with so many ranks."""
+    gpus = [(NODE, gpu) for gpu in range(ranks)]
+    if ranks == 2:
+        whole = template(f"1x{layers}", 1, BATCH)
+        half, quarter = layers // 2, layers // 4
+        halves = place((template(f"1x{half}+1x{layers - half}", 1, BATCH),), gpus)
+        moved = f"1x{half + quarter}+1x{layers - half - quarter}"
+        other = place((template(moved, 1, BATCH),), gpus)
+        return [
+            Case("nothing", halves, halves),
+            Case("a quarter", halves, other),
+            Case("everything", place((whole,), gpus[:1]), place((whole,), gpus[1:])),
+        ]
+    half = layers // 2
+    stages = f"1x{half}+1x{layers - half}"
+    pipeline = template(stages, 1, 2, 2)
+    old = place((pipeline,), gpus[:4])
+    more = place((template(stages, 1, 1, 1), template(f"1x{layers}", 1, 2)), gpus)
+    swapped = place((pipeline,), [gpus[1], gpus[0], gpus[3], gpus[2]])
+    return [
+        Case("nothing", old, old),
+        Case("a rank joins", old, more),
+        Case("everything", old, swapped),
+    ]
+
+
+def measure(case: Case, size: Size, data: Path) -> Measured:
+    """Train the old plan, change to the new one, and read what the ranks say."""
+    with tempfile.TemporaryDirectory() as folder:
+        spec = _spec(Path(folder), size, data)
+        pods = Pods(Path(folder), module="tests.benchmarks.stall_by_size.worker")
+        try:
+            pods.start(NODE, gpus=max(gpu for p in case.new.placement for gpu in p.gpus) + 1)
+            pods.change(pods.directive(1, case.old, spec, NODE, reason="start"))
+            _train(pods, 2)
+            spots = _gpus(case.old)
+            before = {rank.pid: _start_of_peak(rank.pid) for rank in pods.ranks(NODE).values()}
+            directive = pods.directive(
+                2, case.new, spec, NODE, holds=dict.fromkeys(spots, 1), layouts={1: case.old}
+            )
+            pods.change(directive)
+            found = {pid: _peak_bytes(pid) for pid in before}
+            peaks = [found[pid] - resident for pid, resident in before.items() if found[pid]]
+            _train(pods, max(rank.step for rank in pods.ranks(NODE).values()) + 2)
+            records = [s for s in pods.pods[NODE].report().switches if s.epoch == 2]
+        finally:
+            pods.close()
+    return _measured(case, records, max(peaks, default=0), _state_bytes(case.new, size))
+
+
+def _spec(folder: Path, size: Size, data: Path) -> TrainingSpec:
+    config = {
+        "model_type": "llama",
+        "_name_or_path": "bench",
+        "hidden_size": size.hidden,
+        "num_hidden_layers": size.layers,
+        "num_attention_heads": size.hidden // 64,
+        "num_key_value_heads": size.hidden // 64,
+        "intermediate_size": size.hidden * 2816 // 1024,
+        "vocab_size": 256,
+        "max_position_embeddings": 128,
+        "tie_word_embeddings": False,
+    }
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+    return TrainingSpec(
+        model=str(path), data=str(data), global_batch=BATCH, sequence_length=8, steps=10**6
+    )
+
+
+def _train(pods: Pods, step: int) -> None:
+    pods.pods[NODE].wait(lambda report: any(rank.step >= step for rank in report.ranks), 600)
+
+
+def _measured(case: Case, records: list[SwitchRecord], peak: int, state: int) -> Measured:
+    stood = [r for r in records if r.stopped_s is not None and r.first_step_s is not None]
+    begin_s = max((r.stopped_s for r in records if r.stopped_s is not None), default=0.0)
+    parts, before_s = {}, begin_s
+    for name in max(records, key=lambda record: len(record.laps)).laps:
+        end_s = max(r.laps[name] for r in records if name in r.laps)
+        parts[name], before_s = end_s - before_s, end_s
+    if stood:
+        stall_s = max(r.first_step_s - r.stopped_s for r in stood)  # type: ignore[operator]
+    else:  # all old ranks left
+        stall_s = max(r.first_step_s or 0.0 for r in records) - begin_s
+    return Measured(
+        case.name,
+        len(
+            {
+                (p.node, gpu)
+                for plan in (case.old, case.new)
+                for p in plan.placement
+                for gpu in p.gpus
+            }
+        ),
+        state,
+        max(r.bytes_received for r in records),
+        stall_s,
+        parts,
+        peak,
+    )
+
+
+def _state_bytes(plan: Plan, size: Size) -> int:
+    block = 4 * size.hidden**2 + 3 * size.hidden * (size.hidden * 2816 // 1024)
+    return 12 * block * max(s.layers for t in plan.templates for s in t.stages)
+
+
+def _gpus(plan: Plan) -> set[tuple[str, int]]:
+    return {(placed.node, gpu) for placed in plan.placement for gpu in placed.gpus}
+
+
+def _start_of_peak(pid: int) -> int:
+    """Forget the highest memory so far; answers what is resident now."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+    return _status_bytes(pid, "VmRSS")
+
+
+def _peak_bytes(pid: int) -> int:
+    return _status_bytes(pid, "VmHWM")
+
+
+def _status_bytes(pid: int, key: str) -> int:
+    """0 if the process is gone."""
+    status = Path(f"/proc/{pid}/status")
+    for line in status.read_text().splitlines() if status.exists() else ():
+        if line.startswith(key):
+            return int(line.split()[1]) * 1024
+    return 0

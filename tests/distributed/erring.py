@@ -1,0 +1,70 @@
+"""A rank entry that errs where a file tells it to: the real process, with one step spoilt.
+
+`HEDDLE_TEST_ERRORS` is a folder; a file in it named by a GPU holds the name of the error, which
+comes whenever a rank on that GPU begins its fourth step.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from worker.engine.deepspeed import DeepSpeedEngine
+from worker.engine.seam import Engine, StageBuild, StepResult
+from worker.rank import process
+
+STEP = 3
+MANY_EPOCHS = 1000
+ROOM_BYTES = 16 << 20
+
+
+def run_out_of_memory() -> None:
+    """Take more memory than this process may have, so that torch's own allocator refuses."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * os.sysconf("SC_PAGE_SIZE") + ROOM_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    torch.empty(2 * ROOM_BYTES)
+
+
+def run_in_a_circle() -> None:
+    """Never come back, and wait for nobody."""
+    while True:
+        time.sleep(0.01)
+
+
+def raise_once() -> None:
+    """An error of the user's own code."""
+    raise ZeroDivisionError("division by zero")
+
+
+class Erring(process.GlooServices):
+    """Spoils a step of an engine."""
+
+    def build_engine(self, build: StageBuild) -> Engine:
+        engine = super().build_engine(build)
+        assert isinstance(engine, DeepSpeedEngine)
+        order = Path(os.environ["HEDDLE_TEST_ERRORS"]) / str(build.seat.gpu)
+        train_step = engine.train_step
+
+        def spoilt(ready_epoch: int | None) -> StepResult:
+            if engine.progress.step != STEP or not order.exists():
+                return train_step(ready_epoch)
+            if (name := order.read_text()) == "ready":  # for a change that nobody has prepared
+                return train_step(MANY_EPOCHS)
+            globals()[name]()
+            raise AssertionError(f"{name} came back")
+
+        engine.train_step = spoilt  # type: ignore[method-assign]
+        return engine
+
+
+def main(connection: socket.socket, **arguments: Any) -> None:
+    """Run a rank whose engine errs as it is told."""
+    process.GlooServices = Erring  # type: ignore[misc] # in this process, which is the rank's own
+    process.main(connection, **arguments)

@@ -1,0 +1,190 @@
+"""What becomes of a job, under the real decision loop and with real pods, when something goes
+wrong that no killed process is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from heddle_operator.apis.heddlejob import load_job
+from heddle_operator.controller.agents import Agents
+from heddle_operator.controller.planner_client import PlannerClient
+from heddle_operator.controller.planner_server import SearchSettings
+from heddle_operator.controller.reconciler import Reconciler
+from heddle_operator.local.cluster import LocalCluster
+from heddle_operator.ports.trigger import Trigger
+from heddle_operator.state.decision import Decision
+from heddle_operator.state.settings import Settings
+from planner.cluster.composition import Node
+from worker.contract import Report
+from worker.data.data import Dataset, sample_order
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+BATCH, SEQUENCE = 8, 128
+LIMIT_S = 45.0
+DONE_S = 10.0  # after a disk can be written again
+
+
+class Run:
+    """One job on one node of three GPUs, and what was decided for it."""
+
+    def __init__(self, folder: Path, spec: dict[str, object]) -> None:
+        self.decisions: list[Decision] = []
+        self.epochs = self.step = 0
+        self.trigger = Trigger()
+        token = folder / "token"
+        token.write_text("secret")
+        self.cluster = LocalCluster(
+            "errs", f"errs-{os.getpid()}", folder, token, self.trigger,
+            agent_command=(
+                sys.executable, "-m", "worker", "agent",
+                "--rank-entry", "tests.distributed.erring:main",
+            ),
+        )  # fmt: skip
+        self.agents = Agents("secret", self.trigger, 0.2, self._hear)
+        self.planning = PlannerClient(
+            SearchSettings("tiny-llama", BATCH, SEQUENCE, 0, 1, 200), self.trigger
+        )
+        job = {
+            "apiVersion": "heddle.dev/v1alpha1",
+            "kind": "HeddleJob",
+            "metadata": {"name": "errs"},
+            "spec": {"model": {"name": "tiny-llama"}, **spec},
+        }
+        settings = Settings(plan_evaluations=200, report_wait_s=0.2)
+        self.loop = Reconciler(
+            load_job(job), self.cluster, self.agents, self.planning, self.trigger, settings
+        )
+
+    def _hear(self, report: Report) -> None:
+        self.step = max([self.step, *(record.step for record in report.steps)])
+
+    async def until(self, claim: Callable[[Decision], bool]) -> Decision:
+        deadline = time.monotonic() + LIMIT_S
+        while time.monotonic() < deadline:
+            decision = await self.loop.reconcile()
+            self.epochs = len((await self.loop.observe()).epochs)
+            if not self.decisions or self.decisions[-1] != decision:
+                self.decisions.append(decision)
+            if claim(decision):
+                return decision
+            await self.trigger.wait(0.05)
+        raise AssertionError(f"step {self.step}; {[d.reason for d in self.decisions]}")
+
+    async def failed(self) -> Decision:
+        return await self.until(lambda decision: decision.phase == "Failed")
+
+
+@asynccontextmanager
+async def running(folder: Path, data: Path, **spec: object) -> AsyncIterator[Run]:
+    training = {"globalBatch": BATCH, "sequenceLength": SEQUENCE, "warmupSteps": 0}
+    training |= spec.pop("training", {})  # type: ignore[arg-type, operator]
+    content = {"data": {"path": str(data)}, "training": training, "steps": 100_000, **spec}
+    run = Run(folder, content)
+    try:
+        await run.planning.start()
+        run.cluster.join(Node("a", "demo-fast", 3), since_s=0.0)
+        yield run
+    finally:
+        await run.cluster.close()
+        await run.agents.close()
+        await run.planning.close()
+
+
+@pytest.fixture(autouse=True)
+def errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that orders errors; see `tests.distributed.erring`."""
+    folder = tmp_path / "errors"
+    folder.mkdir()
+    monkeypatch.setenv("HEDDLE_TEST_ERRORS", str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    return folder
+
+
+def test_a_token_beyond_the_vocabulary_ends_the_job_at_its_second_try(
+    tmp_path: Path, corpus: Path
+) -> None:
+    prefix, sample = tmp_path / "text", 2 * BATCH + 3
+    for suffix in (".idx", ".bin"):
+        shutil.copy(f"{corpus}{suffix}", f"{prefix}{suffix}")
+    samples = Dataset(str(prefix), SEQUENCE).samples
+    tokens = np.memmap(f"{prefix}.bin", dtype="<u2", mode="r+")
+    tokens[int(sample_order(1, 0, samples)[sample]) * SEQUENCE + 5] = 999
+    tokens.flush()
+
+    async def main() -> None:
+        async with running(tmp_path, prefix) as run:
+            decision = await run.failed()
+            assert decision.reason == (
+                "DeterministicError: the same error came twice after step 2: "
+                f"sample {sample} of dataset '{prefix}' has token 999, the model's vocabulary "
+                "ends at 255; prepare the data with the model's tokenizer"
+            )
+            assert run.epochs <= 2
+
+    asyncio.run(main())
+
+
+def test_a_job_that_diverges_ends_and_says_so(tmp_path: Path, corpus: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path, corpus, training={"learningRate": 1e30}) as run:
+            decision = await run.failed()
+            assert decision.reason.startswith("Diverged: step 1 has loss ")
+            assert run.epochs == 1
+
+    asyncio.run(main())
+
+
+def test_a_gpu_without_memory_is_left_out_and_the_job_trains_on(
+    tmp_path: Path, corpus: Path, errors: Path
+) -> None:
+    (errors / "2").write_text("run_out_of_memory")
+
+    async def main() -> None:
+        async with running(tmp_path, corpus) as run:
+            await run.until(lambda _: run.step > 10)
+            observed = await run.loop.observe()
+            used = {gpu for placed in observed.epochs[-1].plan.placement for gpu in placed.gpus}
+            assert used == {0, 1}
+
+    asyncio.run(main())
+
+
+def make_room(disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,size=32m", disk], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount the disk of this test")
+def test_a_full_disk_at_the_end_delays_the_job_until_there_is_room(
+    tmp_path: Path, corpus: Path
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
+
+    async def main() -> None:
+        spec = {"output": {"path": str(disk / "weights")}, "steps": 5}
+        async with running(tmp_path, corpus, **spec) as run:
+            decision = await run.until(lambda decision: "no space left" in decision.reason)
+            assert decision.phase == "Saving"
+            make_room(disk)
+            given_s = time.monotonic()
+            await run.until(lambda decision: decision.phase == "Complete")
+            assert time.monotonic() - given_s < DONE_S
+            assert run.epochs == 1
+
+    try:
+        asyncio.run(main())
+        assert (disk / "weights" / "weights.index.json").exists()
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)

@@ -1,0 +1,63 @@
+"""worker/agent/output.py: a folder that cannot take the final weights is one sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from worker.agent import output
+
+
+def probed(folder):
+    return asyncio.run(output.probe(str(folder)))
+
+
+def test_a_folder_is_made_and_left_empty(tmp_path):
+    assert probed(tmp_path / "new" / "folder") is None
+    assert list((tmp_path / "new" / "folder").iterdir()) == []
+
+
+def test_a_file_in_the_way_is_one_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        sentence = probed(folder)
+        assert sentence.startswith(f"output {str(folder)!r} cannot be written: ")
+        assert "\n" not in sentence
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone may become another user")
+def test_a_folder_of_somebody_else_is_one_sentence(tmp_path):
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents[:2]:
+        parent.chmod(0o755)
+    os.seteuid(65534)
+    try:
+        sentence = probed(tmp_path)
+    finally:
+        os.seteuid(0)
+    assert sentence == (
+        f"output {str(tmp_path)!r} cannot be written: permission denied; final weights could not "
+        "be kept there; mount a disk that the job's user can write"
+    )
+
+
+def test_the_loop_goes_on_while_a_disk_does_not_answer(tmp_path, monkeypatch):
+    monkeypatch.setattr(output, "ANSWER_S", 0.2)
+    fifo = tmp_path / f".probe-{os.uname().nodename}-{os.getpid()}"
+    os.mkfifo(fifo)  # opened for writing it waits for a reader, as a dead disk does
+
+    async def main():
+        looks = 0
+        probing = asyncio.ensure_future(output.probe(str(tmp_path)))
+        while not probing.done():
+            await asyncio.sleep(0.01)
+            looks += 1
+        return looks, probing.result()
+
+    looks, sentence = asyncio.run(main())
+    assert looks >= 5
+    assert sentence.startswith(f"output {str(tmp_path)!r} did not take a small file within 0.2 s; ")
+    with fifo.open("rb"):  # let the thread end
+        pass

@@ -1,0 +1,151 @@
+"""rank/mailbox.py: a thread of its own beats and hears, whatever the main thread does."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from worker.control.activity import Activity
+from worker.control.channel import BEAT_S, Channel
+from worker.rank.mailbox import Mailbox
+
+QUICK_S = 0.02
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Heartbeats of fifty a second."""
+    monkeypatch.setattr("worker.rank.mailbox.BEAT_S", QUICK_S)
+
+
+@pytest.fixture
+def ends():
+    """The agent's end, and the rank's."""
+    with pair() as found:
+        yield found
+
+
+@contextmanager
+def pair():
+    """Both ends; the agent goes first, so that no mailbox outlives its channel."""
+    agent, rank = socket.socketpair()
+    with rank:
+        with agent:
+            yield agent, rank
+        until_s = time.monotonic() + 5
+        while any(t.name == "mailbox" for t in threading.enumerate()):
+            assert time.monotonic() < until_s, "a mailbox did not end with its agent"
+            time.sleep(0.001)
+
+
+def tell(agent, **content):
+    agent.sendall(json.dumps(content).encode() + b"\n")
+
+
+def kept(rank, activity=None, on_urgent=lambda message: None):
+    return Mailbox(Channel(rank), activity or Activity(), on_urgent)
+
+
+def beats(agent, seconds):
+    """The heartbeats that came within so many seconds from now."""
+    until_s, data = time.monotonic() + seconds, b""
+    while (left_s := until_s - time.monotonic()) > 0:
+        agent.settimeout(left_s)
+        try:
+            data += agent.recv(1 << 16)
+        except TimeoutError:
+            break
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def test_a_beat_says_what_the_rank_does(ends):
+    agent, rank = ends
+    activity = Activity()
+    activity.begin("transfer")
+    activity.advance()
+    with activity.wait():
+        kept(rank, activity)
+        (beat,) = beats(agent, 0.2)  # the first one comes at once
+    assert beat == {"type": "beat", "progress": 2, "part": "transfer", "waiting": True}
+
+
+@pytest.mark.usefixtures("quick")
+def test_it_beats_while_the_main_thread_sleeps_in_c(ends):
+    agent, rank = ends
+    kept(rank)
+    ctypes.CDLL(None).usleep(ctypes.c_uint(int(20 * QUICK_S * 1e6)))
+    assert 10 <= len(beats(agent, QUICK_S)) <= 30
+
+
+@pytest.mark.slow  # a second must pass
+def test_it_beats_once_a_second(ends):
+    agent, rank = ends
+    assert BEAT_S == 1.0
+    kept(rank)
+    assert len(beats(agent, 2.5)) == 3
+
+
+@pytest.mark.usefixtures("quick")
+def test_messages_hold_up_no_beat(ends):
+    """An agent that talks without end still hears that the rank lives."""
+    agent, rank = ends
+    mailbox = kept(rank)
+    until_s = time.monotonic() + 10 * QUICK_S
+    while time.monotonic() < until_s:
+        tell(agent, type="exit")
+        mailbox.next(1)
+    assert len(beats(agent, QUICK_S)) >= 4
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.text(max_size=9), min_size=1, max_size=8))
+def test_messages_come_in_order(texts):
+    with pair() as (agent, rank):
+        mailbox = kept(rank)
+        for text in texts:
+            tell(agent, type="directive", text=text)
+        assert [mailbox.next(10)["text"] for _ in texts] == texts
+        assert mailbox.next(0) is None
+
+
+def test_without_a_message_it_waits_as_long_as_it_is_told(ends):
+    mailbox = kept(ends[1])
+    assert mailbox.next(0) is None
+    start_s = time.monotonic()
+    assert mailbox.next(0.05) is None
+    assert time.monotonic() - start_s >= 0.05
+
+
+def test_what_cannot_wait_is_done_before_the_message_is_read(ends):
+    agent, rank = ends
+    heard, done = [], threading.Event()
+
+    def on_urgent(message):
+        heard.append((message["type"], threading.current_thread().name))
+        done.set()
+
+    mailbox = kept(rank, on_urgent=on_urgent)
+    tell(agent, type="halt", epoch=3, reason="a peer is silent")
+    assert done.wait(5)  # nobody has read the mailbox
+    assert heard == [("halt", "mailbox")]
+    assert mailbox.next(5)["reason"] == "a peer is silent"
+
+
+def test_once_the_agent_is_gone_what_it_said_is_read_and_then_it_ends(ends):
+    agent, rank = ends
+    mailbox = kept(rank)
+    tell(agent, type="directive")
+    agent.close()
+    assert mailbox.next(5) == {"type": "directive"}
+    for _ in range(2):
+        with pytest.raises(SystemExit) as end:
+            mailbox.next(5)
+        assert end.value.code == 0

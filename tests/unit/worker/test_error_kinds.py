@@ -1,0 +1,75 @@
+"""worker/error_kinds.py: which errors cost a peer, a device or the job, in one sentence each."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from migration.errors import TransferFailed
+from worker.error_kinds import describe_error
+from worker.errors import EngineFailed, InvalidDataset, NonFinite, RendezvousFailed
+
+GLOO = (
+    "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer "
+    "[127.0.0.1]:41063. This could be caused by a peer that failed."
+)
+CPU = (
+    "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: "
+    "you tried to allocate 4294967296 bytes. Error code 12 (Cannot allocate memory)"
+)
+
+
+def numpys_own():
+    """The error of an array that no machine can hold."""
+    import numpy as np
+
+    with pytest.raises(MemoryError) as caught:
+        np.empty(1 << 50)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "sentence"),
+    [
+        (RuntimeError(GLOO), "lost peer", "lost a peer: Connection closed by peer [127"),
+        (RendezvousFailed("rank 3 did not come"), "lost peer", "lost a peer: rank 3 did not come"),
+        (RendezvousFailed("rank 2 halted: out of memory: can't"), "lost peer", "lost a peer: rank"),
+        (ConnectionError("the world of this epoch is gone"), "lost peer", "lost a peer: the world"),
+        (ConnectionResetError(errno.ECONNRESET, "reset"), "lost peer", "lost a peer: "),
+        (dist.DistNetworkError("Failed to recv, got 0 bytes"), "lost peer", "Failed to recv"),
+        (dist.DistStoreError("wait timeout after 1000ms"), "lost peer", "wait timeout"),
+        (dist.DistBackendError("NCCL error: remote process exited"), "lost peer", "NCCL error"),
+        (TransferFailed("rank 1 lost a peer: closed"), "lost peer", "rank 1 lost a peer: closed"),
+        (RuntimeError(CPU), "device", "out of memory: can't allocate memory: you tried to"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to"), "device", "out of memory: CUDA"),
+        (torch.AcceleratorError("CUDA error: unspecified"), "device", "the device failed: CUDA"),
+        (RuntimeError("CUDA error: an illegal memory access"), "device", "the device failed: CUDA"),
+        (MemoryError(), "device", "out of memory: no more is to be had"),
+        (numpys_own(), "device", "out of memory: Unable to allocate 8.00 PiB"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "device", "out of memory: [Errno 12]"),
+        (RuntimeError("can't start new thread"), "device", "out of memory: can't start new"),
+        (NonFinite(7, float("nan"), 1.0), "numeric", "step 7 has loss nan and gradient norm 1"),
+        (InvalidDataset("sample 3 has token 999"), "other", "sample 3 has token 999"),
+        (EngineFailed("no gradients are held"), "other", "no gradients are held"),
+        (ZeroDivisionError("division by zero"), "other", "ZeroDivisionError: division by zero"),
+        (RuntimeError("shape mismatch\nat line 3"), "other", "RuntimeError: shape mismatch"),
+        (AssertionError(), "other", "AssertionError, which says no more"),
+    ],
+    ids=lambda value: value[:20] if isinstance(value, str) else type(value).__name__,
+)
+def test_an_error_has_a_kind_and_one_sentence(error, kind, sentence):
+    found = describe_error(error)
+    assert found[0] == kind
+    assert found[1].startswith(sentence)
+    assert "\n" not in found[1]
+    assert "/gloo/" not in found[1]
+
+
+def test_what_the_library_says_today_is_what_is_looked_for():
+    """A real refusal of torch's allocator, which would need 4 EiB."""
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60)
+    assert describe_error(caught.value)[0] == "device"

@@ -1,0 +1,227 @@
+"""The processes of a pod: its fork server, and through that a store and one rank for each GPU.
+
+A `Supervisor` hears what becomes of them; it decides what to fork, and when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from worker.agent.forkserver import ENVIRONMENT, MESSAGE_BYTES
+from worker.agent.pulse import Pulse
+from worker.contract import RankReport
+
+_log = logging.getLogger(__name__)
+REAP_S = 2.0  # after a process has closed its channel, for the fork server to tell its exit status
+
+
+@dataclass(slots=True)
+class Process:
+    """A forked process: a rank in a slot, or the store (slot None).
+
+    Attributes:
+        pid: 0 until the fork server has answered.
+        report: the newest that it sent.
+        pulse: what its heartbeats say.
+        step_s: of its slowest step, seconds.
+        error: the last line of what ended it.
+    """
+
+    slot: int | None
+    writer: asyncio.StreamWriter
+    pid: int = 0
+    report: RankReport | None = None
+    pulse: Pulse = field(default_factory=Pulse)
+    step_s: float = 0.0
+    error: str | None = None
+
+    def tell(self, kind: str, **content: Any) -> None:
+        """Send it one message, unless it does not run yet."""
+        if self.pid:
+            self.writer.write(json.dumps({"type": kind, **content}).encode() + b"\n")
+
+    def alive_report(self) -> RankReport | None:
+        """Its newest report with what its heartbeats say, if it has sent one."""
+        if self.report is None:
+            return None
+        pulse = self.pulse
+        return self.report.model_copy(
+            update={
+                "beat_age_s": pulse.silent_s if pulse.has_beaten else 0.0,
+                "part": pulse.part,
+                "progress": pulse.progress,
+                "waiting": pulse.waiting,
+            }
+        )
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal; nothing happens if it is gone."""
+        if self.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+
+class Supervisor(Protocol):
+    """Who hears what becomes of the processes."""
+
+    def warmed(self) -> None:
+        """The fork server can fork."""
+
+    def forked(self, process: Process) -> None:
+        """A process runs and can be told something."""
+
+    def heard(self, process: Process, message: dict[str, Any]) -> None:
+        """A process said something."""
+
+    def exited(self, process: Process, code: int) -> None:
+        """A process ended, with its exit status or minus the signal."""
+
+    def lost(self, code: int) -> None:
+        """The fork server ended, and with it every process."""
+
+
+class Processes:
+    """The fork server of a pod and what it has forked; all methods run on its event loop."""
+
+    def __init__(self, supervisor: Supervisor, host: str) -> None:
+        self._supervisor, self._host = supervisor, host
+        self._by_key: dict[int, Process] = {}
+        self._next_key = 0
+        self._control: socket.socket | None = None
+        self._fork_server: asyncio.subprocess.Process | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.fork_server_pulse = Pulse()
+
+    @property
+    def fork_server_pid(self) -> int | None:
+        """None before `start`."""
+        return self._fork_server.pid if self._fork_server else None
+
+    @property
+    def ranks(self) -> list[Process]:
+        """The rank processes that live."""
+        return [process for process in self._by_key.values() if process.slot is not None]
+
+    @property
+    def all(self) -> list[Process]:
+        """The processes that live, or that the fork server was asked for."""
+        return list(self._by_key.values())
+
+    @property
+    def store(self) -> Process | None:
+        """The store's process, if it lives."""
+        return next((p for p in self._by_key.values() if p.slot is None), None)
+
+    async def start(self) -> None:
+        """Start the fork server; everything else follows from its messages."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        self._control = ours
+        environment = {**os.environ, **ENVIRONMENT}
+        if self._host in ("127.0.0.1", "::1"):
+            environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        self._fork_server = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "worker", "forkserver", "--control-fd", str(theirs.fileno()),
+            "--agent-pid", str(os.getpid()),
+            pass_fds=[theirs.fileno()], env=environment, stdin=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        theirs.close()
+        asyncio.get_running_loop().add_reader(ours, self._receive_from_fork_server)
+        self._spawn(self._watch_fork_server())
+
+    async def close(self) -> None:
+        """Kill what is left, and wait until it is gone."""
+        if self._fork_server is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._fork_server.kill()
+            await self._fork_server.wait()
+        for task in self._tasks:
+            task.cancel()
+
+    def kill_fork_server(self, reason: str) -> None:
+        """End the pod's processes; the supervisor hears of it."""
+        _log.error("%s", reason)
+        if self._fork_server is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._fork_server.kill()
+
+    def fork(self, slot: int | None, entry: str, arguments: dict[str, Any]) -> None:
+        """Ask for a process that runs `entry`, a `module:function`."""
+        self._spawn(self._fork_and_receive(slot, entry, arguments))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _watch_fork_server(self) -> None:
+        assert self._fork_server is not None
+        self._supervisor.lost(await self._fork_server.wait())
+
+    async def _fork_and_receive(
+        self, slot: int | None, entry: str, arguments: dict[str, Any]
+    ) -> None:
+        ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        key = self._next_key
+        self._next_key += 1
+        process = Process(slot, writer)
+        self._by_key[key] = process
+        request = json.dumps({"fork": key, "entry": entry, "arguments": arguments}).encode()
+        assert self._control is not None
+        try:
+            socket.send_fds(self._control, [request], [theirs.fileno()])
+        except OSError as error:
+            _log.error("cannot reach the fork server: %s", error)
+            del self._by_key[key]
+            return
+        finally:
+            theirs.close()
+        with contextlib.suppress(ConnectionError):  # it was killed with words of ours unread
+            while line := await reader.readline():
+                self._supervisor.heard(process, json.loads(line))
+        await asyncio.sleep(REAP_S)
+        if key in self._by_key and process.pid:  # it is gone, and the fork server says nothing
+            self._remove_exited(process.pid, -signal.SIGKILL)
+
+    def _receive_from_fork_server(self) -> None:
+        assert self._control is not None
+        try:
+            data = self._control.recv(MESSAGE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._control)
+            return
+        message = json.loads(data)
+        self.fork_server_pulse.beat(0, "", waiting=True, trains=False)
+        if "warm" in message:
+            self._supervisor.warmed()
+        elif "forked" in message:
+            process = self._by_key[message["forked"]]
+            process.pid = message["pid"]
+            self._supervisor.forked(process)
+        elif "refused" in message:
+            _log.error("%s", message["error"])
+            self._by_key.pop(message["refused"], None)
+        elif "exited" in message:
+            self._remove_exited(message["exited"], message["code"])
+
+    def _remove_exited(self, pid: int, code: int) -> None:
+        key = next((key for key, process in self._by_key.items() if process.pid == pid), None)
+        if key is not None:
+            process = self._by_key.pop(key)
+            process.writer.close()
+            self._supervisor.exited(process, code)

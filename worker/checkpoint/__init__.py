@@ -1,0 +1,1 @@
+"""What leaves the memory of the ranks: the final weights of a job."""

@@ -1,0 +1,108 @@
+"""Files that are whole or not there: a draft, flushed to the disk, renamed and read back."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+_DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+Chunks = Callable[[], Iterator[bytes | memoryview]]
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file to be written.
+
+    Attributes:
+        name: of the file in its folder.
+        draft: its name until it is whole; two processes that write a file have two of them.
+        chunks: gives its content anew each time; nothing is copied that is in memory already.
+        size: in bytes.
+        digest: SHA-256 of the content.
+    """
+
+    name: str
+    draft: str
+    chunks: Chunks
+    size: int
+    digest: bytes
+
+    @staticmethod
+    def of(name: str, draft: str, chunks: Chunks) -> File:
+        """Read the content once for its size and digest."""
+        digest, size = hashlib.sha256(), 0
+        for chunk in chunks():
+            digest.update(chunk)
+            size += len(chunk)
+        return File(name, draft, chunks, size, digest.digest())
+
+    def write(self, folder: Path, may_take_name: Callable[[], bool] = lambda: True) -> None:
+        """Write it into a folder, over an older one of its name.
+
+        `may_take_name` is asked when the draft is whole; if it says no, no file is left.
+
+        Raises:
+            OSError: it was not written, or the disk gives back something else.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        path, draft = folder / self.name, folder / self.draft
+        try:
+            with draft.open("wb") as opened:
+                opened.writelines(self.chunks())
+                opened.flush()
+                os.fsync(opened.fileno())
+                os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            if not may_take_name():
+                return
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)  # it takes room that another file needs
+        _flush_folder(folder)
+        with path.open("rb") as opened:
+            found = hashlib.file_digest(opened, "sha256").digest()
+        if found != self.digest:
+            raise OSError(errno.EIO, "the disk gives back other bytes than were written", str(path))
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make a new name in a folder survive a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems have no such thing
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def safetensors_chunks(
+    tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]
+) -> Iterator[bytes | memoryview]:
+    """A safetensors file, tensor by tensor: the library's own writer copies all of them first.
+
+    Source: the format's description, huggingface.co/docs/safetensors.
+    """
+    header: dict[str, object] = {"__metadata__": dict(metadata)}
+    end = 0
+    for name, tensor in tensors.items():
+        start, end = end, end + tensor.numel() * tensor.element_size()
+        header[name] = {
+            "dtype": _DTYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield struct.pack("<Q", len(text)) + text
+    for tensor in tensors.values():
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        yield flat.view(torch.uint8).numpy().data

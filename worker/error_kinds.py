@@ -1,0 +1,54 @@
+"""What kind of error stopped a rank, and one sentence about it.
+
+The operator recovers from a lost peer, leaves a device out that failed, and ends a job whose error
+would come again for ever; so somebody must tell them apart.
+"""
+
+from __future__ import annotations
+
+from migration.errors import TransferFailed
+from planner.errors import HeddleError
+from worker.contract import ErrorKind
+from worker.errors import NonFinite, RendezvousFailed
+
+# What torch, the C++ runtime and the kernel say when memory or threads are at their end; on the CPU
+# the class of torch's error is a plain RuntimeError.
+_NO_MEMORY = (
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "Cannot allocate",
+    "bad_alloc",
+    "can't start new thread",
+)
+# By name, for who tells errors apart need not import torch.
+_DEVICE_ERRORS = ("AcceleratorError", "OutOfMemoryError")
+_PEER_ERRORS = ("DistStoreError", "DistNetworkError", "DistBackendError", "DistError")
+_ALLOCATOR = "DefaultCPUAllocator: "
+
+
+def describe_error(error: BaseException) -> tuple[ErrorKind, str]:
+    """The kind of an error, and what happened in one line, without gloo's source path."""
+    text = str(error).splitlines()[0] if str(error) else ""
+    if isinstance(error, HeddleError):
+        return _our_own(error), f"lost a peer: {text}" if type(error) is RendezvousFailed else text
+    name = type(error).__name__
+    if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
+        said = text.partition(_ALLOCATOR)[2] or text
+        return "device", f"out of memory: {said or 'no more is to be had'}"
+    if name in _DEVICE_ERRORS or text.startswith("CUDA"):
+        return "device", f"the device failed: {text}"
+    if isinstance(error, RuntimeError) and "/gloo/" in text:
+        return "lost peer", f"lost a peer: {text.partition('] ')[2].partition('. ')[0]}"
+    if isinstance(error, ConnectionError):
+        return "lost peer", f"lost a peer: {text}"
+    if name in _PEER_ERRORS:
+        return "lost peer", text
+    return "other", f"{name}: {text}" if text else f"{name}, which says no more"
+
+
+def _our_own(error: HeddleError) -> ErrorKind:
+    """By the class alone: its sentence may quote another rank's error of any kind."""
+    if isinstance(error, NonFinite):
+        return "numeric"
+    return "lost peer" if isinstance(error, RendezvousFailed | TransferFailed) else "other"
