@@ -6,7 +6,9 @@ IMAGE ?= heddle:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.heddle-setup
 # Tests run side by side on the cores, but for those whose clusters and jobs have times.
-ALONE := tests/contracts tests/cluster tests/distributed/test_faults.py tests/e2e
+ALONE := tests/contracts tests/cluster tests/distributed/test_faults.py tests/distributed/test_fault_sample.py tests/e2e
+# The whole campaign of faults takes too long for every run, which has a sample of it.
+KILLS := tests/distributed/test_kills.py
 AT_ONCE := -n auto --maxprocesses 4 --dist worksteal
 # Without written bytecode every run would compile the tests again, which takes 10 s.
 unexport PYTHONDONTWRITEBYTECODE
@@ -62,12 +64,14 @@ test: $(STAMP) ## Run every test; those on a real Kubernetes need root, others s
 	@[ "$$(id -u)" != 0 ] || $(BIN)/python -m tests.cluster assets || \
 	  echo "Without these binaries the tests on a real Kubernetes are left out."
 	@status=0; \
-	$(BIN)/pytest $(AT_ONCE) $(ALONE:%=--ignore=%) || status=$$?; \
+	$(BIN)/pytest $(AT_ONCE) $(ALONE:%=--ignore=%) --ignore=$(KILLS) || status=$$?; \
 	$(BIN)/pytest $(ALONE) || status=$$?; \
+	echo "A sample of the campaign of faults ran; 'make test-kills' runs all of it."; \
 	exit $$status
 
-test-kills: $(STAMP) ## Kill every kind of process in every part of a change; 7 minutes
-	@$(BIN)/pytest tests/distributed/test_kills.py
+test-kills: $(STAMP) ## Kill or silence every kind of process in every part of a change; 20 minutes
+	@HEDDLE_FAULTS=2000 $(BIN)/pytest -q $(AT_ONCE) tests/laws/test_operator_faults.py
+	@$(BIN)/pytest $(KILLS)
 
 test-e2e: kube-assets ## Run the tests on a real Kubernetes with emulated GPUs; needs root
 	@$(BIN)/pytest tests/cluster tests/e2e/kubernetes
@@ -78,6 +82,7 @@ test-fast: $(STAMP) ## Run unit, law and contract tests in under 30 s
 
 bench: $(STAMP) ## Measure the stall of join, drain and loss, on Kubernetes too; writes docs/results/
 	@$(BIN)/python -m tests.benchmarks.stall
+	@$(BIN)/python -m tests.benchmarks.stall_by_size
 	@if [ "$$(id -u)" = 0 ]; then \
 	  $(BIN)/python -m tests.cluster assets && $(BIN)/python -m tests.benchmarks.kubernetes; \
 	else echo "Not measured: a job on Kubernetes, which needs root."; fi
