@@ -109,8 +109,11 @@ def test_plans_are_kept_to_and_with_more_the_answer_is_never_worse(text, method)
 def test_in_seconds_the_answer_is_never_below_uniform_plans_and_those_of_the_policy(text):
     request = PlanRequest(LARGE, Composition.from_text(text), budget_s=0.2, budget_evaluations=None)
     answer = search(request, find_profile(LARGE))
-    reached = {one.method: one.throughput_samples_s for one in answer.stages_of_search}
-    assert 0 < reached["uniform"] <= reached["policy"] <= answer.throughput_samples_s
+    reached = [one.throughput_samples_s for one in answer.stages_of_search]
+    methods = {one.method for one in answer.stages_of_search}
+    assert {"uniform", "policy"} <= methods  # a busy machine may leave the policy no time for a plan
+    assert reached == sorted(reached)
+    assert 0 < reached[-1] == answer.throughput_samples_s
 
 
 @pytest.mark.slow
