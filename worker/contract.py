@@ -93,6 +93,16 @@ class TrainingSpec(_Frozen):
     betas: tuple[float, float] = (0.9, 0.95)
     epsilon: Annotated[float, Field(gt=0)] = 1e-6
     gradient_clip: Annotated[float, Field(gt=0)] = 1.0
+    config: dict[str, Any] | None = Field(
+        default=None, description="the model's config.json; null for a name of the catalogue"
+    )
+    folder: str | None = Field(
+        default=None,
+        description="Hugging Face folder of the model, whose config.json must be `config`",
+    )
+    weights: str | None = Field(
+        default=None, description="folder of Hugging Face weights to start from, else by the seed"
+    )
     output: str | None = Field(default=None, description="folder for the final weights")
     verify: Literal["moved", "full"] = Field(
         default="moved",

@@ -8,7 +8,7 @@ Source: the shadow band's home shards; design, "Transactional".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -19,10 +19,11 @@ from planner.plans.pieces import Piece, shard
 from planner.plans.ranks import Seat
 from worker.control.activity import Activity
 from worker.engine.seam import Parts
-from worker.model.initial_weights import initial_rows
 from worker.rank.held_state import HeldState, view
 
 PARTS = 3  # weight, exp_avg, exp_avg_sq
+# Rows [start, stop) of a tensor's first weight, fp32, a tensor of its own.
+FirstRows = Callable[[Tensor, int, int], torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +61,13 @@ class Home:
         return Home(seat, shards, frozenset(adopted), allocated)
 
     @staticmethod
-    def first(model: ModelShape, seat: Seat, seed: int, activity: Activity) -> Home:
-        """The state that a job starts with: initial weights, moments of zero."""
+    def first(model: ModelShape, seat: Seat, rows: FirstRows, activity: Activity) -> Home:
+        """The state that a job starts with: the first weights, moments of zero."""
         shards: dict[str, Parts] = {}
         for layer in seat.layers:
             for tensor in layer_tensors(model, layer):
                 box = shard(tensor, seat)
-                weight = initial_rows(seed, tensor, box.start, box.stop)
+                weight = rows(tensor, box.start, box.stop)
                 moments = (torch.zeros_like(weight) for _ in range(PARTS - 1))
                 shards[tensor.name] = (weight, *moments)
                 activity.advance()

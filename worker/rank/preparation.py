@@ -7,6 +7,7 @@ of the running world is touched; if it fails, only the preparation is lost.
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import traceback
@@ -18,6 +19,7 @@ from worker.contract import Directive
 from worker.control.connections import connections, cut
 from worker.control.store_client import StoreClient
 from worker.engine.seam import Engine, StageBuild
+from worker.model.initial_weights import initial_rows
 from worker.rank.effects import Services
 from worker.rank.held_state import HeldState
 from worker.rank.home import Home
@@ -175,6 +177,7 @@ class Preparation:
         if move.moves_state:
             home = Home.of(model, seat, held, services.activity)
         else:
-            home = Home.first(model, seat, spec.seed, services.activity)
+            rows = functools.partial(initial_rows, spec.seed)
+            home = Home.first(model, seat, rows, services.activity)
         build = StageBuild(model, spec, move.plan, seat, world, home.shards, services.activity)
         return Successor(world, home, services.build_engine(build))

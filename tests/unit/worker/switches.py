@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -25,6 +26,7 @@ from tests.unit.worker.changes import (
 )
 from worker.control.activity import Activity
 from worker.engine.seam import Progress
+from worker.model.initial_weights import initial_rows
 from worker.rank.held_state import HeldState, find_tensor
 from worker.rank.home import Home
 from worker.rank.move import plan_move
@@ -148,7 +150,7 @@ def members_of(
             home = (
                 Home.of(MODEL, move.seat, held, services.activity)
                 if move.moves_state
-                else Home.first(MODEL, move.seat, 1, services.activity)
+                else Home.first(MODEL, move.seat, partial(initial_rows, 1), services.activity)
             )
             successor = Successor(None, home, None)
         store = stores[i] if stores else shared

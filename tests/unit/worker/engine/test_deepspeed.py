@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,7 @@ class Bench:
         from worker.control.activity import Activity
         from worker.data.data import Dataset
         from worker.data.prepare import prepare
+        from worker.model.initial_weights import initial_rows
         from worker.rank.home import Home
         from worker.world.world import World, rank_sets
 
@@ -113,7 +115,9 @@ class Bench:
         )
         self.dataset = Dataset(self.spec.data, self.spec.sequence_length, MODEL.vocab)
         self.world = World(store, 1, 0, 1, rank_sets(MODEL, self.plan), self.activity)
-        self.shards = Home.first(MODEL, self.seat, self.spec.seed, self.activity).shards
+        self.shards = Home.first(
+            MODEL, self.seat, partial(initial_rows, self.spec.seed), self.activity
+        ).shards
 
     def build(self, **changes):
         from worker.engine.deepspeed import DeepSpeedEngine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from functools import partial
 
 import pytest
 import torch
@@ -88,7 +89,7 @@ def resident(tensor):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_first_state_is_the_initial_weights_whatever_the_cut(shape):
     for seat in RankMap.of(plan(shape)).seats:
-        home = Home.first(MODEL, seat, 3, Activity())
+        home = Home.first(MODEL, seat, partial(initial_rows, 3), Activity())
         for name, (weight, *moments) in home.shards.items():
             tensor = find_tensor(MODEL, name)
             box, whole = shard(tensor, seat), initial_rows(3, tensor, 0, tensor.rows)
@@ -115,7 +116,7 @@ def test_each_tensor_is_progress():
     seat = RankMap.of(plan("1x2")).seats[0]
     for make in (
         lambda activity: Home.of(MODEL, seat, HeldState(MODEL), activity),
-        lambda activity: Home.first(MODEL, seat, 1, activity),
+        lambda activity: Home.first(MODEL, seat, partial(initial_rows, 1), activity),
     ):
         activity = Activity()
         shards = make(activity).shards
