@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 CONTRACT_VERSION = "v1"
 TRAINABLE_MODELS = ("tiny-llama",)  # the planner prices more than this version can train
@@ -78,6 +78,44 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
+class Schedule(_Frozen):
+    """How the learning rate goes on after its warm-up; see `worker.engine.learning_rate`."""
+
+    kind: Literal["constant", "cosine", "wsd"] = "constant"
+    decay_steps: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description=(
+            "steps of the decay: of cosine from the end of the warm-up on, null for all that are "
+            "left; of wsd the last steps of the job"
+        ),
+    )
+    min_learning_rate: Annotated[float, Field(ge=0)] = Field(
+        default=0.0, description="where the decay ends"
+    )
+
+    def fault(self, learning_rate: float, warmup_steps: int, steps: int) -> str | None:
+        """What is wrong with it in a job of so many steps, one sentence; None if nothing."""
+        kind, decay = self.kind, self.decay_steps
+        if kind == "constant" and (decay is not None or self.min_learning_rate):
+            return (
+                "a constant schedule has no decay; leave decaySteps and minLearningRate out, or "
+                "use the kind cosine or wsd"
+            )
+        if kind == "wsd" and decay is None:
+            return "a wsd schedule needs decaySteps, the last steps, in which the rate decays"
+        if kind == "wsd" and decay is not None and warmup_steps + decay > steps:
+            return (
+                f"warm-up and decay take {warmup_steps} + {decay} steps, the job has {steps}; "
+                "shorten one of them"
+            )
+        if self.min_learning_rate > learning_rate:
+            return (
+                f"minLearningRate {self.min_learning_rate:g} is above learningRate "
+                f"{learning_rate:g}; lower it"
+            )
+        return None
+
+
 class TrainingSpec(_Frozen):
     """What the ranks train, equal in every epoch of a job."""
 
@@ -90,8 +128,13 @@ class TrainingSpec(_Frozen):
     steps: Annotated[int, Field(ge=1)]
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
     warmup_steps: Annotated[int, Field(ge=0)] = 50
+    schedule: Schedule = Schedule()
     betas: tuple[float, float] = (0.9, 0.95)
     epsilon: Annotated[float, Field(gt=0)] = 1e-6
+    weight_decay: Annotated[float, Field(ge=0)] = Field(
+        default=0.0,
+        description="of AdamW; norms, biases and other tensors of one dimension have none",
+    )
     gradient_clip: Annotated[float, Field(gt=0)] = 1.0
     config: dict[str, Any] | None = Field(
         default=None, description="the model's config.json; null for a name of the catalogue"
@@ -111,6 +154,13 @@ class TrainingSpec(_Frozen):
     on_non_finite: Literal["stop", "skip"] = Field(
         default="stop", description="what to do at a loss or gradient norm that is not finite"
     )
+
+    @model_validator(mode="after")
+    def _schedule_fits(self) -> TrainingSpec:
+        fault = self.schedule.fault(self.learning_rate, self.warmup_steps, self.steps)
+        if fault is not None:
+            raise ValueError(fault)
+        return self
 
 
 class Member(_Frozen):

@@ -22,7 +22,7 @@ from planner.errors import HeddleError
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.strict_yaml import read_yaml
-from worker.contract import TRAINABLE_MODELS, TrainingSpec
+from worker.contract import TRAINABLE_MODELS, Schedule, TrainingSpec
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -82,6 +82,14 @@ class Data(_Section):
         return self
 
 
+class ScheduleSpec(_Section):
+    """How the learning rate goes on after its warm-up."""
+
+    kind: Literal["constant", "cosine", "wsd"] = "constant"
+    decay_steps: Count | None = None
+    min_learning_rate: NotNegative = 0.0
+
+
 class Training(_Section):
     """Settings that the loss depends on; the plan never does."""
 
@@ -91,11 +99,13 @@ class Training(_Section):
     seed: int = 1
     learning_rate: Positive = 1e-3
     warmup_steps: Annotated[int, Field(ge=0)] = 50
+    schedule: ScheduleSpec = ScheduleSpec()
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (
         0.9,
         0.95,
     )
     epsilon: Positive = 1e-6
+    weight_decay: NotNegative = 0.0
     gradient_clip: Positive = 1.0
     on_non_finite: Literal["stop", "skip"] = "stop"
 
@@ -259,6 +269,11 @@ def load_job(source: str | Path | Mapping[str, Any]) -> HeddleJob:
         _ = job.workload
     except HeddleError as error:
         raise InvalidJob(f"{where}: {error}") from None
+    training = job.spec.training
+    schedule = Schedule(**training.schedule.model_dump())
+    fault = schedule.fault(training.learning_rate, training.warmup_steps, job.spec.steps)
+    if fault is not None:
+        raise InvalidJob(f"{where}: spec.training.schedule: {fault}")
     if job.spec.model.name not in TRAINABLE_MODELS:
         raise InvalidJob(
             f"{where}: spec.model.name is {job.spec.model.name!r}, which this version can plan and "

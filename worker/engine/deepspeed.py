@@ -51,7 +51,7 @@ from planner.plans.regions import common_refinement
 from worker.data.data import Dataset, micro_batches
 from worker.engine.gradient_sync import GradientSync, step_norm
 from worker.engine.learning_rate import learning_rate
-from worker.engine.optimizer import update_
+from worker.engine.optimizer import recipe_of, update_
 from worker.engine.seam import Progress, StageBuild, StepResult
 from worker.errors import EngineFailed, NonFinite
 from worker.model.model import TensorParallel, layer_class, vocabulary_loss
@@ -202,6 +202,11 @@ class DeepSpeedEngine:
         seat, spec, world = build.seat, build.spec, build.world
         self._model, self._spec, self._seat, self._world = build.model, spec, seat, world
         self._cuts, self._shards = common_refinement([build.plan]), build.shards
+        self._recipes = {
+            tensor.name: recipe_of(spec, tensor)
+            for layer in seat.layers
+            for tensor in layer_tensors(build.model, layer)
+        }
         self._dataset = dataset
         self.pace, self.activity = pace, build.activity
         self.progress = Progress()
@@ -308,13 +313,12 @@ class DeepSpeedEngine:
         step = progress.gradients_step
         if step is None or step != progress.step:
             raise EngineFailed(f"no reduced gradients of step {progress.step} are held here")
-        gradients = [self._gradient(name) for name in self._shards]
-        if math.isfinite(gradient_norm):
-            self._sync.clip_(gradient_norm, spec.gradient_clip)
-            rate = learning_rate(spec.learning_rate, spec.warmup_steps, step)
-            update_(list(self._shards.values()), gradients, spec, rate, progress.updates)
-            progress.updates += 1
-        torch._foreach_zero_(gradients)
+        rate = learning_rate(spec, step)
+        for name, parts in self._shards.items():
+            gradient, recipe = self._gradient(name), self._recipes[name]
+            update_(parts, gradient, gradient_norm, rate, progress.updates, recipe)
+            gradient.zero_()
+        progress.updates += math.isfinite(gradient_norm)
         progress.step += 1
         progress.gradients_step = None
 

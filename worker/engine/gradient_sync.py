@@ -1,4 +1,4 @@
-"""Gradient sum, gradient norm and clipping across unequal pipelines, driven by the piece table.
+"""Gradient sum and gradient norm across unequal pipelines, driven by the piece table.
 
 Stages of different templates hold different layers in different cuts, so "the data-parallel group
 of this stage" does not exist.  Each piece has its own contributors; pieces with the same ones
@@ -18,8 +18,6 @@ from planner.plans.plan import Plan
 from planner.plans.ranks import Seat
 from worker.world.group import Ranks
 from worker.world.world import World, leads
-
-NORM_EPSILON = 1e-6  # torch.nn.utils.clip_grad_norm_ adds the same
 
 
 def step_norm(loss: float, norm: float) -> float:
@@ -99,12 +97,6 @@ class GradientSync:
         for slot, piece in self._owned:
             squares[slot] = gradients[piece].double().square().sum()
         return squares
-
-    def clip_(self, norm: float, limit: float) -> None:
-        """Scale all gradients so that the plan-wide norm is at most `limit`."""
-        if norm > limit:
-            for gradient in self._gradients().values():
-                gradient.mul_(limit / (norm + NORM_EPSILON))
 
 
 def _unflatten(flat: torch.Tensor, targets: list[torch.Tensor]) -> None:

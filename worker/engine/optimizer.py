@@ -1,52 +1,84 @@
-"""The update of weights and moments, as a function of its arguments.
+"""The update of AdamW, as one pure function of its arguments.
 
 Training and recovery apply the same one.  DeepSpeed's engine holds an optimizer that it never
 steps.
+Source: Loshchilov and Hutter, "Decoupled weight decay regularization"; the order of operations is
+torch's, so that the bits are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from typing import NamedTuple
 
 import torch
-from torch.optim.adam import adam
 
+from planner.model.tensors import Tensor
 from worker.contract import TrainingSpec
 from worker.engine.seam import Parts
+
+CHUNK_ELEMENTS = 1 << 20  # updated at a time: what bounds the memory of intermediate results
+NORM_EPSILON = 1e-6  # torch.nn.utils.clip_grad_norm_ adds the same
+
+
+class Recipe(NamedTuple):
+    """What stays the same in all updates of a tensor."""
+
+    betas: tuple[float, float]
+    epsilon: float
+    weight_decay: float
+    gradient_clip: float
+
+
+def recipe_of(spec: TrainingSpec, tensor: Tensor) -> Recipe:
+    """The recipe of a tensor: norms, biases and all else of one dimension do not decay."""
+    decay = spec.weight_decay if len(tensor.shape) > 1 else 0.0
+    return Recipe(spec.betas, spec.epsilon, decay, spec.gradient_clip)
 
 
 @torch.no_grad()
 def update_(
-    shards: Sequence[Parts],
-    gradients: Sequence[torch.Tensor],
-    spec: TrainingSpec,
+    parts: Parts,
+    gradient: torch.Tensor,
+    norm: float,
     learning_rate: float,
     updates: int,
+    recipe: Recipe,
 ) -> None:
-    """Apply one update in place, every element on its own: bits do not depend on the cut.
+    """Apply one update to one tensor in place.
+
+    Every element is computed on its own, so the bits do not depend on the cut.
 
     Args:
-        shards: (weight, exp_avg, exp_avg_sq) each.
-        gradients: summed over the plan and clipped, as many.
-        spec: betas and epsilon.
+        parts: (weight, exp_avg, exp_avg_sq), fp32.
+        gradient: fp32, summed over the plan and not clipped; it is only read.
+        norm: of the gradient of the whole plan; if it is not finite the update is skipped.
         learning_rate: of this update.
         updates: applied before this one; not the step, which counts skipped ones too.
+        recipe: of the tensor.
     """
-    weights, means, squares = ([parts[i] for parts in shards] for i in range(3))
-    counts = [torch.tensor(float(updates)) for _ in shards]
-    adam(
-        weights,
-        list(gradients),
-        means,
-        squares,
-        [],
-        counts,
-        foreach=True,
-        amsgrad=False,
-        beta1=spec.betas[0],
-        beta2=spec.betas[1],
-        lr=learning_rate,
-        weight_decay=0.0,
-        eps=spec.epsilon,
-        maximize=False,
-    )
+    if not math.isfinite(norm):
+        return
+    first, second = recipe.betas
+    step_size = learning_rate / (1 - first ** (updates + 1))
+    correction = math.sqrt(1 - second ** (updates + 1))
+    clip = recipe.gradient_clip
+    for weight, mean, square, grad in _chunks(*parts, gradient):
+        if norm > clip:
+            grad = grad * (clip / (norm + NORM_EPSILON))
+        if recipe.weight_decay:
+            weight.mul_(1 - learning_rate * recipe.weight_decay)
+        mean.lerp_(grad, 1 - first)
+        square.mul_(second).addcmul_(grad, grad, value=1 - second)
+        root = square.sqrt().div_(correction).add_(recipe.epsilon)
+        weight.addcdiv_(mean, root, value=-step_size)
+
+
+def _chunks(*tensors: torch.Tensor) -> zip[tuple[torch.Tensor, ...]]:
+    """Views of at most `CHUNK_ELEMENTS` of each; of tensors with gaps in memory, some rows."""
+    size = CHUNK_ELEMENTS
+    if all(tensor.is_contiguous() for tensor in tensors):
+        tensors = tuple(tensor.view(-1) for tensor in tensors)
+    else:
+        size = max(1, size * len(tensors[0]) // tensors[0].numel())
+    return zip(*(torch.split(tensor, size) for tensor in tensors), strict=True)

@@ -72,8 +72,16 @@ def training(spec: TrainingSpec, model: ModelShape) -> Iterator[tuple[float, Wei
         ).requires_grad_()
         for tensor in model_tensors(model)
     }
-    adam = torch.optim.Adam(
-        list(weights.values()), lr=spec.learning_rate, betas=spec.betas, eps=spec.epsilon
+    groups: list[dict[str, object]] = [
+        {"params": [w for w in weights.values() if w.dim() > 1]},
+        {"params": [w for w in weights.values() if w.dim() == 1], "weight_decay": 0.0},
+    ]
+    adam = torch.optim.AdamW(
+        groups,
+        lr=spec.learning_rate,
+        betas=spec.betas,
+        eps=spec.epsilon,
+        weight_decay=spec.weight_decay,
     )
     shown = {name: weight.detach() for name, weight in weights.items()}
     for step in itertools.count():
@@ -110,7 +118,7 @@ def _step(
     spec: TrainingSpec,
     model: ModelShape,
     weights: Weights,
-    adam: torch.optim.Adam,
+    adam: torch.optim.AdamW,
     batch: Iterator[tuple[torch.Tensor, torch.Tensor]],
     step: int,
 ) -> float:
@@ -120,6 +128,6 @@ def _step(
     loss.backward()  # type: ignore[no-untyped-call] # torch leaves it untyped
     torch.nn.utils.clip_grad_norm_(list(weights.values()), spec.gradient_clip)
     for group in adam.param_groups:
-        group["lr"] = learning_rate(spec.learning_rate, spec.warmup_steps, step)
+        group["lr"] = learning_rate(spec, step)
     adam.step()
     return loss.item()

@@ -54,6 +54,9 @@ def test_training_settings_default_as_in_the_workers_contract():
         ("spec.training.globalBatch", 0, "spec.training.globalBatch: "),
         ("spec.training.precision", "bf16", "only fp32 is supported yet (found 'bf16')"),
         ("spec.training.epochs", 3, "spec.training.epochs: a HeddleJob has no such field"),
+        ("spec.training.schedule.kind", "linear", "'constant', 'cosine' or 'wsd' (found 'linear')"),
+        ("spec.training.schedule.kind", "wsd", "spec.training.schedule: a wsd schedule needs"),
+        ("spec.training.weightDecay", -1, "spec.training.weightDecay: "),
         ("spec.planner.zero", 1, "only ZeRO stage 0 is supported yet (found 1)"),
         ("spec.elastic.mode", "Never", "'Auto', 'Recommend' or 'Manual' (found 'Never')"),
         ("spec.planRef", 7, "spec.planRef: "),
@@ -129,3 +132,10 @@ def test_the_peer_timeout_has_limits(seconds, is_allowed):
 def test_what_to_do_at_a_loss_that_is_not_finite_reaches_the_ranks():
     assert load_job(JOB).training.on_non_finite == "stop"
     assert load_job(changed("spec.training.onNonFinite", "skip")).training.on_non_finite == "skip"
+
+
+def test_the_schedule_reaches_the_ranks():
+    schedule = {"kind": "wsd", "decaySteps": 5, "minLearningRate": 1e-5}
+    found = load_job(changed("spec.training.schedule", schedule)).training.schedule
+    assert (found.kind, found.decay_steps, found.min_learning_rate) == ("wsd", 5, 1e-5)
+    assert load_job(JOB).training.schedule.kind == "constant"

@@ -1,7 +1,8 @@
-"""worker/engine/optimizer.py: the update of Adam, to the bit, whatever cut the tensors are in."""
+"""worker/engine/optimizer.py: the update of AdamW, to the bit, whatever cut the tensors are in."""
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -9,18 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.model.tensors import Tensor
 from worker.contract import TrainingSpec
-from worker.engine.optimizer import update_
+from worker.engine import optimizer
+from worker.engine.optimizer import Recipe, recipe_of, update_
 
-SPEC = TrainingSpec(
-    model="small",
-    data="text",
-    global_batch=4,
-    sequence_length=8,
-    steps=10,
-    betas=(0.8, 0.97),
-    epsilon=1e-6,
-)
+RECIPE = Recipe(betas=(0.8, 0.97), epsilon=1e-6, weight_decay=0.1, gradient_clip=10.0)
+NORM = 3.0
 SHAPES = ((16, 16), (64, 16), (16,), (33, 7))
 STEPS = 5
 
@@ -43,20 +39,26 @@ def rate_of(step):
     return 1e-3 * (step + 1)
 
 
+def update_all(shards, gradients, rate, updates, norm=NORM):
+    for parts, gradient in zip(shards, gradients, strict=True):
+        update_(parts, gradient, norm, rate, updates, RECIPE)
+
+
 @pytest.mark.slow  # torch's optimizer imports the compiler stack
 @pytest.mark.parametrize("foreach", [False, True])
-def test_several_steps_are_those_of_torchs_adam(foreach):
+def test_several_steps_are_those_of_torchs_adamw(foreach):
     shards = fresh()
-    adam = torch.optim.Adam(
+    adam = torch.optim.AdamW(
         [torch.nn.Parameter(weight.clone()) for weight, *_ in shards],
-        betas=SPEC.betas,
-        eps=SPEC.epsilon,
+        betas=RECIPE.betas,
+        eps=RECIPE.epsilon,
+        weight_decay=RECIPE.weight_decay,
         foreach=foreach,
     )
     (group,) = adam.param_groups
     for step in range(STEPS):
         gradients = gradients_of(step)
-        update_(shards, gradients, SPEC, rate_of(step), step)
+        update_all(shards, gradients, rate_of(step), step)
         group["lr"] = rate_of(step)
         for parameter, gradient in zip(group["params"], gradients_of(step), strict=True):
             parameter.grad = gradient
@@ -86,8 +88,8 @@ def test_a_tensor_has_the_bits_of_its_rows_updated_on_their_own(data):
 
     rows = list(zip(*(cut(part) for part in zip(*pieces, strict=True)), strict=True))
     for step in range(STEPS):
-        update_(whole, gradients_of(step), SPEC, rate_of(step), step)
-        update_(rows, cut(gradients_of(step)), SPEC, rate_of(step), step)
+        update_all(whole, gradients_of(step), rate_of(step), step)
+        update_all(rows, cut(gradients_of(step)), rate_of(step), step)
     for one, other in zip(whole, pieces, strict=True):
         assert all(map(torch.equal, one, other))
 
@@ -96,28 +98,64 @@ def test_columns_that_are_not_contiguous_have_the_same_bits():
     """Half of the columns of a tensor, as a row-parallel shard is a view of."""
     whole, halves = fresh()[0], fresh()[0]
     (gradient, *_) = gradients_of(0)
-    update_([whole], [gradient.clone()], SPEC, 1e-3, 0)
+    update_(whole, gradient, NORM, 1e-3, 0, RECIPE)
     for columns in (slice(0, 8), slice(8, 16)):
         parts = tuple(part[:, columns] for part in halves)
-        update_([parts], [gradient[:, columns]], SPEC, 1e-3, 0)
+        update_(parts, gradient[:, columns], NORM, 1e-3, 0, RECIPE)
     assert all(map(torch.equal, whole, halves))
+
+
+@pytest.mark.parametrize("elements", [1, 7, 64])
+def test_it_works_in_chunks_and_the_bits_do_not_show_it(elements, monkeypatch):
+    whole, chunked = fresh(), fresh()
+    update_all(whole, gradients_of(0), 1e-3, 0)
+    monkeypatch.setattr(optimizer, "CHUNK_ELEMENTS", elements)
+    update_all(chunked, gradients_of(0), 1e-3, 0)
+    for one, other in zip(whole, chunked, strict=True):
+        assert all(map(torch.equal, one, other))
 
 
 def test_it_counts_updates_and_not_steps():
     """The bias correction of the first update moves each weight by the rate, at whatever step."""
-    shards = fresh()
+    shards, recipe = fresh(), RECIPE._replace(weight_decay=0.0)
     before = [weight.clone() for weight, *_ in shards]
-    update_(shards, gradients_of(0), SPEC, 1e-3, 0)
+    for parts, gradient in zip(shards, gradients_of(0), strict=True):
+        update_(parts, gradient, NORM, 1e-3, 0, recipe)
     for (weight, *_), was in zip(shards, before, strict=True):
         assert (weight - was).abs().max() <= 1.001e-3
     later = fresh()
-    update_(later, gradients_of(0), SPEC, 1e-3, 9)
+    update_all(later, gradients_of(0), 1e-3, 9)
     assert not torch.equal(later[0][0], shards[0][0])
+
+
+@pytest.mark.parametrize(("norm", "scale"), [(0.5, 1.0), (10.0, 1.0), (40.0, 0.25)])
+def test_only_a_norm_beyond_the_limit_makes_the_gradient_smaller(norm, scale):
+    """The first mean is the gradient times 1 - beta1."""
+    (parts, *_), (gradient, *_) = fresh(), gradients_of(0)
+    update_(parts, gradient, norm, 1e-3, 0, RECIPE)
+    assert torch.allclose(parts[1], 0.2 * scale * gradient)
+
+
+@pytest.mark.parametrize("norm", [math.nan, math.inf])
+def test_a_norm_that_is_not_finite_skips_the_update(norm):
+    shards = fresh()
+    update_all(shards, gradients_of(0), 1e-3, 0, norm)
+    for one, other in zip(shards, fresh(), strict=True):
+        assert all(map(torch.equal, one, other))
+
+
+def test_only_matrices_decay():
+    spec = TrainingSpec(
+        model="m", data="d", global_batch=1, sequence_length=8, steps=1, weight_decay=0.1
+    )
+    assert recipe_of(spec, Tensor("1.q", (8, 8), 0)).weight_decay == 0.1
+    assert recipe_of(spec, Tensor("1.norm1", (8,), None)).weight_decay == 0.0
+    assert recipe_of(spec, Tensor("1.up_bias", (8,), 0)).weight_decay == 0.0
 
 
 def test_it_leaves_the_gradients_and_the_storages_as_they_are():
     shards, gradients = fresh(), gradients_of(0)
     places = [part.data_ptr() for parts in shards for part in parts]
-    update_(shards, gradients, SPEC, 1e-3, 0)
+    update_all(shards, gradients, 1e-3, 0, norm=40.0)
     assert [part.data_ptr() for parts in shards for part in parts] == places
     assert all(map(torch.equal, gradients, gradients_of(0)))
