@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from planner.api import answer as answer_of
@@ -27,7 +28,11 @@ from planner.request import DEFAULT_EVALUATIONS, PlanRequest
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """What stays the same for all plans of a job; the command line of this process, as JSON."""
+    """What stays the same for all plans of a job; the command line of this process, as JSON.
+
+    Attributes:
+        profiles: folder of profiles; None: those that come with Heddle.
+    """
 
     model: str
     global_batch: int
@@ -36,6 +41,7 @@ class SearchSettings:
     min_holders: int = 1
     budget_evaluations: int | None = None
     budget_s: float | None = None
+    profiles: str | None = None
 
     def most_evaluations(self, gpus: int) -> int | None:
         """Plans that may be priced for so many GPUs; None: as many as the seconds allow.
@@ -91,7 +97,7 @@ def main(arguments: list[str]) -> None:
     """Serve questions from standard input until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this ends
     settings = SearchSettings(**json.loads(arguments[0]))
-    profile = load_profile(settings.model)
+    profile = load_profile(settings.model, Path(settings.profiles) if settings.profiles else None)
     for line in sys.stdin:
         question = json.loads(line)
         reply = answer(settings, profile, question)

@@ -1,4 +1,1 @@
-"""The embedded demo: the operator's decision loop over processes of this machine, with a script.
-
-Nothing here decides; it prepares a run, feeds it events, shows it, and sums it up.
-"""
+"""The demo: a run on this machine with emulated GPUs, a story and a comparison at its end."""

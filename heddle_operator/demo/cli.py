@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,23 +105,19 @@ def _check_picture(picture: Path) -> None:
 def _options(
     nodes: Path | None, script: Path | None, steps: int | None, seed: int, interactive: bool
 ) -> DemoOptions:
-    from heddle_operator.demo.job import STEPS
-    from heddle_operator.demo.run import DemoOptions, check_nodes
-    from heddle_operator.demo.script import (
-        COOLDOWN_S,
-        NODES,
-        SCRIPT,
-        check_script,
-        load_nodes,
-        load_script,
-    )
+    from heddle_operator.demo.job import MODEL, STEPS
+    from heddle_operator.demo.run import DemoOptions
+    from heddle_operator.demo.story import COOLDOWN_S, NODES, SCRIPT
+    from heddle_operator.train.run import check_nodes
+    from heddle_operator.train.script import check_script, load_nodes, load_script
+    from planner.profiles.profile import load_profile
 
     composition = load_nodes(nodes) if nodes else NODES
     events = SCRIPT if nodes is None and not interactive else ()
     if script:
         events = load_script(script, composition)
     check_script(events, composition, str(script or "of the demo"))
-    check_nodes(composition, events)
+    check_nodes(composition, events, load_profile(MODEL))
     wanted = steps or (10 * STEPS if interactive else STEPS)
     return DemoOptions(
         composition,
@@ -143,18 +140,23 @@ def _run(
     import asyncio
     import tempfile
 
-    from heddle_operator.demo.show import show
+    from heddle_operator.demo.run import DemoRun
+    from heddle_operator.train.show import show
 
     with tempfile.TemporaryDirectory(prefix="heddle-demo-") as folder:
+
+        def start(say: Callable[[str], None]) -> DemoRun:
+            return DemoRun(options, Path(folder), say)
+
         try:
-            run = asyncio.run(show(options, Path(folder), is_live, interactive, is_quiet))
+            run = asyncio.run(show(start, is_live, interactive, is_quiet))
         except asyncio.CancelledError:  # SIGTERM: everything has been closed
             sys.exit(143)
         return run.result(), run
 
 
 def _finish(result: dict[str, Any], run: DemoRun, output: str, picture: Path | None) -> None:
-    from heddle_operator.demo.summary import TRY_NEXT, stall_line, summary
+    from heddle_operator.demo.summary import TRY_NEXT, summary
 
     if picture is not None:
         from heddle_operator.demo.picture import draw
@@ -163,6 +165,8 @@ def _finish(result: dict[str, Any], run: DemoRun, output: str, picture: Path | N
     if output == "json":
         click.echo(json.dumps(result))
         return
+    from heddle_operator.train.stall import stall_line
+
     for epoch in result["epochs"]:
         change = epoch["reconfiguration"]
         if change and change["parts"]:

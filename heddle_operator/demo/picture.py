@@ -14,7 +14,7 @@ import itertools
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from heddle_operator.demo.recorder import Recorder
+from heddle_operator.train.recorder import Recorder
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 

@@ -1,47 +1,22 @@
-"""One demo run: make the data, start the loop over the local cluster, feed it the script, sum up.
-
-Invariant: whatever ends the run (the last step, an error, Ctrl-C), no process of it is left.
-"""
+"""One demo: a run of the demo's job on emulated GPUs, and the same steps in one plain process."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-import os
-import secrets
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from heddle_operator.apis.errors import InvalidScript, ProcessFailed
-from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.controller.agents import Agents
-from heddle_operator.controller.planner_client import PlannerClient
-from heddle_operator.controller.planner_server import SearchSettings
-from heddle_operator.controller.reconciler import Reconciler
 from heddle_operator.demo.job import MODEL, TEXT_BYTES, demo_job, text_folder
-from heddle_operator.demo.recorder import Recorder
-from heddle_operator.demo.result import RunFacts, build_result
-from heddle_operator.demo.script import Event
-from heddle_operator.local.cluster import LocalCluster
-from heddle_operator.local.processes import RUN_MARK, kill_processes, processes_with
-from heddle_operator.ports.trigger import Trigger
-from heddle_operator.state.decision import Decision
-from heddle_operator.state.settings import Settings
-from heddle_operator.state.snapshot import Observed
-from planner.cluster.composition import LABEL, Composition
-from planner.profiles.profile import Profile, load_profile
-from worker.contract import Report
+from heddle_operator.demo.story import JOINERS
+from heddle_operator.train.result import RunFacts, build_result
+from heddle_operator.train.run import LocalRun, RunOptions, engine_name
+from heddle_operator.train.script import Event
+from planner.cluster.composition import Composition
+from planner.profiles.profile import load_profile
 
 EVALUATIONS = 1000  # of the search: about half a second, and the same plan on every machine
-REPORT_WAIT_S = 0.1  # how fresh steps are on the screen
-MOST_GPUS = 32  # of a node: 19 ranks run in real time on two cores, many more would only wait
-PATIENCE_S = 120.0  # without a step the run is given up
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +24,7 @@ class DemoOptions:
     """What a user chose.
 
     Attributes:
-        is_patient: an event waits until the one before has been dealt with; a user's own script
-            does not, so that it can kill a node in the middle of a change.
         cooldown_s: between a change and one that only makes the job faster.
-        rank_entry: `module:function` of a rank process; None: the real one.
     """
 
     nodes: Composition
@@ -64,134 +36,35 @@ class DemoOptions:
     cooldown_s: float = 0.0
     rank_entry: str | None = None
 
-
-def check_nodes(nodes: Composition, script: tuple[Event, ...]) -> None:
-    """Refuse nodes that cannot be emulated on this machine.
-
-    Raises:
-        InvalidScript: there is none; a name that cannot be that of a pod's folder; more ranks than
-            a machine can run; a GPU type for which the demo's model has no profile.
-    """
-    if not nodes.nodes:
-        raise InvalidScript("there is no node; write `- name: ...` for each node")
-    profiled = tuple(sorted(load_profile(MODEL).types))
-    joined = tuple(event.node for event in script if event.node is not None)
-    for node in (*nodes.nodes, *joined):
-        if not LABEL.fullmatch(node.name):
-            raise InvalidScript(
-                f"node {node.name[:80]!r} is not a valid name; use up to 63 letters, digits, dots "
-                f"and dashes, for example rack1-a"
-            )
-        if node.gpus > MOST_GPUS:
-            raise InvalidScript(
-                f"node {node.name!r} has {node.gpus} GPUs; each is a process of this machine, so "
-                f"give a node of the demo at most {MOST_GPUS}"
-            )
-        if node.gpu_type not in profiled:
-            raise InvalidScript(
-                f"node {node.name!r} is of GPU type {node.gpu_type!r}, for which {MODEL} has no "
-                f"profile; profiled are {', '.join(profiled)}"
-            )
+    def for_run(self) -> RunOptions:
+        """What is run where; see `RunOptions`."""
+        return RunOptions(
+            demo_job(self.steps, self.seed, self.cooldown_s),
+            self.nodes,
+            self.script,
+            JOINERS,
+            load_profile(MODEL),
+            seed=self.seed,
+            evaluations=self.evaluations,
+            is_patient=self.is_patient,
+            data_options=("--input", str(text_folder()), "--max-bytes", str(TEXT_BYTES)),
+            rank_entry=self.rank_entry,
+        )
 
 
-class DemoRun:
-    """Wires the loop to the local cluster for one run.
+class DemoRun(LocalRun):
+    """A run whose losses are compared with those of one process.
 
     Args:
-        options: what to run.
+        options: what a user chose.
         directory: for data, logs and the token; the caller removes it.
         say: gets each sentence on what is going on.
     """
 
     def __init__(self, options: DemoOptions, directory: Path, say: Callable[[str], None]) -> None:
-        self.options = options
-        self.recorder = Recorder()
-        self.run_id = secrets.token_hex(8)
-        self.job: HeddleJob = demo_job(options.steps, options.seed, options.cooldown_s)
-        self.profile: Profile = load_profile(self.job.spec.model.name)
-        self.reference_losses: tuple[float, ...] = ()
-        self.has_quit = False
-        self._directory = directory
-        self._say = say
-        self._trigger = Trigger()
-        self._environment = {**os.environ, RUN_MARK: self.run_id}
-        token = secrets.token_hex(16)
-        token_file = directory / "token"
-        token_file.write_text(token, encoding="utf-8")
-        token_file.chmod(0o600)
-        command = (sys.executable, "-m", "worker", "agent")
-        entry = ("--rank-entry", options.rank_entry) if options.rank_entry else ()
-        self.cluster = LocalCluster(
-            self.job.name,
-            self.run_id,
-            directory,
-            token_file,
-            self._trigger,
-            agent_command=(*command, *entry),
-            peer_timeout_s=self.job.spec.elastic.peer_timeout_seconds,
-        )
-        self._agents = Agents(
-            token,
-            self._trigger,
-            REPORT_WAIT_S,
-            self._take_report,
-            self.job.spec.elastic.peer_timeout_seconds,
-        )
-        workload = self.job.workload
-        self._planning = PlannerClient(
-            SearchSettings(
-                workload.model.name,
-                workload.global_batch,
-                workload.sequence_length,
-                options.seed,
-                self.job.spec.elastic.min_holders,
-                options.evaluations,
-            ),
-            self._trigger,
-            {RUN_MARK: self.run_id},
-        )
-        self._left = list(options.script)
-        self._stepped_s = time.monotonic()
+        super().__init__(options.for_run(), directory, say)
 
-    async def train(self) -> None:
-        """Run the script until the job has ended.
-
-        Raises:
-            ProcessFailed: the data could not be made, or no step was trained for too long.
-        """
-        self._say("a data set is made from the sources of Python's standard library")
-        await self._planning.start()
-        self.job = self.job.with_data(await self._prepare_data())
-        reconciler = Reconciler(
-            self.job,
-            self.cluster,
-            self._agents,
-            self._planning,
-            self._trigger,
-            Settings(plan_seed=self.options.seed, report_wait_s=REPORT_WAIT_S),
-            self._take_decision,
-            self.recorder.stalls_s,
-        )
-        for node in self.options.nodes.nodes:
-            self.cluster.join(node, since_s=0.0)
-        self._stepped_s = time.monotonic()
-        loop = asyncio.create_task(reconciler.run(), name="reconcile")
-        try:
-            while not loop.done():
-                await asyncio.wait({loop}, timeout=1.0)
-                if not loop.done() and time.monotonic() - self._stepped_s > PATIENCE_S:
-                    raise ProcessFailed(
-                        f"no step was trained for {PATIENCE_S:.0f} s ({self.recorder.reason}); "
-                        f"the last lines of the pods' logs: {self._last_words()}"
-                    )
-            decision = loop.result()
-        finally:
-            loop.cancel()
-            await asyncio.gather(loop, return_exceptions=True)
-        if decision.phase == "Failed":
-            raise ProcessFailed(f"the job failed: {decision.reason}")
-
-    async def compare(self) -> None:
+    async def end(self) -> None:
         """Train the same steps in one process of plain torch."""
         if not self.recorder.step:
             return
@@ -199,114 +72,21 @@ class DemoRun:
         training = self._directory / "training.json"
         losses = self._directory / "reference.json"
         training.write_text(self.job.training.model_dump_json(), encoding="utf-8")
-        await self._call(
+        await self.call(
             *("reference", "--training", str(training)),
             *("--steps", str(self.recorder.step), "--output", str(losses)),
         )
         self.reference_losses = tuple(json.loads(losses.read_text(encoding="utf-8")))
 
-    async def close(self) -> None:
-        """End every process of the run."""
-        await self._agents.close()
-        await self._planning.close()
-        await self.cluster.close()
-
     def result(self) -> dict[str, Any]:
         """The run as plain data; call it after `close`."""
-        left = processes_with(**{RUN_MARK: self.run_id})
-        kill_processes(left)
         facts = RunFacts(
             self.restart_s,
             self.reference_losses,
-            len(left),
-            f"deepspeed {version('deepspeed')} PipelineEngine, torch {version('torch')}, gloo",
+            self.end_orphans(),
+            engine_name(),
             self.options.seed,
             self.options.evaluations,
+            emulated=True,
         )
         return build_result(self.job, self.recorder, self.profile, facts)
-
-    @property
-    def restart_s(self) -> float | None:
-        """From spawning the first pods to the first step: what a cold restart of the job costs."""
-        started = [s.first_step_s for s in self.recorder.switches.get(1, {}).values()]
-        first_s = max((s for s in started if s is not None), default=None)
-        begin_s = self.cluster.first_pod_s
-        return first_s - begin_s if first_s is not None and begin_s is not None else None
-
-    def apply_event(self, event: Event) -> None:
-        """Let one thing happen to the cluster."""
-        present = event.name in self.cluster.nodes
-        if event.verb == "join" and event.node is not None and not present:
-            self._say(f"step {self.recorder.step}: node {event.name} joins")
-            self.cluster.join(event.node)
-        elif event.verb == "drain" and present:
-            self._say(f"step {self.recorder.step}: node {event.name} is drained")
-            self.cluster.drain(event.name)
-        elif event.verb == "kill" and present:
-            self._say(f"step {self.recorder.step}: node {event.name} is killed without notice")
-            self.recorder.kills_s.append(self.cluster.kill(event.name))
-
-    def _take_report(self, report: Report) -> None:
-        before = self.recorder.step
-        self.recorder.take_report(report)
-        step = self.recorder.step
-        if step > before:
-            self._stepped_s = time.monotonic()
-        while self._left and self._left[0].at_step <= step and step:
-            if self.options.is_patient and not self._is_settled():
-                break
-            self.apply_event(self._left.pop(0))
-
-    def _is_settled(self) -> bool:
-        """Whether the loop is at rest: the newest epoch trains and no node is being left."""
-        leaving = any(node.leaving_at_s is not None for node in self.cluster.nodes.values())
-        newest = self.recorder.epochs[-1] if self.recorder.epochs else None
-        is_live = newest is not None and newest.outcome == "live"
-        return is_live and not leaving and self.recorder.keeps_plan
-
-    def _take_decision(self, decision: Decision, observed: Observed, now: float) -> None:
-        if decision.reason != self.recorder.reason:
-            self._say(f"step {self.recorder.step}: {decision.phase}: {decision.reason}")
-        self.recorder.take_decision(decision, observed, now)
-
-    async def _prepare_data(self) -> str:
-        prefix = self._directory / "text"
-        await self._call(
-            *("data", "prepare", "--input", str(text_folder())),
-            *("--output", str(prefix), "--max-bytes", str(TEXT_BYTES)),
-        )
-        return str(prefix)
-
-    async def _call(self, *arguments: str) -> None:
-        """Run a worker command to its end.
-
-        Raises:
-            ProcessFailed: with its last words.
-        """
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "worker", *arguments),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            env=self._environment,
-            start_new_session=True,
-        )
-        try:
-            _, said = await process.communicate()
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.communicate()  # its pipes must not outlive the loop
-        if process.returncode:
-            words = said.decode(errors="replace").strip().splitlines()
-            last = words[-1] if words else "it said nothing"
-            raise ProcessFailed(f"`worker {' '.join(arguments[:2])}` failed: {last}")
-
-    def _last_words(self) -> str:
-        lines = []
-        for log in sorted(self._directory.glob("*.log")):
-            words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            if words:
-                lines.append(f"{log.stem}: {words[-1]}")
-        return "; ".join(lines) or "none"

@@ -111,7 +111,7 @@ def test_in_seconds_the_answer_is_never_below_uniform_plans_and_those_of_the_pol
     answer = search(request, find_profile(LARGE))
     reached = [one.throughput_samples_s for one in answer.stages_of_search]
     methods = {one.method for one in answer.stages_of_search}
-    assert {"uniform", "policy"} <= methods  # a busy machine may leave the policy no time for a plan
+    assert {"uniform", "policy"} <= methods  # a busy machine may leave the policy no time
     assert reached == sorted(reached)
     assert 0 < reached[-1] == answer.throughput_samples_s
 

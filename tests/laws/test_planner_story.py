@@ -8,7 +8,7 @@ import pytest
 
 from heddle_operator.demo.job import GLOBAL_BATCH, demo_job
 from heddle_operator.demo.run import EVALUATIONS
-from heddle_operator.demo.script import NODES, SCRIPT
+from heddle_operator.demo.story import NODES, SCRIPT
 from planner.cluster.composition import Composition
 from planner.cost.evaluate import price
 from planner.plans.plan import Plan

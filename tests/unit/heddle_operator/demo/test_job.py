@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heddle_operator.demo.job import MODEL, STEPS, demo_job, text_folder
 from heddle_operator.demo.run import EVALUATIONS
-from heddle_operator.demo.script import NODES, SCRIPT
+from heddle_operator.demo.story import NODES, SCRIPT
 from planner.cluster.composition import Composition
 from planner.profiles.profile import load_profile
 from planner.request import PlanRequest

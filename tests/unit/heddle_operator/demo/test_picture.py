@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 import pytest
 
 from heddle_operator.demo import picture
-from heddle_operator.demo.recorder import Recorder
-from heddle_operator.demo.result import build_result
-from tests.unit.heddle_operator.demo.recorded import FACTS, JOB, PROFILE, recorded
+from heddle_operator.train.recorder import Recorder
+from heddle_operator.train.result import build_result
+from tests.unit.heddle_operator.train.recorded import FACTS, JOB, PROFILE, recorded
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heddle_operator.demo.summary import stall_line, summary
+from heddle_operator.demo.summary import summary
 
 CHANGE = {"stall_s": 0.1, "restart_s": 7.0, "parts": {}}
 RESULT = {
@@ -36,8 +36,3 @@ def test_a_loss_that_parts_from_the_reference_is_said_loudly():
 
 def test_a_run_that_was_not_compared_does_not_claim_it():
     assert summary({**RESULT, "max_loss_difference": None})[2] == "The losses were not compared."
-
-
-def test_a_stall_line_leaves_out_parts_that_cost_nothing():
-    line = stall_line("join", 0.1, {"detect_s": 0.0, "transfer_s": 0.1}, 7.0)
-    assert line.startswith("join: stall 100 ms = transfer 100; a cold restart takes 7.0 s")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from heddle_operator.demo.job import demo_job
-from heddle_operator.demo.recorder import Recorder, Refused
-from heddle_operator.demo.result import RunFacts
 from heddle_operator.demo.run import DemoOptions, DemoRun
 from heddle_operator.state.snapshot import EpochRecord
+from heddle_operator.train.recorder import Recorder, Refused
+from heddle_operator.train.result import RunFacts
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 from tests.builders import demo_profile, nodes, placed, template
@@ -22,7 +22,7 @@ FIRST = placed(template("1x3 1x3", 4, (8,)), composition=TWO)
 SECOND = placed(template("1x3 1x3", 4, (4,)), template("2x6", 4, (4,)), composition=THREE)
 STEP_S = 0.25
 STOPPED_S, RESUMED_S = 101.25, 101.5  # between them nothing was trained
-FACTS = RunFacts(7.5, tuple(5.0 - 0.1 * step for step in range(10)), 0, "an engine", 1, 600)
+FACTS = RunFacts(7.5, tuple(5.0 - 0.1 * step for step in range(10)), 0, "an engine", 1, 600, True)
 
 
 def steps(epoch: int, first: int, begin_s: float) -> tuple[StepRecord, ...]:

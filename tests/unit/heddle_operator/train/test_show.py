@@ -1,4 +1,4 @@
-"""heddle_operator/demo/show.py: whatever moment a run is ended at, nothing of it is left."""
+"""heddle_operator/train/show.py: whatever moment a run is ended at, nothing of it is left."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import signal
 
 import pytest
 
-from heddle_operator.demo.run import DemoOptions
-from heddle_operator.demo.script import NODES
-from heddle_operator.demo.show import show
+from heddle_operator.demo.run import DemoOptions, DemoRun
+from heddle_operator.demo.story import NODES
 from heddle_operator.local.processes import processes_with
+from heddle_operator.train.show import show
 
 MARK = "HEDDLE_TEST_SHOW"
 
@@ -25,7 +25,12 @@ def test_sigterm_while_pods_start_ends_the_run_and_all_its_processes(
 
     async def until_pods_start():
         run = asyncio.ensure_future(
-            show(DemoOptions(NODES, (), 5, 1), tmp_path, False, False, is_quiet)
+            show(
+                lambda say: DemoRun(DemoOptions(NODES, (), 5, 1), tmp_path, say),
+                is_live=False,
+                interactive=False,
+                is_quiet=is_quiet,
+            )
         )
         while len(processes_with(**{MARK: value})) < 3:  # planner and two agents
             done, _ = await asyncio.wait({run}, timeout=0.05)

@@ -1,4 +1,4 @@
-"""heddle_operator/demo/run.py: events change the cluster once, and only where they can."""
+"""heddle_operator/train/run.py: events change the cluster once, and only where they can."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import stat
 
 import pytest
 
-from heddle_operator.demo.recorder import Recorder
 from heddle_operator.demo.run import DemoOptions, DemoRun
-from heddle_operator.demo.script import Event
+from heddle_operator.train.recorder import Recorder
+from heddle_operator.train.script import Event
 from planner.cluster.composition import Node
-from tests.unit.heddle_operator.demo.recorded import RESUMED_S, THREE, TWO, a_run, report, switch
+from tests.unit.heddle_operator.train.recorded import RESUMED_S, THREE, TWO, a_run, report, switch
 
 JOIN = Event(5, "join", "fast-3", Node("fast-3", "demo-fast", 2))
 

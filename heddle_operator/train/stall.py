@@ -79,3 +79,18 @@ def measure_stall(records: Sequence[SwitchRecord], loss: LossTimes | None = None
         parts[f"{name}_s"] = now_s - before_s
         before_s = now_s
     return Stall(end_s - begin_s, parts)
+
+
+def stall_line(
+    reason: str, stall_s: float, parts: Mapping[str, float], restart_s: float | None
+) -> str:
+    """One reconfiguration: its stall by part, beside what a restart costs."""
+    shown = " + ".join(
+        f"{name.removesuffix('_s')} {1000 * value:.0f}"
+        for name, value in parts.items()
+        if value >= 5e-4
+    )
+    line = f"{reason}: stall {1000 * stall_s:.0f} ms = {shown}"
+    if restart_s is None:
+        return line
+    return f"{line}; a cold restart takes {restart_s:.1f} s and loses steps since the checkpoint"

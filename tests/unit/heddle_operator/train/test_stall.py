@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heddle_operator.demo.stall import PARTS, LossTimes, measure_stall
+from heddle_operator.train.stall import PARTS, LossTimes, measure_stall, stall_line
 from worker.contract import LAPS, SwitchRecord
 
 
@@ -58,3 +58,8 @@ def test_parts_sum_to_the_stall_even_if_clocks_lie(records, loss):
     stall = measure_stall(switches, seen)
     assert sum(stall.parts.values()) == pytest.approx(stall.stall_s)
     assert all(part >= 0 for part in stall.parts.values())
+
+
+def test_a_stall_line_leaves_out_parts_that_cost_nothing():
+    line = stall_line("join", 0.1, {"detect_s": 0.0, "transfer_s": 0.1}, 7.0)
+    assert line.startswith("join: stall 100 ms = transfer 100; a cold restart takes 7.0 s")

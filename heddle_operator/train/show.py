@@ -1,4 +1,4 @@
-"""Runs a demo and shows it: live on a terminal, as lines elsewhere; ends it cleanly on a signal."""
+"""Shows a run, live on a terminal and as lines elsewhere, and ends it cleanly on a signal."""
 
 from __future__ import annotations
 
@@ -7,23 +7,34 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from rich.console import Console
 from rich.live import Live
 
-from heddle_operator.demo.keys import LEGEND, event_for, keys
-from heddle_operator.demo.run import DemoOptions, DemoRun
-from heddle_operator.demo.view import LiveView
+from heddle_operator.train.keys import LEGEND, event_for, keys
+from heddle_operator.train.run import LocalRun
+from heddle_operator.train.view import LiveView
 
 REFRESH_PER_S = 4
 
 
+Say = Callable[[str], None]
+AnyRun = TypeVar("AnyRun", bound=LocalRun)
+
+
 async def show(
-    options: DemoOptions, directory: Path, is_live: bool, interactive: bool, is_quiet: bool
-) -> DemoRun:
-    """Run to the end of the script, or of the steps, or until q; answers the closed run."""
+    make: Callable[[Say], AnyRun], is_live: bool, interactive: bool, is_quiet: bool
+) -> AnyRun:
+    """Run to the last step or until q; answers the closed run.
+
+    Args:
+        make: the run, from what gets each sentence on what is going on.
+        is_live: draw a screen; else a line for each sentence.
+        interactive: keys change the nodes.
+        is_quiet: lines go to standard error, as standard output is for programs.
+    """
     begin_s = time.monotonic()
     view: LiveView | None = None
 
@@ -35,7 +46,7 @@ async def show(
             (sys.stderr if is_quiet else sys.stdout).write(stamp)
             (sys.stderr if is_quiet else sys.stdout).flush()
 
-    run = DemoRun(options, directory, say)
+    run = make(say)
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -53,7 +64,7 @@ async def show(
                 training.cancel()
                 if not run.has_quit:
                     raise
-            await run.compare()
+            await run.end()
             if view is not None:
                 await asyncio.sleep(2 / REFRESH_PER_S)
     finally:
@@ -66,7 +77,7 @@ def _live(view: LiveView) -> Live:
 
 
 @contextlib.contextmanager
-def _keys(run: DemoRun, training: asyncio.Future[None]) -> Iterator[None]:
+def _keys(run: LocalRun, training: asyncio.Future[None]) -> Iterator[None]:
     added = 0
 
     def on_key(key: str) -> None:
@@ -75,7 +86,8 @@ def _keys(run: DemoRun, training: asyncio.Future[None]) -> Iterator[None]:
             run.has_quit = True
             training.cancel()
             return
-        event = event_for(key, run.recorder.step, dict(run.cluster.nodes), added)
+        nodes, joiners = run.cluster.nodes, run.options.joiners
+        event = event_for(key, run.recorder.step, nodes, joiners, added)
         if event is not None:
             added += event.verb == "join"
             run.apply_event(event)

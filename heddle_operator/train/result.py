@@ -1,4 +1,4 @@
-"""The result of a demo as plain data: what ran, what it cost, and whether it was exact.
+"""The result of a run as plain data: what ran, what it cost, and whether it was exact.
 
 Invariant: every number was measured in this run or is named as predicted; nothing is assumed.
 """
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.demo.recorder import Recorder
 from heddle_operator.state.snapshot import EpochRecord
+from heddle_operator.train.recorder import Recorder
 from planner.cost.evaluate import price
 from planner.cost.simulation import simulate_price
 from planner.plans.pieces import holders_min
@@ -25,27 +25,28 @@ class RunFacts:
 
     Attributes:
         restart_s: from spawning the first pods to the first step: what a cold restart costs.
-        reference_losses: of the same steps in one process of plain torch.
+        reference_losses: of the same steps in one process of plain torch; None: not compared.
         orphan_processes: of this run that were left after its end, counted from outside.
         engine: what trained.
         seed: of the search and the training.
-        evaluations: limit of the search.
+        evaluations: limit of the search; None: its seconds ended it.
+        emulated: step times are those of devices that are not there.
     """
 
     restart_s: float | None
-    reference_losses: Sequence[float]
+    reference_losses: Sequence[float] | None
     orphan_processes: int
     engine: str
     seed: int
-    evaluations: int
+    evaluations: int | None
+    emulated: bool
 
 
 def build_result(
     job: HeddleJob, recorder: Recorder, profile: Profile, facts: RunFacts
 ) -> dict[str, Any]:
-    """The JSON object of `heddle demo --output json`."""
+    """The JSON object of `--output json`."""
     losses = recorder.losses()
-    differences = [abs(a - b) for a, b in zip(losses, facts.reference_losses, strict=False)]
     lived = [record for record in recorder.epochs if recorder.steps_of(record.epoch)]
     return {
         "job": job.name,
@@ -70,14 +71,23 @@ def build_result(
             for epoch, ranks in sorted(recorder.processes.items())
         ],
         "losses": list(losses),
-        "reference_losses": list(facts.reference_losses),
-        "max_loss_difference": max(differences, default=None),
+        **_comparison(losses, facts.reference_losses),
         "checkpoint_reads": _other_reads(recorder, lived),
         "orphan_processes": facts.orphan_processes,
         "overruns": recorder.overruns,
         "engine": facts.engine,
-        "emulated": True,
+        "emulated": facts.emulated,
         "profile_origin": profile.origin,
+    }
+
+
+def _comparison(losses: Sequence[float], reference: Sequence[float] | None) -> dict[str, Any]:
+    if reference is None:
+        return {}
+    differences = [abs(a - b) for a, b in zip(losses, reference, strict=False)]
+    return {
+        "reference_losses": list(reference),
+        "max_loss_difference": max(differences, default=None),
     }
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from heddle_operator.demo.stall import LossTimes, Stall, measure_stall
 from heddle_operator.state.actions import (
     AdoptPlan,
     CloseEpoch,
@@ -20,6 +19,7 @@ from heddle_operator.state.actions import (
 )
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.snapshot import EpochRecord, Observed, PlanReply
+from heddle_operator.train.stall import LossTimes, Stall, measure_stall
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 from worker.contract import Report, StepRecord, SwitchRecord

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from heddle_operator.demo.recorder import Recorder
 from heddle_operator.state.snapshot import EpochRecord
+from heddle_operator.train.recorder import Recorder
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan

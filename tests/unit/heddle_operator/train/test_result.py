@@ -1,4 +1,4 @@
-"""heddle_operator/demo/result.py: every number of a run, under the names that were promised."""
+"""heddle_operator/train/result.py: every number of a run, under the names that were promised."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from heddle_operator.demo.result import build_result
+from heddle_operator.train.result import build_result
 from planner.cost.evaluate import price
 from planner.cost.simulation import simulate_price
-from tests.unit.heddle_operator.demo.recorded import (
+from tests.unit.heddle_operator.train.recorded import (
     FACTS,
     FIRST,
     JOB,

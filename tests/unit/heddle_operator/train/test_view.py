@@ -1,4 +1,4 @@
-"""heddle_operator/demo/view.py: what the screen shows of a known run."""
+"""heddle_operator/train/view.py: what the screen shows of a known run."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import io
 import pytest
 from rich.console import Console
 
-from heddle_operator.demo.recorder import Recorder
-from heddle_operator.demo.view import KEPT_LINES, LiveView
 from heddle_operator.state.snapshot import EpochRecord
+from heddle_operator.train.recorder import Recorder
+from heddle_operator.train.view import KEPT_LINES, LiveView
 from planner.cost.evaluate import price
 from tests.fakes.cluster import FakeCluster
-from tests.unit.heddle_operator.demo.recorded import (
+from tests.unit.heddle_operator.train.recorded import (
     FACTS,
     FIRST,
     JOB,

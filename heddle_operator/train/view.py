@@ -10,10 +10,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from heddle_operator.demo.grid import Cell, cells, sparkline
-from heddle_operator.demo.run import DemoRun
-from heddle_operator.demo.summary import stall_line
 from heddle_operator.state.snapshot import EpochRecord
+from heddle_operator.train.grid import Cell, cells, sparkline
+from heddle_operator.train.run import LocalRun
+from heddle_operator.train.stall import stall_line
 from planner.cost.evaluate import price
 from planner.wording import counted
 
@@ -23,7 +23,7 @@ KEPT_LINES = 6
 class LiveView:
     """Renders a run as it is now; rich asks for it four times a second."""
 
-    def __init__(self, run: DemoRun, keys: str = "") -> None:
+    def __init__(self, run: LocalRun, keys: str = "") -> None:
         self._run = run
         self._keys = keys
         self._log: list[str] = []
@@ -35,7 +35,7 @@ class LiveView:
     def __rich__(self) -> RenderableType:
         """The whole screen."""
         recorder = self._run.recorder
-        title = f"Heddle  step {recorder.step}/{self._run.options.steps}  {recorder.phase}"
+        title = f"Heddle  step {recorder.step}/{self._run.job.spec.steps}  {recorder.phase}"
         parts: list[RenderableType] = [Panel(self._nodes(), title=title, title_align="left")]
         parts.append(self._throughput())
         parts.append(self._loss())
@@ -64,7 +64,11 @@ class LiveView:
                 Text(f"{node.gpu_type}{state}", style="yellow" if state else "cyan"),
                 *(_cell_text(cell) for cell in row),
             )
-        legend = "E embedding, 1-6 blocks, H head, 1/2 half of them; green: moved here; was: before"
+        blocks = self._run.job.workload.model.layers
+        legend = (
+            f"E embedding, 1-{blocks} blocks, H head, 1/2 half of them; green: moved here; "
+            "was: before"
+        )
         return Group(table, Text(legend, style="dim"))
 
     def _throughput(self) -> Text:

@@ -1,4 +1,4 @@
-"""Keys of the interactive demo: a add, d drain, k kill, q quit."""
+"""Keys that change the nodes of a run: a add, d drain, k kill, q quit."""
 
 from __future__ import annotations
 
@@ -8,25 +8,34 @@ import os
 import sys
 import termios
 import tty
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from heddle_operator.demo.script import Event
 from heddle_operator.state.snapshot import ObservedNode
+from heddle_operator.train.script import Event
 from planner.cluster.composition import Node
 
 LEGEND = "a: add a node   d: drain one   k: kill one   q: quit"
-ADDED = (("demo-fast", 1), ("demo-fast", 2), ("demo-slow", 1))
 
 
-def event_for(key: str, step: int, nodes: dict[str, ObservedNode], added: int) -> Event | None:
-    """What a key does to the cluster; None if it does nothing.
+def event_for(
+    key: str, step: int, nodes: Mapping[str, ObservedNode], joiners: Sequence[Node], added: int
+) -> Event | None:
+    """What a key does to the nodes; None if it does nothing.
 
     Drain takes the first node that stays, kill the last: the two ends of the grid.
+
+    Args:
+        key: that was pressed.
+        step: completed steps.
+        nodes: that are there.
+        joiners: what is added in turn; their names get a number.
+        added: how many were added before.
     """
     staying = [name for name in sorted(nodes) if nodes[name].leaving_at_s is None]
     if key == "a":
-        gpu_type, gpus = ADDED[added % len(ADDED)]
-        node = Node(f"{gpu_type.removeprefix('demo-')}-new-{added + 1}", gpu_type, gpus)
+        like = joiners[added % len(joiners)]
+        node = replace(like, name=f"{like.name}-{added + 1}")
         return Event(step, "join", node.name, node)
     if key == "d" and len(staying) > 1:
         return Event(step, "drain", staying[0])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from heddle_operator.demo.keys import event_for
+from heddle_operator.demo.story import JOINERS
 from heddle_operator.state.snapshot import ObservedNode
+from heddle_operator.train.keys import event_for
 
 NODES = {name: ObservedNode(name, "demo-fast", 1) for name in ("a", "b", "c")}
 
 
 def test_a_adds_d_drains_the_first_and_k_kills_the_last():
-    assert [str(event_for(key, 5, NODES, 0)) for key in "adk"] == [
+    assert [str(event_for(key, 5, NODES, JOINERS, 0)) for key in "adk"] == [
         "join fast-new-1",
         "drain a",
         "kill c",
@@ -17,6 +18,6 @@ def test_a_adds_d_drains_the_first_and_k_kills_the_last():
 
 
 def test_other_keys_and_the_last_node_are_left_alone():
-    assert event_for("x", 5, NODES, 0) is None
-    assert event_for("k", 5, {"a": NODES["a"]}, 0) is None
-    assert event_for("d", 5, {"a": NODES["a"]}, 0) is None
+    assert event_for("x", 5, NODES, JOINERS, 0) is None
+    assert event_for("k", 5, {"a": NODES["a"]}, JOINERS, 0) is None
+    assert event_for("d", 5, {"a": NODES["a"]}, JOINERS, 0) is None

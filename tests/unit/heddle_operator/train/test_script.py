@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from heddle_operator.apis.errors import InvalidScript
-from heddle_operator.demo.run import check_nodes
-from heddle_operator.demo.script import NODES, SCRIPT, check_script, load_nodes, load_script
+from heddle_operator.demo.story import NODES, SCRIPT
+from heddle_operator.train.run import check_nodes
+from heddle_operator.train.script import check_script, load_nodes, load_script
 from planner.cluster.composition import Composition
 from planner.errors import InvalidComposition
+from tests.builders import demo_profile
 
 EXAMPLES = Path(__file__).parents[4] / "manifests" / "examples" / "demo"
 
@@ -23,7 +25,7 @@ def script(tmp_path, text):
 
 def test_the_demos_own_script_holds_together():
     check_script(SCRIPT, NODES, "of the demo")
-    check_nodes(NODES, SCRIPT)
+    check_nodes(NODES, SCRIPT, demo_profile())
 
 
 def test_events_are_sorted_by_step(tmp_path):
@@ -75,13 +77,13 @@ def test_a_mistake_in_a_nodes_file_names_file_and_node(tmp_path):
 def test_a_node_without_profile_is_refused():
     nodes = Composition.from_json([{"name": "a", "type": "h100", "gpus": 1}])
     with pytest.raises(InvalidScript, match=r"'h100'.*no profile; profiled are demo-fast"):
-        check_nodes(nodes, ())
+        check_nodes(nodes, (), demo_profile())
 
 
 def test_the_example_files_hold_together():
     nodes = load_nodes(EXAMPLES / "nodes.yaml")
     events = load_script(EXAMPLES / "script.yaml", nodes)
-    check_nodes(nodes, events)
+    check_nodes(nodes, events, demo_profile())
     assert [str(event) for event in events] == ["join third", "kill left", "join slow"]
 
 
@@ -89,12 +91,12 @@ def test_the_example_files_hold_together():
 def test_a_node_whose_name_cannot_be_that_of_a_folder_is_refused(name):
     nodes = Composition.from_json([{"name": name, "type": "demo-fast", "gpus": 1}])
     with pytest.raises(InvalidScript, match="is not a valid name; use up to 63 letters"):
-        check_nodes(nodes, ())
+        check_nodes(nodes, (), demo_profile())
 
 
 def test_more_ranks_than_a_machine_can_run_or_no_node_at_all_are_refused():
     nodes = Composition.from_json([{"name": "a", "type": "demo-fast", "gpus": 900}])
     with pytest.raises(InvalidScript, match="has 900 GPUs; each is a process of this machine"):
-        check_nodes(nodes, ())
+        check_nodes(nodes, (), demo_profile())
     with pytest.raises(InvalidScript, match="there is no node; write"):
-        check_nodes(Composition(()), ())
+        check_nodes(Composition(()), (), demo_profile())

@@ -1,4 +1,4 @@
-"""What happens to the cluster during a demo: nodes join, are drained, are killed, each at a step.
+"""What happens to the nodes of a run: they join, are drained, are killed, each at a step.
 
 Source: the format is our own; a node is written as in a nodes file (`planner.cluster.composition`).
 """
@@ -30,17 +30,6 @@ class Event:
 
     def __str__(self) -> str:
         return f"{self.verb} {self.name}"
-
-
-# The node that was refused would pay once others are gone; the script ends before that.
-COOLDOWN_S = 600.0
-NODES = Composition((Node("fast-1", "demo-fast", 1), Node("fast-2", "demo-fast", 1)))
-SCRIPT: tuple[Event, ...] = (
-    Event(20, "join", "fast-3", Node("fast-3", "demo-fast", 3)),
-    Event(55, "join", "slow-1", Node("slow-1", "demo-slow", 1)),
-    Event(80, "drain", "fast-1"),
-    Event(135, "kill", "fast-2"),
-)
 
 
 def load_nodes(path: Path) -> Composition:
