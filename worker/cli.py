@@ -159,12 +159,11 @@ def reference(training: str, steps: int, output: str | None) -> None:
     """Train in one process of plain torch, to compare losses with."""
     import torch
 
-    from planner.model.catalogue import find_model
     from worker.engine.reference import train
 
     spec = _training(Path(training))
     torch.set_num_threads(1)  # the tensors are small: a second thread only spins, on a busy core
-    losses, _ = train(spec, find_model(spec.model), steps)
+    losses, _ = train(spec, spec.model_shape(), steps)
     text = json.dumps(losses)
     if output:
         Path(output).write_text(text, encoding="utf-8")

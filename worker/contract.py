@@ -42,8 +42,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from planner.model.catalogue import find_model
+from planner.model.shape import ModelShape
+
 CONTRACT_VERSION = "v1"
-TRAINABLE_MODELS = ("tiny-llama",)  # the planner prices more than this version can train
 DirectivePhase = Literal["prepare", "switch", "abort"]
 Reason = Literal["start", "join", "drain", "loss"]
 RankPhase = Literal[
@@ -119,7 +121,14 @@ class Schedule(_Frozen):
 class TrainingSpec(_Frozen):
     """What the ranks train, equal in every epoch of a job."""
 
-    model: str
+    model: str = Field(description="name of the model")
+    shape: dict[str, Any] | None = Field(
+        default=None,
+        description="the model, as `ModelShape.to_json`; null: the one that has this name",
+    )
+    entry_point: str | None = Field(
+        default=None, description="`module:function` that gives layers and loss; null: ours"
+    )
     data: str = Field(description="prefix of a Megatron .bin/.idx pair")
     global_batch: Annotated[int, Field(ge=1)]
     sequence_length: Annotated[int, Field(ge=1)]
@@ -161,6 +170,14 @@ class TrainingSpec(_Frozen):
         if fault is not None:
             raise ValueError(fault)
         return self
+
+    def model_shape(self) -> ModelShape:
+        """The model that is trained.
+
+        Raises:
+            InvalidWorkload: it has no shape and a name that is unknown, or the shape is none.
+        """
+        return find_model(self.model) if self.shape is None else ModelShape.from_json(self.shape)
 
 
 class Member(_Frozen):

@@ -20,9 +20,11 @@ from pydantic_core import ErrorDetails
 from heddle_operator.apis.errors import InvalidJob
 from planner.errors import HeddleError
 from planner.model.catalogue import find_model
+from planner.model.shape import ModelShape
 from planner.model.workload import Workload
 from planner.strict_yaml import read_yaml
-from worker.contract import TRAINABLE_MODELS, Schedule, TrainingSpec
+from worker.contract import Schedule, TrainingSpec
+from worker.trainable import why_untrainable
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -64,9 +66,42 @@ class Metadata(BaseModel):
 
 
 class Model(_Section):
-    """Which model is trained."""
+    """Which model is trained: give exactly one of name, path and entryPoint.
 
-    name: str
+    Attributes:
+        name: of a model that Heddle knows.
+        path: of a folder of Hugging Face weights, where ranks find it.
+        config_ref: ConfigMap with the folder's config.json, for an operator that does not see it.
+        init: where the first weights come from: those of the folder, or the seed.
+        entry_point: `module:function` that gives layers and loss.
+    """
+
+    name: str | None = None
+    path: str | None = None
+    config_ref: str | None = None
+    init: Literal["weights", "seed"] | None = None
+    entry_point: str | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Model:
+        if [self.name, self.path, self.entry_point].count(None) != 2:
+            raise ValueError("give exactly one of `name`, `path` and `entryPoint`")
+        if self.path is None and (self.config_ref or self.init):
+            raise ValueError("`configRef` and `init` belong to a `path`; leave them out")
+        if self.path is not None:
+            raise ValueError("models from a folder are not supported yet; use `name`")
+        if self.entry_point is not None:
+            raise ValueError("models by entry point are not supported yet; use `name`")
+        return self
+
+    @property
+    def shape(self) -> ModelShape:
+        """The model.
+
+        Raises:
+            InvalidWorkload: its name is unknown.
+        """
+        return find_model(self.name or "")
 
 
 class Data(_Section):
@@ -208,7 +243,7 @@ class HeddleJob(_Section):
     def workload(self) -> Workload:
         """What the planner prices."""
         training = self.spec.training
-        model = find_model(self.spec.model.name)
+        model = self.spec.model.shape
         return Workload(model, training.global_batch, training.sequence_length, training.precision)
 
     @property
@@ -216,7 +251,7 @@ class HeddleJob(_Section):
         """What every directive carries; `data` is `builtin:NAME` until `with_data` was called."""
         spec, training = self.spec, self.spec.training
         return TrainingSpec(
-            model=spec.model.name,
+            model=spec.model.shape.name,
             data=spec.data.path or f"builtin:{spec.data.builtin}",
             steps=spec.steps,
             output=spec.output.path if spec.output else None,
@@ -233,8 +268,6 @@ class HeddleJob(_Section):
 # What pydantic cannot say well: fields that are part of the resource and that this version does not
 # honour yet.
 _NOT_YET = {
-    "spec.model.configRef": "models from a ConfigMap are not supported yet; use spec.model.name",
-    "spec.model.layers": "layers of your own are not supported yet; use spec.model.name",
     "spec.data.tokenizer": "tokenizers are not supported yet; use `heddle data prepare`",
     "spec.training.precision": "only fp32 is supported yet",
     "spec.planner.zero": "only ZeRO stage 0 is supported yet",
@@ -266,7 +299,7 @@ def load_job(source: str | Path | Mapping[str, Any]) -> HeddleJob:
     except ValidationError as error:
         raise InvalidJob(f"{where}: {_sentence(error.errors()[0])}") from None
     try:
-        _ = job.workload
+        workload = job.workload
     except HeddleError as error:
         raise InvalidJob(f"{where}: {error}") from None
     training = job.spec.training
@@ -274,11 +307,9 @@ def load_job(source: str | Path | Mapping[str, Any]) -> HeddleJob:
     fault = schedule.fault(training.learning_rate, training.warmup_steps, job.spec.steps)
     if fault is not None:
         raise InvalidJob(f"{where}: spec.training.schedule: {fault}")
-    if job.spec.model.name not in TRAINABLE_MODELS:
-        raise InvalidJob(
-            f"{where}: spec.model.name is {job.spec.model.name!r}, which this version can plan and "
-            f"price but not train; it trains {', '.join(TRAINABLE_MODELS)}"
-        )
+    untrainable = why_untrainable(workload.model, workload.sequence_length)
+    if untrainable is not None:
+        raise InvalidJob(f"{where}: spec.model: {untrainable}")
     return job
 
 
@@ -292,7 +323,7 @@ def check_gpu_types(job: HeddleJob, profiled: tuple[str, ...]) -> None:
         if gpu_type not in profiled:
             raise InvalidJob(
                 f"{job.name}: spec.elastic.gpuTypes.allow holds {gpu_type!r}, for which "
-                f"{job.spec.model.name} has no profile; profiled are {', '.join(profiled)}"
+                f"{job.workload.model.name} has no profile; profiled are {', '.join(profiled)}"
             )
 
 

@@ -44,7 +44,7 @@ from heddle_operator.state.situation import situation
 from heddle_operator.state.snapshot import Observed
 from heddle_operator.telemetry.metrics import OperatorMetrics
 from planner.errors import HeddleError
-from planner.profiles.profile import load_profile
+from planner.profiles.generator import find_profile
 
 LOG = logging.getLogger(__name__)
 RETRY_S = 2.0  # after the API server refused something that is not a pod
@@ -84,7 +84,7 @@ class JobController:
         """Follow the job until it has ended."""
         try:
             job = load_job(self._body)
-            profile = load_profile(job.spec.model.name)
+            profile = find_profile(job.workload)
             gpu_types = tuple(sorted(profile.types))
             check_gpu_types(job, gpu_types)
         except HeddleError as error:
@@ -239,6 +239,7 @@ def _search_settings(job: HeddleJob, settings: Settings) -> SearchSettings:
         job.spec.elastic.min_holders,
         settings.plan_evaluations,
         job.spec.planner.budget_seconds,
+        job.training.shape,
     )
 
 

@@ -20,9 +20,11 @@ from planner.cost.evaluate import price
 from planner.cost.variants import FEW_GPUS
 from planner.errors import HeddleError
 from planner.model.catalogue import find_model
+from planner.model.shape import ModelShape
 from planner.model.workload import Workload
 from planner.plans.plan import Plan, faults
-from planner.profiles.profile import Profile, load_profile
+from planner.profiles.generator import find_profile
+from planner.profiles.profile import Profile
 from planner.request import DEFAULT_EVALUATIONS, PlanRequest
 
 
@@ -32,6 +34,7 @@ class SearchSettings:
 
     Attributes:
         profiles: folder of profiles; None: those that come with Heddle.
+        shape: of the model; None: the one that has this name.
     """
 
     model: str
@@ -42,6 +45,7 @@ class SearchSettings:
     budget_evaluations: int | None = None
     budget_s: float | None = None
     profiles: str | None = None
+    shape: dict[str, Any] | None = None
 
     def most_evaluations(self, gpus: int) -> int | None:
         """Plans that may be priced for so many GPUs; None: as many as the seconds allow.
@@ -56,7 +60,8 @@ class SearchSettings:
     @property
     def workload(self) -> Workload:
         """What is planned for."""
-        return Workload(find_model(self.model), self.global_batch, self.sequence_length)
+        model = find_model(self.model) if self.shape is None else ModelShape.from_json(self.shape)
+        return Workload(model, self.global_batch, self.sequence_length)
 
 
 def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any]) -> dict[str, Any]:
@@ -97,7 +102,8 @@ def main(arguments: list[str]) -> None:
     """Serve questions from standard input until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this ends
     settings = SearchSettings(**json.loads(arguments[0]))
-    profile = load_profile(settings.model, Path(settings.profiles) if settings.profiles else None)
+    folder = Path(settings.profiles) if settings.profiles else None
+    profile = find_profile(settings.workload, folder)
     for line in sys.stdin:
         question = json.loads(line)
         reply = answer(settings, profile, question)

@@ -166,6 +166,7 @@ class LocalRun:
             options.evaluations,
             None if options.evaluations else self.job.spec.planner.budget_seconds,
             str(options.profiles) if options.profiles else None,
+            self.job.training.shape,
         )
 
     async def train(self) -> None:

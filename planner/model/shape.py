@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
 from planner.errors import InvalidWorkload
+from planner.model.arithmetic import PLAIN, Arithmetic
 
 Kind = Literal["embedding", "block", "moe_block", "head"]
 KINDS: tuple[Kind, ...] = ("embedding", "block", "moe_block", "head")
@@ -76,17 +77,22 @@ class ModelShape:
         ffn: width of the feed-forward layer of a dense block.
         vocab: rows of the embedding.
         head_width: width of one head; 0: hidden / heads.
-        gated: SwiGLU (three matrices) or GELU (two).
+        gated: the feed-forward layer has a gate (three matrices) or none (two).
         rotary: rotary positions, else learned ones.
         max_positions: rows of the learned positions.
         tied_head: the head shares the weight of the embedding; both ends hold a copy.
-        bias: linear layers have a bias, norms too (LayerNorm instead of RMS norm).
+        bias: norms are LayerNorm with a bias instead of RMS norm; the output projection and the
+            feed-forward layers have a bias.
+        qkv_bias: queries, keys and values have a bias.
+        o_bias: the output projection has a bias, whatever the norms are.
+        ffn_bias: the feed-forward layers have biases, whatever the norms are.
         query_key_norm: queries and keys are normalised per head.
-        dropout: of residual branches and attention.
+        dropout: whether residual branches and attention have it, and pay for it.
         scores: how attention scores are computed.
         experts: the mixture of experts, if any.
         latent: latent attention, if any.
         recompute: what its users recompute unless they say otherwise.
+        arithmetic: how its numbers are computed, as far as no cost depends on it.
     """
 
     name: str
@@ -108,6 +114,10 @@ class ModelShape:
     experts: Experts | None = None
     latent: LatentAttention | None = None
     recompute: StageRecompute = "none"
+    qkv_bias: bool = False
+    o_bias: bool = False
+    ffn_bias: bool = False
+    arithmetic: Arithmetic = PLAIN
 
     def __post_init__(self) -> None:
         if len(self.name) > LONGEST:
@@ -202,6 +212,8 @@ class ModelShape:
                 if row.get(key) is not None:
                     _require_kinds(part, row[key], f"{key}.")
                     row[key] = part(**row[key])
+            if "arithmetic" in row:
+                row["arithmetic"] = Arithmetic.from_json(row["arithmetic"])
             _require_kinds(ModelShape, row)
             return ModelShape(**row)
         except TypeError as error:

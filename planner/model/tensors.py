@@ -102,7 +102,9 @@ def _attention(model: ModelShape) -> Rows:
     rows: Rows = {"q": ((width, h), 0), "k": ((kv, h), 0), "v": ((kv, h), 0), "o": ((h, width), 1)}
     if model.query_key_norm:
         rows |= dict.fromkeys(("q_norm", "k_norm"), ((model.head_dim,), None))
-    if model.bias:
+    if model.qkv_bias:
+        rows |= {"q_bias": ((width,), 0), "k_bias": ((kv,), 0), "v_bias": ((kv,), 0)}
+    if model.bias or model.o_bias:
         rows["o_bias"] = ((h,), None)
     return rows
 
@@ -111,7 +113,8 @@ def _feed_forward(model: ModelShape) -> Rows:
     h, f = model.hidden, model.ffn
     rows: Rows = {"gate": ((f, h), 0)} if model.gated else {}
     rows |= {"up": ((f, h), 0), "down": ((h, f), 1)}
-    if model.bias:
+    if model.bias or model.ffn_bias:
+        rows |= {"gate_bias": ((f,), 0)} if model.gated else {}
         rows |= {"up_bias": ((f,), 0), "down_bias": ((h,), None)}
     return rows
 

@@ -13,11 +13,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from planner.errors import PlanningError
-from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.plans.plan import Plan, check
 from planner.plans.ranks import RankMap
-from worker.contract import TRAINABLE_MODELS, Directive, Halt
+from worker.contract import Directive, Halt
+from worker.trainable import why_untrainable
 
 _ORDER = {"prepare": 0, "switch": 1, "abort": 2}
 
@@ -58,18 +58,16 @@ def read_halt(body: object) -> Halt | Refused:
 def _faults(directive: Directive) -> Refused | None:
     spec = directive.training
     try:
-        workload = Workload(
-            find_model(spec.model), spec.global_batch, spec.sequence_length, spec.precision
-        )
+        model = spec.model_shape()
+        workload = Workload(model, spec.global_batch, spec.sequence_length, spec.precision)
         plan = check(Plan.from_json(directive.plan), workload)
         for layout in directive.layouts.values():
             check(Plan.from_json(layout), workload)
     except PlanningError as error:
         return Refused(400, str(error))
-    if spec.model not in TRAINABLE_MODELS:
-        return Refused(
-            400, f"model {spec.model!r} cannot be trained; use {', '.join(TRAINABLE_MODELS)}"
-        )
+    untrainable = why_untrainable(model, spec.sequence_length)
+    if untrainable is not None:
+        return Refused(400, untrainable)
     if plan.digest != directive.plan_digest:
         return Refused(
             400, f"plan_digest is {directive.plan_digest}, the plan's own is {plan.digest}"

@@ -15,7 +15,7 @@ from planner.model.shape import ModelShape
 from planner.model.workload import Workload
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
-from planner.profiles.profile import load_profile
+from planner.profiles.generator import find_profile
 from worker.control.activity import Activity
 from worker.control.channel import Channel
 from worker.control.store_client import PATIENCE_S, StoreClient, connect
@@ -66,7 +66,7 @@ class GlooServices:
         spec, model = build.spec, build.model
         workload = Workload(model, spec.global_batch, spec.sequence_length, spec.precision)
         composition = _composition(build.plan)
-        times = rank_times(build.plan, workload, composition, load_profile(model.name))
+        times = rank_times(build.plan, workload, composition, find_profile(workload))
         return EmulatedPace(times[build.seat.rank])
 
 

@@ -13,7 +13,6 @@ import logging
 import time
 import traceback
 
-from planner.model.catalogue import find_model
 from planner.model.shape import ModelShape
 from worker.checkpoint.final_weights import own_files
 from worker.checkpoint.saving import Saving
@@ -345,7 +344,7 @@ class Rank:
     def _model(self) -> ModelShape:
         if self._spec is None:
             raise EngineFailed("no directive has said which model to train")
-        return find_model(self._spec.model)
+        return self._spec.model_shape()
 
 
 def _boundary_of(prepared: Prepared) -> str:

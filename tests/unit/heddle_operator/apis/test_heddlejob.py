@@ -47,8 +47,9 @@ def test_training_settings_default_as_in_the_workers_contract():
     ("path", "value", "sentence"),
     [
         ("spec.model.name", "gpt-9", "model 'gpt-9' is unknown; the models are tiny-llama"),
-        ("spec.model.name", "llama3-8b", "can plan and price but not train; it trains tiny-llama"),
-        ("spec.model.configRef", "x", "use spec.model.name"),
+        ("spec.model.name", "mixtral-8x7b", "does not compute mixtures of experts; use a model"),
+        ("spec.model.configRef", "x", "`configRef` and `init` belong to a `path`"),
+        ("spec.model.entryPoint", "m:f", "give exactly one of `name`, `path` and `entryPoint`"),
         ("spec.elastic.minGPUs", 32, "minGPUs 32 is above maxGPUs 16"),
         ("spec.elastic.minGPUs", 0, "spec.elastic.minGPUs: "),
         ("spec.training.globalBatch", 0, "spec.training.globalBatch: "),

@@ -1,0 +1,55 @@
+"""Whether the worker computes a model, exactly as its configuration asks.
+
+Invariant: the one place that says no; whatever passes here is computed as it stands, by the
+layers and by the reference alike, and nothing is approximated in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from planner.model.arithmetic import Arithmetic
+from planner.model.shape import ModelShape
+
+
+def why_untrainable(model: ModelShape, sequence_length: int) -> str | None:
+    """One sentence that names what is missing to train a model; None if nothing is.
+
+    Args:
+        model: to be trained.
+        sequence_length: tokens of a sample.
+    """
+    missing = [*_missing(model), *model.arithmetic.lacking]
+    if missing:
+        return (
+            f"model {model.name!r} can be planned and priced but not trained, because the worker "
+            f"does not compute {', '.join(missing)}; use a model without"
+        )
+    positions = model.max_positions - model.arithmetic.position_offset
+    if not model.rotary and sequence_length > positions:
+        return (
+            f"model {model.name!r} has learned positions for {positions} tokens, the sequence "
+            f"length is {sequence_length}; use one of at most {positions}"
+        )
+    return None
+
+
+def _missing(model: ModelShape) -> Iterator[str]:
+    if model.experts is not None:
+        yield "mixtures of experts"
+    if model.latent is not None:
+        yield "latent attention"
+    if model.bias or model.qkv_bias or model.o_bias or model.ffn_bias:
+        yield "biases"
+    if not model.rotary:
+        yield "learned positions"
+    if not model.gated:
+        yield "feed-forward layers without a gate"
+    if model.query_key_norm:
+        yield "norms of queries and keys"
+    if model.tied_head:
+        yield "a head tied to the embedding"
+    if model.dropout or model.arithmetic.has_dropout:
+        yield "dropout"
+    if model.arithmetic != Arithmetic(lacking=model.arithmetic.lacking):
+        yield "arithmetic other than that of a plain LLaMA"
