@@ -239,7 +239,7 @@ def _search_settings(job: HeddleJob, settings: Settings) -> SearchSettings:
         job.spec.elastic.min_holders,
         settings.plan_evaluations,
         job.spec.planner.budget_seconds,
-        job.training.shape,
+        shape=job.training.shape,
     )
 
 
