@@ -189,9 +189,11 @@ def _member_fault(
             record.reason != "loss" or (switching and rank.pending_epoch is None)
         ):
             return f"the {what} has halted"
+        if rank.phase == "left" and may_leave:  # by a vote, which the others tell of later
+            return ""
         if member.holds is not None and rank.epoch is None:
             return f"the {what} has lost its state"
-        return f"the {what} has left" if rank.phase == "left" and started and not may_leave else ""
+        return f"the {what} has left" if rank.phase == "left" and started else ""
     if member.holds is not None:
         return "" if may_leave else f"the {what} has ended"
     ended = [

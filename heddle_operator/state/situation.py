@@ -166,10 +166,13 @@ def _what_happened(
 ) -> str:
     """What happened to a rank of the live epoch; "" if nothing.
 
-    A leaver is excused from ending properly.
+    A leaver is excused from ending properly, and its pod too: if the others still needed it, its
+    closed connections tell them so.
     """
     pod = observed.pod(member.pod)
     if pod is None or pod.phase == "ended":
+        if excused:
+            return ""
         words = f" ({pod.problem})" if pod is not None and pod.problem else ""
         return f"died with the pod{words}"
     if is_silent(observed, member.pod, now, settings):
