@@ -35,7 +35,15 @@ from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation, has_switch_begun
 from heddle_operator.state.snapshot import EpochRecord, Observed, Seal
 from planner.wording import counted
-from worker.contract import Directive, DirectivePhase, Member, RankExit, Resume, resume_of
+from worker.contract import (
+    Directive,
+    DirectivePhase,
+    Member,
+    RankExit,
+    RankReport,
+    Resume,
+    resume_of,
+)
 
 
 def form_epoch(
@@ -182,18 +190,10 @@ def _member_fault(
         part = f" (in part {rank.part or rank.phase})" if rank is not None else ""
         return f"the {what} was not prepared after {settings.prepare_timeout_s:g} s{part}"
     if rank is not None:
-        started = report.epoch == record.epoch
-        if rank.failed_epoch == record.epoch:
-            return f"the {what} could not prepare: {rank.error}"
-        if rank.phase == "halted" and (
-            record.reason != "loss" or (switching and rank.pending_epoch is None)
-        ):
-            return f"the {what} has halted"
-        if rank.phase == "left" and may_leave:  # by a vote, which the others tell of later
+        if rank.phase == "left" and may_leave:  # by a vote, of which the others tell later
             return ""
-        if member.holds is not None and rank.epoch is None:
-            return f"the {what} has lost its state"
-        return f"the {what} has left" if rank.phase == "left" and started else ""
+        fault = _rank_fault(record, member, rank, switching, report.epoch)
+        return fault and f"the {what} {fault}"
     if member.holds is not None:
         return "" if may_leave else f"the {what} has ended"
     ended = [
@@ -202,6 +202,21 @@ def _member_fault(
         if e.slot == member.slot and (member.pod, e.pid) not in seal.known_exits
     ]
     return f"the {what} {ended_with(ended[-1].code)}" if ended else ""
+
+
+def _rank_fault(
+    record: EpochRecord, member: Member, rank: RankReport, switching: bool, told: int | None
+) -> str:
+    """Why a member's rank, which lives, cannot go on; its agent was `told` of this epoch."""
+    if rank.failed_epoch == record.epoch:
+        return f"could not prepare: {rank.error}"
+    if rank.phase == "halted" and (
+        record.reason != "loss" or (switching and rank.pending_epoch is None)
+    ):
+        return "has halted"
+    if member.holds is not None and rank.epoch is None:
+        return "has lost its state"
+    return "has left" if rank.phase == "left" and told == record.epoch else ""
 
 
 def _is_overdue(

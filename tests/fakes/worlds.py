@@ -207,9 +207,7 @@ class FakeWorlds:
                     self.kill_rank(member.pod, member.slot, 1)
                 continue
             if member.rank is None:
-                agent.change(
-                    member.slot, phase="left", rank=None, epoch=None, pending_epoch=None
-                )
+                agent.change(member.slot, phase="left", rank=None, epoch=None, pending_epoch=None)
                 continue
             agent.change(
                 member.slot,

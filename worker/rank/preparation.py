@@ -127,9 +127,7 @@ class Preparation:
             prepared = self._meet(model, pod, slot, held, services)
         except Exception as error:  # whatever it was, the old epoch goes on
             _log.warning("epoch %d could not be prepared", self.epoch, exc_info=error)
-            # A frame would keep a group, and so its connections and those of its store, open.
-            traceback.clear_frames(error.__traceback__)
-            self.error = error.with_traceback(None)
+            self.error = _without_frames(error)
             return
         with self._lock:
             if not self._cancelled:
@@ -181,3 +179,14 @@ class Preparation:
             home = Home.first(model, seat, rows, services.activity)
         build = StageBuild(model, spec, move.plan, seat, world, home.shards, services.activity)
         return Successor(world, home, services.build_engine(build))
+
+
+def _without_frames(error: Exception) -> Exception:
+    """An error that keeps no frame: one would keep a group, and so its connections, open.
+
+    Those of an error that came before it know this thread's own frame, and that the preparation,
+    which knows the error: nothing would be freed before the garbage collector comes by.
+    """
+    traceback.clear_frames(error.__traceback__)
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)

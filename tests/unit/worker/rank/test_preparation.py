@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import threading
 import time
+import weakref
 
 import pytest
 import torch
@@ -219,6 +222,34 @@ def test_a_failure_is_an_error_and_no_result(effect):
         assert services.store.is_closed
 
 
+class GoneWhileConnecting(InMemory):
+    """A transport of which a peer goes in the middle, as `GlooTransport.form` tells it."""
+
+    def form_transport(self, store, prefix, rank, size):
+        try:
+            raise RuntimeError("Connection closed by peer")
+        except RuntimeError:
+            raise TransferFailed("a peer went") from None
+
+
+def test_a_failure_with_another_one_behind_it_keeps_nothing_alive(monkeypatch):
+    # Else pytest would keep what is logged, and so the frames of the error.
+    monkeypatch.setattr(logging.getLogger("worker.rank.preparation"), "propagate", False)
+    services = GoneWhileConnecting()
+    found = ended(prepare(services))
+    assert str(found.error) == "a peer went"
+    gc.disable()
+    try:
+        store = weakref.ref(services.store)
+        del services, found
+        deadline_s = time.monotonic() + 10  # the store's watcher sees that it is closed
+        while store() is not None and time.monotonic() < deadline_s:
+            time.sleep(0.001)
+        assert store() is None
+    finally:
+        gc.enable()
+
+
 def test_a_rank_that_is_no_member_is_told_so_and_meets_nobody():
     services = InMemory()
     found = ended(prepare(services, slot=3))
@@ -241,6 +272,8 @@ class RealGroups(InMemory):
         return GlooTransport.form(store, prefix, rank, size, 60.0)
 
     def form_world(self, store, epoch, rank, model, planned):
+        store.set(f"{rank} has met", "yes")
+        store.wait([f"{other} has met" for other in range(planned.gpus)])
         self._do("form_world", epoch, rank, planned)
         sets = rank_sets(model, planned)
         return World(store, epoch, rank, planned.gpus, sets, self.activity)
