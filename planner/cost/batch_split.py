@@ -21,19 +21,12 @@ _FEW_ENDS = 16  # so many are looked through instead of halving the time further
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A replica as far as its share of the batch depends on it.
+    """A replica as far as its share of the batch depends on it."""
 
-    Attributes:
-        micro_batch: b.
-        bottleneck_s: tau, the slowest stage.
-        sum_s: all stages.
-        most: the largest M that its memory allows.
-    """
-
-    micro_batch: int
-    bottleneck_s: float
-    sum_s: float
-    most: int
+    micro_batch: int  # b
+    bottleneck_s: float  # tau, the slowest stage
+    sum_s: float  # all stages
+    most: int  # the largest M that its memory allows
 
     def seconds(self, micro_batches: int) -> float:
         """Of that many micro-batches."""

@@ -33,22 +33,14 @@ NO_WORK = StageWork(0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class StagePrice:
-    """One stage of one replica, for one micro-batch.
+    """One stage of one replica, for one micro-batch."""
 
-    Attributes:
-        forward_s: forward pass, half of the TP communication included.
-        backward_s: backward pass, the other half included.
-        to_previous_s: one message to or from the stage before; 0 on the first stage.
-        to_next_s: one message to or from the stage after; 0 on the last.
-        memory: on each of its GPUs, by kind.
-        work: the computation and communication that forward and backward consist of.
-    """
-
-    forward_s: float
-    backward_s: float
-    to_previous_s: float
-    to_next_s: float
-    memory: StageMemory = NO_MEMORY
+    forward_s: float  # forward pass, half of the TP communication included
+    backward_s: float  # backward pass, the other half included
+    to_previous_s: float  # one message to or from the stage before; 0 on the first stage
+    to_next_s: float  # one message to or from the stage after; 0 on the last
+    memory: StageMemory = NO_MEMORY  # on each of its GPUs, by kind
+    # the computation and communication that forward and backward consist of
     work: StageWork = NO_WORK
 
     @property
@@ -70,19 +62,12 @@ class StagePrice:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPrice:
-    """One replica of a template.
+    """One replica of a template."""
 
-    Attributes:
-        template: index of its template.
-        replica: its index in the template.
-        micro_batches: M.
-        stages: D prices in pipeline order.
-    """
-
-    template: int
-    replica: int
-    micro_batches: int
-    stages: tuple[StagePrice, ...]
+    template: int  # index of its template
+    replica: int  # its index in the template
+    micro_batches: int  # M
+    stages: tuple[StagePrice, ...]  # D prices in pipeline order
 
     @property
     def pipeline_s(self) -> float:
@@ -93,25 +78,15 @@ class ReplicaPrice:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What one iteration of a plan costs.
+    """What one iteration of a plan costs."""
 
-    Attributes:
-        iteration_s: the slowest replica + `sync_s` + `optimizer_s`.
-        throughput_samples_s: global batch over `iteration_s`.
-        replicas: one price per replica, in plan order.
-        sync_s: the largest gradient synchronisation of any rank.
-        optimizer_s: the largest optimizer step of any rank.
-        peak_memory_bytes: the largest of any GPU.
-        bubble: share of the GPU seconds of the iteration in which no stage works.
-    """
-
-    iteration_s: float
-    throughput_samples_s: float
-    replicas: tuple[ReplicaPrice, ...]
-    sync_s: float
-    optimizer_s: float
-    peak_memory_bytes: int
-    bubble: float
+    iteration_s: float  # the slowest replica + `sync_s` + `optimizer_s`
+    throughput_samples_s: float  # global batch over `iteration_s`
+    replicas: tuple[ReplicaPrice, ...]  # one price per replica, in plan order
+    sync_s: float  # the largest gradient synchronisation of any rank
+    optimizer_s: float  # the largest optimizer step of any rank
+    peak_memory_bytes: int  # the largest of any GPU
+    bubble: float  # share of the GPU seconds of the iteration in which no stage works
 
     @property
     def distinct(self) -> tuple[tuple[ReplicaPrice, int], ...]:
@@ -125,23 +100,15 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class RankTimes:
-    """The seconds that one rank takes for each of its instructions.
+    """The seconds that one rank takes for each of its instructions."""
 
-    Attributes:
-        forward_s: forward pass of one micro-batch, TP communication included.
-        backward_s: backward pass of one micro-batch, TP communication included.
-        to_previous_s: one message to or from the stage before; 0 on the first stage.
-        to_next_s: one message to or from the stage after; 0 on the last.
-        sync_s: gradient synchronisation, the plan's largest: no rank steps before all have summed.
-        optimizer_s: optimizer step, the plan's largest.
-    """
-
-    forward_s: float
-    backward_s: float
-    to_previous_s: float
-    to_next_s: float
+    forward_s: float  # forward pass of one micro-batch, TP communication included
+    backward_s: float  # backward pass of one micro-batch, TP communication included
+    to_previous_s: float  # one message to or from the stage before; 0 on the first stage
+    to_next_s: float  # one message to or from the stage after; 0 on the last
+    # gradient synchronisation, the plan's largest: no rank steps before all have summed
     sync_s: float
-    optimizer_s: float
+    optimizer_s: float  # optimizer step, the plan's largest
 
 
 def pipeline_prices(

@@ -24,32 +24,20 @@ from planner.profiles.profile import LinkCost, Profile
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU of a stage, as far as communication depends on it.
+    """One GPU of a stage, as far as communication depends on it."""
 
-    Attributes:
-        node: its name.
-        gpu_type: device type.
-        nic_bytes_per_s: of the node's network card, if the node states it.
-    """
-
-    node: str
-    gpu_type: str
-    nic_bytes_per_s: float | None = None
+    node: str  # its name
+    gpu_type: str  # device type
+    nic_bytes_per_s: float | None = None  # of the node's network card, if the node states it
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How the experts of a stage are spread.
+    """How the experts of a stage are spread."""
 
-    Attributes:
-        tp: TP degree of the stage; each device brings 1 / tp of its replica's tokens.
-        ep: degree over which whole experts are spread.
-        etp: degree over which each expert is cut.
-    """
-
-    tp: int
-    ep: int
-    etp: int
+    tp: int  # TP degree of the stage; each device brings 1 / tp of its replica's tokens
+    ep: int  # degree over which whole experts are spread
+    etp: int  # degree over which each expert is cut
 
     @property
     def is_plain(self) -> bool:

@@ -16,19 +16,12 @@ from planner.profiles.profile import LinkCost, Profile
 
 
 class EdgeEnd(NamedTuple):
-    """One of two neighbouring stages, as far as messages between them depend on it.
+    """One of two neighbouring stages, as far as messages between them depend on it."""
 
-    Attributes:
-        gpu_type: device type.
-        tp: TP degree.
-        sending: GPUs of its node whose stages send to another node; 0: nobody else sends.
-        nic_bytes_per_s: of the network card of its node, if the node states one.
-    """
-
-    gpu_type: str
-    tp: int
-    sending: int = 0
-    nic_bytes_per_s: float | None = None
+    gpu_type: str  # device type
+    tp: int  # TP degree
+    sending: int = 0  # GPUs of its node whose stages send to another node; 0: nobody else sends
+    nic_bytes_per_s: float | None = None  # of the network card of its node, if the node states one
 
 
 def sending_stages(nodes: Sequence[Hashable], *, placed: bool = True) -> list[int]:

@@ -33,33 +33,20 @@ STEP_BYTES = {"fp32": 0, "fp16": 4, "bf16": 0}
 
 @dataclass(frozen=True, slots=True)
 class StageSlot:
-    """Where a stage stands, as far as its memory depends on it.
+    """Where a stage stands, as far as its memory depends on it."""
 
-    Attributes:
-        gpu_type: device type.
-        tp: TP degree.
-        micro_batch: b.
-        micro_batches: M of the replica.
-        depth: D of its template.
-        index: s, from 0.
-        recompute: what is computed again in the backward pass.
-        replicas: n of the template, over which ZeRO 1 cuts the optimizer.
-        ep: degree over which whole experts are spread.
-        etp: degree over which each expert is cut; 0: the TP degree.
-        start: index of its first block; unknown during a fill, where all blocks count as the
-            model's last kind.
-    """
-
-    gpu_type: str
-    tp: int
-    micro_batch: int
-    micro_batches: int
-    depth: int
-    index: int
-    recompute: str = "none"
-    replicas: int = 1
-    ep: int = 1
-    etp: int = 0
+    gpu_type: str  # device type
+    tp: int  # TP degree
+    micro_batch: int  # b
+    micro_batches: int  # M of the replica
+    depth: int  # D of its template
+    index: int  # s, from 0
+    recompute: str = "none"  # what is computed again in the backward pass
+    replicas: int = 1  # n of the template, over which ZeRO 1 cuts the optimizer
+    ep: int = 1  # degree over which whole experts are spread
+    etp: int = 0  # degree over which each expert is cut; 0: the TP degree
+    # index of its first block; unknown during a fill, where all blocks count as the model's last
+    # kind
     start: int | None = None
 
     @property
@@ -91,29 +78,17 @@ class StageSlot:
 
 @dataclass(frozen=True, slots=True)
 class StageMemory:
-    """Bytes on one GPU of a stage, by kind.
+    """Bytes on one GPU of a stage, by kind."""
 
-    Attributes:
-        weights: in the training precision.
-        gradients: of the weights.
-        optimizer: moments, and master weights in mixed precision.
-        activations: kept for all micro-batches in flight.
-        boundary: one more activation between two stages.
-        logits: on the last stage, with their gradient.
-        communication: buffers of the gradient sum and of messages to neighbours.
-        working: what one layer has besides while it is recomputed.
-        transient: of a bucket at the optimizer step, when activations, logits and `working` are
-            free.
-    """
-
-    weights: int
-    gradients: int
-    optimizer: int
-    activations: int
-    boundary: int
-    logits: int
-    communication: int
-    working: int = 0
+    weights: int  # in the training precision
+    gradients: int  # of the weights
+    optimizer: int  # moments, and master weights in mixed precision
+    activations: int  # kept for all micro-batches in flight
+    boundary: int  # one more activation between two stages
+    logits: int  # on the last stage, with their gradient
+    communication: int  # buffers of the gradient sum and of messages to neighbours
+    working: int = 0  # what one layer has besides while it is recomputed
+    # of a bucket at the optimizer step, when activations, logits and `working` are free
     transient: int = 0
 
     @property

@@ -35,16 +35,11 @@ class TimelineEntry:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """One simulated iteration.
+    """One simulated iteration."""
 
-    Attributes:
-        step_s: the slowest replica + gradient synchronisation + optimizer step.
-        replica_s: when each replica has finished its micro-batches, in plan order.
-        timeline: every instruction of every stage, in replica, stage and time order.
-    """
-
-    step_s: float
-    replica_s: tuple[float, ...]
+    step_s: float  # the slowest replica + gradient synchronisation + optimizer step
+    replica_s: tuple[float, ...]  # when each replica has finished its micro-batches, in plan order
+    # every instruction of every stage, in replica, stage and time order
     timeline: tuple[TimelineEntry, ...]
 
 

@@ -21,19 +21,12 @@ from planner.profiles.profile import BLOCKS, Profile
 
 @dataclass(frozen=True, slots=True)
 class StageWork:
-    """What a stage does for one micro-batch, messages to its neighbours apart.
+    """What a stage does for one micro-batch, messages to its neighbours apart."""
 
-    Attributes:
-        forward_s: computation of the forward pass.
-        backward_s: computation of the backward pass.
-        communication_s: of TP groups and experts, both passes together.
-        recompute_s: what recomputation adds, its communication included.
-    """
-
-    forward_s: float
-    backward_s: float
-    communication_s: float
-    recompute_s: float
+    forward_s: float  # computation of the forward pass
+    backward_s: float  # computation of the backward pass
+    communication_s: float  # of TP groups and experts, both passes together
+    recompute_s: float  # what recomputation adds, its communication included
 
     def at_speed(self, factor: float) -> StageWork:
         """The same on a node of that speed factor."""

@@ -27,19 +27,12 @@ _KEYS = ("batch", "name", "origin")
 
 @dataclass(frozen=True, slots=True)
 class ListedComposition:
-    """One line of a file.
+    """One line of a file."""
 
-    Attributes:
-        name: as results call it; unique in its file, the composition's text if nothing is given.
-        text: the composition as `heddle plan --composition` takes it.
-        batch: samples a step; None: what the model is usually trained with.
-        origin: one of ORIGINS; empty if the line does not say.
-    """
-
-    name: str
-    text: str
-    batch: int | None = None
-    origin: str = ""
+    name: str  # as results call it; unique in its file, the composition's text if nothing is given
+    text: str  # the composition as `heddle plan --composition` takes it
+    batch: int | None = None  # samples a step; None: what the model is usually trained with
+    origin: str = ""  # one of ORIGINS; empty if the line does not say
 
     @property
     def composition(self) -> Composition:

@@ -19,15 +19,10 @@ def node_counts(composition: Composition) -> Counter[tuple[str, int]]:
 
 
 class Mix(NamedTuple):
-    """What a composition is made of, as far as likeness goes.
+    """What a composition is made of, as far as likeness goes."""
 
-    Attributes:
-        shares: {(GPU type, GPUs of a node): share of all GPUs}.
-        gpus: their number.
-    """
-
-    shares: dict[tuple[str, int], float]
-    gpus: int
+    shares: dict[tuple[str, int], float]  # {(GPU type, GPUs of a node): share of all GPUs}
+    gpus: int  # their number
 
     @staticmethod
     def of(composition: Composition) -> Mix:

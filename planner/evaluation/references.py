@@ -26,27 +26,16 @@ _Key = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The best plan known.
+    """The best plan known."""
 
-    Attributes:
-        model: its name.
-        case: name of the composition.
-        composition: its text.
-        batch: samples a step.
-        throughput_samples_s: by the evaluator; 0 as long as no plan is known.
-        found_by: which search found it.
-        searched: what was tried.
-        plan: None as long as none is known.
-    """
-
-    model: str
-    case: str
-    composition: str
-    batch: int
-    throughput_samples_s: float = 0.0
-    found_by: str = ""
-    searched: tuple[str, ...] = ()
-    plan: Plan | None = None
+    model: str  # its name
+    case: str  # name of the composition
+    composition: str  # its text
+    batch: int  # samples a step
+    throughput_samples_s: float = 0.0  # by the evaluator; 0 as long as no plan is known
+    found_by: str = ""  # which search found it
+    searched: tuple[str, ...] = ()  # what was tried
+    plan: Plan | None = None  # None as long as none is known
 
     def to_json(self) -> dict[str, Any]:
         """A row of the file."""
@@ -100,15 +89,10 @@ def expanded(row: dict[str, Any]) -> Plan:
 
 @dataclass(slots=True)
 class References:
-    """All that are known, by (model, composition's text, batch).
+    """All that are known, by (model, composition's text, batch)."""
 
-    Attributes:
-        rows: what is known.
-        file: that they are kept in; None: they are lost with the process.
-    """
-
-    rows: dict[_Key, Reference] = field(default_factory=dict)
-    file: Path | None = None
+    rows: dict[_Key, Reference] = field(default_factory=dict)  # what is known
+    file: Path | None = None  # that they are kept in; None: they are lost with the process
 
     @staticmethod
     def read(file: Path | None) -> References:

@@ -28,24 +28,19 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRequest:
-    """What is to be evaluated.
+    """What is to be evaluated."""
 
-    Attributes:
-        question: as every method is asked it, but for method, composition and batch; its seed is
-            that of all searches, and that for a reference has the next one.
-        listed: the compositions; one that states no batch has the question's.
-        methods: tried on each of them.
-        training: what the policy was trained on, to tell how new a composition is to it.
-        reference_s: seconds of the search for a reference; 0: the best of the methods is it.
-        curves: budgets, in plans, of the points of best-so-far curves.
-    """
-
+    # as every method is asked it, but for method, composition and batch; its seed is that of all
+    # searches, and that for a reference has the next one
     question: PlanRequest
+    # the compositions; one that states no batch has the question's
     listed: tuple[ListedComposition, ...]
-    methods: tuple[Method, ...]
+    methods: tuple[Method, ...]  # tried on each of them
+    # what the policy was trained on, to tell how new a composition is to it
     training: tuple[Composition, ...] = ()
+    # seconds of the search for a reference; 0: the best of the methods is it
     reference_s: float = 0.0
-    curves: tuple[int, ...] = ()
+    curves: tuple[int, ...] = ()  # budgets, in plans, of the points of best-so-far curves
 
     @property
     def model(self) -> str:
@@ -67,23 +62,15 @@ class EvaluationRequest:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedComposition:
-    """What the methods made of one composition.
+    """What the methods made of one composition."""
 
-    Attributes:
-        listed: its line, with the batch that was used.
-        reference_samples_s: the best throughput known; 0 if nobody has a plan.
-        found_by: who found that.
-        nearest: the training composition that is least unlike it; None if nobody said which.
-        distance: to that one (`planner.evaluation.likeness`).
-        trials: one for each method, in their order.
-    """
-
-    listed: ListedComposition
-    reference_samples_s: float
-    found_by: str
+    listed: ListedComposition  # its line, with the batch that was used
+    reference_samples_s: float  # the best throughput known; 0 if nobody has a plan
+    found_by: str  # who found that
+    # the training composition that is least unlike it; None if nobody said which
     nearest: Composition | None
-    distance: float
-    trials: tuple[Trial, ...]
+    distance: float  # to that one (`planner.evaluation.likeness`)
+    trials: tuple[Trial, ...]  # one for each method, in their order
 
     def percent(self, trial: Trial) -> float | None:
         """Of the reference; None if nobody has a plan, or the method took no part."""

@@ -20,17 +20,11 @@ from planner.request import Method
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Figures of many trials.
+    """Figures of many trials."""
 
-    Attributes:
-        mean: of all.
-        p10: a tenth of them is worse than this.
-        worst: of all.
-    """
-
-    mean: float
-    p10: float
-    worst: float
+    mean: float  # of all
+    p10: float  # a tenth of them is worse than this
+    worst: float  # of all
 
     @staticmethod
     def of(values: Sequence[float], *, small_is_good: bool = False) -> Spread:
@@ -41,27 +35,16 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class MethodSummary:
-    """One method on all compositions.
+    """One method on all compositions."""
 
-    Attributes:
-        method: its name.
-        compositions: that it was judged on.
-        plans: how many of these it has a plan for.
-        note: of the first trial that has no plan; empty if all have one.
-        percent: of the reference; None if it took no part.
-        throughput_samples_s: of its plans.
-        seconds: of its searches.
-        evaluations: plans that it priced.
-    """
-
-    method: Method
-    compositions: int
-    plans: int
-    note: str
-    percent: Spread | None
-    throughput_samples_s: Spread | None
-    seconds: Spread | None
-    evaluations: Spread | None
+    method: Method  # its name
+    compositions: int  # that it was judged on
+    plans: int  # how many of these it has a plan for
+    note: str  # of the first trial that has no plan; empty if all have one
+    percent: Spread | None  # of the reference; None if it took no part
+    throughput_samples_s: Spread | None  # of its plans
+    seconds: Spread | None  # of its searches
+    evaluations: Spread | None  # plans that it priced
 
     def to_json(self) -> dict[str, Any]:
         """The row of `summary[]`."""

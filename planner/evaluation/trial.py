@@ -32,27 +32,16 @@ class CurvePoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one method made of one composition.
+    """What one method made of one composition."""
 
-    Attributes:
-        method: that was asked.
-        throughput_samples_s: of its plan; 0 if it has none.
-        seconds: that it took, placing and pricing included.
-        evaluations: plans it priced.
-        plan: None if it has none.
-        took_part: whether it is to be judged; not if no policy fits the question.
-        note: why there is no plan, or what the answer says besides its plan.
-        curve: best so far by evaluation; empty if nobody asked for it.
-    """
-
-    method: Method
-    throughput_samples_s: float
-    seconds: float
-    evaluations: int
-    plan: Plan | None
-    took_part: bool = True
-    note: str = ""
-    curve: tuple[CurvePoint, ...] = ()
+    method: Method  # that was asked
+    throughput_samples_s: float  # of its plan; 0 if it has none
+    seconds: float  # that it took, placing and pricing included
+    evaluations: int  # plans it priced
+    plan: Plan | None  # None if it has none
+    took_part: bool = True  # whether it is to be judged; not if no policy fits the question
+    note: str = ""  # why there is no plan, or what the answer says besides its plan
+    curve: tuple[CurvePoint, ...] = ()  # best so far by evaluation; empty if nobody asked for it
 
     def to_json(self) -> dict[str, Any]:
         """The row of `methods[]`; the plan itself is not in it, only its digest."""

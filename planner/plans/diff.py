@@ -31,35 +31,23 @@ Gpu = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class TemplateChange:
-    """What becomes of one template.
+    """What becomes of one template."""
 
-    Attributes:
-        fate: lost, gained, changed (same GPU types and TP degrees, another fill), or kept.
-        before: the template in the first plan; None if it is gained.
-        after: the template in the second plan; None if it is lost.
-    """
-
-    fate: Fate
-    before: FilledTemplate | None
-    after: FilledTemplate | None
+    fate: Fate  # lost, gained, changed (same GPU types and TP degrees, another fill), or kept
+    before: FilledTemplate | None  # the template in the first plan; None if it is gained
+    after: FilledTemplate | None  # the template in the second plan; None if it is lost
 
 
 @dataclass(frozen=True, slots=True)
 class PlanDiff:
-    """What changes from one plan to another.
+    """What changes from one plan to another."""
 
-    Attributes:
-        before: digest of the first plan.
-        after: digest of the second.
-        templates: of both, each once.
-        moves: {(from node, to node): bytes}; a node may send to itself, from GPU to GPU.
-        throughputs: samples per second of both, where both files state them.
-    """
-
-    before: str
-    after: str
-    templates: tuple[TemplateChange, ...]
+    before: str  # digest of the first plan
+    after: str  # digest of the second
+    templates: tuple[TemplateChange, ...]  # of both, each once
+    # {(from node, to node): bytes}; a node may send to itself, from GPU to GPU
     moves: Mapping[tuple[str, str], int]
+    # samples per second of both, where both files state them
     throughputs: tuple[float, float] | None = None
 
     @property

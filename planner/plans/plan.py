@@ -29,22 +29,14 @@ class Stage:
 
     The embedding joins the first stage of a template, the head its last; neither is counted in
     `layers`.
-
-    Attributes:
-        gpu_type: device type.
-        tp: TP degree.
-        layers: blocks.
-        recompute: what its backward pass computes again: none, selective or full.
-        ep: of a MoE stage, the degree over which whole experts are spread.
-        etp: of a MoE stage, the degree over which each expert is cut; 0: the TP degree.
     """
 
-    gpu_type: str
-    tp: Count
-    layers: Whole
-    recompute: Recomputed = "none"
-    ep: Count = 1
-    etp: Index = 0
+    gpu_type: str  # device type
+    tp: Count  # TP degree
+    layers: Whole  # blocks
+    recompute: Recomputed = "none"  # what its backward pass computes again: none, selective or full
+    ep: Count = 1  # of a MoE stage, the degree over which whole experts are spread
+    etp: Index = 0  # of a MoE stage, the degree over which each expert is cut; 0: the TP degree
 
     @property
     def expert_tp(self) -> int:
@@ -59,17 +51,11 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class FilledTemplate:
-    """Ordered stages with their fill.
+    """Ordered stages with their fill."""
 
-    Attributes:
-        stages: D stages in pipeline order.
-        micro_batch: b, samples of one micro-batch.
-        micro_batches: M_r of each replica; its length is the number of replicas n.
-    """
-
-    stages: tuple[Stage, ...]
-    micro_batch: Whole
-    micro_batches: tuple[Whole, ...]
+    stages: tuple[Stage, ...]  # D stages in pipeline order
+    micro_batch: Whole  # b, samples of one micro-batch
+    micro_batches: tuple[Whole, ...]  # M_r of each replica; its length is the number of replicas n
 
     @property
     def replicas(self) -> int:

@@ -14,21 +14,13 @@ from planner.plans.plan import FilledTemplate, Plan
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """One running replica of a template.
+    """One running replica of a template."""
 
-    Attributes:
-        template_index: of its template in the plan.
-        replica: r, its index among the replicas of the template.
-        template: the filled template.
-        ranks: `ranks[stage][slot]`.
-        first_sample: where its run of the global batch starts.
-    """
-
-    template_index: int
-    replica: int
-    template: FilledTemplate
-    ranks: tuple[tuple[int, ...], ...]
-    first_sample: int
+    template_index: int  # of its template in the plan
+    replica: int  # r, its index among the replicas of the template
+    template: FilledTemplate  # the filled template
+    ranks: tuple[tuple[int, ...], ...]  # `ranks[stage][slot]`
+    first_sample: int  # where its run of the global batch starts
 
     @property
     def num_micro_batches(self) -> int:

@@ -33,17 +33,11 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Cuts(NamedTuple):
-    """Where tensors are cut: the degrees of all plans in question.
+    """Where tensors are cut: the degrees of all plans in question."""
 
-    Attributes:
-        tp: of everything but routed experts.
-        ep: over which whole experts are spread.
-        etp: over which each expert is cut.
-    """
-
-    tp: frozenset[int]
-    ep: frozenset[int] = frozenset({1})
-    etp: frozenset[int] = frozenset({1})
+    tp: frozenset[int]  # of everything but routed experts
+    ep: frozenset[int] = frozenset({1})  # over which whole experts are spread
+    etp: frozenset[int] = frozenset({1})  # over which each expert is cut
 
 
 def common_refinement(plans: Iterable[Plan]) -> Cuts:
@@ -79,30 +73,20 @@ def share_numels(model: ModelShape, layer: int) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Regions:
-    """All regions of a model, layer by layer: whole, rows, experts (these by expert, then row).
+    """All regions of a model, layer by layer: whole, rows, experts (these by expert, then row)."""
 
-    Attributes:
-        model: whose state it is.
-        cuts: of the refinement.
-        layer: of each region [regions].
-        share: index of each region's share in `SHARES` [regions].
-        experts: first expert of each and the one behind its last, in 1 / `units[0]` of all
-            [regions, 2].
-        rows: first row of each and the one behind its last, in 1 / `units[1]` of all (of TP) or
-            1 / `units[2]` (of ETP) [regions, 2].
-        numel: parameters of each [regions].
-        units: the least common multiples of EP, TP and ETP degrees.
-        first: {(layer, share): index of its first region}; the others follow.
-    """
-
-    model: ModelShape
-    cuts: Cuts
-    layer: Ints
-    share: Ints
+    model: ModelShape  # whose state it is
+    cuts: Cuts  # of the refinement
+    layer: Ints  # of each region [regions]
+    share: Ints  # index of each region's share in `SHARES` [regions]
+    # first expert of each and the one behind its last, in 1 / `units[0]` of all [regions, 2]
     experts: Ints
+    # first row of each and the one behind its last, in 1 / `units[1]` of all (of TP) or 1 /
+    # `units[2]` (of ETP) [regions, 2]
     rows: Ints
-    numel: Ints
-    units: tuple[int, int, int]
+    numel: Ints  # parameters of each [regions]
+    units: tuple[int, int, int]  # the least common multiples of EP, TP and ETP degrees
+    # {(layer, share): index of its first region}; the others follow
     first: dict[tuple[int, Share], int]
 
     def __len__(self) -> int:

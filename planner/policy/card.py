@@ -30,55 +30,30 @@ def card_digest(data: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PolicyCard:
-    """What a policy was trained for, how, and how good it is.
+    """What a policy was trained for, how, and how good it is."""
 
-    Attributes:
-        model: name of the model.
-        types: GPU types.
-        tp_degrees: the paper's K.
-        d_max: most stages.
-        t_max: most templates.
-        most_types: of one composition.
-        most_node_gpus: of one node.
-        sees_batch: of the features.
-        uses_film: of the network.
-        temperatures: lowest and highest at which plans are drawn.
-        features: digest of the feature schema.
-        weights: digest of the weights.
-        training_set: digest of the questions it was trained on.
-        num_compositions: how many they are.
-        profile: digest of the profile that priced them.
-        groups: rollout groups of the training.
-        seed: of the training.
-        commit: of the code that trained it; empty where there is no repository.
-        settings: all others of the training.
-        evaluation: of the policy on compositions that it was not trained on.
-        seconds: of the training, by clock and of processor time.
-        actions: what it chooses, always `HEADS`; other policies are refused.
-    """
-
-    model: str
-    types: tuple[str, ...]
-    tp_degrees: tuple[int, ...]
-    d_max: int
-    t_max: int
-    most_types: int
-    most_node_gpus: int
-    sees_batch: bool
-    uses_film: bool
-    temperatures: tuple[float, float]
-    features: str
-    weights: str
-    training_set: str
-    num_compositions: int
-    profile: str
-    groups: int
-    seed: int
-    commit: str
-    settings: Mapping[str, Any]
-    evaluation: Mapping[str, Any]
-    seconds: Mapping[str, float]
-    actions: tuple[str, ...]
+    model: str  # name of the model
+    types: tuple[str, ...]  # GPU types
+    tp_degrees: tuple[int, ...]  # the paper's K
+    d_max: int  # most stages
+    t_max: int  # most templates
+    most_types: int  # of one composition
+    most_node_gpus: int  # of one node
+    sees_batch: bool  # of the features
+    uses_film: bool  # of the network
+    temperatures: tuple[float, float]  # lowest and highest at which plans are drawn
+    features: str  # digest of the feature schema
+    weights: str  # digest of the weights
+    training_set: str  # digest of the questions it was trained on
+    num_compositions: int  # how many they are
+    profile: str  # digest of the profile that priced them
+    groups: int  # rollout groups of the training
+    seed: int  # of the training
+    commit: str  # of the code that trained it; empty where there is no repository
+    settings: Mapping[str, Any]  # all others of the training
+    evaluation: Mapping[str, Any]  # of the policy on compositions that it was not trained on
+    seconds: Mapping[str, float]  # of the training, by clock and of processor time
+    actions: tuple[str, ...]  # what it chooses, always `HEADS`; other policies are refused
 
     @property
     def schema(self) -> FeatureSchema:

@@ -37,19 +37,12 @@ from planner.policy.schema import Array, Bools, FeatureSchema
 
 @dataclass(frozen=True)
 class Environment:
-    """One composition to plan for.
+    """One composition to plan for."""
 
-    Attributes:
-        pricing: the kernel's tables.
-        space: what may be chosen.
-        schema: of the features.
-        limits: limits and objective of the plans that are kept.
-    """
-
-    pricing: Pricing
-    space: ActionSpace
-    schema: FeatureSchema
-    limits: SearchLimits
+    pricing: Pricing  # the kernel's tables
+    space: ActionSpace  # what may be chosen
+    schema: FeatureSchema  # of the features
+    limits: SearchLimits  # limits and objective of the plans that are kept
 
     @staticmethod
     def of(pricing: Pricing, schema: FeatureSchema, limits: SearchLimits) -> Environment:
@@ -66,38 +59,23 @@ class Environment:
 
 @dataclass(frozen=True)
 class DepthView:
-    """What a choice of depths may depend on.
+    """What a choice of depths may depend on."""
 
-    Attributes:
-        rows: [R] which episodes.
-        state: [R, S].
-        features: [R, D + 1, F] of STOP and every depth.
-        mask: [R, D + 1] what is possible.
-    """
-
-    rows: Ints
-    state: Array
-    features: Array
-    mask: Bools
+    rows: Ints  # [R] which episodes
+    state: Array  # [R, S]
+    features: Array  # [R, D + 1, F] of STOP and every depth
+    mask: Bools  # [R, D + 1] what is possible
 
 
 @dataclass(frozen=True)
 class StageView:
-    """What the choice of a stage may depend on, besides the state when its template was opened.
+    """What the choice of a stage may depend on, besides the state when its template was opened."""
 
-    Attributes:
-        rows: [R] which episodes.
-        context: [R, F] of what the template has so far.
-        device: [R, C, F].
-        degree: [R, C, K, F].
-        mask: [R, C, K].
-    """
-
-    rows: Ints
-    context: Array
-    device: Array
-    degree: Array
-    mask: Bools
+    rows: Ints  # [R] which episodes
+    context: Array  # [R, F] of what the template has so far
+    device: Array  # [R, C, F]
+    degree: Array  # [R, C, K, F]
+    mask: Bools  # [R, C, K]
 
     @property
     def class_mask(self) -> Bools:

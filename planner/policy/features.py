@@ -21,51 +21,28 @@ from planner.policy.schema import OF_TYPE, FeatureSchema
 
 @by_reference
 class ActionSpace(NamedTuple):
-    """All that may be chosen on one composition, as the jitted environment reads it.
+    """All that may be chosen on one composition, as the jitted environment reads it."""
 
-    Attributes:
-        first_option: [C + 1] options of class c are first_option[c] to first_option[c + 1] - 1.
-        tp: [O] TP degree.
-        degree: [O] its index in the schema's degrees.
-        room: [O] GPUs that TP groups of that degree could take.
-        class_type: [C] index in the schema's types.
-        type_gpus: [N] GPUs.
-        speed: [O] blocks a second, relative to the fastest option.
-        state_share: [O] a block's state over the memory of a GPU.
-        kept_share: [O] its activations of one sample over that memory.
-        sync_samples: [O] its gradient sum, in samples whose computation takes as long.
-        layers: L.
-        batch: B.
-        gpus: G.
-        deepest: most stages here.
-        d_max: of the schema.
-        sees_batch: 1 if features tell how the batch is shared.
-        state: [S] the state's features that no choice changes; zero where one does.
-        summary: [Z] of the composition.
-        device: [C, F] features of a node class that no choice changes.
-        option: [O, F] features of an option that no choice changes.
-    """
-
-    first_option: Ints
-    tp: Ints
-    degree: Ints
-    room: Ints
-    class_type: Ints
-    type_gpus: Ints
-    speed: Floats
-    state_share: Floats
-    kept_share: Floats
-    sync_samples: Floats
-    layers: int
-    batch: int
-    gpus: int
-    deepest: int
-    d_max: int
-    sees_batch: int
-    state: Floats
-    summary: Floats
-    device: Floats
-    option: Floats
+    first_option: Ints  # [C + 1] options of class c are first_option[c] to first_option[c + 1] - 1
+    tp: Ints  # [O] TP degree
+    degree: Ints  # [O] its index in the schema's degrees
+    room: Ints  # [O] GPUs that TP groups of that degree could take
+    class_type: Ints  # [C] index in the schema's types
+    type_gpus: Ints  # [N] GPUs
+    speed: Floats  # [O] blocks a second, relative to the fastest option
+    state_share: Floats  # [O] a block's state over the memory of a GPU
+    kept_share: Floats  # [O] its activations of one sample over that memory
+    sync_samples: Floats  # [O] its gradient sum, in samples whose computation takes as long
+    layers: int  # L
+    batch: int  # B
+    gpus: int  # G
+    deepest: int  # most stages here
+    d_max: int  # of the schema
+    sees_batch: int  # 1 if features tell how the batch is shared
+    state: Floats  # [S] the state's features that no choice changes; zero where one does
+    summary: Floats  # [Z] of the composition
+    device: Floats  # [C, F] features of a node class that no choice changes
+    option: Floats  # [O, F] features of an option that no choice changes
 
 
 def action_space_of(pricing: Pricing, schema: FeatureSchema, deepest: int) -> ActionSpace:

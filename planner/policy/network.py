@@ -63,14 +63,10 @@ def shapes(schema: FeatureSchema) -> dict[str, tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Film:
-    """Scale and shift of every layer and head, for some rows.
+    """Scale and shift of every layer and head, for some rows."""
 
-    Attributes:
-        of: {name: ([E, n], [E, n])} of E compositions.
-        composition: [R] which of them each row has; None: as they come, or the only one for all.
-    """
-
-    of: Mapping[str, tuple[Values, Values]]
+    of: Mapping[str, tuple[Values, Values]]  # {name: ([E, n], [E, n])} of E compositions
+    # [R] which of them each row has; None: as they come, or the only one for all
     composition: Values | None = None
 
     def rows(self, composition: Values) -> Film:
@@ -89,15 +85,10 @@ class Film:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Weights, and the forward pass with them.
+    """Weights, and the forward pass with them."""
 
-    Attributes:
-        weights: by the names of `shapes`.
-        uses_film: whether the summary conditions the layers; else it is not read.
-    """
-
-    weights: Mapping[str, Values]
-    uses_film: bool = True
+    weights: Mapping[str, Values]  # by the names of `shapes`
+    uses_film: bool = True  # whether the summary conditions the layers; else it is not read
 
     def product(self, rows: Values, name: str) -> Values:
         """[R, K] times the weights [K, N] of that name."""

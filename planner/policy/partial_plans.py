@@ -25,24 +25,16 @@ Templates: TypeAlias = tuple[tuple[int, ...], ...]  # for each the option of eac
 
 @by_reference
 class PartialPlans(NamedTuple):
-    """The plans so far of R episodes on one composition.
+    """The plans so far of R episodes on one composition."""
 
-    Attributes:
-        plans: the closed templates, a `UnplacedPlan` with a row [R, ...] for each episode; the open
-            template's depth and options follow them.
-        taken: [R, O] GPUs that closed templates take, by option.
-        used: [R, O] stages of the open template, by option.
-        stage: [R] stages of the open template that are placed.
-        seconds: [R] an iteration of the plan so far; infinite without one.
-        ended: [R] 1: nothing is added any more.
-    """
-
+    # the closed templates, a `UnplacedPlan` with a row [R, ...] for each episode; the open
+    # template's depth and options follow them
     plans: UnplacedPlan
-    taken: Ints
-    used: Ints
-    stage: Ints
-    seconds: Floats
-    ended: Ints
+    taken: Ints  # [R, O] GPUs that closed templates take, by option
+    used: Ints  # [R, O] stages of the open template, by option
+    stage: Ints  # [R] stages of the open template that are placed
+    seconds: Floats  # [R] an iteration of the plan so far; infinite without one
+    ended: Ints  # [R] 1: nothing is added any more
 
 
 def new_partial_plans(rows: int, options: int) -> PartialPlans:

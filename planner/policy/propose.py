@@ -28,17 +28,11 @@ STARTS = 64  # rollouts before other engines go on; 32 are behind annealing in 5
 
 
 class Proposal(NamedTuple):
-    """What rollouts found.
+    """What rollouts found."""
 
-    Attributes:
-        elites: the best plans, by the kernel's price.
-        evaluations: plans that were priced.
-        warning: a sentence if the policy was trained on other prices or for another model, else
-            empty.
-    """
-
-    elites: EliteSet
-    evaluations: int
+    elites: EliteSet  # the best plans, by the kernel's price
+    evaluations: int  # plans that were priced
+    # a sentence if the policy was trained on other prices or for another model, else empty
     warning: str = ""
 
 

@@ -40,20 +40,13 @@ HEADS = ("depth", "device", "degree")  # what is chosen, each by a head of the n
 
 @dataclass(frozen=True, slots=True)
 class FeatureSchema:
-    """What a network was built for.
+    """What a network was built for."""
 
-    Attributes:
-        types: GPU types, in the order of their features.
-        tp_degrees: the paper's K, ascending.
-        d_max: most stages of a template.
-        t_max: most templates of a plan.
-        sees_batch: whether features tell how n, b and M share the batch B; else they are 0.
-    """
-
-    types: tuple[str, ...]
-    tp_degrees: tuple[int, ...]
-    d_max: int
-    t_max: int
+    types: tuple[str, ...]  # GPU types, in the order of their features
+    tp_degrees: tuple[int, ...]  # the paper's K, ascending
+    d_max: int  # most stages of a template
+    t_max: int  # most templates of a plan
+    # whether features tell how n, b and M share the batch B; else they are 0
     sees_batch: bool = True
 
     @property

@@ -31,19 +31,12 @@ MIXES = ("one size", "a size for each type", "mixed")
 
 @dataclass(frozen=True, slots=True)
 class TrainingRange:
-    """What generated compositions vary over.
+    """What generated compositions vary over."""
 
-    Attributes:
-        num: how many there are.
-        kinds: least and most types of one.
-        gpus: least and most GPUs of one; sizes are spread evenly on a log scale.
-        node_gpus: sizes of nodes, in GPUs.
-    """
-
-    num: int
-    kinds: tuple[int, int]
-    gpus: tuple[int, int]
-    node_gpus: tuple[int, ...]
+    num: int  # how many there are
+    kinds: tuple[int, int]  # least and most types of one
+    gpus: tuple[int, int]  # least and most GPUs of one; sizes are spread evenly on a log scale
+    node_gpus: tuple[int, ...]  # sizes of nodes, in GPUs
 
 
 SIMULATION = TrainingRange(94, (2, 4), (32, 512), (1, 2, 4, 8))

@@ -42,23 +42,14 @@ class Question:
 
 @dataclass(frozen=True)
 class Curriculum:
-    """All questions of one training.
+    """All questions of one training."""
 
-    Attributes:
-        model: that is planned for.
-        types: GPU types.
-        schema: of the features.
-        profile: of the usual workload.
-        training: questions to train on.
-        validation: questions to judge by.
-    """
-
-    model: ModelShape
-    types: tuple[str, ...]
-    schema: FeatureSchema
-    profile: Profile
-    training: tuple[Question, ...]
-    validation: tuple[Question, ...]
+    model: ModelShape  # that is planned for
+    types: tuple[str, ...]  # GPU types
+    schema: FeatureSchema  # of the features
+    profile: Profile  # of the usual workload
+    training: tuple[Question, ...]  # questions to train on
+    validation: tuple[Question, ...]  # questions to judge by
 
     @property
     def digest(self) -> str:

@@ -24,15 +24,11 @@ from planner.training.torch_network import TorchNetwork
 
 
 class Judged(NamedTuple):
-    """What the network says now of recorded decisions.
+    """What the network says now of recorded decisions."""
 
-    Attributes:
-        logs: of each head [D] log-probabilities of its choices, in the order of `HEADS`.
-        entropy: mean over templates of the mean over the decisions of a template.
-    """
-
+    # of each head [D] log-probabilities of its choices, in the order of `HEADS`
     logs: tuple[Tensor, ...]
-    entropy: Tensor
+    entropy: Tensor  # mean over templates of the mean over the decisions of a template
 
 
 def advantages(values: Floats, each: int, best_of: int = 1) -> Floats:

@@ -19,35 +19,21 @@ from planner.policy.schema import HEADS, Array, Bools
 
 
 class Forcing(NamedTuple):
-    """What is not left to the policy in a batch of rollouts.
+    """What is not left to the policy in a batch of rollouts."""
 
-    Attributes:
-        depth: [R] the first depth is drawn uniformly.
-        types: [R] all node classes are drawn uniformly.
-    """
-
-    depth: Bools
-    types: Bools
+    depth: Bools  # [R] the first depth is drawn uniformly
+    types: Bools  # [R] all node classes are drawn uniformly
 
 
 class Decisions(NamedTuple):
-    """What one head decided.
+    """What one head decided."""
 
-    Attributes:
-        row: [D] the rollout.
-        candidates: [D, A, F].
-        mask: [D, A] which of them were possible.
-        choice: [D].
-        old: [D] log-probability of the choice when it was made.
-        free: [D] whether the policy chose.
-    """
-
-    row: Ints
-    candidates: Array
-    mask: Bools
-    choice: Ints
-    old: Floats
-    free: Bools
+    row: Ints  # [D] the rollout
+    candidates: Array  # [D, A, F]
+    mask: Bools  # [D, A] which of them were possible
+    choice: Ints  # [D]
+    old: Floats  # [D] log-probability of the choice when it was made
+    free: Bools  # [D] whether the policy chose
 
     def of_rows(self, first: int, stop: int) -> Decisions:
         """Those of rollouts first to stop - 1."""
@@ -57,18 +43,12 @@ class Decisions(NamedTuple):
 
 
 class Records(NamedTuple):
-    """Decisions of one batch of rollouts.
+    """Decisions of one batch of rollouts."""
 
-    Attributes:
-        state: [N, S] before each template.
-        opened: [S] which of the N templates each stage belongs to.
-        context: [S, F] of each stage.
-        decisions: of each head, in the order of `HEADS`; N depths, S node classes, S TP degrees.
-    """
-
-    state: Array
-    opened: Ints
-    context: Array
+    state: Array  # [N, S] before each template
+    opened: Ints  # [S] which of the N templates each stage belongs to
+    context: Array  # [S, F] of each stage
+    # of each head, in the order of `HEADS`; N depths, S node classes, S TP degrees
     decisions: tuple[Decisions, ...]
 
     def of_rows(self, first: int, stop: int) -> Records:

@@ -15,45 +15,27 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """Settings of one training.
+    """Settings of one training."""
 
-    Attributes:
-        groups: rollout groups in all; the last update is made whole.
-        rollouts: of a group.
-        together: groups of an update; their rollouts step together.
-        clusters: of compositions, whose gradients are made to agree.
-        best_of: 1: rollouts are judged by their value, as in the paper; k: by what they add to the
-            best of k.
-        compositions: that are trained on, 94 of them the paper's number.
-        teacher_steps: of the annealing that demonstrates a plan, per composition.
-        revisions: how often the teachers teach again, from the best plans known, the policy's own
-            among them; it is cloned every time.
-        cloning: passes over the teachers' plans, each time.
-        uses_clusters: whether gradients are made to agree (PCGrad).
-        uses_imitation: whether the best plans are imitated (SIL).
-        uses_forced: whether depths are forced.
-        uses_film: whether the composition's summary conditions the network (FiLM).
-        uses_cloning: whether search teachers come before GRPO.
-        sees_batch: whether features tell how the batch is shared.
-        seed: of everything that is drawn.
-    """
-
-    groups: int = 10_000
-    rollouts: int = 16
-    together: int = 16
-    clusters: int = 8
+    groups: int = 10_000  # rollout groups in all; the last update is made whole
+    rollouts: int = 16  # of a group
+    together: int = 16  # groups of an update; their rollouts step together
+    clusters: int = 8  # of compositions, whose gradients are made to agree
+    # 1: rollouts are judged by their value, as in the paper; k: by what they add to the best of k
     best_of: int = 8
-    compositions: int = 1128
-    teacher_steps: int = 3_000
+    compositions: int = 1128  # that are trained on, 94 of them the paper's number
+    teacher_steps: int = 3_000  # of the annealing that demonstrates a plan, per composition
+    # how often the teachers teach again, from the best plans known, the policy's own among them;
+    # it is cloned every time
     revisions: int = 2
-    cloning: int = 20
-    uses_clusters: bool = True
-    uses_imitation: bool = True
-    uses_forced: bool = True
-    uses_film: bool = True
-    uses_cloning: bool = True
-    sees_batch: bool = True
-    seed: int = 0
+    cloning: int = 20  # passes over the teachers' plans, each time
+    uses_clusters: bool = True  # whether gradients are made to agree (PCGrad)
+    uses_imitation: bool = True  # whether the best plans are imitated (SIL)
+    uses_forced: bool = True  # whether depths are forced
+    uses_film: bool = True  # whether the composition's summary conditions the network (FiLM)
+    uses_cloning: bool = True  # whether search teachers come before GRPO
+    sees_batch: bool = True  # whether features tell how the batch is shared
+    seed: int = 0  # of everything that is drawn
 
     @property
     def updates(self) -> int:

@@ -28,15 +28,10 @@ STARTS = 200  # random templates, the best of which is walked from
 
 
 class Demonstration(NamedTuple):
-    """The best plan of a walk.
+    """The best plan of a walk."""
 
-    Attributes:
-        seconds: of an iteration; infinite if no plan was found.
-        templates: of the plan.
-    """
-
-    seconds: float
-    templates: Templates
+    seconds: float  # of an iteration; infinite if no plan was found
+    templates: Templates  # of the plan
 
 
 @jit

@@ -67,23 +67,14 @@ Teacher: TypeAlias = Callable[..., Demonstration]  # called as `teach` is
 
 @dataclass(frozen=True, slots=True)
 class TrainingStep:
-    """How a training is doing.
+    """How a training is doing."""
 
-    Attributes:
-        phase: teach, clone or improve.
-        done: units of the phase.
-        total: likewise.
-        entropy: per decision, in nats; 0 where there is none yet.
-        best: best of 16 on the validation set so far, in per cent of its reference.
-        last: the same of the last look.
-    """
-
-    phase: str
-    done: int
-    total: int
-    entropy: float = 0.0
-    best: float = 0.0
-    last: float = 0.0
+    phase: str  # teach, clone or improve
+    done: int  # units of the phase
+    total: int  # likewise
+    entropy: float = 0.0  # per decision, in nats; 0 where there is none yet
+    best: float = 0.0  # best of 16 on the validation set so far, in per cent of its reference
+    last: float = 0.0  # the same of the last look
 
 
 class Trainer:

@@ -37,17 +37,12 @@ WORST = 5
 
 @dataclass(frozen=True, slots=True)
 class PricedPlan:
-    """A measured plan with its price.
+    """A measured plan with its price."""
 
-    Attributes:
-        measured: the plan.
-        seconds: of an iteration, by the formula.
-        memory_bytes: predicted peak of any GPU: what the plan holds, and the share and constant
-            that allocator and context take besides.
-    """
-
-    measured: MeasuredPlan
-    seconds: float
+    measured: MeasuredPlan  # the plan
+    seconds: float  # of an iteration, by the formula
+    # predicted peak of any GPU: what the plan holds, and the share and constant that allocator
+    # and context take besides
     memory_bytes: float
 
     @property
@@ -65,48 +60,28 @@ class PricedPlan:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Errors over some rows; None where there is nothing to compare.
+    """Errors over some rows; None where there is nothing to compare."""
 
-    Attributes:
-        rows: how many.
-        mean_error_percent: of the absolute errors.
-        median_error_percent: of the absolute errors.
-        p90_error_percent: of the absolute errors.
-        bias_percent: mean of the signed errors; below 0 where prices are too low.
-        memory_mean_error_percent: of the absolute errors of memory.
-        groups: in which a plan is picked.
-        pick_regret_mean_percent: of all groups.
-        pick_regret_max_percent: of all groups.
-    """
-
-    rows: int
-    mean_error_percent: float
-    median_error_percent: float
-    p90_error_percent: float
-    bias_percent: float
-    memory_mean_error_percent: float | None
-    groups: int
-    pick_regret_mean_percent: float | None
-    pick_regret_max_percent: float | None
+    rows: int  # how many
+    mean_error_percent: float  # of the absolute errors
+    median_error_percent: float  # of the absolute errors
+    p90_error_percent: float  # of the absolute errors
+    bias_percent: float  # mean of the signed errors; below 0 where prices are too low
+    memory_mean_error_percent: float | None  # of the absolute errors of memory
+    groups: int  # in which a plan is picked
+    pick_regret_mean_percent: float | None  # of all groups
+    pick_regret_max_percent: float | None  # of all groups
 
 
 @dataclass(frozen=True, slots=True)
 class SetReport:
-    """What one set says about the cost model.
+    """What one set says about the cost model."""
 
-    Attributes:
-        name: of the set.
-        all: figures over all rows.
-        fitted: over the half that constants were fitted on; None if it is empty.
-        held_out: over the other half; None if it is empty.
-        worst: the rows with the largest errors, worst first.
-    """
-
-    name: str
-    all: Figures
-    fitted: Figures | None
-    held_out: Figures | None
-    worst: tuple[PricedPlan, ...]
+    name: str  # of the set
+    all: Figures  # figures over all rows
+    fitted: Figures | None  # over the half that constants were fitted on; None if it is empty
+    held_out: Figures | None  # over the other half; None if it is empty
+    worst: tuple[PricedPlan, ...]  # the rows with the largest errors, worst first
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -129,21 +104,13 @@ class SetReport:
 
 @dataclass(frozen=True, slots=True)
 class OperatorReport:
-    """Forward times of layers against an operator profile, of one GPU type.
+    """Forward times of layers against an operator profile, of one GPU type."""
 
-    Attributes:
-        gpu_type: that ran it.
-        layers: how many (model, TP, micro-batch).
-        mean_error_percent: of the absolute errors.
-        p90_error_percent: of the same.
-        beyond_15_percent: layers that are off by more than 15 %.
-    """
-
-    gpu_type: str
-    layers: int
-    mean_error_percent: float
-    p90_error_percent: float
-    beyond_15_percent: int
+    gpu_type: str  # that ran it
+    layers: int  # how many (model, TP, micro-batch)
+    mean_error_percent: float  # of the absolute errors
+    p90_error_percent: float  # of the same
+    beyond_15_percent: int  # layers that are off by more than 15 %
 
 
 def price_measured(measured: MeasuredPlan) -> PricedPlan:

@@ -43,15 +43,10 @@ NOT_SETS = (
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSet:
-    """All plans of one set.
+    """All plans of one set."""
 
-    Attributes:
-        name: its path below the data folder.
-        plans: in file order.
-    """
-
-    name: str
-    plans: tuple[MeasuredPlan, ...]
+    name: str  # its path below the data folder
+    plans: tuple[MeasuredPlan, ...]  # in file order
 
 
 def read_sets(

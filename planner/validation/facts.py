@@ -30,41 +30,28 @@ AtLeast0 = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class SetFacts(BaseModel):
-    """Facts of one set; descriptive ones (framework, schedule, notes) are kept as they are.
-
-    Attributes:
-        model: `gpt` (all sizes in the rows), `gpt-neo-2.7b-like` or `opt-350m`.
-        gpu_type: of all rows, or empty where the rows name types.
-        gpu_types: that the rows name.
-        gpus_per_node: 0 where the rows say it.
-        inter_node_gbits_s: nominal rate of a node's port; 0: the GPU type's usual one.
-        sequence_length: 0 where the rows say it.
-        precision: `unknown` is priced as fp32.
-        recompute: what every stage computes again.
-        vocabulary: rows of the embedding.
-        leave_out: files that are not priced, with the reason.
-        leave_out_memory: files whose memory is not compared, with the reason.
-    """
+    """Facts of one set; descriptive ones (framework, schedule, notes) are kept as they are."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    # `gpt` (all sizes in the rows), `gpt-neo-2.7b-like` or `opt-350m`
     model: Literal["gpt", "gpt-neo-2.7b-like", "opt-350m"]
-    gpu_type: str = ""
-    gpu_types: tuple[str, ...] = ()
-    gpus_per_node: Annotated[int, Field(ge=0)] = 0
+    gpu_type: str = ""  # of all rows, or empty where the rows name types
+    gpu_types: tuple[str, ...] = ()  # that the rows name
+    gpus_per_node: Annotated[int, Field(ge=0)] = 0  # 0 where the rows say it
     intra_node_gbytes_s: AtLeast0 = 0.0
-    inter_node_gbits_s: AtLeast0 = 0.0
+    inter_node_gbits_s: AtLeast0 = 0.0  # nominal rate of a node's port; 0: the GPU type's usual one
     framework: str = ""
     schedule: str = "1f1b"
     gradient_buckets: bool = False
-    sequence_length: Annotated[int, Field(ge=0)] = 0
-    precision: Literal["fp32", "fp16", "bf16", "unknown"] = "fp16"
-    recompute: StageRecompute = "none"
-    vocabulary: Annotated[int, Field(ge=1)] = 50257
+    sequence_length: Annotated[int, Field(ge=0)] = 0  # 0 where the rows say it
+    precision: Literal["fp32", "fp16", "bf16", "unknown"] = "fp16"  # `unknown` is priced as fp32
+    recompute: StageRecompute = "none"  # what every stage computes again
+    vocabulary: Annotated[int, Field(ge=1)] = 50257  # rows of the embedding
     published_mean_error_percent: dict[str, float] | None = None
     known_typo: str = ""
-    leave_out: dict[str, str] = {}
-    leave_out_memory: dict[str, str] = {}
+    leave_out: dict[str, str] = {}  # files that are not priced, with the reason
+    leave_out_memory: dict[str, str] = {}  # files whose memory is not compared, with the reason
 
     @property
     def priced_precision(self) -> Precision:

@@ -39,23 +39,14 @@ OPERATOR_PROFILES = Path("sailor") / "aceso_profiler"  # below a folder of measu
 
 @dataclass(frozen=True, slots=True)
 class ProfiledLayer:
-    """One transformer layer of an operator profile.
+    """One transformer layer of an operator profile."""
 
-    Attributes:
-        gpu_type: that ran it.
-        model: which layer.
-        tp: TP degree; its all-reduces are inside the times.
-        micro_batch: b.
-        forward_s: of all its operators.
-        backward_s: the same, with products at twice their forward time; TP 1 only.
-    """
-
-    gpu_type: str
-    model: str
-    tp: int
-    micro_batch: int
-    forward_s: float
-    backward_s: float
+    gpu_type: str  # that ran it
+    model: str  # which layer
+    tp: int  # TP degree; its all-reduces are inside the times
+    micro_batch: int  # b
+    forward_s: float  # of all its operators
+    backward_s: float  # the same, with products at twice their forward time; TP 1 only
 
 
 def profiled_shape(model: str) -> ModelShape:

@@ -44,29 +44,18 @@ Group = tuple[int, int, str]  # GPUs, global batch, model: its plans compete
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPlan:
-    """One measured plan.
+    """One measured plan."""
 
-    Attributes:
-        label: the line of its table, or nothing.
-        plan: what ran.
-        workload: what it trained.
-        composition: where.
-        profile: the modelled one of its hardware.
-        seconds: of an iteration.
-        memory_bytes: the peak of any GPU; None where none was measured, or it is not valid.
-        group: plans of one group had equal GPUs, batch and model, so that one may be picked.
-        fitted: whether it is in the half that constants are fitted on.
-    """
-
-    label: str
-    plan: Plan
-    workload: Workload
-    composition: Composition
-    profile: Profile
-    seconds: float
+    label: str  # the line of its table, or nothing
+    plan: Plan  # what ran
+    workload: Workload  # what it trained
+    composition: Composition  # where
+    profile: Profile  # the modelled one of its hardware
+    seconds: float  # of an iteration
+    # the peak of any GPU; None where none was measured, or it is not valid
     memory_bytes: int | None
-    group: Group
-    fitted: bool = False
+    group: Group  # plans of one group had equal GPUs, batch and model, so that one may be picked
+    fitted: bool = False  # whether it is in the half that constants are fitted on
 
 
 class Row(BaseModel):
