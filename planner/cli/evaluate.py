@@ -14,7 +14,7 @@ import click
 
 from planner.api import POLICY_METHODS, require_policy_folder, with_budget
 from planner.cli.evaluation_report import evaluation_text, to_json
-from planner.cli.options import A_FILE, MODEL_HELP, answer_options, effort_options
+from planner.cli.options import A_FILE, MODEL_HELP, SHOWN, answer_options, effort_options
 from planner.cli.progress import progress_bar
 from planner.cluster.composition import Composition
 from planner.errors import Infeasible, InvalidPolicy, InvalidRequest, NoPolicy, PolicyMisfit
@@ -37,7 +37,7 @@ REFERENCE_S = 30.0
 CURVE_EVALUATIONS = 32768  # the paper's figure ends at 32,000
 
 
-@click.command("evaluate")
+@click.command("evaluate", context_settings=SHOWN)
 @click.option("--model", required=True, help=MODEL_HELP)
 @click.option(
     "--compositions",
@@ -46,26 +46,18 @@ CURVE_EVALUATIONS = 32768  # the paper's figure ends at 32,000
     required=True,
     help="File with one composition a line; or paper, benchmark, hardware, demo.",
 )
-@click.option(
-    "--methods",
-    default=METHODS,
-    show_default=True,
-    help="Methods of `heddle plan`, joined by commas.",
-)
+@click.option("--methods", default=METHODS, help="Methods of `heddle plan`, joined by commas.")
 @click.option(
     "--reference-s",
     type=click.FloatRange(0),
     default=REFERENCE_S,
-    show_default=True,
     help="Seconds of the search that methods are measured by; 0: by the best of them.",
 )
 @click.option(
     "--references", "kept", type=A_FILE, help="JSON file that keeps the best plans from run to run."
 )
 @effort_options
-@click.option(
-    "--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the searches."
-)
+@click.option("--seed", default=0, type=click.IntRange(0), help="Of the searches.")
 @answer_options(picture="best so far by evaluation")
 @click.option(
     "--curve-evaluations",

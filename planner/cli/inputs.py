@@ -11,7 +11,9 @@ import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from planner.cluster.composition import Composition
 from planner.cost.money import DEAREST
@@ -21,6 +23,8 @@ from planner.model.workload import Workload, usual_workload
 from planner.plans.plan import Plan
 from planner.profiles.profile import Profile
 from planner.search.candidate import best_placed
+
+Prices = Annotated[dict[str, Annotated[float, Field(ge=0, lt=DEAREST)]], Field(min_length=1)]
 
 
 def read_composition(text: str | None, file: Path | None) -> Composition | None:
@@ -43,27 +47,18 @@ def read_prices(file: Path) -> dict[str, float]:
         InvalidComposition: it cannot be read, or a price is no number of 0 or more.
     """
     data = _read_yaml(file, "prices")
-    if not isinstance(data, dict) or not data:
-        raise InvalidComposition(
-            f"prices file {file} must map GPU types to money per GPU-hour, found "
-            f"{type(data).__name__}; write for example `h100: 2.5`"
-        )
-    for gpu_type, price in data.items():
-        number = isinstance(price, int | float) and not isinstance(price, bool)
-        if not isinstance(gpu_type, str) or not number or not 0 <= price < DEAREST:
-            raise InvalidComposition(
-                f"prices file {file} has {reprlib.repr(gpu_type)}: {reprlib.repr(price)}; a "
-                f"price is a number of 0 or more, money per GPU-hour"
-            )
-    return {gpu_type: float(price) for gpu_type, price in data.items()}
+    try:
+        return TypeAdapter(Prices).validate_python(data, strict=True)
+    except ValidationError as error:
+        found = reprlib.repr(error.errors()[0]["input"])
+    raise InvalidComposition(
+        f"prices file {file} has {found}; it maps GPU types to money per GPU-hour, a number of 0 "
+        f"or more each, for example `h100: 2.5`"
+    )
 
 
 def _read_yaml(file: Path, holds: str) -> Any:
-    """What a YAML or JSON file says; the library is loaded only for those who have one.
-
-    Raises:
-        InvalidComposition: it cannot be read.
-    """
+    """What a YAML or JSON file says; the library is loaded only for those who have one."""
     read_yaml = import_module("planner.strict_yaml").read_yaml
     return read_yaml(file, f"{holds} file", InvalidComposition)
 

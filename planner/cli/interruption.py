@@ -14,15 +14,10 @@ STATUS = 130  # what a shell says of a program that SIGINT ended
 
 
 class Interruption:
-    """Whether the user has pressed Ctrl-C; the search asks by calling it.
+    """Whether the user has pressed Ctrl-C; the search asks by calling it."""
 
-    Attributes:
-        is_wanted: whether the search is to end.
-    """
-
-    def __init__(self) -> None:
-        self.is_wanted = False
-        self._has_begun = False
+    is_wanted = False  # that the search ends
+    _has_begun = False
 
     def __call__(self) -> bool:
         """Whether to end now; who asks has begun to search."""

@@ -19,6 +19,8 @@ Decorator = Callable[[Command], Command]
 
 A_FILE = click.Path(path_type=Path)
 ABOVE_0 = click.FloatRange(0, min_open=True)
+AT_LEAST_1 = click.IntRange(1)
+SHOWN = {"show_default": True}  # settings of a command: its help says every default
 MODEL_HELP = "Name of the model, or the path of a Hugging Face config.json."
 
 
@@ -37,7 +39,7 @@ def once(context: click.Context, option: click.Parameter, given: tuple[Any, ...]
 
 
 def picture_file(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-    """The file of a picture; what none can be written to is refused before anything is searched.
+    """The file of a picture; one that cannot be is refused before anything is searched.
 
     Raises:
         InvalidRequest: it is a folder, or in none, or does not end in `.svg`.
@@ -45,23 +47,15 @@ def picture_file(context: click.Context, option: click.Parameter, path: Path | N
     del context, option
     if path is None:
         return None
-    if path.suffix.lower() != ".svg":
-        reason, instead = "pictures are SVG", "give a file that ends in .svg"
-    elif path.is_dir():
-        reason, instead = "it is a folder", "name another file"
-    elif not path.parent.is_dir():
-        reason, instead = "there is no such folder", "name another file"
-    else:
+    if path.suffix.lower() == ".svg" and path.parent.is_dir() and not path.is_dir():
         return path
-    raise InvalidRequest(f"picture {path} cannot be written: {reason}; {instead}")
+    raise InvalidRequest(
+        f"picture {path} cannot be written; give a file that ends in .svg, in a folder that exists"
+    )
 
 
 def gpu_options(otherwise: str = "") -> Decorator[Any]:
-    """Give a command `text` and `nodes`: the GPUs, as text or as a file.
-
-    Args:
-        otherwise: what the command takes if neither is given.
-    """
+    """Give a command `text` and `nodes`: the GPUs, as text or as a file; `otherwise` if neither."""
     default = f"  [default: {otherwise}]" if otherwise else ""
     return _together(
         click.option(
@@ -82,11 +76,7 @@ def gpu_options(otherwise: str = "") -> Decorator[Any]:
 
 
 def answer_options(picture: str) -> Decorator[Any]:
-    """Give a command `profiles`, `output` and `picture`.
-
-    Args:
-        picture: what its picture shows.
-    """
+    """Give a command `profiles`, `output` and `picture`, which shows what is said."""
     return _together(
         click.option("--profile", "profiles", type=A_FILE, help="Folder of profiles."),
         output_option,
@@ -94,9 +84,7 @@ def answer_options(picture: str) -> Decorator[Any]:
     )
 
 
-output_option = click.option(
-    "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
-)
+output_option = click.option("--output", type=click.Choice(["table", "json"]), default="table")
 
 
 def _together(*options: Decorator[Any]) -> Decorator[Any]:
@@ -114,8 +102,7 @@ effort_options = _together(  # how hard to look for a plan
     click.option(
         "--rollouts",
         default=DEFAULT_ROLLOUTS,
-        show_default=True,
-        type=click.IntRange(1),
+        type=AT_LEAST_1,
         help="Plans that methods policy and random build; the best counts.",
     ),
     click.option("--policy", type=A_FILE, help="Folder of a trained policy."),
@@ -124,7 +111,7 @@ effort_options = _together(  # how hard to look for a plan
     ),
     click.option(
         "--budget-evaluations",
-        type=click.IntRange(1),
+        type=AT_LEAST_1,
         help="Stop after so many priced plans instead.",
     ),
     click.option(

@@ -23,7 +23,9 @@ from planner.cli.interruption import STATUS, interruption
 from planner.cli.options import (
     A_FILE,
     ABOVE_0,
+    AT_LEAST_1,
     MODEL_HELP,
+    SHOWN,
     answer_options,
     effort_options,
     gpu_options,
@@ -33,7 +35,7 @@ from planner.cluster.composition import Composition
 from planner.cost.money import require_prices, with_prices
 from planner.errors import Infeasible, InvalidComposition, InvalidRequest
 from planner.model.catalogue import find_model
-from planner.model.workload import RECOMPUTATIONS, Precision, Workload, usual_workload
+from planner.model.workload import RECOMPUTATIONS, Precision, usual_workload
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
 from planner.request import DEFAULT_MAX_TEMPLATES, ROLLOUT_METHODS, Method, Objective, PlanRequest
@@ -59,19 +61,38 @@ USES = {  # of options that some methods make nothing of
     "--budget-evaluations": SEARCHES,
     "--threads": SEARCHES,
 }
+SETTINGS = (
+    "global_batch",
+    "sequence_length",
+    "precision",
+    "zero",
+    "recompute",
+    "sequence_parallel",
+)
 
 
-@click.command("plan", help=PLAN_HELP.replace("\n    heddle", "\n\b\n    heddle", 1))
-@click.option("--model", default="tiny-llama", show_default=True, help=MODEL_HELP)
+@click.command(
+    "plan",
+    help=PLAN_HELP.replace("\n    heddle", "\n\b\n    heddle", 1),
+    context_settings=SHOWN,
+)
+@click.option("--model", default="tiny-llama", help=MODEL_HELP)
 @gpu_options()
-@click.option("--batch", type=int, help="Samples a step.  [default: 2048; tiny-llama: 20]")
-@click.option("--seq-len", type=int, help="Tokens a sample.  [default: 2048; tiny-llama: 128]")
+@click.option(
+    "--batch", "global_batch", type=int, help="Samples a step.  [default: 2048; tiny-llama: 20]"
+)
+@click.option(
+    "--seq-len",
+    "sequence_length",
+    type=int,
+    help="Tokens a sample.  [default: 2048; tiny-llama: 128]",
+)
 @click.option(
     "--precision",
     type=click.Choice(get_args(Precision)),
     help="Of weights and activations.  [default: fp16; tiny-llama: fp32]",
 )
-@click.option("--zero", type=click.Choice(["0", "1"]), default="0", help="ZeRO stage.")
+@click.option("--zero", type=click.IntRange(0, 1), default=0, help="ZeRO stage.")
 @click.option(
     "--recompute",
     type=click.Choice(RECOMPUTATIONS),
@@ -83,7 +104,6 @@ USES = {  # of options that some methods make nothing of
     "--objective",
     type=click.Choice(get_args(Objective)),
     default="throughput",
-    show_default=True,
     help="Most samples a second, or least money a sample.",
 )
 @click.option("--prices", type=A_FILE, help="YAML or JSON file: GPU type: money per GPU-hour.")
@@ -93,23 +113,20 @@ USES = {  # of options that some methods make nothing of
     "--method",
     type=click.Choice(get_args(Method)),
     default="auto",
-    show_default=True,
     help="Which engine searches.",
 )
 @effort_options
-@click.option("--d-max", type=click.IntRange(1), help="Most stages.  [default: min(layers, 24)]")
+@click.option("--d-max", type=AT_LEAST_1, help="Most stages.  [default: min(layers, 24)]")
 @click.option(
     "--max-templates",
+    type=AT_LEAST_1,
     default=DEFAULT_MAX_TEMPLATES,
-    show_default=True,
-    type=click.IntRange(1),
     help="Most templates of a plan.",
 )
 @click.option(
     "--min-holders",
+    type=AT_LEAST_1,
     default=1,
-    show_default=True,
-    type=click.IntRange(1),
     help="Nodes on which each piece of the state must live.",
 )
 @click.option("--current", help="JSON file of the plan that runs now.")
@@ -118,7 +135,7 @@ USES = {  # of options that some methods make nothing of
 @click.option(
     "--marginal", "wants_marginal", is_flag=True, help="Say what one more node of a type adds."
 )
-@click.option("--seed", default=0, show_default=True, help="Of the local search.")
+@click.option("--seed", default=0, help="Of the local search.")
 @answer_options(picture="stages, layers, load over time")
 @click.option(
     "--export",
@@ -185,9 +202,8 @@ def plan(
 def _load_numba() -> None:
     """Load numba in 0.3 s less than by itself.
 
-    Its objects stay, so that it saves half of that to look for garbage among them less often.  The
-    other half is scipy, whose BLAS numba looks for and no search uses: a module that is None cannot
-    be imported.
+    Half of that is garbage collection among objects that stay, half is scipy, whose BLAS numba
+    looks for and no search uses: a module that is None cannot be imported.
     """
     gc.set_threshold(FEW_COLLECTIONS)
     modules: dict[str, Any] = sys.modules
@@ -212,11 +228,7 @@ def _given() -> set[str]:
 
 
 def _say_unprofiled(composition: Composition, profile: Profile, *, has_model: bool) -> None:
-    """Say before the search, on stderr, which nodes cannot be part of any plan.
-
-    Raises:
-        Infeasible: none of the nodes can be.
-    """
+    """Say before the search, on stderr, which nodes cannot be part of any plan; refuse if none."""
     is_idle = not set(composition.gpu_types) & set(profile.types)
     for name in composition.gpu_types:
         if name in profile.types:
@@ -233,11 +245,7 @@ def _say_unprofiled(composition: Composition, profile: Profile, *, has_model: bo
 
 
 def _require_use(method: Method, given: set[str]) -> None:
-    """Refuse options that the method makes nothing of.
-
-    Raises:
-        InvalidRequest: names the option, and what it matters to.
-    """
+    """Refuse options that the method makes nothing of."""
     for option, methods in USES.items():
         if option in given and method not in methods:
             raise InvalidRequest(
@@ -247,11 +255,7 @@ def _require_use(method: Method, given: set[str]) -> None:
 
 
 def _without(composition: Composition, exclude: tuple[str, ...]) -> Composition:
-    """The composition without the nodes that are to be left out.
-
-    Raises:
-        InvalidComposition: one of them is not there.
-    """
+    """The composition without the nodes that are to be left out, each of which must be there."""
     names = [node.name for node in composition.nodes]
     unknown = sorted(set(exclude) - set(names))
     if unknown:
@@ -267,7 +271,9 @@ def request_of(composition: Composition, wishes: dict[str, Any]) -> PlanRequest:
     Raises:
         HeddleError: an option is wrong, or two contradict each other.
     """
-    workload = _workload(wishes)
+    usual = usual_workload(find_model(wishes.pop("model")))
+    settings = {name: wishes.pop(name) for name in SETTINGS}
+    workload = replace(usual, **{name: one for name, one in settings.items() if one is not None})
     prices, current = wishes.pop("prices"), wishes.pop("current")
     if prices is not None:
         composition = with_prices(composition, read_prices(prices))
@@ -281,26 +287,8 @@ def request_of(composition: Composition, wishes: dict[str, Any]) -> PlanRequest:
     )
 
 
-def _workload(wishes: dict[str, Any]) -> Workload:
-    """What is to be trained; takes its options out of the wishes."""
-    usual = usual_workload(find_model(wishes.pop("model")))
-    given = {
-        "global_batch": wishes.pop("batch"),
-        "sequence_length": wishes.pop("seq_len"),
-        "precision": wishes.pop("precision"),
-        "zero": int(wishes.pop("zero")),
-        "recompute": wishes.pop("recompute"),
-        "sequence_parallel": wishes.pop("sequence_parallel"),
-    }
-    return replace(usual, **{name: value for name, value in given.items() if value is not None})
-
-
 def _print_diff(paths: tuple[str, str], output: str, given: set[str]) -> None:
-    """What changes from one plan file to the other.
-
-    Raises:
-        InvalidRequest: further options are given.
-    """
+    """Print what changes from one plan file to the other; no further option has a meaning."""
     others = sorted(given - {"--diff", "--output"})
     if others:
         raise InvalidRequest(f"--diff compares two plans that exist; leave {others[0]} out")

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from planner.cli.inputs import plan_composition, plan_workload, read_plan, read_plan_file
-from planner.cli.options import answer_options, gpu_options
+from planner.cli.options import SHOWN, answer_options, gpu_options
 from planner.cli.tables import memory_table, network_sentence, price_sentence, price_table
 from planner.cost import evaluate as cost
 from planner.cost.evaluate import Price, StagePrice
@@ -25,7 +25,7 @@ from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
 
 
-@click.command("price")
+@click.command("price", context_settings=SHOWN)
 @click.argument("path", metavar="PLAN.json")
 @gpu_options(otherwise="the plan's own")
 @click.option("--model", help="Name of the model; the plan's own if not given.")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.progress import Progress
 
-from planner.cli.options import MODEL_HELP, output_option
+from planner.cli.options import AT_LEAST_1, MODEL_HELP, SHOWN, output_option
 from planner.cli.progress import progress_bar
 from planner.errors import InvalidPolicy, InvalidRequest
 from planner.model.catalogue import find_model
@@ -43,22 +43,20 @@ LINES = 10  # of a phase, where there is no terminal
 PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 
 
-@click.command("train-policy", help=TRAIN_HELP)
+@click.command("train-policy", help=TRAIN_HELP, context_settings=SHOWN)
 @click.option("--model", required=True, help=MODEL_HELP)
 @click.option("--types", help="GPU types, with commas.  [default: those of the paper]")
-@click.option("--groups", type=click.IntRange(1), help="Rollout groups.  [default: 10000]")
-@click.option("--seed", default=0, show_default=True, help="Of everything that is drawn.")
-@click.option("--compositions", type=click.IntRange(1), help="To train on.")
-@click.option("--teacher-steps", type=click.IntRange(1), help="Steps of each teacher's search.")
+@click.option("--groups", type=AT_LEAST_1, help="Rollout groups.  [default: 10000]")
+@click.option("--seed", default=0, help="Of everything that is drawn.")
+@click.option("--compositions", type=AT_LEAST_1, help="To train on.")
+@click.option("--teacher-steps", type=AT_LEAST_1, help="Steps of each teacher's search.")
 @click.option("--revisions", type=click.IntRange(0), help="Times the teachers teach again.")
 @click.option(
     "--best-of",
-    type=click.IntRange(1),
+    type=AT_LEAST_1,
     help="Judge a rollout by what it adds to the best of so many; 1: alone.  [default: 8]",
 )
-@click.option(
-    "--together", type=click.IntRange(1), help="Groups that step together.  [default: 16]"
-)
+@click.option("--together", type=AT_LEAST_1, help="Groups that step together.  [default: 16]")
 @click.option("--without", multiple=True, type=click.Choice(PARTS), help="Leave a part out.")
 @click.option("--blind-to-batch", is_flag=True, help="No features of n, b, M and B.")
 @click.option(
@@ -71,7 +69,6 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 @click.option(
     "--keep-every-s",
     default=15.0,
-    show_default=True,
     type=click.FloatRange(0),
     help="Seconds between states on disk.",
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from planner.cli.options import A_FILE, output_option
+from planner.cli.options import A_FILE, SHOWN, output_option
 from planner.cli.progress import progress_bar
 from planner.cli.tables import aligned
 from planner.validation.compare import (
@@ -27,7 +27,7 @@ from planner.validation.datasets import SPLIT_SEED, read_sets
 from planner.wording import counted
 
 
-@click.command("validate-cost")
+@click.command("validate-cost", context_settings=SHOWN)
 @click.option(
     "--data",
     required=True,
