@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
@@ -11,9 +12,13 @@ from hypothesis import strategies as st
 from planner.cluster.composition import Composition, Node
 from planner.model.catalogue import find_model
 from planner.model.shape import Experts, ModelShape
+from planner.model.tensors import layer_tensors
 from planner.model.workload import Workload
 from planner.placement.place import can_pack, place, room_of
+from planner.plans.pieces import Piece, held_pieces, piece_shapes
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
+from planner.plans.ranks import Seat
+from planner.plans.regions import Cuts
 from planner.profiles.profile import Profile, load_profile
 
 MODEL = find_model("tiny-llama")
@@ -177,3 +182,18 @@ def moe_plans(draw: st.DrawFn, model: ModelShape = MOE) -> Plan:
                 placement.append(PlacedStage(t, replica, s, node, gpus))
         templates.append(FilledTemplate(tuple(stages), 1, (1,) * replicas))
     return Plan(tuple(templates), tuple(placement))
+
+
+def seat_pieces(model: ModelShape, seat: Seat, cuts: Cuts) -> tuple[Piece, ...]:
+    """All pieces that one seat holds, in canonical order."""
+    return tuple(
+        piece
+        for layer in seat.layers
+        for tensor in layer_tensors(model, layer)
+        for piece in held_pieces(tensor, seat, cuts)
+    )
+
+
+def piece_numels(model: ModelShape, cuts: Cuts) -> dict[Piece, int]:
+    """The number of elements of every piece of a model, in canonical order."""
+    return {piece: math.prod(shape) for piece, shape in piece_shapes(model, cuts).items()}

@@ -13,7 +13,7 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.state.snapshot import EpochRecord
 from heddle_operator.train.recorder import Recorder
 from planner.cost.evaluate import price
-from planner.cost.simulation import simulate_price
+from planner.cost.simulation import simulated_seconds
 from planner.plans.pieces import holders_min
 from planner.plans.plan import Plan
 from planner.profiles.profile import Profile
@@ -117,7 +117,7 @@ def _epoch(
         "first_step": steps[0].step,
         "last_step": steps[-1].step,
         "step_s": recorder.step_s(record.epoch),
-        "predicted_step_s": simulate_price(priced).step_s,
+        "predicted_step_s": simulated_seconds(priced),
         "formula_step_s": priced.iteration_s,
         "reconfiguration": _reconfiguration(recorder, facts, before, record) if before else None,
     }

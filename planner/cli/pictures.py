@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from planner.cost.evaluate import Price, ReplicaPrice
-from planner.cost.simulation import TimelineEntry, simulate_replica
+from planner.cost.simulation import Event, simulate_replica
 from planner.errors import InvalidRequest
 from planner.evaluation.run import EvaluatedComposition
 from planner.evaluation.summary import mean_curve
@@ -148,7 +148,7 @@ def draw_plan(path: Path, plan: Plan, price: Price, profile: Profile) -> None:
     kinds = _kinds(price)
     slowest = sorted(kinds, key=lambda kind: -kind.slowest.pipeline_s)[:MOST_PANELS]
     shown = [kind for kind in kinds if kind in slowest]
-    played = [simulate_replica(kind.slowest) for kind in shown]
+    played = [tuple(simulate_replica(kind.slowest)) for kind in shown]
     ready_s = max(entry.end_s for entries in played for entry in entries)
     step_s = ready_s + price.sync_s + price.optimizer_s
     rows = [len(kind.slowest.stages) for kind in shown]
@@ -193,9 +193,7 @@ class _Drawing:
     step_s: float
     many: bool
 
-    def lanes(
-        self, axes: Axes, kind: _Kind, entries: Sequence[TimelineEntry], *, is_slowest: bool
-    ) -> None:
+    def lanes(self, axes: Axes, kind: _Kind, entries: Sequence[Event], *, is_slowest: bool) -> None:
         """What each stage does over time, and which GPUs and layers it has."""
         replica = kind.slowest
         template = self.plan.templates[replica.template]
@@ -215,13 +213,11 @@ class _Drawing:
         for label, stage in zip(axes.get_yticklabels(), template.stages, strict=True):
             label.set_color(TYPE_COLOURS[types.index(stage.gpu_type) % len(TYPE_COLOURS)])
 
-    def _bars(
-        self, axes: Axes, s: int, entries: Sequence[TimelineEntry], micro_batches: int
-    ) -> None:
+    def _bars(self, axes: Axes, s: int, entries: Sequence[Event], micro_batches: int) -> None:
         """What one stage does, and the number of its micro-batch on every bar with room for it."""
         spans: dict[str, list[tuple[float, float]]] = {"message": [], "forward": [], "backward": []}
         for entry in entries:
-            kind = entry.instruction.operation
+            kind = entry.operation
             span = (entry.start_s, entry.end_s - entry.start_s)
             spans[kind if kind in WORK else "message"].append(span)
         for name, bars in spans.items():

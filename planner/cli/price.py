@@ -19,7 +19,7 @@ from planner.cli.options import SHOWN, answer_options, gpu_options
 from planner.cli.tables import memory_table, network_sentence, price_sentence, price_table
 from planner.cost import evaluate as cost
 from planner.cost.evaluate import Price, StagePrice
-from planner.cost.simulation import Simulation, simulate_price
+from planner.cost.simulation import simulated_seconds
 from planner.plans.plan import Plan, check
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
@@ -66,22 +66,22 @@ def price(
     if placed is None:
         placed = data.get("edges") != "nodes"
     priced = cost.price(chosen, workload, composition, profile, placed=placed)
-    simulated = simulate_price(priced)
+    simulated_s = simulated_seconds(priced)
     if picture is not None:
         from planner.cli.pictures import draw_plan
 
         draw_plan(picture, chosen, priced, profile)
     if output == "json":
-        click.echo(json.dumps(_json(chosen, priced, simulated, profile, placed), indent=2))
+        click.echo(json.dumps(_json(chosen, priced, simulated_s, profile, placed), indent=2))
         return
     click.echo(price_table(chosen, priced))
     click.echo(f"\n{memory_table(chosen, priced, profile)}")
-    click.echo(f"\n{price_sentence(priced, simulated.step_s, profile, placed=placed)}")
+    click.echo(f"\n{price_sentence(priced, simulated_s, profile, placed=placed)}")
     click.echo(network_sentence(composition, profile))
 
 
 def _json(
-    chosen: Plan, priced: Price, simulated: Simulation, profile: Profile, placed: bool
+    chosen: Plan, priced: Price, simulated_s: float, profile: Profile, placed: bool
 ) -> dict[str, Any]:
     usable = {name: kind.usable_bytes for name, kind in profile.types.items()}
     replicas: list[dict[str, Any]] = [
@@ -106,7 +106,7 @@ def _json(
         "link_origin": profile.link_origin,
         "edges": "placement" if placed else "nodes",
         "iteration_s": priced.iteration_s,
-        "simulated_s": simulated.step_s,
+        "simulated_s": simulated_s,
         "throughput_samples_s": priced.throughput_samples_s,
         "sync_s": priced.sync_s,
         "optimizer_s": priced.optimizer_s,

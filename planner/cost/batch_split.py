@@ -38,10 +38,9 @@ class Lane:
 
 
 def share(global_batch: int, lanes: Sequence[Lane]) -> tuple[int, ...] | None:
-    """M of each replica, such that all samples are trained and the last replica ends earliest.
+    """M of each replica, at least 1, with sum of M b = B, such that the last one ends earliest.
 
-    Returns:
-        At least 1 each, with sum of M b = B exactly; None if there is no such share.
+    None if there is no such share.
     """
     kinds = Counter(lanes)
     if not kinds or any(lane.most < 1 for lane in kinds):
@@ -82,11 +81,6 @@ def samples_by_size(
     """{b: micro-batches of that size in all} that sum to B within the limit; None if impossible.
 
     Greedy from the largest size: exact where sizes divide each other, as powers of two do.
-
-    Args:
-        global_batch: B.
-        kinds: how many replicas there are of each kind.
-        limit_s: when all have finished.
     """
     least: defaultdict[int, int] = defaultdict(int)
     most: defaultdict[int, int] = defaultdict(int)

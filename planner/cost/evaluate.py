@@ -10,16 +10,17 @@ M micro-batches of a replica, b micro-batch.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from planner.cluster.composition import Composition
 from planner.cost import formulas
 from planner.cost.expert_parallel import Device, Tiling, expert_seconds
-from planner.cost.gradient_sync import NO_NICS, sync_seconds
+from planner.cost.gradient_sync import sync_seconds
 from planner.cost.links import EdgeEnd, edge_seconds, sending_stages
-from planner.cost.memory import StageMemory, StageSlot, boundary_bytes, stage_memory
+from planner.cost.memory import StageMemory, boundary_bytes, slot_of, stage_memory
 from planner.cost.stage import StageWork, optimizer_seconds, stage_seconds
 from planner.errors import InvalidPlan
 from planner.model.workload import Workload
@@ -98,115 +99,6 @@ class Price:
         return tuple((alike[0], len(alike)) for alike in kinds.values())
 
 
-@dataclass(frozen=True, slots=True)
-class RankTimes:
-    """The seconds that one rank takes for each of its instructions."""
-
-    forward_s: float  # forward pass of one micro-batch, TP communication included
-    backward_s: float  # backward pass of one micro-batch, TP communication included
-    to_previous_s: float  # one message to or from the stage before; 0 on the first stage
-    to_next_s: float  # one message to or from the stage after; 0 on the last
-    # gradient synchronisation, the plan's largest: no rank steps before all have summed
-    sync_s: float
-    optimizer_s: float  # optimizer step, the plan's largest
-
-
-def pipeline_prices(
-    pipeline: Pipeline,
-    ranks: RankMap,
-    workload: Workload,
-    profile: Profile,
-    speed: Callable[[str], float],
-    busy: Mapping[str, int],
-    sending: Mapping[str, int],
-    *,
-    placed: bool = True,
-    nics: Mapping[str, float] = NO_NICS,
-) -> tuple[StagePrice, ...]:
-    """The price of each stage of one running replica.
-
-    Args:
-        pipeline: the replica.
-        ranks: all ranks of the plan.
-        workload: supplies the size of an activation.
-        profile: supplies all costs.
-        speed: speed factor by node name.
-        busy: ranks by node.
-        sending: of them, those whose stages send to another node.
-        placed: whether edges inside a node take the node's link.
-        nics: bytes per second of the network card of the nodes that state one.
-
-    Raises:
-        UnprofiledConfiguration: the profile lacks a key of a stage.
-    """
-    template = pipeline.template
-    b = template.micro_batch
-    leads = [ranks.seats[group[0]] for group in pipeline.ranks]
-    message = boundary_bytes(workload, b)
-    ends = [
-        EdgeEnd(lead.gpu_type, lead.tp, sending[lead.node], nics.get(lead.node)) for lead in leads
-    ]
-    edges = [
-        edge_seconds(
-            profile,
-            ends[index],
-            ends[index + 1],
-            message,
-            inside=placed and leads[index].node == leads[index + 1].node,
-        )
-        for index in range(len(leads) - 1)
-    ]
-    depth = len(template.stages)
-    cuts = template.layer_bounds()
-    prices = []
-    for index, (stage, lead) in enumerate(zip(template.stages, leads, strict=True)):
-        slot = StageSlot(
-            stage.gpu_type,
-            stage.tp,
-            b,
-            pipeline.num_micro_batches,
-            depth,
-            index,
-            stage.recompute,
-            template.replicas,
-            stage.ep,
-            stage.etp,
-            max(1, cuts[index]),
-        )
-        expert_s = 0.0
-        if stage.is_tiled:
-            devices = _stage_devices(ranks, pipeline.template_index, index, nics)
-            tiling = Tiling(stage.tp, stage.ep, stage.expert_tp)
-            expert_s = expert_seconds(workload, profile, tiling, devices, b, busy)
-        work = stage_seconds(
-            profile, workload.model, stage, b, range(cuts[index], cuts[index + 1]), expert_s
-        ).at_speed(speed(lead.node))
-        prices.append(
-            StagePrice(
-                work.forward_s + work.communication_s / 2,
-                work.backward_s + work.communication_s / 2 + work.recompute_s,
-                edges[index - 1] if index else 0.0,
-                edges[index] if index < depth - 1 else 0.0,
-                stage_memory(workload, profile, slot, stage.layers),
-                work,
-            )
-        )
-    return tuple(prices)
-
-
-def _stage_devices(
-    ranks: RankMap, template: int, stage: int, nics: Mapping[str, float]
-) -> tuple[Device, ...]:
-    """The GPUs of a stage over all replicas of its template."""
-    seats = (
-        ranks.seats[rank]
-        for pipeline in ranks.pipelines
-        if pipeline.template_index == template
-        for rank in pipeline.ranks[stage]
-    )
-    return tuple(Device(seat.node, seat.gpu_type, nics.get(seat.node)) for seat in seats)
-
-
 def price(
     plan: Plan,
     workload: Workload,
@@ -233,6 +125,15 @@ def price(
     return whole_price(plan, ranks, replicas, workload, composition, profile)
 
 
+class _Site(NamedTuple):
+    """The nodes of a plan, by name."""
+
+    speed: Mapping[str, float]  # speed factors
+    nics: Mapping[str, float]  # bytes per second of the network cards that are stated
+    busy: Mapping[str, int]  # ranks
+    sending: Mapping[str, int]  # of them, those whose stages send to another node
+
+
 def replica_prices(
     plan: Plan,
     ranks: RankMap,
@@ -244,43 +145,78 @@ def replica_prices(
 ) -> tuple[ReplicaPrice, ...]:
     """The price of every replica, in plan order; arguments and errors are those of `price`."""
     profile.require(workload)
-    speed = _speed_factors(plan, composition)
-    nics = composition.nics
-    busy = Counter(seat.node for seat in ranks.seats)
     sending: Counter[str] = Counter()
-    for pipeline in ranks.pipelines:
-        nodes = [ranks.seats[group[0]].node for group in pipeline.ranks]
+    nodes_of = [[ranks.seats[group[0]].node for group in one.ranks] for one in ranks.pipelines]
+    for pipeline, nodes in zip(ranks.pipelines, nodes_of, strict=True):
         for s in sending_stages(nodes, placed=placed):
             sending[nodes[s]] += len(pipeline.ranks[s])
+    busy = Counter(seat.node for seat in ranks.seats)
+    site = _Site(_speed_factors(plan, composition), composition.nics, busy, sending)
     known: dict[tuple[object, ...], tuple[StagePrice, ...]] = {}
-
-    def prices_of(pipeline: Pipeline) -> tuple[StagePrice, ...]:
-        """Replicas whose stages sit alike have one price."""
-        leads = [ranks.seats[group[0]].node for group in pipeline.ranks]
-        together = tuple(left == right for left, right in pairwise(leads))
-        key = (
+    prices = []
+    for pipeline, nodes in zip(ranks.pipelines, nodes_of, strict=True):
+        key = (  # replicas whose stages sit alike have one price
             pipeline.template_index,
-            min(pipeline.num_micro_batches, len(leads)),  # as many are in flight at most
-            together,
-            tuple(map(speed, leads)),
-            tuple(sending[node] for node in leads),
-            tuple(nics.get(node) for node in leads),
+            min(pipeline.num_micro_batches, len(nodes)),  # as many are in flight at most
+            tuple(left == right for left, right in pairwise(nodes)),
+            tuple((site.speed[node], sending[node], site.nics.get(node)) for node in nodes),
         )
         if key not in known:
-            known[key] = pipeline_prices(
-                pipeline, ranks, workload, profile, speed, busy, sending, placed=placed, nics=nics
+            known[key] = _stage_prices(pipeline, nodes, ranks, workload, profile, site, placed)
+        prices.append(
+            ReplicaPrice(
+                pipeline.template_index, pipeline.replica, pipeline.num_micro_batches, known[key]
             )
-        return known[key]
-
-    return tuple(
-        ReplicaPrice(
-            pipeline.template_index,
-            pipeline.replica,
-            pipeline.num_micro_batches,
-            prices_of(pipeline),
         )
-        for pipeline in ranks.pipelines
-    )
+    return tuple(prices)
+
+
+def _stage_prices(
+    pipeline: Pipeline,
+    nodes: Sequence[str],
+    ranks: RankMap,
+    workload: Workload,
+    profile: Profile,
+    site: _Site,
+    placed: bool,
+) -> tuple[StagePrice, ...]:
+    """The price of each stage of a replica whose stages stand on these nodes."""
+    template = pipeline.template
+    b, stages = template.micro_batch, template.stages
+    message = boundary_bytes(workload, b)
+    ends = [
+        EdgeEnd(stage.gpu_type, stage.tp, site.sending[node], site.nics.get(node))
+        for stage, node in zip(stages, nodes, strict=True)
+    ]
+    edges = [
+        edge_seconds(profile, *pair, message, inside=placed and left == right)
+        for pair, (left, right) in zip(pairwise(ends), pairwise(nodes), strict=True)
+    ]
+    prices = []
+    cuts = template.layer_bounds()
+    for index, stage in enumerate(stages):
+        layers = range(*cuts[index : index + 2])
+        expert_s = 0.0
+        if stage.is_tiled:
+            group = ranks.stage_ranks(pipeline.template_index, index)
+            seats = [ranks.seats[rank] for rank in group]
+            devices = [Device(s.node, s.gpu_type, site.nics.get(s.node)) for s in seats]
+            tiling = Tiling(stage.tp, stage.ep, stage.expert_tp)
+            expert_s = expert_seconds(workload, profile, tiling, devices, b, site.busy)
+        work = stage_seconds(profile, workload.model, stage, b, layers, expert_s)
+        work = work.at_speed(site.speed[nodes[index]])
+        slot = slot_of(template, index, pipeline.num_micro_batches)
+        prices.append(
+            StagePrice(
+                work.forward_s + work.communication_s / 2,
+                work.backward_s + work.communication_s / 2 + work.recompute_s,
+                edges[index - 1] if index else 0.0,
+                edges[index] if index < len(edges) else 0.0,
+                stage_memory(workload, profile, slot, stage.layers),
+                work,
+            )
+        )
+    return tuple(prices)
 
 
 def whole_price(
@@ -311,7 +247,7 @@ def whole_price(
     )
 
 
-def _speed_factors(plan: Plan, composition: Composition) -> Callable[[str], float]:
+def _speed_factors(plan: Plan, composition: Composition) -> dict[str, float]:
     factors = {node.name: node.speed_factor for node in composition.nodes}
     missing = [name for name in plan.nodes if name not in factors]
     if missing:
@@ -319,29 +255,29 @@ def _speed_factors(plan: Plan, composition: Composition) -> Callable[[str], floa
             f"the plan uses node {missing[0]!r}, which is not in the composition "
             f"({', '.join(sorted(factors)) or 'it is empty'}); give the composition it was made for"
         )
-    return factors.__getitem__
+    return factors
+
+
+class RankTimes(NamedTuple):
+    """The seconds that one rank takes for each of its instructions."""
+
+    forward_s: float  # of one micro-batch, TP communication included
+    backward_s: float  # likewise
+    to_previous_s: float  # one message to or from the stage before; 0 on the first stage
+    to_next_s: float  # one message to or from the stage after; 0 on the last
+    sync_s: float  # the plan's longest gradient sum: no rank steps before all have summed
+    optimizer_s: float  # the plan's longest optimizer step
 
 
 def rank_times(
     plan: Plan, workload: Workload, composition: Composition, profile: Profile
 ) -> tuple[RankTimes, ...]:
-    """The seconds of every instruction of every rank, by rank.
-
-    Raises:
-        UnprofiledConfiguration: as `price`.
-        InvalidPlan: as `price`.
-    """
+    """The seconds of every instruction of every rank, by rank; errors as of `price`."""
     priced = price(plan, workload, composition, profile)
+    longest = priced.sync_s, priced.optimizer_s
     return tuple(
-        RankTimes(
-            stage.forward_s,
-            stage.backward_s,
-            stage.to_previous_s,
-            stage.to_next_s,
-            priced.sync_s,
-            priced.optimizer_s,
-        )
+        RankTimes(one.forward_s, one.backward_s, one.to_previous_s, one.to_next_s, *longest)
         for replica in priced.replicas
-        for index, stage in enumerate(replica.stages)
-        for _ in range(plan.templates[replica.template].stages[index].tp)
+        for one, stage in zip(replica.stages, plan.templates[replica.template].stages, strict=True)
+        for _ in range(stage.tp)
     )

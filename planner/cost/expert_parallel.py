@@ -39,11 +39,6 @@ class Tiling:
     ep: int  # degree over which whole experts are spread
     etp: int  # degree over which each expert is cut
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether experts are cut as everything else, so that the profile's entry says all."""
-        return (self.ep, self.etp) == (1, self.tp)
-
 
 def expert_seconds(
     workload: Workload,

@@ -15,7 +15,6 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
-from types import MappingProxyType
 
 from planner.cost import formulas
 from planner.cost.links import nic_of
@@ -27,7 +26,6 @@ from planner.plans.ranks import RankMap
 from planner.profiles.profile import LinkCost, Profile
 
 Messages = dict[tuple[int, ...], int]  # {(a holder, another, ...): bytes}
-NO_NICS: Mapping[str, float] = MappingProxyType({})  # no node states its network card
 
 
 def sync_messages(
@@ -35,11 +33,7 @@ def sync_messages(
 ) -> Messages:
     """Bytes of gradients by holders: {(lead rank in pipeline 0, in pipeline 1, ...): bytes}.
 
-    Args:
-        model: whose tensors are summed.
-        ranks: of the plan.
-        gradient_bytes: per parameter.
-        experts: whether routed experts are cut by TP as everything else; else they are left out.
+    Without `experts` routed experts, which are not cut by TP as everything else, are left out.
     """
     slots = math.lcm(*{seat.tp for seat in ranks.seats})
     sizes = [layer_sizes(model, layer, experts=experts) for layer in range(model.layers + 2)]
@@ -62,13 +56,7 @@ def sync_messages(
 
 
 def layer_sizes(model: ModelShape, layer: int, *, experts: bool) -> tuple[int, int]:
-    """(elements that TP cuts, elements that it leaves whole) of a layer.
-
-    Args:
-        model: of which it is.
-        layer: its index in [embedding, block 1..L, head].
-        experts: whether routed experts count.
-    """
+    """(elements that TP cuts, elements that it leaves whole) of a layer; routed experts or not."""
     tensors = layer_tensors(model, layer)
     routed = 0 if experts or model.kind(layer) != "moe_block" else expert_numel(model)
     return (
@@ -91,25 +79,16 @@ def _expert_messages(model: ModelShape, ranks: RankMap, gradient_bytes: int) -> 
         held = []  # by template: EP, ETP, and the stage's devices over all replicas
         for (index, template), s in zip(templates.items(), chosen, strict=True):
             stage = template.stages[s]
-            devices = [
-                rank
-                for pipeline in ranks.pipelines
-                if pipeline.template_index == index
-                for rank in pipeline.ranks[s]
-            ]
-            held.append((stage.ep, stage.expert_tp, devices))
+            held.append((stage.ep, stage.expert_tp, ranks.stage_ranks(index, s)))
         groups = math.lcm(*(ep for ep, _, _ in held))
         slices = math.lcm(*(etp for _, etp, _ in held))
         num_bytes = blocks * (expert_numel(model) // (groups * slices)) * gradient_bytes
         for group in range(groups):
             for part in range(slices):
-                owners = tuple(
-                    rank
-                    for ep, etp, devices in held
-                    for rank in devices[
-                        group * ep // groups * etp + part * etp // slices :: ep * etp
-                    ]
-                )
+                owners: tuple[int, ...] = ()
+                for ep, etp, devices in held:
+                    first = group * ep // groups * etp + part * etp // slices
+                    owners += tuple(devices[first :: ep * etp])
                 if len(owners) > 1:
                     messages[owners] += num_bytes
     return dict(messages)
@@ -119,7 +98,7 @@ def sync_seconds(
     workload: Workload,
     ranks: RankMap,
     profile: Profile,
-    nics: Mapping[str, float] = NO_NICS,
+    nics: Mapping[str, float] | None = None,
 ) -> tuple[float, ...]:
     """Gradient synchronisation of each rank, in rank order, in seconds.
 
@@ -127,13 +106,8 @@ def sync_seconds(
     Ranks of one node that sync with other nodes share its NIC, so that a holder has a share of it;
     inside a node they use its links.
     Where the profile knows the rings of a node, holders of the same pieces on it count once: NCCL's
-    ring enters and leaves a node once, however many members it has there.
-
-    Args:
-        workload: model and precision.
-        ranks: of the plan.
-        profile: supplies the links.
-        nics: bytes per second of the network card of the nodes that state one.
+    ring enters and leaves a node once, however many members it has there.  `nics` has the bytes per
+    second of the network cards that are stated, by node.
     """
     tiled = any(pipeline.template.is_tiled for pipeline in ranks.pipelines)
     if len(ranks.pipelines) == 1 and not tiled:
@@ -157,7 +131,7 @@ def sync_seconds(
     )
     type_of = {seat.node: seat.gpu_type for seat in ranks.seats}
     nic: dict[str, LinkCost] = {
-        name: nic_of(profile, type_of[name], nics.get(name)).shared_by(
+        name: nic_of(profile, type_of[name], (nics or {}).get(name)).shared_by(
             formulas.nic_share(at_once, 1)
         )
         for name, at_once in sharing.items()

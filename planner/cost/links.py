@@ -25,12 +25,7 @@ class EdgeEnd(NamedTuple):
 
 
 def sending_stages(nodes: Sequence[Hashable], *, placed: bool = True) -> list[int]:
-    """The stages of a pipeline that send to another node.
-
-    Args:
-        nodes: of its stages, in pipeline order.
-        placed: whether edges inside a node take the node's link, or all leave it.
-    """
+    """The stages of a pipeline on these nodes that send to another; unplaced all do."""
     leaves = [not placed or left != right for left, right in pairwise(nodes)]
     return [s for s in range(len(nodes)) if any(leaves[max(0, s - 1) : s + 1])]
 
@@ -38,15 +33,7 @@ def sending_stages(nodes: Sequence[Hashable], *, placed: bool = True) -> list[in
 def edge_seconds(
     profile: Profile, left: EdgeEnd, right: EdgeEnd, num_bytes: float, *, inside: bool
 ) -> float:
-    """Time of one message between two neighbouring stages.
-
-    Args:
-        profile: supplies the links.
-        left: one stage.
-        right: the other.
-        num_bytes: of the message.
-        inside: whether they share a node.
-    """
+    """Time of one message between two neighbouring stages, inside a node or between two."""
     if inside:
         return profile.inside_node(left.gpu_type).seconds(num_bytes)
     return max(port(profile, end).seconds(num_bytes) for end in (left, right))

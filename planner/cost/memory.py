@@ -15,6 +15,7 @@ from planner.cost import formulas
 from planner.model.shape import Kind, ModelShape
 from planner.model.tensors import expert_numel, layer_numel
 from planner.model.workload import Workload
+from planner.plans.plan import FilledTemplate
 from planner.profiles.entries import LayerCost
 from planner.profiles.operators import VALUE_BYTES
 from planner.profiles.profile import Profile
@@ -45,8 +46,7 @@ class StageSlot:
     replicas: int = 1  # n of the template, over which ZeRO 1 cuts the optimizer
     ep: int = 1  # degree over which whole experts are spread
     etp: int = 0  # degree over which each expert is cut; 0: the TP degree
-    # index of its first block; unknown during a fill, where all blocks count as the model's last
-    # kind
+    # its first block; unknown during a fill, where all blocks count as the model's last kind
     start: int | None = None
 
     @property
@@ -74,6 +74,24 @@ class StageSlot:
         if self.start is None:
             return {model.block_kinds[-1]: layers}
         return model.kinds_of(self.start, self.start + layers)
+
+
+def slot_of(template: FilledTemplate, index: int, micro_batches: int) -> StageSlot:
+    """Where a stage of a replica with that many micro-batches stands."""
+    stage = template.stages[index]
+    return StageSlot(
+        stage.gpu_type,
+        stage.tp,
+        template.micro_batch,
+        micro_batches,
+        len(template.stages),
+        index,
+        stage.recompute,
+        template.replicas,
+        stage.ep,
+        stage.etp,
+        max(1, template.layer_bounds()[index]),
+    )
 
 
 @dataclass(frozen=True, slots=True)

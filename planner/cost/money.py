@@ -21,20 +21,12 @@ LEAST = 1e-9  # of a GPU-hour, or of a plan, where money is minimised
 
 
 def with_prices(composition: Composition, per_gpu_hour: Mapping[str, float]) -> Composition:
-    """The composition with a price on every node whose price is known.
-
-    Args:
-        composition: a node that states its own price keeps it.
-        per_gpu_hour: money per hour of one GPU, by GPU type.
-    """
-    return Composition(
-        tuple(
-            node
-            if node.price is not None or node.gpu_type not in per_gpu_hour
-            else replace(node, price=node.gpus * per_gpu_hour[node.gpu_type])
-            for node in composition.nodes
-        )
-    )
+    """The composition with a price, by GPU type, on every node that states none of its own."""
+    nodes = list(composition.nodes)
+    for index, node in enumerate(nodes):
+        if node.price is None and node.gpu_type in per_gpu_hour:
+            nodes[index] = replace(node, price=node.gpus * per_gpu_hour[node.gpu_type])
+    return Composition(tuple(nodes))
 
 
 def require_prices(composition: Composition) -> None:

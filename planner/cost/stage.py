@@ -7,20 +7,19 @@ Source: Heddle, section 5.2; design, "Cost".
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from planner.cost import formulas
-from planner.cost.memory import StageSlot, stepped_parameters
+from planner.cost.memory import slot_of, stepped_parameters
 from planner.model.shape import ModelShape
 from planner.model.workload import Workload
-from planner.plans.plan import FilledTemplate, Stage
+from planner.plans.plan import Stage
 from planner.plans.ranks import RankMap
 from planner.profiles.profile import BLOCKS, Profile
 
 
-@dataclass(frozen=True, slots=True)
-class StageWork:
+class StageWork(NamedTuple):
     """What a stage does for one micro-batch, messages to its neighbours apart."""
 
     forward_s: float  # computation of the forward pass
@@ -30,14 +29,7 @@ class StageWork:
 
     def at_speed(self, factor: float) -> StageWork:
         """The same on a node of that speed factor."""
-        if factor == 1:
-            return self
-        return StageWork(
-            self.forward_s / factor,
-            self.backward_s / factor,
-            self.communication_s / factor,
-            self.recompute_s / factor,
-        )
+        return StageWork(*(seconds / factor for seconds in self))
 
 
 def stage_seconds(
@@ -55,7 +47,7 @@ def stage_seconds(
         model: says which kinds the layers are.
         stage: its type, TP degree, recomputation and tiling.
         micro_batch: b.
-        layers: its layers in [embedding, block 1..L, head].
+        layers: in [embedding, block 1..L, head].
         expert_s: communication of the experts of one block in one pass, if they are tiled.
 
     Raises:
@@ -82,39 +74,21 @@ def stage_seconds(
 
 
 def optimizer_seconds(
-    ranks: RankMap, workload: Workload, profile: Profile, speed: Callable[[str], float]
+    ranks: RankMap, workload: Workload, profile: Profile, speed: Mapping[str, float]
 ) -> float:
-    """The longest optimizer step of any rank."""
+    """The longest optimizer step of any rank; speed factors by node."""
     seconds: dict[tuple[int, int], float] = {}  # by template and stage, at full speed
     longest = 0.0
     for pipeline in ranks.pipelines:
-        template = pipeline.template
         for index, group in enumerate(pipeline.ranks):
             key = (pipeline.template_index, index)
             if key not in seconds:
-                seconds[key] = _step_seconds(template, index, workload, profile)
-            longest = max(longest, seconds[key] / speed(ranks.seats[group[0]].node))
+                stage = pipeline.template.stages[index]
+                slot = slot_of(pipeline.template, index, 1)
+                seconds[key] = formulas.optimizer_seconds(
+                    stepped_parameters(workload, slot, stage.layers),
+                    profile.gpu_type(stage.gpu_type).optimizer_latency_s,
+                    profile.gpu_type(stage.gpu_type).optimizer_s_per_parameter,
+                )
+            longest = max(longest, seconds[key] / speed[ranks.seats[group[0]].node])
     return longest
-
-
-def _step_seconds(
-    template: FilledTemplate, index: int, workload: Workload, profile: Profile
-) -> float:
-    stage = template.stages[index]
-    slot = StageSlot(
-        stage.gpu_type,
-        stage.tp,
-        template.micro_batch,
-        1,
-        len(template.stages),
-        index,
-        replicas=template.replicas,
-        ep=stage.ep,
-        etp=stage.etp,
-        start=max(1, template.layer_bounds()[index]),
-    )
-    kind = profile.gpu_type(stage.gpu_type)
-    stepped = stepped_parameters(workload, slot, stage.layers)
-    return formulas.optimizer_seconds(
-        stepped, kind.optimizer_latency_s, kind.optimizer_s_per_parameter
-    )

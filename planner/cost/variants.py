@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from planner.cluster.composition import Composition, Node
 from planner.cost import formulas
@@ -20,8 +20,7 @@ from planner.profiles.profile import Profile
 FEW_GPUS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(NamedTuple):
     """How a stage recomputes and spreads its experts."""
 
     recompute: str
@@ -37,19 +36,12 @@ def variants_of(
     allow_ep: bool,
     nodes: Sequence[Node] | None = None,
 ) -> tuple[Variant, ...]:
-    """Every variant of a stage of that option, those that cut experts least first.
+    """Every variant of a stage of that option (GPU type, TP), those that cut experts least first.
 
-    Args:
-        workload: model and recomputation.
-        composition: all nodes.
-        profile: supplies all costs.
-        option: GPU type and TP degree.
-        allow_ep: whether experts may be spread.
-        nodes: those that the stage is thought to stand on, largest first; all if not given.
+    The stage is thought to stand on `nodes`, largest first; on any if they are not given.
     """
-    wanted: tuple[str, ...] = (workload.recompute,)
-    if workload.recompute == "auto":
-        wanted = STAGE_RECOMPUTATIONS
+    is_free = workload.recompute == "auto"
+    wanted = STAGE_RECOMPUTATIONS if is_free else (workload.recompute,)
     tilings = [(1, 0)]
     experts = workload.model.experts
     kind, tp = option
@@ -129,17 +121,8 @@ def exchange_seconds(
 ) -> float | None:
     """Communication of the experts of a block in one pass, all GPUs of its nodes at work.
 
-    Args:
-        workload: model with experts.
-        profile: its links.
-        sites: nodes of that type, largest first; the first site with enough GPUs is taken, its
-            nodes filled one after the other.
-        gpu_type: of the stage.
-        tiling: of its experts.
-        micro_batch: b.
-
-    Returns:
-        None if there are too few GPUs.
+    The first of the sites (nodes of that type, largest first) with enough GPUs is taken, its nodes
+    filled one after the other; None if there is none.
     """
     for nodes in sites:
         devices = tiling_devices(nodes, gpu_type, tiling.ep * tiling.etp, tiling.tp)

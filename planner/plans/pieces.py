@@ -13,11 +13,10 @@ Source: Heddle, sections 3.2 (expert tiling) and 5.6 (DSM).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -37,6 +36,7 @@ from planner.plans.regions import (
 )
 
 Ranks = tuple[int, ...]
+Value = TypeVar("Value")
 
 
 class Piece(NamedTuple):
@@ -85,29 +85,15 @@ def shard(tensor: Tensor, seat: Seat) -> Piece:
 
 def contains(outer: Piece, inner: Piece) -> bool:
     """Whether all of `inner` lies in `outer`."""
-    return (
-        outer.tensor == inner.tensor
-        and outer.start <= inner.start
-        and inner.stop <= outer.stop
-        and outer.expert_start <= inner.expert_start
-        and inner.expert_stop <= outer.expert_stop
-    )
+    rows = outer.start <= inner.start and inner.stop <= outer.stop
+    experts = outer.expert_start <= inner.expert_start and inner.expert_stop <= outer.expert_stop
+    return outer.tensor == inner.tensor and rows and experts
 
 
 def held_pieces(tensor: Tensor, seat: Seat, cuts: Cuts) -> tuple[Piece, ...]:
     """The pieces of a tensor that a seat holds: they tile its shard, expert by expert."""
     mine = shard(tensor, seat)
     return tuple(piece for piece in tensor_pieces(tensor, cuts) if contains(mine, piece))
-
-
-def seat_pieces(model: ModelShape, seat: Seat, cuts: Cuts) -> tuple[Piece, ...]:
-    """All pieces that one seat holds, in canonical order."""
-    return tuple(
-        piece
-        for layer in seat.layers
-        for tensor in layer_tensors(model, layer)
-        for piece in held_pieces(tensor, seat, cuts)
-    )
 
 
 def region_pieces(regions: Regions, held: Mask) -> tuple[Piece, ...]:
@@ -142,23 +128,13 @@ def piece_shapes(model: ModelShape, cuts: Cuts) -> Mapping[Piece, tuple[int, ...
     return shapes
 
 
-@cache
-def piece_numels(model: ModelShape, cuts: Cuts) -> Mapping[Piece, int]:
-    """The number of elements of every piece of a model, in canonical order."""
-    return {piece: math.prod(shape) for piece, shape in piece_shapes(model, cuts).items()}
-
-
 def holders(
     model: ModelShape, plan: Plan, cuts: Cuts | None = None
 ) -> dict[Piece, tuple[Ranks, ...]]:
     """The piece table: {piece: (the copies of one contributor, those of the next, ...)}.
 
     In canonical order.  The first rank of each tuple, the *lead*, speaks for its contributor.
-
-    Args:
-        model: whose tensors are cut.
-        plan: P pipelines.
-        cuts: of the refinement; those of the plan itself if not given.
+    Tensors are cut by the plan itself, unless the cuts of a refinement are given.
     """
     regions = regions_of(model, common_refinement([plan]) if cuts is None else cuts)
     ranks = RankMap.of(plan)
@@ -174,9 +150,14 @@ def holders(
             else:
                 known[key] = tuple((rank,) for rank in mine)
         found.append(known[key])
+    return _by_piece(regions, found)
+
+
+def _by_piece(regions: Regions, values: Sequence[Value]) -> dict[Piece, Value]:
+    """The value of its region for every piece, in canonical order."""
     return {
-        piece: found[index]
-        for tensor in model_tensors(model)
+        piece: values[index]
+        for tensor in model_tensors(regions.model)
         for index, piece in enumerate(
             tensor_pieces(tensor, regions.cuts), regions.first[tensor.layer, share_of(tensor)]
         )
@@ -186,14 +167,7 @@ def holders(
 def node_counts(model: ModelShape, plan: Plan) -> dict[Piece, int]:
     """On how many nodes each piece of the state lives."""
     regions = regions_of(model, common_refinement([plan]))
-    counts = _count_nodes(regions, plan).tolist()
-    return {
-        piece: counts[index]
-        for tensor in model_tensors(model)
-        for index, piece in enumerate(
-            tensor_pieces(tensor, regions.cuts), regions.first[tensor.layer, share_of(tensor)]
-        )
-    }
+    return _by_piece(regions, _count_nodes(regions, plan).tolist())
 
 
 def holders_min(model: ModelShape, plan: Plan) -> int:

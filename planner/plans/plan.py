@@ -48,6 +48,11 @@ class Stage:
         """Whether its experts are spread in another way than TP cuts the rest."""
         return (self.ep, self.expert_tp) != (1, self.tp)
 
+    def to_json(self) -> dict[str, Any]:
+        """The stage as a row of `Plan.to_json`; its tiling only where it has one."""
+        row = {name: getattr(self, name) for name in ("gpu_type", "tp", "layers", "recompute")}
+        return row | {"ep": self.ep, "etp": self.expert_tp} if self.is_tiled else row
+
 
 @dataclass(frozen=True, slots=True)
 class FilledTemplate:
@@ -93,7 +98,7 @@ class FilledTemplate:
             "replicas": self.replicas,
             "micro_batch": self.micro_batch,
             "micro_batches": list(self.micro_batches),
-            "stages": [_stage_json(stage) for stage in self.stages],
+            "stages": [stage.to_json() for stage in self.stages],
         }
 
     def __str__(self) -> str:
@@ -137,32 +142,22 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """16 hex digits that name this plan."""
-        data = {
-            "templates": [t.to_json() for t in self.templates],
-            "placement": self._placement_json(),
-        }
-        text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+        text = json.dumps(self._content(), sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data; `Plan.from_json` reads it back to an equal plan."""
+        return self._content() | {"digest": self.digest}
+
+    def _content(self) -> dict[str, Any]:
+        names = PlacedStage.__slots__
         return {
             "templates": [template.to_json() for template in self.templates],
-            "placement": self._placement_json(),
-            "digest": self.digest,
+            "placement": [
+                {name: getattr(placed, name) for name in names} | {"gpus": list(placed.gpus)}
+                for placed in self.placement
+            ],
         }
-
-    def _placement_json(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "template": p.template,
-                "replica": p.replica,
-                "stage": p.stage,
-                "node": p.node,
-                "gpus": list(p.gpus),
-            }
-            for p in self.placement
-        ]
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Plan:
@@ -189,16 +184,6 @@ class Plan:
 
     def __str__(self) -> str:
         return " | ".join(str(template) for template in self.templates)
-
-
-def _stage_json(stage: Stage) -> dict[str, Any]:
-    row = {
-        "gpu_type": stage.gpu_type,
-        "tp": stage.tp,
-        "layers": stage.layers,
-        "recompute": stage.recompute,
-    }
-    return row | {"ep": stage.ep, "etp": stage.expert_tp} if stage.is_tiled else row
 
 
 def faults(

@@ -8,6 +8,7 @@ life.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from planner.plans.plan import FilledTemplate, Plan
 
@@ -94,6 +95,11 @@ class RankMap:
     pipelines: tuple[Pipeline, ...]
     seats: tuple[Seat, ...]
 
+    def stage_ranks(self, template: int, stage: int) -> list[int]:
+        """The ranks of a stage over all replicas of its template."""
+        own = (one for one in self.pipelines if one.template_index == template)
+        return [rank for pipeline in own for rank in pipeline.ranks[stage]]
+
     @staticmethod
     def of(plan: Plan) -> RankMap:
         """Number the ranks of a plan; its placement is in plan order."""
@@ -103,19 +109,17 @@ class RankMap:
         sample = 0
         for index, template in enumerate(plan.templates):
             for replica in range(template.replicas):
-                where = [next(placed) for _ in template.stages]
-                ranks: list[tuple[int, ...]] = []
-                first = len(seats)
+                first = [len(seats)]
                 for stage in template.stages:
-                    ranks.append(tuple(range(first, first + stage.tp)))
-                    first += stage.tp
-                pipeline = Pipeline(index, replica, template, tuple(ranks), sample)
+                    first.append(first[-1] + stage.tp)
+                ranks = tuple(tuple(range(*ends)) for ends in pairwise(first))
+                pipeline = Pipeline(index, replica, template, ranks, sample)
                 pipelines.append(pipeline)
                 sample += pipeline.samples
-                for stage_index, group in enumerate(ranks):
-                    for slot, rank in enumerate(group):
-                        spot = where[stage_index]
-                        seats.append(
-                            Seat(rank, pipeline, stage_index, slot, spot.node, spot.gpus[slot])
-                        )
+                for s, group in enumerate(ranks):
+                    spot = next(placed)
+                    seats += [
+                        Seat(rank, pipeline, s, slot, spot.node, spot.gpus[slot])
+                        for slot, rank in enumerate(group)
+                    ]
         return RankMap(tuple(pipelines), tuple(seats))

@@ -9,10 +9,10 @@ from planner.model.tensors import model_tensors
 from planner.placement.place import holders_by_layer
 from planner.plans.diff import moves
 from planner.plans.movement import bytes_to_move, missing_bytes
-from planner.plans.pieces import holders, holders_min, node_counts, piece_numels, seat_pieces
+from planner.plans.pieces import holders, holders_min, node_counts
 from planner.plans.ranks import RankMap
 from planner.plans.regions import common_refinement, regions_of
-from tests.builders import MOE, moe_plans
+from tests.builders import MOE, moe_plans, piece_numels, seat_pieces
 
 
 def elements(seat):

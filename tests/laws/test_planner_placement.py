@@ -9,11 +9,19 @@ from hypothesis import strategies as st
 
 from planner.placement.place import can_pack, holders_by_layer, place, room_of
 from planner.plans.movement import bytes_to_move, missing_bytes
-from planner.plans.pieces import holders, holders_min, piece_numels, seat_pieces
+from planner.plans.pieces import holders, holders_min
 from planner.plans.plan import Plan, faults
 from planner.plans.ranks import RankMap
 from planner.plans.regions import common_refinement
-from tests.builders import MODEL, compositions, filled_templates, plans_on, workload_of
+from tests.builders import (
+    MODEL,
+    compositions,
+    filled_templates,
+    piece_numels,
+    plans_on,
+    seat_pieces,
+    workload_of,
+)
 
 
 @given(compositions().flatmap(lambda c: st.tuples(st.just(c), plans_on(c))))

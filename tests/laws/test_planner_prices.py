@@ -12,7 +12,7 @@ from planner.cluster.composition import Composition, Node
 from planner.cluster.gpu_types import HARDWARE
 from planner.cost.evaluate import Price, price
 from planner.cost.memory import StageSlot, fits, layers_that_fit, stage_memory
-from planner.cost.simulation import simulate_price
+from planner.cost.simulation import simulated_seconds
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
@@ -78,7 +78,7 @@ def test_the_simulation_is_never_above_the_formula_where_backward_is_the_longer(
     found = priced(case)
     stages = [stage for replica in found.replicas for stage in replica.stages]
     if all(stage.backward_s >= stage.forward_s for stage in stages):
-        assert simulate_price(found).step_s <= found.iteration_s * ROUNDING
+        assert simulated_seconds(found) <= found.iteration_s * ROUNDING
 
 
 @settings(deadline=None, max_examples=20)

@@ -9,7 +9,7 @@ import pytest
 
 from heddle_operator.train.result import build_result
 from planner.cost.evaluate import price
-from planner.cost.simulation import simulate_price
+from planner.cost.simulation import simulated_seconds
 from tests.unit.heddle_operator.train.recorded import (
     FACTS,
     FIRST,
@@ -111,7 +111,7 @@ def test_the_first_epoch_was_no_reconfiguration():
 def test_measured_and_predicted_seconds_stand_side_by_side(index, plan, nodes):
     epoch, priced = result()["epochs"][index], price(plan, JOB.workload, nodes, PROFILE)
     assert epoch["step_s"] == pytest.approx(STEP_S)
-    assert epoch["predicted_step_s"] == simulate_price(priced).step_s
+    assert epoch["predicted_step_s"] == simulated_seconds(priced)
     assert epoch["formula_step_s"] == priced.iteration_s
     assert epoch["gpus"] == len(nodes.nodes) + (index == 1)
     assert epoch["holders_min"] == 1 + index

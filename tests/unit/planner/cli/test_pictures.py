@@ -93,11 +93,11 @@ def test_memory_that_does_not_suffice_is_red(drawn):
 
 def test_bars_are_the_instructions_of_the_simulation_end_to_end_and_numbered(drawn):
     priced, said, axes = drawn(template("1x2 1x4", 2, (3,)), batch=6)
-    played = simulate_replica(priced.replicas[0])
+    played = list(simulate_replica(priced.replicas[0]))
     for kind in ("forward", "backward"):
         rows = bars(axes[0], kind)
         for s, row in enumerate(rows):
-            mine = [e for e in played if e.stage == s and e.instruction.operation == kind]
+            mine = [e for e in played if e.stage == s and e.operation == kind]
             assert row == [pytest.approx((entry.start_s, entry.end_s)) for entry in mine]
         assert len(rows) == 2
     ((end,),) = bars(axes[0], "gradient sum and optimizer")

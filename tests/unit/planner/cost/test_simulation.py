@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 from planner.cost.evaluate import ReplicaPrice, StagePrice, price
-from planner.cost.simulation import simulate, simulate_replica
+from planner.cost.simulation import simulate_replica, simulated_seconds
 from tests.builders import demo_profile, nodes, on_one_node, template, workload
 
 
@@ -33,9 +35,47 @@ def test_a_step_ends_with_sync_and_optimizer_after_the_slowest_replica():
     plan = on_one_node(template("1x3 1x3", 2, (3, 2)), template("2x6", 2, (1,)))
     composition = nodes("fast-0:6")
     priced = price(plan, workload(12), composition, demo_profile())
-    simulated = simulate(plan, workload(12), composition, demo_profile())
-    assert simulated.step_s == pytest.approx(
-        max(simulated.replica_s) + priced.sync_s + priced.optimizer_s
-    )
-    seats = {(entry.template, entry.replica, entry.stage) for entry in simulated.timeline}
-    assert seats == {(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1), (1, 0, 0)}
+    slowest_s = max(event.end_s for r in priced.replicas for event in simulate_replica(r))
+    assert simulated_seconds(priced) == slowest_s + priced.sync_s + priced.optimizer_s
+
+
+NAMES = {
+    "RecvActivation": "receive_activation",
+    "SendActivation": "send_activation",
+    "RecvGrad": "receive_gradient",
+    "SendGrad": "send_gradient",
+    "ForwardPass": "forward",
+    "BackwardPass": "backward",
+}
+
+
+def deepspeed_order(micro_batches: int, depth: int, stage: int) -> list[str]:
+    schedule = importlib.import_module("deepspeed.runtime.pipe.schedule")
+    steps = schedule.TrainSchedule(micro_batches, depth, stage)
+    found = [type(command).__name__ for commands in steps for command in commands]
+    return [NAMES[name] for name in found if name in NAMES]
+
+
+def order(micro_batches: int, depth: int, stage: int) -> list[tuple[str, int]]:
+    replica = ReplicaPrice(0, 0, micro_batches, (StagePrice(1.0, 2.0, 0.5, 0.5),) * depth)
+    events = simulate_replica(replica)
+    return [(event.operation, event.micro_batch) for event in events if event.stage == stage]
+
+
+@pytest.mark.slow  # imports deepspeed
+def test_the_order_is_deepspeeds():
+    for micro_batches in range(1, 10):
+        for depth in range(1, 7):
+            for stage in range(depth):
+                mine = [operation for operation, _ in order(micro_batches, depth, stage)]
+                assert mine == deepspeed_order(micro_batches, depth, stage)
+
+
+def test_each_micro_batch_passes_once_forward_and_once_back():
+    done = order(5, 3, 1)
+    for operation in NAMES.values():
+        assert [m for name, m in done if name == operation] == list(range(5))
+
+
+def test_a_lone_stage_talks_to_nobody():
+    assert {operation for operation, _ in order(3, 1, 0)} == {"forward", "backward"}

@@ -12,13 +12,21 @@ from planner.plans.pieces import (
     holders,
     holders_min,
     node_counts,
-    piece_numels,
     tensor_pieces,
 )
 from planner.plans.plan import PlacedStage, Plan
 from planner.plans.ranks import RankMap
 from planner.plans.regions import Cuts
-from tests.builders import MODEL, MOE, compositions, on_one_node, plans_on, template, tiled
+from tests.builders import (
+    MODEL,
+    MOE,
+    compositions,
+    on_one_node,
+    piece_numels,
+    plans_on,
+    template,
+    tiled,
+)
 
 DEGREES = st.frozensets(st.sampled_from([1, 2, 4]), min_size=1)
 

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.model.tensors import model_tensors
-from planner.plans.pieces import holders, seat_pieces
+from planner.plans.pieces import holders
 from planner.plans.ranks import RankMap
 from planner.plans.regions import common_refinement
+from tests.builders import seat_pieces
 from tests.unit.worker.changes import MODEL, cut, plan
 from tests.unit.worker.ranks import run_ranks
 from worker.control.activity import Activity

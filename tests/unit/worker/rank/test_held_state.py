@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from planner.model.tensors import layer_tensors, model_tensors
-from planner.plans.pieces import Piece, held_pieces, seat_pieces, shard
+from planner.plans.pieces import Piece, held_pieces, shard
 from planner.plans.ranks import RankMap
 from planner.plans.regions import Cuts
+from tests.builders import seat_pieces
 from tests.unit.worker.changes import MODEL, cut, plan, shards_of, whole_state
 from worker.model.initial_weights import initial_rows
 from worker.rank.held_state import HeldState, all_pieces, find_tensor, view

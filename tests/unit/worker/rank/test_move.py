@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migration.errors import LayoutMismatch, StateLost
-from planner.plans.pieces import seat_pieces
 from planner.plans.ranks import RankMap
 from planner.plans.regions import common_refinement
+from tests.builders import seat_pieces
 from tests.unit.worker.changes import MODEL, change, plan
 from worker.contract import Resume
 from worker.rank.move import plan_move
