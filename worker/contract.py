@@ -40,7 +40,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 from planner.model.catalogue import find_model
 from planner.model.shape import ModelShape
@@ -118,6 +125,36 @@ class Schedule(_Frozen):
         return None
 
 
+def _leaves_training(split: tuple[float, float, float]) -> tuple[float, float, float]:
+    if not split[0]:
+        raise ValueError(
+            f"the shares {', '.join(f'{share:g}' for share in split)} leave nothing to train on; "
+            "the first must be above 0"
+        )
+    return split
+
+
+Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Split = Annotated[tuple[Share, Share, Share], AfterValidator(_leaves_training)]
+
+
+class Corpus(_Frozen):
+    """A dataset and its share of the samples."""
+
+    path: str = Field(description="prefix of a Megatron .bin/.idx pair")
+    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+
+
+class DataSpec(_Frozen):
+    """What the ranks read."""
+
+    blend: Annotated[tuple[Corpus, ...], Field(min_length=1)]
+    split: Split = Field(
+        default=(1.0, 0.0, 0.0),
+        description="shares of the documents for training, held-out evaluation and the final test",
+    )
+
+
 class TrainingSpec(_Frozen):
     """What the ranks train, equal in every epoch of a job."""
 
@@ -129,7 +166,7 @@ class TrainingSpec(_Frozen):
     entry_point: str | None = Field(
         default=None, description="`module:function` that gives layers and loss; null: ours"
     )
-    data: str = Field(description="prefix of a Megatron .bin/.idx pair")
+    data: DataSpec = Field(description="a prefix alone stands for a blend of one corpus")
     global_batch: Annotated[int, Field(ge=1)]
     sequence_length: Annotated[int, Field(ge=1)]
     precision: Literal["fp32"] = "fp32"
@@ -163,6 +200,11 @@ class TrainingSpec(_Frozen):
     on_non_finite: Literal["stop", "skip"] = Field(
         default="stop", description="what to do at a loss or gradient norm that is not finite"
     )
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _prefix_alone(cls, data: object) -> object:
+        return {"blend": [{"path": data}]} if isinstance(data, str) else data
 
     @model_validator(mode="after")
     def _schedule_fits(self) -> TrainingSpec:

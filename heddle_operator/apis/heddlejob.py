@@ -23,7 +23,7 @@ from planner.model.catalogue import find_model
 from planner.model.shape import ModelShape
 from planner.model.workload import Workload
 from planner.strict_yaml import read_yaml
-from worker.contract import Schedule, TrainingSpec
+from worker.contract import Corpus, DataSpec, Schedule, Split, TrainingSpec
 from worker.trainable import why_untrainable
 
 Positive = Annotated[float, Field(gt=0)]
@@ -104,17 +104,33 @@ class Model(_Section):
         return find_model(self.name or "")
 
 
+class BlendPart(_Section):
+    """One corpus of a blend."""
+
+    path: str
+    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
 class Data(_Section):
-    """What it is trained on: a built-in text, or the prefix of a Megatron .bin/.idx pair."""
+    """What it is trained on: a built-in text, a Megatron .bin/.idx pair, or a blend of pairs."""
 
     builtin: Literal["text"] | None = None
     path: str | None = None
+    blend: Annotated[tuple[BlendPart, ...], Field(min_length=1)] | None = None
+    split: Split = (1.0, 0.0, 0.0)
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Data:
-        if (self.builtin is None) == (self.path is None):
-            raise ValueError("give exactly one of `builtin` and `path`")
+        if sum(given is not None for given in (self.builtin, self.path, self.blend)) != 1:
+            raise ValueError("give exactly one of `builtin`, `path` and `blend`")
         return self
+
+    @property
+    def as_read(self) -> DataSpec:
+        """What the ranks read; a built-in text has the path `builtin:NAME`."""
+        parts = self.blend or (BlendPart(path=self.path or f"builtin:{self.builtin}", weight=1.0),)
+        blend = tuple(Corpus(path=part.path, weight=part.weight) for part in parts)
+        return DataSpec(blend=blend, split=self.split)
 
 
 class ScheduleSpec(_Section):
@@ -248,11 +264,11 @@ class HeddleJob(_Section):
 
     @property
     def training(self) -> TrainingSpec:
-        """What every directive carries; `data` is `builtin:NAME` until `with_data` was called."""
+        """What every directive carries; a built-in text has no file before `with_data`."""
         spec, training = self.spec, self.spec.training
         return TrainingSpec(
             model=spec.model.shape.name,
-            data=spec.data.path or f"builtin:{spec.data.builtin}",
+            data=spec.data.as_read,
             steps=spec.steps,
             output=spec.output.path if spec.output else None,
             verify=spec.elastic.verify,
@@ -261,7 +277,8 @@ class HeddleJob(_Section):
 
     def with_data(self, prefix: str) -> HeddleJob:
         """The same job on a dataset that was prepared for it."""
-        spec = self.spec.model_copy(update={"data": Data(path=prefix)})
+        data = self.spec.data.model_copy(update={"builtin": None, "path": prefix})
+        spec = self.spec.model_copy(update={"data": data})
         return self.model_copy(update={"spec": spec})
 
 
@@ -269,6 +286,7 @@ class HeddleJob(_Section):
 # honour yet.
 _NOT_YET = {
     "spec.data.tokenizer": "tokenizers are not supported yet; use `heddle data prepare`",
+    "spec.data.documentMask": "document masks are not supported yet",
     "spec.training.precision": "only fp32 is supported yet",
     "spec.planner.zero": "only ZeRO stage 0 is supported yet",
     "spec.planner.recompute": "only recompute none is supported yet",

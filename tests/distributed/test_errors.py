@@ -18,8 +18,8 @@ import pytest
 
 from planner.plans.plan import Plan
 from tests.distributed.pods import Pods, place, template
-from worker.contract import RankReport, Resume, TrainingSpec
-from worker.data.data import Dataset, sample_order
+from worker.contract import Corpus, DataSpec, RankReport, Resume, TrainingSpec
+from worker.data.dataset import Dataset
 
 pytestmark = pytest.mark.slow
 PEER_TIMEOUT_S, STUCK_S = 2.0, 3.0
@@ -137,12 +137,13 @@ def test_a_token_beyond_the_vocabulary_is_one_sentence(
 ) -> None:
     prefix, sample = tmp_path / "text", 2 * BATCH + 3
     for suffix in (".idx", ".bin"):
-        shutil.copy(f"{spec.data}{suffix}", f"{prefix}{suffix}")
-    samples = Dataset(str(prefix), spec.sequence_length).samples
+        shutil.copy(f"{spec.data.blend[0].path}{suffix}", f"{prefix}{suffix}")
+    data = DataSpec(blend=(Corpus(path=str(prefix)),))
+    start = Dataset(data, spec.sequence_length).place(spec.seed, sample).start
     tokens = np.memmap(f"{prefix}.bin", dtype="<u2", mode="r+")
-    tokens[int(sample_order(spec.seed, 0, samples)[sample]) * spec.sequence_length + 5] = 999
+    tokens[start + 5] = 999
     tokens.flush()
-    ranks = jobs.wait(jobs.start(spec.model_copy(update={"data": str(prefix)})), halted)
+    ranks = jobs.wait(jobs.start(spec.model_copy(update={"data": data})), halted)
     assert {rank.error_kind for rank in ranks} <= {"other", "lost peer"}
     assert (
         f"sample {sample} of dataset '{prefix}' has token 999, the model's vocabulary ends at "

@@ -26,8 +26,8 @@ from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.settings import Settings
 from planner.cluster.composition import Node
-from worker.contract import Report
-from worker.data.data import Dataset, sample_order
+from worker.contract import Corpus, DataSpec, Report
+from worker.data.dataset import Dataset
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 BATCH, SEQUENCE = 8, 128
@@ -117,9 +117,10 @@ def test_a_token_beyond_the_vocabulary_ends_the_job_at_its_second_try(
     prefix, sample = tmp_path / "text", 2 * BATCH + 3
     for suffix in (".idx", ".bin"):
         shutil.copy(f"{corpus}{suffix}", f"{prefix}{suffix}")
-    samples = Dataset(str(prefix), SEQUENCE).samples
+    data = DataSpec(blend=(Corpus(path=str(prefix)),))
+    start = Dataset(data, SEQUENCE).place(1, sample).start
     tokens = np.memmap(f"{prefix}.bin", dtype="<u2", mode="r+")
-    tokens[int(sample_order(1, 0, samples)[sample]) * SEQUENCE + 5] = 999
+    tokens[start + 5] = 999
     tokens.flush()
 
     async def main() -> None:

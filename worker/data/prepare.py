@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.wording import counted
-from worker.data.data import DTYPES, HEADER, MAGIC, VERSION
+from worker.data.index import write_index
 from worker.errors import InvalidDataset
 
 TEXT_SUFFIXES = (
@@ -112,18 +112,8 @@ def prepare(
                 f"folders of {', '.join(TEXT_SUFFIXES)} files"
             )
         with _replacing(output, ".idx") as index_file:
-            _write_index(index_file, sizes, dtype)
+            write_index(index_file, np.array(sizes, dtype=np.int32), dtype)
     return PreparedDataset(str(output), len(sizes), skipped, text_bytes, sum(sizes), vocab)
-
-
-def _write_index(file: BinaryIO, sizes: Sequence[int], dtype: np.dtype[np.generic]) -> None:
-    code = next(code for code, kind in DTYPES.items() if np.dtype(kind) == dtype.newbyteorder("="))
-    lengths = np.array(sizes, dtype="<i4")
-    ends = np.cumsum(lengths, dtype=np.int64) * dtype.itemsize
-    pointers = np.concatenate([[0], ends[:-1]]).astype("<i8")
-    documents = np.arange(len(sizes) + 1, dtype="<i8")
-    file.write(HEADER.pack(MAGIC, VERSION, code, len(sizes), len(documents)))
-    file.writelines(array.tobytes() for array in (lengths, pointers, documents))
 
 
 def _files(inputs: Iterable[Path]) -> Iterator[Path]:

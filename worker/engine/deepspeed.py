@@ -48,7 +48,8 @@ from planner.model.tensors import layer_tensors
 from planner.plans.pieces import Piece, held_pieces, shard
 from planner.plans.ranks import Seat
 from planner.plans.regions import common_refinement
-from worker.data.data import Dataset, micro_batches
+from worker.data.batches import micro_batches
+from worker.data.dataset import Dataset
 from worker.engine.gradient_sync import GradientSync, step_norm
 from worker.engine.learning_rate import learning_rate
 from worker.engine.optimizer import recipe_of, update_
@@ -253,16 +254,15 @@ class DeepSpeedEngine:
         LINKS.use(self._links)
         self.pace.begin()
         self._pipeline.train_batch(
-            iter(
-                micro_batches(
-                    self._dataset,
-                    self._spec.seed,
-                    step,
-                    self._spec.global_batch,
-                    pipeline.first_sample,
-                    pipeline.num_micro_batches,
-                    pipeline.template.micro_batch,
-                )
+            (batch.tokens, batch.labels)
+            for batch in micro_batches(
+                self._dataset,
+                self._spec.seed,
+                step,
+                self._spec.global_batch,
+                pipeline.first_sample,
+                pipeline.num_micro_batches,
+                pipeline.template.micro_batch,
             )
         )
         return self.result

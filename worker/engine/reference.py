@@ -19,7 +19,8 @@ from torch.nn.functional import cross_entropy, silu, softmax
 from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
 from worker.contract import TrainingSpec
-from worker.data.data import Dataset, micro_batches
+from worker.data.batches import MicroBatch, micro_batches
+from worker.data.dataset import Dataset
 from worker.engine.learning_rate import learning_rate
 from worker.model.initial_weights import initial_rows
 
@@ -108,9 +109,7 @@ def train(
     return losses, weights
 
 
-def _batch(
-    spec: TrainingSpec, dataset: Dataset, step: int
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _batch(spec: TrainingSpec, dataset: Dataset, step: int) -> Iterator[MicroBatch]:
     return micro_batches(dataset, spec.seed, step, spec.global_batch, 0, 1, spec.global_batch)
 
 
@@ -119,10 +118,10 @@ def _step(
     model: ModelShape,
     weights: Weights,
     adam: torch.optim.AdamW,
-    batch: Iterator[tuple[torch.Tensor, torch.Tensor]],
+    batch: Iterator[MicroBatch],
     step: int,
 ) -> float:
-    (tokens, labels) = next(iter(batch))
+    tokens, labels, _ = next(iter(batch))
     loss = cross_entropy(forward(model, weights, tokens).flatten(0, 1), labels.flatten())
     adam.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call] # torch leaves it untyped

@@ -16,10 +16,11 @@ from planner.model.workload import Workload
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from planner.profiles.generator import find_profile
+from worker.contract import DataSpec
 from worker.control.activity import Activity
 from worker.control.channel import Channel
 from worker.control.store_client import PATIENCE_S, StoreClient, connect
-from worker.data.data import Dataset
+from worker.data.dataset import Dataset
 from worker.engine import deepspeed as deepspeed_engine
 from worker.engine.seam import Engine, StageBuild
 from worker.rank.rank import Rank
@@ -71,8 +72,8 @@ class GlooServices:
 
 
 @functools.lru_cache(maxsize=1)
-def _dataset(prefix: str, sequence_length: int, vocab: int) -> Dataset:
-    return Dataset(prefix, sequence_length, vocab)
+def _dataset(spec: DataSpec, sequence_length: int, vocab: int) -> Dataset:
+    return Dataset(spec, sequence_length, vocab)
 
 
 def _composition(plan: Plan) -> Composition:

@@ -200,7 +200,7 @@ def refused_at_once() -> list[tuple[Json, str]]:
         (job_body("n" * 43), "more than 42 characters"),
         (
             changed("both", data={"builtin": "text", "path": "/x"}),
-            "exactly one of builtin and path",
+            "exactly one of builtin, path and blend",
         ),
         (changed("none", steps=0), "greater than or equal to 1"),
         (changed("typo", stepz=3), 'unknown field "spec.stepz"'),

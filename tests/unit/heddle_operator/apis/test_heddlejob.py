@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from heddle_operator.apis.errors import InvalidJob
-from heddle_operator.apis.heddlejob import check_gpu_types, load_job
+from heddle_operator.apis.heddlejob import HeddleJob, check_gpu_types, load_job
 
 EXAMPLES = Path(__file__).parents[4] / "manifests" / "examples"
 JOB = yaml.safe_load((EXAMPLES / "tiny.yaml").read_text())
@@ -33,9 +33,28 @@ def test_every_example_is_a_job(path):
 def test_the_job_becomes_what_workers_and_planner_read():
     job = load_job(JOB)
     assert job.training.learning_rate == pytest.approx(3e-4)
-    assert job.training.data == "builtin:text"
+    assert prefixes(job) == ["builtin:text"]
     assert (job.workload.global_batch, job.workload.sequence_length) == (20, 128)
-    assert job.with_data("/data/corpus").training.data == "/data/corpus"
+    assert prefixes(job.with_data("/data/corpus")) == ["/data/corpus"]
+
+
+def prefixes(job: HeddleJob) -> list[str]:
+    return [corpus.path for corpus in job.training.data.blend]
+
+
+def test_a_blend_and_a_split_reach_the_ranks():
+    blend = [{"path": "/data/a", "weight": 0.3}, {"path": "/data/b", "weight": 2}]
+    job = load_job(changed("spec.data", {"blend": blend, "split": [98, 1, 1]}))
+    assert [(c.path, c.weight) for c in job.training.data.blend] == [
+        ("/data/a", 0.3),
+        ("/data/b", 2),
+    ]
+    assert job.training.data.split == (98, 1, 1)
+
+
+def test_a_prepared_text_keeps_the_split():
+    job = load_job(changed("spec.data", {"builtin": "text", "split": [9, 1, 0]}))
+    assert job.with_data("/data/corpus").training.data.split == (9, 1, 0)
 
 
 def test_training_settings_default_as_in_the_workers_contract():
@@ -63,8 +82,15 @@ def test_training_settings_default_as_in_the_workers_contract():
         ("spec.planRef", 7, "spec.planRef: "),
         ("metadata.name", "a" * 43, "has 43 characters; at most 42 are allowed"),
         ("spec.suspend", True, "suspending is not supported yet"),
-        ("spec.data", {"builtin": "text", "path": "x"}, "exactly one of `builtin` and `path`"),
+        ("spec.data", {"builtin": "text", "path": "x"}, "one of `builtin`, `path` and `blend`"),
         ("spec.data.tokenizer", "t", "tokenizers are not supported yet"),
+        ("spec.data.documentMask", True, "document masks are not supported yet"),
+        ("spec.data.blend", [{"path": "x", "weight": 1}], "one of `builtin`, `path` and `blend`"),
+        ("spec.data", {"blend": []}, "spec.data.blend: "),
+        ("spec.data", {"blend": [{"path": "x", "weight": 0}]}, "spec.data.blend.0.weight: "),
+        ("spec.data.split", [0, 1, 0], "the shares 0, 1, 0 leave nothing to train on"),
+        ("spec.data.split", [1, -1, 0], "spec.data.split.1: "),
+        ("spec.data.split", [1, 1], "spec.data.split.2: "),
         ("spec.steps", "many", "spec.steps: "),
         ("metadata.name", "Not A Name", "metadata.name: "),
         ("kind", "Job", "kind: "),

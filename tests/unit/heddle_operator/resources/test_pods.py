@@ -116,7 +116,7 @@ def test_a_node_that_is_not_ready_costs_its_pods_soon():
 def test_built_in_text_is_made_where_the_worker_reads_it():
     template = {"spec": {"containers": [{"name": "worker", "command": ["h"]}]}}
     (data,) = a_pod(template)["spec"]["initContainers"]
-    prefix = with_data_folder(a_job()).training.data
+    prefix = with_data_folder(a_job()).training.data.blend[0].path
     assert data["command"] == ["h"]
     assert data["args"][data["args"].index("--output") + 1] == prefix
     assert "nvidia.com/gpu" not in data["resources"].get("limits", {})
@@ -124,7 +124,8 @@ def test_built_in_text_is_made_where_the_worker_reads_it():
 
 def test_data_of_the_users_own_needs_no_init_container():
     assert "initContainers" not in a_pod(path="/data/corpus")["spec"]
-    assert with_data_folder(a_job(path="/data/corpus")).training.data == "/data/corpus"
+    own = with_data_folder(a_job(path="/data/corpus"))
+    assert own.training.data.blend[0].path == "/data/corpus"
 
 
 def test_the_agent_knows_the_peer_timeout_of_the_job():

@@ -11,7 +11,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from worker.data.data import Dataset
+from tests.unit.worker.data.texts import of
+from worker.data.dataset import Dataset
 from worker.data.prepare import PreparedDataset, prepare
 from worker.errors import InvalidDataset
 
@@ -81,7 +82,8 @@ def test_a_tokenizer_file_gives_its_own_tokens(folder, tmp_path):
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     done = prepare([folder], tmp_path / "corpus", tokenizer=tmp_path / "tokenizer.json")
     assert (done.tokens, done.vocab) == (3, 4)
-    assert Dataset(str(tmp_path / "corpus"), 2, vocab=4).sample(1, 0).tolist() == [0, 1, 2]
+    dataset = Dataset(of(tmp_path / "corpus"), 2, vocab=4)
+    assert dataset.sample(1, 0).tokens.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("content", [None, "{", '{"version": "1.0"}'])

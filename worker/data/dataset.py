@@ -1,0 +1,202 @@
+"""Training samples from Megatron pairs, in an order that no plan can change.
+
+The documents of a corpus that belong to one part of the split form one stream of tokens, cut into
+samples of S + 1 tokens that overlap by one.  Which sample is trained where is a pure function of
+(seed, global sample id), with sample id = step * B + place in the global batch: the blend gives the
+corpus and how manieth of its samples it is, the permutation which one.  A rank reads its own run of
+ids, and there is no cursor to move when the plan changes.
+Source: Megatron-Core's `GPTDataset` (the stream, the split by documents); the order is keyed like
+Oobleck's sampler.
+Legend: B global batch, S sequence length.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.wording import counted
+from worker.contract import DataSpec
+from worker.data.blend import Blend
+from worker.data.corpus import IndexedCorpus
+from worker.data.order import Permutation
+from worker.errors import InvalidDataset
+
+Part = Literal["training", "held-out"]
+PARTS: tuple[Part, ...] = ("training", "held-out")  # as the split has them; nothing reads the test
+IGNORED = -100  # a label that the loss leaves out, torch's own number for it
+
+
+class Place(NamedTuple):
+    """Where a sample is: which corpus of the blend, and its first token there."""
+
+    corpus: int
+    start: int
+
+
+class Sample(NamedTuple):
+    """One sample.
+
+    Attributes:
+        tokens: int64 [S + 1]: inputs are all but the last, labels all but the first.
+        labels: int64 [S], IGNORED where nothing is to be learnt.
+    """
+
+    tokens: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.int64]
+
+
+class _Stream(NamedTuple):
+    """One corpus's documents of a part: where they start, in tokens, and their samples."""
+
+    corpus: IndexedCorpus
+    first: int
+    samples: int
+
+
+class Dataset:
+    """One part of a blend, opened.
+
+    Attributes:
+        sequence_length: S.
+        samples: of one pass over all corpora.
+        is_masked: whether some tokens are no labels.
+    """
+
+    def __init__(
+        self,
+        spec: DataSpec,
+        sequence_length: int,
+        vocab: int | None = None,
+        part: Part = "training",
+    ) -> None:
+        """Open all pairs; no token is read.
+
+        Args:
+            spec: which pairs, with which weights and split.
+            sequence_length: S.
+            vocab: if given, a token at or above it is an error when its sample is read.
+            part: of the split.
+
+        Raises:
+            InvalidDataset: a pair is missing, unreadable, damaged, of another tokenizer, or its
+                part has fewer than S + 1 tokens.
+        """
+        self.sequence_length = sequence_length
+        self._vocab = vocab
+        self._part: Part = part
+        self._blend = Blend([corpus.weight for corpus in spec.blend])
+        self._streams = tuple(self._open(corpus.path, spec) for corpus in spec.blend)
+        self._orders: dict[tuple[int, int, int], Permutation] = {}
+        self.samples = sum(stream.samples for stream in self._streams)
+        self.is_masked = any(stream.corpus.mask is not None for stream in self._streams)
+
+    def place(self, seed: int, sample_id: int) -> Place:
+        """Where a sample is.
+
+        Args:
+            seed: of the job.
+            sample_id: counts samples from the first step on; a corpus whose samples are all read
+                is shuffled anew.
+        """
+        corpus, index = self._blend.place(sample_id)
+        stream = self._streams[corpus]
+        data_epoch, place = divmod(index, stream.samples)
+        found = self._order(seed, corpus, data_epoch)(place)
+        return Place(corpus, stream.first + found * self.sequence_length)
+
+    def sample(self, seed: int, sample_id: int) -> Sample:
+        """One sample; see `place`.
+
+        Raises:
+            InvalidDataset: a token does not fit the vocabulary.
+        """
+        place = self.place(seed, sample_id)
+        corpus = self._streams[place.corpus].corpus
+        stop = place.start + self.sequence_length + 1
+        tokens = corpus.tokens[place.start : stop].astype(np.int64)
+        if self._vocab is not None and not 0 <= tokens.min() <= tokens.max() < self._vocab:
+            found = tokens[(tokens < 0) | (tokens >= self._vocab)][0]
+            raise InvalidDataset(
+                f"sample {sample_id} of dataset {corpus.prefix!r} has token {found}, "
+                f"the model's vocabulary ends at {self._vocab - 1}; "
+                "prepare the data with the model's tokenizer"
+            )
+        labels = tokens[1:]
+        if corpus.mask is not None:
+            labels = np.where(corpus.mask[place.start + 1 : stop], labels, IGNORED)
+        return Sample(tokens, labels)
+
+    def count_labels(self, seed: int, first: int, stop: int) -> int:
+        """How many labels the samples from `first` on, before `stop`, are trained on."""
+        if not self.is_masked:
+            return (stop - first) * self.sequence_length
+        return sum(self._labels_of(self.place(seed, sample_id)) for sample_id in range(first, stop))
+
+    def once(self, samples: int) -> int:
+        """The largest number up to `samples` of first samples among which none comes twice."""
+        low, high = 0, samples
+        while low < high:
+            middle = (low + high + 1) // 2
+            if all(
+                self._blend.count(index, middle) <= stream.samples
+                for index, stream in enumerate(self._streams)
+            ):
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _labels_of(self, place: Place) -> int:
+        mask = self._streams[place.corpus].corpus.mask
+        if mask is None:
+            return self.sequence_length
+        return int(np.count_nonzero(mask[place.start + 1 : place.start + self.sequence_length + 1]))
+
+    def _order(self, seed: int, corpus: int, data_epoch: int) -> Permutation:
+        """The permutation of one pass over a corpus; those asked for last are kept."""
+        key = (seed, corpus, data_epoch)
+        if key not in self._orders:
+            if len(self._orders) > 2 * len(self._streams):
+                self._orders.clear()
+            stream = corpus * len(PARTS) + PARTS.index(self._part)
+            size = self._streams[corpus].samples
+            self._orders[key] = Permutation(size, seed, stream, data_epoch)
+        return self._orders[key]
+
+    def _open(self, prefix: str, spec: DataSpec) -> _Stream:
+        corpus = IndexedCorpus(prefix)
+        self._check_vocabulary(corpus)
+        low, high = part_bounds(spec.split, corpus.index.documents)[PARTS.index(self._part)]
+        first, stop = corpus.index.first_token(low), corpus.index.first_token(high)
+        samples = (stop - first - 1) // self.sequence_length
+        if samples < 1:
+            whole = high - low == corpus.index.documents
+            where = "" if whole else f" in the {self._part} part of its split"
+            raise InvalidDataset(
+                f"dataset {prefix!r} has {counted(stop - first, 'token')}{where}, one sample of "
+                f"sequence length {self.sequence_length} needs {self.sequence_length + 1}; "
+                f"give more text{'' if whole else ', another split'} or a shorter sequence"
+            )
+        return _Stream(corpus, first, samples)
+
+    def _check_vocabulary(self, corpus: IndexedCorpus) -> None:
+        noted = corpus.notes.get("vocab")
+        if self._vocab is not None and isinstance(noted, int) and noted > self._vocab:
+            raise InvalidDataset(
+                f"dataset {corpus.prefix!r} was prepared with a tokenizer of {noted:,} tokens, "
+                f"the model's vocabulary has {self._vocab:,}; "
+                "prepare the data with the model's tokenizer"
+            )
+
+
+def part_bounds(
+    split: tuple[float, float, float], documents: int
+) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+    """(first document, document after the last) of each part, as Megatron rounds them."""
+    total = sum(split)
+    one, two, three = (round(upto / total * documents) for upto in accumulate(split))
+    return (0, one), (one, two), (two, three)
