@@ -40,17 +40,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 
 from planner.model.catalogue import find_model
 from planner.model.shape import ModelShape
+from worker.training_settings import DataSpec, Frozen, Schedule
 
 CONTRACT_VERSION = "v1"
 DirectivePhase = Literal["prepare", "switch", "abort"]
@@ -81,81 +75,7 @@ LAPS = (
 )  # parts of a switch that ranks measure, in order
 
 
-class _Frozen(BaseModel):
-    # A loss of NaN travels as the string "NaN", which a float reads back: no value makes a report
-    # unreadable.
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-
-
-class Schedule(_Frozen):
-    """How the learning rate goes on after its warm-up; see `worker.engine.learning_rate`."""
-
-    kind: Literal["constant", "cosine", "wsd"] = "constant"
-    decay_steps: Annotated[int, Field(ge=1)] | None = Field(
-        default=None,
-        description=(
-            "steps of the decay: of cosine from the end of the warm-up on, null for all that are "
-            "left; of wsd the last steps of the job"
-        ),
-    )
-    min_learning_rate: Annotated[float, Field(ge=0)] = Field(
-        default=0.0, description="where the decay ends"
-    )
-
-    def fault(self, learning_rate: float, warmup_steps: int, steps: int) -> str | None:
-        """What is wrong with it in a job of so many steps, one sentence; None if nothing."""
-        kind, decay = self.kind, self.decay_steps
-        if kind == "constant" and (decay is not None or self.min_learning_rate):
-            return (
-                "a constant schedule has no decay; leave decaySteps and minLearningRate out, or "
-                "use the kind cosine or wsd"
-            )
-        if kind == "wsd" and decay is None:
-            return "a wsd schedule needs decaySteps, the last steps, in which the rate decays"
-        if kind == "wsd" and decay is not None and warmup_steps + decay > steps:
-            return (
-                f"warm-up and decay take {warmup_steps} + {decay} steps, the job has {steps}; "
-                "shorten one of them"
-            )
-        if self.min_learning_rate > learning_rate:
-            return (
-                f"minLearningRate {self.min_learning_rate:g} is above learningRate "
-                f"{learning_rate:g}; lower it"
-            )
-        return None
-
-
-def _leaves_training(split: tuple[float, float, float]) -> tuple[float, float, float]:
-    if not split[0]:
-        raise ValueError(
-            f"the shares {', '.join(f'{share:g}' for share in split)} leave nothing to train on; "
-            "the first must be above 0"
-        )
-    return split
-
-
-Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Split = Annotated[tuple[Share, Share, Share], AfterValidator(_leaves_training)]
-
-
-class Corpus(_Frozen):
-    """A dataset and its share of the samples."""
-
-    path: str = Field(description="prefix of a Megatron .bin/.idx pair")
-    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-
-
-class DataSpec(_Frozen):
-    """What the ranks read."""
-
-    blend: Annotated[tuple[Corpus, ...], Field(min_length=1)]
-    split: Split = Field(
-        default=(1.0, 0.0, 0.0),
-        description="shares of the documents for training, held-out evaluation and the final test",
-    )
-
-
-class TrainingSpec(_Frozen):
+class TrainingSpec(Frozen):
     """What the ranks train, equal in every epoch of a job."""
 
     model: str = Field(description="name of the model")
@@ -222,7 +142,7 @@ class TrainingSpec(_Frozen):
         return find_model(self.model) if self.shape is None else ModelShape.from_json(self.shape)
 
 
-class Member(_Frozen):
+class Member(Frozen):
     """One rank process in an epoch's union of old and new ranks.
 
     Its index in `Directive.members` is its transport rank.
@@ -244,7 +164,7 @@ class Member(_Frozen):
     )
 
 
-class Resume(_Frozen):
+class Resume(Frozen):
     """Where halted survivors go on after a loss."""
 
     step: int = Field(description="completed steps to go on from")
@@ -257,7 +177,7 @@ class Resume(_Frozen):
     )
 
 
-class Directive(_Frozen):
+class Directive(Frozen):
     """Operator to agent: be this, at this epoch."""
 
     job: str
@@ -282,14 +202,14 @@ class Directive(_Frozen):
     step_s: float | None = Field(default=None, description="predicted seconds of a step")
 
 
-class Halt(_Frozen):
+class Halt(Frozen):
     """Operator to agent: leave the world of this epoch, a peer of it is lost."""
 
     epoch: Annotated[int, Field(ge=1)]
     reason: str = Field(description="one sentence, which names the peer")
 
 
-class StepRecord(_Frozen):
+class StepRecord(Frozen):
     """One trained step, as rank 0 or any other rank of the epoch saw it (all see the same loss)."""
 
     epoch: int
@@ -300,7 +220,7 @@ class StepRecord(_Frozen):
     end_s: float
 
 
-class SwitchRecord(_Frozen):
+class SwitchRecord(Frozen):
     """One rank's part of one switch.  All times by the monotonic clock of its machine."""
 
     epoch: int
@@ -321,7 +241,7 @@ class SwitchRecord(_Frozen):
     state_digest_after: str | None = None
 
 
-class RankReport(_Frozen):
+class RankReport(Frozen):
     """One rank process."""
 
     slot: int
@@ -366,7 +286,7 @@ class RankReport(_Frozen):
     )
 
 
-class RankExit(_Frozen):
+class RankExit(Frozen):
     """A rank process that ended."""
 
     slot: int
@@ -376,7 +296,7 @@ class RankExit(_Frozen):
     error: str | None = None
 
 
-class Report(_Frozen):
+class Report(Frozen):
     """Agent to operator: I am this."""
 
     job: str
@@ -403,7 +323,7 @@ class Report(_Frozen):
     switches: tuple[SwitchRecord, ...] = ()
 
 
-class Refusal(_Frozen):
+class Refusal(Frozen):
     """The body of every 4xx answer."""
 
     error: str

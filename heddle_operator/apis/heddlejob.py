@@ -23,8 +23,9 @@ from planner.model.catalogue import find_model
 from planner.model.shape import ModelShape
 from planner.model.workload import Workload
 from planner.strict_yaml import read_yaml
-from worker.contract import Corpus, DataSpec, Schedule, Split, TrainingSpec
+from worker.contract import TrainingSpec
 from worker.trainable import why_untrainable
+from worker.training_settings import Corpus, DataSpec, Schedule, Split
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]

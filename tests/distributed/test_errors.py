@@ -18,8 +18,9 @@ import pytest
 
 from planner.plans.plan import Plan
 from tests.distributed.pods import Pods, place, template
-from worker.contract import Corpus, DataSpec, RankReport, Resume, TrainingSpec
+from worker.contract import RankReport, Resume, TrainingSpec
 from worker.data.dataset import Dataset
+from worker.training_settings import Corpus, DataSpec
 
 pytestmark = pytest.mark.slow
 PEER_TIMEOUT_S, STUCK_S = 2.0, 3.0

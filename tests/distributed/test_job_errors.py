@@ -26,8 +26,9 @@ from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.settings import Settings
 from planner.cluster.composition import Node
-from worker.contract import Corpus, DataSpec, Report
+from worker.contract import Report
 from worker.data.dataset import Dataset
+from worker.training_settings import Corpus, DataSpec
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 BATCH, SEQUENCE = 8, 128

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.wording import counted
-from worker.contract import DataSpec
 from worker.data.blend import Blend
 from worker.data.corpus import IndexedCorpus
 from worker.data.order import Permutation
 from worker.errors import InvalidDataset
+from worker.training_settings import DataSpec
 
 Part = Literal["training", "held-out"]
 PARTS: tuple[Part, ...] = ("training", "held-out")  # as the split has them; nothing reads the test

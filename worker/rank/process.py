@@ -16,7 +16,6 @@ from planner.model.workload import Workload
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from planner.profiles.generator import find_profile
-from worker.contract import DataSpec
 from worker.control.activity import Activity
 from worker.control.channel import Channel
 from worker.control.store_client import PATIENCE_S, StoreClient, connect
@@ -24,6 +23,7 @@ from worker.data.dataset import Dataset
 from worker.engine import deepspeed as deepspeed_engine
 from worker.engine.seam import Engine, StageBuild
 from worker.rank.rank import Rank
+from worker.training_settings import DataSpec
 from worker.world.pace import EmulatedPace, Pace, RealPace
 from worker.world.world import World, rank_sets
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from worker.contract import Corpus, DataSpec
 from worker.data.index import write_index
+from worker.training_settings import Corpus, DataSpec
 
 
 def write_pair(prefix, documents, dtype=np.uint16, mask=None) -> str:

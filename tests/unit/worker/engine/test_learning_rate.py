@@ -7,8 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.contract import Schedule, TrainingSpec
+from worker.contract import TrainingSpec
 from worker.engine.learning_rate import learning_rate
+from worker.training_settings import Schedule
 
 peaks = st.floats(1e-6, 1.0)
 
