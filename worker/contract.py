@@ -43,6 +43,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from planner.model.catalogue import find_model
+from planner.model.config import model_of_config
 from planner.model.shape import ModelShape
 from worker.training_settings import DataSpec, Frozen, Schedule
 
@@ -81,7 +82,7 @@ class TrainingSpec(Frozen):
     model: str = Field(description="name of the model")
     shape: dict[str, Any] | None = Field(
         default=None,
-        description="the model, as `ModelShape.to_json`; null: the one that has this name",
+        description="the model, as `ModelShape.to_json`; null: that of `config`, or of this name",
     )
     entry_point: str | None = Field(
         default=None, description="`module:function` that gives layers and loss; null: ours"
@@ -137,9 +138,14 @@ class TrainingSpec(Frozen):
         """The model that is trained.
 
         Raises:
-            InvalidWorkload: it has no shape and a name that is unknown, or the shape is none.
+            InvalidWorkload: the shape or the config.json is none, or there is neither and the name
+                is unknown.
         """
-        return find_model(self.model) if self.shape is None else ModelShape.from_json(self.shape)
+        if self.shape is not None:
+            return ModelShape.from_json(self.shape)
+        if self.config is not None:
+            return model_of_config(self.config, self.model)
+        return find_model(self.model)
 
 
 class Member(Frozen):

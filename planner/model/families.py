@@ -1,0 +1,301 @@
+"""The families of models, read from their Hugging Face configurations.
+
+Where a key is absent its value is that of the family's configuration class.
+Source: the configuration and model classes of `transformers`, of its version 4 (`rope_theta`,
+`rope_scaling`) and of its version 5 (`rope_parameters`).
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from planner.errors import InvalidWorkload
+from planner.model.arithmetic import Arithmetic, Rotary, RotaryScaling
+from planner.model.configuration import Configuration
+from planner.model.shape import LARGEST, Experts, LatentAttention, ModelShape
+
+_LLAMA3_KEYS = {
+    "low_freq_factor": "low_frequency_factor",
+    "high_freq_factor": "high_frequency_factor",
+    "original_max_position_embeddings": "original_positions",
+}
+_OPT_OFFSET = 2  # the row of the first position
+_MOST_DROPPED = 0.99
+
+
+def _llama(name: str, c: Configuration) -> ModelShape:
+    biased = c.flag("attention_bias", default=False)
+    return _decoder(
+        name, c, qkv_bias=biased, o_bias=biased, ffn_bias=c.flag("mlp_bias", default=False)
+    )
+
+
+def _mistral(name: str, c: Configuration) -> ModelShape:
+    default = 4096 if c.is_absent("sliding_window") else 0
+    width = c.number("sliding_window", default=default)
+    layers = c.number("num_hidden_layers")
+    return _decoder(name, c, windows=_windows(c, [width] * layers, width))
+
+
+def _qwen2(name: str, c: Configuration) -> ModelShape:
+    return _decoder(name, c, windows=_qwen_windows(c), qkv_bias=True)
+
+
+def _qwen3(name: str, c: Configuration, **more: Any) -> ModelShape:
+    biased = c.flag("attention_bias", default=False)
+    windows = _qwen_windows(c)
+    return _decoder(
+        name, c, windows=windows, qkv_bias=biased, o_bias=biased, query_key_norm=True, **more
+    )
+
+
+def _mixtral(name: str, c: Configuration) -> ModelShape:
+    experts = Experts(
+        c.number("num_local_experts"),
+        c.number("num_experts_per_tok"),
+        c.number("moe_intermediate_size", "intermediate_size"),
+    )
+    return _decoder(name, c, experts=experts)
+
+
+def _qwen3_moe(name: str, c: Configuration) -> ModelShape:
+    experts = Experts(
+        c.number("num_experts"),
+        c.number("num_experts_per_tok"),
+        c.number("moe_intermediate_size"),
+    )
+    return _qwen3(name, c, experts=experts)
+
+
+def _deepseek(name: str, c: Configuration) -> ModelShape:
+    experts = Experts(
+        c.number("n_routed_experts"),
+        c.number("num_experts_per_tok"),
+        c.number("moe_intermediate_size"),
+        c.number("n_shared_experts", default=0),
+        c.number("first_k_dense_replace", default=0),
+    )
+    rope = c.number("qk_rope_head_dim")
+    latent = LatentAttention(
+        c.number("q_lora_rank"), c.number("kv_lora_rank"), rope, c.number("v_head_dim")
+    )
+    width = c.number("qk_nope_head_dim") + rope
+    return _decoder(name, c, experts=experts, latent=latent, head_width=width)
+
+
+def _gpt2(name: str, c: Configuration) -> ModelShape:
+    c.require("scale_attn_by_inverse_layer_idx", wanted=False)
+    c.require("reorder_and_upcast_attn", wanted=False)
+    c.require("add_cross_attention", wanted=False)
+    return _gpt(
+        name,
+        c,
+        Arithmetic(
+            norm_epsilon=c.real("layer_norm_epsilon", 1e-5),
+            activation=c.activation("activation_function", "gelu_new"),
+            scale_scores=c.flag("scale_attn_weights", default=True),
+            embedding_dropout=c.real("embd_pdrop", 0.1, _MOST_DROPPED),
+            attention_dropout=c.real("attn_pdrop", 0.1, _MOST_DROPPED),
+            residual_dropout=c.real("resid_pdrop", 0.1, _MOST_DROPPED),
+        ),
+        positions=c.number("n_positions", "max_position_embeddings", default=1024),
+        qkv_bias=True,
+    )
+
+
+def _opt(name: str, c: Configuration) -> ModelShape:
+    for key in ("do_layer_norm_before", "enable_bias", "layer_norm_elementwise_affine"):
+        c.require(key, wanted=True)
+    c.require("_remove_final_layer_norm", wanted=False)
+    c.require("layerdrop", wanted=0.0)
+    c.require("word_embed_proj_dim", wanted=c.number("hidden_size"))
+    c.get("activation_dropout")  # no version of the model's code applies it
+    return _gpt(
+        name,
+        c,
+        Arithmetic(
+            norm_epsilon=1e-5,
+            activation=c.activation("activation_function", "relu"),
+            position_offset=_OPT_OFFSET,
+            attention_dropout=c.real("attention_dropout", 0.0, _MOST_DROPPED),
+            residual_dropout=c.real("dropout", 0.1, _MOST_DROPPED),
+        ),
+        positions=c.number("max_position_embeddings", default=2048) + _OPT_OFFSET,
+        qkv_bias=True,
+    )
+
+
+def _gpt_neo(name: str, c: Configuration) -> ModelShape:
+    layers = c.number("num_layers")
+    width = c.number("window_size", default=256)
+    kinds = c.get("attention_layers")
+    stated = c.get("attention_types", [[["global", "local"], layers // 2]])
+    if kinds is None:
+        try:
+            kinds = [kind for pattern, times in stated for kind in pattern * times]
+        except (TypeError, ValueError):
+            kinds = []
+    known = {"global": 0, "local": width}
+    windows: tuple[int, ...] = (0,)
+    if len(kinds) == layers and all(kind in known for kind in kinds):
+        windows = shortest_cycle([known[kind] for kind in kinds])
+    else:
+        c.lacking.append(f"attention_types {reprlib.repr(stated)}")
+    return _gpt(
+        name,
+        c,
+        Arithmetic(
+            norm_epsilon=c.real("layer_norm_epsilon", 1e-5),
+            activation=c.activation("activation_function", "gelu_new"),
+            windows=windows,
+            scale_scores=False,
+            embedding_dropout=c.real("embed_dropout", 0.0, _MOST_DROPPED),
+            attention_dropout=c.real("attention_dropout", 0.0, _MOST_DROPPED),
+            residual_dropout=c.real("resid_dropout", 0.0, _MOST_DROPPED),
+        ),
+        positions=c.number("max_position_embeddings", default=2048),
+        scores="fp32",
+    )
+
+
+READERS: Mapping[str, Callable[[str, Configuration], ModelShape]] = {
+    "llama": _llama,
+    "mistral": _mistral,
+    "qwen2": _qwen2,
+    "qwen3": _qwen3,
+    "mixtral": _mixtral,
+    "qwen3_moe": _qwen3_moe,
+    "deepseek_v3": _deepseek,
+    "gpt_neo": _gpt_neo,
+    "gpt2": _gpt2,
+    "opt": _opt,
+}
+
+
+def _decoder(
+    name: str, c: Configuration, *, windows: tuple[int, ...] = (0,), **facts: Any
+) -> ModelShape:
+    """A decoder with RMS norm, rotary positions and a gate."""
+    heads = c.number("num_attention_heads")
+    dropped = c.real("attention_dropout", 0.0, _MOST_DROPPED)
+    c.number("max_position_embeddings", default=0)  # rotary positions have no end
+    known: dict[str, Any] = {
+        "layers": c.number("num_hidden_layers"),
+        "hidden": c.number("hidden_size"),
+        "heads": heads,
+        "kv_heads": c.number("num_key_value_heads", default=heads),
+        "ffn": c.number("intermediate_size"),
+        "vocab": c.number("vocab_size"),
+        "head_width": c.number("head_dim", default=0),
+        "tied_head": c.flag("tie_word_embeddings", default=False),
+        "dropout": dropped > 0,
+    }
+    if set(c.get("layer_types", ())) - {"full_attention", "sliding_attention"}:
+        c.lacking.append(f"layer_types {reprlib.repr(c.get('layer_types'))}")
+    arithmetic = Arithmetic(
+        norm_epsilon=c.real("rms_norm_eps", 1e-6),
+        activation=c.activation("hidden_act", "silu"),
+        rotary=_rotary(c),
+        windows=windows,
+        attention_dropout=dropped,
+    )
+    return _finished(name, c, arithmetic, {**known, **facts})
+
+
+def _gpt(
+    name: str, c: Configuration, arithmetic: Arithmetic, positions: int, **facts: Any
+) -> ModelShape:
+    """A decoder with LayerNorm, learned positions and biases."""
+    hidden = c.number("hidden_size", "n_embd")
+    heads = c.number("num_heads", "num_attention_heads", "n_head")
+    known: dict[str, Any] = {
+        "layers": c.number("num_layers", "num_hidden_layers", "n_layer"),
+        "hidden": hidden,
+        "heads": heads,
+        "kv_heads": heads,
+        "ffn": c.number("intermediate_size", "ffn_dim", "n_inner", default=4 * hidden),
+        "vocab": c.number("vocab_size"),
+        "max_positions": positions,
+        "gated": False,
+        "rotary": False,
+        "tied_head": c.flag("tie_word_embeddings", default=True),
+        "bias": True,
+        "scores": "fused",
+        "dropout": arithmetic.has_dropout,
+    }
+    return _finished(name, c, arithmetic, {**known, **facts})
+
+
+def _finished(
+    name: str, c: Configuration, arithmetic: Arithmetic, facts: Mapping[str, Any]
+) -> ModelShape:
+    """The model, with all that it lacks; of a mixture of experts that alone is enough."""
+    lacking = () if facts.get("experts") else c.all_lacking()
+    return ModelShape(name, arithmetic=replace(arithmetic, lacking=lacking), **facts)
+
+
+def _rotary(c: Configuration) -> Rotary:
+    """Base and scaling, under the names of either version."""
+    base = c.real("rope_theta", 10000.0, LARGEST)
+    asked, stretched = c.get("rope_parameters", {}), c.get("rope_scaling", {})
+    # where both are there version 5 takes the older one
+    settings = stretched or asked
+    if not isinstance(settings, Mapping) or any(isinstance(v, Mapping) for v in settings.values()):
+        c.lacking.append("rotary positions that differ from block to block")
+        return Rotary(base)
+    try:
+        return _rotary_of(c, dict(settings), base)
+    except (TypeError, ValueError):
+        raise InvalidWorkload(
+            f"rotary positions {reprlib.repr(settings)} cannot be read; their factors are numbers"
+        ) from None
+
+
+def _rotary_of(c: Configuration, settings: dict[str, Any], base: float) -> Rotary:
+    base = float(settings.pop("rope_theta", base))
+    kind = settings.pop("type", "default")
+    kind = settings.pop("rope_type", kind)
+    if settings.pop("partial_rotary_factor", 1.0) != 1.0:
+        c.lacking.append("partial rotary positions")
+    scaling = None
+    if kind == "linear":
+        scaling = RotaryScaling("linear", float(settings.pop("factor")))
+        settings.pop("original_max_position_embeddings", None)
+    elif kind == "llama3":
+        known = {new: settings.pop(old) for old, new in _LLAMA3_KEYS.items() if old in settings}
+        scaling = RotaryScaling("llama3", float(settings.pop("factor")), **known)
+    elif kind != "default":
+        c.lacking.append(f"rotary scaling {kind!r}")
+        settings = {}
+    c.lacking += [f"the key {key!r} of rotary scaling" for key, value in settings.items() if value]
+    return Rotary(base, scaling)
+
+
+def _qwen_windows(c: Configuration) -> tuple[int, ...]:
+    """Windows of Qwen's models: only if they are asked for, from some block on."""
+    layers, width = c.number("num_hidden_layers"), c.number("sliding_window", default=0)
+    first = c.number("max_window_layers", default=28)
+    if not c.flag("use_sliding_window", default=False):
+        return (0,)
+    return _windows(c, [width if block >= first else 0 for block in range(layers)], width)
+
+
+def _windows(c: Configuration, default: Sequence[int], width: int) -> tuple[int, ...]:
+    """The attention window of each block: as `layer_types` says, if it is there."""
+    kinds = c.get("layer_types")
+    if not isinstance(kinds, list) or len(kinds) != len(default):
+        return shortest_cycle(default)
+    return shortest_cycle([width if kind == "sliding_attention" else 0 for kind in kinds])
+
+
+def shortest_cycle(windows: Sequence[int]) -> tuple[int, ...]:
+    """The shortest cycle that gives these windows."""
+    length = next(
+        n
+        for n in range(1, len(windows) + 1)
+        if all(window == windows[i % n] for i, window in enumerate(windows))
+    )
+    return tuple(windows[:length])

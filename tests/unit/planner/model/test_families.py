@@ -1,0 +1,133 @@
+"""What the families of models ask for in their configurations, and what the worker lacks of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.errors import InvalidWorkload
+from planner.model.arithmetic import Rotary, RotaryScaling
+from planner.model.config import model_of_config
+from planner.model.families import shortest_cycle
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 4,
+    "vocab_size": 250,
+    "architectures": ["LlamaForCausalLM"],
+    "initializer_range": 0.02,
+    "torch_dtype": "bfloat16",
+}
+GPT_NEO = {
+    "model_type": "gpt_neo",
+    "hidden_size": 64,
+    "num_heads": 4,
+    "num_layers": 4,
+    "vocab_size": 250,
+    "attention_types": [[["global", "local"], 2]],
+    "window_size": 256,
+}
+OPT = {
+    "model_type": "opt",
+    "hidden_size": 64,
+    "ffn_dim": 128,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 4,
+    "vocab_size": 250,
+    "max_position_embeddings": 100,
+}
+
+
+def model(config, **changes):
+    return model_of_config({**config, **changes}, "mine")
+
+
+def test_rotary_positions_are_read_under_the_names_of_both_versions():
+    stretched = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    }
+    old = model(LLAMA, rope_theta=5e5, rope_scaling=stretched)
+    new = model(LLAMA, rope_parameters={**stretched, "rope_theta": 5e5})
+    assert old == new
+    assert old.arithmetic.rotary == Rotary(5e5, RotaryScaling("llama3", 8.0, 1.0, 4.0, 64))
+    assert not old.arithmetic.lacking
+    linear = model(LLAMA, rope_scaling={"type": "linear", "factor": 2.0})
+    assert linear.arithmetic.rotary == Rotary(10000.0, RotaryScaling("linear", 2.0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rotary scaling 'yarn'"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "rotary scaling 'dynamic'"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial rotary positions"),
+        ({"partial_rotary_factor": 0.5}, "the key 'partial_rotary_factor' (0.5)"),
+        ({"pretraining_tp": 2}, "the key 'pretraining_tp' (2)"),
+        ({"final_logit_softcapping": 30.0}, "the key 'final_logit_softcapping' (30.0)"),
+        ({"quantization_config": {"bits": 4}}, "the key 'quantization_config' ({'bits': 4})"),
+        ({"embedding_multiplier": 12.0}, "the key 'embedding_multiplier' (12.0)"),
+        ({"hidden_act": "xielu"}, "the activation 'xielu'"),
+        ({"layer_types": ["linear_attention"] * 4}, "layer_types ['linear_attention'"),
+        ({"rope_parameters": {"a": {"rope_theta": 1.0}}}, "that differ from block to block"),
+    ],
+)
+def test_what_a_configuration_asks_for_and_the_worker_lacks_is_named(changes, named):
+    assert named in ", ".join(model(LLAMA, **changes).arithmetic.lacking)
+
+
+def test_what_changes_no_number_is_not_named():
+    assert not model(LLAMA, pretraining_tp=1, partial_rotary_factor=1.0).arithmetic.lacking
+    assert not model(LLAMA, rope_scaling=None, temperature=0.7).arithmetic.lacking
+
+
+def test_biases_of_llama_are_asked_for():
+    biased = model(LLAMA, attention_bias=True, mlp_bias=True)
+    assert (biased.qkv_bias, biased.o_bias, biased.ffn_bias, biased.bias) == (True,) * 3 + (False,)
+
+
+def test_windows_are_those_of_each_family():
+    assert model(GPT_NEO).arithmetic.windows == (0, 256)
+    qwen = {**LLAMA, "model_type": "qwen2", "sliding_window": 32, "max_window_layers": 2}
+    assert model(qwen).arithmetic.windows == (0,)
+    assert model(qwen, use_sliding_window=True).arithmetic.windows == (0, 0, 32, 32)
+    mistral = {**LLAMA, "model_type": "mistral"}
+    assert model(mistral).arithmetic.windows == (4096,)
+    assert model(mistral, sliding_window=None).arithmetic.windows == (0,)
+    assert shortest_cycle([1, 2, 1, 2, 1]) == (1, 2)
+
+
+def test_positions_of_opt_begin_in_the_third_row():
+    opt = model(OPT)
+    assert (opt.max_positions, opt.arithmetic.position_offset) == (102, 2)
+    assert opt.arithmetic.activation == "relu"
+    assert opt.qkv_bias
+    assert opt.bias
+    lacking = model(OPT, do_layer_norm_before=False, word_embed_proj_dim=32).arithmetic.lacking
+    assert [one.split("'")[1] for one in lacking] == ["do_layer_norm_before", "word_embed_proj_dim"]
+
+
+def test_dropout_of_gpt2_is_that_of_its_configuration_class():
+    gpt2 = model({"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 250})
+    assert gpt2.dropout
+    assert gpt2.arithmetic.residual_dropout == 0.1
+    assert gpt2.qkv_bias
+    assert gpt2.tied_head
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"rms_norm_eps": "small"}, "rms_norm_eps 'small'; it must be a number from 0 to 1"),
+        ({"attention_bias": "yes"}, "attention_bias 'yes'; it must be true or false"),
+        ({"rope_scaling": {"type": "linear", "factor": "two"}}, "their factors are numbers"),
+    ],
+)
+def test_a_wrong_value_is_one_sentence(changes, sentence):
+    with pytest.raises(InvalidWorkload, match=sentence):
+        model(LLAMA, **changes)
