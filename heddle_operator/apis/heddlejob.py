@@ -332,6 +332,27 @@ def load_job(source: str | Path | Mapping[str, Any]) -> HeddleJob:
     return job
 
 
+def mistakes_of(data: object) -> tuple[str, ...]:
+    """Everything that is wrong with a job, a sentence each; () if `load_job` takes it.
+
+    What depends on several fields is looked at once each of them is right.
+    """
+    if not isinstance(data, Mapping):
+        return (
+            f"it holds {type(data).__name__}; a HeddleJob is a mapping with apiVersion, kind, "
+            "metadata, spec",
+        )
+    try:
+        HeddleJob.model_validate(data)
+    except ValidationError as error:
+        return tuple(map(_sentence, error.errors()))
+    try:
+        load_job(data)
+    except InvalidJob as error:
+        return (str(error).removeprefix("the job: "),)
+    return ()
+
+
 def check_gpu_types(job: HeddleJob, profiled: tuple[str, ...]) -> None:
     """Refuse a job that allows a GPU type for which there is no profile.
 

@@ -1,0 +1,232 @@
+"""From a job and what a user chose to what is run, or to everything that is wrong with it.
+
+Pure but for files that are read.  Invariant: what is about the cluster alone and means nothing on
+one machine is said, never silently left out; everything else is honoured or refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from heddle_operator.apis.errors import InvalidJob, InvalidScript
+from heddle_operator.apis.heddlejob import HeddleJob, Output, load_job, mistakes_of
+from heddle_operator.train.machine import ALIAS, Machine
+from heddle_operator.train.run import MOST_GPUS
+from heddle_operator.train.script import Event, check_script, load_nodes, load_script
+from planner.cluster.composition import Composition, Node
+from planner.errors import HeddleError
+from planner.strict_yaml import read_yaml
+
+NODE = "here"
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a user says beside the job.
+
+    Attributes:
+        ranks: processes; None: one for each core.
+        nodes: file of nodes, which may be of emulated types.
+        script: file of events.
+        output: folder for what the run leaves, in place of `spec.output.path`.
+        device: `cpu`, or `cuda`, which is refused.
+    """
+
+    ranks: int | None = None
+    nodes: Path | None = None
+    script: Path | None = None
+    output: Path | None = None
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What is run.
+
+    Attributes:
+        job: as it runs here.
+        nodes: that are there at the start.
+        script: what happens to them.
+        joiners: what the key `a` adds.
+        emulates: nodes are of types of the model's profile, and ranks wait for their time.
+        notes: what of the job means nothing here, a sentence each.
+    """
+
+    job: HeddleJob
+    nodes: Composition
+    script: tuple[Event, ...]
+    joiners: tuple[Node, ...]
+    emulates: bool
+    notes: tuple[str, ...]
+
+    @property
+    def most_ranks(self) -> int:
+        """Of all nodes that are ever there."""
+        joined = sum(event.node.gpus for event in self.script if event.node is not None)
+        return self.nodes.gpus + joined
+
+
+def choose(source: Path, wishes: Wishes, machine: Machine) -> Choices:
+    """What is run.
+
+    Raises:
+        InvalidJob: everything that is wrong, a line for each mistake.
+    """
+    wrong: list[str] = []
+
+    def found(read: Callable[[], Found]) -> Found | None:
+        try:
+            return read()
+        except HeddleError as error:
+            wrong.append(str(error))
+            return None
+
+    if wishes.device == "cuda":
+        wrong.append(
+            "--device cuda is not supported yet: the worker trains on CPU; leave --device out"
+        )
+    job = _job(source, wrong)
+    here = Composition((Node(NODE, machine.gpu_type, wishes.ranks or machine.usual_ranks),))
+    nodes: Composition | None = here
+    if wishes.nodes is not None:
+        path = wishes.nodes
+        nodes = found(lambda: _named(load_nodes(path), machine))
+        if wishes.ranks is not None:
+            wrong.append("--ranks and --nodes both say how many processes there are; give one")
+    script: tuple[Event, ...] = ()
+    if wishes.script is not None and nodes is not None:
+        path, present = wishes.script, nodes
+        script = tuple(
+            replace(event, node=_own(event.node, machine)) if event.node else event
+            for event in found(lambda: load_script(path, present)) or ()
+        )
+        wrong += _impossible(lambda: check_script(script, present, str(path)))
+    if nodes is not None:
+        wrong += _kinds_mixed(nodes, script, machine)
+        wrong += [
+            f"{node.name} has {node.gpus} ranks; each is a process of this machine, so at most "
+            f"{MOST_GPUS} are allowed"
+            for node in nodes.nodes
+            if node.gpus > MOST_GPUS
+        ]
+    if job is not None:
+        output = wishes.output or Path(job.spec.output.path if job.spec.output else _usual(job))
+        wrong += [*_data(job), *_output(output), *_limits(job, nodes, script)]
+    if wrong or job is None or nodes is None:
+        raise InvalidJob("\n".join(dict.fromkeys(wrong)))
+    emulates = nodes.nodes[0].gpu_type != machine.gpu_type
+    like = nodes.nodes[0]
+    joiner = Node("added", like.gpu_type, 1 if not emulates else like.gpus)
+    run, notes = as_run_here(job, output, emulates)
+    return Choices(run, nodes, script, (joiner,), emulates, notes)
+
+
+def as_run_here(job: HeddleJob, output: Path, emulates: bool) -> tuple[HeddleJob, tuple[str, ...]]:
+    """The job without what only a cluster has, and a sentence for each thing that was left out."""
+    spec, notes = job.spec, []
+    elastic = spec.elastic
+    if elastic.gpu_types.allow and not emulates:
+        allowed = ", ".join(elastic.gpu_types.allow)
+        notes.append(
+            f"spec.elastic.gpuTypes.allow ({allowed}) is of a cluster; here the CPU trains"
+        )
+        elastic = elastic.model_copy(update={"gpu_types": type(elastic.gpu_types)()})
+    if spec.worker.template:
+        notes.append("spec.worker.template is of a cluster; here there are no pods")
+    update = {"elastic": elastic, "output": Output(path=str(output))}
+    return job.model_copy(update={"spec": spec.model_copy(update=update)}), tuple(notes)
+
+
+def _job(source: Path, wrong: list[str]) -> HeddleJob | None:
+    """The job; None, and all of its mistakes in `wrong`, if it has any."""
+    try:
+        data: object = read_yaml(source, "job file", InvalidJob)
+        sentences = mistakes_of(data)
+        if sentences:
+            wrong += [f"{source}: {sentence}" for sentence in sentences]
+            return None
+        return load_job(data) if isinstance(data, Mapping) else None
+    except HeddleError as error:
+        wrong.append(str(error))
+        return None
+
+
+def _named(nodes: Composition, machine: Machine) -> Composition:
+    if not nodes.nodes:
+        raise InvalidScript("there is no node; write `- name: ...` for each node")
+    return Composition(tuple(_own(node, machine) for node in nodes.nodes))
+
+
+def _own(node: Node, machine: Machine) -> Node:
+    """The node; type `cpu` is this machine's processor."""
+    return replace(node, gpu_type=machine.gpu_type) if node.gpu_type == ALIAS else node
+
+
+def _impossible(check: Callable[[], Any]) -> list[str]:
+    try:
+        check()
+    except HeddleError as error:
+        return [str(error)]
+    return []
+
+
+def _kinds_mixed(nodes: Composition, script: tuple[Event, ...], machine: Machine) -> list[str]:
+    """A rank either waits for an emulated device's time or does not; those that meet must agree."""
+    joined = [event.node for event in script if event.node is not None]
+    types = {node.gpu_type for node in (*nodes.nodes, *joined)}
+    if machine.gpu_type not in types or types == {machine.gpu_type}:
+        return []
+    others = ", ".join(sorted(types - {machine.gpu_type}))
+    return [
+        f"nodes are of this machine's type {machine.gpu_type} and of the emulated {others}; a run "
+        "is emulated on all nodes or on none"
+    ]
+
+
+def _usual(job: HeddleJob) -> str:
+    return f"{job.name}-output"
+
+
+def _data(job: HeddleJob) -> list[str]:
+    if job.spec.data.builtin is not None:
+        return []
+    found = []
+    for corpus in job.training.data.blend:
+        names = (f"{corpus.path}.bin", f"{corpus.path}.idx")
+        missing = [name for name in names if not Path(name).is_file()]
+        if missing:
+            found.append(
+                f"spec.data names {corpus.path!r}, and {' and '.join(missing)} cannot be found; "
+                "make them with `heddle data prepare`, or name their path on this machine"
+            )
+    return found
+
+
+def _output(folder: Path) -> list[str]:
+    existing = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    if existing.is_dir() and os.access(existing, os.W_OK):
+        return []
+    return [
+        f"the output folder {folder} cannot be written; name one of this machine with --output-path"
+    ]
+
+
+def _limits(job: HeddleJob, nodes: Composition | None, script: tuple[Event, ...]) -> list[str]:
+    elastic, found = job.spec.elastic, []
+    if elastic.mode == "Manual":
+        found.append(
+            "spec.elastic.mode Manual follows a ConfigMap of a cluster; on one machine use Auto or "
+            "Recommend"
+        )
+    joined = sum(event.node.gpus for event in script if event.node is not None)
+    if nodes is not None and nodes.gpus + joined < elastic.min_gpus:
+        found.append(
+            f"spec.elastic.minGPUs is {elastic.min_gpus}, and {nodes.gpus + joined} ranks are "
+            f"there; say --ranks {elastic.min_gpus}, or lower it"
+        )
+    return found

@@ -1,0 +1,193 @@
+"""`heddle train JOB.yaml`: a HeddleJob on this machine, without a Kubernetes.
+
+The first line is printed before anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from heddle_operator.train.choices import Choices
+    from heddle_operator.train.machine import Machine
+    from heddle_operator.train.run import RunOptions
+
+NARROW = 80  # columns below which the live view does not fit
+file_option = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("job", type=click.Path(path_type=Path))
+@click.option("--check", is_flag=True, help="Say all that is wrong with the job, and run nothing.")
+@click.option(
+    "--ranks",
+    type=click.IntRange(1, 256),
+    help="Processes that train, each on one core.  [default: one for each core, at most 16]",
+)
+@click.option(
+    "--nodes",
+    type=file_option,
+    help="YAML file: a list of nodes with name, type, gpus. Type cpu is this machine's processor; "
+    "any other type is emulated: its ranks wait until their modelled time has passed.",
+)
+@click.option(
+    "--script",
+    type=file_option,
+    help="YAML file: a list of events with at_step and one of join, drain, kill.",
+)
+@click.option("--interactive", is_flag=True, help="Add, drain and kill nodes yourself, by keys.")
+@click.option("--headless", is_flag=True, help="Print lines instead of a live view.")
+@click.option(
+    "--output",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="What is printed; json: one JSON object, with every number of the run.",
+)
+@click.option(
+    "--output-path",
+    type=file_option,
+    help="Folder for weights and measurements.  [default: spec.output.path, else NAME-output]",
+)
+@click.option(
+    "--device",
+    type=click.Choice(("cpu", "cuda")),
+    default="cpu",
+    show_default=True,
+    help="Where the ranks train.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=1,
+    show_default=True,
+    help="Seed of the search for plans; that of the training is in the job.",
+)
+def train(
+    job: Path,
+    check: bool,
+    ranks: int | None,
+    nodes: Path | None,
+    script: Path | None,
+    interactive: bool,
+    headless: bool,
+    output: str,
+    output_path: Path | None,
+    device: str,
+    seed: int,
+) -> None:
+    """Train a HeddleJob on this machine.
+
+    JOB is the YAML file that `kubectl apply` takes as well. The ranks are processes of this
+    machine; its processor is measured at the first use with a model. Exit status: 0 all steps are
+    trained, 1 the job failed, 2 the input is wrong.
+    """
+    if not check:
+        click.echo(
+            f"heddle train {job}: Ctrl-C ends it and all its processes.", err=output == "json"
+        )
+        sys.stdout.flush()
+    if interactive and not sys.stdin.isatty():
+        raise click.UsageError("--interactive reads keys, so standard input must be a terminal")
+    from heddle_operator.train.choices import Wishes, choose
+    from heddle_operator.train.machine import this_machine
+
+    machine = this_machine()
+    choices = choose(job, Wishes(ranks, nodes, script, output_path, device), machine)
+    if check:
+        _say_checked(job, choices, machine, output)
+        return
+    for note in choices.notes:
+        click.echo(f"note: {note}", err=output == "json")
+    is_live = not (headless or output == "json") and _fits_live()
+    sys.exit(_train(choices, machine, seed, is_live, interactive, output))
+
+
+def _say_checked(job: Path, choices: Choices, machine: Machine, output: str) -> None:
+    from planner.wording import counted
+
+    if output == "json":
+        click.echo(json.dumps({"mistakes": [], "notes": list(choices.notes)}))
+        return
+    for note in choices.notes:
+        click.echo(f"note: {note}")
+    where = "emulated nodes" if choices.emulates else machine.gpu_type
+    click.echo(
+        f"{job}: nothing is wrong; it would train {counted(choices.job.spec.steps, 'step')} with "
+        f"{counted(choices.nodes.gpus, 'rank')} on {where}"
+    )
+
+
+def _fits_live() -> bool:
+    wide = shutil.get_terminal_size((0, 0)).columns >= NARROW
+    return sys.stdout.isatty() and wide
+
+
+def _train(
+    choices: Choices, machine: Machine, seed: int, is_live: bool, interactive: bool, output: str
+) -> int:
+    """Measure if need be, run, say what came out; the exit status."""
+    import asyncio
+    import tempfile
+
+    from heddle_operator.apis.errors import ProcessFailed
+    from heddle_operator.train.local_job import LocalJob, run_options
+    from heddle_operator.train.run import check_nodes
+    from heddle_operator.train.show import show
+
+    is_quiet = output == "json"
+    with tempfile.TemporaryDirectory(prefix="heddle-train-") as made:
+        folder = Path(made)
+        profiles = None if choices.emulates else _measured(choices, machine, folder)
+        options: RunOptions = run_options(choices, profiles, seed)
+        check_nodes(choices.nodes, choices.script, options.profile)
+
+        def start(say: Callable[[str], None]) -> LocalJob:
+            return LocalJob(options, folder, say)
+
+        try:
+            run = asyncio.run(show(start, is_live, interactive, is_quiet))
+        except asyncio.CancelledError:  # SIGTERM: everything has been closed
+            return 143
+        except ProcessFailed as error:
+            click.echo(f"Error: {error}", err=True)
+            return 1
+        _finish(run.result(), output)
+    return 0
+
+
+def _measured(choices: Choices, machine: Machine, folder: Path) -> Path:
+    """The profile of this machine for this run."""
+    import asyncio
+    import os
+
+    from heddle_operator.train.measured import copy_for, measured_folder
+    from planner.cli.progress import progress_bar
+
+    with progress_bar() as bar:
+        task = bar.add_task(f"measuring {machine.gpu_type}, once for this model", total=None)
+
+        def progress(done: int, parts: int, what: str) -> None:
+            text = f"measuring {machine.gpu_type}, once for this model: {what}"
+            bar.update(task, completed=done, total=parts, description=text)
+
+        workload = choices.job.workload
+        found = asyncio.run(measured_folder(machine, workload, dict(os.environ), progress))
+    return copy_for(found, folder / "profiles", machine, choices.most_ranks)
+
+
+def _finish(result: Mapping[str, Any], output: str) -> None:
+    from heddle_operator.train.summary import summary
+
+    if output == "json":
+        click.echo(json.dumps(result))
+        return
+    for sentence in summary(result):
+        click.echo(sentence)

@@ -1,0 +1,57 @@
+"""A user's job as a run: which options it runs with, and its result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from heddle_operator.train.choices import Choices
+from heddle_operator.train.result import RunFacts, build_result
+from heddle_operator.train.run import LocalRun, RunOptions, engine_name
+from planner.profiles.generator import find_profile
+
+PATIENCE_S = 900.0  # a step of a large model takes long on a CPU; an epoch without one is halted
+
+
+def run_options(choices: Choices, profiles: Path | None, seed: int) -> RunOptions:
+    """What is run where.
+
+    Args:
+        choices: of the user.
+        profiles: of this machine; None: the ranks are emulated.
+        seed: of the search.
+
+    Raises:
+        UnprofiledConfiguration: there is no profile of the model.
+    """
+    return RunOptions(
+        choices.job,
+        choices.nodes,
+        choices.script,
+        choices.joiners,
+        find_profile(choices.job.workload, profiles),
+        profiles=profiles,
+        emulates=choices.emulates,
+        seed=seed,
+        patience_s=PATIENCE_S,
+    )
+
+
+class LocalJob(LocalRun):
+    """A run of a user's job."""
+
+    def result(self) -> dict[str, Any]:
+        """The run as plain data; call it after `close`."""
+        options = self.options
+        facts = RunFacts(
+            self.restart_s,
+            None,
+            self.end_orphans(),
+            engine_name(),
+            options.seed,
+            options.evaluations,
+            options.emulates,
+        )
+        found = build_result(self.job, self.recorder, self.profile, facts)
+        output = self.job.spec.output
+        return {**found, "output": str(Path(output.path).resolve()) if output else None}

@@ -1,0 +1,75 @@
+"""This machine as a place to train: its processor is a GPU type of its own, `cpu-<processor>`.
+
+Invariant: pure but for what the system says of itself.
+Source: Linux' /proc and cgroup v2.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ALIAS = "cpu"  # in files of nodes and events: this machine's processor, whatever its name
+MOST_NAME = 32  # characters of the processor in the type's name
+MOST_RANKS = 16  # unless the user asks for more: each holds its own copy of Python and torch
+_NOISE = re.compile(r"\((r|tm|c)\)|\bcpu\b|\bprocessor\b|\b\d+-core\b|@.*$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What this machine has.
+
+    Attributes:
+        processor: its name as the system says it.
+        cores: that this process may use.
+        memory_bytes: that this process may use.
+    """
+
+    processor: str
+    cores: int
+    memory_bytes: int
+
+    @property
+    def gpu_type(self) -> str:
+        """`cpu-amd-epyc`: what stages and nodes of plans call it."""
+        return f"{ALIAS}-{slug(self.processor)}"
+
+    @property
+    def usual_ranks(self) -> int:
+        """One rank for each core, within limits."""
+        return max(1, min(self.cores, MOST_RANKS))
+
+
+def this_machine(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> Machine:
+    """What the system says."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Machine(
+        _processor(proc / "cpuinfo"),
+        len(os.sched_getaffinity(0)),
+        min(total, _limit(cgroup / "memory.max", total)),
+    )
+
+
+def slug(name: str) -> str:
+    """A name as a label: small letters, digits and dashes."""
+    words = re.sub(r"[^a-z0-9]+", "-", _NOISE.sub(" ", name).lower()).strip("-")
+    return words[:MOST_NAME].strip("-") or "unknown"
+
+
+def _processor(file: Path) -> str:
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.processor() or platform.machine()
+
+
+def _limit(file: Path, otherwise: int) -> int:
+    try:
+        return int(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # no cgroup, or "max"
+        return otherwise

@@ -1,0 +1,109 @@
+"""The measured profile of this machine for a job's model: made at first use, then read.
+
+Kept under the user's cache folder by everything that a time depends on: the model's shape, sequence
+length, precision, processor and the version of torch.
+Invariant: what is read here was measured on this machine, and a run gets a copy of its own in which
+each rank has its share of the machine's memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from heddle_operator.apis.errors import ProcessFailed
+from heddle_operator.train.machine import Machine
+from planner.model.workload import Workload
+
+FORM = 1  # of what is measured; grows with every change of that
+Progress = Callable[[int, int, str], None]
+
+
+def cache_folder() -> Path:
+    """Where profiles of this machine are kept."""
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(home) / "heddle" / "profiles"
+
+
+def folder_of(machine: Machine, workload: Workload, torch_version: str) -> Path:
+    """The folder of the profile of one model on this machine."""
+    shape = json.dumps(workload.model.to_json(), sort_keys=True)
+    stated = (
+        FORM,
+        shape,
+        workload.sequence_length,
+        workload.precision,
+        machine.processor,
+        machine.cores,
+        torch_version,
+    )
+    digest = hashlib.blake2b(json.dumps(stated).encode(), digest_size=8).hexdigest()
+    return cache_folder() / f"{machine.gpu_type}-{digest}"
+
+
+async def measured_folder(
+    machine: Machine, workload: Workload, environment: dict[str, str], progress: Progress
+) -> Path:
+    """The folder; measured now if it is not there, in a process of its own.
+
+    Raises:
+        ProcessFailed: it could not be measured; the message holds the reason.
+    """
+    folder = folder_of(machine, workload, version("torch"))
+    if folder.exists():
+        return folder
+    question = {
+        "model": workload.model.to_json(),
+        "gpu_type": machine.gpu_type,
+        "processor": machine.processor,
+        "sequence_length": workload.sequence_length,
+        "precision": workload.precision,
+        "cores": machine.cores,
+        "memory_bytes": machine.memory_bytes,
+        "folder": str(folder),
+    }
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "worker.profile.machine", json.dumps(question)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**environment, "OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    said = asyncio.create_task(process.stderr.read())
+    try:
+        async for line in process.stdout:
+            part = json.loads(line)
+            progress(part["done"], part["of"], part["what"])
+        code = await process.wait()
+        words = (await said).decode(errors="replace").strip().splitlines()
+    finally:
+        said.cancel()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if code:
+        raise ProcessFailed(
+            f"this machine could not be measured: {words[-1] if words else f'exit status {code}'}"
+        )
+    return folder
+
+
+def copy_for(folder: Path, target: Path, machine: Machine, ranks: int) -> Path:
+    """A copy of a profile in which each of so many ranks has its share of the memory."""
+    shutil.copytree(folder, target)
+    for file in target.glob(f"*/{machine.gpu_type}.json"):
+        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        content["gpu_type"]["memory_bytes"] = machine.memory_bytes // ranks
+        file.write_text(json.dumps(content), encoding="utf-8")
+    return target

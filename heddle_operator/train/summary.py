@@ -1,0 +1,32 @@
+"""What a run of a user's job says at its end; pure, from its result to sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.wording import counted
+
+
+def summary(result: Mapping[str, Any]) -> tuple[str, ...]:
+    """What was trained, how fast, and where the weights are."""
+    losses = result["losses"]
+    if not losses:
+        return ("No step was trained, and no weights were written.",)
+    changes = [epoch for epoch in result["epochs"] if epoch["reconfiguration"]]
+    reasons = f" ({', '.join(epoch['reason'] for epoch in changes)})" if changes else ""
+    trained = (
+        f"The job trained {counted(len(losses), 'step')} and changed its plan "
+        f"{counted(len(changes), 'time')}{reasons}; the loss went from {losses[0]:.3f} to "
+        f"{losses[-1]:.3f}."
+    )
+    last = result["epochs"][-1]
+    pace = ""
+    if last["step_s"]:
+        kind = "emulated" if result["emulated"] else "predicted"
+        pace = (
+            f"A step of the last plan took {last['step_s']:.3f} s in the median "
+            f"({last['predicted_step_s']:.3f} s {kind})."
+        )
+    weights = f"The weights are in {result['output']}." if result["output"] else ""
+    return tuple(sentence for sentence in (trained, pace, weights) if sentence)

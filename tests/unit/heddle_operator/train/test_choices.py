@@ -1,0 +1,141 @@
+"""heddle_operator/train/choices.py: everything that is wrong is said at once, before a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from heddle_operator.apis.errors import InvalidJob
+from heddle_operator.train.choices import NODE, Wishes, as_run_here, choose
+from heddle_operator.train.machine import Machine
+
+MACHINE = Machine("AMD EPYC", 2, 1 << 34)
+EXAMPLE = Path(__file__).parents[4] / "manifests" / "examples" / "tiny.yaml"
+
+
+def job_file(tmp_path, **changes):
+    """The example with other values at `section.key`, written as a file."""
+    body = yaml.safe_load(EXAMPLE.read_text())
+    body["spec"]["output"]["path"] = str(tmp_path / "out")
+    for where, value in changes.items():
+        *path, last = where.split("__")
+        part = body
+        for key in path:
+            part = part[key]
+        part[last] = value
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(body))
+    return path
+
+
+def mistakes(path, **wishes):
+    with pytest.raises(InvalidJob) as error:
+        choose(path, Wishes(**wishes), MACHINE)
+    return str(error.value).splitlines()
+
+
+def test_a_job_for_a_cluster_runs_here_on_one_node_of_this_processor(tmp_path):
+    path = job_file(tmp_path, spec__elastic__gpuTypes={"allow": ["h100"]})
+    found = choose(path, Wishes(), MACHINE)
+    (node,) = found.nodes.nodes
+    assert (node.name, node.gpu_type, node.gpus) == (NODE, "cpu-amd-epyc", 2)
+    assert not found.emulates
+    assert found.job.spec.elastic.gpu_types.allow == ()
+    assert any("gpuTypes.allow (h100)" in note for note in found.notes)
+    assert any("spec.worker.template" in note for note in found.notes)
+    assert found.job.spec.output.path == str(tmp_path / "out")
+
+
+def test_ranks_and_output_are_the_users(tmp_path):
+    found = choose(job_file(tmp_path), Wishes(ranks=3, output=tmp_path / "mine"), MACHINE)
+    assert found.nodes.gpus == 3
+    assert found.job.spec.output.path == str(tmp_path / "mine")
+
+
+def test_nothing_else_of_the_job_changes(tmp_path):
+    found = choose(job_file(tmp_path), Wishes(), MACHINE)
+    again, _ = as_run_here(found.job, tmp_path / "out", emulates=True)
+    assert again == found.job
+
+
+def test_every_mistake_is_said_not_only_the_first(tmp_path):
+    path = job_file(
+        tmp_path,
+        spec__steps=0,
+        spec__training__learningRate=-1,
+        spec__training__colour="blue",
+        spec__model={"name": "tiny-llama", "path": "/x"},
+    )
+    lines = mistakes(path, device="cuda")
+    assert len(lines) == 5
+    text = "\n".join(lines)
+    for words in ("--device cuda is not supported yet", "spec.steps", "learningRate", "colour"):
+        assert words in text
+    assert "exactly one of `name`, `path` and `entryPoint`" in text
+
+
+def test_mistakes_of_machine_and_job_are_said_together(tmp_path):
+    path = job_file(
+        tmp_path, spec__data={"path": "/none/text"}, spec__elastic={"mode": "Manual", "minGPUs": 9}
+    )
+    lines = mistakes(path, output=path / "inside")
+    text = "\n".join(lines)
+    assert len(lines) == 4
+    for words in (
+        "/none/text.bin and /none/text.idx",
+        "mode Manual",
+        "minGPUs is 9",
+        "job.yaml/inside",
+    ):
+        assert words in text
+
+
+def test_emulated_nodes_are_named_in_a_file(tmp_path):
+    nodes, script = tmp_path / "nodes.yaml", tmp_path / "script.yaml"
+    nodes.write_text("- {name: a, type: demo-fast, gpus: 2}")
+    script.write_text("- {at_step: 3, join: {name: b, type: demo-slow, gpus: 1}}")
+    found = choose(job_file(tmp_path), Wishes(nodes=nodes, script=script), MACHINE)
+    assert found.emulates
+    assert (found.most_ranks, found.joiners[0].gpu_type) == (3, "demo-fast")
+
+
+def test_type_cpu_is_this_machines_processor(tmp_path):
+    nodes, script = tmp_path / "nodes.yaml", tmp_path / "script.yaml"
+    nodes.write_text("- {name: a, type: cpu, gpus: 1}")
+    script.write_text(
+        "- {at_step: 3, join: {name: b, type: cpu, gpus: 1}}\n- {at_step: 9, kill: a}"
+    )
+    found = choose(job_file(tmp_path), Wishes(nodes=nodes, script=script), MACHINE)
+    assert not found.emulates
+    assert found.nodes.nodes[0].gpu_type == found.script[0].node.gpu_type == "cpu-amd-epyc"
+
+
+def test_real_and_emulated_nodes_do_not_mix(tmp_path):
+    nodes = tmp_path / "nodes.yaml"
+    nodes.write_text("- {name: a, type: cpu, gpus: 1}\n- {name: b, type: demo-fast, gpus: 1}")
+    assert "emulated on all nodes or on none" in mistakes(job_file(tmp_path), nodes=nodes)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[]", "there is no node"),
+        ("- {name: a, type: cpu, gpus: 99}", "a has 99 ranks"),
+        ("- {name: a, type: cpu}", "nodes.yaml"),
+    ],
+)
+def test_a_wrong_nodes_file_is_one_of_the_mistakes(tmp_path, text, sentence):
+    nodes = tmp_path / "nodes.yaml"
+    nodes.write_text(text)
+    assert any(sentence in line for line in mistakes(job_file(tmp_path), nodes=nodes))
+    both = mistakes(job_file(tmp_path), nodes=nodes, ranks=2)
+    assert any("--ranks and --nodes" in line for line in both)
+
+
+def test_a_file_that_is_no_job_is_one_sentence(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text("- 3")
+    assert "a HeddleJob is a mapping" in mistakes(path)[0]
+    assert "cannot be read" in mistakes(tmp_path / "none.yaml")[0]

@@ -1,0 +1,67 @@
+"""heddle_operator/train/measured.py: a profile is measured once for all that a time depends on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from dataclasses import replace
+
+import pytest
+
+from heddle_operator.apis.errors import ProcessFailed
+from heddle_operator.train.machine import Machine
+from heddle_operator.train.measured import copy_for, folder_of, measured_folder
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+
+MACHINE = Machine("AMD EPYC", 2, 1 << 34)
+TINY = Workload(find_model("tiny-llama"), 20, 128)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_what_a_time_depends_on_names_the_folder_and_nothing_else_does():
+    here = folder_of(MACHINE, TINY, "2")
+    wider = replace(TINY, model=replace(TINY.model, hidden=128))
+    others = [
+        folder_of(replace(MACHINE, processor="other"), TINY, "2"),
+        folder_of(replace(MACHINE, cores=4), TINY, "2"),
+        folder_of(MACHINE, replace(TINY, sequence_length=256), "2"),
+        folder_of(MACHINE, replace(TINY, precision="bf16"), "2"),
+        folder_of(MACHINE, wider, "2"),
+        folder_of(MACHINE, TINY, "3"),
+    ]
+    assert len({here, *others}) == 7
+    assert folder_of(replace(MACHINE, memory_bytes=5), replace(TINY, global_batch=8), "2") == here
+
+
+def test_what_was_measured_is_not_measured_again(monkeypatch):
+    folder = folder_of(MACHINE, TINY, "2")
+    folder.mkdir(parents=True)
+    monkeypatch.setattr("heddle_operator.train.measured.version", lambda name: "2")
+
+    def never(*_):
+        raise AssertionError("it was measured")
+
+    assert asyncio.run(measured_folder(MACHINE, TINY, {}, never)) == folder
+
+
+def test_a_model_that_cannot_be_measured_ends_in_one_sentence():
+    mixtral = Workload(find_model("mixtral-8x7b"), 20, 128)
+    with pytest.raises(ProcessFailed, match=r"this machine could not be measured: .*mixtral-8x7b"):
+        asyncio.run(measured_folder(MACHINE, mixtral, dict(os.environ), lambda *_: None))
+
+
+def test_each_rank_of_a_run_has_its_share_of_the_memory(tmp_path):
+    kept = tmp_path / "kept" / "tiny-llama"
+    kept.mkdir(parents=True)
+    file = kept / "cpu-amd-epyc.json"
+    file.write_text(json.dumps({"gpu_type": {"memory_bytes": 1 << 34}}))
+    copied = copy_for(kept.parent, tmp_path / "run", MACHINE, 4)
+    found = json.loads((copied / "tiny-llama" / "cpu-amd-epyc.json").read_text())
+    assert found["gpu_type"]["memory_bytes"] == 1 << 32
+    assert json.loads(file.read_text())["gpu_type"]["memory_bytes"] == 1 << 34

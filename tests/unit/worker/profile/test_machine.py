@@ -1,0 +1,52 @@
+"""worker/profile/machine.py: what is measured can be planned with, and is whole or not there."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from planner.errors import HeddleError
+from planner.model.catalogue import find_model
+from planner.profiles.profile import load_profile
+from worker.profile import machine
+from worker.profile.machine import KINDS, PEAK_KEY, Question, measure
+
+TINY = find_model("tiny-llama")
+
+
+def question(folder, model=TINY):
+    return Question(model.to_json(), "cpu-x", "X 1", 32, "fp32", 2, 1 << 33, str(folder))
+
+
+@pytest.mark.slow
+def test_the_measured_profile_is_read_as_one(tmp_path):
+    told = []
+    measure(question(tmp_path / "kept"), lambda *part: told.append(part))
+    found = load_profile("tiny-llama", tmp_path / "kept")
+    assert (found.origin, found.sequence_length, found.precision) == ("measured", 32, "fp32")
+    assert found.micro_batches("cpu-x")[0] == 1
+    assert {key[0] for key in found.layers} == set(KINDS)
+    assert all(cost.forward_s > 0 for cost in found.layers.values())
+    assert found.gpu_type("cpu-x").reserve_bytes > 50 << 20
+    assert found.inside_ring("cpu-x", 2).bandwidth_bytes_per_s > 0
+    body = json.loads((tmp_path / "kept" / "tiny-llama" / "cpu-x.json").read_text())
+    assert body["provenance"][PEAK_KEY] > 1e8
+    assert [part[0] for part in told] == sorted(part[0] for part in told)
+    assert told[-1][0] == told[-1][1]
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+@pytest.mark.slow
+def test_where_time_is_short_larger_micro_batches_are_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "LAYERS_S", 0.0)
+    measure(question(tmp_path / "kept"), lambda *_: None)
+    assert load_profile("tiny-llama", tmp_path / "kept").micro_batches("cpu-x") == (1,)
+    body = json.loads((tmp_path / "kept" / "tiny-llama" / "cpu-x.json").read_text())
+    assert body["provenance"]["left_out"].startswith("micro-batches 2, 4, 8, 16")
+
+
+def test_a_model_without_layers_of_ours_leaves_nothing_behind(tmp_path):
+    with pytest.raises(HeddleError, match="mixtral"):
+        measure(question(tmp_path / "kept", find_model("mixtral-8x7b")), lambda *_: None)
+    assert list(tmp_path.iterdir()) == []

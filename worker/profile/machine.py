@@ -1,0 +1,197 @@
+"""Measure this machine's processor for one model, within a minute: the profile of `heddle train`.
+
+Run as `python -m worker.profile.machine JSON`, where the JSON is a `Question`: each line that it
+prints is JSON, `{"done": 3, "of": 16, "what": "block, micro-batch 4"}`.
+Invariant: the folder is there with all of its files or not at all, so that a measurement that was
+interrupted is never read.  Micro-batches for which the time did not suffice are left out, and so
+out of every plan.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import importlib
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from planner.errors import HeddleError
+from planner.model.shape import Kind, ModelShape
+from planner.profiles.entries import GpuType, LayerCost, LayerKey
+from worker.errors import WorkerError
+from worker.profile.files import write_layers, write_links
+from worker.profile.layers import DTYPES, Bench, check_model, measure_layer, measure_optimizer
+from worker.profile.links import inside_node
+
+MICRO_BATCHES = (1, 2, 4, 8, 16)
+KINDS: tuple[Kind, ...] = ("embedding", "block", "head")
+REPEATS = 3
+LAYERS_S = 35.0  # of the minute; links start processes, which takes the rest
+LINK_SIZES = tuple(1 << power for power in range(10, 25, 2))  # 1 KiB to 16 MiB
+MOST_RING = 8
+SQUARE = 1024  # rows and columns of the products that say what the processor can do
+GROWTH = 2.2  # a micro-batch twice as large takes up to so much longer
+PEAK_KEY = "peak_flops_s"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is measured.
+
+    Attributes:
+        model: `ModelShape.to_json`.
+        gpu_type: the processor's name as a GPU type.
+        processor: its name as the system says it.
+        sequence_length: tokens a sample.
+        precision: of weights and activations.
+        cores: of this machine, each of which runs one rank.
+        memory_bytes: of this machine.
+        folder: that is made, in the form of `profiles/`.
+    """
+
+    model: dict[str, Any]
+    gpu_type: str
+    processor: str
+    sequence_length: int
+    precision: str
+    cores: int
+    memory_bytes: int
+    folder: str
+
+
+def measure(question: Question, say: Callable[[int, int, str], None]) -> None:
+    """Measure layers, optimizer, links and the processor's peak; write the folder.
+
+    Args:
+        question: what is measured.
+        say: gets parts done, parts in all, and what comes next.
+
+    Raises:
+        InvalidWorkload: the worker does not have the model's layers.
+        WorkerError: the folder cannot be written.
+    """
+    model = ModelShape.from_json(question.model)
+    check_model(model)
+    torch.set_num_threads(1)  # as a rank has
+    importlib.import_module("worker.rank.process")  # what a rank holds before it trains
+    reserve = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    bench = Bench(torch.device("cpu"), REPEATS)
+    parts = len(MICRO_BATCHES) * len(KINDS) + 3
+    layers, left_out = _layers(question, model, bench, lambda done, what: say(done, parts, what))
+    say(parts - 3, parts, "optimizer")
+    latency_s, each_s = measure_optimizer(bench)
+    say(parts - 2, parts, "product of matrices")
+    peak = _peak_flops_s(bench, DTYPES[question.precision])
+    say(parts - 1, parts, "messages between two processes")
+    message, ring = inside_node("cpu", 2, LINK_SIZES, REPEATS)
+    rings = {2: ring}
+    if question.cores >= 4:
+        size = min(MOST_RING, 1 << question.cores.bit_length() - 1)
+        rings[size] = inside_node("cpu", size, LINK_SIZES, REPEATS)[1]
+    provenance = {
+        "hardware": f"{question.processor}, one core a rank, each measured alone",
+        "versions": {"torch": torch.__version__},
+        "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+        "repeats": REPEATS,
+        PEAK_KEY: peak,
+        "left_out": left_out,
+    }
+    head = {
+        "model": model.name,
+        "sequence_length": question.sequence_length,
+        "precision": question.precision,
+        "provenance": provenance,
+    }
+    entry = GpuType(question.gpu_type, question.memory_bytes, reserve, latency_s, each_s)
+    with _whole_folder(Path(question.folder)) as folder:
+        home = folder / model.name
+        write_layers(home / f"{question.gpu_type}.json", head, entry, layers)
+        write_links(
+            home, question.gpu_type, provenance, message=message, rings=rings, network=message
+        )
+    say(parts, parts, "done")
+
+
+def _layers(
+    question: Question, model: ModelShape, bench: Bench, say: Callable[[int, str], None]
+) -> tuple[dict[LayerKey, LayerCost], str]:
+    """The entries, smallest micro-batch first, and which were left out and why."""
+    found: dict[LayerKey, LayerCost] = {}
+    begin_s = time.perf_counter()
+    for index, b in enumerate(MICRO_BATCHES):
+        start_s = time.perf_counter()
+        for place, kind in enumerate(KINDS):
+            say(index * len(KINDS) + place, f"{kind}, micro-batch {b}")
+            found[kind, question.gpu_type, 1, b] = measure_layer(
+                bench, model, kind, 1, b, question.sequence_length, question.precision, _no_group
+            )
+        now_s = time.perf_counter()
+        rest = MICRO_BATCHES[index + 1 :]
+        if rest and now_s - begin_s + GROWTH * (now_s - start_s) > LAYERS_S:
+            return (
+                found,
+                f"micro-batches {', '.join(map(str, rest))}: they take too long to measure",
+            )
+    return found, ""
+
+
+def _no_group(num_bytes: float) -> float:
+    """Of TP 1: nothing is summed over a group."""
+    del num_bytes
+    return 0.0
+
+
+def _peak_flops_s(bench: Bench, dtype: torch.dtype) -> float:
+    """What one core reaches in a large product: a measured stand-in for a data sheet."""
+    left, right = torch.randn(2, SQUARE, SQUARE).to(dtype)
+    return 2.0 * SQUARE**3 / bench.seconds(lambda: left @ right)
+
+
+@contextlib.contextmanager
+def _whole_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write into, which gets its name when all is written."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".measuring-") as made:
+            whole = Path(made) / "whole"
+            whole.mkdir()
+            yield whole
+            with contextlib.suppress(FileExistsError):
+                if not folder.exists():  # else somebody else has measured the same meanwhile
+                    whole.rename(folder)
+    except OSError as error:
+        raise WorkerError(
+            f"the profile cannot be kept in {folder.parent}: {error.strerror}; set XDG_CACHE_HOME "
+            "to a folder that can be written"
+        ) from None
+
+
+def main(arguments: list[str]) -> int:
+    """Answer one question; the exit status."""
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # DeepSpeed prints when it is imported
+
+    def say(done: int, parts: int, what: str) -> None:
+        channel.write(json.dumps({"done": done, "of": parts, "what": what}) + "\n")
+        channel.flush()
+
+    try:
+        measure(Question(**json.loads(arguments[0])), say)
+    except HeddleError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
