@@ -67,6 +67,10 @@ ErrorKind = Literal[
     "output",  # the final weights cannot be written yet; the state is kept and it tries again
     "other",  # anything else; the same twice at one step would come for ever
 ]
+KeptAs = Literal[
+    "folder",  # one folder that `transformers` loads
+    "parts",  # each pod has its part, to be merged by `heddle weights export`
+]
 LAPS = (
     "drain",
     "transfer",
@@ -287,6 +291,9 @@ class RankReport(Frozen):
         default=0, description="grows with each micro-batch, message and part that it has done"
     )
     waiting: bool = Field(default=False, description="it waits for its peers, not they for it")
+    kept_as: KeptAs | None = Field(
+        default=None, description="how the final weights are kept, once all steps are trained"
+    )
     overruns: int = Field(
         default=0, description="emulated stages that took over 5 % longer than their profile"
     )

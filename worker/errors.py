@@ -1,6 +1,6 @@
 """The worker's branch of the error tree.
 
-WorkerError <- EngineFailed, InvalidDataset, NonFinite, RendezvousFailed
+WorkerError <- EngineFailed, InvalidDataset, InvalidWeights, NonFinite, RendezvousFailed
 """
 
 from planner.errors import HeddleError
@@ -16,6 +16,10 @@ class EngineFailed(WorkerError):
 
 class InvalidDataset(WorkerError):
     """A dataset is missing, damaged, too small, or does not fit the model."""
+
+
+class InvalidWeights(WorkerError):
+    """A folder of weights is missing, damaged, of another model, or cannot be written as asked."""
 
 
 class NonFinite(WorkerError):

@@ -14,7 +14,7 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.adoption import consider_plan
 from heddle_operator.policy.drain import request_drain_plan
 from heddle_operator.policy.partitions import outdated_pods
-from heddle_operator.rollout.ending import end_well
+from heddle_operator.rollout.ending import TRAINED, end_well
 from heddle_operator.rollout.formation import abort_stale, form_epoch
 from heddle_operator.rollout.halting import halt_stranded
 from heddle_operator.rollout.history_limit import prune_epochs
@@ -54,7 +54,7 @@ def decide(
     )
     if ended is not None:
         complete = ended.outcome == "complete"
-        reason = "all steps are trained" if complete else ended.message
+        reason = ended.message or (TRAINED if complete else "")
         ends, again = end_pods(observed, ended, now, settings)
         return Decision(ends, "Complete" if complete else "Failed", reason, again)
     settings = replace(settings, peer_timeout_s=job.spec.elastic.peer_timeout_seconds)

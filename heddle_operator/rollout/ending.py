@@ -17,6 +17,11 @@ from heddle_operator.state.snapshot import EpochRecord, Observed
 from worker.contract import Member, RankReport
 
 LOOK_AGAIN_S = 5.0  # while weights are written
+TRAINED = "all steps are trained"
+IN_PARTS = (
+    f"{TRAINED}; the pods do not share the output folder, so each has its part of the "
+    "weights in parts/: bring these together in one folder and run `heddle weights export`"
+)
 
 
 def end_well(
@@ -30,14 +35,23 @@ def end_well(
     if where.pending is not None:
         actions.append(CloseEpoch(where.pending.epoch, "aborted", "all steps are trained"))
     if set(phases) == {"done"}:
-        actions.append(CloseEpoch(live.epoch, "complete"))
-        return Decision(tuple(actions), "Complete", "all steps are trained")
+        kept = _how_kept(observed)
+        actions.append(CloseEpoch(live.epoch, "complete", kept))
+        return Decision(tuple(actions), "Complete", kept or TRAINED)
     failed = output_failure(observed)
     if failed:
         actions.append(RecordEvent(f"output-{live.epoch}-{failed}", "OutputFailed", failed))
     done = phases.count("done")
     reason = failed or f"the final weights are written: {done} of {len(phases)} ranks are done"
     return Decision(tuple(actions), "Saving", reason, LOOK_AGAIN_S)
+
+
+def _how_kept(observed: Observed) -> str:
+    """What the user has to do for the weights, as the ranks say; "" if they are one folder."""
+    reports = [view.report for view in observed.agents.values() if view.report]
+    if any(rank.kept_as == "parts" for report in reports for rank in report.ranks):
+        return IN_PARTS
+    return ""
 
 
 def output_failure(observed: Observed) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,14 +27,14 @@ class File:
         draft: its name until it is whole; two processes that write a file have two of them.
         chunks: gives its content anew each time; nothing is copied that is in memory already.
         size: in bytes.
-        digest: SHA-256 of the content.
+        digest: SHA-256 of the content; None: whatever the chunks give while it is written.
     """
 
     name: str
     draft: str
     chunks: Chunks
     size: int
-    digest: bytes
+    digest: bytes | None = None
 
     @staticmethod
     def of(name: str, draft: str, chunks: Chunks) -> File:
@@ -47,16 +48,22 @@ class File:
     def write(self, folder: Path, may_take_name: Callable[[], bool] = lambda: True) -> None:
         """Write it into a folder, over an older one of its name.
 
-        `may_take_name` is asked when the draft is whole; if it says no, no file is left.
+        `may_take_name` is asked all the while; once it says no, it ends, and no file is left.
 
         Raises:
             OSError: it was not written, or the disk gives back something else.
         """
         folder.mkdir(parents=True, exist_ok=True)
         path, draft = folder / self.name, folder / self.draft
+        written = hashlib.sha256()
         try:
             with draft.open("wb") as opened:
-                opened.writelines(self.chunks())
+                for chunk in self.chunks():
+                    opened.write(chunk)
+                    if self.digest is None:
+                        written.update(chunk)
+                    if not may_take_name():
+                        return
                 opened.flush()
                 os.fsync(opened.fileno())
                 os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -68,7 +75,7 @@ class File:
         _flush_folder(folder)
         with path.open("rb") as opened:
             found = hashlib.file_digest(opened, "sha256").digest()
-        if found != self.digest:
+        if found != (self.digest or written.digest()):
             raise OSError(errno.EIO, "the disk gives back other bytes than were written", str(path))
 
 
@@ -91,18 +98,31 @@ def safetensors_chunks(
 
     Source: the format's description, huggingface.co/docs/safetensors.
     """
+    described = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
+    yield safetensors_header(described, metadata)
+    for tensor in tensors.values():
+        yield bytes_of(tensor)
+
+
+def safetensors_header(
+    tensors: Mapping[str, tuple[Sequence[int], torch.dtype]], metadata: Mapping[str, str]
+) -> bytes:
+    """What stands before the numbers; tensors are {name: (shape, dtype)} in the file's order."""
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     end = 0
-    for name, tensor in tensors.items():
-        start, end = end, end + tensor.numel() * tensor.element_size()
+    for name, (shape, dtype) in tensors.items():
+        start, end = end, end + math.prod(shape) * dtype.itemsize
         header[name] = {
-            "dtype": _DTYPES[tensor.dtype],
-            "shape": list(tensor.shape),
+            "dtype": _DTYPES[dtype],
+            "shape": list(shape),
             "data_offsets": [start, end],
         }
-    text = json.dumps(header).encode()
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    yield struct.pack("<Q", len(text)) + text
-    for tensor in tensors.values():
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        yield flat.view(torch.uint8).numpy().data
+    return struct.pack("<Q", len(text)) + text
+
+
+def bytes_of(tensor: torch.Tensor) -> memoryview:
+    """The numbers of a tensor, row by row; no copy if they lie so in memory."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().data

@@ -1,10 +1,11 @@
-"""The final weights of a job: one safetensors file a rank, and an index of all of them.
+"""The parts of a job's final weights: one safetensors file a rank, and an index of all of them.
 
 Replica 0 of the first template speaks for the model.  Tensors keep their names; a file says the
 rows of each in its metadata (`<tensor>: start:stop`), so that a reader can put a tensor together
 along its shard dimension.  `weights.index.json` lists every tensor with its parts, and every file
 with its size and SHA-256.  All ranks that write, write the same index, because their disks may
-differ; the digests are agreed on before anything is written, so no disk holds up another.
+differ; the digests are agreed on before anything is written, so no disk holds up another.  Where
+all ranks see one folder, the first of them merges the parts (`worker.checkpoint.merging`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, layer_tensors
 from planner.plans.ranks import Pipeline, Seat
 from worker.checkpoint.files import File, safetensors_chunks
+from worker.contract import TrainingSpec
 
 INDEX = "weights.index.json"
 _ROW = 5  # of the table of digests: four words of SHA-256, and the size
@@ -36,7 +38,11 @@ class Ranks(Protocol):
 
 
 def own_files(
-    model: ModelShape, seat: Seat, weights: Mapping[str, torch.Tensor], step: int, ranks: Ranks
+    model: ModelShape,
+    seat: Seat,
+    weights: Mapping[str, torch.Tensor],
+    about: Mapping[str, object],
+    ranks: Ranks,
 ) -> tuple[File, ...] | None:
     """What this rank writes: its weights, then the index; None if another pipeline speaks.
 
@@ -47,23 +53,36 @@ def own_files(
         model: that was trained.
         seat: of this rank.
         weights: {tensor name: this rank's shard}.
-        step: completed steps.
+        about: further keys of the index; see `described`.
         ranks: of the plan.
     """
-    file = (
-        None
-        if seat.pipeline.template_index or seat.pipeline.replica
-        else _file(model, seat, weights)
-    )
+    file = _file(model, seat, weights) if speaks(seat) else None
     table = torch.zeros(ranks.size, _ROW, dtype=torch.int64, device=ranks.device)
     if file is not None:
+        assert file.digest is not None  # it was read for it
         table[seat.rank] = torch.tensor([*struct.unpack("<4q", file.digest), file.size])
     ranks.all_reduce_(table, "sum")
     if file is None:
         return None
-    index = _index(model, seat.pipeline, weights, step, table.cpu())
+    index = dict(about) | _index(model, seat.pipeline, weights, table.cpu())
     text = json.dumps(index, indent=1).encode()
     return file, File.of(INDEX, f"{INDEX}.{seat.rank}.part", lambda: iter([text]))
+
+
+def described(model: ModelShape, spec: TrainingSpec) -> dict[str, object]:
+    """What the index says of the model: all that a merge needs besides the parts."""
+    return {
+        "model": model.name,
+        "step": spec.steps,
+        "shape": model.to_json(),
+        "config": spec.config,
+        "folder": spec.folder,
+    }
+
+
+def speaks(seat: Seat) -> bool:
+    """Whether a seat is of the pipeline that speaks for the model."""
+    return not (seat.pipeline.template_index or seat.pipeline.replica)
 
 
 def _file(model: ModelShape, seat: Seat, weights: Mapping[str, torch.Tensor]) -> File:
@@ -89,7 +108,6 @@ def _index(
     model: ModelShape,
     pipeline: Pipeline,
     weights: Mapping[str, torch.Tensor],
-    step: int,
     table: torch.Tensor,
 ) -> dict[str, object]:
     """The content of the index; of a tensor that is not cut, only the first slot's copy."""
@@ -115,4 +133,4 @@ def _index(
                     "dim": tensor.dim,
                     "parts": parts,
                 }
-    return {"model": model.name, "step": step, "files": files, "tensors": tensors}
+    return {"files": files, "tensors": tensors}

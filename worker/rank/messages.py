@@ -10,6 +10,7 @@ from typing import Literal
 from worker.contract import (
     Directive,
     ErrorKind,
+    KeptAs,
     RankPhase,
     RankReport,
     StepRecord,
@@ -24,7 +25,11 @@ from worker.rank.switch import Switch
 
 
 class Messages:
-    """The rank's end of the channel to its agent."""
+    """The rank's end of the channel to its agent.
+
+    Attributes:
+        kept_as: see `RankReport`.
+    """
 
     def __init__(
         self,
@@ -37,6 +42,7 @@ class Messages:
         self._channel, self._slot = channel, slot
         self._started_s = time.monotonic()
         self._mailbox = Mailbox(channel, activity, on_urgent)
+        self.kept_as: KeptAs | None = None
 
     def next(self, patience_s: float | None) -> Directive | Literal["exit"] | None:
         """The next message, or None if none came in time; None waits for ever, 0 only looks.
@@ -79,6 +85,7 @@ class Messages:
             gradient_norm=progress.norm[2] if progress.norm else None,
             error=error,
             error_kind=kind,
+            kept_as=self.kept_as,
             overruns=state.engine.overruns() if state.engine else 0,
         )
         self._channel.send("report", rank=report.model_dump())

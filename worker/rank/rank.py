@@ -14,7 +14,7 @@ import time
 import traceback
 
 from planner.model.shape import ModelShape
-from worker.checkpoint.final_weights import own_files
+from worker.checkpoint.ending import ending
 from worker.checkpoint.saving import Saving
 from worker.contract import (
     Directive,
@@ -195,14 +195,15 @@ class Rank:
         self._become("saving")
         weights = {name: parts[0] for name, parts in layout.shards.items()}
         try:
-            files = own_files(self._model(), layout.seat, weights, spec.steps, world)
+            end = ending(self._model(), layout.seat, weights, spec, world)
         except Exception as error:  # a peer went, or there is no memory: the state is whole
             self._halt(error)
             return
-        if files is None:
-            self._become("done")
+        self._messages.kept_as = end.kept_as
+        if end.steps:
+            self._saving = Saving(end.steps)
         else:
-            self._saving = Saving(spec.output, files)
+            self._become("done")
 
     def _poll_saving(self) -> None:
         """Tell how the final weights get on."""

@@ -1,0 +1,159 @@
+"""Families of models: the tensors of Hugging Face's files beside ours, in the order of its modules.
+
+A row says which of our tensors lie in one of theirs, one after the other along their rows, and
+whether theirs is transposed.  Rows whose tensors a model does not have (biases, norms of queries
+and keys, a head of its own) do not count for it.
+Source: the module definitions of `transformers`, whose order its shards follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """One tensor of a Hugging Face file.
+
+    Attributes:
+        theirs: its name, within its block if it is of a block.
+        ours: attributes of our tensors in it; `embedding.` and `head.` say another layer.
+        is_transposed: it is kept as [in, out] (GPT-2's Conv1D), ours are [out, in].
+    """
+
+    theirs: str
+    ours: tuple[str, ...]
+    is_transposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The tensors of one family.
+
+    Attributes:
+        architecture: the class of `transformers` that loads it.
+        prefix: of all names but the head's, which files of the bare model lack.
+        blocks: what stands before the names of block `{}`, counted from 0.
+        first: what comes before the blocks.
+        block: of each block.
+        last: what comes after the blocks.
+        buffers: ends of names that old files hold and that are no weights.
+    """
+
+    architecture: str
+    prefix: str
+    blocks: str
+    first: tuple[Row, ...]
+    block: tuple[Row, ...]
+    last: tuple[Row, ...]
+    buffers: tuple[str, ...] = ()
+
+
+def _linear(theirs: str, *ours: str, is_transposed: bool = False) -> tuple[Row, Row]:
+    """Weight and bias of a linear layer or of a norm."""
+    return (
+        Row(f"{theirs}.weight", ours, is_transposed),
+        Row(f"{theirs}.bias", tuple(f"{name}_bias" for name in ours)),
+    )
+
+
+_HEAD = Row("lm_head.weight", ("head.weight",))
+_GPT_FIRST = (
+    Row("transformer.wte.weight", ("embedding.weight",)),
+    Row("transformer.wpe.weight", ("embedding.positions",)),
+)
+_GPT_LAST = (*_linear("transformer.ln_f", "head.norm"), _HEAD)
+
+_GPT2 = Family(
+    "GPT2LMHeadModel",
+    "transformer.",
+    "transformer.h.{}.",
+    _GPT_FIRST,
+    (
+        *_linear("ln_1", "norm1"),
+        *_linear("attn.c_attn", "q", "k", "v", is_transposed=True),
+        *_linear("attn.c_proj", "o", is_transposed=True),
+        *_linear("ln_2", "norm2"),
+        *_linear("mlp.c_fc", "up", is_transposed=True),
+        *_linear("mlp.c_proj", "down", is_transposed=True),
+    ),
+    _GPT_LAST,
+    (".attn.bias", ".attn.masked_bias"),
+)
+
+_GPT_NEO = Family(
+    "GPTNeoForCausalLM",
+    "transformer.",
+    "transformer.h.{}.",
+    _GPT_FIRST,
+    (
+        *_linear("ln_1", "norm1"),
+        *_linear("attn.attention.k_proj", "k"),
+        *_linear("attn.attention.v_proj", "v"),
+        *_linear("attn.attention.q_proj", "q"),
+        *_linear("attn.attention.out_proj", "o"),
+        *_linear("ln_2", "norm2"),
+        *_linear("mlp.c_fc", "up"),
+        *_linear("mlp.c_proj", "down"),
+    ),
+    _GPT_LAST,
+    (".attn.attention.bias", ".attn.attention.masked_bias"),
+)
+
+_OPT = Family(
+    "OPTForCausalLM",
+    "model.",
+    "model.decoder.layers.{}.",
+    (
+        Row("model.decoder.embed_tokens.weight", ("embedding.weight",)),
+        Row("model.decoder.embed_positions.weight", ("embedding.positions",)),
+        *_linear("model.decoder.final_layer_norm", "head.norm"),
+    ),
+    (
+        *_linear("self_attn.k_proj", "k"),
+        *_linear("self_attn.v_proj", "v"),
+        *_linear("self_attn.q_proj", "q"),
+        *_linear("self_attn.out_proj", "o"),
+        *_linear("self_attn_layer_norm", "norm1"),
+        *_linear("fc1", "up"),
+        *_linear("fc2", "down"),
+        *_linear("final_layer_norm", "norm2"),
+    ),
+    (_HEAD,),
+)
+
+
+def _llama(architecture: str) -> Family:
+    return Family(
+        architecture,
+        "model.",
+        "model.layers.{}.",
+        (Row("model.embed_tokens.weight", ("embedding.weight",)),),
+        (
+            *_linear("self_attn.q_proj", "q"),
+            *_linear("self_attn.k_proj", "k"),
+            *_linear("self_attn.v_proj", "v"),
+            *_linear("self_attn.o_proj", "o"),
+            Row("self_attn.q_norm.weight", ("q_norm",)),
+            Row("self_attn.k_norm.weight", ("k_norm",)),
+            *_linear("mlp.gate_proj", "gate"),
+            *_linear("mlp.up_proj", "up"),
+            *_linear("mlp.down_proj", "down"),
+            Row("input_layernorm.weight", ("norm1",)),
+            Row("post_attention_layernorm.weight", ("norm2",)),
+        ),
+        (Row("model.norm.weight", ("head.norm",)), _HEAD),
+        (".rotary_emb.inv_freq",),
+    )
+
+
+FAMILIES: Mapping[str, Family] = {  # by `model_type` of config.json
+    "gpt2": _GPT2,
+    "gpt_neo": _GPT_NEO,
+    "opt": _OPT,
+    "llama": _llama("LlamaForCausalLM"),
+    "mistral": _llama("MistralForCausalLM"),
+    "qwen2": _llama("Qwen2ForCausalLM"),
+    "qwen3": _llama("Qwen3ForCausalLM"),
+}

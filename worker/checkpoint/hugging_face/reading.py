@@ -1,0 +1,186 @@
+"""A folder of Hugging Face weights, read rows by rows: each rank reads what it holds.
+
+What the folder must hold is known from the model, so names that are missing or left over and shapes
+that differ are said before a number is read.  Pickled files are never opened: they can run code.
+Source: the layout of folders that `transformers` writes, and of those that stand on its hub.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+
+from planner.model.shape import ModelShape
+from planner.model.tensors import Tensor
+from planner.wording import counted
+from worker.checkpoint.hugging_face.families import Family
+from worker.checkpoint.hugging_face.tensors import StoredTensor, is_vocabulary, stored_tensors
+from worker.checkpoint.sources import DTYPES, Box, OpenFiles, narrowed, whole
+from worker.errors import InvalidWeights
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+NAMES_SAID = 3  # of those that are missing or left over
+
+
+class WeightsFolder:
+    """The weights of a model in a folder; see `Source`.
+
+    Args:
+        folder: of the files.
+        model: that they must fit.
+        family: whose names they have.
+
+    Raises:
+        InvalidWeights: they do not, or cannot be read.
+    """
+
+    def __init__(self, folder: Path, model: ModelShape, family: Family) -> None:
+        self._folder, self._model = folder, model
+        self._files = OpenFiles(folder)
+        stored = stored_tensors(model, family)
+        self._keys = self._match(stored, family)
+        for tensor in stored:
+            self._check(tensor)
+        self._places = dict(_places(stored))
+
+    def read(self, tensor: Tensor, box: Box) -> torch.Tensor:
+        """See `Source`."""
+        stored, first = self._place(tensor)
+        theirs = narrowed(box, 0, box[0].start + first, box[0].stop + first)
+        file, key = self._keys[stored.name]
+        if stored.is_transposed:
+            return self._files.part(file, key, theirs[::-1]).T
+        return self._files.part(file, key, theirs)
+
+    def first_rows(self, tensor: Tensor, start: int, stop: int) -> torch.Tensor:
+        """Rows [start, stop) of a tensor along its row dimension, fp32, in memory of its own.
+
+        Padded rows are zero.
+        """
+        dim, shape = tensor.row_dim, list(tensor.shape)
+        shape[dim] = stop - start
+        found = torch.zeros(shape)
+        limit = self._model.vocab if is_vocabulary(self._model, tensor) else tensor.rows
+        held = min(stop, limit)
+        if start < held:
+            box = narrowed(whole(tensor.shape), dim, start, held)
+            found.narrow(dim, 0, held - start).copy_(self.read(tensor, box))
+        return found
+
+    def _place(self, tensor: Tensor) -> tuple[StoredTensor, int]:
+        """In which of their tensors one of ours is, and its first row there."""
+        is_tied = self._model.tied_head and is_vocabulary(self._model, tensor)
+        return self._places["0.weight" if is_tied else tensor.name]
+
+    def _match(
+        self, stored: tuple[StoredTensor, ...], family: Family
+    ) -> Mapping[str, tuple[str, str]]:
+        """{name: (file, key in it)} of all tensors that the model has."""
+        wanted = {tensor.name for tensor in stored}
+        found: dict[str, tuple[str, str]] = {}
+        left = []
+        for key, file in self._held().items():
+            name = key if key in wanted else family.prefix + key
+            if name in wanted and name not in found:
+                found[name] = (file, key)
+            elif not self._is_ignored(key, family):
+                left.append(key)
+        missing = [tensor.name for tensor in stored if tensor.name not in found]
+        if missing or left:
+            raise InvalidWeights(
+                f"weights folder {self._folder} is not of the model {self._model.name!r}: it lacks "
+                f"{_listed(missing)} and holds {_listed(left)} that the model does not have; "
+                "give the folder and the config.json of one model"
+            )
+        return found
+
+    def _is_ignored(self, key: str, family: Family) -> bool:
+        """Masks and the like of old files, and the second copy of a tied head."""
+        return key.endswith(family.buffers or ("\0",)) or (
+            self._model.tied_head and key == "lm_head.weight"
+        )
+
+    def _held(self) -> Mapping[str, str]:
+        """{key: file} of everything that the folder's files hold."""
+        index = self._folder / INDEX
+        if index.is_file():
+            return _read_index(index)
+        if (self._folder / SINGLE).is_file():
+            return dict.fromkeys(self._files.file(SINGLE).keys(), SINGLE)
+        raise InvalidWeights(_why_none(self._folder))
+
+    def _check(self, tensor: StoredTensor) -> None:
+        file, key = self._keys[tensor.name]
+        opened = self._files.file(file)
+        if key not in opened.keys():  # noqa: SIM118, it is no mapping
+            raise InvalidWeights(
+                f"weights file {self._folder / file} lacks {key!r}, which {INDEX} says it holds; "
+                "copy the folder again"
+            )
+        part = opened.get_slice(key)
+        shape, dtype = tuple(part.get_shape()), part.get_dtype()
+        if shape != tensor.shape:
+            raise InvalidWeights(
+                f"{key!r} in {self._folder / file} has shape {list(shape)}, the model "
+                f"{self._model.name!r} wants {list(tensor.shape)}; give the config.json that "
+                "belongs to the weights"
+            )
+        if dtype not in DTYPES:
+            raise InvalidWeights(
+                f"{key!r} in {self._folder / file} is of type {dtype}; weights may be "
+                f"{', '.join(DTYPES)}, so save the model in one of these"
+            )
+
+
+def _places(stored: tuple[StoredTensor, ...]) -> Iterator[tuple[str, tuple[StoredTensor, int]]]:
+    for tensor in stored:
+        first = 0
+        for ours, rows in zip(tensor.ours, tensor.rows, strict=True):
+            yield ours.name, (tensor, first)
+            first += rows
+
+
+def _listed(names: list[str]) -> str:
+    """`2 tensors (a, b)`, `no tensor`; of many the first few."""
+    if not names:
+        return "no tensor"
+    said = ", ".join(names[:NAMES_SAID])
+    more = len(names) - NAMES_SAID
+    return f"{counted(len(names), 'tensor')} ({said}{f' and {more} more' if more > 0 else ''})"
+
+
+def _read_index(path: Path) -> Mapping[str, str]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        files = {str(key): str(file) for key, file in found.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidWeights(
+            f"weights index {path} cannot be read ({type(error).__name__}: {error}); it must be "
+            "JSON with a weight_map, so copy the folder again"
+        ) from None
+    for file in files.values():
+        if Path(file).name != file or not file.endswith(".safetensors"):
+            raise InvalidWeights(
+                f"weights index {path} names the file {file!r}; only safetensors files of the same "
+                "folder are read"
+            )
+    return files
+
+
+def _why_none(folder: Path) -> str:
+    """Why a folder has no weights to read."""
+    if not folder.is_dir():
+        return f"weights folder {folder} is not there; give the folder of a Hugging Face model"
+    pickled = sorted(path.name for ending in PICKLED for path in folder.glob(ending))
+    if pickled:
+        return (
+            f"weights folder {folder} holds {pickled[0]}, which is pickled and could run any code; "
+            'only safetensors are read, so convert it where you trust it: python -c "from '
+            f"transformers import AutoModelForCausalLM as M; M.from_pretrained('{folder}')"
+            f".save_pretrained('{folder}')\""
+        )
+    return f"weights folder {folder} holds neither {SINGLE} nor {INDEX}; give a Hugging Face folder"

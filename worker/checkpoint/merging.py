@@ -1,0 +1,84 @@
+"""Merges the parts of all ranks into one folder that `transformers` loads, then removes them.
+
+A rank leaves a mark beside its part once it has read the part back and touches nothing any more, so
+parts are never taken away from under somebody.  The mark's name has the part's digest: one of an
+earlier job in the same folder says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from worker.checkpoint.final_weights import INDEX
+from worker.checkpoint.hugging_face.config import config_of
+from worker.checkpoint.hugging_face.writing import Wanted, folder_files, write_folder
+from worker.checkpoint.parts import Parts
+from worker.checkpoint.saving import NotYet
+from worker.errors import InvalidWeights
+
+PARTS = "parts"  # folder of the parts within that of the final weights
+
+
+def mark_of(name: str, sha256: str) -> str:
+    """The mark of a part that is whole."""
+    return f"{name}.{sha256[:16]}.whole"
+
+
+@dataclass(slots=True)
+class Merge:
+    """The step of the rank that merges; what it has done once stays done when it is tried again.
+
+    Attributes:
+        path: the folder of the final weights; the parts are in `PARTS` within.
+    """
+
+    path: Path
+    _is_verified: bool = False
+    _written: set[str] = field(default_factory=set)
+
+    def run(self, go_on: Callable[[], bool]) -> None:
+        """See `worker.checkpoint.saving.Step`."""
+        parts = Parts(self.path / PARTS)
+        if not all((parts.folder / mark).exists() for mark in marks_of(parts)):
+            raise NotYet
+        if not self._is_verified:
+            parts.verify(go_on)
+            self._is_verified = go_on()
+        write_folder(self.path, folder_files(wanted_of(parts), parts), self._written, go_on)
+        if go_on():
+            remove(parts)
+
+
+def wanted_of(parts: Parts) -> Wanted:
+    """What a job promised: its weights in fp32, with the tokenizer of the folder it came from."""
+    config = config_of(parts.model) if parts.config is None else parts.config
+    return Wanted(parts.model, config, parts.origin)
+
+
+def marks_of(parts: Parts) -> tuple[str, ...]:
+    """Of all parts."""
+    return tuple(mark_of(name, parts.digest(name)) for name in parts.names)
+
+
+def remove(parts: Parts) -> None:
+    """Remove the parts and their folder, if nothing else is in it; the index goes first."""
+    for name in (INDEX, *marks_of(parts), *parts.names):
+        (parts.folder / name).unlink(missing_ok=True)
+    if not any(parts.folder.iterdir()):
+        parts.folder.rmdir()
+
+
+def parts_in(folder: Path) -> Parts:
+    """The parts that a job left, in its output folder or brought together anywhere.
+
+    Raises:
+        InvalidWeights: there are none.
+    """
+    for found in (folder / PARTS, folder):
+        if (found / INDEX).is_file():
+            return Parts(found)
+    raise InvalidWeights(
+        f"{folder} holds no {INDEX}; give the output folder of a job whose steps are all trained"
+    )
