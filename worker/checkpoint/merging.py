@@ -14,7 +14,7 @@ from pathlib import Path
 from worker.checkpoint.final_weights import INDEX
 from worker.checkpoint.hugging_face.config import config_of
 from worker.checkpoint.hugging_face.writing import Wanted, folder_files, write_folder
-from worker.checkpoint.parts import Parts
+from worker.checkpoint.parts import WeightParts
 from worker.checkpoint.saving import NotYet
 from worker.errors import InvalidWeights
 
@@ -40,7 +40,7 @@ class Merge:
 
     def run(self, go_on: Callable[[], bool]) -> None:
         """See `worker.checkpoint.saving.Step`."""
-        parts = Parts(self.path / PARTS)
+        parts = WeightParts(self.path / PARTS)
         if not all((parts.folder / mark).exists() for mark in marks_of(parts)):
             raise NotYet
         if not self._is_verified:
@@ -51,18 +51,18 @@ class Merge:
             remove(parts)
 
 
-def wanted_of(parts: Parts) -> Wanted:
+def wanted_of(parts: WeightParts) -> Wanted:
     """What a job promised: its weights in fp32, with the tokenizer of the folder it came from."""
     config = config_of(parts.model) if parts.config is None else parts.config
     return Wanted(parts.model, config, parts.origin)
 
 
-def marks_of(parts: Parts) -> tuple[str, ...]:
+def marks_of(parts: WeightParts) -> tuple[str, ...]:
     """Of all parts."""
     return tuple(mark_of(name, parts.digest(name)) for name in parts.names)
 
 
-def remove(parts: Parts) -> None:
+def remove(parts: WeightParts) -> None:
     """Remove the parts and their folder, if nothing else is in it; the index goes first."""
     for name in (INDEX, *marks_of(parts), *parts.names):
         (parts.folder / name).unlink(missing_ok=True)
@@ -70,7 +70,7 @@ def remove(parts: Parts) -> None:
         parts.folder.rmdir()
 
 
-def parts_in(folder: Path) -> Parts:
+def parts_in(folder: Path) -> WeightParts:
     """The parts that a job left, in its output folder or brought together anywhere.
 
     Raises:
@@ -78,7 +78,7 @@ def parts_in(folder: Path) -> Parts:
     """
     for found in (folder / PARTS, folder):
         if (found / INDEX).is_file():
-            return Parts(found)
+            return WeightParts(found)
     raise InvalidWeights(
         f"{folder} holds no {INDEX}; give the output folder of a job whose steps are all trained"
     )

@@ -23,7 +23,7 @@ from worker.checkpoint.sources import Box, OpenFiles, narrowed
 from worker.errors import InvalidWeights
 
 
-class Parts:
+class WeightParts:
     """The files of an index; see `Source`.
 
     Attributes:
