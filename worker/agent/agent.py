@@ -12,17 +12,18 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import functools
 import logging
 import os
 import signal
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
 from worker.agent.admission import Refused, admit, advances, read_directive, read_halt
 from worker.agent.directives import Directives
-from worker.agent.output import probe
+from worker.agent.folders import compare, probe
 from worker.agent.processes import Process, Processes
 from worker.agent.watchdog import Watchdog
 from worker.contract import Directive, RankExit, RankReport, Report, StepRecord, SwitchRecord
@@ -87,7 +88,7 @@ class Agent:
         self._changed = asyncio.Condition()
         # (epoch, slot): once is enough, a crash loop helps nobody
         self._forked: set[tuple[int, int]] = set()
-        self._writable: set[str] = set()  # folders for final weights that were tried
+        self._right: set[str] = set()  # folders of the job that were tried
         self._exits: collections.deque[RankExit] = collections.deque(maxlen=EXITS_KEPT)
         self._steps: collections.deque[StepRecord] = collections.deque(maxlen=STEPS_KEPT)
         self._switches: collections.deque[SwitchRecord] = collections.deque(maxlen=STEPS_KEPT)
@@ -234,7 +235,7 @@ class Agent:
         if isinstance(directive, Refused):
             return directive
         refused = admit(self.directive, directive, self.settings.job)
-        refused = refused or await self._probe_output(directive)
+        refused = refused or await self._probe_folders(directive)
         # Another directive may have been accepted while the probe waited for a disk.
         refused = refused or admit(self.directive, directive, self.settings.job)
         if refused is None and advances(self.directive, directive):
@@ -245,15 +246,20 @@ class Agent:
             self.changed()
         return refused
 
-    async def _probe_output(self, directive: Directive) -> Refused | None:
-        """Try once whether final weights can be written; a recovery does not wait for that."""
-        folder = directive.training.output
-        if folder is None or folder in self._writable or directive.reason == "loss":
-            return None
-        problem = await probe(folder)
-        if problem is not None:
-            return Refused(400, problem)
-        self._writable.add(folder)
+    async def _probe_folders(self, directive: Directive) -> Refused | None:
+        """Try each of the job's folders once; a recovery does not wait for that."""
+        spec, wanted = directive.training, dict[str, Callable[[str], Awaitable[str | None]]]()
+        if spec.output is not None:
+            wanted[spec.output] = probe
+        if spec.folder is not None:
+            wanted[spec.folder] = functools.partial(compare, config=spec.config or {})
+        for folder, question in wanted.items():
+            if folder in self._right or directive.reason == "loss":
+                continue
+            problem = await question(folder)
+            if problem is not None:
+                return Refused(400, problem)
+            self._right.add(folder)
         return None
 
     def halt(self, body: object) -> Refused | None:

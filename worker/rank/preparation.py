@@ -11,18 +11,21 @@ import functools
 import logging
 import threading
 import traceback
+from pathlib import Path
 from typing import NamedTuple
 
 from migration.transport import Transport
 from planner.model.shape import ModelShape
-from worker.contract import Directive
+from worker.checkpoint.hugging_face.reading import WeightsFolder
+from worker.checkpoint.hugging_face.tensors import family_of
+from worker.contract import Directive, TrainingSpec
 from worker.control.connections import connections, cut
 from worker.control.store_client import StoreClient
 from worker.engine.seam import Engine, StageBuild
 from worker.model.initial_weights import initial_rows
 from worker.rank.effects import Services
 from worker.rank.held_state import HeldState
-from worker.rank.home import Home
+from worker.rank.home import FirstRows, Home
 from worker.rank.move import Move, plan_move
 from worker.world.world import World
 
@@ -175,8 +178,7 @@ class Preparation:
         if move.moves_state:
             home = Home.of(model, seat, held, services.activity)
         else:
-            rows = functools.partial(initial_rows, spec.seed)
-            home = Home.first(model, seat, rows, services.activity)
+            home = Home.first(model, seat, _first_rows(model, spec), services.activity)
         build = StageBuild(model, spec, move.plan, seat, world, home.shards, services.activity)
         return Successor(world, home, services.build_engine(build))
 
@@ -190,3 +192,10 @@ def _without_frames(error: Exception) -> Exception:
     traceback.clear_frames(error.__traceback__)
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
+
+
+def _first_rows(model: ModelShape, spec: TrainingSpec) -> FirstRows:
+    """Where the first weights come from: a folder, or the seed."""
+    if spec.weights is None:
+        return functools.partial(initial_rows, spec.seed)
+    return WeightsFolder(Path(spec.weights), model, family_of(spec.config or {})).first_rows

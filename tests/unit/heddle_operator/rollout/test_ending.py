@@ -41,6 +41,16 @@ def test_a_job_is_complete_only_when_every_rank_has_read_its_part_back():
     assert outcomes(cluster) == [(1, "complete")]
 
 
+def test_weights_in_parts_are_said_and_stay_said():
+    operator, cluster = running("a", "b")
+    change(cluster, "a", phase="done", kept_as="parts")
+    change(cluster, "b", phase="done", kept_as="parts")
+    for _ in range(2):
+        decision = operator.reconcile()
+        assert decision.phase == "Complete"
+        assert decision.reason.endswith("in one folder and run `heddle weights export`")
+
+
 def test_weights_that_cannot_be_written_keep_the_job_in_saving_and_are_told_of():
     operator, cluster = running("a")
     cluster.output_error = "No space left on device"

@@ -10,11 +10,12 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap
-from tests.unit.worker.changes import MODEL, plan, shards_of, whole_state
-from worker.checkpoint.final_weights import INDEX, own_files
+from tests.unit.worker.changes import MODEL, SPEC, plan, shards_of, whole_state
+from worker.checkpoint.final_weights import INDEX, described, own_files
 
 STATE = whole_state()
 
@@ -37,13 +38,17 @@ class Sums:
             self.total += tensor
 
 
+def weights_of(seat):
+    return {name: parts[0] for name, parts in shards_of(seat, STATE).items()}
+
+
 def write(folder, trained):
     """What each rank of a plan wrote."""
     seats, found = RankMap.of(trained).seats, []
     ranks = Sums(len(seats))
     for ranks.knows in (False, True):
         found = [
-            own_files(MODEL, seat, {n: p[0] for n, p in shards_of(seat, STATE).items()}, 30, ranks)
+            own_files(MODEL, seat, weights_of(seat), described(MODEL, SPEC), ranks)
             for seat in seats
         ]
     for files in found:
@@ -91,7 +96,8 @@ def test_a_reader_puts_the_model_together(tmp_path, pipeline, reader):
 def test_the_index_has_size_and_digest_of_every_file_and_the_shape_of_every_tensor(tmp_path):
     write(tmp_path, plan("2x1+1x1", "1x2"))
     index = json.loads((tmp_path / INDEX).read_text())
-    assert (index["model"], index["step"]) == (MODEL.name, 30)
+    assert (index["model"], index["step"]) == (MODEL.name, SPEC.steps)
+    assert (ModelShape.from_json(index["shape"]), index["config"]) == (MODEL, None)
     assert index["files"] == {
         path.name: {
             "bytes": path.stat().st_size,

@@ -10,12 +10,14 @@ import pytest
 
 from worker.checkpoint import saving
 from worker.checkpoint.files import File
+from worker.checkpoint.saving import Mark, NotYet, Write
 
 LIMIT_S = 10.0
 
 
-def files(*names):
-    return [File.of(name, f"{name}.part", lambda: iter([b"x"])) for name in names]
+def writes(folder, *names):
+    made = [File.of(name, f"{name}.part", lambda: iter([b"x"])) for name in names]
+    return [Write(folder, file) for file in made]
 
 
 def until(claim):
@@ -26,7 +28,7 @@ def until(claim):
 
 
 def test_all_files_are_written_in_their_order(tmp_path):
-    found = saving.Saving(str(tmp_path / "new"), files("a", "b"))
+    found = saving.Saving(writes(tmp_path / "new", "a", "b"))
     until(lambda: found.is_done)
     assert found.error is None
     names = sorted((tmp_path / "new").iterdir(), key=lambda path: path.stat().st_mtime_ns)
@@ -37,7 +39,7 @@ def test_all_files_are_written_in_their_order(tmp_path):
 def test_what_is_in_the_way_is_said_and_tried_again_until_cancelled(tmp_path, monkeypatch, remedy):
     monkeypatch.setattr(saving, "FIRST_PAUSE_S", 0.01)
     (tmp_path / "out").touch()
-    found = saving.Saving(str(tmp_path / "out"), files("a"))
+    found = saving.Saving(writes(tmp_path / "out", "a"))
     until(lambda: found.error)
     assert found.error == (
         f"file exists: {str(tmp_path / 'out' / 'a')!r}; "
@@ -68,12 +70,36 @@ def test_a_file_that_is_being_written_when_it_is_cancelled_does_not_come(tmp_pat
     slow.waits = False
     file = File.of("a", "a.part", slow)
     slow.waits = True
-    found = saving.Saving(str(tmp_path), [file])
+    found = saving.Saving([Write(tmp_path, file)])
     assert begun.wait(LIMIT_S)
     found.cancel()
     go_on.set()
     until(lambda: not any(tmp_path.iterdir()))
     assert not found.is_done
+
+
+class Waiting:
+    """A step that waits for another rank."""
+
+    def __init__(self, path):
+        self.path, self.looks, self.came = path, 0, threading.Event()
+
+    def run(self, go_on):
+        self.looks += 1
+        if not self.came.is_set():
+            raise NotYet
+
+
+def test_waiting_for_another_rank_is_no_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "LOOK_AGAIN_S", 0.001)
+    step = Waiting(tmp_path)
+    found = saving.Saving([step, Mark(tmp_path / "end")])
+    until(lambda: step.looks > 3)
+    assert found.error is None
+    assert not found.is_done
+    step.came.set()
+    until(lambda: found.is_done)
+    assert (tmp_path / "end").read_bytes() == b""
 
 
 def test_pauses_grow_and_end_within_ten_seconds_of_the_remedy():
@@ -88,7 +114,7 @@ def test_a_folder_of_somebody_else_is_tried_until_it_is_ours(tmp_path, monkeypat
         folder.chmod(0o755)
     os.seteuid(65534)
     try:
-        found = saving.Saving(str(tmp_path), files("a"))
+        found = saving.Saving(writes(tmp_path, "a"))
         until(lambda: found.error)
         assert found.error.startswith("permission denied: ")
     finally:

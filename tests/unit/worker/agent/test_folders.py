@@ -1,17 +1,18 @@
-"""worker/agent/output.py: a folder that cannot take the final weights is one sentence."""
+"""worker/agent/folders.py: a folder that takes no weights, or is another model's, is a sentence."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 
 import pytest
 
-from worker.agent import output
+from worker.agent import folders
 
 
 def probed(folder):
-    return asyncio.run(output.probe(str(folder)))
+    return asyncio.run(folders.probe(str(folder)))
 
 
 def test_a_folder_is_made_and_left_empty(tmp_path):
@@ -44,13 +45,13 @@ def test_a_folder_of_somebody_else_is_one_sentence(tmp_path):
 
 
 def test_the_loop_goes_on_while_a_disk_does_not_answer(tmp_path, monkeypatch):
-    monkeypatch.setattr(output, "ANSWER_S", 0.2)
+    monkeypatch.setattr(folders, "ANSWER_S", 0.2)
     fifo = tmp_path / f".probe-{os.uname().nodename}-{os.getpid()}"
     os.mkfifo(fifo)  # opened for writing it waits for a reader, as a dead disk does
 
     async def main():
         looks = 0
-        probing = asyncio.ensure_future(output.probe(str(tmp_path)))
+        probing = asyncio.ensure_future(folders.probe(str(tmp_path)))
         while not probing.done():
             await asyncio.sleep(0.01)
             looks += 1
@@ -61,3 +62,28 @@ def test_the_loop_goes_on_while_a_disk_does_not_answer(tmp_path, monkeypatch):
     assert sentence.startswith(f"output {str(tmp_path)!r} did not take a small file within 0.2 s; ")
     with fifo.open("rb"):  # let the thread end
         pass
+
+
+CONFIG = {"model_type": "llama", "hidden_size": 64, "transformers_version": "5.0.0"}
+
+
+def compared(folder, found):
+    (folder / "config.json").write_text(json.dumps(found))
+    return asyncio.run(folders.compare(str(folder), CONFIG))
+
+
+def test_a_folder_of_the_same_model_is_taken_however_its_config_is_written(tmp_path):
+    assert compared(tmp_path, dict(reversed(CONFIG.items()))) is None
+    assert compared(tmp_path, CONFIG | {"transformers_version": "4.0.0", "dtype": "x"}) is None
+
+
+def test_a_folder_of_another_model_is_refused_by_digest_and_key(tmp_path):
+    sentence = compared(tmp_path, CONFIG | {"hidden_size": 32})
+    assert sentence.startswith("the job's config.json has digest ")
+    assert f"and hidden_size 64, that of {tmp_path} has " in sentence
+    assert sentence.endswith("and 32; give the job the config.json of its own folder")
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    sentence = asyncio.run(folders.compare(str(tmp_path / "none"), CONFIG))
+    assert sentence.startswith(f"{tmp_path / 'none' / 'config.json'} cannot be read: ")

@@ -1,4 +1,7 @@
-"""Whether the folder for the final weights can be written, tried before a step is trained."""
+"""Whether the folders of a job are right, tried before a step is trained.
+
+That for the final weights must take files, and that of the model hold the job's config.json.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,11 @@ import asyncio
 import contextlib
 import os
 import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+from worker.checkpoint.hugging_face.config import difference
 
 PROBE_BYTES = 4096
 ADVICE = "final weights could not be kept there; mount a disk that the job's user can write"
@@ -14,7 +21,19 @@ ANSWER_S = 5.0  # for a disk that answers at all
 
 
 async def probe(folder: str) -> str | None:
-    """None if files can be written into `folder`, else one sentence; the folder is made if missing.
+    """None if `folder` takes files, else one sentence; it is made if it is missing."""
+    late = f"output {folder!r} did not take a small file within {ANSWER_S:g} s; {ADVICE}"
+    return await _ask(lambda: _try_to_write(Path(folder)), late)
+
+
+async def compare(folder: str, config: Mapping[str, Any]) -> str | None:
+    """None if the model's folder has this config.json, else one sentence."""
+    late = f"model folder {folder!r} did not give its config.json within {ANSWER_S:g} s; mount it"
+    return await _ask(lambda: difference(config, Path(folder)), late)
+
+
+async def _ask(question: Callable[[], str | None], late: str) -> str | None:
+    """The answer of a disk, or `late` if it gives none in time.
 
     The loop goes on meanwhile, also while a disk in the network does not answer.
     """
@@ -26,17 +45,17 @@ async def probe(folder: str) -> str | None:
             answer.set_result(found)
 
     def try_it() -> None:
-        found = _try_to_write(Path(folder))
+        found = question()
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(tell, found)
 
     # No thread of a pool: a pool is joined at the end, and this one may hang with its disk.
-    threading.Thread(target=try_it, name="probe-output", daemon=True).start()
+    threading.Thread(target=try_it, name="probe-folder", daemon=True).start()
     try:
         async with asyncio.timeout(ANSWER_S):
             return await answer
     except TimeoutError:
-        return f"output {folder!r} did not take a small file within {ANSWER_S:g} s; {ADVICE}"
+        return late
 
 
 def _try_to_write(folder: Path) -> str | None:
