@@ -38,7 +38,7 @@ def all_see(folder: Path, rank: int, writes: bool, ranks: Ranks) -> bool:
     table[-1] = number
     ranks.all_reduce_(table, "sum")
     identities, number = set(table[:-1].tolist()) - {0}, int(table[-1])
-    is_missing = writes and not (number and _file(folder, number).exists())
+    is_missing = writes and not (number and _is_there(_file(folder, number)))
     missing = torch.tensor([int(is_missing)], device=ranks.device)
     ranks.all_reduce_(missing, "sum")
     if rank == 0 and number:
@@ -49,12 +49,21 @@ def all_see(folder: Path, rank: int, writes: bool, ranks: Ranks) -> bool:
 
 def _identity(folder: Path) -> int:
     """A number that two folders of one running machine share only if they are one, above 0."""
-    there = next((path for path in (folder, *folder.parents) if path.exists()), Path("/"))
+    there = next((path for path in (folder, *folder.parents) if _is_there(path)), Path("/"))
     with contextlib.suppress(OSError):
         stat, boot = there.stat(), BOOT_ID.read_text(encoding="ascii")
         said = f"{boot} {stat.st_dev} {stat.st_ino}".encode()
         return 1 + int.from_bytes(hashlib.blake2b(said, digest_size=7).digest(), "big")
     return 1 + secrets.randbelow(_POSITIVE)  # like no other
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a path can be seen."""
+    try:
+        path.stat()
+    except OSError:
+        return False
+    return True
 
 
 def _make(folder: Path) -> int:
