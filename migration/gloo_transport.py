@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo, Store
 
-from migration.errors import TransferFailed
+from migration.errors import NoFreePort, TransferFailed, no_port_words
 from migration.transport import Pending, ReduceOp
 from planner.wording import counted
 
@@ -56,16 +56,14 @@ class GlooTransport:
 
         Raises:
             TransferFailed: the members did not all come in time, or the store is gone.
+            NoFreePort: see there.
         """
         try:
             group = ProcessGroupGloo(
                 PrefixStore(prefix, store.clone()), rank, size, timedelta(seconds=timeout_s)
             )
         except RuntimeError as error:
-            raise TransferFailed(
-                f"rank {rank} could not connect to {counted(size - 1, 'other member')} of "
-                f"{prefix!r} within {timeout_s:g} s: {str(error).partition(chr(10))[0]}"
-            ) from None
+            raise _not_formed(error, prefix, rank, size) from None
         return cls(group, rank, size)
 
     def post_send(self, peer: int, tensor: torch.Tensor) -> Pending:
@@ -131,8 +129,22 @@ class GlooTransport:
         Else an error that somebody keeps would keep its cause, that its frames, these the group,
         and the group the peers waiting.
         """
-        line = str(error).partition("\n")[0]
-        return f"rank {self.rank} lost a peer: {line.partition('] ')[2] or line}"
+        return f"rank {self.rank} lost a peer: {_first_line(error)}"
+
+
+def _not_formed(error: RuntimeError, prefix: str, rank: int, size: int) -> TransferFailed:
+    """Why a transport could not form, with the kernel's words if they tell."""
+    others = f"{counted(size - 1, 'other member')} of {prefix!r}"
+    words = no_port_words(str(error))
+    if words is not None:
+        return NoFreePort(f"rank {rank} has no port left to connect to {others}: {words}")
+    return TransferFailed(f"rank {rank} could not connect to {others}: {_first_line(error)}")
+
+
+def _first_line(error: RuntimeError) -> str:
+    """Of what gloo or a store says, without the source file."""
+    line = str(error).partition("\n")[0]
+    return line.partition("] ")[2] or line
 
 
 class _Pending:

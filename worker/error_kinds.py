@@ -6,7 +6,7 @@ would come again for ever; so somebody must tell them apart.
 
 from __future__ import annotations
 
-from migration.errors import TransferFailed
+from migration.errors import NoFreePort, TransferFailed, no_port_words
 from planner.errors import HeddleError
 from worker.contract import ErrorKind
 from worker.errors import NonFinite, RendezvousFailed
@@ -38,6 +38,9 @@ def describe_error(error: BaseException) -> tuple[ErrorKind, str]:
         return "device", f"out of memory: {said or 'no more is to be had'}"
     if name in _DEVICE_ERRORS or text.startswith("CUDA"):
         return "device", f"the device failed: {text}"
+    words = no_port_words(text)
+    if words is not None:  # no peer's fault: the next try on this node may find none either
+        return "other", f"no port is left to connect to the peers: {words}"
     if isinstance(error, RuntimeError) and "/gloo/" in text:
         return "lost peer", f"lost a peer: {text.partition('] ')[2].partition('. ')[0]}"
     if isinstance(error, ConnectionError):
@@ -51,4 +54,6 @@ def _our_own(error: HeddleError) -> ErrorKind:
     """By the class alone: its sentence may quote another rank's error of any kind."""
     if isinstance(error, NonFinite):
         return "numeric"
+    if isinstance(error, NoFreePort):
+        return "other"
     return "lost peer" if isinstance(error, RendezvousFailed | TransferFailed) else "other"

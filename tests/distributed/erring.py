@@ -1,7 +1,8 @@
-"""A rank entry that errs where a file tells it to: the real process, with one step spoilt.
+"""A rank entry that errs where a file tells it to: the real process, with one step or build spoilt.
 
 `HEDDLE_TEST_ERRORS` is a folder; a file in it named by a GPU holds the name of the error, which
-comes whenever a rank on that GPU begins its fourth step.
+comes whenever a rank on that GPU begins its fourth step; one named `<GPU>.build`, when it builds an
+engine.
 """
 
 from __future__ import annotations
@@ -28,8 +29,12 @@ def run_out_of_memory() -> None:
     """Take more memory than this process may have, so that torch's own allocator refuses."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * os.sysconf("SC_PAGE_SIZE") + ROOM_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    torch.empty(2 * ROOM_BYTES)
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+    try:
+        torch.empty(2 * ROOM_BYTES)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def run_in_a_circle() -> None:
@@ -44,12 +49,14 @@ def raise_once() -> None:
 
 
 class Erring(process.GlooServices):
-    """Spoils a step of an engine."""
+    """Spoils a step of an engine, or its making."""
 
     def build_engine(self, build: StageBuild) -> Engine:
+        order = Path(os.environ["HEDDLE_TEST_ERRORS"]) / str(build.seat.gpu)
+        if (spoil := order.with_suffix(".build")).exists():
+            globals()[spoil.read_text()]()
         engine = super().build_engine(build)
         assert isinstance(engine, DeepSpeedEngine)
-        order = Path(os.environ["HEDDLE_TEST_ERRORS"]) / str(build.seat.gpu)
         train_step = engine.train_step
 
         def spoilt(ready_epoch: int | None) -> StepResult:

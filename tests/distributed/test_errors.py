@@ -133,6 +133,25 @@ def test_memory_that_is_not_there_is_an_error_of_the_device(jobs: Jobs, spec: Tr
     assert {first.step, last.step} == {3}
 
 
+def test_memory_that_is_not_there_for_the_next_engine_leaves_the_old_one_training(
+    jobs: Jobs, spec: TrainingSpec
+) -> None:
+    gpus = jobs.start(spec)
+    old, plan = jobs.epochs, jobs.plan(gpus[0])
+    (jobs.errors / f"{gpus[1]}.build").write_text("run_out_of_memory")
+    jobs.epochs += 1
+    directive = jobs.pods.directive(
+        jobs.epochs, plan, spec, "a", holds={("a", gpu): old for gpu in gpus}, layouts={old: plan}
+    )
+    jobs.pods.send(directive)
+    (last,) = jobs.wait(gpus[1:], lambda rank: rank.failed_epoch == jobs.epochs)
+    assert last.error_kind == "device"
+    assert (last.error or "").startswith(f"cannot prepare epoch {jobs.epochs}: out of memory: ")
+    jobs.pods.send(directive.model_copy(update={"phase": "abort"}))
+    ranks = jobs.wait(gpus, lambda rank: rank.step > last.step + 3)
+    assert {(rank.phase, rank.epoch) for rank in ranks} == {("training", old)}
+
+
 def test_a_token_beyond_the_vocabulary_is_one_sentence(
     jobs: Jobs, spec: TrainingSpec, tmp_path: Path
 ) -> None:

@@ -143,7 +143,7 @@ class Rank:
             self._become("prepared" if self._phase == "starting" else self._phase)
 
     def _abort(self, epoch: int) -> None:
-        if self._change.abort(epoch):
+        if self._change.abort(epoch) or self._change.failed_epoch == epoch:
             if self._state.layout is None:
                 raise SystemExit(0)  # a joiner of an epoch that never came holds nothing
             self._report()

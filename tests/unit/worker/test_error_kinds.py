@@ -8,10 +8,15 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from migration.errors import TransferFailed
+from migration.errors import NoFreePort, TransferFailed
 from worker.error_kinds import describe_error
 from worker.errors import EngineFailed, InvalidDataset, NonFinite, RendezvousFailed
 
+BIND = (
+    "[enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/socket.cc:95] rv != -1. "
+    "-1 vs -1. bind: Address already in use"
+)
+NO_PORT = "The client socket has failed to connect (errno: 99 - Cannot assign requested address)."
 GLOO = (
     "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer "
     "[127.0.0.1]:41063. This could be caused by a peer that failed."
@@ -43,6 +48,14 @@ def numpys_own():
         (dist.DistStoreError("wait timeout after 1000ms"), "lost peer", "wait timeout"),
         (dist.DistBackendError("NCCL error: remote process exited"), "lost peer", "NCCL error"),
         (TransferFailed("rank 1 lost a peer: closed"), "lost peer", "rank 1 lost a peer: closed"),
+        (NoFreePort("rank 1 has no port left"), "other", "rank 1 has no port left"),
+        (RuntimeError(BIND), "other", "no port is left to connect to the peers: Address already"),
+        (
+            dist.DistNetworkError(NO_PORT),
+            "other",
+            "no port is left to connect to the peers: Cannot",
+        ),
+        (OSError(errno.EMFILE, "Too many open files"), "other", "no port is left"),
         (RuntimeError(CPU), "device", "out of memory: can't allocate memory: you tried to"),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to"), "device", "out of memory: CUDA"),
         (torch.AcceleratorError("CUDA error: unspecified"), "device", "the device failed: CUDA"),
