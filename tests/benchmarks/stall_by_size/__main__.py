@@ -71,7 +71,8 @@ def row(one: Measured, link: float) -> str:
     ratio = f"{one.stall_s / wire_s:.2f}" if wire_s else "-"
     return (
         f"| {one.ranks} | {one.case} | {one.state_bytes / 1e6:.0f} | {one.moved_bytes / 1e6:.0f} "
-        f"| {1e3 * one.stall_s:.0f} | {ratio} | {one.peak_bytes / 1e6:.0f} | {parts} |"
+        f"| {1e3 * one.stall_s:.0f} | {1e3 * one.busiest_bytes / link:.0f} | {ratio} "
+        f"| {one.peak_bytes / 1e6:.0f} | {parts} |"
     )
 
 
@@ -98,10 +99,11 @@ def report(found: list[Measured], link: float) -> str:
         "",
         "Sizes in MB: the state that the largest rank holds afterwards, and what the rank that "
         "receives most receives. Milliseconds from the end of the last old step to the start of "
-        "the first new one. The peak is how much a rank's memory grew from before the preparation.",
+        "the first new one; predicted is the makespan of the transfer's plan at the rate of bare "
+        "gloo. The peak is how much a rank's memory grew from before the preparation.",
         "",
-        "| ranks | what moves | state | moved | stall | x bare gloo | peak | parts |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| ranks | what moves | state | moved | stall | predicted | x bare gloo | peak | parts |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
         *(row(one, link) for one in found),
         "",
         "![stall by bytes moved](stall_by_size.svg)",

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from migration.links import Links
+from planner.model.catalogue import find_model
 from planner.plans.plan import Plan
 from tests.distributed.pods import Pods, place, template
-from worker.contract import SwitchRecord, TrainingSpec
+from worker.contract import Directive, SwitchRecord, TrainingSpec
+from worker.rank.move import plan_move
 
 NODE = "a"
 BATCH = 4
@@ -38,6 +41,7 @@ class Measured:
     Attributes:
         state_bytes: that the largest rank holds afterwards.
         moved_bytes: that the rank that received most of them received.
+        busiest_bytes: of the busiest port by the plan of the transfer.
         stall_s: of the rank that stood longest.
         parts: {part: seconds until the last rank had done it}.
         peak_bytes: the largest growth of a rank's memory during preparation and switch.
@@ -47,6 +51,7 @@ class Measured:
     ranks: int
     state_bytes: int
     moved_bytes: int
+    busiest_bytes: float
     stall_s: float
     parts: dict[str, float]
     peak_bytes: int
@@ -100,7 +105,8 @@ def measure(case: Case, size: Size, data: Path) -> Measured:
             records = [s for s in pods.pods[NODE].report().switches if s.epoch == 2]
         finally:
             pods.close()
-    return _measured(case, records, max(peaks, default=0), _state_bytes(case.new, size))
+    busiest = _busiest_bytes(directive)
+    return _measured(case, records, max(peaks, default=0), _state_bytes(case.new, size), busiest)
 
 
 def _spec(folder: Path, size: Size, data: Path) -> TrainingSpec:
@@ -127,7 +133,9 @@ def _train(pods: Pods, step: int) -> None:
     pods.pods[NODE].wait(lambda report: any(rank.step >= step for rank in report.ranks), 600)
 
 
-def _measured(case: Case, records: list[SwitchRecord], peak: int, state: int) -> Measured:
+def _measured(
+    case: Case, records: list[SwitchRecord], peak: int, state: int, busiest: float
+) -> Measured:
     stood = [r for r in records if r.stopped_s is not None and r.first_step_s is not None]
     begin_s = max((r.stopped_s for r in records if r.stopped_s is not None), default=0.0)
     parts, before_s = {}, begin_s
@@ -150,10 +158,19 @@ def _measured(case: Case, records: list[SwitchRecord], peak: int, state: int) ->
         ),
         state,
         max(r.bytes_received for r in records),
+        busiest,
         stall_s,
         parts,
         peak,
     )
+
+
+def _busiest_bytes(directive: Directive) -> float:
+    """What the transfer's plan gives the busiest port: its seconds at a byte a second."""
+    first = directive.members[0]
+    move = plan_move(find_model(directive.training.model), directive, first.pod, first.slot)
+    assert move is not None
+    return move.transfer.makespan_s(Links((1.0,), 1.0))
 
 
 def _state_bytes(plan: Plan, size: Size) -> int:
