@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.command import run
+from worker.data.cli import data
 from worker.errors import WorkerError
 
 if TYPE_CHECKING:
@@ -183,65 +184,6 @@ def _training(path: Path) -> TrainingSpec:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise WorkerError(f"{path} does not hold a TrainingSpec: {where}: {first['msg']}") from None
-
-
-@click.group()
-def data() -> None:
-    """Make the data set that a job trains on."""
-
-
-@data.command()
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    type=click.Path(),
-    help="Text file, or folder of text files; may be given several times.",
-)
-@click.option(
-    "--builtin",
-    type=click.Choice(("text",)),
-    help="Text that every machine has: the sources of Python's standard library.",
-)
-@click.option(
-    "--output",
-    required=True,
-    type=click.Path(),
-    help="Prefix of the two files to write, PREFIX.bin and PREFIX.idx.",
-)
-@click.option(
-    "--max-bytes", type=click.IntRange(1), help="Stop after so many bytes of text.  [default: all]"
-)
-@click.option(
-    "--tokenizer",
-    type=click.Path(dir_okay=False),
-    help="tokenizer.json of the tokenizers library.  [default: each byte is a token]",
-)
-def prepare(
-    inputs: tuple[str, ...],
-    builtin: str | None,
-    output: str,
-    max_bytes: int | None,
-    tokenizer: str | None,
-) -> None:
-    """Make a Megatron data set, a .bin and an .idx file, from text."""
-    import sysconfig
-
-    from worker.data.prepare import prepare as write
-
-    if bool(inputs) == (builtin is not None):
-        raise click.UsageError("give exactly one of --input and --builtin")
-    if builtin is not None:
-        inputs = (sysconfig.get_paths()["stdlib"],)
-
-    click.echo(
-        write(
-            [Path(i) for i in inputs],
-            Path(output),
-            max_bytes,
-            Path(tokenizer) if tokenizer else None,
-        )
-    )
 
 
 def main() -> None:

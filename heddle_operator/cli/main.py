@@ -32,7 +32,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "operator": ("heddle_operator.cli.operator:operator", "Run the operator of a cluster."),
     "status": ("heddle_operator.cli.status:status", "Show the jobs of a cluster."),
     "logs": ("heddle_operator.cli.status:logs", "Show the logs of a job's ranks."),
-    "data": ("worker.cli:data", "Make the data set that a job trains on."),
+    "data": ("worker.data.cli:data", "Make or show the data set that a job trains on."),
     "worker": ("worker.cli:worker", "Run the processes of a worker pod."),
 }
 

@@ -26,6 +26,7 @@ EXTRAS = {  # what comes with which extra of the package
     "deepspeed": "worker",
     "kopf": "operator",
     "kubernetes": "operator",
+    "pyarrow": "data",
     "tokenizers": "worker",
     "torch": "all",
 }

@@ -1,37 +1,37 @@
-"""Make a Megatron .bin/.idx pair from text: `heddle data prepare`.
+"""Make a Megatron .bin/.idx pair from text, JSON Lines and Parquet: `heddle data prepare`.
 
-One document per file, files in sorted order, so that the same text always gives the same pair.
-Without a tokenizer the bytes of the text are the tokens (vocabulary 256), which needs nothing and
-fits a model of any language.
-Source: Megatron-Core's `indexed_dataset.py` (the format, version 1).
+The input is cut into units, each unit becomes a part on disk, in whatever process and order, and
+the parts are joined in the order of the input: the same input gives the same bytes, however many
+processes read it.  A command that was killed goes on with the parts that are whole.
 """
 
 from __future__ import annotations
 
+import functools
+import json
+import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
-
-import numpy as np
-import numpy.typing as npt
+from typing import NamedTuple
 
 from planner.wording import counted
 from worker.data.index import write_index
+from worker.data.parts import Part, lengths_of, read_part, token_type, write_part
+from worker.data.readers import Keys
+from worker.data.tokenizing import Tokenization, tokenization
+from worker.data.units import LINES_SUFFIXES, PARQUET_SUFFIXES, TEXT_SUFFIXES, Unit, units_of
 from worker.errors import InvalidDataset
 
-TEXT_SUFFIXES = (
-    ".md",
-    ".py",
-    ".rst",
-    ".txt",
-)  # taken from folders; a file that is named is always taken
-JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")  # their syntax is no text to train on
-BYTE_VOCAB = 256
-_UINT16_VOCAB = 1 << 16
-Encode = Callable[[bytes], npt.NDArray[np.generic]]
+SUFFIXES = (".bin", ".mask", ".json", ".idx")  # the index comes last: without it there is no pair
+AHEAD = 2  # units that wait for each process
+Progress = Callable[[int, int], None]  # bytes done, of how many
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,12 @@ class PreparedDataset:
 
     Attributes:
         prefix: of the pair.
-        documents: files that are in it.
+        documents: that are in it.
         skipped: files that could not be read or are not UTF-8 text.
         text_bytes: of all documents.
         tokens: of all documents.
         vocab: size of the tokenizer's vocabulary.
+        resumed: units that an earlier run had read already.
     """
 
     prefix: str
@@ -53,6 +54,7 @@ class PreparedDataset:
     text_bytes: int
     tokens: int
     vocab: int
+    resumed: int = 0
 
     def __str__(self) -> str:
         text = (
@@ -60,11 +62,35 @@ class PreparedDataset:
             f"{self.text_bytes:,} bytes of text, {self.tokens:,} tokens "
             f"of a vocabulary of {self.vocab:,}"
         )
-        return (
-            f"{text}; skipped {counted(self.skipped, 'unreadable or binary file')}"
-            if self.skipped
-            else text
-        )
+        if self.skipped:
+            text += f"; skipped {counted(self.skipped, 'unreadable or binary file')}"
+        if self.resumed:
+            text += f"; {counted(self.resumed, 'part')} of an earlier run went in"
+        return text
+
+
+@dataclass(slots=True)
+class _Told:
+    """How far the reading is, and who wants to know."""
+
+    progress: Progress | None
+    total: int
+    done: int = 0
+
+    def of(self, unit: Unit) -> None:
+        """A unit is read."""
+        self.done += unit.size
+        if self.progress is not None:
+            self.progress(self.done, self.total)
+
+
+class _Work(NamedTuple):
+    """What each process is told once."""
+
+    folder: Path
+    keys: Keys
+    tokenizer: Path | None
+    end: str | None
 
 
 def prepare(
@@ -72,123 +98,196 @@ def prepare(
     output: Path,
     max_bytes: int | None = None,
     tokenizer: Path | None = None,
+    *,
+    keys: Keys = Keys(),  # noqa: B008 # a tuple
+    end: str | None = None,
+    processes: int | None = None,
+    progress: Progress | None = None,
 ) -> PreparedDataset:
     """Write a dataset from files and folders.
 
     An older pair of that name is replaced when all is written.
 
     Args:
-        inputs: files, and folders whose text files are taken in sorted order.
+        inputs: files, and folders whose files are taken in sorted order.
         output: prefix of the pair.
-        max_bytes: stop after this much text; the last document is cut.
+        max_bytes: stop after this much text; the last document is cut.  One process reads then.
         tokenizer: a tokenizer.json of the `tokenizers` library; bytes are the tokens without it.
+        keys: which values of a record are read.
+        end: the token that ends a document; see `tokenization`.
+        processes: that read; None: one a core.
+        progress: told of each unit that is read.
 
     Raises:
-        InvalidDataset: an input is missing or JSON, nothing in them is text, or the output cannot
-            be written.
+        InvalidDataset: an input is missing, damaged or plain JSON, nothing in them is text, or the
+            output cannot be written.
     """
-    encode, vocab = _byte_encoding() if tokenizer is None else _file_encoding(tokenizer)
-    dtype = np.dtype(np.uint16 if vocab <= _UINT16_VOCAB else np.int32).newbyteorder("<")
-    sizes: list[int] = []
-    skipped = text_bytes = 0
-    with _replacing(output, ".bin") as tokens_file:
-        for path in _files(inputs):
-            if max_bytes is not None and text_bytes >= max_bytes:
-                break
-            text = _read_text(path)
-            if text is None:
-                skipped += 1
-                continue
-            text = text if max_bytes is None else text[: max_bytes - text_bytes]
-            tokens = encode(text)
-            if not len(tokens):
-                continue
-            tokens_file.write(tokens.astype(dtype).tobytes())
-            sizes.append(len(tokens))
-            text_bytes += len(text)
-        if not sizes:
+    how, units = tokenization(tokenizer, end), units_of(inputs)
+    folder = Path(f"{output}.parts")
+    _make_folder(folder)
+    work = _Work(folder, keys, tokenizer, end)
+    names = [unit.digest(keys, how.digest, how.end, max_bytes) for unit in units]
+    had = sum(read_part(folder, name) is not None for name in names) if max_bytes is None else 0
+    told = _Told(progress, sum(unit.size for unit in units))
+    try:
+        if max_bytes is not None:
+            parts = _read_up_to(max_bytes, work, how, list(zip(names, units, strict=True)), told)
+        else:
+            parts = _read_all(work, how, dict(zip(names, units, strict=True)), processes, told)
+        if not any(part.documents for part in parts.values()):
+            suffixes = (*TEXT_SUFFIXES, *LINES_SUFFIXES, *PARQUET_SUFFIXES)
+            shutil.rmtree(folder, ignore_errors=True)
             raise InvalidDataset(
                 f"there is no text in {', '.join(map(str, inputs))}; name text files, or "
-                f"folders of {', '.join(TEXT_SUFFIXES)} files"
+                f"folders of {', '.join(suffixes)} files"
             )
-        with _replacing(output, ".idx") as index_file:
-            write_index(index_file, np.array(sizes, dtype=np.int32), dtype)
-    return PreparedDataset(str(output), len(sizes), skipped, text_bytes, sum(sizes), vocab)
-
-
-def _files(inputs: Iterable[Path]) -> Iterator[Path]:
-    """All files to read, each once: in the order of the inputs, sorted within a folder."""
-    seen: set[Path] = set()
-    for given in inputs:
-        if not given.exists():
-            raise InvalidDataset(f"input {str(given)!r} does not exist; name text files or folders")
-        if given.suffix.lower() in JSON_SUFFIXES and not given.is_dir():
-            raise InvalidDataset(
-                f"input {str(given)!r} is JSON, whose brackets and keys would be trained on; "
-                "write the texts themselves into text files"
-            )
-        for path in _text_files(given) if given.is_dir() else (given,):
-            if path.resolve() not in seen:
-                seen.add(path.resolve())
-                yield path
-
-
-def _text_files(folder: Path) -> list[Path]:
-    found = [
-        Path(parent, name)
-        for parent, _, names in os.walk(folder)
-        for name in names
-        if name.endswith(TEXT_SUFFIXES)
-    ]
-    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
-
-
-def _read_text(path: Path) -> bytes | None:
-    """The bytes of a UTF-8 text; None if it cannot be read or is something else."""
-    try:
-        text = path.read_bytes()
-        text.decode()
-    except (OSError, UnicodeDecodeError):
-        return None
-    return None if b"\0" in text else text
-
-
-def _byte_encoding() -> tuple[Encode, int]:
-    return lambda text: np.frombuffer(text, dtype=np.uint8), BYTE_VOCAB
-
-
-def _file_encoding(path: Path) -> tuple[Encode, int]:
-    from tokenizers import Tokenizer  # bytes need none of it
-
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises plain Exception for all of its errors
-        raise InvalidDataset(
-            f"tokenizer {str(path)!r} cannot be read: {error}; "
-            "give a tokenizer.json of the tokenizers library"
-        ) from None
-
-    def encode(text: bytes) -> npt.NDArray[np.generic]:
-        return np.array(tokenizer.encode(text.decode(errors="ignore")).ids, dtype=np.int64)
-
-    return encode, tokenizer.get_vocab_size()
-
-
-@contextmanager
-def _replacing(prefix: Path, suffix: str) -> Iterator[BinaryIO]:
-    """A file that takes its name only when all of it is written."""
-    final = Path(f"{prefix}{suffix}")
-    draft = Path(f"{prefix}{suffix}.part")
-    try:
-        draft.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("wb") as file:
-            yield file
-        draft.replace(final)
+        _join(output, folder, [name for name in names if name in parts], how, keys)
     except OSError as error:
-        raise InvalidDataset(
-            f"cannot write {str(final)!r}: {(error.strerror or str(error)).lower()}; "
-            "choose another output"
-        ) from None
-    finally:
-        with suppress(OSError):  # it has its name by now, or never came to be
-            draft.unlink()
+        raise _unwritable(error.filename or output, error) from None
+    shutil.rmtree(folder, ignore_errors=True)
+    documents, skipped, text_bytes, tokens = map(sum, zip(*parts.values(), strict=True))
+    return PreparedDataset(str(output), documents, skipped, text_bytes, tokens, how.vocab, had)
+
+
+def _read_up_to(
+    max_bytes: int,
+    work: _Work,
+    how: Tokenization,
+    units: Sequence[tuple[str, Unit]],
+    told: _Told,
+) -> dict[str, Part]:
+    """One unit after the other, for what a unit may hold is known when those before it are read."""
+    parts: dict[str, Part] = {}
+    left = max_bytes
+    for name, unit in units:
+        if left <= 0:
+            break
+        parts[name] = write_part(work.folder, name, unit, work.keys, how, left)
+        left -= parts[name].text_bytes
+        told.of(unit)
+    return parts
+
+
+def _read_all(
+    work: _Work,
+    how: Tokenization,
+    units: dict[str, Unit],
+    processes: int | None,
+    told: _Told,
+) -> dict[str, Part]:
+    """The parts of all units, by processes side by side where there is more than one unit."""
+    parts: dict[str, Part] = {}
+    missing: list[tuple[str, Unit]] = []
+    for name, unit in units.items():
+        found = read_part(work.folder, name)
+        if found is None:
+            missing.append((name, unit))
+        else:
+            parts[name] = found
+            told.of(unit)
+    count = min(processes or os.cpu_count() or 1, len(missing))
+    if count <= 1:
+        for name, unit in missing:
+            parts[name] = write_part(work.folder, name, unit, work.keys, how, None)
+            told.of(unit)
+        return parts
+    with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _begin) as pool:
+        try:
+            for name, part in _in_any_order(pool, work, missing, count):
+                parts[name] = part
+                told.of(units[name])
+        except BrokenProcessPool:
+            raise InvalidDataset(
+                "a process that read the input was killed, mostly for want of memory; run the "
+                "command again, with fewer --processes: it goes on where it was"
+            ) from None
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return parts
+
+
+def _in_any_order(
+    pool: ProcessPoolExecutor, work: _Work, units: Sequence[tuple[str, Unit]], count: int
+) -> Iterator[tuple[str, Part]]:
+    """(name, part) as they are done; few are submitted ahead, for there may be millions."""
+    waiting: dict[Future[Part], str] = {}
+    left = iter(units)
+    while True:
+        for name, unit in left:
+            waiting[pool.submit(_read_unit, work, name, unit)] = name
+            if len(waiting) >= count * AHEAD:
+                break
+        if not waiting:
+            return
+        done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+        for future in done:
+            yield waiting.pop(future), future.result()
+
+
+def _begin() -> None:
+    """Ctrl-C is for the command, not for its processes; when the command is killed, they end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, name="end-with-parent", daemon=True).start()
+
+
+def _read_unit(work: _Work, name: str, unit: Unit) -> Part:
+    """In another process."""
+    return write_part(work.folder, name, unit, work.keys, _tokenization_here(work), None)
+
+
+@functools.lru_cache(maxsize=1)
+def _tokenization_here(work: _Work) -> Tokenization:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
+    return tokenization(work.tokenizer, work.end)
+
+
+def _join(output: Path, folder: Path, names: list[str], how: Tokenization, keys: Keys) -> None:
+    """Write the pair from its parts, and put it where an older one was."""
+    lengths = lengths_of(folder, names)
+    drafts = {suffix: folder / f"all{suffix}" for suffix in SUFFIXES}
+    for suffix in (".bin", ".mask"):
+        with drafts[suffix].open("wb") as file:
+            for name in names:
+                with (folder / f"{name}{suffix}").open("rb") as part:
+                    shutil.copyfileobj(part, file, 1 << 20)
+    if keys.prompt is None:
+        drafts[".mask"].unlink()
+    notes = {
+        "vocab": how.vocab,
+        "end_of_document": how.end,
+        "tokenizer_sha256": how.digest,
+        "documents": len(lengths),
+        "tokens": int(lengths.sum(dtype="int64")),
+    }
+    drafts[".json"].write_text(json.dumps(notes, indent=1) + "\n", encoding="utf-8")
+    with drafts[".idx"].open("wb") as file:
+        write_index(file, lengths, token_type(how.vocab))
+    Path(f"{output}.idx").unlink(missing_ok=True)
+    for suffix, draft in drafts.items():
+        final = Path(f"{output}{suffix}")
+        if draft.exists():
+            draft.replace(final)
+        else:
+            final.unlink(missing_ok=True)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+
+
+def _unwritable(path: object, error: OSError) -> InvalidDataset:
+    return InvalidDataset(
+        f"cannot write {str(path)!r}: {(error.strerror or str(error)).lower()}; "
+        "choose another output"
+    )

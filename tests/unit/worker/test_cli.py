@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from planner.errors import HeddleError
-from worker.cli import data, main, worker
+from worker.cli import main, worker
 
 SPEC = {
     "model": "tiny-llama",
@@ -87,13 +87,6 @@ def test_a_time_is_a_number_of_seconds(file, taken, option):
 )
 def test_a_training_that_cannot_be_is_refused(file, content, sentence):
     assert sentence in refused("reference", "--training", file(content), "--steps", 1)
-
-
-@pytest.mark.parametrize("given", [(), ("--builtin", "text", "--input", "a")], ids=["none", "both"])
-def test_text_comes_from_one_place(given):
-    done = CliRunner().invoke(data, ["prepare", *given, "--output", "x"])
-    assert done.exit_code == 2
-    assert "give exactly one of --input and --builtin" in done.output
 
 
 def test_the_command_ends_with_code_2_and_says_error(monkeypatch, capsys, file, taken):

@@ -1,7 +1,8 @@
-"""Text becomes a Megatron pair: sorted, repeatable, nothing half written."""
+"""Input becomes a Megatron pair: repeatable by any number of processes, nothing half written."""
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 
@@ -12,9 +13,13 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from tests.unit.worker.data.texts import of
+from worker.data.corpus import IndexedCorpus
 from worker.data.dataset import Dataset
 from worker.data.prepare import PreparedDataset, prepare
+from worker.data.readers import Keys
 from worker.errors import InvalidDataset
+
+PAIRS = Keys(prompt="ask", completion="answer")
 
 
 @pytest.fixture
@@ -30,35 +35,39 @@ def folder(tmp_path):
     return texts
 
 
+@pytest.fixture
+def tokenizer(tmp_path):
+    words = {"one": 0, "two": 1, "three": 2, "?": 3, "</s>": 4}
+    made = Tokenizer(WordLevel(words, unk_token="?"))
+    made.pre_tokenizer = Whitespace()
+    made.save(str(tmp_path / "tokenizer.json"))
+    return tmp_path / "tokenizer.json"
+
+
 def tokens(prefix):
     return np.fromfile(f"{prefix}.bin", dtype="<u2").tobytes()[::2]
 
 
+def files_of(prefix):
+    return {path.suffix: path.read_bytes() for path in Path(prefix).parent.glob(f"{prefix.name}.*")}
+
+
 def test_a_folder_gives_its_text_files_in_sorted_order(folder, tmp_path):
     done = prepare([folder], tmp_path / "out" / "corpus")
-    assert tokens(tmp_path / "out" / "corpus") == b"onetwothree"
-    assert done == PreparedDataset(str(tmp_path / "out" / "corpus"), 3, 1, 11, 11, 256)
+    assert tokens(tmp_path / "out" / "corpus") == b"one\0two\0three\0"
+    assert done == PreparedDataset(str(tmp_path / "out" / "corpus"), 3, 1, 11, 14, 256)
     assert "skipped 1 unreadable or binary" in str(done)
 
 
 def test_a_file_that_is_named_is_taken_whatever_its_suffix_and_once(folder, tmp_path):
     (folder / "notes.log").write_text("log")
-    prepare([folder / "notes.log", folder / "b.py", folder], tmp_path / "corpus")
+    prepare([folder / "notes.log", folder / "b.py", folder], tmp_path / "corpus", end="none")
     assert tokens(tmp_path / "corpus") == b"logtwoonethree"
-
-
-def test_the_same_text_gives_the_same_bytes(folder, tmp_path):
-    for name in ("x", "y"):
-        prepare([folder], tmp_path / name)
-    for suffix in (".bin", ".idx"):
-        assert (
-            Path(f"{tmp_path}/x{suffix}").read_bytes() == Path(f"{tmp_path}/y{suffix}").read_bytes()
-        )
 
 
 def test_the_index_is_that_of_megatron(folder, tmp_path):
     """Byte by byte: magic, version, uint16, sizes, byte offsets, document bounds."""
-    prepare([folder], tmp_path / "corpus")
+    prepare([folder], tmp_path / "corpus", end="none")
     assert (tmp_path / "corpus.idx").read_bytes() == b"".join(
         (
             b"MMIDIDX\x00\x00",
@@ -72,18 +81,113 @@ def test_the_index_is_that_of_megatron(folder, tmp_path):
 
 def test_max_bytes_stops_and_cuts_the_last_document(folder, tmp_path):
     done = prepare([folder], tmp_path / "corpus", max_bytes=5)
-    assert tokens(tmp_path / "corpus") == b"onetw"
+    assert tokens(tmp_path / "corpus") == b"one\0tw\0"
     assert (done.documents, done.text_bytes) == (2, 5)
 
 
-def test_a_tokenizer_file_gives_its_own_tokens(folder, tmp_path):
-    tokenizer = Tokenizer(WordLevel({"one": 0, "two": 1, "three": 2, "?": 3}, unk_token="?"))
-    tokenizer.pre_tokenizer = Whitespace()
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    done = prepare([folder], tmp_path / "corpus", tokenizer=tmp_path / "tokenizer.json")
-    assert (done.tokens, done.vocab) == (3, 4)
-    dataset = Dataset(of(tmp_path / "corpus"), 2, vocab=4)
-    assert dataset.sample(1, 0).tokens.tolist() == [0, 1, 2]
+def test_a_tokenizer_file_gives_its_own_tokens_and_its_end_of_document(folder, tmp_path, tokenizer):
+    done = prepare([folder], tmp_path / "corpus", tokenizer=tokenizer)
+    assert (done.tokens, done.vocab) == (6, 5)
+    sample = Dataset(of(tmp_path / "corpus"), 5, vocab=5).sample(1, 0)
+    assert sample.tokens.tolist() == [0, 4, 1, 4, 2, 4]
+
+
+def test_what_the_model_must_have_is_noted(folder, tmp_path, tokenizer):
+    prepare([folder], tmp_path / "corpus", tokenizer=tokenizer)
+    notes = IndexedCorpus(str(tmp_path / "corpus")).notes
+    assert (notes["vocab"], notes["end_of_document"], notes["documents"]) == (5, 4, 3)
+    with pytest.raises(InvalidDataset, match=r"a tokenizer of 5 tokens, the model's .* has 4"):
+        Dataset(of(tmp_path / "corpus"), 2, vocab=4)
+
+
+def lines(path, records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def test_lines_of_json_give_their_text_alone(tmp_path):
+    path = lines(tmp_path / "x.jsonl", [{"text": "one", "url": "x"}, {"text": "Zwölf"}])
+    prepare([path], tmp_path / "corpus")
+    assert tokens(tmp_path / "corpus").decode() == "one\0Zwölf\0"
+
+
+def test_of_a_pair_the_prompt_is_no_label(tmp_path):
+    records = [{"ask": "a?", "answer": "b!"}, {"ask": "cc", "answer": ""}]
+    prepare([lines(tmp_path / "x.jsonl", records)], tmp_path / "corpus", keys=PAIRS)
+    corpus = IndexedCorpus(str(tmp_path / "corpus"))
+    assert tokens(tmp_path / "corpus") == b"a?b!\0cc\0"
+    assert corpus.mask is not None
+    assert corpus.mask.tolist() == [0, 0, 1, 1, 1, 0, 0, 1]
+
+
+def test_a_pair_replaced_by_texts_leaves_no_mask(tmp_path):
+    path = lines(tmp_path / "x.jsonl", [{"ask": "a", "answer": "b", "text": "c"}])
+    prepare([path], tmp_path / "corpus", keys=PAIRS)
+    prepare([path], tmp_path / "corpus")
+    assert set(files_of(tmp_path / "corpus")) == {".bin", ".idx", ".json"}
+
+
+@pytest.fixture
+def mixed(tmp_path, monkeypatch):
+    """Text, JSON lines and Parquet, so small units that each file is several."""
+    import pyarrow as pa
+    from pyarrow.parquet import write_table
+
+    monkeypatch.setattr("worker.data.units.UNIT_BYTES", 100)
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    for number in range(12):
+        (folder / f"a{number:02}.txt").write_text(f"text {number} " * 4)
+    lines(folder / "b.jsonl", [{"text": "line " * (n % 9)} for n in range(40)])
+    table = pa.table({"text": [f"row {n}" for n in range(30)], "n": range(30)})
+    write_table(table, folder / "c.parquet", row_group_size=7)
+    return folder
+
+
+def test_texts_lines_and_rows_of_a_folder_come_in_order(mixed, tmp_path):
+    prepare([mixed], tmp_path / "corpus")
+    found = tokens(tmp_path / "corpus").decode().split("\0")
+    assert found[:12] == [f"text {n} " * 4 for n in range(12)]
+    assert found[12:-31] == ["line " * (n % 9) for n in range(40) if n % 9]
+    assert found[-31:] == [*(f"row {n}" for n in range(30)), ""]
+
+
+@pytest.mark.slow
+def test_the_same_input_gives_the_same_bytes_whatever_the_number_of_processes(mixed, tmp_path):
+    for count in (1, 2):
+        prepare([mixed], tmp_path / f"by{count}", processes=count)
+    assert files_of(tmp_path / "by1") == files_of(tmp_path / "by2")
+
+
+def test_a_command_that_was_stopped_goes_on_where_it_was(mixed, tmp_path):
+    told = []
+
+    def stop(done, total):
+        told.append((done, total))
+        if len(told) == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare([mixed], tmp_path / "corpus", processes=1, progress=stop)
+    assert not (tmp_path / "corpus.idx").exists()
+    done = prepare([mixed], tmp_path / "corpus", processes=1)
+    assert done.resumed == 4
+    assert "4 parts of an earlier run went in" in str(done)
+    prepare([mixed], tmp_path / "whole", processes=1)
+    assert files_of(tmp_path / "corpus") == files_of(tmp_path / "whole")
+    assert told[-1][0] < told[-1][1]
+    assert not (tmp_path / "corpus.parts").exists()
+
+
+def test_a_file_that_changed_meanwhile_is_read_again(mixed, tmp_path):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare([mixed], tmp_path / "corpus", processes=1, progress=stop)
+    (mixed / "a00.txt").write_text("changed")
+    assert prepare([mixed], tmp_path / "corpus", processes=1).resumed == 0
+    assert tokens(tmp_path / "corpus").startswith(b"changed\0")
 
 
 @pytest.mark.parametrize("content", [None, "{", '{"version": "1.0"}'])
@@ -100,24 +204,19 @@ def test_a_missing_input_is_named(tmp_path):
         prepare([tmp_path / "nowhere"], tmp_path / "corpus")
 
 
-@pytest.mark.parametrize("name", ["x.json", "x.jsonl", "X.JSONL", "x.ndjson"])
-def test_json_is_refused_for_its_syntax_is_no_text(tmp_path, name):
-    (tmp_path / name).write_text('{"text": "one"}\n')
-    with pytest.raises(InvalidDataset, match=rf"input '.*/{name}' is JSON, whose brackets"):
-        prepare([tmp_path / name], tmp_path / "corpus")
-    assert not list(tmp_path.glob("corpus*"))
-
-
 def test_without_text_nothing_is_written_and_an_older_pair_stays(folder, tmp_path):
     prepare([folder], tmp_path / "corpus")
-    before = (tmp_path / "corpus.bin").read_bytes()
+    before = files_of(tmp_path / "corpus")
     with pytest.raises(InvalidDataset, match="there is no text in"):
         prepare([folder / "image.png"], tmp_path / "corpus")
-    assert (tmp_path / "corpus.bin").read_bytes() == before
-    assert not list(tmp_path.glob("*.part"))
+    assert files_of(tmp_path / "corpus") == before
+    assert not (tmp_path / "corpus.parts").exists()
 
 
 def test_an_output_that_cannot_be_written_is_named(folder, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidDataset, match=r"cannot write '.*/file/corpus.bin'"):
+    with pytest.raises(InvalidDataset, match=r"cannot write '.*/file/corpus.parts'"):
         prepare([folder], tmp_path / "file" / "corpus")
+    (tmp_path / "taken.bin").mkdir()
+    with pytest.raises(InvalidDataset, match=r"cannot write '.*taken.bin'|directory"):
+        prepare([folder], tmp_path / "taken")

@@ -1,0 +1,85 @@
+"""Documents come out of records as they are; a record that is wrong is named with its line."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worker.data.readers import Document, Keys, documents
+from worker.data.units import Unit, units_of
+from worker.errors import InvalidDataset
+
+
+def read(path, keys=Keys()):  # noqa: B008 # a tuple
+    return [document for unit in units_of([path]) for document in documents(unit, keys)]
+
+
+@given(
+    st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=20),
+    st.lists(st.integers(0, 400), max_size=5),
+)
+def test_each_line_is_in_one_range_however_a_file_is_cut(tmp_path_factory, texts, cuts):
+    path = tmp_path_factory.mktemp("lines") / "x.jsonl"
+    path.write_bytes(b"".join(json.dumps({"text": t}).encode() + b"\n" for t in texts))
+    size = path.stat().st_size
+    bounds = sorted({0, size, *(cut for cut in cuts if cut < size)})
+    found = [
+        document.text.decode()
+        for start, stop in itertools.pairwise(bounds)
+        for document in documents(Unit("lines", (str(path),), start, stop, 0), Keys())
+    ]
+    assert found == texts
+
+
+def test_blank_lines_are_none_and_the_last_line_needs_no_end(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text('\n{"text": "a"}\n  \n{"text": "b"}')
+    assert read(path) == [Document(b"a"), Document(b"b")]
+
+
+def test_a_pair_has_a_prompt_and_a_completion(tmp_path):
+    (tmp_path / "x.ndjson").write_text('{"q": "a", "r": "b"}\n')
+    assert read(tmp_path / "x.ndjson", Keys(prompt="q", completion="r")) == [Document(b"a", b"b")]
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ('{"text": "a"', "line 3 of '.*x.jsonl' is not JSON"),
+        ("[1]", "line 3 of '.*x.jsonl' holds list; each line is one object"),
+        ('{"body": "a", "id": 1}', "has no key 'text'; its keys are body, id; .*--text-key"),
+        ('{"text": [{"role": "user"}]}', "has list as 'text', not text"),
+        ('{"text": null}', "has NoneType as 'text', not text"),
+    ],
+)
+def test_a_record_that_is_wrong_is_named_with_its_line(tmp_path, line, sentence):
+    (tmp_path / "x.jsonl").write_text(f'{{"text": "a"}}\n\n{line}\n')
+    with pytest.raises(InvalidDataset, match=sentence) as caught:
+        read(tmp_path / "x.jsonl")
+    assert "\n" not in str(caught.value)
+
+
+def test_half_a_surrogate_pair_is_replaced(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"text": "a\\ud800b"}\n')
+    assert read(tmp_path / "x.jsonl") == [Document(b"a?b")]
+
+
+def test_plain_text_has_no_prompts(tmp_path):
+    (tmp_path / "x.txt").write_text("a")
+    with pytest.raises(InvalidDataset, match="is plain text, which has no prompts"):
+        read(tmp_path / "x.txt", Keys(prompt="q", completion="r"))
+
+
+def test_a_table_without_the_column_is_refused_with_those_it_has(tmp_path):
+    import pyarrow as pa
+    from pyarrow.parquet import write_table
+
+    write_table(pa.table({"body": ["a", None], "id": [1, 2]}), tmp_path / "x.parquet")
+    with pytest.raises(InvalidDataset, match="has no column 'text'; its columns are body, id"):
+        read(tmp_path / "x.parquet")
+    with pytest.raises(InvalidDataset, match=r"a row of '.*x.parquet' has NoneType as 'body'"):
+        read(tmp_path / "x.parquet", Keys("body"))

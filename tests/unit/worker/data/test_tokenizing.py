@@ -1,0 +1,79 @@
+"""Text to tokens and back; the end of a document is the tokenizer's own."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
+
+from worker.data.tokenizing import tokenization
+from worker.errors import InvalidDataset
+
+
+@pytest.fixture
+def save(tmp_path):
+    def of(*words, begin=None, config=None):
+        vocabulary = {word: number for number, word in enumerate(words)}
+        made = Tokenizer(WordLevel(vocabulary, unk_token=words[0]))
+        made.pre_tokenizer = Whitespace()
+        if begin:
+            made.post_processor = TemplateProcessing(
+                single=f"{begin} $A", special_tokens=[(begin, vocabulary[begin])]
+            )
+        made.save(str(tmp_path / "tokenizer.json"))
+        if config is not None:
+            (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+        return tmp_path / "tokenizer.json"
+
+    return of
+
+
+def test_bytes_are_tokens_and_no_text_has_the_end():
+    how = tokenization(None)
+    assert (how.vocab, how.end, how.digest) == (256, 0, None)
+    assert how.encode("ä".encode(), True).tolist() == [195, 164]
+    assert how.decode([195, 164, 33]) == "ä!"
+    assert tokenization(None, "none").end is None
+
+
+@pytest.mark.parametrize(
+    ("words", "config", "end"),
+    [
+        (("?", "a", "</s>"), None, 2),
+        (("?", "<|endoftext|>", "</s>"), None, 1),
+        (("?", "<|endoftext|>", "</s>"), {"eos_token": "</s>"}, 2),
+        (("?", "<end>", "</s>"), {"eos_token": {"content": "<end>"}}, 1),
+        (("?", "a", "</s>"), {"eos_token": None}, 2),
+    ],
+)
+def test_the_end_is_what_the_configuration_says_or_the_well_known_one(save, words, config, end):
+    assert tokenization(save(*words, config=config)).end == end
+
+
+def test_the_end_can_be_named_or_left_out(save):
+    path = save("?", "stop")
+    assert tokenization(path, "stop").end == 1
+    assert tokenization(path, "none").end is None
+
+
+def test_a_tokenizer_without_an_end_is_refused_until_one_is_named(save):
+    path = save("?", "a")
+    with pytest.raises(InvalidDataset, match=r"does not say which token ends a document; .*--eod"):
+        tokenization(path)
+    with pytest.raises(InvalidDataset, match="has no token 'stop'; name one of its tokens"):
+        tokenization(path, "stop")
+    with pytest.raises(InvalidDataset, match="bytes have no token 'stop'"):
+        tokenization(None, "stop")
+
+
+def test_what_begins_a_text_comes_at_the_beginning_of_a_document_alone(save):
+    how = tokenization(save("?", "<s>", "a", "</s>", begin="<s>"))
+    assert how.encode(b"a a", True).tolist() == [1, 2, 2]
+    assert how.encode(b"a a", False).tolist() == [2, 2]
+    assert how.decode(np.array([2, 3])) == "a </s>"
+    assert how.vocab == 4

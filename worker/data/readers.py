@@ -1,0 +1,142 @@
+"""The documents of a unit of input: text files, lines of JSON, rows of Parquet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from worker.data.units import Unit, open_parquet
+from worker.errors import InvalidDataset
+
+
+class Keys(NamedTuple):
+    """Which values of a record are read.
+
+    Attributes:
+        text: of a record that is a text.
+        prompt: of a pair, whose completion alone is learnt; None: records are texts.
+        completion: of a pair.
+    """
+
+    text: str = "text"
+    prompt: str | None = None
+    completion: str | None = None
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The keys that a record must have."""
+        if self.prompt is None or self.completion is None:
+            return (self.text,)
+        return self.prompt, self.completion
+
+
+class Document(NamedTuple):
+    """A text, or a prompt and its completion; UTF-8."""
+
+    text: bytes
+    completion: bytes | None = None
+
+
+def documents(unit: Unit, keys: Keys) -> Iterator[Document | None]:
+    """The documents of a unit in order; None stands for a file that is no text.
+
+    Raises:
+        InvalidDataset: a record is damaged or lacks a key.
+    """
+    if unit.kind == "text":
+        if keys.prompt is not None:
+            raise InvalidDataset(
+                f"input {unit.files[0]!r} is plain text, which has no prompts; give .jsonl or "
+                ".parquet files, or no --prompt-key"
+            )
+        yield from (_read_text(Path(file)) for file in unit.files)
+    elif unit.kind == "lines":
+        yield from _lines(unit, keys)
+    else:
+        yield from _rows(unit, keys)
+
+
+def _read_text(path: Path) -> Document | None:
+    """A file of UTF-8 text; None if it cannot be read or is something else."""
+    try:
+        text = path.read_bytes()
+        text.decode()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return None if b"\0" in text else Document(text)
+
+
+def _lines(unit: Unit, keys: Keys) -> Iterator[Document]:
+    """Of the lines that begin within the unit's range."""
+    path = unit.files[0]
+    try:
+        file = Path(path).open("rb")  # noqa: SIM115 # closed below
+    except OSError as error:
+        raise InvalidDataset(
+            f"input {path!r} cannot be read: {(error.strerror or '').lower()}; leave it out"
+        ) from None
+    with file:
+        if unit.start:
+            file.seek(unit.start - 1)
+            file.readline()
+        while (start := file.tell()) < unit.stop:
+            line = file.readline()
+            if line.strip():
+                yield _document(_object(line, path, start), keys, path, start)
+
+
+def _object(line: bytes, path: str, start: int) -> Mapping[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError as error:  # a letter that is no UTF-8 is one too
+        raise InvalidDataset(
+            f"{_where(path, start)} is not JSON ({error}); correct it or leave it out"
+        ) from None
+    if not isinstance(found, dict):
+        raise InvalidDataset(
+            f"{_where(path, start)} holds {type(found).__name__}; each line is one object"
+        )
+    return found
+
+
+def _rows(unit: Unit, keys: Keys) -> Iterator[Document]:
+    path = unit.files[0]
+    table = open_parquet(path)
+    names = table.schema_arrow.names
+    for key in keys.wanted:
+        if key not in names:
+            raise InvalidDataset(
+                f"input {path!r} has no column {key!r}; its columns are {', '.join(names)}"
+            )
+    groups = list(range(unit.start, unit.stop))
+    for batch in table.iter_batches(1024, row_groups=groups, columns=list(keys.wanted)):
+        yield from (_document(record, keys, path, None) for record in batch.to_pylist())
+
+
+def _document(record: Mapping[str, Any], keys: Keys, path: str, start: int | None) -> Document:
+    texts = []
+    for key in keys.wanted:
+        if key not in record:
+            raise InvalidDataset(
+                f"{_where(path, start)} has no key {key!r}; its keys are {', '.join(record)}; "
+                "name the one to read with --text-key, or --prompt-key and --completion-key"
+            )
+        value = record[key]
+        if not isinstance(value, str):
+            raise InvalidDataset(
+                f"{_where(path, start)} has {type(value).__name__} as {key!r}, not text; "
+                "write the text itself there"
+            )
+        texts.append(value.encode(errors="replace"))  # JSON can hold half of a surrogate pair
+    return Document(*texts)
+
+
+def _where(path: str, start: int | None) -> str:
+    """A line by its number, which is looked for only when there is something to say."""
+    if start is None:
+        return f"a row of {path!r}"
+    with Path(path).open("rb") as file:
+        number = file.read(start).count(b"\n") + 1
+    return f"line {number} of {path!r}"

@@ -1,0 +1,164 @@
+"""The input of `heddle data prepare`, cut into units of work that any process can read alone.
+
+Invariant: the units, and so the dataset, depend on the input alone, never on how many processes
+read it.  A unit is some text files, a range of the lines of a JSON Lines file, or row groups of a
+Parquet file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from worker.errors import InvalidDataset
+
+Kind = Literal["text", "lines", "parquet"]
+TEXT_SUFFIXES = (".md", ".py", ".rst", ".txt")  # of folders; a file that is named is always taken
+LINES_SUFFIXES = (".jsonl", ".ndjson")
+PARQUET_SUFFIXES = (".parquet",)
+UNIT_BYTES = 4 << 20  # some seconds of a tokenizer's time, so that little is lost with a kill
+
+
+class Unit(NamedTuple):
+    """What is read at once.
+
+    Attributes:
+        kind: of its files.
+        files: text files in order, or the one file.
+        start: first byte of the range, or first row group.
+        stop: behind the last one.
+        size: bytes to read, roughly.
+    """
+
+    kind: Kind
+    files: tuple[str, ...]
+    start: int
+    stop: int
+    size: int
+
+    def digest(self, *settings: Any) -> str:
+        """Names what comes of it: the unit, its files as they are now, and the settings."""
+        text = json.dumps([self, [_state_of(file) for file in self.files], settings])
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def units_of(inputs: Sequence[Path]) -> list[Unit]:
+    """All units of the input, in its order.
+
+    Raises:
+        InvalidDataset: an input is missing, plain JSON, or Parquet that cannot be read.
+    """
+    found: list[Unit] = []
+    texts: list[tuple[str, int]] = []
+    for path in _files(inputs):
+        kind = _kind_of(path)
+        if kind == "text":
+            texts.append((str(path), _size_of(path)))
+            if sum(size for _, size in texts) >= UNIT_BYTES:
+                found.extend(_text_unit(texts))
+        else:
+            found.extend(_text_unit(texts))
+            found.extend(_line_units(path) if kind == "lines" else _row_units(path))
+    found.extend(_text_unit(texts))
+    return found
+
+
+def open_parquet(path: str) -> Any:
+    """A Parquet file, by pyarrow, which comes with an extra of the package.
+
+    Raises:
+        InvalidDataset: pyarrow is not installed, or the file is damaged.
+    """
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ModuleNotFoundError:
+        raise InvalidDataset(
+            f"input {path!r} is Parquet, which needs pyarrow; install heddle[data]"
+        ) from None
+    try:
+        return ParquetFile(path)
+    except (ArrowException, OSError) as error:
+        raise InvalidDataset(
+            f"input {path!r} cannot be read as Parquet: {str(error).splitlines()[0]}"
+        ) from None
+
+
+def _kind_of(path: Path) -> Kind:
+    suffix = path.suffix.lower()
+    if suffix in LINES_SUFFIXES:
+        return "lines"
+    return "parquet" if suffix in PARQUET_SUFFIXES else "text"
+
+
+def _files(inputs: Iterable[Path]) -> Iterator[Path]:
+    """All files to read, each once: in the order of the inputs, sorted within a folder."""
+    seen: set[Path] = set()
+    for given in inputs:
+        if not given.exists():
+            raise InvalidDataset(f"input {str(given)!r} does not exist; name files or folders")
+        if given.suffix.lower() == ".json" and not given.is_dir():
+            raise InvalidDataset(
+                f"input {str(given)!r} is JSON, whose brackets and keys would be trained on; "
+                "write one object a line into a .jsonl file"
+            )
+        for path in _files_of(given) if given.is_dir() else (given,):
+            if path.resolve() not in seen:
+                seen.add(path.resolve())
+                yield path
+
+
+def _files_of(folder: Path) -> list[Path]:
+    found = [
+        Path(parent, name)
+        for parent, _, names in os.walk(folder)
+        for name in names
+        if name.lower().endswith((*TEXT_SUFFIXES, *LINES_SUFFIXES, *PARQUET_SUFFIXES))
+    ]
+    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def _state_of(file: str) -> tuple[int, int] | None:
+    """What changes with the file; None where it cannot be read."""
+    try:
+        found = Path(file).stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # a broken link: it counts among what could not be read
+        return 0
+
+
+def _text_unit(texts: list[tuple[str, int]]) -> Iterator[Unit]:
+    """The text files so far as one unit, and none of them are left."""
+    if texts:
+        size = sum(size for _, size in texts)
+        yield Unit("text", tuple(file for file, _ in texts), 0, len(texts), size)
+        texts.clear()
+
+
+def _line_units(path: Path) -> Iterator[Unit]:
+    size = _size_of(path)
+    for start in range(0, size, UNIT_BYTES):
+        stop = min(size, start + UNIT_BYTES)
+        yield Unit("lines", (str(path),), start, stop, stop - start)
+
+
+def _row_units(path: Path) -> Iterator[Unit]:
+    groups = open_parquet(str(path)).metadata
+    sizes = [groups.row_group(index).total_byte_size for index in range(groups.num_row_groups)]
+    start = 0
+    for index, _ in enumerate(sizes):
+        size = sum(sizes[start : index + 1])
+        if size >= UNIT_BYTES or index + 1 == len(sizes):
+            yield Unit("parquet", (str(path),), start, index + 1, size)
+            start = index + 1
