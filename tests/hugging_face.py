@@ -6,14 +6,13 @@ was, and tests compare with what it wrote, not with the installed one.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from planner.model.catalogue import model_from_config
+from planner.model.config import model_from_config
 from planner.model.shape import ModelShape
 
 GOLDEN = Path(__file__).parent / "data" / "hugging_face"
@@ -96,12 +95,7 @@ def save(kind: str, folder: Path, **options: Any) -> Any:
 
 def shape_of(folder: Path) -> ModelShape:
     """The model that a folder's config.json describes."""
-    found = model_from_config(folder / "config.json")
-    kind = json.loads((folder / "config.json").read_text())["model_type"]
-    found = dataclasses.replace(found, qkv_bias=kind in ("gpt2", "opt", "qwen2"))  # TODO
-    if kind == "opt":
-        found = dataclasses.replace(found, max_positions=66)
-    return found
+    return model_from_config(folder / "config.json")
 
 
 def main() -> None:
