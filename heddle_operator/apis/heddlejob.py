@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from heddle_operator.apis.errors import InvalidJob
+from heddle_operator.apis.model import Model
+from heddle_operator.apis.section import Section as _Section
 from planner.errors import HeddleError
-from planner.model.catalogue import find_model
-from planner.model.shape import ModelShape
 from planner.model.workload import Workload
 from planner.strict_yaml import read_yaml
 from worker.contract import TrainingSpec
@@ -33,16 +32,6 @@ NotNegative = Annotated[float, Field(ge=0)]
 API_VERSION = "heddle.dev/v1alpha1"
 MAX_NAME = 42  # leaves 21 of a host name's 63 characters for node and ordinal
 Mode = Literal["Auto", "Recommend", "Manual"]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        alias_generator=to_camel,
-        validate_by_name=True,
-        validate_by_alias=True,
-    )
 
 
 class Metadata(BaseModel):
@@ -64,45 +53,6 @@ class Metadata(BaseModel):
                 "names of pods and ConfigMaps are made from it"
             )
         return name
-
-
-class Model(_Section):
-    """Which model is trained: give exactly one of name, path and entryPoint.
-
-    Attributes:
-        name: of a model that Heddle knows.
-        path: of a folder of Hugging Face weights, where ranks find it.
-        config_ref: ConfigMap with the folder's config.json, for an operator that does not see it.
-        init: where the first weights come from: those of the folder, or the seed.
-        entry_point: `module:function` that gives layers and loss.
-    """
-
-    name: str | None = None
-    path: str | None = None
-    config_ref: str | None = None
-    init: Literal["weights", "seed"] | None = None
-    entry_point: str | None = None
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> Model:
-        if [self.name, self.path, self.entry_point].count(None) != 2:
-            raise ValueError("give exactly one of `name`, `path` and `entryPoint`")
-        if self.path is None and (self.config_ref or self.init):
-            raise ValueError("`configRef` and `init` belong to a `path`; leave them out")
-        if self.path is not None:
-            raise ValueError("models from a folder are not supported yet; use `name`")
-        if self.entry_point is not None:
-            raise ValueError("models by entry point are not supported yet; use `name`")
-        return self
-
-    @property
-    def shape(self) -> ModelShape:
-        """The model.
-
-        Raises:
-            InvalidWorkload: its name is unknown.
-        """
-        return find_model(self.name or "")
 
 
 class BlendPart(_Section):
@@ -273,6 +223,7 @@ class HeddleJob(_Section):
             steps=spec.steps,
             output=spec.output.path if spec.output else None,
             verify=spec.elastic.verify,
+            **spec.model.origin,
             **training.model_dump(),
         )
 
@@ -297,8 +248,14 @@ _NOT_YET = {
 }
 
 
-def load_job(source: str | Path | Mapping[str, Any]) -> HeddleJob:
+def load_job(
+    source: str | Path | Mapping[str, Any], config: Mapping[str, Any] | None = None
+) -> HeddleJob:
     """Read a job from a YAML file or from plain data.
+
+    Args:
+        source: the file, or what is in one.
+        config: config.json of the folder that the job names; None: it is on this machine.
 
     Raises:
         InvalidJob: the first mistake, with the field, what it holds and what to do.
@@ -318,6 +275,7 @@ def load_job(source: str | Path | Mapping[str, Any]) -> HeddleJob:
     except ValidationError as error:
         raise InvalidJob(f"{where}: {_sentence(error.errors()[0])}") from None
     try:
+        job = _resolved(job, config)
         workload = job.workload
     except HeddleError as error:
         raise InvalidJob(f"{where}: {error}") from None
@@ -330,6 +288,23 @@ def load_job(source: str | Path | Mapping[str, Any]) -> HeddleJob:
     if untrainable is not None:
         raise InvalidJob(f"{where}: spec.model: {untrainable}")
     return job
+
+
+def _resolved(job: HeddleJob, config: Mapping[str, Any] | None) -> HeddleJob:
+    """The job with all that is known of its model.
+
+    Raises:
+        InvalidWeights: its folder has no config.json that can be read.
+        InvalidJob: it would write its weights over those that it starts from.
+    """
+    spec = job.spec
+    if spec.output and spec.model.path and Path(spec.output.path) == Path(spec.model.path):
+        raise InvalidJob(
+            f"spec.output.path is the folder of the model, {spec.model.path!r}, whose weights it "
+            "would replace; name another folder"
+        )
+    update = {"spec": spec.model_copy(update={"model": spec.model.resolved(config)})}
+    return job.model_copy(update=update)
 
 
 def mistakes_of(data: object) -> tuple[str, ...]:

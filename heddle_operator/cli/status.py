@@ -127,6 +127,7 @@ async def _plan(namespace: str | None, job: str) -> dict[str, Any]:
     from heddle_operator.apis.errors import OperatorError
     from heddle_operator.apis.heddlejob import load_job
     from heddle_operator.kube.client import connect
+    from heddle_operator.kube.config_reference import referenced_config
     from heddle_operator.resources.epoch_config_map import epoch_name, record_of_body
 
     async with await connect() as api:
@@ -135,7 +136,7 @@ async def _plan(namespace: str | None, job: str) -> dict[str, Any]:
         epoch = (body.get("status") or {}).get("epoch")
         if epoch is None:
             raise OperatorError(f"job {job} has no plan yet; `heddle status {job}` says why")
-        held = load_job(body)
+        held = load_job(body, await referenced_config(api, body))
         path = f"/api/v1/namespaces/{where}/configmaps/{epoch_name(held, epoch)}"
         record = record_of_body(await api.get(path), 0.0)
     workload = held.workload

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.apis.heddlejob import (
     API_VERSION,
     HeddleJob,
@@ -28,6 +29,7 @@ from heddle_operator.controller.reconciler import Reconciler, has_ended
 from heddle_operator.controller.status_writer import StatusThrottle
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import ApiRefused, KubeApi
+from heddle_operator.kube.config_reference import referenced_config
 from heddle_operator.kube.kubernetes_cluster import KubeCluster
 from heddle_operator.kube.owned_objects import JobObjects, is_live, now_text
 from heddle_operator.policy.drain import Drain, drain_of
@@ -83,7 +85,7 @@ class JobController:
     async def run(self) -> None:
         """Follow the job until it has ended."""
         try:
-            job = load_job(self._body)
+            job = load_job(self._body, await self._config())
             profile = find_profile(job.workload)
             gpu_types = tuple(sorted(profile.types))
             check_gpu_types(job, gpu_types)
@@ -123,6 +125,18 @@ class JobController:
         finally:
             await agents.close()
             await planner.close()
+
+    async def _config(self) -> Mapping[str, Any] | None:
+        """The config.json that the job names, once it is there; until then the job says so."""
+        said = ""
+        while True:
+            try:
+                return await referenced_config(self._context.api, self._body)
+            except (ApiRefused, InvalidJob) as error:
+                if str(error) != said:
+                    said = str(error)
+                    await self._refuse(f"spec.model.configRef: {said}")
+            await asyncio.sleep(RETRY_S)
 
     async def _reconcile(self, job: HeddleJob, reconciler: Reconciler, objects: JobObjects) -> None:
         emitted: set[str] = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
@@ -16,8 +17,10 @@ from heddle_operator.kube.relist import relist
 from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.settings import Settings
 from heddle_operator.telemetry.metrics import OperatorMetrics
+from planner.model.catalogue import MODELS
 from tests.fakes.agent import FakeAgent
 from tests.fakes.api_server import an_api_server
+from worker.checkpoint.hugging_face.config import config_of
 from worker.contract import Directive, RankReport
 
 NS = "/api/v1/namespaces/ns"
@@ -82,7 +85,7 @@ class Stage:
         self.server, self.api, self.pod = server, api, Pod()
         self.metrics, self.cache = OperatorMetrics(), ObjectCache(lambda _: self.run.trigger.set())
 
-    async def begin(self, **elastic):
+    async def begin(self, model, **elastic):
         resources = {"nvidia.com/gpu": "2"}
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
         await self.server.put(
@@ -100,7 +103,7 @@ class Stage:
                 "apiVersion": "heddle.dev/v1alpha1",
                 "kind": "HeddleJob",
                 "spec": {
-                    "model": {"name": "tiny-llama"},
+                    "model": model,
                     "data": {"builtin": "text"},
                     "training": {"globalBatch": 32, "sequenceLength": 128},
                     "steps": 10,
@@ -146,7 +149,7 @@ class Stage:
 def run(tmp_path, monkeypatch):
     monkeypatch.setattr(pod_view, "AGENT_PORT", pod_view.AGENT_PORT)
 
-    def run(test, **elastic):
+    def run(test, model=None, **elastic):
         async def main():
             async with (
                 an_api_server() as server,
@@ -154,7 +157,7 @@ def run(tmp_path, monkeypatch):
             ):
                 stage = Stage(server, api)
                 port = await stage.pod.start()
-                await stage.begin(**elastic)
+                await stage.begin(model or {"name": "tiny-llama"}, **elastic)
                 try:
                     await asyncio.wait_for(test(stage, port), 60)
                 finally:
@@ -224,6 +227,22 @@ def test_a_job_without_enough_gpus_waits_and_says_so(run):
         assert BUDGET not in stage.server.objects
 
     run(test, minGPUs=3)
+
+
+@pytest.mark.slow
+def test_a_model_in_a_folder_waits_for_its_config_map_and_says_so(run):
+    config = config_of(MODELS["tiny-llama"])
+
+    async def test(stage, port):
+        await stage.phase("Invalid")
+        message = stage.server.objects[JOB]["status"]["message"]
+        assert message.startswith("spec.model.configRef: ")
+        held = {"metadata": {"name": "llama"}, "data": {"config.json": json.dumps(config)}}
+        await stage.server.put(f"{NS}/configmaps/llama", held)
+        await stage.phase("Pending")
+        assert "minGPUs is 3" in stage.server.objects[JOB]["status"]["message"]
+
+    run(test, model={"path": "/volume/llama", "configRef": "llama"}, minGPUs=3)
 
 
 def test_an_api_server_that_refuses_for_a_while_costs_only_time(run):

@@ -1,0 +1,133 @@
+"""`spec.model`: a model by its name, or the folder that it stands in.
+
+A folder's model is known from its config.json.  A cluster's operator does not see the folder, so a
+ConfigMap has a copy (`configRef`), and the agents compare it with the folder's own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from heddle_operator.apis.errors import InvalidJob
+from heddle_operator.apis.section import Section
+from planner.model.catalogue import find_model
+from planner.model.config import model_of_config
+from planner.model.shape import ModelShape
+from worker.checkpoint.hugging_face.config import CONFIG, read_config
+
+
+class Model(Section):
+    """Which model is trained: give exactly one of name, path and entryPoint.
+
+    Attributes:
+        name: of a model that Heddle knows.
+        path: of a folder of Hugging Face weights, where ranks find it.
+        config_ref: ConfigMap with the folder's config.json, for an operator that does not see it.
+        init: where the first weights come from: those of the folder (the default), or the seed.
+        entry_point: `module:function` that gives layers and loss.
+    """
+
+    name: str | None = None
+    path: str | None = None
+    config_ref: str | None = None
+    init: Literal["weights", "seed"] | None = None
+    entry_point: str | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Model:
+        if [self.name, self.path, self.entry_point].count(None) != 2:
+            raise ValueError("give exactly one of `name`, `path` and `entryPoint`")
+        if self.path is None and (self.config_ref or self.init):
+            raise ValueError("`configRef` and `init` belong to a `path`; leave them out")
+        if self.entry_point is not None:
+            raise ValueError("models by entry point are not supported yet; use `name`")
+        return self
+
+    @property
+    def shape(self) -> ModelShape:
+        """The model.
+
+        Raises:
+            InvalidWorkload: its name is unknown.
+        """
+        return find_model(self.name or "")
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """What a `TrainingSpec` says of where the model comes from."""
+        return {}
+
+    def resolved(self, config: Mapping[str, Any] | None) -> Model:
+        """The same model with its config.json, if it is in a folder.
+
+        Args:
+            config: content of the ConfigMap; None: the folder is on this machine.
+
+        Raises:
+            InvalidWeights: the folder has no config.json that can be read.
+        """
+        if self.path is None:
+            return self
+        found = read_config(Path(self.path)) if config is None else config
+        return FolderModel(**dict(self), config=found)
+
+
+class FolderModel(Model):
+    """A model of a folder whose config.json is known; no job says this itself."""
+
+    config: Mapping[str, Any]
+
+    @property
+    def shape(self) -> ModelShape:
+        """See `Model`; its name is that in the configuration, or the folder's.
+
+        Raises:
+            InvalidWorkload: the configuration has no model that Heddle knows.
+        """
+        assert self.path is not None
+        named = self.config.get("_name_or_path") or Path(self.path).name
+        return model_of_config(self.config, Path(str(named)).name, f"{self.path}/{CONFIG}")
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """See `Model`."""
+        return {
+            "shape": self.shape.to_json(),
+            "config": dict(self.config),
+            "folder": self.path,
+            "weights": None if self.init == "seed" else self.path,
+        }
+
+
+def config_reference(body: Mapping[str, Any]) -> str | None:
+    """The ConfigMap that a HeddleJob names beside a path; None if it names none that can be."""
+    spec = body.get("spec")
+    model = spec.get("model") if isinstance(spec, Mapping) else None
+    found = model.get("configRef") if isinstance(model, Mapping) else None
+    return found if isinstance(found, str) and found else None
+
+
+def config_in(name: str, data: Mapping[str, str]) -> Mapping[str, Any]:
+    """The configuration in a ConfigMap's data: `config.json`, or its only key.
+
+    Raises:
+        InvalidJob: there is none; the sentence says what there is.
+    """
+    if CONFIG not in data and len(data) != 1:
+        found = ", ".join(sorted(data)) or "nothing"
+        raise InvalidJob(f"ConfigMap {name} must hold the key {CONFIG}, found {found}")
+    text = data[CONFIG] if CONFIG in data else next(iter(data.values()))
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise InvalidJob(f"{CONFIG} in ConfigMap {name} is not JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise InvalidJob(
+            f"{CONFIG} in ConfigMap {name} must be a JSON object, found {type(config).__name__}"
+        )
+    return config

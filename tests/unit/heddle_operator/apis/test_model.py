@@ -1,0 +1,123 @@
+"""apis/model.py: the config.json of a model in a folder is known before anything starts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from heddle_operator.apis.errors import InvalidJob
+from heddle_operator.apis.heddlejob import load_job, mistakes_of
+from heddle_operator.apis.model import config_in, config_reference
+from planner.model.catalogue import MODELS
+from planner.model.config import model_of_config
+from worker.checkpoint.hugging_face.config import config_of
+
+CONFIG = config_of(MODELS["tiny-llama"])
+
+
+def job(model, **spec):
+    return {
+        "apiVersion": "heddle.dev/v1alpha1",
+        "kind": "HeddleJob",
+        "metadata": {"name": "tiny"},
+        "spec": {
+            "model": model,
+            "data": {"builtin": "text"},
+            "training": {"globalBatch": 4, "sequenceLength": 32},
+            "steps": 3,
+            **spec,
+        },
+    }
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "mine"
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(CONFIG))
+    return path
+
+
+@pytest.mark.parametrize("init", [None, "weights", "seed"])
+def test_a_folder_of_this_machine_is_read(folder, init):
+    found = load_job(job({"path": str(folder), **({"init": init} if init else {})}))
+    spec = found.training
+    assert found.workload.model == spec.model_shape() == model_of_config(CONFIG, "mine")
+    assert (spec.model, spec.config, spec.folder) == ("mine", CONFIG, str(folder))
+    assert spec.weights == (None if init == "seed" else str(folder))
+
+
+def test_a_job_by_name_has_no_folder():
+    spec = load_job(job({"name": "tiny-llama"})).training
+    assert (spec.shape, spec.config, spec.folder, spec.weights) == (None, None, None, None)
+
+
+def test_with_a_config_map_the_folder_is_not_looked_at():
+    given = job({"path": "/volume/llama", "configRef": "llama"})
+    found = load_job(given, CONFIG)
+    assert found.training.folder == "/volume/llama"
+    assert found.workload.model.name == "llama"
+    assert found.with_data("/data").training.config == CONFIG
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        ({"path": "/none/there"}, "/none/there/config.json cannot be read: "),
+        ({"name": "tiny-llama", "path": "/x"}, "give exactly one of `name`, `path` and"),
+        ({"name": "tiny-llama", "init": "seed"}, "`configRef` and `init` belong to a `path`"),
+        ({"path": "/x", "init": "zeros"}, "spec.model.init: Input should be 'weights' or 'seed'"),
+        ({"path": "/x", "config": {}}, "spec.model.config: a HeddleJob has no such field"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(model, sentence):
+    with pytest.raises(InvalidJob) as caught:
+        load_job(job(model))
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert mistakes_of(job(model))
+
+
+def test_a_folder_of_an_unknown_model_is_refused(folder):
+    (folder / "config.json").write_text('{"model_type": "mamba"}')
+    with pytest.raises(InvalidJob, match="has model_type 'mamba', which is unknown"):
+        load_job(job({"path": str(folder)}))
+
+
+def test_weights_are_never_written_over_those_that_were_read(folder):
+    given = job({"path": str(folder)}, output={"path": f"{folder}/"})
+    with pytest.raises(InvalidJob, match=r"spec\.output\.path is the folder of the model"):
+        load_job(given)
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        ({}, "must hold the key config.json, found nothing"),
+        ({"a": "", "b": ""}, "must hold the key config.json, found a, b"),
+        ({"config.json": "{"}, "is not JSON"),
+        ({"config.json": "[]"}, "must be a JSON object, found list"),
+    ],
+)
+def test_a_config_map_without_a_configuration_is_said(data, sentence):
+    with pytest.raises(InvalidJob) as caught:
+        config_in("llama", data)
+    assert sentence in str(caught.value)
+    assert "ConfigMap llama" in str(caught.value)
+
+
+def test_the_configuration_is_that_key_or_the_only_one():
+    assert config_in("x", {"config.json": '{"a": 1}', "other": ""}) == {"a": 1}
+    assert config_in("x", {"llama.json": '{"a": 1}'}) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "spec", [None, {}, {"model": 3}, {"model": {}}, {"model": {"configRef": 3}}]
+)
+def test_a_job_that_names_no_config_map_has_none(spec):
+    assert config_reference({"spec": spec}) is None
+
+
+def test_the_config_map_is_that_of_the_model():
+    assert config_reference({"spec": {"model": {"configRef": "llama"}}}) == "llama"
