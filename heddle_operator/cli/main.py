@@ -33,6 +33,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "status": ("heddle_operator.cli.status:status", "Show the jobs of a cluster."),
     "logs": ("heddle_operator.cli.status:logs", "Show the logs of a job's ranks."),
     "data": ("worker.data.cli:data", "Make or show the data set that a job trains on."),
+    "weights": (
+        "worker.checkpoint.cli:weights",
+        "Export a job's weights, or check those that a job is to start from.",
+    ),
     "worker": ("worker.cli:worker", "Run the processes of a worker pod."),
 }
 

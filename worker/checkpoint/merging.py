@@ -70,6 +70,11 @@ def remove(parts: WeightParts) -> None:
         parts.folder.rmdir()
 
 
+def has_parts(folder: Path) -> bool:
+    """Whether a job left parts in its output folder, or they were brought together there."""
+    return any((found / INDEX).is_file() for found in (folder / PARTS, folder))
+
+
 def parts_in(folder: Path) -> WeightParts:
     """The parts that a job left, in its output folder or brought together anywhere.
 

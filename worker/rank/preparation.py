@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from migration.transport import Transport
 from planner.model.shape import ModelShape
-from worker.checkpoint.hugging_face.reading import WeightsFolder
+from worker.checkpoint.hugging_face.reading import open_weights
 from worker.checkpoint.hugging_face.tensors import family_of
 from worker.contract import Directive, TrainingSpec
 from worker.control.connections import connections, cut
@@ -198,4 +198,4 @@ def _first_rows(model: ModelShape, spec: TrainingSpec) -> FirstRows:
     """Where the first weights come from: a folder, or the seed."""
     if spec.weights is None:
         return functools.partial(initial_rows, spec.seed)
-    return WeightsFolder(Path(spec.weights), model, family_of(spec.config or {})).first_rows
+    return open_weights(Path(spec.weights), model, family_of(spec.config or {})).first_rows

@@ -8,8 +8,9 @@ Source: the layout of folders that `transformers` writes, and of those that stan
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
@@ -26,8 +27,27 @@ PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 NAMES_SAID = 3  # of those that are missing or left over
 
 
+class Misfit(NamedTuple):
+    """What of a folder is not as the model wants it.
+
+    Attributes:
+        missing: names that no file holds.
+        left_over: names that the model does not have.
+        wrong: tensors of another shape or of a type that is not read, a sentence each.
+    """
+
+    missing: tuple[str, ...]
+    left_over: tuple[str, ...]
+    wrong: tuple[str, ...]
+
+
 class WeightsFolder:
     """The weights of a model in a folder; see `Source`.
+
+    Attributes:
+        model: that it must hold.
+        stored: its tensors.
+        misfit: what does not fit; nothing is to be read then.
 
     Args:
         folder: of the files.
@@ -35,17 +55,42 @@ class WeightsFolder:
         family: whose names they have.
 
     Raises:
-        InvalidWeights: they do not, or cannot be read.
+        InvalidWeights: it has no weights, or a file or the index cannot be read.
     """
 
     def __init__(self, folder: Path, model: ModelShape, family: Family) -> None:
-        self._folder, self._model = folder, model
+        self._folder, self.model = folder, model
         self._files = OpenFiles(folder)
-        stored = stored_tensors(model, family)
-        self._keys = self._match(stored, family)
-        for tensor in stored:
-            self._check(tensor)
-        self._places = dict(_places(stored))
+        self.stored = stored_tensors(model, family)
+        self._keys: dict[str, tuple[str, str]] = {}
+        left_over = self._match(self._held(), family)
+        missing = tuple(t.name for t in self.stored if t.name not in self._keys)
+        faults = (self._fault(t) for t in self.stored if t.name in self._keys)
+        self.misfit = Misfit(missing, left_over, tuple(fault for fault in faults if fault))
+        self._places = dict(_places(self.stored))
+
+    @property
+    def fault(self) -> str | None:
+        """One sentence about what does not fit; None if all does."""
+        missing, left_over, wrong = self.misfit
+        if missing or left_over:
+            return (
+                f"weights folder {self._folder} is not of the model {self.model.name!r}: it lacks "
+                f"{_listed(missing)} and holds {_listed(left_over)} that the model does not have; "
+                "give the folder and the config.json of one model"
+            )
+        return wrong[0] if wrong else None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that hold the model."""
+        return tuple(sorted({file for file, _ in self._keys.values()}))
+
+    @property
+    def dtypes(self) -> tuple[torch.dtype, ...]:
+        """In which the weights are kept, each once."""
+        kept = {self._part(tensor).get_dtype() for tensor in self.stored}
+        return tuple(DTYPES[name] for name in sorted(kept))
 
     def read(self, tensor: Tensor, box: Box) -> torch.Tensor:
         """See `Source`."""
@@ -64,7 +109,7 @@ class WeightsFolder:
         dim, shape = tensor.row_dim, list(tensor.shape)
         shape[dim] = stop - start
         found = torch.zeros(shape)
-        limit = self._model.vocab if is_vocabulary(self._model, tensor) else tensor.rows
+        limit = self.model.vocab if is_vocabulary(self.model, tensor) else tensor.rows
         held = min(stop, limit)
         if start < held:
             box = narrowed(whole(tensor.shape), dim, start, held)
@@ -73,35 +118,25 @@ class WeightsFolder:
 
     def _place(self, tensor: Tensor) -> tuple[StoredTensor, int]:
         """In which of their tensors one of ours is, and its first row there."""
-        is_tied = self._model.tied_head and is_vocabulary(self._model, tensor)
+        is_tied = self.model.tied_head and is_vocabulary(self.model, tensor)
         return self._places["0.weight" if is_tied else tensor.name]
 
-    def _match(
-        self, stored: tuple[StoredTensor, ...], family: Family
-    ) -> Mapping[str, tuple[str, str]]:
-        """{name: (file, key in it)} of all tensors that the model has."""
-        wanted = {tensor.name for tensor in stored}
-        found: dict[str, tuple[str, str]] = {}
-        left = []
-        for key, file in self._held().items():
+    def _match(self, held: Mapping[str, str], family: Family) -> tuple[str, ...]:
+        """Find what the model has among what the files hold; answers the names left over."""
+        wanted = {tensor.name for tensor in self.stored}
+        left_over = []
+        for key, file in held.items():
             name = key if key in wanted else family.prefix + key
-            if name in wanted and name not in found:
-                found[name] = (file, key)
+            if name in wanted and name not in self._keys:
+                self._keys[name] = (file, key)
             elif not self._is_ignored(key, family):
-                left.append(key)
-        missing = [tensor.name for tensor in stored if tensor.name not in found]
-        if missing or left:
-            raise InvalidWeights(
-                f"weights folder {self._folder} is not of the model {self._model.name!r}: it lacks "
-                f"{_listed(missing)} and holds {_listed(left)} that the model does not have; "
-                "give the folder and the config.json of one model"
-            )
-        return found
+                left_over.append(key)
+        return tuple(left_over)
 
     def _is_ignored(self, key: str, family: Family) -> bool:
         """Masks and the like of old files, and the second copy of a tied head."""
         return key.endswith(family.buffers or ("\0",)) or (
-            self._model.tied_head and key == "lm_head.weight"
+            self.model.tied_head and key == "lm_head.weight"
         )
 
     def _held(self) -> Mapping[str, str]:
@@ -113,7 +148,12 @@ class WeightsFolder:
             return dict.fromkeys(self._files.file(SINGLE).keys(), SINGLE)
         raise InvalidWeights(_why_none(self._folder))
 
-    def _check(self, tensor: StoredTensor) -> None:
+    def _part(self, tensor: StoredTensor) -> Any:
+        """A tensor of a file, of which no number is read.
+
+        Raises:
+            InvalidWeights: the file lacks it, whatever the index says.
+        """
         file, key = self._keys[tensor.name]
         opened = self._files.file(file)
         if key not in opened.keys():  # noqa: SIM118, it is no mapping
@@ -121,19 +161,36 @@ class WeightsFolder:
                 f"weights file {self._folder / file} lacks {key!r}, which {INDEX} says it holds; "
                 "copy the folder again"
             )
-        part = opened.get_slice(key)
+        return opened.get_slice(key)
+
+    def _fault(self, tensor: StoredTensor) -> str | None:
+        file, key = self._keys[tensor.name]
+        part = self._part(tensor)
         shape, dtype = tuple(part.get_shape()), part.get_dtype()
         if shape != tensor.shape:
-            raise InvalidWeights(
+            return (
                 f"{key!r} in {self._folder / file} has shape {list(shape)}, the model "
-                f"{self._model.name!r} wants {list(tensor.shape)}; give the config.json that "
+                f"{self.model.name!r} wants {list(tensor.shape)}; give the config.json that "
                 "belongs to the weights"
             )
         if dtype not in DTYPES:
-            raise InvalidWeights(
+            return (
                 f"{key!r} in {self._folder / file} is of type {dtype}; weights may be "
                 f"{', '.join(DTYPES)}, so save the model in one of these"
             )
+        return None
+
+
+def open_weights(folder: Path, model: ModelShape, family: Family) -> WeightsFolder:
+    """The weights of a model, all of which can be read.
+
+    Raises:
+        InvalidWeights: they do not fit the model, or cannot be read.
+    """
+    found = WeightsFolder(folder, model, family)
+    if found.fault is not None:
+        raise InvalidWeights(found.fault)
+    return found
 
 
 def _places(stored: tuple[StoredTensor, ...]) -> Iterator[tuple[str, tuple[StoredTensor, int]]]:
@@ -144,7 +201,7 @@ def _places(stored: tuple[StoredTensor, ...]) -> Iterator[tuple[str, tuple[Store
             first += rows
 
 
-def _listed(names: list[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     """`2 tensors (a, b)`, `no tensor`; of many the first few."""
     if not names:
         return "no tensor"

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
 from worker.checkpoint.hugging_face.families import FAMILIES
-from worker.checkpoint.hugging_face.reading import WeightsFolder
+from worker.checkpoint.hugging_face.reading import open_weights
 from worker.checkpoint.hugging_face.tensors import stored_tensors
 from worker.errors import InvalidWeights
 
@@ -33,7 +33,7 @@ def save(folder, tensors):
 
 
 def opened(folder, model=MODEL, family=LLAMA):
-    return WeightsFolder(folder, model, family)
+    return open_weights(folder, model, family)
 
 
 def refusal(folder, model=MODEL, family=LLAMA):

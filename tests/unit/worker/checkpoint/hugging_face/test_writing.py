@@ -13,7 +13,7 @@ from tests.unit.worker.changes import SPEC, plan
 from tests.unit.worker.checkpoint.hugging_face.golden import KINDS
 from tests.unit.worker.checkpoint.together import end
 from worker.checkpoint.hugging_face.families import FAMILIES
-from worker.checkpoint.hugging_face.reading import WeightsFolder
+from worker.checkpoint.hugging_face.reading import open_weights
 from worker.control.activity import Activity
 from worker.rank.home import Home
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow  # imports transformers
 
 def first_weights(model, folder, seat, kind):
     """What a rank starts with."""
-    rows = WeightsFolder(folder, model, FAMILIES[kind]).first_rows
+    rows = open_weights(folder, model, FAMILIES[kind]).first_rows
     shards = Home.first(model, seat, rows, Activity()).shards
     return {name: parts[0] for name, parts in shards.items()}
 
