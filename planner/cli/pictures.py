@@ -11,15 +11,16 @@ Source: Heddle, section 6.4 (the figure of search efficiency).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import count, cycle
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from planner.cli.tables import memory_unit
 from planner.cost.evaluate import Price, ReplicaPrice
 from planner.cost.simulation import Event, simulate_replica
 from planner.errors import InvalidRequest
@@ -95,28 +96,10 @@ def draw_curves(path: Path, rows: Sequence[EvaluatedComposition], model: str) ->
     write(path, figure)
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """Replicas of a template that share a panel, and the slowest of them, which is drawn."""
-
-    slowest: ReplicaPrice
-    alike: tuple[ReplicaPrice, ...]
-
-    @property
-    def heading(self) -> str:
-        """Which template, how many replicas, and how many micro-batches they run."""
-        seconds = [replica.pipeline_s for replica in self.alike]
-        spread = max(seconds) / min(seconds) - 1
-        equal = "" if spread == 0 else f", alike within {spread:.1%}"
-        least, most = (f(r.micro_batches for r in self.alike) for f in (min, max))
-        rounds = counted(most, "micro-batch")
-        if least != most:
-            rounds = f"{least} to {most} micro-batches"
-        replicas = counted(len(self.alike), "replica")
-        return f"template {self.slowest.template}: {replicas}{equal}, {rounds}"
+Kind = tuple[ReplicaPrice, ...]  # replicas of a template that share a panel, the slowest first
 
 
-def _kinds(price: Price) -> list[_Kind]:
+def _kinds(price: Price) -> list[Kind]:
     """Replicas of one template are one kind if they take about as long."""
     found: dict[tuple[int, int], list[ReplicaPrice]] = {}
     for replica, number in price.distinct:
@@ -127,31 +110,38 @@ def _kinds(price: Price) -> list[_Kind]:
                 alike += [replica] * number
                 break
     return [
-        _Kind(max(alike, key=lambda replica: replica.pipeline_s), tuple(alike))
-        for alike in found.values()
+        tuple(sorted(alike, key=lambda replica: -replica.pipeline_s)) for alike in found.values()
     ]
+
+
+def _heading(kind: Kind, micro_batch: int, last_s: float) -> str:
+    """Which template, how many replicas, how many micro-batches they run, and until when."""
+    spread = kind[0].pipeline_s / kind[-1].pipeline_s - 1
+    equal = "" if spread == 0 else f", alike within {spread:.1%}"
+    least, most = (f(replica.micro_batches for replica in kind) for f in (min, max))
+    rounds = counted(most, "micro-batch")
+    if least != most:
+        rounds = f"{least} to {most} micro-batches"
+    return (
+        f"template {kind[0].template}: {counted(len(kind), 'replica')}{equal}, {rounds} of "
+        f"{micro_batch}, done after {_seconds(last_s)}"
+    )
 
 
 @mpl.rc_context(STYLE)
 def draw_plan(path: Path, plan: Plan, price: Price, profile: Profile) -> None:
     """The stages of a plan: GPUs and layers, what they do over time, seconds and memory.
 
-    Args:
-        path: of the SVG file.
-        plan: whose stages are named.
-        price: of the plan.
-        profile: says how much memory a GPU type has.
-
     Raises:
         InvalidRequest: the file cannot be written.
     """
     kinds = _kinds(price)
-    slowest = sorted(kinds, key=lambda kind: -kind.slowest.pipeline_s)[:MOST_PANELS]
+    slowest = sorted(kinds, key=lambda kind: -kind[0].pipeline_s)[:MOST_PANELS]
     shown = [kind for kind in kinds if kind in slowest]
-    played = [tuple(simulate_replica(kind.slowest)) for kind in shown]
-    ready_s = max(entry.end_s for entries in played for entry in entries)
+    played = [tuple(simulate_replica(kind[0])) for kind in shown]
+    ready_s = max(event.end_s for events in played for event in events)
     step_s = ready_s + price.sync_s + price.optimizer_s
-    rows = [len(kind.slowest.stages) for kind in shown]
+    rows = [len(kind[0].stages) for kind in shown]
     height_in = HEAD_IN + sum(ROW_IN * number + GAP_IN for number in rows)
     figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
     left = len(kinds) - len(shown)
@@ -160,10 +150,10 @@ def draw_plan(path: Path, plan: Plan, price: Price, profile: Profile) -> None:
         len(shown), 3, squeeze=False, width_ratios=(7, 1.1, 1.1), height_ratios=rows
     )
     drawn = _Drawing(plan, profile, ready_s, step_s, sum(map(len, played)) > MANY_BARS)
-    for (lanes, pace, memory), kind, entries in zip(panels, shown, played, strict=True):
-        drawn.lanes(lanes, kind, entries, is_slowest=len(shown) > 1 and kind is slowest[0])
-        drawn.pace(pace, kind.slowest)
-        drawn.memory(memory, kind.slowest)
+    for (lanes, pace, memory), kind, events in zip(panels, shown, played, strict=True):
+        drawn.lanes(lanes, kind, events, is_slowest=len(shown) > 1 and kind is slowest[0])
+        drawn.pace(pace, kind[0])
+        drawn.memory(memory, kind[0])
     legend = [Patch(color=colour, label=name) for name, colour in BARS.items()]
     legend.append(Patch(facecolor=TINT, edgecolor=RED, label="sets the pace"))
     figure.legend(handles=legend, loc="outside lower left", ncols=len(legend), frameon=False)
@@ -183,8 +173,7 @@ def _title(plan: Plan, price: Price, profile: Profile, step_s: float, left: int)
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Drawing:
+class _Drawing(NamedTuple):
     """What all panels of a picture share; `many` bars are drawn as pixels."""
 
     plan: Plan
@@ -193,33 +182,31 @@ class _Drawing:
     step_s: float
     many: bool
 
-    def lanes(self, axes: Axes, kind: _Kind, entries: Sequence[Event], *, is_slowest: bool) -> None:
+    def lanes(self, axes: Axes, kind: Kind, events: Sequence[Event], *, is_slowest: bool) -> None:
         """What each stage does over time, and which GPUs and layers it has."""
-        replica = kind.slowest
-        template = self.plan.templates[replica.template]
-        done = f" of {template.micro_batch}, done after {_seconds(max(e.end_s for e in entries))}"
-        axes.set_title(kind.heading + done, loc="left", fontsize=8, fontweight="bold")
+        template = self.plan.templates[kind[0].template]
+        heading = _heading(kind, template.micro_batch, max(event.end_s for event in events))
+        axes.set_title(heading, loc="left", fontsize=8, fontweight="bold")
         if is_slowest:
             axes.set_title("the slowest", loc="right", fontsize=8, color=RED)
         for s in range(len(template.stages)):
-            self._bars(axes, s, [e for e in entries if e.stage == s], replica.micro_batches)
+            self._bars(axes, s, [e for e in events if e.stage == s], kind[0].micro_batches)
         end = [(self.ready_s, self.step_s - self.ready_s)]
         last = BARS["gradient sum and optimizer"]
         axes.broken_barh(end, (-0.4, len(template.stages) - 0.2), color=last)
         axes.set_xlim(0, self.step_s)
         axes.set_xlabel("s", loc="right", labelpad=-8)
-        _rows(axes, replica, [_said(stage) for stage in template.stages])
+        _rows(axes, kind[0], [_said(stage) for stage in template.stages])
         types = sorted({s.gpu_type for one in self.plan.templates for s in one.stages})
         for label, stage in zip(axes.get_yticklabels(), template.stages, strict=True):
             label.set_color(TYPE_COLOURS[types.index(stage.gpu_type) % len(TYPE_COLOURS)])
 
-    def _bars(self, axes: Axes, s: int, entries: Sequence[Event], micro_batches: int) -> None:
+    def _bars(self, axes: Axes, s: int, events: Sequence[Event], micro_batches: int) -> None:
         """What one stage does, and the number of its micro-batch on every bar with room for it."""
         spans: dict[str, list[tuple[float, float]]] = {"message": [], "forward": [], "backward": []}
-        for entry in entries:
-            kind = entry.operation
-            span = (entry.start_s, entry.end_s - entry.start_s)
-            spans[kind if kind in WORK else "message"].append(span)
+        for event in events:
+            kind = event.operation if event.operation in WORK else "message"
+            spans[kind].append((event.start_s, event.end_s - event.start_s))
         for name, bars in spans.items():
             axes.broken_barh(bars, (s - 0.35, 0.7), color=BARS[name], lw=0, rasterized=self.many)
         if micro_batches > NUMBERED:
@@ -243,14 +230,11 @@ class _Drawing:
     def memory(self, axes: Axes, replica: ReplicaPrice) -> None:
         """What one GPU of each stage holds at its peak, of what it has."""
         rows = []
-        for stage, priced in zip(
-            self.plan.templates[replica.template].stages, replica.stages, strict=True
-        ):
-            held, usable = (
-                priced.peak_memory_bytes,
-                self.profile.gpu_type(stage.gpu_type).usable_bytes,
-            )
-            unit, size = ("GB", 1e9) if usable >= 1e9 else ("MB", 1e6)
+        stages = self.plan.templates[replica.template].stages
+        for stage, priced in zip(stages, replica.stages, strict=True):
+            held = priced.peak_memory_bytes
+            usable = self.profile.gpu_type(stage.gpu_type).usable_bytes
+            unit, size = memory_unit(usable)
             said = f"{held / size:.3g} of {usable / size:.3g} {unit}"
             rows.append((held / usable, said, held > usable))
         _column(axes, replica, "memory at its peak", rows)

@@ -5,6 +5,7 @@ Invariant: nothing here decides or computes; it prints what plan and price say.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, fields
 from itertools import groupby
@@ -37,32 +38,29 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def plan_table(plan: Plan, price: Price) -> str:
     """One row per stage of each template; tiling and recomputation only where there is some."""
-    unit, scale = _unit(price)
+    unit, scale = memory_unit(price.peak_memory_bytes)
     stages = [stage for template in plan.templates for stage in template.stages]
     tiled = any(stage.is_tiled for stage in stages)
     again = any(stage.recompute != "none" for stage in stages)
+    where: defaultdict[tuple[int, int], list[str]] = defaultdict(list)
+    for one in plan.placement:
+        where[one.template, one.stage].append(f"{one.node}:{','.join(map(str, one.gpus))}")
     rows = []
     for t, template in enumerate(plan.templates):
         priced = next(replica for replica in price.replicas if replica.template == t)
+        first = (f"{t}", f"{template.replicas}", _share(template))
         for s, stage in enumerate(template.stages):
-            where = [
-                f"{placed.node}:{','.join(map(str, placed.gpus))}"
-                for placed in plan.placement
-                if (placed.template, placed.stage) == (t, s)
-            ]
             rows.append(
                 (
-                    f"{t}" if s == 0 else "",
-                    f"{template.replicas}" if s == 0 else "",
-                    f"{template.micro_batch} x {_counts(template.micro_batches)}" if s == 0 else "",
+                    *(first if s == 0 else ("", "", "")),
                     stage.gpu_type,
                     f"{stage.tp}",
                     *([f"{stage.ep} x {stage.expert_tp}"] if tiled else []),
                     f"{stage.layers}",
                     *([stage.recompute] if again else []),
-                    f"{priced.stages[s].time_s * 1e3:.1f}",
+                    _ms(priced.stages[s].time_s),
                     f"{priced.stages[s].peak_memory_bytes / scale:.2f}",
-                    _first(where),
+                    _first(where[t, s]),
                 )
             )
     head = (
@@ -148,24 +146,13 @@ def _template(template: FilledTemplate | None) -> str:
     if template is None:
         return ""
     stages = " > ".join(_stage(stage) for stage in template.stages)
-    share = f"{template.micro_batch} x {_counts(template.micro_batches)}"
-    return f"{template.replicas} x [{stages}] {share}"
+    return f"{template.replicas} x [{stages}] {_share(template)}"
 
 
 def price_table(plan: Plan, price: Price) -> str:
     """What each stage does for one micro-batch; replicas that cost the same share their rows."""
     rows = [
-        (
-            name,
-            alike,
-            _stage(stage),
-            _ms(priced.work.forward_s),
-            _ms(priced.work.backward_s),
-            _ms(priced.work.communication_s),
-            _ms(priced.work.recompute_s),
-            _ms(priced.p2p_s),
-            _ms(priced.time_s),
-        )
+        (name, alike, _stage(stage), *map(_ms, (*priced.work, priced.p2p_s, priced.time_s)))
         for name, alike, stage, priced in _priced_stages(plan, price)
     ]
     head = ("t.r.s", "n x M", "stage", "forward ms", "backward ms", "TP ms", "recompute ms")
@@ -183,7 +170,7 @@ def _priced_stages(plan: Plan, price: Price) -> Iterator[tuple[str, str, Stage, 
 
 def memory_table(plan: Plan, price: Price, profile: Profile) -> str:
     """What one GPU of each stage holds, by kind."""
-    unit, scale = _unit(price)
+    unit, scale = memory_unit(price.peak_memory_bytes)
     rows = []
     for name, _, stage, priced in _priced_stages(plan, price):
         usable = profile.gpu_type(stage.gpu_type).usable_bytes
@@ -201,9 +188,8 @@ def network_sentence(composition: Composition, profile: Profile) -> str:
         for name in composition.gpu_types
         if name in profile.types
     )
-    stated = (
-        f"; {counted(len(composition.nics), 'node')} with a stated card" if composition.nics else ""
-    )
+    nodes = counted(len(composition.nics), "node")
+    stated = f"; {nodes} with a stated card" if composition.nics else ""
     return f"network card of a node ({profile.link_origin}): {cards}{stated}"
 
 
@@ -218,9 +204,9 @@ def price_sentence(price: Price, simulated_s: float, profile: Profile, *, placed
     )
 
 
-def _unit(price: Price) -> tuple[str, float]:
-    """The unit that suits the memory of a plan, and its bytes."""
-    return ("GB", 1e9) if price.peak_memory_bytes >= 1e9 else ("MB", 1e6)
+def memory_unit(peak_bytes: int) -> tuple[str, float]:
+    """The unit that suits so much memory, and its bytes."""
+    return ("GB", 1e9) if peak_bytes >= 1e9 else ("MB", 1e6)
 
 
 def _stage(stage: Stage) -> str:
@@ -233,11 +219,11 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.1f}"
 
 
-def _counts(values: tuple[int, ...]) -> str:
-    """One number if all are equal, else all of a few, or from the least to the most."""
-    if len(set(values)) == 1:
-        return str(values[0])
-    return ",".join(map(str, values)) if len(values) <= FEW else f"{min(values)}-{max(values)}"
+def _share(template: FilledTemplate) -> str:
+    """B x M: one M if all are equal, else all of a few, or from the least to the most."""
+    values = template.micro_batches
+    said = ",".join(map(str, values)) if len(values) <= FEW else f"{min(values)}-{max(values)}"
+    return f"{template.micro_batch} x {values[0] if len(set(values)) == 1 else said}"
 
 
 def _first(places: list[str]) -> str:
