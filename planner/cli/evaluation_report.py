@@ -6,10 +6,12 @@ Invariant: nothing here decides or computes; it prints what rows and summaries s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from planner.cli.tables import aligned
-from planner.evaluation.run import EvaluatedComposition, EvaluationRequest, text_of
+from planner.evaluation.likeness import node_counts, node_text
+from planner.evaluation.run import EvaluatedComposition, EvaluationRequest
 from planner.evaluation.summary import Spread, summarize
 from planner.profiles.profile import Profile
 from planner.wording import counted
@@ -32,7 +34,7 @@ def to_json(
         "threads": asked.question.threads,
         "training_compositions": len(asked.training),
         "compositions": [row.to_json() for row in rows],
-        "summary": [one.to_json() for one in summarize(rows)],
+        "summary": [asdict(one) for one in summarize(rows)],
     }
 
 
@@ -56,18 +58,9 @@ def evaluation_text(rows: Sequence[EvaluatedComposition], asked: EvaluationReque
 
 
 def _compositions(rows: Sequence[EvaluatedComposition]) -> str:
-    head = (
-        "composition",
-        "GPUs",
-        "batch",
-        "origin",
-        "reference",
-        "samples/s",
-        "distance",
-        "nearest training",
-    )
+    head = ("composition", "GPUs", "batch", "origin", "reference", "samples/s", "distance")
     return aligned(
-        head,
+        (*head, "nearest training"),
         [
             (
                 row.listed.name,
@@ -77,7 +70,7 @@ def _compositions(rows: Sequence[EvaluatedComposition]) -> str:
                 row.found_by or NONE,
                 f"{row.reference_samples_s:.1f}",
                 NONE if row.nearest is None else f"{row.distance:.2f}",
-                NONE if row.nearest is None else text_of(row.nearest),
+                NONE if row.nearest is None else node_text(node_counts(row.nearest)),
             )
             for row in rows
         ],

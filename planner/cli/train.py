@@ -38,7 +38,7 @@ It learns on generated compositions and plans others, in minutes:
 docs/policy.md says how it learns.
 """
 PARTS = ("clusters", "imitation", "forced", "film", "cloning")
-LARGEST_SEED = 2**31
+SEED = click.IntRange(0, 2**31, max_open=True)
 LINES = 10  # of a phase, where there is no terminal
 PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 
@@ -47,7 +47,7 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 @click.option("--model", required=True, help=MODEL_HELP)
 @click.option("--types", help="GPU types, with commas.  [default: those of the paper]")
 @click.option("--groups", type=AT_LEAST_1, help="Rollout groups.  [default: 10000]")
-@click.option("--seed", default=0, help="Of everything that is drawn.")
+@click.option("--seed", default=0, type=SEED, help="Of everything that is drawn.")
 @click.option("--compositions", type=AT_LEAST_1, help="To train on.")
 @click.option("--teacher-steps", type=AT_LEAST_1, help="Steps of each teacher's search.")
 @click.option("--revisions", type=click.IntRange(0), help="Times the teachers teach again.")
@@ -93,8 +93,6 @@ def train_policy(
     from planner.training.settings import TrainingSettings
 
     shape, commit = find_model(model), _commit()
-    if not 0 <= seed < LARGEST_SEED:
-        raise InvalidRequest(f"--seed is {seed}; it must be 0 or more, and below {LARGEST_SEED:,}")
     if not math.isfinite(keep_every_s):
         raise InvalidRequest(f"--keep-every-s is {keep_every_s}; give a number of seconds")
     asked: dict[str, Any] = {name: n for name, n in numbers.items() if n is not None}

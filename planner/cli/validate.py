@@ -83,6 +83,7 @@ def _table(reports: list[SetReport]) -> str:
 
 
 def _cells(name: str, figures: Figures) -> tuple[str, ...]:
+    most = f"({figures.pick_regret_max_percent or 0:.1f} %)"
     memory, regret = figures.memory_mean_error_percent, figures.pick_regret_mean_percent
     return (
         name,
@@ -92,10 +93,7 @@ def _cells(name: str, figures: Figures) -> tuple[str, ...]:
         f"{figures.p90_error_percent:.1f} %",
         f"{figures.bias_percent:+.1f} %",
         "-" if memory is None else f"{memory:.1f} %",
-        "-"
-        if regret is None
-        else f"{regret:.1f} % ({figures.pick_regret_max_percent:.1f} %) in "
-        f"{counted(figures.groups, 'group')}",
+        "-" if regret is None else f"{regret:.1f} % {most} in {counted(figures.groups, 'group')}",
     )
 
 

@@ -41,10 +41,7 @@ class ListedComposition:
 
 
 def read_composition_file(path: Path) -> tuple[ListedComposition, ...]:
-    """The compositions of a file, in its order.
-
-    Args:
-        path: of the file; or the name of a set that comes with Heddle, where there is no such file.
+    """The compositions of a file, in its order; or of the set of that name, without such a file.
 
     Raises:
         InvalidComposition: it cannot be read, holds nothing, or has a wrong line.

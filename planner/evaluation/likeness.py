@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from planner.cluster.composition import Composition
@@ -16,6 +16,14 @@ from planner.cluster.composition import Composition
 def node_counts(composition: Composition) -> Counter[tuple[str, int]]:
     """{(GPU type, GPUs of a node): nodes}; what a composition is, whatever its nodes are called."""
     return Counter((node.gpu_type, node.gpus) for node in composition.nodes)
+
+
+def node_text(counts: Mapping[tuple[str, int], int]) -> str:
+    """So many nodes as `heddle plan --composition` takes them."""
+    parts: dict[str, list[str]] = {}
+    for (name, size), count in sorted(counts.items(), key=lambda row: (row[0][0], -row[0][1])):
+        parts.setdefault(name, []).append(f"{count}x{size}")
+    return ",".join(f"{name}={'+'.join(sizes)}" for name, sizes in parts.items())
 
 
 class Mix(NamedTuple):
@@ -43,16 +51,7 @@ class Mix(NamedTuple):
         return moved / 2 + abs(math.log2(self.gpus / other.gpus))
 
 
-def distance(one: Composition, other: Composition) -> float:
-    """How unlike two compositions are: `Mix.distance`."""
-    return Mix.of(one).distance(Mix.of(other))
-
-
 def nearest(composition: Composition, among: Iterable[Composition]) -> tuple[Composition, float]:
-    """The one that is least unlike, and its `distance`; of equals the first.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The one of at least one that is least unlike, and its `Mix.distance`; of equals the first."""
     own = Mix.of(composition)
     return min(((one, own.distance(Mix.of(one))) for one in among), key=lambda pair: pair[1])

@@ -15,7 +15,7 @@ from typing import Any
 from planner.api import check_numbers
 from planner.cluster.composition import Composition
 from planner.evaluation.composition_sets import ListedComposition
-from planner.evaluation.likeness import nearest
+from planner.evaluation.likeness import nearest, node_counts, node_text
 from planner.evaluation.references import References
 from planner.evaluation.trial import Trial, best_so_far, try_budgets, try_out
 from planner.profiles.profile import Profile
@@ -80,7 +80,10 @@ class EvaluatedComposition:
 
     def to_json(self) -> dict[str, Any]:
         """The row of `compositions[]`."""
-        near = None if self.nearest is None else {"composition": text_of(self.nearest)}
+        near = None
+        if self.nearest is not None:
+            text = node_text(node_counts(self.nearest))
+            near = {"composition": text, "distance": self.distance}
         return {
             "name": self.listed.name,
             "composition": self.listed.text,
@@ -89,7 +92,7 @@ class EvaluatedComposition:
             "origin": self.listed.origin,
             "reference_samples_s": self.reference_samples_s,
             "reference_by": self.found_by,
-            "nearest_training": None if near is None else near | {"distance": self.distance},
+            "nearest_training": near,
             "methods": [
                 trial.to_json() | {"percent": self.percent(trial)} for trial in self.trials
             ],
@@ -101,11 +104,7 @@ def evaluate(
 ) -> tuple[EvaluatedComposition, ...]:
     """Try every method on every composition.
 
-    Args:
-        asked: what.
-        profile: all costs.
-        references: the best plans known; better ones are kept in it.
-        say: told of each search before it starts.
+    Better plans are kept in the references; `say` is told of each search before it starts.
     """
     for method in asked.methods:
         check_numbers(asked.of(asked.listed[0], method))
@@ -116,18 +115,6 @@ def evaluate(
     batch = asked.question.workload.global_batch
     listed = [replace(one, batch=one.batch or batch) for one in asked.listed]
     return tuple(_evaluated(asked, one, profile, references, say) for one in listed)
-
-
-def text_of(composition: Composition) -> str:
-    """The composition as `heddle plan --composition` takes it."""
-    sizes: dict[str, dict[int, int]] = {}
-    for node in composition.nodes:
-        row = sizes.setdefault(node.gpu_type, {})
-        row[node.gpus] = row.get(node.gpus, 0) + 1
-    return ",".join(
-        f"{name}=" + "+".join(f"{row[gpus]}x{gpus}" for gpus in sorted(row, reverse=True))
-        for name, row in sorted(sizes.items())
-    )
 
 
 def _evaluated(
@@ -160,10 +147,7 @@ def _evaluated(
 
 
 def _search_reference(
-    asked: EvaluationRequest,
-    one: ListedComposition,
-    profile: Profile,
-    references: References,
+    asked: EvaluationRequest, one: ListedComposition, profile: Profile, references: References
 ) -> None:
     """The long search, unless the file says that it was done; what is kept has today's price."""
     question = replace(

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from planner.evaluation.run import EvaluatedComposition
-from planner.evaluation.trial import CurvePoint
+from planner.evaluation.trial import CurvePoint, Trial
 from planner.request import Method
 
 
@@ -27,8 +26,10 @@ class Spread:
     worst: float  # of all
 
     @staticmethod
-    def of(values: Sequence[float], *, small_is_good: bool = False) -> Spread:
-        """Of at least one value."""
+    def of(values: Sequence[float], *, small_is_good: bool = False) -> Spread | None:
+        """None without any value."""
+        if not values:
+            return None
         worst, share = (max(values), 0.9) if small_is_good else (min(values), 0.1)
         return Spread(statistics.fmean(values), float(np.quantile(values, share)), worst)
 
@@ -46,37 +47,28 @@ class MethodSummary:
     seconds: Spread | None  # of its searches
     evaluations: Spread | None  # plans that it priced
 
-    def to_json(self) -> dict[str, Any]:
-        """The row of `summary[]`."""
-        return asdict(self)
-
 
 def summarize(rows: Sequence[EvaluatedComposition]) -> tuple[MethodSummary, ...]:
     """One summary for each method, in the order of the trials."""
-    found = []
-    for index in range(len(rows[0].trials)):
-        judged = [
-            (trial, percent)
-            for row in rows
-            for trial in (row.trials[index],)
-            for percent in (row.percent(trial),)
-            if percent is not None
-        ]
-        without = [row.trials[index] for row in rows if row.trials[index].plan is None]
-        trials = [trial for trial, _ in judged]
-        found.append(
-            MethodSummary(
-                rows[0].trials[index].method,
-                len(judged),
-                sum(trial.plan is not None for trial in trials),
-                without[0].note if without else "",
-                Spread.of([percent for _, percent in judged]) if judged else None,
-                Spread.of([trial.throughput_samples_s for trial in trials]) if judged else None,
-                Spread.of([t.seconds for t in trials], small_is_good=True) if judged else None,
-                Spread.of([t.evaluations for t in trials], small_is_good=True) if judged else None,
-            )
-        )
-    return tuple(found)
+    return tuple(
+        _summary([(trial, row.percent(trial)) for trial, row in zip(trials, rows, strict=True)])
+        for trials in zip(*(row.trials for row in rows), strict=True)
+    )
+
+
+def _summary(tried: Sequence[tuple[Trial, float | None]]) -> MethodSummary:
+    notes = [trial.note for trial, _ in tried if trial.plan is None]
+    judged = [(trial, percent) for trial, percent in tried if percent is not None]
+    return MethodSummary(
+        tried[0][0].method,
+        len(judged),
+        sum(trial.plan is not None for trial, _ in judged),
+        notes[0] if notes else "",
+        Spread.of([percent for _, percent in judged]),
+        Spread.of([trial.throughput_samples_s for trial, _ in judged]),
+        Spread.of([trial.seconds for trial, _ in judged], small_is_good=True),
+        Spread.of([trial.evaluations for trial, _ in judged], small_is_good=True),
+    )
 
 
 def mean_curve(rows: Sequence[EvaluatedComposition], method: Method) -> tuple[CurvePoint, ...]:
@@ -94,12 +86,5 @@ def mean_curve(rows: Sequence[EvaluatedComposition], method: Method) -> tuple[Cu
         return ()
     begin = max(points[0][0] for points in curves)
     grid = sorted({at for points in curves for at, _ in points if at >= begin})
-    return tuple(
-        CurvePoint(
-            evaluations,
-            statistics.fmean(
-                max(percent for at, percent in points if at <= evaluations) for points in curves
-            ),
-        )
-        for evaluations in grid
-    )
+    best = [[max(p for at, p in points if at <= now) for points in curves] for now in grid]
+    return tuple(map(CurvePoint, grid, map(statistics.fmean, best)))

@@ -11,13 +11,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import count, takewhile
 from typing import Any, NamedTuple
 
 from planner.api import answer
 from planner.errors import InvalidPolicy, NoPolicy, PlanningError, PolicyMisfit
 from planner.plans.plan import Plan
 from planner.profiles.profile import Profile
-from planner.request import Method, PlanAnswer, PlanRequest
+from planner.request import Method, PlanRequest
 
 FIRST_BUDGET = 16  # plans of a curve's first point
 GROWTH = 4  # from one point of a curve to the next
@@ -69,7 +70,7 @@ def try_out(
         request.method,
         found.throughput_samples_s,
         found.planning_s,
-        _evaluations(found),
+        found.stages_of_search[-1].evaluations if found.stages_of_search else 0,
         found.plan,
         note="; ".join(found.notes),
     )
@@ -77,11 +78,7 @@ def try_out(
 
 def curve_budgets(most: int) -> tuple[int, ...]:
     """Plans of a curve's points: 16, 64, 256, ... and the most; none if that is 0."""
-    budgets = []
-    budget = FIRST_BUDGET
-    while budget < most:
-        budgets.append(budget)
-        budget *= GROWTH
+    budgets = takewhile(lambda budget: budget < most, (FIRST_BUDGET * GROWTH**k for k in count()))
     return (*budgets, most) if most else ()
 
 
@@ -96,33 +93,22 @@ def try_budgets(
     if first.plan is None:
         return ()
     rollouts_per_plan = request.rollouts / max(1, first.evaluations)
-    return tuple(
-        try_out(
-            replace(
-                request,
-                budget_s=None,
-                budget_evaluations=budget,
-                rollouts=max(1, round(budget * rollouts_per_plan)),
-            ),
-            profile,
+    asked = (
+        replace(
+            request,
+            budget_s=None,
+            budget_evaluations=budget,
+            rollouts=max(1, round(budget * rollouts_per_plan)),
         )
         for budget in budgets
     )
+    return tuple(try_out(one, profile) for one in asked)
 
 
 def best_so_far(trials: Iterable[Trial]) -> tuple[CurvePoint, ...]:
     """The curve of these trials; each is plotted at the plans that it did price."""
-    best = 0.0
-    points: list[CurvePoint] = []
+    best, points = 0.0, dict[int, float]()
     found = [(one.evaluations, one.throughput_samples_s) for one in trials if one.plan is not None]
     for evaluations, samples_s in sorted(found):
-        best = max(best, samples_s)
-        if points and points[-1].evaluations == evaluations:
-            points.pop()
-        points.append(CurvePoint(evaluations, best))
-    return tuple(points)
-
-
-def _evaluations(found: PlanAnswer) -> int:
-    stages = found.stages_of_search
-    return stages[-1].evaluations if stages else 0
+        best = points[evaluations] = max(best, samples_s)
+    return tuple(map(CurvePoint, points.keys(), points.values()))

@@ -19,9 +19,7 @@ from random import Random
 from planner.cluster.composition import Composition
 from planner.errors import InvalidComposition
 from planner.evaluation.composition_sets import committed_sets
-from planner.evaluation.likeness import Mix, nearest, node_counts
-
-__all__ = ["TrainingRange", "nearest", "range_for", "training_compositions", "usual_types"]
+from planner.evaluation.likeness import Mix, node_counts, node_text
 
 LEAST_DISTANCE = 0.05  # of every training composition from every one of the evaluation
 MOST_TRIES = 500  # for one composition; a range that runs dry is refused
@@ -165,7 +163,7 @@ def _drawn(
         elif mix == "mixed":
             sizes = random.sample(node_gpus, min(2, len(node_gpus)))
         nodes.update({(name, size): n for size, n in _nodes(gpus, sizes, random).items()})
-    return _composition(nodes)
+    return Composition.from_text(node_text(nodes))
 
 
 def _split(total: int, kinds: int, random: Random) -> list[int]:
@@ -189,11 +187,3 @@ def _nodes(gpus: int, sizes: list[int], random: Random) -> Counter[int]:
     smallest = min(sizes)
     found[smallest] += max(1, round(left / smallest)) if left > 0 or not +found else 0
     return +found
-
-
-def _composition(nodes: Counter[tuple[str, int]]) -> Composition:
-    """The nodes, named as `heddle plan --composition` names them."""
-    parts: dict[str, list[str]] = {}
-    for (name, size), count in sorted(nodes.items(), key=lambda row: (row[0][0], -row[0][1])):
-        parts.setdefault(name, []).append(f"{count}x{size}")
-    return Composition.from_text(",".join(f"{n}={'+'.join(s)}" for n, s in parts.items()))

@@ -121,12 +121,7 @@ def price_measured(measured: MeasuredPlan) -> PricedPlan:
 
 
 def report(measured: MeasuredSet, advance: Callable[[], None] = lambda: None) -> SetReport:
-    """Price every row of a set.
-
-    Args:
-        measured: the set.
-        advance: called after each row, for a progress bar.
-    """
+    """Price every row of a set; `advance` is called after each."""
     rows = []
     for plan in measured.plans:
         rows.append(price_measured(plan))

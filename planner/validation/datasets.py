@@ -52,12 +52,7 @@ class MeasuredSet:
 def read_sets(
     folder: Path, facts_file: Path | None = None, hardware: Hardware = HARDWARE
 ) -> tuple[MeasuredSet, ...]:
-    """All sets of a folder, in the order of the facts file.
-
-    Args:
-        folder: laid out as the facts file names it; it may hold fewer sets.
-        facts_file: the one that comes with Heddle if not given.
-        hardware: constants by GPU type.
+    """All sets of a folder, in the order of the facts file; the shipped one if none is given.
 
     Raises:
         InvalidMeasurements: the folder holds a file that is in no set, a file cannot be read, or
@@ -105,10 +100,10 @@ def _plans(
 
 def _split(plans: Sequence[MeasuredPlan]) -> tuple[MeasuredPlan, ...]:
     """The same plans, those of every other group fitted; the seed orders the groups."""
-    groups = sorted({plan.group for plan in plans}, key=_shuffled)
+
+    def shuffled(group: Group) -> bytes:
+        return hashlib.blake2b(f"{SPLIT_SEED} {group}".encode(), digest_size=8).digest()
+
+    groups = sorted({plan.group for plan in plans}, key=shuffled)
     fitted = set(groups[1::2])
     return tuple(replace(plan, fitted=plan.group in fitted) for plan in plans)
-
-
-def _shuffled(group: Group) -> bytes:
-    return hashlib.blake2b(f"{SPLIT_SEED} {group}".encode(), digest_size=8).digest()

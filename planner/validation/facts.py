@@ -5,12 +5,13 @@ Invariant: every fact has a value after reading; a key that nobody knows is refu
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from planner.cluster.gpu_types import find_gpu
 from planner.cluster.hardware import GpuHardware, Ring
@@ -93,24 +94,12 @@ def read_facts(path: Path | None = None) -> dict[str, SetFacts]:
     """
     source = SHIPPED_FACTS if path is None else path
     data = read_yaml(source, "facts file", InvalidMeasurements)
-    if not isinstance(data, Mapping):
-        raise InvalidMeasurements(
-            f"facts file {source} must hold a mapping from set to facts, found "
-            f"{type(data).__name__}"
-        )
-    return {str(name): _facts(source, str(name), row) for name, row in data.items()}
-
-
-def _facts(source: Path, name: str, row: object) -> SetFacts:
     try:
-        return SetFacts.model_validate(row)
+        return TypeAdapter(dict[str, SetFacts]).validate_python(data)
     except ValidationError as error:
-        first: Mapping[str, Any] = error.errors()[0]
-    key, wanted = ".".join(map(str, first["loc"])), str(first["msg"]).removeprefix("Input should ")
-    if first["type"] == "extra_forbidden":
-        what = f"the key {key!r} is unknown; known are {', '.join(SetFacts.model_fields)}"
-    elif first["loc"] and first["type"] != "missing":
-        what = f"{key} is {first['input']!r}; it should {wanted}"
-    else:
-        what = "expected a mapping with at least the key 'model'"
-    raise InvalidMeasurements(f"facts file {source}, set {name}: {what}")
+        first = error.errors()[0]
+    where = ".".join(map(str, first["loc"])) or "the whole"
+    raise InvalidMeasurements(
+        f"facts file {source}: {where} is {reprlib.repr(first['input'])}, {first['msg'].lower()}; "
+        f"it maps sets to {', '.join(SetFacts.model_fields)}, of which each needs a model"
+    )

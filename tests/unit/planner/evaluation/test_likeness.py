@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from planner.cluster.composition import Composition, Node
-from planner.evaluation.likeness import distance, nearest, node_counts
+from planner.evaluation.likeness import Mix, nearest, node_counts, node_text
 
 of = Composition.from_text
+
+
+def distance(one: Composition, other: Composition) -> float:
+    return Mix.of(one).distance(Mix.of(other))
 
 
 def test_nodes_are_counted_by_type_and_size():
@@ -40,3 +44,8 @@ def test_nearest_is_the_first_of_the_least_unlike():
     among = (of("h100=8x4"), of("h100=2x4"), of("a6000=4x4"))
     assert nearest(of("h100=4x4"), among) == (among[0], 1.0)
     assert nearest(of("h100=3x4"), among)[0] == among[1]
+
+
+def test_a_composition_is_written_as_it_is_read():
+    text = "a100-40=2x4+3x1,h100=8x4"
+    assert node_text(node_counts(of(text))) == text

@@ -9,7 +9,7 @@ import pytest
 from planner.cluster.composition import Composition
 from planner.evaluation.composition_sets import ListedComposition
 from planner.evaluation.references import References
-from planner.evaluation.run import EvaluationRequest, evaluate, text_of
+from planner.evaluation.run import EvaluationRequest, evaluate
 from planner.request import PlanRequest
 from tests.builders import demo_profile, workload
 
@@ -45,9 +45,9 @@ def test_a_line_without_a_batch_takes_that_of_the_workload():
 
 def test_every_row_says_which_training_composition_is_nearest():
     two, five = run(ASKED)
-    assert text_of(two.nearest) == "demo-slow=1x2"
+    assert two.to_json()["nearest_training"]["composition"] == "demo-slow=1x2"
     assert two.distance == pytest.approx(1)
-    assert text_of(five.nearest) == "demo-fast=1x3"
+    assert five.to_json()["nearest_training"]["composition"] == "demo-fast=1x3"
     assert two.to_json()["nearest_training"] == {"composition": "demo-slow=1x2", "distance": 1.0}
     (alone,) = run(replace(ASKED, listed=(TWO,), training=()))
     assert alone.to_json()["nearest_training"] is None
@@ -87,8 +87,3 @@ def test_a_reference_is_searched_once_and_kept(tmp_path):
     (row,) = run(replace(asked, methods=("search",)), References.read(file))
     assert References.read(file) == first
     assert row.reference_samples_s == kept.throughput_samples_s
-
-
-def test_a_composition_is_written_as_it_is_read():
-    text = "a100-40=2x4+3x1,h100=8x4"
-    assert text_of(Composition.from_text(text)) == text

@@ -50,7 +50,7 @@ def test_a_method_that_took_no_part_has_no_figures_but_the_others_have():
     absent_too, engine = summarize([row(100.0, absent, trial("search", 50.0))])
     assert (absent_too.compositions, absent_too.percent, absent_too.note) == (0, None, "no policy")
     assert engine.percent == Spread(50.0, 50.0, 50.0)
-    assert absent_too.to_json()["seconds"] is None
+    assert absent_too.seconds is None
 
 
 def test_a_composition_that_nobody_has_a_plan_for_counts_for_nobody():
