@@ -50,14 +50,8 @@ def expert_seconds(
 ) -> float:
     """Expert communication of the forward pass of one MoE block; the backward pass has as much.
 
-    Args:
-        workload: model with experts.
-        profile: its links.
-        tiling: with ep x etp dividing the number of devices.
-        devices: of the stage, replica by replica and slot by slot.
-        micro_batch: b.
-        senders: ranks of each node that use its NIC at once, those of other stages too; only those
-            of `devices` if not given.
+    EP x ETP divides the number of devices, which come replica by replica and slot by slot.  On each
+    node as many use its NIC at once as it has devices, or `senders` if other stages send too.
     """
     at_once = Counter(device.node for device in devices) if senders is None else senders
     experts = workload.model.experts

@@ -74,13 +74,7 @@ def zero_cut(parameters: Number, copies: int) -> Number:
 
 
 def expert_copies(replicas: int, tp: int, ways: int) -> int:
-    """Ranks of a stage over all its replicas that hold the same experts: EDP.
-
-    Args:
-        replicas: of the template.
-        tp: TP degree of the stage.
-        ways: EP x ETP, into how many parts its experts are cut.
-    """
+    """EDP: ranks of a stage over all its replicas that hold the same of `ways` = EP x ETP parts."""
     return max(1, replicas * tp // ways)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -190,68 +190,57 @@ def faults(
     plan: Plan, workload: Workload, composition: Composition | None = None
 ) -> tuple[str, ...]:
     """Every way in which the plan does not tile model, batch or nodes; empty for a good plan."""
-    found: list[str] = []
-    if not plan.templates:
-        found.append("the plan has no template")
+    return (*_fill_faults(plan, workload), *_placement_faults(plan, composition))
+
+
+def _fill_faults(plan: Plan, workload: Workload) -> Iterator[str]:
     model = workload.model
+    if not plan.templates:
+        yield "the plan has no template"
     for index, template in enumerate(plan.templates):
         where = f"template {index}"
         layers = sum(stage.layers for stage in template.stages)
         if layers != model.layers:
-            found.append(f"{where} holds {counted(layers, 'layer')}, the model has {model.layers}")
+            yield f"{where} holds {counted(layers, 'layer')}, the model has {model.layers}"
         if any(stage.layers < 1 for stage in template.stages):
-            found.append(f"{where} has a stage without layers")
-        if (
-            template.micro_batch < 1
-            or not template.micro_batches
-            or min(template.micro_batches, default=0) < 1
-        ):
-            found.append(f"{where} needs micro-batch, replicas and micro-batches of at least 1")
-        found += [
-            f"{where} stage {s} has TP {stage.tp}, which does not divide the heads, ffn and "
-            f"vocabulary of {model.name}"
-            for s, stage in enumerate(template.stages)
-            if not model.allows_tp(stage.tp)
-        ]
-        found += _tiling_faults(template, workload, where)
+            yield f"{where} has a stage without layers"
+        if min((template.micro_batch, *template.micro_batches)) < 1 or not template.replicas:
+            yield f"{where} needs micro-batch, replicas and micro-batches of at least 1"
+        for s, stage in enumerate(template.stages):
+            if not model.allows_tp(stage.tp):
+                what = f"the heads, ffn and vocabulary of {model.name}"
+                yield f"{where} stage {s} has TP {stage.tp}, which does not divide {what}"
+        yield from _tiling_faults(template, workload, where)
     samples = sum(template.samples for template in plan.templates)
     if samples != workload.global_batch:
-        found.append(
+        yield (
             f"the replicas train {samples} samples a step, the global batch is "
             f"{workload.global_batch}"
         )
-    return (*found, *_placement_faults(plan, composition))
 
 
-def _tiling_faults(template: FilledTemplate, workload: Workload, where: str) -> list[str]:
-    experts = workload.model.experts
-    found = []
+def _tiling_faults(template: FilledTemplate, workload: Workload, where: str) -> Iterator[str]:
+    name, experts = workload.model.name, workload.model.experts
     stop = 0
     for s, stage in enumerate(template.stages):
         stop += stage.layers
         if not stage.is_tiled:
             continue
         tiling = f"{where} stage {s} has EP {stage.ep} and ETP {stage.expert_tp}"
+        devices = template.replicas * stage.tp
         if experts is None:
-            found.append(f"{tiling}, but {workload.model.name} has no experts")
+            yield f"{tiling}, but {name} has no experts"
         elif stop <= experts.dense_blocks:
-            found.append(
-                f"{tiling}, but the first {experts.dense_blocks} blocks of {workload.model.name} "
-                "have no experts"
-            )
+            without = f"the first {experts.dense_blocks} blocks of {name}"
+            yield f"{tiling}, but {without} have no experts"
         elif experts.count % stage.ep or experts.ffn % stage.expert_tp:
-            found.append(
-                f"{tiling}, which do not divide the {experts.count} experts of width {experts.ffn}"
-            )
-        elif template.replicas * stage.tp % (stage.ep * stage.expert_tp):
-            found.append(
-                f"{tiling}, whose product does not divide its {template.replicas * stage.tp} GPUs"
-            )
-    return found
+            known = f"the {experts.count} experts of width {experts.ffn}"
+            yield f"{tiling}, which do not divide {known}"
+        elif devices % (stage.ep * stage.expert_tp):
+            yield f"{tiling}, whose product does not divide its {devices} GPUs"
 
 
-def _placement_faults(plan: Plan, composition: Composition | None) -> list[str]:
-    found: list[str] = []
+def _placement_faults(plan: Plan, composition: Composition | None) -> Iterator[str]:
     wanted = [
         (t, r, s)
         for t, template in enumerate(plan.templates)
@@ -259,34 +248,30 @@ def _placement_faults(plan: Plan, composition: Composition | None) -> list[str]:
         for s in range(len(template.stages))
     ]
     if [(p.template, p.replica, p.stage) for p in plan.placement] != wanted:
-        found.append("the placement does not list every (template, replica, stage) once, in order")
-        return found
+        yield "the placement does not list every (template, replica, stage) once, in order"
+        return
     taken: set[tuple[str, int]] = set()
     nodes = {node.name: node for node in composition.nodes} if composition else {}
     for placed in plan.placement:
         stage = plan.templates[placed.template].stages[placed.stage]
         where = f"template {placed.template} replica {placed.replica} stage {placed.stage}"
         if len(placed.gpus) != stage.tp:
-            found.append(
-                f"{where} has TP {stage.tp} but is placed on {counted(len(placed.gpus), 'GPU')}"
-            )
+            there = counted(len(placed.gpus), "GPU")
+            yield f"{where} has TP {stage.tp} but is placed on {there}"
         for gpu in placed.gpus:
             if (placed.node, gpu) in taken:
-                found.append(f"GPU {gpu} of node {placed.node!r} is given twice")
+                yield f"GPU {gpu} of node {placed.node!r} is given twice"
             taken.add((placed.node, gpu))
+        node = nodes.get(placed.node)
         if composition is None:
             continue
-        node = nodes.get(placed.node)
         if node is None:
-            found.append(
-                f"{where} is placed on node {placed.node!r}, which is not in the composition"
-            )
+            yield f"{where} is placed on node {placed.node!r}, which is not in the composition"
         elif node.gpu_type != stage.gpu_type or max(placed.gpus, default=0) >= node.gpus:
-            found.append(
+            yield (
                 f"{where} asks {stage.gpu_type} GPUs {placed.gpus} of node {node.name!r}, a "
                 f"{node.gpu_type} x {node.gpus}"
             )
-    return found
 
 
 def check(plan: Plan, workload: Workload, composition: Composition | None = None) -> Plan:

@@ -20,6 +20,7 @@ from planner.estimator.build_tables import Pricing
 from planner.policy.schema import FeatureSchema
 
 WORD = 16  # digits of a digest
+AGAIN = "fetch it again, or train one with `heddle train-policy`"  # where a file is damaged
 
 
 def card_digest(data: Mapping[str, Any]) -> str:
@@ -58,13 +59,7 @@ class PolicyCard:
     @property
     def schema(self) -> FeatureSchema:
         """The features of the network."""
-        return FeatureSchema(
-            self.types,
-            self.tp_degrees,
-            self.d_max,
-            self.t_max,
-            self.sees_batch,
-        )
+        return FeatureSchema(self.types, self.tp_degrees, self.d_max, self.t_max, self.sees_batch)
 
     def to_json(self) -> dict[str, Any]:
         """The card as plain data, with a digest of it."""
@@ -76,38 +71,25 @@ class PolicyCard:
         """Read a card.
 
         Raises:
-            InvalidPolicy: it is no card, or not as it was written; the message names the file and
-                what is wrong.
+            InvalidPolicy: it is no card, or not as it was written.
         """
+        names = {"digest", *(field.name for field in fields(PolicyCard))}
         try:
             data = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InvalidPolicy(
-                f"policy card {where} is no JSON: {error}; train it again"
-            ) from None
-        names = {"digest", *(field.name for field in fields(PolicyCard))}
-        if not isinstance(data, dict) or set(data) != names:
             odd = sorted(names ^ set(data)) if isinstance(data, dict) else ["everything"]
-            raise InvalidPolicy(
-                f"policy card {where} lacks or does not know the key {odd[0]!r}; train the policy "
-                f"again with `heddle train-policy`"
-            )
-        written, found = data.pop("digest"), card_digest(data)
-        if written != found:
-            raise InvalidPolicy(
-                f"policy card {where} was changed since it was written (its digest is {found}, it "
-                f"says {written}); fetch it again, or train it again with `heddle train-policy`"
-            )
-        listed = ("types", "tp_degrees", "temperatures", "actions")
-        return PolicyCard(**{**data, **{name: tuple(data[name]) for name in listed}})
+            wrong = f"lacks or does not know the key {odd[0]!r}" if odd else ""
+        except (ValueError, RecursionError) as error:
+            wrong = f"is no JSON: {error}"
+        if not wrong:
+            written, found = data.pop("digest"), card_digest(data)
+            if written == found:
+                listed = ("types", "tp_degrees", "temperatures", "actions")
+                return PolicyCard(**data | {name: tuple(data[name]) for name in listed})
+            wrong = f"was changed since it was written (its digest is {found}, it says {written})"
+        raise InvalidPolicy(f"policy card {where} {wrong}; {AGAIN}")
 
     def require(self, composition: Composition, pricing: Pricing, deepest: int) -> None:
-        """Check that this policy was trained for such a question.
-
-        Args:
-            composition: its nodes are of profiled types.
-            pricing: the kernel's tables of the question.
-            deepest: most stages that are asked for.
+        """Check that this policy was trained for such a question, of at most so many stages.
 
         Raises:
             PolicyMisfit: what was asked, what was trained on, and what to do.

@@ -47,9 +47,8 @@ class Environment:
     @staticmethod
     def of(pricing: Pricing, schema: FeatureSchema, limits: SearchLimits) -> Environment:
         """The environment of a pricing; depth and templates are limited by schema and limits."""
-        return Environment(
-            pricing, action_space_of(pricing, schema, limits.deepest), schema, limits
-        )
+        space = action_space_of(pricing, schema, limits.deepest)
+        return Environment(pricing, space, schema, limits)
 
     @property
     def t_max(self) -> int:

@@ -46,13 +46,7 @@ class ActionSpace(NamedTuple):
 
 
 def action_space_of(pricing: Pricing, schema: FeatureSchema, deepest: int) -> ActionSpace:
-    """What may be chosen; the schema knows all types and degrees of the pricing.
-
-    Args:
-        pricing: of a workload on a composition.
-        schema: the order of types and degrees.
-        deepest: most stages that a template may have.
-    """
+    """What may be chosen, of at most so many stages; the schema knows all types and degrees."""
     t = pricing.tables
     classes = len(pricing.classes)
     first = np.searchsorted(t.option_type, np.arange(classes + 1))
@@ -69,9 +63,7 @@ def action_space_of(pricing: Pricing, schema: FeatureSchema, deepest: int) -> Ac
     kept_share = t.kept_bytes[:, 0, :, 1].min(axis=1) / usable
     sum_s = 2 * numel * t.state_bytes[1] * t.nic[t.option_type, 1]
     sync = np.where(np.isfinite(block_s), sum_s / block_s, 0.0)
-    rows = _OptionRows(speed, t.option_tp, state_share, sync, kinds[t.option_type], degrees)
-    total = int(gpus.sum())
-    return ActionSpace(
+    space = ActionSpace(
         first_option=first,
         tp=t.option_tp,
         degree=degrees,
@@ -84,26 +76,21 @@ def action_space_of(pricing: Pricing, schema: FeatureSchema, deepest: int) -> Ac
         sync_samples=sync,
         layers=t.layers,
         batch=t.batch,
-        gpus=total,
+        gpus=int(gpus.sum()),
         deepest=min(deepest, schema.d_max, t.layers),
         d_max=schema.d_max,
         sees_batch=int(schema.sees_batch),
-        state=_state(schema, rows, usable, type_gpus, total),
+        state=np.zeros(0),
         summary=_summary(schema, type_gpus, gpus, t.node_gpus, t.batch),
-        device=_device(pricing, schema, rows, first, kinds, gpus / total),
-        option=_options(schema, rows),
+        device=np.zeros(0),
+        option=np.zeros(0),
     )
-
-
-class _OptionRows(NamedTuple):
-    """What features are made of, by option."""
-
-    speed: Floats
-    tp: Ints
-    state_share: Floats
-    sync_samples: Floats
-    kind: Ints
-    degree: Ints
+    kind = kinds[t.option_type]
+    return space._replace(
+        state=_state(schema, space, kind, usable),
+        device=_device(pricing, schema, space, gpus / space.gpus),
+        option=_options(schema, space, kind),
+    )
 
 
 def _log(samples: Floats) -> Floats:
@@ -111,29 +98,27 @@ def _log(samples: Floats) -> Floats:
     return found
 
 
-def _state(
-    schema: FeatureSchema, rows: _OptionRows, usable: Floats, type_gpus: Ints, total: int
-) -> Floats:
+def _state(schema: FeatureSchema, m: ActionSpace, kind: Ints, usable: Floats) -> Floats:
     degrees = len(schema.tp_degrees)
     width = OF_TYPE + 4 * degrees
     state = np.zeros(schema.widths["state"])
-    alone = rows.speed[rows.tp == rows.tp.min()].max()
+    alone = m.speed[m.tp == m.tp.min()].max()
     for i in range(len(schema.types)):
         of_type = state[i * width : (i + 1) * width]
-        own = np.flatnonzero(rows.kind == i)
+        own = np.flatnonzero(kind == i)
         if not len(own):
             continue
-        of_type[2] = type_gpus[i] / total
-        of_type[3] = rows.speed[own[0]] / alone
+        of_type[2] = m.type_gpus[i] / m.gpus
+        of_type[3] = m.speed[own[0]] / alone
         of_type[4] = usable[own[0]] / 1e11
         if schema.sees_batch:
-            of_type[5] = float(_log(rows.sync_samples[own]).mean())
+            of_type[5] = float(_log(m.sync_samples[own]).mean())
         for o in own:
-            k = OF_TYPE + rows.degree[o]
-            of_type[k] = rows.speed[o]
-            of_type[k + degrees] = rows.speed[o] / rows.tp[o] / alone
-            of_type[k + 2 * degrees] = min(4.0, rows.state_share[o])
-    state[len(schema.types) * width] = np.log2(total) / 12
+            k = OF_TYPE + m.degree[o]
+            of_type[k] = m.speed[o]
+            of_type[k + degrees] = m.speed[o] / m.tp[o] / alone
+            of_type[k + 2 * degrees] = min(4.0, m.state_share[o])
+    state[len(schema.types) * width] = np.log2(m.gpus) / 12
     return state
 
 
@@ -156,38 +141,31 @@ def _summary(schema: FeatureSchema, type_gpus: Ints, gpus: Ints, size: Ints, bat
     )
 
 
-def _device(
-    pricing: Pricing,
-    schema: FeatureSchema,
-    rows: _OptionRows,
-    first: Ints,
-    kinds: Ints,
-    shares: Floats,
-) -> Floats:
+def _device(pricing: Pricing, schema: FeatureSchema, m: ActionSpace, shares: Floats) -> Floats:
     features = np.zeros((len(pricing.classes), schema.widths["device"]))
     n = len(schema.types)
     for c, one in enumerate(pricing.classes):
-        o = first[c]
-        features[c, kinds[c]] = 1
+        o = m.first_option[c]
+        features[c, m.class_type[c]] = 1
         features[c, n : n + 6] = (
             np.log2(one.gpus) / 3,
-            rows.speed[o],
-            np.log2(1 + 1 / max(rows.state_share[o], 1e-6)) / 6,
+            m.speed[o],
+            np.log2(1 + 1 / max(m.state_share[o], 1e-6)) / 6,
             -np.log2(pricing.tables.nic[c, 1] * 1e9) / 6,
             shares[c],
-            float(_log(rows.sync_samples[o : o + 1])[0]),
+            float(_log(m.sync_samples[o : o + 1])[0]),
         )
     return features
 
 
-def _options(schema: FeatureSchema, rows: _OptionRows) -> Floats:
-    features = np.zeros((len(rows.tp), schema.widths["degree"]))
+def _options(schema: FeatureSchema, m: ActionSpace, kind: Ints) -> Floats:
+    features = np.zeros((len(m.tp), schema.widths["degree"]))
     n, k = len(schema.types), len(schema.tp_degrees)
-    every = np.arange(len(rows.tp))
-    features[every, rows.kind] = 1
-    features[every, n + rows.degree] = 1
-    features[:, n + k] = rows.speed
-    features[:, n + k + 1] = rows.speed / rows.tp
-    features[:, n + k + 2] = np.log2(1 + 1 / np.maximum(rows.state_share, 1e-6)) / 6
-    features[:, n + k + 3] = _log(rows.sync_samples)
+    every = np.arange(len(m.tp))
+    features[every, kind] = 1
+    features[every, n + m.degree] = 1
+    features[:, n + k] = m.speed
+    features[:, n + k + 1] = m.speed / m.tp
+    features[:, n + k + 2] = np.log2(1 + 1 / np.maximum(m.state_share, 1e-6)) / 6
+    features[:, n + k + 3] = _log(m.sync_samples)
     return features

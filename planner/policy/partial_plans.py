@@ -83,15 +83,7 @@ def stages_left(m: ActionSpace, left: Ints) -> int:
 
 @jit
 def replicas_with(m: ActionSpace, taken: Ints, used: Ints, only: int, added: int) -> int:
-    """How often the open template fits into a node class, with one stage more if asked.
-
-    Args:
-        m: the space.
-        taken: [O] of one episode.
-        used: [O] likewise.
-        only: a node class.
-        added: an option of it, or -1.
-    """
+    """How often the open template, with a stage of option `added` (or -1), fits into a class."""
     most = m.batch
     gone = 0
     need = 0
@@ -197,17 +189,10 @@ def observe_stages(
     degree: Array,
     mask: Bools,
 ) -> None:
-    """Features and mask of the next stage of each of these rows.
+    """Features and mask [R, C, K] of the next stage of each of these rows.
 
-    Args:
-        m: the space.
-        d: the episodes.
-        rows: those with an open template.
-        left: [O] for the function's own use.
-        context: [R, F] of what is placed.
-        device: [R, C, F] of node classes.
-        degree: [R, C, K, F] of degrees; both hold what no choice changes already.
-        mask: [R, C, K].
+    `context` [R, F] is of what is placed; `device` [R, C, F] and `degree` [R, C, K, F] hold what no
+    choice changes already; `left` [O] is for the function's own use.
     """
     types = len(m.type_gpus)
     degrees = degree.shape[2]

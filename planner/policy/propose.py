@@ -44,40 +44,28 @@ def rollouts_of(
     limits: SearchLimits,
     fits: Callable[[int], bool] = always,
 ) -> Proposal:
-    """The best plans of the rollouts that a request asks for.
+    """The best plans of the rollouts that a request asks for, of `auto` a few good starts.
 
-    Args:
-        request: its method says who chooses, and how often; `auto` needs a few good starts.
-        composition: the nodes of profiled types.
-        profile: what prices the plans.
-        pricing: of the request on them.
-        limits: limits and objective.
-        fits: whether the rollouts may price so many plans in all.
+    They may price as many plans in all as `fits` says.
 
     Raises:
         NoPolicy: the model has none.
         InvalidPolicy: its files are damaged.
         PolicyMisfit: it was not trained for this question.
     """
-    policy, rollouts, warning = None, request.rollouts, ""
+    policy, warning, model = None, "", request.workload.model.name
     if request.method != "random":
-        policy = find_policy(request.workload.model.name, request.policy)
-        policy.card.require(composition, pricing, request.deepest)
-        model = request.workload.model.name
-        if policy.card.model != POLICY_OF.get(model, model):
-            warning = (
-                f"the policy was trained for another model, {policy.card.model}; its plans are "
-                f"priced for {model}"
-            )
-        elif policy.card.profile != profile.digest:
-            warning = (
-                f"the policy was trained on another profile than this one (that of "
-                f"{policy.card.model} then); its plans are priced by this one"
-            )
-    if request.method == "auto":
-        rollouts = STARTS
+        policy = find_policy(model, request.policy)
+        card = policy.card
+        card.require(composition, pricing, request.deepest)
+        if card.model != POLICY_OF.get(model, model):
+            warning = f"for another model, {card.model}; its plans are priced for {model}"
+        elif card.profile != profile.digest:
+            that = f"that of {card.model} then"
+            warning = f"on another profile than this one ({that}); its plans are priced by this one"
+    rollouts = STARTS if request.method == "auto" else request.rollouts
     found = propose(policy, pricing, limits, rollouts, request.seed, fits)
-    return found._replace(warning=warning)
+    return found._replace(warning=f"the policy was trained {warning}" if warning else "")
 
 
 def propose(
@@ -88,15 +76,9 @@ def propose(
     seed: int,
     fits: Callable[[int], bool] = always,
 ) -> Proposal:
-    """The best plans of so many rollouts.
+    """The best plans of so many rollouts, or of as many as `fits` lets be priced.
 
-    Args:
-        policy: that chooses; its card fits the pricing.  None: every choice is drawn uniformly.
-        pricing: of the question.
-        limits: limits, and what is made best among the plans that come up.
-        rollouts: how many.
-        seed: of the draws.
-        fits: whether so many plans may be priced in all; if not, they stay as they are.
+    The policy chooses, whose card fits the pricing; without one every choice is drawn uniformly.
     """
     schema = _schema_of(pricing, limits) if policy is None else policy.schema
     environment = Environment.of(pricing, schema, limits)

@@ -36,13 +36,7 @@ def always(_: int) -> bool:
 
 
 def play(episodes: Episodes, actor: Actor, fits: Callable[[int], bool] = always) -> None:
-    """Build every plan to its end, or as far as the budget goes.
-
-    Args:
-        episodes: to be played.
-        actor: decides.
-        fits: whether so many plans may be priced in all; asked before each further template.
-    """
+    """Build every plan to its end, or as far as `fits` lets so many plans be priced in all."""
     while len(rows := episodes.live) and fits(episodes.evaluations + len(rows)):
         depths = actor.depths(episodes.observe_depths(rows))
         episodes.open(rows, depths)
@@ -87,12 +81,8 @@ class PolicyActor:
     ) -> None:
         """Condition the network on the compositions of these episodes.
 
-        Args:
-            network: whose probabilities count.
-            episodes: that will be played.
-            generator: of the draws.
-            temperatures: of the first and the last rollout on a composition; those between spread
-                evenly on a log scale.  Below 1, likely choices are drawn more often.
+        The temperatures are of the first and the last rollout on a composition; those between
+        spread evenly on a log scale.  Below 1, likely choices are drawn more often.
         """
         spread = np.geomspace(*temperatures, episodes.each)
         sharpness = np.tile(1 / spread, len(episodes.environments))
@@ -123,15 +113,7 @@ class PolicyActor:
         return classes, self.choose("degree", view.rows, logits, degrees, view.mask[chosen])
 
     def choose(self, head: str, rows: Ints, logits: Array, candidates: Array, mask: Bools) -> Ints:
-        """[R] one of the kept candidates of each row.
-
-        Args:
-            head: that scored the candidates.
-            rows: [R] which episodes.
-            logits: [R, N] of the candidates.
-            candidates: [R, N, F] their features.
-            mask: [R, N] which of them are possible.
-        """
+        """[R] one of the candidates [R, N, F] that the mask [R, N] keeps, by logits [R, N]."""
         del head, candidates
         return draw(logits * self._sharpness[rows], mask, self._generator.random(len(rows)))
 

@@ -20,7 +20,7 @@ from safetensors.numpy import load, save
 
 from planner.errors import InvalidPolicy, NoPolicy
 from planner.model.catalogue import MODELS
-from planner.policy.card import WORD, PolicyCard
+from planner.policy.card import AGAIN, WORD, PolicyCard
 from planner.policy.network import Network, shapes
 from planner.policy.schema import Array, FeatureSchema
 from planner.profiles.profile import PROFILES
@@ -51,11 +51,7 @@ def policy_folder(model: str) -> Path:
 
 
 def find_policy(model: str, folder: Path | None = None) -> Policy:
-    """The policy of a model.
-
-    Args:
-        model: its name.
-        folder: where to look; what comes with Heddle if not given.
+    """The policy of a model; the one that comes with Heddle if no folder is given.
 
     Raises:
         NoPolicy: there is none.
@@ -108,29 +104,24 @@ def load_policy(folder: Path) -> Policy:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidPolicy(f"policy in {folder} cannot be read: {error}") from None
     card = PolicyCard.from_text(text, str(folder / CARD))
+    wrong, arrays = "", {}
     if card.features != card.schema.digest:
-        raise InvalidPolicy(
-            f"policy in {folder} reads features {card.features}, this version of Heddle makes "
-            f"{card.schema.digest}; train it again with `heddle train-policy --model {card.model}`"
-        )
-    if digest_of(content) != card.weights:
-        raise InvalidPolicy(
-            f"weights in {folder} are not those of their card ({digest_of(content)} instead of "
-            f"{card.weights}; {len(content)} bytes): the file is cut short or was changed; fetch "
-            f"or train it again"
-        )
-    try:
-        arrays = load(content)
-    except SafetensorError as error:
-        raise InvalidPolicy(f"weights in {folder} cannot be read: {error}") from None
-    wanted = shapes(card.schema)
-    found = {name: array.shape for name, array in arrays.items()}
-    if found != wanted:
-        odd = sorted(name for name in wanted | found if wanted.get(name) != found.get(name))
-        raise InvalidPolicy(
-            f"weights in {folder} have {odd[0]} of shape {found.get(odd[0])}, the card wants "
-            f"{wanted.get(odd[0])}; train it again"
-        )
+        made = f"this version of Heddle makes {card.schema.digest}"
+        wrong = f"it reads features {card.features}, {made}"
+    elif digest_of(content) != card.weights:
+        stated = f"{digest_of(content)} instead of {card.weights}, {len(content)} bytes"
+        wrong = f"its weights are cut short or were changed ({stated})"
+    else:
+        try:
+            arrays = load(content)
+        except SafetensorError as error:
+            wrong = f"its weights cannot be read: {error}"
+    wanted, found = shapes(card.schema), {name: array.shape for name, array in arrays.items()}
+    if not wrong and found != wanted:
+        odd = min(name for name in wanted | found if wanted.get(name) != found.get(name))
+        wrong = f"it has {odd} of shape {found.get(odd)}, its card wants {wanted.get(odd)}"
+    if wrong:
+        raise InvalidPolicy(f"policy of {card.model} in {folder}: {wrong}; {AGAIN}")
     return Policy(card, Network(arrays, card.uses_film))
 
 

@@ -24,14 +24,7 @@ DIGEST_BYTES = 16  # of the state, at the beginning of the file
 def keep_state(
     folder: Path, state: dict[str, Any], settings: TrainingSettings, questions: str
 ) -> None:
-    """Write a state.
-
-    Args:
-        folder: of the policy.
-        state: tensors and plain data.
-        settings: of the training.
-        questions: digest of what it trains on.
-    """
+    """Write a state, tensors and plain data, of a training on questions of that digest."""
     buffer = BytesIO()
     torch.save({"settings": asdict(settings), "questions": questions, "state": state}, buffer)
     folder.mkdir(parents=True, exist_ok=True)

@@ -85,12 +85,9 @@ def range_for(types: Sequence[str], model: str = "") -> TrainingRange:
 def training_compositions(
     types: tuple[str, ...], seed: int, within: TrainingRange | None = None
 ) -> tuple[Composition, ...]:
-    """The compositions that a policy over these types is trained on.
+    """The compositions that a policy is trained on; each type dominates as often as the others.
 
-    Args:
-        types: GPU types, each of which dominates about as often as the others.
-        seed: of everything that is drawn.
-        within: what they vary over; by default `range_for(types)`.
+    They vary over `range_for(types)`, unless another range is given.
 
     Raises:
         InvalidComposition: the range holds too few different compositions.

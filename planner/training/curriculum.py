@@ -76,14 +76,11 @@ def curriculum_of(
     """
     workload = usual_workload(model)
     profile = find_profile(workload)
-    degrees = sorted({tp for name in types for tp in _degrees(profile, name)})
-    schema = FeatureSchema(
-        types,
-        tuple(degrees),
-        min(D_MAX, model.layers),
-        MAX_TEMPLATES,
-        settings.sees_batch,
-    )
+    for name in types:
+        profile.gpu_type(name)  # which says what is profiled
+    degrees = tuple(sorted({tp for name in types for tp in profile.tp_degrees(name)}))
+    d_max = min(D_MAX, model.layers)
+    schema = FeatureSchema(types, degrees, d_max, MAX_TEMPLATES, settings.sees_batch)
     within = range_for(types, model.name)
     judged_by = training_compositions(types, VALIDATION_SEED, within)[:VALIDATION]
     found: list[Composition] = []
@@ -99,11 +96,6 @@ def curriculum_of(
         usual, factors = TESTBED_BATCH, TESTBED_FACTORS
     asked = tuple(Question(one, _batch(usual, factors, random)) for one in questions)
     return Curriculum(model, types, schema, profile, asked[VALIDATION:], asked[:VALIDATION])
-
-
-def _degrees(profile: Profile, gpu_type: str) -> tuple[int, ...]:
-    profile.gpu_type(gpu_type)
-    return profile.tp_degrees(gpu_type)
 
 
 def _batch(usual: int, factors: tuple[float, ...], random: Random) -> int:

@@ -32,13 +32,10 @@ class Judged(NamedTuple):
 
 
 def advantages(values: Floats, each: int, best_of: int = 1) -> Floats:
-    """How each rollout compares with its group of `each`, in standard deviations.
+    """How each rollout [R] compares with its group of `each`, in standard deviations.
 
-    Args:
-        values: [R] of the rollouts, group by group.
-        each: rollouts of a group.
-        best_of: 1: the value counts, as in the paper; k: what the rollout adds to the best of k
-            that are drawn from its group, which is all of it if it is smaller.
+    With `best_of` 1 its value counts, as in the paper; with k what it adds to the best of k that
+    are drawn from its group, which is all of it if it is smaller.
     """
     groups = values.reshape(-1, each)
     drawn = min(best_of, each)
@@ -66,14 +63,7 @@ def _worth_to_best(groups: Floats, best_of: int) -> Floats:
 
 
 def judge(network: TorchNetwork, records: Records, summary: Tensor, each: int) -> Judged:
-    """Run the network on recorded decisions.
-
-    Args:
-        network: the current weights.
-        records: rollout r belongs to composition r // each.
-        summary: [E, Z] of the compositions.
-        each: rollouts of a composition.
-    """
+    """Run the network on recorded decisions; rollout r is on composition r // each of [E, Z]."""
     depths, devices, _ = records.decisions
     film = network.film(summary)
     of_templates = film.rows(torch.from_numpy(depths.row // each))
@@ -122,12 +112,7 @@ def _chosen(logits: Tensor, mask: Bools, choice: Ints) -> tuple[Tensor, Tensor]:
 
 
 def without_conflicts(gradients: Sequence[Tensor], generator: np.random.Generator) -> Tensor:
-    """The mean of flat gradients, each without what opposes another.
-
-    Args:
-        gradients: one flat vector per cluster of compositions.
-        generator: draws the order in which each looks at the others.
-    """
+    """The mean of the clusters' flat gradients, each without what opposes another, in any order."""
     kept = []
     for index, gradient in enumerate(gradients):
         own = gradient.clone()

@@ -80,12 +80,7 @@ class Training:
     def run(
         self, show: Callable[[TrainingStep], None], commit: str, keep_every_s: float
     ) -> PolicyCard:
-        """Train to the end, and write weights and card.
-
-        Args:
-            show: told of every step.
-            commit: of the code.
-            keep_every_s: how often the state is written.
+        """Train to the end, and write weights and card; `show` is told of every step.
 
         Raises:
             Infeasible: the model fits on none of the compositions that it would be judged by.
@@ -121,12 +116,10 @@ class Training:
     def _references(self) -> Floats:
         """[E] throughput of a teacher's annealing on each question of the validation."""
         steps = 2 * self._settings.teacher_steps
-        return np.array(
-            [
-                one.space.batch / teach(one.pricing.tables, one.limits, steps, 7).seconds
-                for one in self._judged_by
-            ]
-        )
+        taught = [teach(one.pricing.tables, one.limits, steps, 7) for one in self._judged_by]
+        batches = np.array([one.space.batch for one in self._judged_by])
+        throughputs: Floats = batches / np.array([shown.seconds for shown in taught])
+        return throughputs
 
     def _percent(self, network: Network, rollouts: int) -> Floats:
         """[E] best of so many rollouts, in per cent of the reference."""
@@ -143,35 +136,32 @@ class Training:
             self._best = self._trainer.weights.clone()
 
     def _spent(self) -> tuple[float, float]:
-        now = (time.perf_counter(), time.process_time())
-        clock, processor = (
-            spent + (end - begun)
-            for spent, end, begun in zip(self._seconds, now, self._begun, strict=True)
-        )
-        return clock, processor
+        spent, begun = self._seconds, self._begun
+        clock = spent[0] + time.perf_counter() - begun[0]
+        return clock, spent[1] + time.process_time() - begun[1]
 
     def _finished(self, commit: str) -> tuple[PolicyCard, bytes]:
-        curriculum, settings = self._curriculum, self._settings
+        curriculum, schema, settings = self._curriculum, self._curriculum.schema, self._settings
         assert self._best is not None
-        network = as_network(self._best, curriculum.schema, uses_film=settings.uses_film)
+        network = as_network(self._best, schema, uses_film=settings.uses_film)
         content = weights_content(network.weights)
         clock, processor = self._spent()
-        nodes = [node for one in curriculum.training for node in one.composition.nodes]
+        trained_on = [one.composition for one in curriculum.training]
         card = PolicyCard(
             model=curriculum.model.name,
             types=curriculum.types,
-            tp_degrees=curriculum.schema.tp_degrees,
-            d_max=curriculum.schema.d_max,
-            t_max=curriculum.schema.t_max,
-            most_types=max(len(one.composition.gpu_types) for one in curriculum.training),
-            most_node_gpus=max(node.gpus for node in nodes),
+            tp_degrees=schema.tp_degrees,
+            d_max=schema.d_max,
+            t_max=schema.t_max,
+            most_types=max(len(one.gpu_types) for one in trained_on),
+            most_node_gpus=max(node.gpus for one in trained_on for node in one.nodes),
             sees_batch=settings.sees_batch,
             uses_film=settings.uses_film,
             temperatures=TEMPERATURES,
-            features=curriculum.schema.digest,
+            features=schema.digest,
             weights=digest_of(content),
             training_set=curriculum.digest,
-            num_compositions=len(curriculum.training),
+            num_compositions=len(trained_on),
             profile=curriculum.profile.digest,
             groups=settings.updates * settings.together,
             seed=settings.seed,
@@ -184,14 +174,14 @@ class Training:
         return card, content
 
     def _evaluation(self, network: Network) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        percents = {n: self._percent(network, n) for n in ROLLOUTS}
+        return {
             "on": f"{len(self._judged_by)} generated compositions that were not trained on",
             "reference": f"an annealing of {2 * self._settings.teacher_steps} steps each",
-        }
-        for rollouts in ROLLOUTS:
-            percents = self._percent(network, rollouts)
-            found[f"best_of_{rollouts}_percent"] = {
-                "mean": round(float(percents.mean()), 2),
-                "worst": round(float(percents.min()), 2),
+        } | {
+            f"best_of_{n}_percent": {
+                "mean": round(float(found.mean()), 2),
+                "worst": round(float(found.min()), 2),
             }
-        return found
+            for n, found in percents.items()
+        }

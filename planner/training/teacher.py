@@ -132,15 +132,7 @@ def walk(
 def teach(
     tables: Tables, limits: SearchLimits, steps: int, seed: int, start: Templates = ()
 ) -> Demonstration:
-    """The best plan of one annealing.
-
-    Args:
-        tables: of the question.
-        limits: its limits.
-        steps: of the annealing.
-        seed: of its draws.
-        start: the plan to begin with, near which it stays; without one it begins at random, hotter.
-    """
+    """The best plan of one annealing near that start; without one it begins at random, hotter."""
     state = np.array([1 + seed % 2147483646], np.int64)
     now, trial, best = new_plan(), new_plan(), new_plan()
     work = new_workspace(tables)

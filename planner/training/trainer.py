@@ -191,16 +191,13 @@ class Trainer:
         for row, throughput in enumerate(episodes.throughput):
             c = int(picked[row // settings.rollouts])
             self._buffers.offer(c, float(throughput), episodes.templates(row))
-        clusters = [part for part in np.array_split(picked, settings.clusters) if len(part)]
+        parts = np.array_split(np.arange(episodes.rows).reshape(len(picked), -1), settings.clusters)
+        clusters = [records.of_rows(part[0, 0], part[-1, -1] + 1) for part in parts if len(part)]
         passed = self._updates / settings.updates
         entropies = []
         for epoch in range(EPOCHS):
             gradients = []
-            first = 0
-            for part in clusters:
-                stop = first + len(part) * settings.rollouts
-                own = records.of_rows(first, stop)
-                first = stop
+            for own in clusters:
                 judged = self._judge(own, picked, settings.rollouts)
                 objective = clipped(judged, own, gain, CLIP) + ENTROPY * judged.entropy
                 gradients.append(self._gradient(objective))
@@ -241,13 +238,11 @@ class Trainer:
 
     def _forcing(self) -> Forcing:
         settings = self.settings
-        rows = settings.together * settings.rollouts
-        depth = np.zeros(rows, bool)
-        types = np.zeros(rows, bool)
+        depth, types = np.zeros((2, settings.together * settings.rollouts), bool)
         if settings.uses_forced:
             first, last = FORCED
             passed = self._updates / settings.updates
-            depth = self._generator.random(rows) < first + (last - first) * passed
+            depth = self._generator.random(len(depth)) < first + (last - first) * passed
             types[:: settings.rollouts] = True
         return Forcing(depth, types)
 

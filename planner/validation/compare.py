@@ -126,16 +126,10 @@ def report(measured: MeasuredSet, advance: Callable[[], None] = lambda: None) ->
     for plan in measured.plans:
         rows.append(price_measured(plan))
         advance()
-    fitted, held_out = (
-        [row for row in rows if row.measured.fitted is half] for half in (True, False)
-    )
-    return SetReport(
-        measured.name,
-        figures(rows),
-        figures(fitted) if fitted else None,
-        figures(held_out) if held_out else None,
-        tuple(sorted(rows, key=lambda row: -abs(row.error))[:WORST]),
-    )
+    halves = ([row for row in rows if row.measured.fitted is half] for half in (True, False))
+    fitted, held_out = (figures(half) if half else None for half in halves)
+    worst = sorted(rows, key=lambda row: -abs(row.error))[:WORST]
+    return SetReport(measured.name, figures(rows), fitted, held_out, tuple(worst))
 
 
 def figures(rows: Sequence[PricedPlan]) -> Figures:
