@@ -45,7 +45,7 @@ from pydantic import Field, field_validator, model_validator
 from planner.model.catalogue import find_model
 from planner.model.config import model_of_config
 from planner.model.shape import ModelShape
-from worker.training_settings import DataSpec, Frozen, Schedule
+from worker.training_settings import DataSpec, Frozen, LossScale, Precision, Schedule
 
 CONTRACT_VERSION = "v1"
 DirectivePhase = Literal["prepare", "switch", "abort"]
@@ -94,7 +94,15 @@ class TrainingSpec(Frozen):
     data: DataSpec = Field(description="a prefix alone stands for a blend of one corpus")
     global_batch: Annotated[int, Field(ge=1)]
     sequence_length: Annotated[int, Field(ge=1)]
-    precision: Literal["fp32"] = "fp32"
+    precision: Precision = Field(
+        default="fp32",
+        description=(
+            "of weights and activations; master weights, moments and gradients are fp32 in each"
+        ),
+    )
+    loss_scale: LossScale | None = Field(
+        default=None, description="of fp16, which has one; null: that of its defaults"
+    )
     seed: int = 1
     steps: Annotated[int, Field(ge=1)]
     learning_rate: Annotated[float, Field(gt=0)] = 1e-3
@@ -130,6 +138,19 @@ class TrainingSpec(Frozen):
     @classmethod
     def _prefix_alone(cls, data: object) -> object:
         return {"blend": [{"path": data}]} if isinstance(data, str) else data
+
+    @property
+    def scaling(self) -> LossScale | None:
+        """How the loss is scaled; None: it is not."""
+        return (self.loss_scale or LossScale()) if self.precision == "fp16" else None
+
+    @model_validator(mode="after")
+    def _scales_fp16_alone(self) -> TrainingSpec:
+        if self.loss_scale is not None and self.precision != "fp16":
+            raise ValueError(
+                f"precision {self.precision} has no loss scale; leave lossScale out or use fp16"
+            )
+        return self
 
     @model_validator(mode="after")
     def _schedule_fits(self) -> TrainingSpec:

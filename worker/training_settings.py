@@ -1,4 +1,4 @@
-"""Parts of what the ranks train: the learning rate's schedule, and the data.
+"""Parts of what the ranks train: precision, the learning rate's schedule, and the data.
 
 Worker and operator read them from plain data; `worker.contract.TrainingSpec` holds them.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 
 class Frozen(BaseModel):
@@ -16,6 +16,27 @@ class Frozen(BaseModel):
     # A loss of NaN travels as the string "NaN", which a float reads back: no value makes a report
     # unreadable.
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+Precision = Literal["fp32", "bf16", "fp16"]
+
+
+class LossScale(Frozen):
+    """How fp16 keeps small gradients: the loss is multiplied, the summed gradient divided."""
+
+    initial: Annotated[int, Field(ge=1, le=2**40)] = Field(
+        default=2**16, description="of the first step; a power of two"
+    )
+    window: Annotated[int, Field(ge=1)] = Field(
+        default=1000, description="steps without overflow after which it doubles"
+    )
+
+    @field_validator("initial")
+    @classmethod
+    def _is_exact(cls, initial: int) -> int:
+        if initial & (initial - 1):
+            raise ValueError(f"{initial} is no power of two, so gradients would be rounded by it")
+        return initial
 
 
 class Schedule(Frozen):

@@ -24,7 +24,7 @@ from planner.model.workload import Workload
 from planner.strict_yaml import read_yaml
 from worker.contract import TrainingSpec
 from worker.trainable import why_untrainable
-from worker.training_settings import Corpus, DataSpec, Schedule, Split
+from worker.training_settings import Corpus, DataSpec, Precision, Split
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -84,6 +84,13 @@ class Data(_Section):
         return DataSpec(blend=blend, split=self.split)
 
 
+class LossScaleSpec(_Section):
+    """How fp16 scales its loss."""
+
+    initial: Annotated[int, Field(ge=1, le=2**40)] = 2**16
+    window: Count = 1000
+
+
 class ScheduleSpec(_Section):
     """How the learning rate goes on after its warm-up."""
 
@@ -97,7 +104,8 @@ class Training(_Section):
 
     global_batch: Count
     sequence_length: Count
-    precision: Literal["fp32"] = "fp32"
+    precision: Precision = "fp32"
+    loss_scale: LossScaleSpec | None = None
     seed: int = 1
     learning_rate: Positive = 1e-3
     warmup_steps: Annotated[int, Field(ge=0)] = 50
@@ -239,7 +247,6 @@ class HeddleJob(_Section):
 _NOT_YET = {
     "spec.data.tokenizer": "tokenizers are not supported yet; use `heddle data prepare`",
     "spec.data.documentMask": "document masks are not supported yet",
-    "spec.training.precision": "only fp32 is supported yet",
     "spec.planner.zero": "only ZeRO stage 0 is supported yet",
     "spec.planner.recompute": "only recompute none is supported yet",
     "spec.planner.method": "only method auto is supported yet",
@@ -279,11 +286,11 @@ def load_job(
         workload = job.workload
     except HeddleError as error:
         raise InvalidJob(f"{where}: {error}") from None
-    training = job.spec.training
-    schedule = Schedule(**training.schedule.model_dump())
-    fault = schedule.fault(training.learning_rate, training.warmup_steps, job.spec.steps)
-    if fault is not None:
-        raise InvalidJob(f"{where}: spec.training.schedule: {fault}")
+    try:
+        _ = job.training
+    except ValidationError as error:
+        message = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise InvalidJob(f"{where}: spec.training: {message}") from None
     untrainable = why_untrainable(workload.model, workload.sequence_length)
     if untrainable is not None:
         raise InvalidJob(f"{where}: spec.model: {untrainable}")

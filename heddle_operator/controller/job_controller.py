@@ -254,6 +254,7 @@ def _search_settings(job: HeddleJob, settings: Settings) -> SearchSettings:
         settings.plan_evaluations,
         job.spec.planner.budget_seconds,
         shape=job.training.shape,
+        precision=workload.precision,
     )
 
 

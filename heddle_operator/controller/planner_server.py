@@ -21,7 +21,7 @@ from planner.cost.variants import FEW_GPUS
 from planner.errors import HeddleError
 from planner.model.catalogue import find_model
 from planner.model.shape import ModelShape
-from planner.model.workload import Workload
+from planner.model.workload import Precision, Workload
 from planner.plans.plan import Plan, faults
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
@@ -46,6 +46,7 @@ class SearchSettings:
     budget_s: float | None = None
     profiles: str | None = None
     shape: dict[str, Any] | None = None
+    precision: Precision = "fp32"
 
     def most_evaluations(self, gpus: int) -> int | None:
         """Plans that may be priced for so many GPUs; None: as many as the seconds allow.
@@ -61,7 +62,7 @@ class SearchSettings:
     def workload(self) -> Workload:
         """What is planned for."""
         model = find_model(self.model) if self.shape is None else ModelShape.from_json(self.shape)
-        return Workload(model, self.global_batch, self.sequence_length)
+        return Workload(model, self.global_batch, self.sequence_length, self.precision)
 
 
 def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
+from collections.abc import Callable
 from typing import Any
 from unittest import mock  # a scoped patch of DeepSpeed's own symbols, not of our code
 
@@ -61,6 +62,9 @@ from worker.world.pace import Pace
 from worker.world.stage_links import LinksOfThread, StageLinks
 from worker.world.world import join_world_of_one
 
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+# logits, and the labels with the micro-batch's weight
+LossOfBatch = Callable[[torch.Tensor, tuple[torch.Tensor, torch.Tensor]], torch.Tensor]
 TESTED_VERSIONS = ("0.19.8",)
 SEAMS: dict[Any, tuple[str, ...]] = {
     PipelineEngine: (
@@ -214,24 +218,24 @@ class DeepSpeedEngine:
         self.result = StepResult(0.0, 0.0, None)
         self._ready_epoch: int | None = None
         self._last_arrival = 0.0
-        self._weight = seat.pipeline.samples / spec.global_batch
+        self._buffers = build.buffers
         self._links = StageLinks(seat, world, pace)
         self._pipeline = self._build()
-        self._named: dict[str, torch.nn.Parameter] = dict(self._pipeline.module.named_parameters())
-        for name, parameter in self._named.items():
-            if parameter.data_ptr() != self._shards[name][0].data_ptr():
+        for name, parameter in self._pipeline.module.named_parameters():
+            if parameter.data_ptr() != self._buffers.weights[name].data_ptr():
                 raise EngineFailed(f"DeepSpeed has moved {name} to another place in memory")
+            _accumulate(parameter, self._buffers.gradients[name])
         self._sync = GradientSync(build.model, build.plan, seat, world, self._gradients)
 
     def _build(self) -> _Pipeline:
         seat, model = self._seat, self._model
         tp = TensorParallel(seat.tp, seat.slot, self._world.groups.get(seat.tp_ranks))
         specs = [
-            LayerSpec(layer_class(model, i), model, i, tp, lambda t: self._shards[t.name][0])
+            LayerSpec(layer_class(model, i), model, i, tp, lambda t: self._buffers.weights[t.name])
             for i in range(model.layers + 2)
         ]
         LINKS.use(None)
-        module = _Module(seat, Grid(seat), layers=specs, loss_fn=vocabulary_loss(tp))
+        module = _Module(seat, Grid(seat), layers=specs, loss_fn=self._scaled(vocabulary_loss(tp)))
         settings = {
             "train_batch_size": seat.pipeline.samples,
             "train_micro_batch_size_per_gpu": seat.pipeline.template.micro_batch,
@@ -247,14 +251,33 @@ class DeepSpeedEngine:
         pipeline.owner = self
         return pipeline  # type: ignore[no-any-return] # DeepSpeed is untyped
 
+    def _scaled(self, loss: Loss) -> LossOfBatch:
+        """The loss in fp32, weighted by what its labels count for and by the loss scale.
+
+        So gradients in flight are as large as under any other plan, and overflow where they do.
+        DeepSpeed divides by the micro-batches of a replica.
+        """
+        count = self._seat.pipeline.num_micro_batches
+
+        def weighted(
+            logits: torch.Tensor, given: tuple[torch.Tensor, torch.Tensor]
+        ) -> torch.Tensor:
+            labels, weight = given
+            factor = weight.item() * count * self.progress.loss_scale
+            return loss(logits.float(), labels) * factor
+
+        return weighted
+
     def train_step(self, ready_epoch: int | None) -> StepResult:
         """Train the next step."""
         step, pipeline = self.progress.step, self._seat.pipeline
         self._ready_epoch = ready_epoch
         LINKS.use(self._links)
+        for gradient in self._buffers.gradients.values():
+            gradient.zero_()
         self.pace.begin()
         self._pipeline.train_batch(
-            (batch.tokens, batch.labels)
+            (batch.tokens, (batch.labels, torch.tensor(batch.weight, dtype=torch.float64)))
             for batch in micro_batches(
                 self._dataset,
                 self._spec.seed,
@@ -278,11 +301,15 @@ class DeepSpeedEngine:
         """
         step = self.progress.step
         arrival = self.pace.arrival()
-        self._sync.sum_(self._weight)
+        scale = self.progress.loss_scale
+        if scale != 1:
+            for gradient in self._buffers.gradients.values():
+                gradient.mul_(1 / scale)
+        self._sync.sum_()
         self.progress.gradients_step = step
         ready = float(self._ready_epoch or 0)
         tail = torch.zeros(3 + self._world.size, dtype=torch.float64)
-        tail[0] = own_loss * self._weight if self._seat.slot == 0 else 0.0
+        tail[0] = own_loss / scale if self._seat.slot == 0 else 0.0
         tail[1], tail[2] = ready, ready * ready
         tail[3 + self._seat.rank] = arrival
         slots = torch.cat([self._sync.squares(), tail])
@@ -290,12 +317,16 @@ class DeepSpeedEngine:
         norm = float(slots[: self._sync.num_pieces].sum().sqrt())
         loss, total, squares, *arrivals = slots[self._sync.num_pieces :].tolist()
         agreed = self._world.size * squares == total * total and total > 0
-        if self._spec.on_non_finite == "stop" and math.isnan(step_norm(loss, norm)):
+        overflows = math.isfinite(loss) and scale > 1  # a smaller scale may do
+        is_finite = math.isfinite(loss) and math.isfinite(norm)
+        if self._spec.on_non_finite == "stop" and not is_finite and not overflows:
             self.progress.gradients_step = None  # nobody is to roll forward with these
             raise NonFinite(step, loss, norm)
         norm = step_norm(loss, norm)
         self.progress.norm = (step, loss, norm)
-        self.result = StepResult(loss, norm, round(total / self._world.size) if agreed else None)
+        epoch = round(total / self._world.size) if agreed else None
+        rate = learning_rate(self._spec, step)
+        self.result = StepResult(loss, norm, epoch, rate, scale)
         self._last_arrival = max(arrivals)
 
     def step(self) -> None:
@@ -315,12 +346,10 @@ class DeepSpeedEngine:
             raise EngineFailed(f"no reduced gradients of step {progress.step} are held here")
         rate = learning_rate(spec, step)
         for name, parts in self._shards.items():
-            gradient, recipe = self._gradient(name), self._recipes[name]
-            update_(parts, gradient, gradient_norm, rate, progress.updates, recipe)
-            gradient.zero_()
-        progress.updates += math.isfinite(gradient_norm)
-        progress.step += 1
-        progress.gradients_step = None
+            gradient, recipe = self._buffers.gradients[name], self._recipes[name]
+            copy = self._buffers.weights[name] if spec.precision != "fp32" else None
+            update_(parts, gradient, gradient_norm, rate, progress.updates, recipe, copy)
+        progress.advance(gradient_norm, spec.scaling)
 
     def overruns(self) -> int:
         """Emulated stages that took too long."""
@@ -342,19 +371,28 @@ class DeepSpeedEngine:
         LINKS.use(None)
         threading.Thread(target=content.clear, name="free-engine", daemon=True).start()
 
-    def _gradient(self, name: str) -> torch.Tensor:
-        gradient = self._named[name].grad
-        assert gradient is not None  # every parameter takes part in every step
-        return gradient
-
     def _gradients(self) -> dict[Piece, torch.Tensor]:
         found: dict[Piece, torch.Tensor] = {}
         for layer in self._seat.layers:
             for tensor in layer_tensors(self._model, layer):
-                gradient = self._gradient(tensor.name)
+                gradient = self._buffers.gradients[tensor.name]
                 first = shard(tensor, self._seat).start
                 for piece in held_pieces(tensor, self._seat, self._cuts):
                     found[piece] = gradient.narrow(
                         tensor.row_dim, piece.start - first, piece.stop - piece.start
                     )
         return found
+
+
+def _accumulate(parameter: torch.nn.Parameter, gradient: torch.Tensor) -> None:
+    """Let the gradients of a parameter add up in fp32, micro-batch by micro-batch."""
+    if parameter.dtype == gradient.dtype:
+        parameter.grad = gradient  # which the backward pass adds to
+        return
+
+    def add(parameter: torch.Tensor) -> None:
+        assert parameter.grad is not None  # called when it has just been written
+        gradient.add_(parameter.grad)
+        parameter.grad = None
+
+    parameter.register_post_accumulate_grad_hook(add)  # type: ignore[no-untyped-call] # torch's

@@ -61,14 +61,13 @@ class GradientSync:
             if leads(owners)[slot % len(owners)] == seat.rank
         ]
 
-    def sum_(self, weight: float) -> None:
-        """Gradient <- sum over pipelines of weight x gradient, with equal bits on all holders.
+    def sum_(self) -> None:
+        """Gradient <- sum over pipelines, with equal bits on all holders.
 
-        Never an average over ranks: two templates may train different shares of the batch.
+        Never an average over ranks: two templates may train different shares of the batch, by
+        which each has weighted its loss.
         """
         gradients = self._gradients()
-        for gradient in gradients.values():
-            gradient.mul_(weight)
         pending = []
         for ranks in sorted(
             self._buckets

@@ -44,6 +44,7 @@ def update_(
     learning_rate: float,
     updates: int,
     recipe: Recipe,
+    copy: torch.Tensor | None = None,
 ) -> None:
     """Apply one update to one tensor in place.
 
@@ -56,6 +57,7 @@ def update_(
         learning_rate: of this update.
         updates: applied before this one; not the step, which counts skipped ones too.
         recipe: of the tensor.
+        copy: of the weight in low precision, written anew.
     """
     if not math.isfinite(norm):
         return
@@ -72,6 +74,8 @@ def update_(
         square.mul_(second).addcmul_(grad, grad, value=1 - second)
         root = square.sqrt().div_(correction).add_(recipe.epsilon)
         weight.addcdiv_(mean, root, value=-step_size)
+    if copy is not None:
+        copy.copy_(parts[0])
 
 
 def _chunks(*tensors: torch.Tensor) -> zip[tuple[torch.Tensor, ...]]:

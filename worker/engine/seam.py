@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -13,10 +14,29 @@ from planner.plans.plan import Plan
 from planner.plans.ranks import Seat
 from worker.contract import TrainingSpec
 from worker.control.activity import Activity
+from worker.training_settings import LossScale
 from worker.world.world import World
 
-# weight, exp_avg, exp_avg_sq: everything of a tensor that must survive a plan change
+# weight, exp_avg, exp_avg_sq, all fp32: everything of a tensor that must survive a plan change
 Parts = tuple[torch.Tensor, ...]
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """What an engine works on beside the state; it follows from the state, or is written first.
+
+    Attributes:
+        weights: {tensor name: what is multiplied}: the weights themselves in fp32, else copies of
+            them in low precision, which every update writes anew.
+        gradients: {tensor name: fp32 sum over the micro-batches of a step}.
+    """
+
+    weights: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    gradients: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+
+MOST_SCALE = 1 << 40  # beyond it no gradient is too small
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +51,7 @@ class StageBuild:
         world: that the ranks of the plan have formed.
         shards: {tensor name: (weight, exp_avg, exp_avg_sq)} of this rank, which the engine trains
             in place.
+        buffers: that it works on; their numbers are those of the shards once it trains.
         activity: of this rank, which the engine keeps up to date while it trains.
     """
 
@@ -40,6 +61,7 @@ class StageBuild:
     seat: Seat
     world: World
     shards: Mapping[str, Parts]
+    buffers: Buffers
     activity: Activity
 
 
@@ -51,11 +73,15 @@ class StepResult:
         loss: of the global batch.
         gradient_norm: plan-wide, before clipping.
         agreed_epoch: the epoch that all ranks are ready to switch to at this boundary, or None.
+        learning_rate: of the update.
+        loss_scale: of the step; 1 without scaling.
     """
 
     loss: float
     gradient_norm: float
     agreed_epoch: int | None
+    learning_rate: float = 0.0
+    loss_scale: int = 1
 
 
 @dataclass(slots=True)
@@ -65,14 +91,45 @@ class Progress:
     Attributes:
         step: completed steps of the state that it holds.
         updates: applied in them: a step whose gradients were not finite may have been skipped.
+        loss_scale: of the next step; a power of two, 1 without scaling.
+        good_steps: finite ones since the scale last changed.
         gradients_step: index of the step whose reduced gradients it holds and has not applied.
         norm: (index of the step, its loss, its norm) of the newest plan-wide norm that it knows.
     """
 
     step: int = 0
     updates: int = 0
+    loss_scale: int = 1
+    good_steps: int = 0
     gradients_step: int | None = None
     norm: tuple[int, float, float] | None = None
+
+    @staticmethod
+    def of_start(spec: TrainingSpec) -> Progress:
+        """Where a job begins."""
+        return Progress(loss_scale=spec.scaling.initial if spec.scaling else 1)
+
+    @property
+    def agreed(self) -> tuple[int, int, int, int]:
+        """What all holders of the state must have alike: step, updates, loss scale, good steps."""
+        return self.step, self.updates, self.loss_scale, self.good_steps
+
+    def advance(self, norm: float, scaling: LossScale | None) -> None:
+        """Count a step whose gradient has that norm, which is the same on every rank.
+
+        One that is not finite was no update, and halves the loss scale.
+        """
+        self.step += 1
+        self.gradients_step = None
+        is_finite = math.isfinite(norm)
+        self.updates += is_finite
+        if scaling is None:
+            return
+        self.good_steps = self.good_steps + 1 if is_finite else 0
+        if not is_finite:
+            self.loss_scale = max(1, self.loss_scale // 2)
+        elif self.good_steps == scaling.window:
+            self.loss_scale, self.good_steps = min(2 * self.loss_scale, MOST_SCALE), 0
 
 
 class Engine(Protocol):

@@ -163,7 +163,8 @@ def rotate(x: torch.Tensor) -> torch.Tensor:
     half = x.shape[-1] // 2
     angle = torch.arange(x.shape[-2])[:, None] * ROTARY_BASE ** (-torch.arange(half) / half)
     a, b = x[..., :half], x[..., half:]
-    return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], dim=-1)
+    turned = [a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()]
+    return torch.cat(turned, dim=-1).to(x.dtype)  # computed in fp32
 
 
 def vocabulary_loss(tp: TensorParallel) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:

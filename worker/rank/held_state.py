@@ -17,7 +17,7 @@ from planner.model.tensors import Tensor, layer_tensors, model_tensors
 from planner.plans.pieces import Piece, shard, tensor_pieces
 from planner.plans.ranks import Seat
 from planner.plans.regions import Cuts
-from worker.engine.seam import Parts
+from worker.engine.seam import Buffers, Parts
 
 
 def view(tensor: Tensor, box: Piece, parts: Parts, piece: Piece) -> Parts:
@@ -36,13 +36,18 @@ class HeldState:
 
     model: ModelShape
     _boxes: dict[str, list[tuple[Piece, Parts]]] = field(default_factory=dict)
+    _beside: dict[Piece, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
 
-    def add_shards(self, seat: Seat, shards: Mapping[str, Parts]) -> None:
-        """Add what a rank holds at `seat`; the live tensors, no copy."""
+    def add_shards(
+        self, seat: Seat, shards: Mapping[str, Parts], buffers: Buffers | None = None
+    ) -> None:
+        """Add what a rank holds at `seat`, with an engine's buffers; the live tensors, no copy."""
         for layer in seat.layers:
             for tensor in layer_tensors(self.model, layer):
-                held = (shard(tensor, seat), shards[tensor.name])
-                self._boxes.setdefault(tensor.name, []).append(held)
+                name, box = tensor.name, shard(tensor, seat)
+                self._boxes.setdefault(name, []).append((box, shards[name]))
+                if buffers is not None:
+                    self._beside[box] = buffers.weights[name], buffers.gradients[name]
 
     def exactly(self, box: Piece) -> Parts | None:
         """The parts of a box that is held as it is, else None."""
@@ -50,6 +55,10 @@ class HeldState:
             if held == box:
                 return parts
         return None
+
+    def beside(self, box: Piece) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """What an engine multiplies for a box, and its gradient; None if no engine has it."""
+        return self._beside.get(box)
 
     def read_slice(self, wanted: Slice) -> Parts:
         """Views of the parts of a slice, as a transfer sends it."""

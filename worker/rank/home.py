@@ -18,8 +18,9 @@ from planner.model.tensors import Tensor, layer_tensors
 from planner.plans.pieces import Piece, shard
 from planner.plans.ranks import Seat
 from worker.control.activity import Activity
-from worker.engine.seam import Parts
+from worker.engine.seam import DTYPES, Buffers, Parts
 from worker.rank.held_state import HeldState, view
+from worker.training_settings import Precision
 
 PARTS = 3  # weight, exp_avg, exp_avg_sq
 # Rows [start, stop) of a tensor's first weight, fp32, a tensor of its own.
@@ -28,55 +29,93 @@ FirstRows = Callable[[Tensor, int, int], torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The destination shards of one seat.
+    """The destination shards of one seat, and what an engine works on beside them.
 
     Attributes:
         seat: in the new plan.
         shards: {tensor name: its parts}.
+        buffers: of the engine; those of the old one for what is adopted, which therefore costs
+            neither memory nor time.
         adopted: names of the shards that are those of the old plan.
-        bytes_allocated: for the others.
+        stale: names of the low-precision weights that are to be filled from the shards.
+        bytes_allocated: for the others, buffers not counted.
     """
 
     seat: Seat
     shards: Mapping[str, Parts]
+    buffers: Buffers
     adopted: frozenset[str]
+    stale: frozenset[str]
     bytes_allocated: int
 
     @staticmethod
-    def of(model: ModelShape, seat: Seat, held: HeldState, activity: Activity) -> Home:
+    def of(
+        model: ModelShape,
+        seat: Seat,
+        held: HeldState,
+        activity: Activity,
+        precision: Precision = "fp32",
+    ) -> Home:
         """Adopt what `held` has in the very cut of `seat`, and allocate the rest."""
         shards: dict[str, Parts] = {}
-        adopted, allocated = set(), 0
+        weights: dict[str, torch.Tensor] = {}
+        gradients: dict[str, torch.Tensor] = {}
+        adopted, stale, allocated = set(), set(), 0
         for layer in seat.layers:
             for tensor in layer_tensors(model, layer):
-                box = shard(tensor, seat)
-                parts = held.exactly(box)
+                name, box = tensor.name, shard(tensor, seat)
+                parts, beside = held.exactly(box), held.beside(box)
                 if parts is not None:
-                    adopted.add(tensor.name)
+                    adopted.add(name)
                 else:
-                    parts = tuple(torch.empty(_shape(tensor, box)).zero_() for _ in range(PARTS))
+                    parts = tuple(_room(_shape(tensor, box)) for _ in range(PARTS))
                     allocated += sum(part.nbytes for part in parts)
-                shards[tensor.name] = parts
+                shards[name] = parts
+                if beside is None:
+                    beside = _weight_of(parts, precision), _room(_shape(tensor, box))
+                    stale.add(name)
+                weights[name], gradients[name] = beside
                 activity.advance()
-        return Home(seat, shards, frozenset(adopted), allocated)
+        buffers = Buffers(weights, gradients)
+        stale = stale if precision != "fp32" else set()
+        return Home(seat, shards, buffers, frozenset(adopted), frozenset(stale), allocated)
 
     @staticmethod
-    def first(model: ModelShape, seat: Seat, rows: FirstRows, activity: Activity) -> Home:
+    def first(
+        model: ModelShape,
+        seat: Seat,
+        rows: FirstRows,
+        activity: Activity,
+        precision: Precision = "fp32",
+    ) -> Home:
         """The state that a job starts with: the first weights, moments of zero."""
-        shards: dict[str, Parts] = {}
+        home = Home.of(model, seat, HeldState(model), activity, precision)
         for layer in seat.layers:
             for tensor in layer_tensors(model, layer):
                 box = shard(tensor, seat)
-                weight = rows(tensor, box.start, box.stop)
-                moments = (torch.zeros_like(weight) for _ in range(PARTS - 1))
-                shards[tensor.name] = (weight, *moments)
+                home.shards[tensor.name][0].copy_(rows(tensor, box.start, box.stop))
                 activity.advance()
-        size = sum(part.nbytes for parts in shards.values() for part in parts)
-        return Home(seat, shards, frozenset(), size)
+        home.fill()
+        return home
+
+    def fill(self) -> None:
+        """Write the low-precision weights of what was not adopted, once the shards have moved."""
+        for name in self.stale:
+            self.buffers.weights[name].copy_(self.shards[name][0])
 
     def view(self, tensor: Tensor, piece: Piece) -> Parts:
         """The parts of a piece of `tensor` within this rank's shard, to write into."""
         return view(tensor, shard(tensor, self.seat), self.shards[tensor.name], piece)
+
+
+def _room(shape: list[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """A tensor of zeros, its memory touched."""
+    return torch.empty(shape, dtype=dtype).zero_()
+
+
+def _weight_of(parts: Parts, precision: Precision) -> torch.Tensor:
+    """What is multiplied: the weight itself, or room for its copy."""
+    return parts[0] if precision == "fp32" else _room([*parts[0].shape], DTYPES[precision])
 
 
 def _shape(tensor: Tensor, box: Piece) -> list[int]:

@@ -176,10 +176,13 @@ class Preparation:
         world = services.form_world(store, self.epoch, seat.rank, model, move.plan)
         services.on_phase("build")
         if move.moves_state:
-            home = Home.of(model, seat, held, services.activity)
+            home = Home.of(model, seat, held, services.activity, spec.precision)
         else:
-            home = Home.first(model, seat, _first_rows(model, spec), services.activity)
-        build = StageBuild(model, spec, move.plan, seat, world, home.shards, services.activity)
+            rows = _first_rows(model, spec)
+            home = Home.first(model, seat, rows, services.activity, spec.precision)
+        build = StageBuild(
+            model, spec, move.plan, seat, world, home.shards, home.buffers, services.activity
+        )
         return Successor(world, home, services.build_engine(build))
 
 

@@ -358,4 +358,4 @@ def _layout_of(prepared: Prepared) -> Layout | None:
     if prepared.successor is None:
         return None
     home = prepared.successor.home
-    return Layout(prepared.move.directive.epoch, home.seat, home.shards)
+    return Layout(prepared.move.directive.epoch, home.seat, home.shards, home.buffers)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from planner.model.shape import ModelShape
 from planner.plans.ranks import Seat
-from worker.engine.seam import Engine, Parts, Progress
+from worker.engine.seam import Buffers, Engine, Parts, Progress
 from worker.rank.held_state import HeldState
 
 
@@ -23,11 +23,13 @@ class Layout:
         epoch: of the plan.
         seat: of this rank in it.
         shards: {tensor name: its parts}.
+        buffers: that its engine works on.
     """
 
     epoch: int
     seat: Seat
     shards: Mapping[str, Parts]
+    buffers: Buffers | None = None
 
 
 @dataclass(slots=True)
@@ -66,7 +68,7 @@ class RankState:
         held = HeldState(model)
         for layout in (self.layout, self.also):
             if layout is not None:
-                held.add_shards(layout.seat, layout.shards)
+                held.add_shards(layout.seat, layout.shards, layout.buffers)
         return held
 
     def catch_up(self, step: int, gradient_norm: float | None) -> str | None:

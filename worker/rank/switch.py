@@ -45,7 +45,7 @@ class Switch:
         prepared: what to do, and with what.
         progress: of the state that this rank holds; None: it holds nothing.
         laps: {part: when it ended}.
-        agreed: step and updates that all holders stand at, once they have met.
+        agreed: step, updates and loss scale that all holders stand at, once they have met.
         bytes_copied: on the spot, of tensors whose cut changes.
         digest: of the whole state, where all of it is verified.
     """
@@ -101,15 +101,16 @@ class Switch:
         """All holders must stand at one boundary; who holds nothing learns where."""
         self._begin("drain")
         mine, resume = self.progress, self.prepared.move.directive.resume
-        known = [mine.step, mine.updates] if mine else None
-        low, high = bounds(self.prepared.transport, known or [NEVER] * 2, known or [-1] * 2)
+        known = mine.agreed if mine else None
+        low, high = bounds(self.prepared.transport, known or [NEVER] * 4, known or [-1] * 4)
+        self.agreed = Progress.of_start(self.prepared.move.directive.training)
         if high[0] >= 0:
             if low != high:
                 raise TransferFailed(
-                    f"ranks stand at steps {low[0]} to {high[0]}, updates {low[1]} to {high[1]}; "
-                    "they must stop at one boundary"
+                    f"ranks stand at steps {low[0]} to {high[0]}, updates {low[1]} to {high[1]}, "
+                    f"loss scales {low[2]} to {high[2]}; they must stop at one boundary"
                 )
-            self.agreed = Progress(step=high[0], updates=high[1])
+            self.agreed = Progress(high[0], high[1], high[2], high[3])
         if resume is not None and self.agreed.step != resume.step:
             raise TransferFailed(
                 f"the recovery asks for step {resume.step}, the state is at {self.agreed.step}"
@@ -130,6 +131,7 @@ class Switch:
             )
             if successor is not None:
                 self._copy_kept(held, successor.home)
+                successor.home.fill()
         self.lap("transfer")
 
     def _write_slice(self, wanted: Slice) -> Parts:

@@ -72,10 +72,11 @@ def test_training_settings_default_as_in_the_workers_contract():
         ("spec.elastic.minGPUs", 32, "minGPUs 32 is above maxGPUs 16"),
         ("spec.elastic.minGPUs", 0, "spec.elastic.minGPUs: "),
         ("spec.training.globalBatch", 0, "spec.training.globalBatch: "),
-        ("spec.training.precision", "bf16", "only fp32 is supported yet (found 'bf16')"),
+        ("spec.training.precision", "fp8", "'fp32', 'bf16' or 'fp16' (found 'fp8')"),
+        ("spec.training.lossScale", {"initial": 2}, "precision fp32 has no loss scale; leave"),
         ("spec.training.epochs", 3, "spec.training.epochs: a HeddleJob has no such field"),
         ("spec.training.schedule.kind", "linear", "'constant', 'cosine' or 'wsd' (found 'linear')"),
-        ("spec.training.schedule.kind", "wsd", "spec.training.schedule: a wsd schedule needs"),
+        ("spec.training.schedule.kind", "wsd", "spec.training: a wsd schedule needs"),
         ("spec.training.weightDecay", -1, "spec.training.weightDecay: "),
         ("spec.planner.zero", 1, "only ZeRO stage 0 is supported yet (found 1)"),
         ("spec.elastic.mode", "Never", "'Auto', 'Recommend' or 'Manual' (found 'Never')"),
@@ -166,3 +167,18 @@ def test_the_schedule_reaches_the_ranks():
     found = load_job(changed("spec.training.schedule", schedule)).training.schedule
     assert (found.kind, found.decay_steps, found.min_learning_rate) == ("wsd", 5, 1e-5)
     assert load_job(JOB).training.schedule.kind == "constant"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_the_precision_reaches_ranks_and_planner(precision):
+    job = load_job(changed("spec.training.precision", precision))
+    assert job.training.precision == job.workload.precision == precision
+    assert (job.training.scaling is not None) == (precision == "fp16")
+
+
+def test_the_loss_scale_of_fp16_is_a_power_of_two():
+    fp16 = {**JOB["spec"]["training"], "precision": "fp16", "lossScale": {"initial": 1024}}
+    assert load_job(changed("spec.training", fp16)).training.scaling.initial == 1024
+    fp16["lossScale"] = {"initial": 1000}
+    with pytest.raises(InvalidJob, match="1000 is no power of two"):
+        load_job(changed("spec.training", fp16))

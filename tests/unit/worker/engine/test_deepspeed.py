@@ -115,9 +115,10 @@ class Bench:
         )
         self.dataset = Dataset(self.spec.data, self.spec.sequence_length, MODEL.vocab)
         self.world = World(store, 1, 0, 1, rank_sets(MODEL, self.plan), self.activity)
-        self.shards = Home.first(
+        self.home = Home.first(
             MODEL, self.seat, partial(initial_rows, self.spec.seed), self.activity
-        ).shards
+        )
+        self.shards = self.home.shards
 
     def build(self, **changes):
         from worker.engine.deepspeed import DeepSpeedEngine
@@ -125,9 +126,8 @@ class Bench:
         from worker.world.pace import RealPace
 
         spec = self.spec.model_copy(update=changes)
-        build = StageBuild(
-            MODEL, spec, self.plan, self.seat, self.world, self.shards, self.activity
-        )
+        home, place = self.home, (self.plan, self.seat, self.world)
+        build = StageBuild(MODEL, spec, *place, home.shards, home.buffers, self.activity)
         return DeepSpeedEngine(build, self.dataset, RealPace())
 
     def copies(self):

@@ -68,13 +68,13 @@ def test_pipelines_share_the_work_of_the_norm():
     assert max(owned) - min(owned) <= 1
 
 
-def test_one_rank_alone_weights_its_gradient():
+def test_one_rank_alone_keeps_its_gradient():
     trained = plan("1x2")
     (seat,) = RankMap.of(trained).seats
     gradients = gradients_of(seat, trained)
-    sync_of(trained, seat, gradients).sum_(0.5)
+    sync_of(trained, seat, gradients).sum_()
     before = gradients_of(seat, trained)
-    assert all(torch.equal(gradients[piece], 0.5 * before[piece]) for piece in before)
+    assert all(torch.equal(gradients[piece], before[piece]) for piece in before)
 
 
 def claims(rank, store):
@@ -83,7 +83,9 @@ def claims(rank, store):
     world = World(store, 1, rank, 4, rank_sets(MODEL, UNEQUAL), Activity())
     gradients = gradients_of(seat, UNEQUAL)
     sync = sync_of(UNEQUAL, seat, gradients, world)
-    sync.sum_(WEIGHTS[seat.pipeline.template_index])
+    for gradient in gradients.values():
+        gradient.mul_(WEIGHTS[seat.pipeline.template_index])
+    sync.sum_()
     squares = sync.squares()
     world.all_reduce_(squares, "sum")
     world.leave(wait=True)

@@ -120,4 +120,4 @@ def test_each_tensor_is_progress():
     ):
         activity = Activity()
         shards = make(activity).shards
-        assert activity.progress == len(shards) > 0
+        assert activity.progress >= len(shards) > 0
