@@ -10,6 +10,8 @@ HTTP + JSON between the operator and the agent of each worker pod.
                         records before step K out.
     PUT /v1/halt        a `Halt`: a peer of this epoch is lost and cannot say so; its ranks leave
                         their world at once and stand `halted`.  Idempotent.  401 wrong token.
+    PUT /v1/finish      train no further step: all ranks stop at the same boundary and write the
+                        final weights.  Idempotent; once all agents were told.  401 wrong token.
     GET /metrics        Prometheus text.
     PUT /v1/end         the job has ended: the pod ends too, with 0 if no rank of it has anything
                         left to train, else with 1.  Idempotent.  401 wrong token.

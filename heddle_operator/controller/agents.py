@@ -84,6 +84,11 @@ class Agents:
         """Tell an agent in the background that the job has ended, unless it was told just now."""
         self._send((pod, 0, "end"), "end", b"{}")
 
+    def finish(self) -> None:
+        """Tell all agents in the background to end the training at the next boundary."""
+        for pod in self._watchers:
+            self._send((pod, 0, "finish"), "finish", b"{}")
+
     def _send(self, key: tuple[str, int, str], resource: str, body: bytes) -> None:
         pod, now = key[0], time.monotonic()
         if pod not in self._watchers or now < self._sent.get(key, 0.0):

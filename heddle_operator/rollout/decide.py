@@ -90,7 +90,7 @@ def _next_step(
     job: HeddleJob, observed: Observed, now: float, where: Situation, settings: Settings
 ) -> Decision:
     if where.live is not None:
-        ended = end_well(where.live, observed, now, where, settings)
+        ended = end_well(job.spec.steps, where.live, observed, now, where, settings)
         if ended is not None:
             return ended
     if where.pending is not None:

@@ -19,25 +19,39 @@ from worker.contract import Member, RankReport
 LOOK_AGAIN_S = 5.0  # while weights are written
 TRAINED = "all steps are trained"
 IN_PARTS = (
-    f"{TRAINED}; the pods do not share the output folder, so each has its part of the "
+    "the pods do not share the output folder, so each has its part of the "
     "weights in parts/: bring these together in one folder and run `heddle weights export`"
 )
 
 
 def end_well(
-    live: EpochRecord, observed: Observed, now: float, where: Situation, settings: Settings
+    steps: int,
+    live: EpochRecord,
+    observed: Observed,
+    now: float,
+    where: Situation,
+    settings: Settings,
 ) -> Decision | None:
-    """The end of a job whose last step is trained; None while steps are left."""
+    """The end of a job whose last step is trained, or that was told to finish; else None.
+
+    Args:
+        steps: that the job wants.
+        live: the epoch that trained.
+        observed: the picture.
+        now: monotonic clock.
+        where: what was made of the picture.
+        settings: of the operator.
+    """
     phases = [_phase_of(live, member, observed, now, settings) for member in live.ranked]
     if not phases or set(phases) - {"saving", "done"}:
         return None
     actions: list[Action] = []
     if where.pending is not None:
-        actions.append(CloseEpoch(where.pending.epoch, "aborted", "all steps are trained"))
+        actions.append(CloseEpoch(where.pending.epoch, "aborted", "the training has ended"))
     if set(phases) == {"done"}:
-        kept = _how_kept(observed)
-        actions.append(CloseEpoch(live.epoch, "complete", kept))
-        return Decision(tuple(actions), "Complete", kept or TRAINED)
+        words = _what_is_trained(steps, live, observed) + _how_kept(observed)
+        actions.append(CloseEpoch(live.epoch, "complete", "" if words == TRAINED else words))
+        return Decision(tuple(actions), "Complete", words)
     failed = output_failure(observed)
     if failed:
         actions.append(RecordEvent(f"output-{live.epoch}-{failed}", "OutputFailed", failed))
@@ -50,8 +64,16 @@ def _how_kept(observed: Observed) -> str:
     """What the user has to do for the weights, as the ranks say; "" if they are one folder."""
     reports = [view.report for view in observed.agents.values() if view.report]
     if any(rank.kept_as == "parts" for report in reports for rank in report.ranks):
-        return IN_PARTS
+        return f"; {IN_PARTS}"
     return ""
+
+
+def _what_is_trained(steps: int, live: EpochRecord, observed: Observed) -> str:
+    words = (_newest_word(member, observed) for member in live.ranked)
+    trained = max((word.step for word in words if word is not None), default=steps)
+    return (
+        TRAINED if trained >= steps else f"the training was ended after step {trained} of {steps}"
+    )
 
 
 def output_failure(observed: Observed) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from heddle_operator.train.machine import Machine
     from heddle_operator.train.run import RunOptions
 
+INTERRUPTED = 130  # what a shell says of a program that SIGINT ended
 NARROW = 80  # columns below which the live view does not fit
 file_option = click.Path(path_type=Path)
 
@@ -91,7 +92,8 @@ def train(
     """
     if not check:
         click.echo(
-            f"heddle train {job}: Ctrl-C ends it and all its processes.", err=output == "json"
+            f"heddle train {job}: Ctrl-C ends it after the step and writes the weights.",
+            err=output == "json",
         )
         sys.stdout.flush()
     if interactive and not sys.stdin.isatty():
@@ -160,7 +162,7 @@ def _train(
             click.echo(f"Error: {error}", err=True)
             return 1
         _finish(run.result(), output)
-    return 0
+    return INTERRUPTED if run.is_finishing or run.has_quit else 0
 
 
 def _measured(choices: Choices, machine: Machine, folder: Path) -> Path:

@@ -40,6 +40,8 @@ def run_options(choices: Choices, profiles: Path | None, seed: int) -> RunOption
 class LocalJob(LocalRun):
     """A run of a user's job."""
 
+    FINISHES = True
+
     def result(self) -> dict[str, Any]:
         """The run as plain data; call it after `close`."""
         options = self.options
@@ -54,4 +56,5 @@ class LocalJob(LocalRun):
         )
         found = build_result(self.job, self.recorder, self.profile, facts)
         output = self.job.spec.output
-        return {**found, "output": str(Path(output.path).resolve()) if output else None}
+        kept = output is not None and self.recorder.phase == "Complete"
+        return {**found, "output": str(Path(output.path).resolve()) if output and kept else None}

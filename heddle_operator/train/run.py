@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import ClassVar
 
 from heddle_operator.apis.errors import InvalidScript, ProcessFailed
 from heddle_operator.apis.heddlejob import HeddleJob
@@ -113,6 +114,8 @@ class LocalRun:
         say: gets each sentence on what is going on.
     """
 
+    FINISHES: ClassVar[bool] = False  # whether Ctrl-C and q write the weights before the end
+
     def __init__(self, options: RunOptions, directory: Path, say: Callable[[str], None]) -> None:
         self.options = options
         self.recorder = Recorder()
@@ -121,6 +124,7 @@ class LocalRun:
         self.profile = options.profile
         self.reference_losses: tuple[float, ...] = ()  # of whoever trains the same to compare
         self.has_quit = False
+        self.is_finishing = False
         self._directory = directory
         self._say = say
         self._trigger = Trigger()
@@ -197,6 +201,8 @@ class LocalRun:
         try:
             while not loop.done():
                 await asyncio.wait({loop}, timeout=1.0)
+                if self.is_finishing:
+                    self._agents.finish()
                 if not loop.done() and time.monotonic() - self._stepped_s > patience_s:
                     raise ProcessFailed(
                         f"no step was trained for {patience_s:.0f} s ({self.recorder.reason}); "
@@ -208,6 +214,14 @@ class LocalRun:
             await asyncio.gather(loop, return_exceptions=True)
         if decision.phase == "Failed":
             raise ProcessFailed(f"the job failed: {decision.reason}")
+
+    def finish(self) -> bool:
+        """Train no further step and write the weights; False if there is nothing to write."""
+        if not self.recorder.step:
+            return False
+        self.is_finishing = True
+        self._agents.finish()
+        return True
 
     async def end(self) -> None:
         """What is to be done when the last step is trained, before all processes end."""

@@ -49,12 +49,15 @@ async def show(
     run = make(say)
     task = asyncio.current_task()
     assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         with contextlib.ExitStack() as stack:
             training = asyncio.ensure_future(run.train())
+            if run.FINISHES:
+                loop.add_signal_handler(signal.SIGINT, _interrupt, run, training, say)
             if interactive:
-                stack.enter_context(_keys(run, training))
+                stack.enter_context(_keys(run, training, say))
             if is_live:
                 view = LiveView(run, LEGEND if interactive else "")
                 stack.enter_context(_live(view))
@@ -72,16 +75,31 @@ async def show(
     return run
 
 
+def _interrupt(run: LocalRun, training: asyncio.Future[None], say: Say) -> None:
+    """End the training after its step; at once if there is nothing to keep, or the second time."""
+    if run.is_finishing or not run.finish():
+        run.has_quit = True
+        training.cancel()
+        return
+    say(
+        f"step {run.recorder.step}: the training ends after this step and the weights are written; "
+        "moments and the position in the data are not in them; again: end at once"
+    )
+
+
 def _live(view: LiveView) -> Live:
     return Live(view, console=Console(), refresh_per_second=REFRESH_PER_S, screen=False)
 
 
 @contextlib.contextmanager
-def _keys(run: LocalRun, training: asyncio.Future[None]) -> Iterator[None]:
+def _keys(run: LocalRun, training: asyncio.Future[None], say: Say) -> Iterator[None]:
     added = 0
 
     def on_key(key: str) -> None:
         nonlocal added
+        if key == "q" and run.FINISHES:
+            _interrupt(run, training, say)
+            return
         if key == "q":
             run.has_quit = True
             training.cancel()

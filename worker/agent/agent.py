@@ -89,6 +89,7 @@ class Agent:
         # (epoch, slot): once is enough, a crash loop helps nobody
         self._forked: set[tuple[int, int]] = set()
         self._right: set[str] = set()  # folders of the job that were tried
+        self._told_to_finish = False
         self._exits: collections.deque[RankExit] = collections.deque(maxlen=EXITS_KEPT)
         self._steps: collections.deque[StepRecord] = collections.deque(maxlen=STEPS_KEPT)
         self._switches: collections.deque[SwitchRecord] = collections.deque(maxlen=STEPS_KEPT)
@@ -159,6 +160,8 @@ class Agent:
     def forked(self, process: Process) -> None:
         """A process runs: a rank hears the newest directive."""
         self._send_directive(process)
+        if self._told_to_finish and process.slot is not None:
+            process.tell("finish")
         self.changed()
 
     def _is_deaf(self) -> bool:
@@ -270,6 +273,12 @@ class Agent:
         for process in self.processes.ranks:
             process.tell("halt", epoch=halt.epoch, reason=halt.reason)
         return None
+
+    def finish(self) -> None:
+        """Tell the ranks, also those to come, to end the training at the next boundary."""
+        self._told_to_finish = True
+        for process in self.processes.ranks:
+            process.tell("finish")
 
     def _send_directive(self, process: Process) -> None:
         """Pass the newest directive to a rank."""

@@ -46,6 +46,10 @@ class _Routes:
         self._agent.end()
         return _accepted(None)
 
+    async def put_finish(self, _: web.Request) -> web.Response:
+        self._agent.finish()
+        return _accepted(None)
+
     async def get_report(self, request: web.Request) -> web.Response:
         try:
             after = int(request.query.get("after", 0))
@@ -75,6 +79,7 @@ def application(agent: Agent) -> web.Application:
             web.put("/v1/directive", routes.put_directive),
             web.put("/v1/halt", routes.put_halt),
             web.put("/v1/end", routes.put_end),
+            web.put("/v1/finish", routes.put_finish),
             web.get("/v1/report", routes.get_report),
             web.get("/metrics", routes.get_metrics),
             web.get("/healthz", routes.get_healthz),

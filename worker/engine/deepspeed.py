@@ -297,7 +297,7 @@ class DeepSpeedEngine:
 
         The slots behind the squares are: the loss, the ready epoch and its square, and each rank's
         arrival.  All ranks are ready for the same epoch e exactly when size x sum of squares ==
-        (sum)^2 and the sum is not 0.
+        (sum)^2 and the sum is not 0; FINISH counts as an epoch.
         """
         step = self.progress.step
         arrival = self.pace.arrival()
@@ -316,7 +316,7 @@ class DeepSpeedEngine:
         self._world.all_reduce_(slots, "sum")
         norm = float(slots[: self._sync.num_pieces].sum().sqrt())
         loss, total, squares, *arrivals = slots[self._sync.num_pieces :].tolist()
-        agreed = self._world.size * squares == total * total and total > 0
+        agreed = self._world.size * squares == total * total and total != 0
         overflows = math.isfinite(loss) and scale > 1  # a smaller scale may do
         is_finite = math.isfinite(loss) and math.isfinite(norm)
         if self._spec.on_non_finite == "stop" and not is_finite and not overflows:

@@ -17,6 +17,7 @@ from worker.control.activity import Activity
 from worker.training_settings import LossScale
 from worker.world.world import World
 
+FINISH = -1  # in the place of an epoch: ready to end the training at the next boundary
 # weight, exp_avg, exp_avg_sq, all fp32: everything of a tensor that must survive a plan change
 Parts = tuple[torch.Tensor, ...]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -72,7 +73,8 @@ class StepResult:
     Attributes:
         loss: of the global batch.
         gradient_norm: plan-wide, before clipping.
-        agreed_epoch: the epoch that all ranks are ready to switch to at this boundary, or None.
+        agreed_epoch: the epoch that all ranks are ready to switch to at this boundary, FINISH if
+            all are ready to end the training, or None.
         learning_rate: of the update.
         loss_scale: of the step; 1 without scaling.
     """
@@ -142,7 +144,9 @@ class Engine(Protocol):
     progress: Progress
 
     def train_step(self, ready_epoch: int | None) -> StepResult:
-        """Train the next step; `ready_epoch` is the epoch that this rank is ready to switch to.
+        """Train the next step.
+
+        `ready_epoch` is the epoch that this rank is ready to switch to, or FINISH.
 
         Any error means that the world is broken; `progress` then says what is left.
         """

@@ -55,7 +55,7 @@ class Messages:
             return None
         if message["type"] == "exit":
             return "exit"
-        if message["type"] == "halt":  # done at once, when it came
+        if message["type"] in ("halt", "finish"):  # done at once, when it came
             return self.next(patience_s)
         return Directive.model_validate(message["directive"])
 

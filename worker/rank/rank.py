@@ -26,6 +26,7 @@ from worker.contract import (
 )
 from worker.control.channel import Channel, Message
 from worker.control.connections import cut
+from worker.engine.seam import FINISH
 from worker.error_kinds import describe_error
 from worker.errors import EngineFailed, RendezvousFailed
 from worker.rank.change import Change
@@ -55,6 +56,7 @@ class Rank:
         self._error: str | None = None
         self._error_kind: ErrorKind | None = None
         self._told_to_halt: str | None = None
+        self._told_to_finish = False
         self._record: SwitchRecord | None = None  # waits for the start of the first new step
         self._stopped_s: float | None = None
         self._saving: Saving | None = None
@@ -83,6 +85,8 @@ class Rank:
             if message["epoch"] >= (self._state.epoch or 0) and self._phase != "halted":
                 self._told_to_halt = message["reason"]
                 cut()
+        elif message["type"] == "finish":
+            self._told_to_finish = True
         elif message["type"] == "directive" and message["directive"]["phase"] == "abort":
             self._change.call_off(message["directive"]["epoch"])
 
@@ -163,7 +167,7 @@ class Rank:
             self._messages.switched(self._record.model_copy(update={"first_step_s": start_s}))
             self._record = None
         try:
-            result = engine.train_step(self._change.ready_epoch)
+            result = engine.train_step(FINISH if self._told_to_finish else self._change.ready_epoch)
         except Exception as error:  # DeepSpeed, gloo or ours: the world is broken, whatever it was
             self._halt(error)
             return
@@ -178,7 +182,9 @@ class Rank:
                 end_s=self._stopped_s,
             )
         )
-        if result.agreed_epoch is not None and engine.progress.step < spec.steps:
+        if result.agreed_epoch == FINISH:
+            self._spec = spec.model_copy(update={"steps": engine.progress.step})
+        elif result.agreed_epoch is not None and engine.progress.step < spec.steps:
             prepared = self._change.prepared
             assert prepared is not None  # this rank said that it was ready
             self._switch(prepared)

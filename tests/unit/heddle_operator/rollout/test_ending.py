@@ -97,10 +97,20 @@ def test_a_change_that_prepares_when_the_last_step_falls_is_given_up_at_once(pha
     operator.run(lambda _: len(cluster.records.all) == 2)
     change(cluster, "a", phase=phase)
     decision = operator.reconcile()
-    assert CloseEpoch(2, "aborted", "all steps are trained") in decision.actions
+    assert CloseEpoch(2, "aborted", "the training has ended") in decision.actions
     assert decision.phase == ("Complete" if phase == "done" else "Saving")
     assert operator.settle().phase == "Complete"
     assert {pod.phase for pod in cluster.pods.values()} <= {"ended"}
+
+
+def test_a_job_that_was_told_to_finish_is_complete_and_says_after_which_step():
+    operator, cluster = running("a", "b")
+    for agent, rank in cluster.holders():
+        agent.change(rank.slot, phase="done", step=17)
+    decision = operator.reconcile()
+    assert decision.phase == "Complete"
+    assert decision.reason == "the training was ended after step 17 of 1000"
+    assert operator.settle().reason == decision.reason
 
 
 def test_nothing_is_adopted_while_weights_are_written():
@@ -156,7 +166,7 @@ def test_the_phase_of_a_job_whose_epoch_is_open_still_ends():
     """The operator was away while the ranks formed the epoch and trained all of it."""
     operator, cluster = running("a")
     record = replace(cluster.records.all[-1], outcome="open", closed_s=None)
-    change(cluster, "a", phase="done")
+    change(cluster, "a", phase="done", step=1000)
     observed = replace(cluster.snapshot(), epochs=(record,))
     decision = decide(operator.job, observed, cluster.now, LIMITS)
     assert decision.actions == (CloseEpoch(1, "complete"),)

@@ -63,7 +63,13 @@ def asked(method, path, token="secret", **content):
 @pytest.mark.parametrize("token", [None, "", "guessed", "secre", "secret2", "s€cret"])
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("PUT", "/v1/directive"), ("GET", "/v1/report"), ("PUT", "/v1/halt"), ("PUT", "/v1/end")],
+    [
+        ("PUT", "/v1/directive"),
+        ("GET", "/v1/report"),
+        ("PUT", "/v1/halt"),
+        ("PUT", "/v1/end"),
+        ("PUT", "/v1/finish"),
+    ],
 )
 def test_without_the_jobs_token_nothing_is_told_or_done(method, path, token):
     status, text = asked(method, path, token, json=DIRECTIVE)
@@ -227,6 +233,14 @@ def test_the_metrics_name_job_and_pod():
     assert f"heddle_worker_epoch{labels} 2.0" in lines
     assert f"heddle_worker_ranks{labels} 0.0" in lines
     assert not any(line.startswith("heddle_worker_loss") for line in lines)
+
+
+def test_an_agent_that_is_told_to_finish_goes_on_until_the_job_ends():
+    async def ask(client, agent):
+        async with client.put("/v1/finish") as answer:
+            return answer.status, agent.stopping.is_set()
+
+    assert with_client(ask) == (200, False)
 
 
 def test_the_end_of_the_job_stops_the_agent():

@@ -1,0 +1,74 @@
+"""`heddle train` end to end: this machine's own processor, a move to a node that joins, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+HEDDLE = str(Path(sys.executable).parent / "heddle")
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a job on a little text, and a node that joins."""
+    made = tmp_path_factory.mktemp("train")
+    prepare = ["data", "prepare", "--input", json.__path__[0], "--output", str(made / "text")]
+    subprocess.run([HEDDLE, *prepare], check=True, capture_output=True)
+    body = yaml.safe_load((ROOT / "manifests" / "examples" / "tiny.yaml").read_text())
+    body["spec"] |= {"steps": 100_000, "data": {"path": str(made / "text")}}
+    body["spec"]["training"] |= {"globalBatch": 4, "sequenceLength": 32}
+    body["spec"]["elastic"] |= {"joinDebounceSeconds": 0.2, "minHolders": 1, "minGainPercent": 0}
+    (made / "job.yaml").write_text(yaml.safe_dump(body))
+    join = "- {at_step: 3, join: {name: more, type: cpu, gpus: 1}}"
+    (made / "script.yaml").write_text(f"{join}\n- {{at_step: 6, drain: here}}")
+    return made
+
+
+def interrupted_after(
+    words: tuple[str, ...], command: list[str], folder: Path
+) -> tuple[int, str, str]:
+    """(exit status, standard output, standard error) of a run that gets Ctrl-C after some words."""
+    said, awaited = [], list(words)
+    with (folder / "result.json").open("w+") as result:
+        process = subprocess.Popen(
+            command, stdout=result, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            env={**os.environ, "XDG_CACHE_HOME": str(folder / "cache")},
+        )  # fmt: skip
+        assert process.stderr is not None
+        for line in process.stderr:
+            said.append(line)
+            if awaited and awaited[0] in line:
+                awaited.pop(0)
+                if not awaited:
+                    process.send_signal(signal.SIGINT)
+        result.seek(0)
+        return process.wait(timeout=60), result.read(), "".join(said)
+
+
+def test_a_job_trains_on_this_machine_and_ctrl_c_writes_its_weights(folder: Path) -> None:
+    command = [HEDDLE, "train", str(folder / "job.yaml"), "--output", "json", "--ranks", "1"]
+    command += ["--script", str(folder / "script.yaml"), "--output-path", str(folder / "out")]
+    words = ("node here is drained", "is live")
+    status, out, err = interrupted_after(words, command, folder)
+    assert status == 130, err
+    assert "moments and the position in the data are not in them" in err
+    result = json.loads(out)
+    assert (result["phase"], result["emulated"]) == ("Complete", False)
+    assert result["reason"].startswith("the training was ended after step ")
+    assert [epoch["reason"] for epoch in result["epochs"]][-1] == "drain"
+    assert [node["name"] for node in result["epochs"][-1]["composition"]] == ["more"]
+    assert result["orphan_processes"] == 0
+    assert len(result["losses"]) > 3
+    assert {"config.json", "model.safetensors"} <= {p.name for p in (folder / "out").iterdir()}
+    assert result["output"] == str(folder / "out")
+    (profile,) = (folder / "cache").glob("heddle/profiles/cpu-*/tiny-llama/cpu-*.json")
+    assert json.loads(profile.read_text())["origin"] == "measured"
