@@ -103,9 +103,9 @@ def measure(case: Case, size: Size, data: Path) -> Measured:
             peaks = [found[pid] - resident for pid, resident in before.items() if found[pid]]
             _train(pods, max(rank.step for rank in pods.ranks(NODE).values()) + 2)
             records = [s for s in pods.pods[NODE].report().switches if s.epoch == 2]
+            busiest = _busiest_bytes(directive)
         finally:
             pods.close()
-    busiest = _busiest_bytes(directive)
     return _measured(case, records, max(peaks, default=0), _state_bytes(case.new, size), busiest)
 
 
