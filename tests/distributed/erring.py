@@ -1,8 +1,8 @@
 """A rank entry that errs where a file tells it to: the real process, with one step or build spoilt.
 
 `HEDDLE_TEST_ERRORS` is a folder; a file in it named by a GPU holds the name of the error, which
-comes whenever a rank on that GPU begins its fourth step; one named `<GPU>.build`, when it builds an
-engine.
+comes whenever a rank on that GPU begins its fourth step; one named `<node>.<GPU>.build`, when it
+builds an engine, and then holds the monotonic time of that instead.
 """
 
 from __future__ import annotations
@@ -53,8 +53,11 @@ class Erring(process.GlooServices):
 
     def build_engine(self, build: StageBuild) -> Engine:
         order = Path(os.environ["HEDDLE_TEST_ERRORS"]) / str(build.seat.gpu)
-        if (spoil := order.with_suffix(".build")).exists():
-            globals()[spoil.read_text()]()
+        spoil = order.with_name(f"{build.seat.node}.{build.seat.gpu}.build")
+        if spoil.exists():
+            error = spoil.read_text()
+            spoil.write_text(str(time.monotonic()))
+            globals()[error]()
         engine = super().build_engine(build)
         assert isinstance(engine, DeepSpeedEngine)
         train_step = engine.train_step

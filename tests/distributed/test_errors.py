@@ -138,7 +138,7 @@ def test_memory_that_is_not_there_for_the_next_engine_leaves_the_old_one_trainin
 ) -> None:
     gpus = jobs.start(spec)
     old, plan = jobs.epochs, jobs.plan(gpus[0])
-    (jobs.errors / f"{gpus[1]}.build").write_text("run_out_of_memory")
+    (jobs.errors / f"a.{gpus[1]}.build").write_text("run_out_of_memory")
     jobs.epochs += 1
     directive = jobs.pods.directive(
         jobs.epochs, plan, spec, "a", holds={("a", gpu): old for gpu in gpus}, layouts={old: plan}

@@ -34,6 +34,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 BATCH, SEQUENCE = 8, 128
 LIMIT_S = 45.0
 DONE_S = 10.0  # after a disk can be written again
+KNOWN_S = 1.0  # to the operator, after a rank knows that a change has failed
 
 
 class Run:
@@ -158,6 +159,30 @@ def test_a_gpu_without_memory_is_left_out_and_the_job_trains_on(
             observed = await run.loop.observe()
             used = {gpu for placed in observed.epochs[-1].plan.placement for gpu in placed.gpus}
             assert used == {0, 1}
+
+    asyncio.run(main())
+
+
+def test_a_change_for_which_a_joiner_has_no_memory_is_over_within_a_second_and_not_tried_again(
+    tmp_path: Path, corpus: Path, errors: Path
+) -> None:
+    order = errors / "b.0.build"
+    order.write_text("run_out_of_memory")
+    elastic = {"joinDebounceSeconds": 0, "cooldownSeconds": 0, "minGainPercent": 0.1}
+
+    async def main() -> None:
+        async with running(tmp_path, corpus, elastic=elastic) as run:
+            await run.until(lambda _: run.step > 2)
+            run.cluster.join(Node("b", "demo-fast", 1))
+            decision = await run.until(lambda decision: "was aborted" in decision.reason)
+            assert "cannot prepare epoch 2: out of memory: " in decision.reason
+            *_, record = (await run.loop.observe()).epochs
+            assert (record.reason, record.outcome) == ("join", "aborted")
+            assert record.closed_s is not None
+            assert record.closed_s - float(order.read_text()) < KNOWN_S
+            step = run.step
+            await run.until(lambda _: run.step > step + 10)
+            assert run.epochs == record.epoch
 
     asyncio.run(main())
 

@@ -45,6 +45,7 @@ class Measured:
         stall_s: of the rank that stood longest.
         parts: {part: seconds until the last rank had done it}.
         peak_bytes: the largest growth of a rank's memory during preparation and switch.
+        link_bytes_per_s: of bare gloo between two idle ranks around it; 0 until it is measured.
     """
 
     case: str
@@ -55,6 +56,7 @@ class Measured:
     stall_s: float
     parts: dict[str, float]
     peak_bytes: int
+    link_bytes_per_s: float = 0.0
 
 
 def cases(ranks: int, layers: int) -> list[Case]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -38,8 +40,10 @@ def main(port: int, rank: int, num_bytes: int) -> None:
         print(json.dumps(seconds))
 
 
-def bytes_per_s(num_bytes: int, port: int) -> float:
-    """The best of three transfers."""
+def bytes_per_s(num_bytes: int) -> float:
+    """Of the median of three transfers: the load of a shared machine changes as they pass."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     command = [sys.executable, "-m", "tests.benchmarks.stall_by_size.links", str(port)]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
     ranks = [
@@ -50,7 +54,7 @@ def bytes_per_s(num_bytes: int, port: int) -> float:
     ]
     answer = ranks[1].communicate(timeout=600)[0]
     ranks[0].communicate(timeout=60)
-    return num_bytes / min(json.loads(answer))
+    return num_bytes / statistics.median(json.loads(answer))
 
 
 if __name__ == "__main__":
