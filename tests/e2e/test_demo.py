@@ -173,3 +173,14 @@ def test_a_run_that_leaves_the_reference_curve_is_red() -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 1, done.stderr[-2000:]
     assert json.loads(done.stdout.strip().splitlines()[-1])["max_loss_difference"] > 1e-5
+
+
+def test_a_job_whose_last_step_falls_while_a_node_joins_ends_at_once() -> None:
+    """The joiner's pod still starts: nothing is left to train for it."""
+    command = [HEDDLE, "demo", "--headless", "--output", "json", "--steps", "22"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    result = json.loads(done.stdout.strip().splitlines()[-1])
+    assert (result["phase"], len(result["losses"])) == ("Complete", 22)
+    assert [epoch["reason"] for epoch in result["epochs"]] == ["start"]
+    assert result["orphan_processes"] == 0
