@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.drain import Drain
 from heddle_operator.rollout.ending import output_failure
-from heddle_operator.rollout.formation import start_trouble
+from heddle_operator.rollout.gathering import start_trouble
 from heddle_operator.state.decision import Decision, Phase
 from heddle_operator.state.snapshot import EpochRecord, Observed
 from planner.wording import counted

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from heddle_operator.policy.candidates import leaving_reasons
 from heddle_operator.policy.drain import Drain
-from heddle_operator.rollout.formation import start_trouble
+from heddle_operator.rollout.gathering import start_trouble
 from heddle_operator.state.actions import CloseEpoch, EventReason, RecordEvent
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.snapshot import EpochRecord, Observed, Outcome

@@ -1,0 +1,192 @@
+"""From an adopted plan to a sealed epoch: pods are created and awaited, members written down.
+
+Invariant: a recovery waits for no pod that must start, if the others suffice; what keeps a pod from
+starting is said.
+Source: design, section 4 "Epochs".
+"""
+
+from __future__ import annotations
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.apis.wording import named
+from heddle_operator.policy.candidates import leaving_nodes, ready_nodes
+from heddle_operator.policy.coverage import NO_COMMON_STEP, lost_piece
+from heddle_operator.policy.partitions import needed_holders
+from heddle_operator.rollout.members import (
+    choose_store,
+    gpus_needed,
+    members_of,
+    missing_pods,
+    pods_of_node,
+)
+from heddle_operator.state.actions import CloseEpoch, SealEpoch
+from heddle_operator.state.decision import Decision, sooner
+from heddle_operator.state.reachability import is_pod_lost, is_silent, report_of
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.situation import Situation
+from heddle_operator.state.snapshot import EpochRecord, Observed, Seal
+from planner.wording import counted
+from worker.contract import Member, RankExit, Resume, resume_of
+
+
+def gather(
+    job: HeddleJob,
+    record: EpochRecord,
+    observed: Observed,
+    now: float,
+    where: Situation,
+    settings: Settings,
+) -> Decision:
+    """Create the pods, wait until their agents are ready, seal."""
+    late = _late_node(job, record, observed, where)
+    if late:
+        reason = f"node {late} must start its pod again, and the others suffice"
+        return Decision((CloseEpoch(record.epoch, "aborted", reason),), "Recovering", reason)
+    created = missing_pods(job, record, observed)
+    trouble = start_trouble(record, observed)
+    if created:
+        refused = {r.name: r.at_s + settings.refusal_pause_s - now for r in observed.refusals}
+        waits = [refused[pod.name] for pod in created if refused.get(pod.name, 0.0) > 0]
+        return Decision(
+            tuple(pod for pod in created if refused.get(pod.name, 0.0) <= 0),
+            "Preparing",
+            trouble or f"epoch {record.epoch} needs {counted(len(created), 'more pod')}",
+            sooner(settings.pod_timeout_s, *waits),
+        )
+    holders = needed_holders(job, observed, where, record)
+    absent = _absent_holders(record, where)
+    if absent:
+        reason = f"epoch {record.epoch} waits for an answer of pod {absent}"
+        return Decision((), "Preparing", reason, settings.peer_timeout_s)
+    members = members_of(record.plan, observed, holders)
+    waiting = sorted({m.pod for m in members or () if not _is_ready(observed, m)})
+    if members is None or waiting or where.doubtful:
+        awaited = waiting or where.doubtful
+        names = named("pod", awaited) if awaited else "its pods"
+        reason = trouble or f"epoch {record.epoch} waits for {names}"
+        return Decision((), "Preparing", reason, settings.peer_timeout_s)
+    stale = [pod.name for pod in observed.pods if _follows_aborted(observed, pod.name, where)]
+    if stale:
+        reason = f"epoch {record.epoch} waits until pod {stale[0]} has given up an aborted epoch"
+        return Decision((), "Preparing", reason, 1.0)
+    resume: Resume | None = None
+    if record.reason == "loss":
+        resume = resume_of([holder.rank for holder in holders])
+        problem = "" if resume else NO_COMMON_STEP
+        problem = lost_piece(job.workload.model, holders, observed) or problem
+        if problem:  # what follows from it is the business of recovery
+            return Decision((CloseEpoch(record.epoch, "aborted", problem),), "Recovering", problem)
+    store = choose_store(members, observed)
+    if store is None:
+        return Decision((), "Preparing", f"epoch {record.epoch} waits for a store", 1.0)
+    exits = tuple(
+        (m.pod, e.pid) for m in members for e in _exits(observed, m.pod) if e.slot == m.slot
+    )
+    seal = Seal(members, store, resume, now, exits)
+    return Decision(
+        (SealEpoch(record.epoch, seal),),
+        "Preparing",
+        f"epoch {record.epoch} has all its pods",
+    )
+
+
+def _late_node(job: HeddleJob, record: EpochRecord, observed: Observed, where: Situation) -> str:
+    """A node of a recovery whose pod went after the plan was made; "" if it must be waited for.
+
+    Nobody trains meanwhile, and a new pod may take minutes: its node joins later.
+    """
+    if record.reason != "loss" or where.live is None:
+        return ""
+    ready = ready_nodes(job, observed, where.live.plan, record.composition)
+    enough = {node.name for node in ready.nodes}
+    for node in record.plan.nodes:
+        pods = pods_of_node(observed, node)
+        went = any(pod.phase == "ended" or pod.created_s >= record.adopted_s for pod in pods)
+        if node not in enough and (went or not pods):
+            return node
+    return ""
+
+
+def _absent_holders(record: EpochRecord, where: Situation) -> str:
+    """A pod whose ranks train but cannot be asked: a change without them would lose their state."""
+    if record.reason in ("start", "loss") or where.live is None:
+        return ""
+    present = {(holder.pod, holder.rank.slot) for holder in where.holders}
+    return next((m.pod for m in where.live.ranked if (m.pod, m.slot) not in present), "")
+
+
+def gathering_fault(record: EpochRecord, observed: Observed, now: float, settings: Settings) -> str:
+    """Why an epoch that is not sealed cannot go on; "" while it can."""
+    leaving = leaving_nodes(observed)
+    for node in record.plan.nodes:
+        if node in leaving:
+            return f"node {node} is leaving"
+        fault = _start_fault(record, observed, node, now, settings)
+        if fault:
+            return fault
+        for pod in pods_of_node(observed, node):
+            is_new = pod.created_s >= record.adopted_s
+            is_lost = is_new and is_pod_lost(observed, pod.name, now, settings)
+            if is_lost or (not pod.deleting and is_silent(observed, pod.name, now, settings)):
+                return f"pod {pod.name} failed" + (f": {pod.problem}" if pod.problem else "")
+            report = report_of(observed, pod.name)
+            if now - max(pod.created_s, record.adopted_s) > settings.pod_timeout_s and not (
+                report and report.ready
+            ):
+                return f"pod {pod.name} was not ready after {settings.pod_timeout_s:g} s"
+    return ""
+
+
+def _start_fault(
+    record: EpochRecord, observed: Observed, node: str, now: float, settings: Settings
+) -> str:
+    """What keeps a node's pods from starting, once it has been waited for long enough."""
+    free = next(seen.gpus for seen in observed.nodes if seen.name == node)
+    pods = pods_of_node(observed, node)
+    starting = [pod for pod in pods if pod.phase == "pending"]
+    needed = gpus_needed(record.plan, node)
+    if free < needed and (starting or sum(pod.gpus for pod in pods) < needed):
+        return f"node {node} has {counted(free, 'free GPU')} now, the plan needs {needed}"
+    trouble = start_trouble(record, observed, node)
+    since = max([record.adopted_s, *(pod.created_s for pod in starting)])
+    return trouble if now - since > settings.pod_problem_s else ""
+
+
+def start_trouble(record: EpochRecord, observed: Observed, node: str = "") -> str:
+    """What keeps pods of an epoch (or of one node of it) from starting, in words; "" if nothing."""
+    nodes = {node} if node else set(record.plan.nodes)
+    for pod in observed.pods:
+        view = observed.agents.get(pod.name)
+        problem = pod.problem or (view.problem if view else "")
+        if pod.node in nodes and problem:
+            return f"pod {pod.name}: {problem}"
+    names = {pod.name for pod in observed.pods}
+    for refused in observed.refusals:
+        if refused.name not in names:
+            return f"pod {refused.name} is refused: {refused.message}"
+    return ""
+
+
+def _is_ready(observed: Observed, member: Member) -> bool:
+    """Whether its agent can take part; a pod that is being deleted can, to hand its state over."""
+    report, pod = report_of(observed, member.pod), observed.pod(member.pod)
+    leaves = member.rank is None
+    return report is not None and report.ready and pod is not None and (leaves or not pod.deleting)
+
+
+def _follows_aborted(observed: Observed, pod: str, where: Situation) -> bool:
+    """Whether an agent must give up an epoch first; what ranks hold all the same is live."""
+    report = report_of(observed, pod)
+    record = observed.record(report.epoch) if report and report.epoch is not None else None
+    return (
+        record is not None
+        and report is not None
+        and record != where.live
+        and record.outcome == "aborted"
+        and report.phase not in (None, "abort")
+    )
+
+
+def _exits(observed: Observed, pod: str) -> tuple[RankExit, ...]:
+    report = report_of(observed, pod)
+    return report.exits if report else ()
