@@ -80,8 +80,8 @@ def row(one: Measured) -> str:
 
 
 def slope(found: list[Measured]) -> float:
-    """Seconds a byte of state by which a change that moves nothing grows, by least squares."""
-    still = [one for one in found if one.moved_bytes == 0]
+    """Seconds a byte of state by which two ranks that move nothing stand longer (least squares)."""
+    still = [one for one in found if one.moved_bytes == 0 and one.ranks == 2]
     if len(still) < 2:
         return 0.0
     sizes, stalls = [one.state_bytes for one in still], [one.stall_s for one in still]
@@ -129,8 +129,7 @@ def report(found: list[Measured]) -> str:
         f"{max(one.peak_bytes - one.moved_bytes for one in found) / 1e6:.0f} MB.",
         "- A second engine, its gradients and its groups are made beside the old ones; a rank that "
         "receives everything is a new process, whose memory is not counted here.",
-        "- The parts end when the last rank has ended them; what is left of the stall is between "
-        "the flip and the first new step.",
+        "- The parts end when the last rank has ended them, and sum to the stall.",
         "- Two cores carry all ranks: with five, several transfers share what two idle ranks have "
         "to themselves.",
     ]

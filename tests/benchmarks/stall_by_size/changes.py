@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from heddle_operator.train.stall import measure_stall
 from migration.links import Links
 from planner.model.catalogue import find_model
 from planner.plans.plan import Plan
 from tests.distributed.pods import Pods, place, template
-from worker.contract import Directive, SwitchRecord, TrainingSpec
+from worker.contract import LAPS, Directive, SwitchRecord, TrainingSpec
 from worker.rank.move import plan_move
 
 NODE = "a"
@@ -42,7 +43,7 @@ class Measured:
         state_bytes: that the largest rank holds afterwards.
         moved_bytes: that the rank that received most of them received.
         busiest_bytes: of the busiest port by the plan of the transfer.
-        stall_s: of the rank that stood longest.
+        stall_s: from the end of the last old step to the start of the first new one.
         parts: {part: seconds until the last rank had done it}.
         peak_bytes: the largest growth of a rank's memory during preparation and switch.
         link_bytes_per_s: of bare gloo between two idle ranks around it; 0 until it is measured.
@@ -138,16 +139,8 @@ def _train(pods: Pods, step: int) -> None:
 def _measured(
     case: Case, records: list[SwitchRecord], peak: int, state: int, busiest: float
 ) -> Measured:
-    stood = [r for r in records if r.stopped_s is not None and r.first_step_s is not None]
-    begin_s = max((r.stopped_s for r in records if r.stopped_s is not None), default=0.0)
-    parts, before_s = {}, begin_s
-    for name in max(records, key=lambda record: len(record.laps)).laps:
-        end_s = max(r.laps[name] for r in records if name in r.laps)
-        parts[name], before_s = end_s - before_s, end_s
-    if stood:
-        stall_s = max(r.first_step_s - r.stopped_s for r in stood)  # type: ignore[operator]
-    else:  # all old ranks left
-        stall_s = max(r.first_step_s or 0.0 for r in records) - begin_s
+    stall = measure_stall(records)
+    assert stall is not None
     return Measured(
         case.name,
         len(
@@ -161,8 +154,8 @@ def _measured(
         state,
         max(r.bytes_received for r in records),
         busiest,
-        stall_s,
-        parts,
+        stall.stall_s,
+        {name: stall.parts[f"{name}_s"] for name in LAPS},
         peak,
     )
 
