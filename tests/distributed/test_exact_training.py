@@ -127,7 +127,5 @@ def test_survivors_keep_their_process(run) -> None:
 
 
 def test_final_weights_are_written(run) -> None:
-    assert [path.name for path in sorted((run[2] / "out").iterdir())] == [
-        *(f"weights-stage0-slot{slot}.safetensors" for slot in range(4)),
-        "weights.index.json",
-    ]
+    names = {path.name for path in (run[2] / "out").iterdir()}
+    assert names == {"config.json", "model.safetensors"}
