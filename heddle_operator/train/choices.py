@@ -116,7 +116,7 @@ def choose(source: Path, wishes: Wishes, machine: Machine) -> Choices:
         ]
     if job is not None:
         output = wishes.output or Path(job.spec.output.path if job.spec.output else _usual(job))
-        wrong += [*_data(job), *_output(output), *_limits(job, nodes, script)]
+        wrong += [*_data(job), *_weights(job), *_output(output, job), *_limits(job, nodes, script)]
     if wrong or job is None or nodes is None:
         raise InvalidJob("\n".join(dict.fromkeys(wrong)))
     emulates = nodes.nodes[0].gpu_type != machine.gpu_type
@@ -136,6 +136,10 @@ def as_run_here(job: HeddleJob, output: Path, emulates: bool) -> tuple[HeddleJob
             f"spec.elastic.gpuTypes.allow ({allowed}) is of a cluster; here the CPU trains"
         )
         elastic = elastic.model_copy(update={"gpu_types": type(elastic.gpu_types)()})
+    if spec.model.config_ref is not None:
+        notes.append(
+            "spec.model.configRef is of a cluster; here the folder's own config.json is read"
+        )
     if spec.worker.template:
         notes.append("spec.worker.template is of a cluster; here there are no pods")
     update = {"elastic": elastic, "output": Output(path=str(output))}
@@ -207,7 +211,28 @@ def _data(job: HeddleJob) -> list[str]:
     return found
 
 
-def _output(folder: Path) -> list[str]:
+def _weights(job: HeddleJob) -> list[str]:
+    """Whether the folder that the job starts from has the weights of its model."""
+    spec = job.training
+    if spec.weights is None:
+        return []
+    from worker.checkpoint.hugging_face.reading import open_weights
+    from worker.checkpoint.hugging_face.tensors import family_of
+
+    return _impossible(
+        lambda: open_weights(
+            Path(str(spec.weights)), job.workload.model, family_of(spec.config or {})
+        )
+    )
+
+
+def _output(folder: Path, job: HeddleJob) -> list[str]:
+    origin = job.spec.model.path
+    if origin is not None and folder.resolve() == Path(origin).resolve():
+        return [
+            f"the output folder {folder} is that of the model, whose weights it would replace; "
+            "name another one with --output-path"
+        ]
     existing = next(p for p in (folder, *folder.absolute().parents) if p.exists())
     if existing.is_dir() and os.access(existing, os.W_OK):
         return []

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
+from planner.model.catalogue import find_model
+from planner.model.tensors import model_tensors
 from tests.cluster.api import NODES
 from tests.cluster.assets import Assets
 from tests.cluster.cluster import Cluster
@@ -23,6 +25,8 @@ from tests.cluster.installation import CHART, OPERATOR_NODE, Installation, heddl
 from tests.e2e.kubernetes.job import WITHIN_S, Job, Json, job_body
 from tests.e2e.kubernetes.listener import Listener
 from tests.e2e.kubernetes.reference import STEPS_TO_COMPLETE, Reference
+from worker.checkpoint.hugging_face.families import FAMILIES
+from worker.checkpoint.hugging_face.reading import open_weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(1200)]
 
@@ -189,24 +193,12 @@ def have_ended_well(pods: Mapping[str, Json]) -> bool:
 
 
 def furthest_apart(folder: Path, expected: Path) -> float:
-    """The largest difference of any weight; all tensors and all of their rows must be there."""
-    import torch
-
-    parts: dict[str, dict[int, torch.Tensor]] = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        with safe_open(file, "pt") as shard:
-            starts = {name: int(text.split(":")[0]) for name, text in shard.metadata().items()}
-            for name, start in starts.items():
-                found = shard.get_tensor(name)
-                held = parts.setdefault(name, {}).setdefault(start, found)
-                assert torch.equal(held, found), f"{name} has two values"  # norms are in each shard
-    worst = 0.0
+    """The largest difference of any weight; all tensors must be there."""
+    model = find_model("tiny-llama")
+    found, worst = open_weights(folder, model, FAMILIES["llama"]), 0.0
     with safe_open(expected, "pt") as wanted:
-        assert set(parts) == set(wanted.keys())
-        for name, shards in parts.items():
-            whole = wanted.get_tensor(name)
-            rows = [shards[start] for start in sorted(shards)]
-            dims = [d for d in range(whole.dim()) if rows[0].shape[d] != whole.shape[d]]
-            found = torch.cat(rows, dim=dims[0]) if dims else rows[0]
-            worst = max(worst, float((found - whole).abs().max()))
+        assert {tensor.name for tensor in model_tensors(model)} == set(wanted.keys())
+        for tensor in model_tensors(model):
+            whole = found.first_rows(tensor, 0, tensor.rows)
+            worst = max(worst, float((whole - wanted.get_tensor(tensor.name)).abs().max()))
     return worst

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
+from safetensors.torch import save_file
 
 from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.train.choices import NODE, Wishes, as_run_here, choose
 from heddle_operator.train.machine import Machine
+from planner.model.catalogue import MODELS
+from worker.checkpoint.hugging_face.config import config_of
+from worker.checkpoint.hugging_face.families import FAMILIES
+from worker.checkpoint.hugging_face.tensors import stored_tensors
 
+TINY = MODELS["tiny-llama"]
 MACHINE = Machine("AMD EPYC", 2, 1 << 34)
 EXAMPLE = Path(__file__).parents[4] / "manifests" / "examples" / "tiny.yaml"
 
@@ -90,6 +98,34 @@ def test_mistakes_of_machine_and_job_are_said_together(tmp_path):
         "job.yaml/inside",
     ):
         assert words in text
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The folder of a tiny model; the example's data has its vocabulary."""
+    path = tmp_path / "llama"
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(config_of(TINY)))
+    held = {t.name: torch.zeros(t.shape) for t in stored_tensors(TINY, FAMILIES["llama"])}
+    save_file(held, path / "model.safetensors")
+    return path
+
+
+def test_a_folder_of_this_machine_is_what_is_trained(tmp_path, folder):
+    model = {"path": str(folder), "configRef": "llama"}
+    found = choose(job_file(tmp_path, spec__model=model), Wishes(), MACHINE)
+    assert found.job.training.weights == str(folder)
+    assert any("spec.model.configRef is of a cluster" in note for note in found.notes)
+
+
+def test_weights_that_do_not_fit_and_an_output_over_them_are_mistakes(tmp_path, folder):
+    save_file({"other": torch.zeros(1)}, folder / "model.safetensors")
+    path = job_file(tmp_path, spec__model={"path": str(folder)})
+    first, second = mistakes(path, output=folder)
+    assert "it lacks 57 tensors (" in first
+    assert "is that of the model, whose weights it would replace" in second
+    seeded = job_file(tmp_path, spec__model={"path": str(folder), "init": "seed"})
+    assert choose(seeded, Wishes(), MACHINE).job.training.weights is None
 
 
 def test_emulated_nodes_are_named_in_a_file(tmp_path):
