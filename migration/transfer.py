@@ -168,7 +168,16 @@ class Transfer:
         return found
 
     def messages(self, rank: int) -> tuple[Message, ...]:
-        """All messages that a rank sends or receives, in their order."""
+        """All messages that a rank sends or receives, in their order; worked out once."""
+        if rank not in self._messages:
+            self._messages[rank] = self._messages_of(rank)
+        return self._messages[rank]
+
+    @cached_property
+    def _messages(self) -> dict[int, tuple[Message, ...]]:
+        return {}
+
+    def _messages_of(self, rank: int) -> tuple[Message, ...]:
         mine: list[tuple[Turn, int, Turn | None]] = []
         for index, flow in enumerate(self.flows):
             if rank in (flow.sender, flow.receiver, *flow.relays):

@@ -32,6 +32,7 @@ class Move:
         held, needed: pieces of every transport rank, before and after.
         transfer: all that moves; nothing at the start of a job.
         bytes_needed: of this rank's new layout that it does not hold.
+        kept: pieces that this rank holds before and after.
     """
 
     directive: Directive
@@ -44,6 +45,7 @@ class Move:
     needed: StateLayout
     transfer: Transfer
     bytes_needed: int
+    kept: tuple[Piece, ...]
 
     @property
     def moves_state(self) -> bool:
@@ -67,6 +69,8 @@ class Move:
 def plan_move(model: ModelShape, directive: Directive, pod: str, slot: int) -> Move | None:
     """The move of the rank at (pod, slot), or None if it is no member.
 
+    Whatever the switch will need is worked out here, beside the training: messages and pieces too.
+
     Raises:
         StateLost: a piece has no holder among the members.
         LayoutMismatch: members and plans do not fit together.
@@ -86,4 +90,8 @@ def plan_move(model: ModelShape, directive: Directive, pod: str, slot: int) -> M
     transfer = plan_transfer(held, needed if moves_state else held, nodes)
     missing = bytes_missing(held, needed)[me] if moves_state else 0
     seat = None if member.rank is None else RankMap.of(plan).seats[member.rank]
-    return Move(directive, plan, me, member, seat, cuts, held, needed, transfer, missing)
+    transfer.messages(me)
+    _ = transfer.digest
+    before = set(held[me])
+    kept = tuple(piece for piece in needed[me] if piece in before)
+    return Move(directive, plan, me, member, seat, cuts, held, needed, transfer, missing, kept)

@@ -142,10 +142,8 @@ class Switch:
 
     def _copy_kept(self, held: HeldState, home: Home) -> None:
         """Copy what stays on this rank, of tensors that are cut otherwise now."""
-        move = self.prepared.move
-        before = set(move.held[move.transport_rank])
-        for piece in move.pieces_after():
-            if piece in before and piece.tensor not in home.adopted:
+        for piece in self.prepared.move.kept:
+            if piece.tensor not in home.adopted:
                 targets = home.view(find_tensor(self.model, piece.tensor), piece)
                 for target, part in zip(targets, held.read(piece), strict=True):
                     target.copy_(part)

@@ -51,6 +51,14 @@ def test_a_rank_that_leaves_has_no_seat_and_needs_nothing():
     assert stays.new_ranks() == 1
 
 
+def test_what_the_switch_needs_is_worked_out_before_it():
+    for move in moves_of(change(plan("2x2"), plan("1x2"))):
+        assert set(move.transfer._messages) == {move.transport_rank}
+        assert "digest" in vars(move.transfer)
+        held, needed = (set(of[move.transport_rank]) for of in (move.held, move.needed))
+        assert set(move.kept) == held & needed
+
+
 def test_pieces_that_no_member_holds_are_lost():
     directive = change(plan("1x1+1x1"), plan("1x2"))
     alone = directive.model_copy(update={"members": directive.members[:1]})
