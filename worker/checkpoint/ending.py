@@ -39,16 +39,17 @@ def ending(
     seat: Seat,
     weights: Mapping[str, torch.Tensor],
     spec: TrainingSpec,
+    step: int,
     ranks: Ranks,
 ) -> Ending:
     """What this rank has to do; a collective of all ranks of the plan.
 
-    Arguments are those of `own_files`; `spec` has an output.
+    Arguments are those of `own_files`; `spec` has an output, and `step` steps are trained.
     """
     assert spec.output is not None
     output = Path(spec.output)
     kept_as: KeptAs = "folder" if all_see(output, seat.rank, speaks(seat), ranks) else "parts"
-    files = own_files(model, seat, weights, described(model, spec), ranks)
+    files = own_files(model, seat, weights, described(model, spec, step), ranks)
     if files is None:
         return Ending((), kept_as)
     folder = output / PARTS

@@ -69,11 +69,11 @@ def own_files(
     return file, File.of(INDEX, f"{INDEX}.{seat.rank}.part", lambda: iter([text]))
 
 
-def described(model: ModelShape, spec: TrainingSpec) -> dict[str, object]:
+def described(model: ModelShape, spec: TrainingSpec, step: int) -> dict[str, object]:
     """What the index says of the model: all that a merge needs besides the parts."""
     return {
         "model": model.name,
-        "step": spec.steps,
+        "step": step,
         "shape": model.to_json(),
         "config": spec.config,
         "folder": spec.folder,

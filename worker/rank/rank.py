@@ -201,7 +201,8 @@ class Rank:
         self._become("saving")
         weights = {name: parts[0] for name, parts in layout.shards.items()}
         try:
-            end = ending(self._model(), layout.seat, weights, spec, world)
+            step = self._state.progress.step
+            end = ending(self._model(), layout.seat, weights, spec, step, world)
         except Exception as error:  # a peer went, or there is no memory: the state is whole
             self._halt(error)
             return

@@ -48,7 +48,7 @@ def write(folder, trained):
     ranks = Sums(len(seats))
     for ranks.knows in (False, True):
         found = [
-            own_files(MODEL, seat, weights_of(seat), described(MODEL, SPEC), ranks)
+            own_files(MODEL, seat, weights_of(seat), described(MODEL, SPEC, 7), ranks)
             for seat in seats
         ]
     for files in found:
@@ -96,7 +96,7 @@ def test_a_reader_puts_the_model_together(tmp_path, pipeline, reader):
 def test_the_index_has_size_and_digest_of_every_file_and_the_shape_of_every_tensor(tmp_path):
     write(tmp_path, plan("2x1+1x1", "1x2"))
     index = json.loads((tmp_path / INDEX).read_text())
-    assert (index["model"], index["step"]) == (MODEL.name, SPEC.steps)
+    assert (index["model"], index["step"]) == (MODEL.name, 7)
     assert (ModelShape.from_json(index["shape"]), index["config"]) == (MODEL, None)
     assert index["files"] == {
         path.name: {
