@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from planner.cluster.composition import Composition, Node
 from planner.model.catalogue import find_model
 from planner.model.shape import Experts, ModelShape
-from planner.model.tensors import layer_tensors
+from planner.model.tensors import layer_tensors, model_tensors
 from planner.model.workload import Workload
 from planner.placement.place import can_pack, place, room_of
-from planner.plans.pieces import Piece, held_pieces, piece_shapes
+from planner.plans.pieces import Piece, held_pieces, tensor_pieces
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import Seat
 from planner.plans.regions import Cuts
@@ -192,6 +192,20 @@ def seat_pieces(model: ModelShape, seat: Seat, cuts: Cuts) -> tuple[Piece, ...]:
         for tensor in layer_tensors(model, layer)
         for piece in held_pieces(tensor, seat, cuts)
     )
+
+
+@cache
+def piece_shapes(model: ModelShape, cuts: Cuts) -> dict[Piece, tuple[int, ...]]:
+    """The shape of every piece of a model, in canonical order."""
+    shapes: dict[Piece, tuple[int, ...]] = {}
+    for tensor in model_tensors(model):
+        for piece in tensor_pieces(tensor, cuts):
+            shape = list(tensor.shape)
+            shape[tensor.row_dim] = piece.stop - piece.start
+            if tensor.experts:
+                shape[0] = piece.expert_stop - piece.expert_start
+            shapes[piece] = tuple(shape)
+    return shapes
 
 
 def piece_numels(model: ModelShape, cuts: Cuts) -> dict[Piece, int]:

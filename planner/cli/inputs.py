@@ -96,16 +96,12 @@ def read_plan_file(path: str) -> dict[str, Any]:
             # None: the shell closed it
             text = "" if sys.stdin is None else sys.stdin.buffer.read().decode("utf-8")
         data = json.loads(text)
+        if isinstance(data, dict):
+            return data
+        wrong = f"must hold one JSON object, found {type(data).__name__}"
     except (OSError, ValueError, RecursionError) as error:
-        raise InvalidPlan(
-            f"plan {path} cannot be read: {error}; `heddle plan --output json` prints one"
-        ) from None
-    if not isinstance(data, dict):
-        raise InvalidPlan(
-            f"plan {path} must hold one JSON object, found {type(data).__name__}; `heddle plan "
-            f"--output json` prints one"
-        )
-    return data
+        wrong = f"cannot be read: {error}"
+    raise InvalidPlan(f"plan {path} {wrong}; `heddle plan --output json` prints one")
 
 
 def plan_workload(

@@ -110,9 +110,7 @@ effort_options = _together(  # how hard to look for a plan
         "--budget-s", type=ABOVE_0, help="Stop a search after so many seconds.  [default: 2]"
     ),
     click.option(
-        "--budget-evaluations",
-        type=AT_LEAST_1,
-        help="Stop after so many priced plans instead.",
+        "--budget-evaluations", type=AT_LEAST_1, help="Stop after so many priced plans instead."
     ),
     click.option(
         "--threads",

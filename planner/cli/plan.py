@@ -72,9 +72,7 @@ SETTINGS = (
 
 
 @click.command(
-    "plan",
-    help=PLAN_HELP.replace("\n    heddle", "\n\b\n    heddle", 1),
-    context_settings=SHOWN,
+    "plan", help=PLAN_HELP.replace("\n    heddle", "\n\b\n    heddle", 1), context_settings=SHOWN
 )
 @click.option("--model", default="tiny-llama", help=MODEL_HELP)
 @gpu_options()
@@ -110,10 +108,7 @@ SETTINGS = (
 @click.option("--min-throughput", type=ABOVE_0, help="Samples per second to reach at least.")
 @click.option("--max-price", type=click.FloatRange(0), help="Money per hour for the nodes used.")
 @click.option(
-    "--method",
-    type=click.Choice(get_args(Method)),
-    default="auto",
-    help="Which engine searches.",
+    "--method", type=click.Choice(get_args(Method)), default="auto", help="Which engine searches."
 )
 @effort_options
 @click.option("--d-max", type=AT_LEAST_1, help="Most stages.  [default: min(layers, 24)]")

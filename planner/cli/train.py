@@ -67,10 +67,7 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 @click.option("--overwrite", is_flag=True, help="Write to the folder though it holds files.")
 @click.option("--resume", is_flag=True, help="Go on where a killed training was.")
 @click.option(
-    "--keep-every-s",
-    default=15.0,
-    type=click.FloatRange(0),
-    help="Seconds between states on disk.",
+    "--keep-every-s", default=15.0, type=click.FloatRange(0), help="Seconds between states on disk."
 )
 @output_option
 def train_policy(
@@ -181,14 +178,9 @@ class _Display:
 
 def _commit() -> str:
     """The commit of this code, with a + if files differ from it; empty outside a repository."""
-    here = Path(__file__).parents[1]
+    here = str(Path(__file__).parent)
+    git = ["git", "-C", here, "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+"]
     try:
-        found = [
-            subprocess.run(
-                ["git", "-C", str(here), *arguments], capture_output=True, text=True, check=True
-            ).stdout.strip()
-            for arguments in (("rev-parse", "HEAD"), ("status", "--porcelain", "--", str(here)))
-        ]
+        return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return found[0] + ("+" if found[1] else "")

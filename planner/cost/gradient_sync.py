@@ -95,10 +95,7 @@ def _expert_messages(model: ModelShape, ranks: RankMap, gradient_bytes: int) -> 
 
 
 def sync_seconds(
-    workload: Workload,
-    ranks: RankMap,
-    profile: Profile,
-    nics: Mapping[str, float] | None = None,
+    workload: Workload, ranks: RankMap, profile: Profile, nics: Mapping[str, float] | None = None
 ) -> tuple[float, ...]:
     """Gradient synchronisation of each rank, in rank order, in seconds.
 

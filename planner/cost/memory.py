@@ -118,14 +118,8 @@ class StageMemory:
     @property
     def peak_bytes(self) -> int:
         """The most of an iteration."""
-        return formulas.peak_bytes(
-            self.state_bytes,
-            self.activations,
-            self.boundary,
-            self.logits,
-            self.working,
-            self.transient,
-        )
+        held = self.activations, self.boundary, self.logits, self.working
+        return formulas.peak_bytes(self.state_bytes, *held, self.transient)
 
 
 def boundary_bytes(workload: Workload, micro_batch: int) -> int:
@@ -152,18 +146,14 @@ def slot_parameters(model: ModelShape, slot: StageSlot, layers: int) -> tuple[in
     cut_experts = expert_numel(model) // slot.tp
     dense = 0
     for kind, count in blocks.items():
-        held = layer_numel(model, _example(model, kind), slot.tp)
+        example = model.layers if kind == model.block_kinds[-1] else 1  # a block of that kind
+        held = layer_numel(model, example, slot.tp)
         dense += count * (held - cut_experts if kind == "moe_block" else held)
     if slot.is_first:
         dense += layer_numel(model, 0, slot.tp)
     if slot.is_last:
         dense += layer_numel(model, model.layers + 1, slot.tp)
     return dense, blocks.get("moe_block", 0) * (expert_numel(model) // slot.expert_ways)
-
-
-def _example(model: ModelShape, kind: Kind) -> int:
-    """Index of a block of that kind."""
-    return model.layers if kind == model.block_kinds[-1] else 1
 
 
 def stage_memory(workload: Workload, profile: Profile, slot: StageSlot, layers: int) -> StageMemory:

@@ -100,10 +100,7 @@ def _fastest_of_ways(
 
 def _powers(count: int) -> list[int]:
     """Powers of two that divide the number."""
-    found = [1]
-    while count % (2 * found[-1]) == 0:
-        found.append(2 * found[-1])
-    return found
+    return [1 << k for k in range(count.bit_length()) if count % (1 << k) == 0]
 
 
 def layer_seconds(cost: LayerCost) -> float:

@@ -13,7 +13,7 @@ Source: Heddle, sections 3.2 (expert tiling) and 5.6 (DSM).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
@@ -114,29 +114,12 @@ def region_piece(regions: Regions, index: int) -> Piece:
     return region_pieces(regions, np.arange(len(regions)) == index)[0]
 
 
-@cache
-def piece_shapes(model: ModelShape, cuts: Cuts) -> Mapping[Piece, tuple[int, ...]]:
-    """The shape of every piece of a model, in canonical order."""
-    shapes: dict[Piece, tuple[int, ...]] = {}
-    for tensor in model_tensors(model):
-        for piece in tensor_pieces(tensor, cuts):
-            shape = list(tensor.shape)
-            shape[tensor.row_dim] = piece.stop - piece.start
-            if tensor.experts:
-                shape[0] = piece.expert_stop - piece.expert_start
-            shapes[piece] = tuple(shape)
-    return shapes
-
-
-def holders(
-    model: ModelShape, plan: Plan, cuts: Cuts | None = None
-) -> dict[Piece, tuple[Ranks, ...]]:
+def holders(model: ModelShape, plan: Plan) -> dict[Piece, tuple[Ranks, ...]]:
     """The piece table: {piece: (the copies of one contributor, those of the next, ...)}.
 
     In canonical order.  The first rank of each tuple, the *lead*, speaks for its contributor.
-    Tensors are cut by the plan itself, unless the cuts of a refinement are given.
     """
-    regions = regions_of(model, common_refinement([plan]) if cuts is None else cuts)
+    regions = regions_of(model, common_refinement([plan]))
     ranks = RankMap.of(plan)
     held = np.ascontiguousarray(regions.held(ranks.seats).T)
     known: dict[tuple[bytes, bool], tuple[Ranks, ...]] = {}

@@ -69,11 +69,7 @@ class RecordingActor(PolicyActor):
     """
 
     def __init__(
-        self,
-        network: Network,
-        episodes: Episodes,
-        generator: np.random.Generator,
-        forcing: Forcing,
+        self, network: Network, episodes: Episodes, generator: np.random.Generator, forcing: Forcing
     ) -> None:
         """Condition the network on the compositions of these episodes."""
         super().__init__(network, episodes, generator)

@@ -17,13 +17,7 @@ from pathlib import Path
 from planner.cluster.gpu_types import HARDWARE
 from planner.errors import InvalidMeasurements
 from planner.validation.facts import SetFacts, read_facts
-from planner.validation.readers import (
-    Group,
-    Hardware,
-    MeasuredPlan,
-    read_plan_file,
-    read_row_file,
-)
+from planner.validation.readers import Group, Hardware, MeasuredPlan, read_plan_file, read_row_file
 
 SPLIT_SEED = 0
 # Beside the sets: what other tables, notes and licences such a folder holds.

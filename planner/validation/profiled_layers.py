@@ -28,11 +28,7 @@ from planner.validation.readers import TYPES
 
 FAILED_US = 9e6  # an operator that did not run is marked by about 10 s
 PRODUCTS = ("enc-attention-qkv", "enc-attention-dense", "enc-MLP-GEMM-1", "enc-MLP-GEMM-2")
-PROFILED_MODELS = {
-    "GPT-Neo-2.7": (2560, 32),
-    "OPT-30": (7168, 56),
-    "OPT-350": (1024, 16),
-}
+PROFILED_MODELS = {"GPT-Neo-2.7": (2560, 32), "OPT-30": (7168, 56), "OPT-350": (1024, 16)}
 LENGTH = 2048
 OPERATOR_PROFILES = Path("sailor") / "aceso_profiler"  # below a folder of measurements
 

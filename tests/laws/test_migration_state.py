@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from migration.digest import agree, piece_digests
 from migration.exchange import exchange_state
 from planner.model.tensors import model_tensors
-from planner.plans.pieces import contains, piece_shapes
+from planner.plans.pieces import contains
+from tests.builders import piece_shapes
 from tests.fakes.transport import Board
 from tests.laws.changes import Change, any_changes, cut, whole_state
 
