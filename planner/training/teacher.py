@@ -9,6 +9,7 @@ Source: research on plan search (annealing with as many replicas as fit teaches 
 from __future__ import annotations
 
 import math
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -92,83 +93,62 @@ def step(t: Tables, limits: SearchLimits, plan: UnplacedPlan, state: Ints) -> in
     return k
 
 
-def walk(
-    t: Tables,
-    limits: SearchLimits,
-    steps: int,
-    state: Ints,
-    work: Workspace,
-    now: UnplacedPlan,
-    trial: UnplacedPlan,
-    best: UnplacedPlan,
-    value: float,
-    hot: float,
-) -> float:
-    """Anneal for so many steps from the plan in `now`, whose seconds are given.
-
-    Leaves the best plan in `best` and returns its seconds.
-    """
-    best_s = value
-    copy_plan(now, best)
-    temperature = hot
-    cooling = (COLD / hot) ** (1.0 / steps)
+def teach(
+    t: Tables, limits: SearchLimits, steps: int, seed: int, start: Templates = ()
+) -> Demonstration:
+    """The best plan of one annealing near that start; without one it begins at random, hotter."""
+    limits = limits._replace(max_templates=min(limits.max_templates, MAX_TEMPLATES))
+    state, work = np.array([1 + seed % 2147483646], np.int64), new_workspace(t)
+    now, trial = new_plan(), new_plan()
+    value = _begin(t, limits, start, state, work, now, trial)
+    if value == math.inf:
+        return Demonstration(value, ())
+    best = Demonstration(value, _templates_of(now))
+    temperature = WARM if start else HOT
+    cooling = (COLD / temperature) ** (1.0 / steps)
     for _ in range(steps):
         temperature *= cooling
         copy_plan(now, trial)
         first = step(t, limits, trial, state)
-        seconds = rebuild(t, trial, first, work)
+        seconds = float(rebuild(t, trial, first, work))
         accepted = seconds < value
         if not accepted and seconds < math.inf:
             accepted = uniform(state) < math.exp((value - seconds) / (temperature * value))
         if accepted:
             value = seconds
-            copy_plan(trial, now)
-            if value < best_s:
-                best_s = value
-                copy_plan(trial, best)
-    return best_s
+            now, trial = trial, now
+            if value < best.seconds:
+                best = Demonstration(value, _templates_of(now))
+    return best
 
 
-def teach(
-    tables: Tables, limits: SearchLimits, steps: int, seed: int, start: Templates = ()
-) -> Demonstration:
-    """The best plan of one annealing near that start; without one it begins at random, hotter."""
-    state = np.array([1 + seed % 2147483646], np.int64)
-    now, trial, best = new_plan(), new_plan(), new_plan()
-    work = new_workspace(tables)
-    limits = limits._replace(max_templates=min(limits.max_templates, MAX_TEMPLATES))
-    now.number[0] = len(start)
-    for k, options in enumerate(start):
-        now.depth[k] = len(options)
-        now.options[k, : len(options)] = options
-    if start:
-        seconds = float(rebuild(tables, now, 0, work))
-    else:
-        seconds = _draw_start(tables, limits, state, work, now, trial)
-    if seconds < math.inf:
-        hot = WARM if start else HOT
-        seconds = float(walk(tables, limits, steps, state, work, now, trial, best, seconds, hot))
-    templates = tuple(
-        tuple(int(o) for o in best.options[k, : best.depth[k]]) for k in range(best.number[0])
-    )
-    return Demonstration(seconds, templates if seconds < math.inf else ())
-
-
-def _draw_start(
-    tables: Tables,
+def _begin(
+    t: Tables,
     limits: SearchLimits,
+    start: Templates,
     state: Ints,
     work: Workspace,
     now: UnplacedPlan,
     trial: UnplacedPlan,
 ) -> float:
-    """Leave the best of some random templates in `now`; its seconds, infinite if none fits."""
+    """Leave the start, or the best of some random templates, in `now`; seconds, or infinity."""
+    now.number[0] = len(start)
+    for k, options in enumerate(start):
+        now.depth[k] = len(options)
+        now.options[k, : len(options)] = options
+    if start:
+        return float(rebuild(t, now, 0, work))
     best_s = math.inf
     trial.number[0] = 1
     for _ in range(STARTS):
-        random_stages(tables, limits, trial, 0, state)
-        seconds = float(rebuild(tables, trial, 0, work))
+        random_stages(t, limits, trial, 0, state)
+        seconds = float(rebuild(t, trial, 0, work))
         if seconds < best_s:
             best_s = seconds
             copy_plan(trial, now)
     return best_s
+
+
+def _templates_of(plan: UnplacedPlan) -> Templates:
+    rows = zip(plan.options, plan.depth, strict=True)
+    return tuple(tuple(map(int, row[:depth])) for row, depth in islice(rows, plan.number[0]))
