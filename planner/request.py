@@ -35,52 +35,36 @@ Objective = Literal["throughput", "cost"]
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """A question to the planner.
+    """A question to the planner."""
 
-    Attributes:
-        workload: what is trained.
-        composition: the GPUs that there are; with a price on every node where money counts.
-        current: the plan that runs now; the answer is never worse while it still fits.
-        seed: of the local search; equal requests get equal plans unless `budget_s` cuts them short.
-        min_holders: on how many nodes each piece of the state must live, where that is possible.
-        budget_evaluations: plans that may be priced; None: as many as the seconds allow.
-        budget_s: seconds after which the search ends with the best plan so far; None: no limit.
-        threads: of the search, where nothing but seconds ends it; None: one for
-            each core, at most four.
-        d_max: most stages of a template; None: min(layers, 24).
-        max_templates: most templates of a plan.
-        method: which engine searches; auto: all, one after the other; policy and random:
-            rollouts alone, of the learned policy, of uniform choices, and of a policy that chooses
-            the fill too.
-        rollouts: how many of them, of which the best is taken.
-        policy: folder of a trained policy; None: the one that comes with Heddle.
-        objective: samples per second, or money per sample.
-        min_throughput: samples per second that the plan must reach.
-        max_price: money per hour that its nodes may cost.
-        allow_ep: whether whole experts may be spread over GPUs (EP above 1).
-        wants_bound: whether the answer is to say what no plan can exceed.
-        wants_marginal: whether it is to say what one more node of each type would add.
-    """
-
-    workload: Workload
+    workload: Workload  # what is trained
+    # the GPUs that there are; with a price on every node where money counts
     composition: Composition
+    # the plan that runs now; the answer is never worse while it still fits
     current: Plan | None = None
+    # of the local search; equal requests get equal plans unless `budget_s` cuts them short
     seed: int = 0
+    # on how many nodes each piece of the state must live, where that is possible
     min_holders: int = 1
+    # plans that may be priced; None: as many as the seconds allow
     budget_evaluations: int | None = DEFAULT_EVALUATIONS
+    # seconds after which the search ends with the best plan so far; None: no limit
     budget_s: float | None = None
+    # of the search, where nothing but seconds ends it; None: one for each core, at most four
     threads: int | None = None
-    d_max: int | None = None
-    max_templates: int = DEFAULT_MAX_TEMPLATES
+    d_max: int | None = None  # most stages of a template; None: min(layers, 24)
+    max_templates: int = DEFAULT_MAX_TEMPLATES  # most templates of a plan
+    # which engine searches; auto: all, one after the other; policy and random: rollouts alone, of
+    # the learned policy, and of uniform choices
     method: Method = "auto"
-    rollouts: int = DEFAULT_ROLLOUTS
-    policy: Path | None = None
-    objective: Objective = "throughput"
-    min_throughput: float | None = None
-    max_price: float | None = None
-    allow_ep: bool = True
-    wants_bound: bool = False
-    wants_marginal: bool = False
+    rollouts: int = DEFAULT_ROLLOUTS  # how many of them, of which the best is taken
+    policy: Path | None = None  # folder of a trained policy; None: the one that comes with Heddle
+    objective: Objective = "throughput"  # samples per second, or money per sample
+    min_throughput: float | None = None  # samples per second that the plan must reach
+    max_price: float | None = None  # money per hour that its nodes may cost
+    allow_ep: bool = True  # whether whole experts may be spread over GPUs (EP above 1)
+    wants_bound: bool = False  # whether the answer is to say what no plan can exceed
+    wants_marginal: bool = False  # whether it is to say what one more node of each type would add
 
     @property
     def most_evaluations(self) -> int:
@@ -96,19 +80,12 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class SearchStage:
-    """How far one stage of the search got.
+    """How far one stage of the search got."""
 
-    Attributes:
-        method: what this stage did.
-        evaluations: plans priced so far.
-        throughput_samples_s: of the best plan so far; 0 if there is none yet.
-        seconds: that this stage took.
-    """
-
-    method: str
-    evaluations: int
-    throughput_samples_s: float
-    seconds: float = 0.0
+    method: str  # what this stage did
+    evaluations: int  # plans priced so far
+    throughput_samples_s: float  # of the best plan so far; 0 if there is none yet
+    seconds: float = 0.0  # that this stage took
 
     def to_json(self) -> dict[str, Any]:
         """The row of `stages_of_search`."""
@@ -131,60 +108,36 @@ def idle_gpus(plan: Plan, composition: Composition) -> tuple[tuple[str, int], ..
 
 @dataclass(frozen=True, slots=True)
 class BoundAnswer:
-    """What no plan can exceed.
+    """What no plan can exceed."""
 
-    Attributes:
-        bound_samples_s: samples per second.
-        gap_percent: how far the plan stays below it, in per cent of the bound.
-        bound_assumes: what the proof rests on.
-    """
-
-    bound_samples_s: float
-    gap_percent: float
-    bound_assumes: tuple[str, ...]
+    bound_samples_s: float  # samples per second
+    gap_percent: float  # how far the plan stays below it, in per cent of the bound
+    bound_assumes: tuple[str, ...]  # what the proof rests on
 
 
 @dataclass(frozen=True, slots=True)
 class MarginalGain:
-    """What one more node of a type would add.
+    """What one more node of a type would add."""
 
-    Attributes:
-        gpu_type: of the node.
-        gpus: of the node, the size most nodes of that type have.
-        gain_samples_s: samples per second more than without it.
-    """
-
-    gpu_type: str
-    gpus: int
-    gain_samples_s: float
+    gpu_type: str  # of the node
+    gpus: int  # of the node, the size most nodes of that type have
+    gain_samples_s: float  # samples per second more than without it
 
 
 @dataclass(frozen=True, slots=True)
 class PlanAnswer:
-    """The plan that was found, with all that an adopter needs to judge it.
+    """The plan that was found, with all that an adopter needs to judge it."""
 
-    Attributes:
-        plan: placed on the composition.
-        price: its formula price.
-        holders_min: on how many nodes every piece lives at least.
-        stages_of_search: the way to the plan.
-        planning_s: wall time of the search.
-        bytes_to_move: from the current plan; None if there is none.
-        idle: (node, number of GPUs) that the plan leaves unused.
-        notes: one sentence for each wish that could not be granted.
-        bound: what no plan can exceed, if that was asked.
-        marginal: what one more node of each type would add, most first, if that was asked.
-    """
-
-    plan: Plan
-    price: Price
-    holders_min: int
-    stages_of_search: tuple[SearchStage, ...]
-    planning_s: float
-    bytes_to_move: int | None
-    idle: tuple[tuple[str, int], ...]
-    notes: tuple[str, ...] = ()
-    bound: BoundAnswer | None = None
+    plan: Plan  # placed on the composition
+    price: Price  # its formula price
+    holders_min: int  # on how many nodes every piece lives at least
+    stages_of_search: tuple[SearchStage, ...]  # the way to the plan
+    planning_s: float  # wall time of the search
+    bytes_to_move: int | None  # from the current plan; None if there is none
+    idle: tuple[tuple[str, int], ...]  # (node, number of GPUs) that the plan leaves unused
+    notes: tuple[str, ...] = ()  # one sentence for each wish that could not be granted
+    bound: BoundAnswer | None = None  # what no plan can exceed, if that was asked
+    # what one more node of each type would add, most first, if that was asked
     marginal: tuple[MarginalGain, ...] = ()
 
     @property

@@ -43,19 +43,12 @@ WHOLE = 1 - 1e-6  # gradients are cut into whole elements
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """GPUs that run a stage: a TP degree on the nodes of a class.
+    """GPUs that run a stage: a TP degree on the nodes of a class."""
 
-    Attributes:
-        node: class of the nodes.
-        tp: TP degree.
-        nic_bytes_per_s: of the network card of these nodes.
-        neighbours: groups that its node has room for beside it, at most.
-    """
-
-    node: NodeClass
-    tp: int
-    nic_bytes_per_s: float
-    neighbours: int
+    node: NodeClass  # class of the nodes
+    tp: int  # TP degree
+    nic_bytes_per_s: float  # of the network card of these nodes
+    neighbours: int  # groups that its node has room for beside it, at most
 
 
 class StageCosts:

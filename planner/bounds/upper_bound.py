@@ -62,20 +62,14 @@ def bound(request: PlanRequest, profile: Profile, answer: PlanAnswer) -> BoundAn
 
 @dataclass(slots=True)
 class Intervals:
-    """Intervals of bottlenecks of one micro-batch size, and the cheapest pipelines in them.
+    """Intervals of bottlenecks of one micro-batch size, and the cheapest pipelines in them."""
 
-    Attributes:
-        b: samples of a micro-batch.
-        low_s: [G] lower ends.
-        high_s: [G] upper ends.
-        least_s: [G] seconds of the cheapest pipeline.
-        taken: [G, L + 1] blocks of the first stage of those that hold the last so many blocks.
-    """
-
-    b: int
-    low_s: Floats
-    high_s: Floats
+    b: int  # samples of a micro-batch
+    low_s: Floats  # [G] lower ends
+    high_s: Floats  # [G] upper ends
+    # [G] seconds of the cheapest pipeline
     least_s: Floats = field(default_factory=lambda: np.zeros(0))
+    # [G, L + 1] blocks of the first stage of those that hold the last so many blocks
     taken: Ints = field(default_factory=lambda: np.zeros((0, 0), np.int64))
 
     @staticmethod

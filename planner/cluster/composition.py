@@ -32,24 +32,15 @@ LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Node:
-    """One node, or one GPU type of a node that holds several.
+    """One node, or one GPU type of a node that holds several."""
 
-    Attributes:
-        name: unique in its composition.
-        gpu_type: a profiled device type, for example `h100`.
-        gpus: free GPUs, at least 1.
-        link_domain: nodes of one domain reach each other over the same fabric.
-        speed_factor: 1 unless measured; a straggler is a node with 0.8.
-        price: money per hour of the whole node; None: nobody said.
-        nic_bytes_per_s: of its network card; None: as the profile has it for its type.
-    """
-
-    name: str
-    gpu_type: str
-    gpus: int
-    link_domain: str = "default"
-    speed_factor: float = 1.0
-    price: float | None = None
+    name: str  # unique in its composition
+    gpu_type: str  # a profiled device type, for example `h100`
+    gpus: int  # free GPUs, at least 1
+    link_domain: str = "default"  # nodes of one domain reach each other over the same fabric
+    speed_factor: float = 1.0  # 1 unless measured; a straggler is a node with 0.8
+    price: float | None = None  # money per hour of the whole node; None: nobody said
+    # of its network card; None: as the profile has it for its type
     nic_bytes_per_s: float | None = None
 
     def __post_init__(self) -> None:

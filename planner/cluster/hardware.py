@@ -22,15 +22,10 @@ FULL_PRECISION_EFFICIENCY = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """A group of GPUs as its collectives see it.
+    """A group of GPUs as its collectives see it."""
 
-    Attributes:
-        latency_s: of one collective, whatever its size.
-        bandwidth_bytes_per_s: bus bandwidth of one GPU of the group at large sizes.
-    """
-
-    latency_s: float
-    bandwidth_bytes_per_s: float
+    latency_s: float  # of one collective, whatever its size
+    bandwidth_bytes_per_s: float  # bus bandwidth of one GPU of the group at large sizes
 
     def all_reduce_s(self, num_bytes: float, size: int) -> float:
         """An all-reduce of that many bytes among `size` GPUs; 2 (R-1)/R is a ring's volume."""
@@ -41,19 +36,12 @@ class Ring:
 
 
 class Operator(NamedTuple):
-    """One kernel, or a few that always run together.
+    """One kernel, or a few that always run together."""
 
-    Attributes:
-        flops: multiplications and additions of a matrix product; 0 if it is none.
-        num_bytes: read from and written to memory.
-        tiles: of the product, 0 if it is none.
-        full_precision: the product runs on fp32 values.
-    """
-
-    flops: float
-    num_bytes: float
-    tiles: int = 0
-    full_precision: bool = False
+    flops: float  # multiplications and additions of a matrix product; 0 if it is none
+    num_bytes: float  # read from and written to memory
+    tiles: int = 0  # of the product, 0 if it is none
+    full_precision: bool = False  # the product runs on fp32 values
 
 
 def product(
@@ -83,47 +71,26 @@ def traffic(num_bytes: float) -> Operator:
 
 @dataclass(frozen=True)
 class GpuHardware:
-    """One GPU type.
+    """One GPU type."""
 
-    Attributes:
-        name: as nodes and stages write it.
-        memory_bytes: physical memory.
-        matrix_flops_s: peak of fp16 or bf16 products with fp32 accumulation, dense.
-        full_flops_s: peak of products of fp32 values, without TF32 as is PyTorch's default.
-        memory_bytes_s: peak of the memory.
-        processors: streaming multiprocessors.
-        gemm_efficiency: share of the peak that a large product reaches.
-        memory_efficiency: share of the memory's peak that a large transfer reaches.
-        launch_s: gap between two operators on the device.
-        host_forward_s: what the host needs for one operator of the forward pass.
-        host_backward_s: the same of the backward pass.
-        step_s: what the host needs around the optimizer step: norm, overflow check, clip.
-        nic_efficiency: share of a network port's nominal rate that its collectives reach.
-        node_gpus: GPUs of its usual node.
-        rings: groups inside a node by their size.
-        point_to_point: link between two GPUs of a node.
-        node_nic: the network port of its usual node, all ports together.
-        source: where the numbers come from.
-    """
-
-    name: str
-    memory_bytes: int
-    matrix_flops_s: float
-    full_flops_s: float
-    memory_bytes_s: float
-    processors: int
-    gemm_efficiency: float
-    memory_efficiency: float
-    launch_s: float
-    host_forward_s: float
-    host_backward_s: float
-    step_s: float
-    nic_efficiency: float
-    node_gpus: int
-    rings: Mapping[int, Ring]
-    point_to_point: Ring
-    node_nic: Ring
-    source: str
+    name: str  # as nodes and stages write it
+    memory_bytes: int  # physical memory
+    matrix_flops_s: float  # peak of fp16 or bf16 products with fp32 accumulation, dense
+    full_flops_s: float  # peak of products of fp32 values, without TF32 as is PyTorch's default
+    memory_bytes_s: float  # peak of the memory
+    processors: int  # streaming multiprocessors
+    gemm_efficiency: float  # share of the peak that a large product reaches
+    memory_efficiency: float  # share of the memory's peak that a large transfer reaches
+    launch_s: float  # gap between two operators on the device
+    host_forward_s: float  # what the host needs for one operator of the forward pass
+    host_backward_s: float  # the same of the backward pass
+    step_s: float  # what the host needs around the optimizer step: norm, overflow check, clip
+    nic_efficiency: float  # share of a network port's nominal rate that its collectives reach
+    node_gpus: int  # GPUs of its usual node
+    rings: Mapping[int, Ring]  # groups inside a node by their size
+    point_to_point: Ring  # link between two GPUs of a node
+    node_nic: Ring  # the network port of its usual node, all ports together
+    source: str  # where the numbers come from
 
     def seconds(self, operator: Operator) -> float:
         """How long the device takes for one operator."""

@@ -20,18 +20,13 @@ Heap = list[tuple[float, str]]  # (-speed factor, name); a node that has lost GP
 
 @dataclass(slots=True)
 class FreeNodes:
-    """The nodes of a composition, and what a placement has taken of them.
+    """The nodes of a composition, and what a placement has taken of them."""
 
-    Attributes:
-        free: GPUs by node.
-        by_type: nodes by GPU type.
-        layers: how many copies of each layer a node holds, where somebody asked to count.
-        heaps: by type, then by (free GPUs, all GPUs).
-    """
-
-    free: dict[str, int]
-    by_type: dict[str, list[Node]]
+    free: dict[str, int]  # GPUs by node
+    by_type: dict[str, list[Node]]  # nodes by GPU type
+    # how many copies of each layer a node holds, where somebody asked to count
     layers: dict[str, Counter[int]] = field(default_factory=dict)
+    # by type, then by (free GPUs, all GPUs)
     heaps: dict[str, dict[tuple[int, int], Heap]] = field(default_factory=dict)
     _nodes: dict[str, Node] = field(default_factory=dict)
 

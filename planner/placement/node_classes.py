@@ -20,21 +20,13 @@ from planner.plans.plan import FilledTemplate
 
 @dataclass(frozen=True, slots=True, order=True)
 class NodeClass:
-    """Nodes that are alike: to the kernel, a GPU type of their own.
+    """Nodes that are alike: to the kernel, a GPU type of their own."""
 
-    Attributes:
-        gpu_type: of their GPUs.
-        gpus: of one node.
-        speed_factor: of its GPUs.
-        gpu_price: money per GPU and hour; 0 where none is stated.
-        nic_bytes_per_s: of its network card, if a node states one; else 0.
-    """
-
-    gpu_type: str
-    gpus: int
-    speed_factor: float
-    gpu_price: float
-    nic_bytes_per_s: float = 0.0
+    gpu_type: str  # of their GPUs
+    gpus: int  # of one node
+    speed_factor: float  # of its GPUs
+    gpu_price: float  # money per GPU and hour; 0 where none is stated
+    nic_bytes_per_s: float = 0.0  # of its network card, if a node states one; else 0
 
     @staticmethod
     def of(node: Node) -> NodeClass:
