@@ -78,6 +78,12 @@ def worker() -> None:
 @click.option(
     "--exit-with-parent", is_flag=True, help="End the agent when its standard input closes."
 )
+@click.option(
+    "--peak-flops-s",
+    type=click.FloatRange(0, min_open=True),
+    help="Operations per second that a rank of this machine can reach, for the MFU of GPU types "
+    "without a data sheet.",
+)
 @click.option("--stuck-s", default=30.0, type=click.FloatRange(0, A_DAY_S), hidden=True)
 @click.option("--rank-entry", default="worker.rank.process:main", hidden=True)
 def agent(
@@ -92,6 +98,7 @@ def agent(
     peer_timeout_s: float,
     grace_s: float,
     exit_with_parent: bool,
+    peak_flops_s: float | None,
     stuck_s: float,
     rank_entry: str,
 ) -> None:
@@ -108,8 +115,9 @@ def agent(
     _require_number(grace_s, "--grace-s")
     token = _token(Path(token_file))
     settings = AgentSettings(
-        job, pod, node, gpus, host, token, emulate, peer_timeout_s, grace_s, stuck_s, rank_entry
-    )
+        job, pod, node, gpus, host, token, emulate, peer_timeout_s, grace_s, stuck_s, peak_flops_s,
+        rank_entry,
+    )  # fmt: skip
     sys.exit(asyncio.run(run_pod(settings, port, exit_with_parent)))
 
 

@@ -47,6 +47,7 @@ from pydantic import Field, field_validator, model_validator
 from planner.model.catalogue import find_model
 from planner.model.config import model_of_config
 from planner.model.shape import ModelShape
+from worker.step_record import StepRecord as StepRecord
 from worker.training_settings import DataSpec, Frozen, LossScale, Precision, Schedule
 
 CONTRACT_VERSION = "v1"
@@ -240,17 +241,6 @@ class Halt(Frozen):
 
     epoch: Annotated[int, Field(ge=1)]
     reason: str = Field(description="one sentence, which names the peer")
-
-
-class StepRecord(Frozen):
-    """One trained step, as rank 0 or any other rank of the epoch saw it (all see the same loss)."""
-
-    epoch: int
-    step: int = Field(description="index of the step, from 0")
-    loss: float
-    gradient_norm: float
-    start_s: float = Field(description="monotonic clock of the machine")
-    end_s: float
 
 
 class SwitchRecord(Frozen):

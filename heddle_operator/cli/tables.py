@@ -39,6 +39,7 @@ def page(job: Mapping[str, Any]) -> list[str]:
         loss = f", loss {progress['loss']:g}" if progress.get("loss") is not None else ""
         pace = f", {progress['stepSeconds']:g} s a step" if "stepSeconds" in progress else ""
         lines.append(f"  step {progress.get('step', 0)} of {progress.get('steps')}{loss}{pace}")
+        lines += _measured(progress)
     if plan:
         lines.append(
             f"  epoch {status['epoch']} ({plan['reason']}): {plan['summary']} on "
@@ -72,6 +73,24 @@ def page(job: Mapping[str, Any]) -> list[str]:
             f"    {condition['type']} {condition['status']} ({condition['reason']}){message}"
         )
     return lines
+
+
+def _measured(progress: Mapping[str, Any]) -> list[str]:
+    """What the newest step told beside its loss and its time, on one line."""
+    words = []
+    if "tokensPerSecond" in progress:
+        words.append(f"{progress['tokensPerSecond']:,.0f} tokens/s")
+    if "mfu" in progress:
+        words.append(f"MFU {100 * progress['mfu']:.1f} %")
+    if "learningRate" in progress:
+        words.append(f"learning rate {progress['learningRate']:.3g}")
+    if "gradientNorm" in progress:
+        words.append(f"gradient norm {progress['gradientNorm']:.3g}")
+    if progress.get("lossScale", 1) != 1:
+        words.append(f"loss scale {progress['lossScale']:g}")
+    if "memoryBytes" in progress:
+        words.append(f"up to {progress['memoryBytes'] / 1e9:.2f} GB a rank")
+    return [f"  {', '.join(words)}"] if words else []
 
 
 def _place(part: tuple[str, float]) -> int:

@@ -59,6 +59,7 @@ class LocalCluster:
         emulates: ranks wait until their profiled time has passed.
         agent_command: what starts an agent; its options are added.
         peer_timeout_s: silence of a rank after which its agent takes it for lost.
+        peak_flops_s: of one rank of this machine; None: unknown.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class LocalCluster:
         emulates: bool = True,
         agent_command: tuple[str, ...] = (sys.executable, "-m", "worker", "agent"),
         peer_timeout_s: float = 10.0,
+        peak_flops_s: float | None = None,
     ) -> None:
         self.run_id = run_id
         self.first_pod_s: float | None = None
@@ -81,6 +83,7 @@ class LocalCluster:
         self._emulates = emulates
         self._agent_command = agent_command
         self._peer_timeout_s = peer_timeout_s
+        self._peak_flops_s = peak_flops_s
         self._nodes: dict[str, ObservedNode] = {}
         self._pods: dict[str, _Pod] = {}
         self._records = EpochRecords()
@@ -187,6 +190,8 @@ class LocalCluster:
         ]
         if self._emulates:
             command.append("--emulate")
+        if self._peak_flops_s is not None:
+            command += ["--peak-flops-s", repr(self._peak_flops_s)]
         environment = {**os.environ, RUN_MARK: self.run_id, POD_MARK: action.name}
         with (self._directory / f"{action.name}.log").open("ab") as log:
             return await asyncio.create_subprocess_exec(

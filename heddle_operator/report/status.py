@@ -27,6 +27,7 @@ from heddle_operator.state.snapshot import EpochRecord, Observed
 from planner.model.shape import ModelShape
 from planner.plans.pieces import node_counts
 from planner.plans.plan import Plan
+from worker.contract import StepRecord
 
 Status = dict[str, Any]
 
@@ -123,12 +124,30 @@ def _progress(job: HeddleJob, observed: Observed, known: Mapping[str, Any]) -> d
         last = max(steps, key=lambda record: (record.step, record.epoch))
         # Null takes the field away: JSON has no word for a loss that is not finite.
         loss = round(last.loss, 6) if math.isfinite(last.loss) else None
-        found |= {"loss": loss, "stepSeconds": round(last.end_s - last.start_s, 4)}
+        found |= {"loss": loss, "stepSeconds": round(last.step_s, 4)} | _measured(last)
     seen = {record.step for view in observed.agents.values() for record in view.not_finite}
     skipped = max(len(seen), known.get("skippedSteps", 0))
     if skipped:
         found["skippedSteps"] = skipped
     return found
+
+
+def _measured(step: StepRecord) -> dict[str, Any]:
+    """What else the newest step told; what it did not tell, or no JSON can say, is left out."""
+    values = {
+        "gradientNorm": step.gradient_norm,
+        "learningRate": step.learning_rate,
+        "lossScale": step.loss_scale,
+        "tokensPerSecond": step.tokens_per_s,
+        "mfu": step.mfu,
+        "memoryBytes": step.memory_bytes,
+    }
+    known = {key: value for key, value in values.items() if value is not None}
+    return {
+        key: value if isinstance(value, int) else float(f"{value:.6g}")
+        for key, value in known.items()
+        if math.isfinite(value)
+    }
 
 
 def _plan(live: EpochRecord, observed: Observed) -> dict[str, Any]:

@@ -33,6 +33,12 @@ class OperatorMetrics:
                 ("grantedGPUs", "heddle_job_granted_gpus", "GPUs that the job's pods hold"),
                 ("step", "heddle_job_step", "Completed steps"),
                 ("loss", "heddle_job_loss", "Loss of the newest step"),
+                ("gradientNorm", "heddle_job_gradient_norm", "Norm of the newest step's gradient"),
+                ("learningRate", "heddle_job_learning_rate", "Learning rate of the newest step"),
+                ("lossScale", "heddle_job_loss_scale", "Loss scale of the newest step"),
+                ("tokensPerSecond", "heddle_job_tokens_per_second", "Tokens of a second"),
+                ("mfu", "heddle_job_mfu", "Share of the GPUs' peak that the model uses"),
+                ("memoryBytes", "heddle_job_memory_bytes", "Most bytes that a rank has held"),
                 ("minNodes", "heddle_job_holders_min", "Nodes that every piece lives on, at least"),
             )
         }

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from heddle_operator.train.choices import Choices
+from heddle_operator.train.measured import measured_peak
 from heddle_operator.train.result import RunFacts, build_result
 from heddle_operator.train.run import LocalRun, RunOptions, engine_name
 from planner.profiles.generator import find_profile
@@ -34,6 +35,7 @@ def run_options(choices: Choices, profiles: Path | None, seed: int) -> RunOption
         emulates=choices.emulates,
         seed=seed,
         patience_s=PATIENCE_S,
+        peak_flops_s=measured_peak(profiles) if profiles else None,
     )
 
 

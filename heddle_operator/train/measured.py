@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from heddle_operator.apis.errors import ProcessFailed
-from heddle_operator.train.machine import Machine
+from heddle_operator.train.machine import ALIAS, Machine
 from planner.model.workload import Workload
 
 FORM = 1  # of what is measured; grows with every change of that
@@ -97,6 +97,14 @@ async def measured_folder(
             f"this machine could not be measured: {words[-1] if words else f'exit status {code}'}"
         )
     return folder
+
+
+def measured_peak(folder: Path) -> float | None:
+    """FLOP/s of one core in a large product, as it was measured; None if it was not."""
+    for file in folder.glob(f"*/{ALIAS}-*.json"):
+        peak = json.loads(file.read_text(encoding="utf-8"))["provenance"].get("peak_flops_s")
+        return float(peak) if peak else None
+    return None
 
 
 def copy_for(folder: Path, target: Path, machine: Machine, ranks: int) -> Path:

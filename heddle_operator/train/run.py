@@ -59,6 +59,7 @@ class RunOptions:
         data_options: of `heddle data prepare`, beside the output, where the job's text is built in.
         patience_s: without a step the run is given up after so long.
         rank_entry: `module:function` of a rank process; None: the real one.
+        peak_flops_s: of one rank of this machine; None: unknown.
     """
 
     job: HeddleJob
@@ -74,6 +75,7 @@ class RunOptions:
     data_options: tuple[str, ...] = ("--builtin", "text")
     patience_s: float = PATIENCE_S
     rank_entry: str | None = None
+    peak_flops_s: float | None = None
 
 
 def check_nodes(nodes: Composition, script: tuple[Event, ...], profile: Profile) -> None:
@@ -145,6 +147,7 @@ class LocalRun:
             emulates=options.emulates,
             agent_command=(*command, *entry),
             peer_timeout_s=elastic.peer_timeout_seconds,
+            peak_flops_s=options.peak_flops_s,
         )
         self._agents = Agents(
             token,

@@ -16,6 +16,7 @@ from heddle_operator.train.run import LocalRun
 from heddle_operator.train.stall import stall_line
 from planner.cost.evaluate import price
 from planner.wording import counted
+from worker.contract import StepRecord
 
 KEPT_LINES = 6
 
@@ -38,6 +39,7 @@ class LiveView:
         title = f"Heddle  step {recorder.step}/{self._run.job.spec.steps}  {recorder.phase}"
         parts: list[RenderableType] = [Panel(self._nodes(), title=title, title_align="left")]
         parts.append(self._throughput())
+        parts += [Text(line) for line in self._measured()]
         parts.append(self._loss())
         parts += [Text(line) for line in self._stalls()]
         parts += [Text(line, style="dim", no_wrap=True, overflow="ellipsis") for line in self._log]
@@ -86,6 +88,12 @@ class LiveView:
             f"{', '.join(map(str, record.plan.templates))}"
         )
 
+    def _measured(self) -> list[str]:
+        """What the newest step told beside its loss."""
+        lived = self._lived()
+        steps = self._run.recorder.steps_of(lived[-1].epoch) if lived else ()
+        return [measured_line(steps[-1])] if steps and steps[-1].tokens else []
+
     def _loss(self) -> RenderableType:
         losses = self._run.recorder.losses()
         if not losses:
@@ -110,6 +118,23 @@ class LiveView:
             f"{counted(refused.composition.gpus, 'GPU')}: {refused.reason}"
             for refused in recorder.refusals.values()
         ]
+
+
+def measured_line(step: StepRecord) -> str:
+    """Tokens a second, MFU, where the time goes, memory; what is not known is left out."""
+    words = [f"{step.tokens_per_s or 0:,.0f} tokens/s"]
+    if step.mfu is not None:
+        words.append(f"MFU {100 * step.mfu:.1f} %")
+    parts = ("forward", "backward", "waiting", "sync")
+    seconds = {part: getattr(step, f"{part}_s") for part in parts}
+    told = [f"{part} {1000 * s:.0f}" for part, s in seconds.items() if s is not None]
+    if told:
+        words.append(f"ms {' '.join(told)}")
+    if step.learning_rate is not None:
+        words.append(f"rate {step.learning_rate:.2g}")
+    if step.memory_bytes:
+        words.append(f"{step.memory_bytes / 1e9:.2f} GB a rank")
+    return "  ".join(words)
 
 
 def _cell_text(cell: Cell) -> Text:

@@ -3,6 +3,7 @@ a test says."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -132,7 +133,8 @@ class Pods:
     def kill(self, name: str) -> None:
         """SIGKILL every process of a pod at once."""
         pod = self.pods.pop(name)
-        os.killpg(pod.process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself, all of it
+            os.killpg(pod.process.pid, signal.SIGKILL)
         pod.process.wait()
 
     def close(self) -> None:

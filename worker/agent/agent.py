@@ -19,11 +19,13 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from worker.agent.admission import Refused, admit, advances, read_directive, read_halt
 from worker.agent.directives import Directives
 from worker.agent.folders import compare, probe
+from worker.agent.measurements import Measurements, ModelUse
 from worker.agent.processes import Process, Processes
 from worker.agent.watchdog import Watchdog
 from worker.contract import Directive, RankExit, RankReport, Report, StepRecord, SwitchRecord
@@ -44,6 +46,7 @@ class AgentSettings:
         emulate: each rank waits until the time of its GPU type's profile has passed.
         peer_timeout_s: silence of a rank after which it is lost.
         grace_s: from SIGTERM to the end of the pod.
+        peak_flops_s: of one rank of this machine, for GPU types without a data sheet.
         stuck_s: a training rank without progress for so long, and for ten steps, is stuck.
     """
 
@@ -57,6 +60,7 @@ class AgentSettings:
     peer_timeout_s: float = 10.0
     grace_s: float = 30.0
     stuck_s: float = 30.0
+    peak_flops_s: float | None = None
     rank_entry: str = RANK_ENTRY
 
 
@@ -90,6 +94,8 @@ class Agent:
         self._forked: set[tuple[int, int]] = set()
         self._right: set[str] = set()  # folders of the job that were tried
         self._told_to_finish = False
+        self._measurements: Measurements | None = None
+        self._use = ModelUse(settings.peak_flops_s)
         self._exits: collections.deque[RankExit] = collections.deque(maxlen=EXITS_KEPT)
         self._steps: collections.deque[StepRecord] = collections.deque(maxlen=STEPS_KEPT)
         self._switches: collections.deque[SwitchRecord] = collections.deque(maxlen=STEPS_KEPT)
@@ -120,6 +126,8 @@ class Agent:
         for task in self._tasks:
             task.cancel()
         await self.processes.close()
+        if self._measurements is not None:
+            self._measurements.close()
 
     def notice(self) -> None:
         """SIGTERM: train on until released or shortly before the grace ends.
@@ -192,12 +200,23 @@ class Agent:
 
     def _add_step(self, process: Process, record: StepRecord) -> None:
         """Keep the first record of each step: all ranks of an epoch see the same."""
+        record = self._use.measured(record, self.directive)
+        self._write(process, record)
         newest = self._steps[-1] if self._steps else None
         if newest is None or (record.epoch, record.step) > (newest.epoch, newest.step):
             self._steps.append(record)
         process.step_s = max(process.step_s, record.end_s - record.start_s)
         if process.report is not None:  # a further step alone is no change of version
             process.report = process.report.model_copy(update={"step": record.step + 1})
+
+    def _write(self, process: Process, record: StepRecord) -> None:
+        """Rank 0 of the plan is the one whose records are written, wherever it is."""
+        output = self.directive.training.output if self.directive else None
+        if output is None or process.report is None or process.report.rank != 0:
+            return
+        if self._measurements is None:
+            self._measurements = Measurements(Path(output))
+        self._measurements.add(record)
 
     def exited(self, process: Process, code: int) -> None:
         """A process ended: the store comes back, a rank if the newest directive wants it."""

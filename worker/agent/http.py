@@ -14,6 +14,19 @@ from worker.agent.agent import Agent
 from worker.contract import Refusal
 
 WAIT_MAX_S = 60.0
+GAUGES = {  # of the newest step
+    "loss": "Loss of the newest step",
+    "gradient_norm": "Norm of the gradient, before clipping",
+    "learning_rate": "Learning rate of the update",
+    "loss_scale": "Loss scale of fp16",
+    "tokens_per_s": "Tokens of a second",
+    "mfu": "Share of the peak arithmetic of the plan's GPUs that the model used",
+    "forward_s": "Seconds of forward passes, mean over the ranks",
+    "backward_s": "Seconds of backward passes, mean over the ranks",
+    "waiting_s": "Seconds of waiting for neighbours, mean over the ranks",
+    "sync_s": "Seconds of gradient sum and update",
+    "memory_bytes": "Most bytes that a rank of the plan has held",
+}
 BODY_MAX_BYTES = 64 << 20  # a directive lists every stage of thousands of GPUs
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -124,7 +137,10 @@ def _metrics(agent: Agent) -> bytes:
     }
     if report.steps:
         last = report.steps[-1]
-        values["heddle_worker_loss"] = ("Loss of the newest step", last.loss)
+        for name, text in GAUGES.items():
+            value = getattr(last, name)
+            if value is not None:
+                values[f"heddle_worker_{name}"] = (text, value)
         values["heddle_worker_step_seconds"] = (
             "Duration of the newest step",
             last.end_s - last.start_s,

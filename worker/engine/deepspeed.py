@@ -32,7 +32,10 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest import mock  # a scoped patch of DeepSpeed's own symbols, not of our code
 
@@ -53,8 +56,10 @@ from worker.data.batches import micro_batches
 from worker.data.dataset import Dataset
 from worker.engine.gradient_sync import GradientSync, step_norm
 from worker.engine.learning_rate import learning_rate
+from worker.engine.meeting import Told, heard_in, slots_of
 from worker.engine.optimizer import recipe_of, update_
 from worker.engine.seam import Progress, StageBuild, StepResult
+from worker.engine.step_clock import StepClock, peak_memory_bytes
 from worker.errors import EngineFailed, NonFinite
 from worker.model.model import TensorParallel, layer_class, vocabulary_loss
 from worker.world.grid import Grid, Topology
@@ -158,14 +163,16 @@ class _Pipeline(PipelineEngine):  # type: ignore[misc] # DeepSpeed is untyped
     owner: DeepSpeedEngine
 
     def _exec_forward_pass(self, buffer_id: int) -> None:
-        super()._exec_forward_pass(buffer_id)
-        self.owner.activity.advance()
-        self.owner.pace.forward()
+        with self.owner.clock.part("forward"):
+            super()._exec_forward_pass(buffer_id)
+            self.owner.activity.advance()
+            self.owner.pace.forward()
 
     def _exec_backward_pass(self, buffer_id: int) -> None:
-        super()._exec_backward_pass(buffer_id)
-        self.owner.activity.advance()
-        self.owner.pace.backward()
+        with self.owner.clock.part("backward"):
+            super()._exec_backward_pass(buffer_id)
+            self.owner.activity.advance()
+            self.owner.pace.backward()
 
     def _broadcast_model(self) -> None:
         """There is nobody to send to in a world of one."""
@@ -218,8 +225,10 @@ class DeepSpeedEngine:
         self.result = StepResult(0.0, 0.0, None)
         self._ready_epoch: int | None = None
         self._last_arrival = 0.0
+        self._reduced_from_s = 0.0
+        self.clock = StepClock()
         self._buffers = build.buffers
-        self._links = StageLinks(seat, world, pace)
+        self._links = StageLinks(seat, world, pace, partial(self.clock.part, "waiting"))
         self._pipeline = self._build()
         for name, parameter in self._pipeline.module.named_parameters():
             if parameter.data_ptr() != self._buffers.weights[name].data_ptr():
@@ -288,18 +297,16 @@ class DeepSpeedEngine:
                 pipeline.template.micro_batch,
             )
         )
-        return self.result
+        sync_s = time.perf_counter() - self._reduced_from_s
+        return replace(self.result, sync_s=sync_s)
 
     def reduce(self, own_loss: float) -> None:
         """Sum gradients over all holders, then meet the whole plan once.
 
-        Norm, loss, and agreement on a switch.
-
-        The slots behind the squares are: the loss, the ready epoch and its square, and each rank's
-        arrival.  All ranks are ready for the same epoch e exactly when size x sum of squares ==
-        (sum)^2 and the sum is not 0; FINISH counts as an epoch.
+        Norm, loss, agreement on a switch, and what the step took; see `worker.engine.meeting`.
         """
-        step = self.progress.step
+        step, size, rank = self.progress.step, self._world.size, self._seat.rank
+        self._reduced_from_s = time.perf_counter()
         arrival = self.pace.arrival()
         scale = self.progress.loss_scale
         if scale != 1:
@@ -307,16 +314,14 @@ class DeepSpeedEngine:
                 gradient.mul_(1 / scale)
         self._sync.sum_()
         self.progress.gradients_step = step
-        ready = float(self._ready_epoch or 0)
-        tail = torch.zeros(3 + self._world.size, dtype=torch.float64)
-        tail[0] = own_loss / scale if self._seat.slot == 0 else 0.0
-        tail[1], tail[2] = ready, ready * ready
-        tail[3 + self._seat.rank] = arrival
-        slots = torch.cat([self._sync.squares(), tail])
+        share = own_loss / scale if self._seat.slot == 0 else 0.0
+        ready = self._ready_epoch or 0
+        told = Told(share, ready, arrival, self.clock.take(), peak_memory_bytes())
+        slots = torch.cat([self._sync.squares(), slots_of(told, rank, size)])
         self._world.all_reduce_(slots, "sum")
         norm = float(slots[: self._sync.num_pieces].sum().sqrt())
-        loss, total, squares, *arrivals = slots[self._sync.num_pieces :].tolist()
-        agreed = self._world.size * squares == total * total and total != 0
+        heard = heard_in(slots[self._sync.num_pieces :], size)
+        loss = heard.loss
         overflows = math.isfinite(loss) and scale > 1  # a smaller scale may do
         is_finite = math.isfinite(loss) and math.isfinite(norm)
         if self._spec.on_non_finite == "stop" and not is_finite and not overflows:
@@ -324,10 +329,10 @@ class DeepSpeedEngine:
             raise NonFinite(step, loss, norm)
         norm = step_norm(loss, norm)
         self.progress.norm = (step, loss, norm)
-        epoch = round(total / self._world.size) if agreed else None
         rate = learning_rate(self._spec, step)
-        self.result = StepResult(loss, norm, epoch, rate, scale)
-        self._last_arrival = max(arrivals)
+        known = (heard.agreed_epoch, rate, scale, heard.parts_s)
+        self.result = StepResult(loss, norm, *known, memory_bytes=heard.memory_bytes)
+        self._last_arrival = heard.last_arrival
 
     def step(self) -> None:
         """Apply the step whose gradients are summed and whose norm is known."""

@@ -77,6 +77,10 @@ class StepResult:
             all are ready to end the training, or None.
         learning_rate: of the update.
         loss_scale: of the step; 1 without scaling.
+        parts_s: seconds of each of `step_clock.PARTS`, the mean over the ranks of the plan.
+        sync_s: from this rank's last backward pass to its update, the sum of gradients and the
+            wait for the slowest rank with it.
+        memory_bytes: the most that a rank of the plan has held.
     """
 
     loss: float
@@ -84,6 +88,9 @@ class StepResult:
     agreed_epoch: int | None
     learning_rate: float = 0.0
     loss_scale: int = 1
+    parts_s: tuple[float, ...] = (0.0, 0.0, 0.0)
+    sync_s: float = 0.0
+    memory_bytes: int = 0
 
 
 @dataclass(slots=True)

@@ -180,6 +180,14 @@ class Rank:
                 gradient_norm=result.gradient_norm,
                 start_s=start_s,
                 end_s=self._stopped_s,
+                learning_rate=result.learning_rate,
+                loss_scale=result.loss_scale,
+                tokens=spec.global_batch * spec.sequence_length,
+                forward_s=result.parts_s[0],
+                backward_s=result.parts_s[1],
+                waiting_s=result.parts_s[2],
+                sync_s=result.sync_s,
+                memory_bytes=result.memory_bytes,
             )
         )
         if result.agreed_epoch == FINISH:

@@ -10,6 +10,8 @@ way back.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -27,8 +29,16 @@ def link_pairs(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[tuple[
 class StageLinks:
     """`send`, `recv` and `init_process_groups` as PipelineEngine calls them."""
 
-    def __init__(self, seat: Seat, world: World, pace: Pace) -> None:
+    def __init__(
+        self,
+        seat: Seat,
+        world: World,
+        pace: Pace,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """`waiting` is entered around each message, which ends when both sides are there."""
         self._seat, self._world, self._pace = seat, world, pace
+        self._waiting = waiting
 
     def init_process_groups(self, grid: object) -> None:
         """DeepSpeed forms a group per edge here; ours needs none."""
@@ -36,16 +46,18 @@ class StageLinks:
     def send(self, tensor: torch.Tensor, stage: int, async_op: bool = False) -> None:  # noqa: ARG002 # DeepSpeed's call
         """Send to a neighbour stage; blocks until the peers receive."""
         peers = self._peers(self._seat.tp_ranks, self._seat.pipeline.ranks[stage])
-        for peer in peers:
-            self._world.everyone.send(tensor.contiguous(), peer)
-        self._pass(peers, stage)
+        with self._waiting():
+            for peer in peers:
+                self._world.everyone.send(tensor.contiguous(), peer)
+            self._pass(peers, stage)
 
     def recv(self, tensor: torch.Tensor, stage: int, async_op: bool = False) -> None:  # noqa: ARG002 # DeepSpeed's call
         """Receive from a neighbour stage into `tensor`."""
         peers = self._peers(self._seat.pipeline.ranks[stage], self._seat.tp_ranks)
-        for peer in peers:
-            self._world.everyone.recv(tensor, peer)
-        self._pass(peers, stage)
+        with self._waiting():
+            for peer in peers:
+                self._world.everyone.recv(tensor, peer)
+            self._pass(peers, stage)
 
     def _peers(self, source: tuple[int, ...], target: tuple[int, ...]) -> list[int]:
         """The other ends of this rank's messages from stage to stage."""

@@ -60,3 +60,15 @@ def test_a_page_tells_everything_about_a_job():
 
 def test_a_job_that_no_operator_has_seen_says_so():
     assert page(BARE) == ["default/new: not seen by an operator yet"]
+
+
+def test_what_the_newest_step_measured_is_one_line():
+    told = {
+        "step": 3, "steps": 9, "tokensPerSecond": 12345.6, "mfu": 0.3125, "learningRate": 3e-4,
+        "gradientNorm": 1.5, "lossScale": 65536.0, "memoryBytes": 2_500_000_000,
+    }  # fmt: skip
+    job = {"metadata": {"name": "a"}, "status": {"phase": "Running", "progress": told}}
+    assert (
+        "  12,346 tokens/s, MFU 31.2 %, learning rate 0.0003, gradient norm 1.5, "
+        "loss scale 65536, up to 2.50 GB a rank"
+    ) in page(job)

@@ -64,6 +64,8 @@ def test_the_promised_names_are_all_there():
             "step_s",
             "predicted_step_s",
             "formula_step_s",
+            "measured",
+            "predicted_memory_bytes",
             "reconfiguration",
         }
     )

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from heddle_operator.state.snapshot import EpochRecord
 from heddle_operator.train.recorder import Recorder
-from heddle_operator.train.view import KEPT_LINES, LiveView
+from heddle_operator.train.view import KEPT_LINES, LiveView, measured_line
 from planner.cost.evaluate import price
 from tests.fakes.cluster import FakeCluster
 from tests.unit.heddle_operator.train.recorded import (
@@ -22,6 +22,7 @@ from tests.unit.heddle_operator.train.recorded import (
     TWO,
     a_run,
 )
+from worker.contract import StepRecord
 
 
 @pytest.fixture
@@ -127,3 +128,15 @@ def test_without_colour_there_is_not_one_escape(run):
     assert "\x1b[" not in screen(LiveView(run), force_terminal=False)
     plain = screen(LiveView(run), force_terminal=True, no_color=True, color_system="standard")
     assert "\x1b[32m" not in plain
+
+
+def test_a_step_says_how_fast_it_was_and_where_its_time_went():
+    step = StepRecord(
+        epoch=1, step=4, loss=1.0, gradient_norm=1.0, start_s=1.0, end_s=1.5, tokens=2560,
+        mfu=0.25, learning_rate=3e-4, forward_s=0.1, backward_s=0.2, waiting_s=0.05, sync_s=0.08,
+        memory_bytes=600_000_000,
+    )  # fmt: skip
+    assert measured_line(step) == (
+        "5,120 tokens/s  MFU 25.0 %  ms forward 100 backward 200 waiting 50 sync 80  "
+        "rate 0.0003  0.60 GB a rank"
+    )

@@ -1,0 +1,76 @@
+"""worker/agent/measurements.py: every step is a line of JSON and a point of TensorBoard."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from planner.cluster.gpu_types import find_gpu
+from planner.model.flops import flops_per_token
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
+from tests.unit.worker.changes import MODEL, SPEC, change, plan
+from worker.agent.measurements import FOLDER, Measurements, ModelUse, peak_flops_s, row_of
+from worker.contract import StepRecord
+
+PLAN = plan("1x1+1x1")
+TRAINING = SPEC.model_copy(update={"shape": MODEL.to_json()})
+DIRECTIVE = change(None, PLAN, epoch=1).model_copy(update={"training": TRAINING})
+
+
+def record(step=0, epoch=1, **changes):
+    fields = {"loss": 2.0, "gradient_norm": 1.0, "start_s": 10.0, "end_s": 10.5, "tokens": 1000}
+    return StepRecord(epoch=epoch, step=step, **{**fields, **changes})
+
+
+def test_a_line_has_the_fields_and_what_follows_from_them():
+    row = row_of(record(learning_rate=1e-3), 5.0)
+    assert (row["step_s"], row["tokens_per_s"], row["time"]) == (0.5, 2000.0, 5.0)
+    assert row["learning_rate"] == 1e-3
+    assert "mfu" not in row
+    assert json.loads(json.dumps(row_of(record(loss=float("nan")), 5.0)))["loss"] == "NaN"
+
+
+def test_the_model_uses_a_share_of_what_all_gpus_of_the_plan_can_do():
+    flops = flops_per_token(MODEL, SPEC.sequence_length)
+    found = ModelUse(own_peak=1e9).measured(record(), DIRECTIVE)
+    assert found.mfu == pytest.approx(flops * 1000 / (0.5 * PLAN.gpus * 1e9))
+
+
+def test_without_a_peak_or_for_another_epoch_nothing_is_claimed():
+    assert ModelUse(None).measured(record(), DIRECTIVE).mfu is None
+    assert ModelUse(1e9).measured(record(epoch=7), DIRECTIVE).mfu is None
+    assert ModelUse(1e9).measured(record(tokens=None), DIRECTIVE).mfu is None
+    assert ModelUse(1e9).measured(record(), None).mfu is None
+
+
+def test_a_type_with_a_data_sheet_has_the_peak_of_the_precision():
+    stages = FilledTemplate((Stage("h100", 2, 2),), 1, (1,))
+    found, h100 = Plan((stages,), (PlacedStage(0, 0, 0, "a", (0, 1)),)), find_gpu("h100")
+    assert peak_flops_s(found, None, is_half=True) == 2 * h100.matrix_flops_s
+    assert peak_flops_s(found, None, is_half=False) == 2 * h100.full_flops_s
+
+
+def test_each_epoch_has_its_file_and_tensorboard_has_one_folder(tmp_path):
+    files = Measurements(tmp_path)
+    for epoch, step in ((1, 0), (1, 1), (2, 2)):
+        files.add(record(step, epoch))
+    files.close(patience_s=30)
+    folder = tmp_path / FOLDER
+    lines = [
+        [json.loads(line)["step"] for line in (folder / name).read_text().splitlines()]
+        for name in ("epoch-0001.jsonl", "epoch-0002.jsonl")
+    ]
+    assert lines == [[0, 1], [2]]
+    (events,) = folder.glob("events.out.tfevents.*")
+    content = events.read_bytes()
+    assert b"tokens_per_s" in content
+    assert b"loss" in content
+
+
+def test_a_disk_that_refuses_costs_the_files_and_a_line_in_the_log(tmp_path, caplog):
+    (tmp_path / FOLDER).write_text("no folder")
+    files = Measurements(tmp_path)
+    files.add(record())
+    files.close(patience_s=30)
+    assert "measurements are not written any more" in caplog.text

@@ -1,0 +1,164 @@
+"""What a run leaves of each step under its output folder: JSON lines, and files for TensorBoard.
+
+The agent of rank 0 writes, so that one does under every plan; an epoch has a file of its own, as
+its rank 0 may be elsewhere than that of the epoch before.
+Invariant: training never waits for this disk; one that refuses costs the files and a line in the
+log, nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from planner.cluster.gpu_types import HARDWARE
+from planner.model.flops import flops_per_token
+from planner.plans.plan import Plan
+from planner.plans.ranks import RankMap
+from worker.contract import Directive
+from worker.step_record import StepRecord
+
+_log = logging.getLogger(__name__)
+FOLDER = "measurements"  # under the output folder
+SCALARS = (  # of a record, as TensorBoard shows them
+    "loss", "gradient_norm", "learning_rate", "loss_scale", "tokens_per_s", "mfu", "step_s",
+    "forward_s", "backward_s", "waiting_s", "sync_s", "memory_bytes",
+)  # fmt: skip
+
+
+class ModelUse:
+    """What share of the peak arithmetic of a plan's GPUs its model uses.
+
+    Args:
+        own_peak: FLOP/s of one rank of this machine, for a GPU type without a data sheet.
+    """
+
+    def __init__(self, own_peak: float | None) -> None:
+        self._own_peak = own_peak
+        self._known: tuple[int, float | None] = (0, None)  # epoch, peak of its plan
+
+    def measured(self, record: StepRecord, directive: Directive | None) -> StepRecord:
+        """The record with its MFU, if the peak of every GPU of its plan is known.
+
+        A directive of another epoch says nothing about the step.
+        """
+        if directive is None or directive.epoch != record.epoch or record.tokens is None:
+            return record
+        if self._known[0] != directive.epoch:
+            is_half = directive.training.precision != "fp32"
+            peak = peak_flops_s(Plan.from_json(directive.plan), self._own_peak, is_half)
+            self._known = (directive.epoch, peak)
+        peak = self._known[1]
+        if peak is None or record.step_s <= 0:
+            return record
+        training = directive.training
+        flops = flops_per_token(training.model_shape(), training.sequence_length) * record.tokens
+        return record.model_copy(update={"mfu": flops / (record.step_s * peak)})
+
+
+def peak_flops_s(plan: Plan, own_peak: float | None, is_half: bool) -> float | None:
+    """The peaks of a plan's GPUs together, by data sheet; None if one is unknown."""
+    total = 0.0
+    for seat in RankMap.of(plan).seats:
+        hardware = HARDWARE.get(seat.gpu_type)
+        if hardware is not None:
+            total += hardware.matrix_flops_s if is_half else hardware.full_flops_s
+        elif own_peak is not None:
+            total += own_peak
+        else:
+            return None
+    return total
+
+
+def row_of(record: StepRecord, time_s: float) -> dict[str, Any]:
+    """A record as a line of the file: its fields, when it came, and tokens a second."""
+    fields: dict[str, Any] = json.loads(
+        record.model_dump_json(exclude_none=True)
+    )  # a loss of NaN as text
+    derived = {"step_s": record.step_s, "tokens_per_s": record.tokens_per_s, "time": time_s}
+    return fields | {key: value for key, value in derived.items() if value is not None}
+
+
+class Measurements:
+    """Writes records from a thread of its own.
+
+    Args:
+        folder: the job's output folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / FOLDER
+        self._rows: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        # No thread that is joined at the end: it may hang with its disk.
+        self._thread = threading.Thread(target=self._write, name="measurements", daemon=True)
+        self._thread.start()
+
+    def add(self, record: StepRecord) -> None:
+        """Write a record soon."""
+        self._rows.put(row_of(record, time.time()))
+
+    def close(self, patience_s: float = 1.0) -> None:
+        """Write what is left, if the disk takes it in time."""
+        self._rows.put(None)
+        self._thread.join(patience_s)
+
+    def _write(self) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with contextlib.closing(_board(self._folder)) as board:
+                while (row := self._rows.get()) is not None:
+                    name = f"epoch-{row['epoch']:04d}.jsonl"
+                    with (self._folder / name).open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(row) + "\n")
+                    board.add(row)
+        except OSError as error:
+            _log.warning("measurements are not written any more: %s", error)
+
+
+class Board(Protocol):
+    """What TensorBoard reads is written here."""
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Add the numbers of one step."""
+
+    def close(self) -> None:
+        """Write what is left."""
+
+
+class _NoBoard:
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Nobody reads it."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _TensorBoard:
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        for name in SCALARS:
+            value = row.get(name)
+            if isinstance(value, int | float):
+                self._writer.add_scalar(name, value, row["step"] + 1, walltime=row["time"])
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _board(folder: Path) -> Board:
+    """Event files beside the lines, where the package that writes them is installed."""
+    try:
+        from tensorboardX import SummaryWriter
+    except ModuleNotFoundError:
+        _log.info("no files for TensorBoard are written; install heddle[tensorboard]")
+        return _NoBoard()
+    return _TensorBoard(SummaryWriter(str(folder), flush_secs=10))

@@ -1,0 +1,82 @@
+"""What the ranks of a plan tell each other once a step, in the slots of one sum over all of them.
+
+Invariant: every rank reads the same from the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from worker.engine.step_clock import PARTS
+
+SHARED = 3 + len(PARTS)  # slots that are sums: loss, ready epoch, its square, seconds by part
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One rank's part.
+
+    Attributes:
+        loss: its share of the loss of the global batch.
+        ready_epoch: that it is ready to switch to, FINISH, or 0.
+        arrival: when its emulated device had all gradients.
+        parts_s: seconds of each part of the step, in the order of PARTS.
+        memory_bytes: the most that it has held.
+    """
+
+    loss: float
+    ready_epoch: int
+    arrival: float
+    parts_s: tuple[float, ...]
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What all ranks know afterwards.
+
+    Attributes:
+        loss: of the global batch.
+        agreed_epoch: that all are ready for; None if they differ.
+        last_arrival: of the slowest.
+        parts_s: the mean over the ranks.
+        memory_bytes: the most that any has held.
+    """
+
+    loss: float
+    agreed_epoch: int | None
+    last_arrival: float
+    parts_s: tuple[float, ...]
+    memory_bytes: int
+
+
+def slots_of(told: Told, rank: int, size: int) -> torch.Tensor:
+    """One rank's slots, `SHARED + 2 size` of fp64: sums, then two for each rank's own numbers."""
+    ready = float(told.ready_epoch)
+    slots = torch.zeros(SHARED + 2 * size, dtype=torch.float64)
+    slots[:SHARED] = torch.tensor(
+        [told.loss, ready, ready * ready, *told.parts_s], dtype=torch.float64
+    )
+    slots[SHARED + rank] = told.arrival
+    slots[SHARED + size + rank] = told.memory_bytes
+    return slots
+
+
+def heard_in(slots: torch.Tensor, size: int) -> Heard:
+    """What the summed slots say.
+
+    All ranks are ready for the same epoch e exactly when size x sum of squares == (sum)^2 and the
+    sum is not 0; FINISH counts as an epoch.
+    """
+    loss, total, squares, *rest = slots.tolist()
+    parts, own = rest[: len(PARTS)], rest[len(PARTS) :]
+    agreed = size * squares == total * total and total != 0
+    return Heard(
+        loss,
+        round(total / size) if agreed else None,
+        max(own[:size]),
+        tuple(seconds / size for seconds in parts),
+        round(max(own[size:])),
+    )
