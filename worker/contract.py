@@ -6,8 +6,8 @@ HTTP + JSON between the operator and the agent of each worker pod.
                         not a directive or a plan that does not tile the model, 409 an older epoch,
                         or the same epoch with another plan digest.
     GET /v1/report      a `Report`: I am this.  `?after=VERSION&wait_s=S` answers when the report's
-                        version passes VERSION, or after S seconds; `&steps_from=K` leaves step
-                        records before step K out.
+                        version passes VERSION, or after S seconds; `&steps_from=K` leaves records
+                        of steps and evaluations before step K out.
     PUT /v1/halt        a `Halt`: a peer of this epoch is lost and cannot say so; its ranks leave
                         their world at once and stand `halted`.  Idempotent.  401 wrong token.
     PUT /v1/finish      train no further step: all ranks stop at the same boundary and write the
@@ -42,13 +42,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field
 
-from planner.model.catalogue import find_model
-from planner.model.config import model_of_config
-from planner.model.shape import ModelShape
+from worker.step_record import EvaluationRecord as EvaluationRecord  # the contract's, by its name
 from worker.step_record import StepRecord as StepRecord
-from worker.training_settings import DataSpec, Frozen, LossScale, Precision, Schedule
+from worker.training_settings import Frozen
+from worker.training_settings import TrainingSpec as TrainingSpec
 
 CONTRACT_VERSION = "v1"
 DirectivePhase = Literal["prepare", "switch", "abort"]
@@ -81,99 +80,6 @@ LAPS = (
     "vote",
     "flip",
 )  # parts of a switch that ranks measure, in order
-
-
-class TrainingSpec(Frozen):
-    """What the ranks train, equal in every epoch of a job."""
-
-    model: str = Field(description="name of the model")
-    shape: dict[str, Any] | None = Field(
-        default=None,
-        description="the model, as `ModelShape.to_json`; null: that of `config`, or of this name",
-    )
-    entry_point: str | None = Field(
-        default=None, description="`module:function` that gives layers and loss; null: ours"
-    )
-    data: DataSpec = Field(description="a prefix alone stands for a blend of one corpus")
-    global_batch: Annotated[int, Field(ge=1)]
-    sequence_length: Annotated[int, Field(ge=1)]
-    precision: Precision = Field(
-        default="fp32",
-        description=(
-            "of weights and activations; master weights, moments and gradients are fp32 in each"
-        ),
-    )
-    loss_scale: LossScale | None = Field(
-        default=None, description="of fp16, which has one; null: that of its defaults"
-    )
-    seed: int = 1
-    steps: Annotated[int, Field(ge=1)]
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
-    warmup_steps: Annotated[int, Field(ge=0)] = 50
-    schedule: Schedule = Schedule()
-    betas: tuple[float, float] = (0.9, 0.95)
-    epsilon: Annotated[float, Field(gt=0)] = 1e-6
-    weight_decay: Annotated[float, Field(ge=0)] = Field(
-        default=0.0,
-        description="of AdamW; norms, biases and other tensors of one dimension have none",
-    )
-    gradient_clip: Annotated[float, Field(gt=0)] = 1.0
-    config: dict[str, Any] | None = Field(
-        default=None, description="the model's config.json; null for a name of the catalogue"
-    )
-    folder: str | None = Field(
-        default=None,
-        description="Hugging Face folder of the model, whose config.json must be `config`",
-    )
-    weights: str | None = Field(
-        default=None, description="folder of Hugging Face weights to start from, else by the seed"
-    )
-    output: str | None = Field(default=None, description="folder for the final weights")
-    verify: Literal["moved", "full"] = Field(
-        default="moved",
-        description="at a change, what was sent and received, or every copy of all of the state",
-    )
-    on_non_finite: Literal["stop", "skip"] = Field(
-        default="stop", description="what to do at a loss or gradient norm that is not finite"
-    )
-
-    @field_validator("data", mode="before")
-    @classmethod
-    def _prefix_alone(cls, data: object) -> object:
-        return {"blend": [{"path": data}]} if isinstance(data, str) else data
-
-    @property
-    def scaling(self) -> LossScale | None:
-        """How the loss is scaled; None: it is not."""
-        return (self.loss_scale or LossScale()) if self.precision == "fp16" else None
-
-    @model_validator(mode="after")
-    def _scales_fp16_alone(self) -> TrainingSpec:
-        if self.loss_scale is not None and self.precision != "fp16":
-            raise ValueError(
-                f"precision {self.precision} has no loss scale; leave lossScale out or use fp16"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _schedule_fits(self) -> TrainingSpec:
-        fault = self.schedule.fault(self.learning_rate, self.warmup_steps, self.steps)
-        if fault is not None:
-            raise ValueError(fault)
-        return self
-
-    def model_shape(self) -> ModelShape:
-        """The model that is trained.
-
-        Raises:
-            InvalidWorkload: the shape or the config.json is none, or there is neither and the name
-                is unknown.
-        """
-        if self.shape is not None:
-            return ModelShape.from_json(self.shape)
-        if self.config is not None:
-            return model_of_config(self.config, self.model)
-        return find_model(self.model)
 
 
 class Member(Frozen):
@@ -347,6 +253,7 @@ class Report(Frozen):
     exits: tuple[RankExit, ...] = ()
     steps: tuple[StepRecord, ...] = ()
     switches: tuple[SwitchRecord, ...] = ()
+    evaluations: tuple[EvaluationRecord, ...] = ()
 
 
 class Refusal(Frozen):

@@ -1,4 +1,7 @@
-"""What a job measures at each step; part of the contract between operator and worker."""
+"""What a job measures: at each step, and when it is evaluated.
+
+Part of the contract between operator and worker.
+"""
 
 from __future__ import annotations
 
@@ -44,3 +47,14 @@ class StepRecord(Frozen):
     def tokens_per_s(self) -> float | None:
         """Tokens of a second; None where their number is not told."""
         return self.tokens / self.step_s if self.tokens and self.step_s > 0 else None
+
+
+class EvaluationRecord(Frozen):
+    """One evaluation on the held-out part, as any rank of the epoch saw it (all see the same)."""
+
+    epoch: int
+    step: int = Field(description="completed steps of the model")
+    loss: float = Field(description="mean over all labels of the samples")
+    samples: int
+    start_s: float = Field(description="monotonic clock of the machine")
+    end_s: float

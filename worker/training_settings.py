@@ -1,13 +1,26 @@
-"""Parts of what the ranks train: precision, the learning rate's schedule, and the data.
+"""What the ranks train: model, data, precision, optimizer and the learning rate's schedule.
 
-Worker and operator read them from plain data; `worker.contract.TrainingSpec` holds them.
+Part of the contract of worker and operator; both read it from plain data.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from planner.model.catalogue import find_model
+from planner.model.config import model_of_config
+from planner.model.shape import ModelShape
+
+IGNORED = -100  # a label that is not to be learnt: torch's own number for it
 
 
 class Frozen(BaseModel):
@@ -105,3 +118,129 @@ class DataSpec(Frozen):
         default=(1.0, 0.0, 0.0),
         description="shares of the documents for training, held-out evaluation and the final test",
     )
+
+
+def evaluation_fault(
+    every: int | None, samples: int | None, split: tuple[float, float, float]
+) -> str | None:
+    """What is wrong with an evaluation, one sentence; None if nothing."""
+    if every is None and samples is not None:
+        return "evaluateSamples is of no use without evaluateEvery; give both, or none"
+    if every is not None and not split[1]:
+        return (
+            "evaluateEvery needs a held-out part; leave some documents for it in "
+            "spec.data.split, for example [98, 2, 0]"
+        )
+    return None
+
+
+class TrainingSpec(Frozen):
+    """What the ranks train, equal in every epoch of a job."""
+
+    model: str = Field(description="name of the model")
+    shape: dict[str, Any] | None = Field(
+        default=None,
+        description="the model, as `ModelShape.to_json`; null: that of `config`, or of this name",
+    )
+    entry_point: str | None = Field(
+        default=None, description="`module:function` that gives layers and loss; null: ours"
+    )
+    data: DataSpec = Field(description="a prefix alone stands for a blend of one corpus")
+    global_batch: Annotated[int, Field(ge=1)]
+    sequence_length: Annotated[int, Field(ge=1)]
+    precision: Precision = Field(
+        default="fp32",
+        description=(
+            "of weights and activations; master weights, moments and gradients are fp32 in each"
+        ),
+    )
+    loss_scale: LossScale | None = Field(
+        default=None, description="of fp16, which has one; null: that of its defaults"
+    )
+    seed: int = 1
+    steps: Annotated[int, Field(ge=1)]
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    warmup_steps: Annotated[int, Field(ge=0)] = 50
+    schedule: Schedule = Schedule()
+    betas: tuple[float, float] = (0.9, 0.95)
+    epsilon: Annotated[float, Field(gt=0)] = 1e-6
+    weight_decay: Annotated[float, Field(ge=0)] = Field(
+        default=0.0,
+        description="of AdamW; norms, biases and other tensors of one dimension have none",
+    )
+    gradient_clip: Annotated[float, Field(gt=0)] = 1.0
+    config: dict[str, Any] | None = Field(
+        default=None, description="the model's config.json; null for a name of the catalogue"
+    )
+    folder: str | None = Field(
+        default=None,
+        description="Hugging Face folder of the model, whose config.json must be `config`",
+    )
+    weights: str | None = Field(
+        default=None, description="folder of Hugging Face weights to start from, else by the seed"
+    )
+    evaluate_every: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="steps from one evaluation on the held-out part to the next; null: none",
+    )
+    evaluate_samples: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="of an evaluation, at most; null for the usual number"
+    )
+    output: str | None = Field(default=None, description="folder for the final weights")
+    verify: Literal["moved", "full"] = Field(
+        default="moved",
+        description="at a change, what was sent and received, or every copy of all of the state",
+    )
+    on_non_finite: Literal["stop", "skip"] = Field(
+        default="stop", description="what to do at a loss or gradient norm that is not finite"
+    )
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _prefix_alone(cls, data: object) -> object:
+        return {"blend": [{"path": data}]} if isinstance(data, str) else data
+
+    @property
+    def scaling(self) -> LossScale | None:
+        """How the loss is scaled; None: it is not."""
+        return (self.loss_scale or LossScale()) if self.precision == "fp16" else None
+
+    @model_validator(mode="after")
+    def _scales_fp16_alone(self) -> TrainingSpec:
+        if self.loss_scale is not None and self.precision != "fp16":
+            raise ValueError(
+                f"precision {self.precision} has no loss scale; leave lossScale out or use fp16"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _schedule_fits(self) -> TrainingSpec:
+        fault = self.schedule.fault(self.learning_rate, self.warmup_steps, self.steps)
+        if fault is not None:
+            raise ValueError(fault)
+        return self
+
+    @model_validator(mode="after")
+    def _evaluation_fits(self) -> TrainingSpec:
+        fault = evaluation_fault(self.evaluate_every, self.evaluate_samples, self.data.split)
+        if fault is not None:
+            raise ValueError(fault)
+        return self
+
+    def evaluates_at(self, step: int) -> bool:
+        """Whether the model after so many steps is evaluated: also the first and the last."""
+        every = self.evaluate_every
+        return every is not None and (step % every == 0 or step >= self.steps)
+
+    def model_shape(self) -> ModelShape:
+        """The model that is trained.
+
+        Raises:
+            InvalidWorkload: the shape or the config.json is none, or there is neither and the name
+                is unknown.
+        """
+        if self.shape is not None:
+            return ModelShape.from_json(self.shape)
+        if self.config is not None:
+            return model_of_config(self.config, self.model)
+        return find_model(self.model)

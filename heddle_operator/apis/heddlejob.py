@@ -118,6 +118,8 @@ class Training(_Section):
     weight_decay: NotNegative = 0.0
     gradient_clip: Positive = 1.0
     on_non_finite: Literal["stop", "skip"] = "stop"
+    evaluate_every: Count | None = None
+    evaluate_samples: Count | None = None
 
 
 class Output(_Section):

@@ -125,6 +125,11 @@ def _progress(job: HeddleJob, observed: Observed, known: Mapping[str, Any]) -> d
         # Null takes the field away: JSON has no word for a loss that is not finite.
         loss = round(last.loss, 6) if math.isfinite(last.loss) else None
         found |= {"loss": loss, "stepSeconds": round(last.step_s, 4)} | _measured(last)
+    evaluations = [record for report in reports for record in report.evaluations]
+    if evaluations:
+        newest = max(evaluations, key=lambda record: (record.step, record.epoch))
+        loss = round(newest.loss, 6) if math.isfinite(newest.loss) else None
+        found |= {"heldOutLoss": loss, "heldOutStep": newest.step}
     seen = {record.step for view in observed.agents.values() for record in view.not_finite}
     skipped = max(len(seen), known.get("skippedSteps", 0))
     if skipped:

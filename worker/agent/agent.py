@@ -28,7 +28,15 @@ from worker.agent.folders import compare, probe
 from worker.agent.measurements import Measurements, ModelUse
 from worker.agent.processes import Process, Processes
 from worker.agent.watchdog import Watchdog
-from worker.contract import Directive, RankExit, RankReport, Report, StepRecord, SwitchRecord
+from worker.contract import (
+    Directive,
+    EvaluationRecord,
+    RankExit,
+    RankReport,
+    Report,
+    StepRecord,
+    SwitchRecord,
+)
 
 _log = logging.getLogger(__name__)
 RANK_ENTRY = "worker.rank.process:main"
@@ -98,6 +106,9 @@ class Agent:
         self._use = ModelUse(settings.peak_flops_s)
         self._exits: collections.deque[RankExit] = collections.deque(maxlen=EXITS_KEPT)
         self._steps: collections.deque[StepRecord] = collections.deque(maxlen=STEPS_KEPT)
+        self._evaluations: collections.deque[EvaluationRecord] = collections.deque(
+            maxlen=STEPS_KEPT
+        )
         self._switches: collections.deque[SwitchRecord] = collections.deque(maxlen=STEPS_KEPT)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -190,6 +201,8 @@ class Agent:
             process.report = RankReport.model_validate(message["rank"])
             self.directives.heard(process.report)
             self._end_if_finished()
+        elif kind == "evaluation":
+            self._add_evaluation(EvaluationRecord.model_validate(message["record"]))
         elif kind == "switch":
             self._switches.append(SwitchRecord.model_validate(message["record"]))
         elif kind == "store":
@@ -217,6 +230,12 @@ class Agent:
         if self._measurements is None:
             self._measurements = Measurements(Path(output))
         self._measurements.add(record)
+
+    def _add_evaluation(self, record: EvaluationRecord) -> None:
+        """Keep the first record of each evaluation: all ranks of an epoch see the same."""
+        newest = self._evaluations[-1] if self._evaluations else None
+        if newest is None or (record.epoch, record.step) > (newest.epoch, newest.step):
+            self._evaluations.append(record)
 
     def exited(self, process: Process, code: int) -> None:
         """A process ended: the store comes back, a rank if the newest directive wants it."""
@@ -365,6 +384,7 @@ class Agent:
             exits=tuple(self._exits),
             steps=tuple(step for step in self._steps if step.step >= steps_from),
             switches=tuple(self._switches),
+            evaluations=tuple(e for e in self._evaluations if e.step >= steps_from),
         )
 
 

@@ -145,6 +145,11 @@ def _metrics(agent: Agent) -> bytes:
             "Duration of the newest step",
             last.end_s - last.start_s,
         )
+    if report.evaluations:
+        values["heddle_worker_held_out_loss"] = (
+            "Loss of the newest evaluation on the held-out part",
+            report.evaluations[-1].loss,
+        )
     for name, (text, value) in values.items():
         Gauge(name, text, labels, registry=registry).labels(report.job, report.pod).set(value)
     return generate_latest(registry)

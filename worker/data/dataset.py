@@ -23,11 +23,10 @@ from worker.data.blend import Blend
 from worker.data.corpus import IndexedCorpus
 from worker.data.order import Permutation
 from worker.errors import InvalidDataset
-from worker.training_settings import DataSpec
+from worker.training_settings import IGNORED, DataSpec
 
 Part = Literal["training", "held-out"]
 PARTS: tuple[Part, ...] = ("training", "held-out")  # as the split has them; nothing reads the test
-IGNORED = -100  # a label that the loss leaves out, torch's own number for it
 
 
 class Place(NamedTuple):
@@ -159,13 +158,14 @@ class Dataset:
     def _order(self, seed: int, corpus: int, data_epoch: int) -> Permutation:
         """The permutation of one pass over a corpus; those asked for last are kept."""
         key = (seed, corpus, data_epoch)
-        if key not in self._orders:
+        found = self._orders.get(key)  # once: another thread may read the same dataset
+        if found is None:
+            stream = corpus * len(PARTS) + PARTS.index(self._part)
+            found = Permutation(self._streams[corpus].samples, seed, stream, data_epoch)
             if len(self._orders) > 2 * len(self._streams):
                 self._orders.clear()
-            stream = corpus * len(PARTS) + PARTS.index(self._part)
-            size = self._streams[corpus].samples
-            self._orders[key] = Permutation(size, seed, stream, data_epoch)
-        return self._orders[key]
+            self._orders[key] = found
+        return found
 
     def _open(self, prefix: str, spec: DataSpec) -> _Stream:
         corpus = IndexedCorpus(prefix)

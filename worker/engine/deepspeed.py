@@ -52,13 +52,15 @@ from planner.model.tensors import layer_tensors
 from planner.plans.pieces import Piece, held_pieces, shard
 from planner.plans.ranks import Seat
 from planner.plans.regions import common_refinement
-from worker.data.batches import micro_batches
 from worker.data.dataset import Dataset
+from worker.data.held_out import HeldOut
+from worker.engine.accumulation import accumulate
+from worker.engine.feed import Feed
 from worker.engine.gradient_sync import GradientSync, step_norm
 from worker.engine.learning_rate import learning_rate
 from worker.engine.meeting import Told, heard_in, slots_of
 from worker.engine.optimizer import recipe_of, update_
-from worker.engine.seam import Progress, StageBuild, StepResult
+from worker.engine.seam import Evaluation, Progress, StageBuild, StepResult
 from worker.engine.step_clock import StepClock, peak_memory_bytes
 from worker.errors import EngineFailed, NonFinite
 from worker.model.model import TensorParallel, layer_class, vocabulary_loss
@@ -209,7 +211,9 @@ class _Pipeline(PipelineEngine):  # type: ignore[misc] # DeepSpeed is untyped
 class DeepSpeedEngine:
     """One rank's stage of one plan on DeepSpeed; see `worker.engine.seam.Engine`."""
 
-    def __init__(self, build: StageBuild, dataset: Dataset, pace: Pace) -> None:
+    def __init__(
+        self, build: StageBuild, dataset: Dataset, pace: Pace, held_out: HeldOut | None = None
+    ) -> None:
         """Build the engine; the thread that does it may be another than the one that trains."""
         seat, spec, world = build.seat, build.spec, build.world
         self._model, self._spec, self._seat, self._world = build.model, spec, seat, world
@@ -219,7 +223,7 @@ class DeepSpeedEngine:
             for layer in seat.layers
             for tensor in layer_tensors(build.model, layer)
         }
-        self._dataset = dataset
+        self._feed = Feed(dataset, held_out, spec, seat.pipeline)
         self.pace, self.activity = pace, build.activity
         self.progress = Progress()
         self.result = StepResult(0.0, 0.0, None)
@@ -233,7 +237,7 @@ class DeepSpeedEngine:
         for name, parameter in self._pipeline.module.named_parameters():
             if parameter.data_ptr() != self._buffers.weights[name].data_ptr():
                 raise EngineFailed(f"DeepSpeed has moved {name} to another place in memory")
-            _accumulate(parameter, self._buffers.gradients[name])
+            accumulate(parameter, self._buffers.gradients[name])
         self._sync = GradientSync(build.model, build.plan, seat, world, self._gradients)
 
     def _build(self) -> _Pipeline:
@@ -279,26 +283,31 @@ class DeepSpeedEngine:
 
     def train_step(self, ready_epoch: int | None) -> StepResult:
         """Train the next step."""
-        step, pipeline = self.progress.step, self._seat.pipeline
         self._ready_epoch = ready_epoch
         LINKS.use(self._links)
         for gradient in self._buffers.gradients.values():
             gradient.zero_()
         self.pace.begin()
-        self._pipeline.train_batch(
-            (batch.tokens, (batch.labels, torch.tensor(batch.weight, dtype=torch.float64)))
-            for batch in micro_batches(
-                self._dataset,
-                self._spec.seed,
-                step,
-                self._spec.global_batch,
-                pipeline.first_sample,
-                pipeline.num_micro_batches,
-                pipeline.template.micro_batch,
-            )
-        )
+        self._pipeline.train_batch(self._feed.of_step(self.progress.step))
         sync_s = time.perf_counter() - self._reduced_from_s
         return replace(self.result, sync_s=sync_s)
+
+    def evaluate(self) -> Evaluation:
+        """See `worker.engine.seam.Engine`."""
+        batches, seat = self._feed.of_evaluation(), self._seat
+        LINKS.use(self._links)
+        self.pace.begin()
+        losses = self._pipeline.eval_batch(
+            iter(batches), reduce_output=None, bcast_loss=False, num_micro_batches=len(batches)
+        )
+        self.clock.take()  # this is no part of a step
+        loss = torch.zeros(1, dtype=torch.float64)
+        if self._pipeline.is_last_stage() and seat.slot == 0:
+            scale = seat.pipeline.num_micro_batches * self.progress.loss_scale
+            loss += sum(one.item() for one in losses) / scale
+        self._world.all_reduce_(loss, "sum")
+        held_out = self._feed.held_out
+        return Evaluation(loss.item(), held_out.samples if held_out else 0)
 
     def reduce(self, own_loss: float) -> None:
         """Sum gradients over all holders, then meet the whole plan once.
@@ -368,6 +377,7 @@ class DeepSpeedEngine:
         collector cannot follow.
         """
         pipeline = self._pipeline
+        self._feed.close()
         with contextlib.suppress(Exception):  # a broken engine must still be freed
             pipeline.destroy()
         content = [dict(pipeline.__dict__), dict(self.__dict__)]
@@ -387,17 +397,3 @@ class DeepSpeedEngine:
                         tensor.row_dim, piece.start - first, piece.stop - piece.start
                     )
         return found
-
-
-def _accumulate(parameter: torch.nn.Parameter, gradient: torch.Tensor) -> None:
-    """Let the gradients of a parameter add up in fp32, micro-batch by micro-batch."""
-    if parameter.dtype == gradient.dtype:
-        parameter.grad = gradient  # which the backward pass adds to
-        return
-
-    def add(parameter: torch.Tensor) -> None:
-        assert parameter.grad is not None  # called when it has just been written
-        gradient.add_(parameter.grad)
-        parameter.grad = None
-
-    parameter.register_post_accumulate_grad_hook(add)  # type: ignore[no-untyped-call] # torch's

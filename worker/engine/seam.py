@@ -93,6 +93,19 @@ class StepResult:
     memory_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What every rank of the world knows after an evaluation, with equal bits.
+
+    Attributes:
+        loss: mean over all labels of the samples.
+        samples: how many there were.
+    """
+
+    loss: float
+    samples: int
+
+
 @dataclass(slots=True)
 class Progress:
     """How far this rank has come, in a form that outlives an error in the middle of a step.
@@ -156,6 +169,12 @@ class Engine(Protocol):
         `ready_epoch` is the epoch that this rank is ready to switch to, or FINISH.
 
         Any error means that the world is broken; `progress` then says what is left.
+        """
+
+    def evaluate(self) -> Evaluation:
+        """The held-out loss of the model as it is; changes nothing of the state.
+
+        Any error means that the world is broken, as in a step.
         """
 
     def apply(self, gradient_norm: float) -> None:

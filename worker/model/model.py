@@ -19,6 +19,7 @@ from torch import nn
 
 from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, layer_tensors
+from worker.training_settings import IGNORED
 from worker.world.group import Group, ReduceOp
 
 NORM_EPSILON = 1e-6
@@ -168,14 +169,20 @@ def rotate(x: torch.Tensor) -> torch.Tensor:
 
 
 def vocabulary_loss(tp: TensorParallel) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Mean cross entropy over vocabulary-parallel logits.
+    """Mean cross entropy over vocabulary-parallel logits, of the labels that are not IGNORED.
 
-    A maximum, a sum of exponentials and the target's logit.
+    A maximum, a sum of exponentials and the target's logit.  0 where no label is left.
     """
 
     def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        learnt = labels != IGNORED
+        count = learnt.sum().clamp(min=1)
         if tp.size == 1:
-            return functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+            flat, targets = logits.flatten(0, 1), labels.flatten()
+            return (
+                functional.cross_entropy(flat, targets, ignore_index=IGNORED, reduction="sum")
+                / count
+            )
         top = logits.detach().amax(-1)
         tp.all_reduce_(top, "max")
         logits = logits - top.unsqueeze(-1)
@@ -186,7 +193,7 @@ def vocabulary_loss(tp: TensorParallel) -> Callable[[torch.Tensor, torch.Tensor]
             * inside
         )
         total, target = _apply(_Reduce, torch.stack([logits.exp().sum(-1), picked]), tp)
-        mean: torch.Tensor = (total.log() - target).mean()
+        mean: torch.Tensor = ((total.log() - target) * learnt).sum() / count
         return mean
 
     return loss

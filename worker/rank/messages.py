@@ -10,6 +10,7 @@ from typing import Literal
 from worker.contract import (
     Directive,
     ErrorKind,
+    EvaluationRecord,
     KeptAs,
     RankPhase,
     RankReport,
@@ -93,6 +94,10 @@ class Messages:
     def step(self, record: StepRecord) -> None:
         """Tell of one trained step."""
         self._channel.send("step", record=record.model_dump())
+
+    def evaluated(self, record: EvaluationRecord) -> None:
+        """Tell of one evaluation."""
+        self._channel.send("evaluation", record=record.model_dump())
 
     def switched(self, record: SwitchRecord) -> None:
         """Tell of one switch, once its first step starts or this rank has left."""

@@ -20,6 +20,7 @@ from worker.control.activity import Activity
 from worker.control.channel import Channel
 from worker.control.store_client import PATIENCE_S, StoreClient, connect
 from worker.data.dataset import Dataset
+from worker.data.held_out import HeldOut
 from worker.engine import deepspeed as deepspeed_engine
 from worker.engine.seam import Engine, StageBuild
 from worker.rank.rank import Rank
@@ -56,7 +57,12 @@ class GlooServices:
         """See `Services`."""
         spec = build.spec
         dataset = _dataset(spec.data, spec.sequence_length, build.model.vocab)
-        return deepspeed_engine.DeepSpeedEngine(build, dataset, self._pace(build))
+        held_out = None
+        if spec.evaluate_every is not None:
+            held_out = _held_out(
+                spec.data, spec.sequence_length, build.model.vocab, spec.evaluate_samples
+            )
+        return deepspeed_engine.DeepSpeedEngine(build, dataset, self._pace(build), held_out)
 
     def on_phase(self, name: str) -> None:
         """See `Services`; nobody observes."""
@@ -74,6 +80,11 @@ class GlooServices:
 @functools.lru_cache(maxsize=1)
 def _dataset(spec: DataSpec, sequence_length: int, vocab: int) -> Dataset:
     return Dataset(spec, sequence_length, vocab)
+
+
+@functools.lru_cache(maxsize=1)
+def _held_out(spec: DataSpec, sequence_length: int, vocab: int, samples: int | None) -> HeldOut:
+    return HeldOut.of(spec, sequence_length, vocab, samples)
 
 
 def _composition(plan: Plan) -> Composition:

@@ -19,6 +19,7 @@ from worker.checkpoint.saving import Saving
 from worker.contract import (
     Directive,
     ErrorKind,
+    EvaluationRecord,
     RankPhase,
     StepRecord,
     SwitchRecord,
@@ -26,7 +27,7 @@ from worker.contract import (
 )
 from worker.control.channel import Channel, Message
 from worker.control.connections import cut
-from worker.engine.seam import FINISH
+from worker.engine.seam import FINISH, Engine
 from worker.error_kinds import describe_error
 from worker.errors import EngineFailed, RendezvousFailed
 from worker.rank.change import Change
@@ -159,13 +160,16 @@ class Rank:
         assert engine is not None
         assert spec is not None
         assert epoch is not None
+        if self._record is not None:
+            update = {"first_step_s": time.monotonic()}
+            self._messages.switched(self._record.model_copy(update=update))
+            self._record = None
+        if spec.evaluates_at(engine.progress.step) and not self._evaluate(engine, epoch):
+            return
         if engine.progress.step >= spec.steps:
             self._finish(spec)
             return
         start_s = time.monotonic()
-        if self._record is not None:
-            self._messages.switched(self._record.model_copy(update={"first_step_s": start_s}))
-            self._record = None
         try:
             result = engine.train_step(FINISH if self._told_to_finish else self._change.ready_epoch)
         except Exception as error:  # DeepSpeed, gloo or ours: the world is broken, whatever it was
@@ -196,6 +200,30 @@ class Rank:
             prepared = self._change.prepared
             assert prepared is not None  # this rank said that it was ready
             self._switch(prepared)
+
+    def _evaluate(self, engine: Engine, epoch: int) -> bool:
+        """Evaluate the model as it is; whether the world still stands.
+
+        It happens before a step, so that whatever ranks form the world at a boundary evaluate there
+        together; after a loss they may do so once more, with the same result.
+        """
+        start_s = time.monotonic()
+        try:
+            found = engine.evaluate()
+        except Exception as error:  # as in a step
+            self._halt(error)
+            return False
+        self._messages.evaluated(
+            EvaluationRecord(
+                epoch=epoch,
+                step=engine.progress.step,
+                loss=found.loss,
+                samples=found.samples,
+                start_s=start_s,
+                end_s=time.monotonic(),
+            )
+        )
+        return True
 
     def _finish(self, spec: TrainingSpec) -> None:
         """All steps are trained: write this rank's part of the final weights, if it has one."""

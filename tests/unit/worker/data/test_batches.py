@@ -7,7 +7,8 @@ import torch
 
 from tests.unit.worker.data.texts import of, write_pair
 from worker.data.batches import micro_batches
-from worker.data.dataset import IGNORED, Dataset
+from worker.data.dataset import Dataset
+from worker.training_settings import IGNORED
 
 TEXT = list(range(32, 127)) * 4
 RUNS = pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.worker.data.texts import of, write_pair
-from worker.data.dataset import IGNORED, Dataset, part_bounds
+from worker.data.dataset import Dataset, part_bounds
 from worker.errors import InvalidDataset
+from worker.training_settings import IGNORED
 
 TEXT = list(range(32, 127)) * 4  # 380 tokens that differ from their neighbours
 

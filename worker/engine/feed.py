@@ -1,0 +1,66 @@
+"""What the ends of one replica's pipeline read: its micro-batches of a step, or of an evaluation.
+
+Each comes as DeepSpeed takes it: the tokens for the first stage, and for the last one the labels
+with the weight that their mean loss has in that of the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from planner.plans.ranks import Pipeline
+from worker.contract import TrainingSpec
+from worker.data.batches import MicroBatch, micro_batches
+from worker.data.dataset import Dataset
+from worker.data.held_out import HeldOut
+from worker.data.prefetch import Prefetch
+
+Fed = tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]
+
+
+class Feed:
+    """The data of one replica.
+
+    Attributes:
+        held_out: what the job is evaluated on; None: it is not.
+    """
+
+    def __init__(
+        self, dataset: Dataset, held_out: HeldOut | None, spec: TrainingSpec, pipeline: Pipeline
+    ) -> None:
+        """`dataset` is the training part; nothing is read yet."""
+        self.held_out = held_out
+        self._spec, self._pipeline = spec, pipeline
+        self._prefetch = Prefetch(
+            lambda step: micro_batches(
+                dataset,
+                spec.seed,
+                step,
+                spec.global_batch,
+                pipeline.first_sample,
+                pipeline.num_micro_batches,
+                pipeline.template.micro_batch,
+            )
+        )
+
+    def of_step(self, step: int) -> Iterator[Fed]:
+        """The micro-batches of a step, read ahead."""
+        return map(_fed, self._prefetch.of_step(step, self._pipeline.num_micro_batches))
+
+    def of_evaluation(self) -> list[Fed]:
+        """The micro-batches of an evaluation; a replica without any has none."""
+        if self.held_out is None:
+            return []
+        pipeline = self._pipeline
+        run = self.held_out.run_of(pipeline.first_sample, pipeline.samples, self._spec.global_batch)
+        return [*map(_fed, self.held_out.micro_batches(run, pipeline.template.micro_batch))]
+
+    def close(self) -> None:
+        """Read no more."""
+        self._prefetch.close()
+
+
+def _fed(batch: MicroBatch) -> Fed:
+    return batch.tokens, (batch.labels, torch.tensor(batch.weight, dtype=torch.float64))
