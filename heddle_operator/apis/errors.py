@@ -23,6 +23,10 @@ class ClusterUnavailable(OperatorError):
     retryable = True
 
 
+class InvalidArguments(OperatorError):
+    """Another trainer's arguments cannot become a job; the message names the argument."""
+
+
 class InvalidScript(OperatorError):
     """A script of the demo is wrong; the message names the event."""
 

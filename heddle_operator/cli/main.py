@@ -17,6 +17,10 @@ from planner.wording import did_you_mean
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "demo": ("heddle_operator.demo.cli:demo", "Show a job that trains while nodes come and go."),
     "train": ("heddle_operator.train.cli:train", "Train a HeddleJob on this machine."),
+    "convert": (
+        "heddle_operator.convert.cli:convert",
+        "Turn another trainer's arguments into a HeddleJob.",
+    ),
     "plan": ("planner.cli.plan:plan", "Find the best plan for a set of GPUs."),
     "price": ("planner.cli.price:price", "Say how long a step of a plan takes, and why."),
     "train-policy": ("planner.cli.train:train_policy", "Train the policy that plans for a model."),

@@ -1,0 +1,137 @@
+"""Every argument of Megatron that is known here: what becomes of it, in one table.
+
+Run as a module it prints the table of docs/megatron.md.
+Source: the arguments of Megatron-LM and Megatron-DeepSpeed (megatron/arguments.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+Fate = Literal["job", "model", "chosen", "none"]
+CHOSEN = "Heddle chooses it for the GPUs that are there, anew at each change"
+FATES = {
+    "job": "in the job",
+    "model": "in the model's config.json",
+    "chosen": "the planner's",
+    "none": "no counterpart",
+}
+
+
+class Argument(NamedTuple):
+    """What becomes of an argument.
+
+    Attributes:
+        fate: where it goes.
+        words: the field, or why there is none.
+        values: how many it has; -1: all that follow.
+    """
+
+    fate: Fate
+    words: str
+    values: int = 1
+
+
+def _rows(fate: Fate, words: str, names: str, values: int = 1) -> dict[str, Argument]:
+    return {f"--{name}": Argument(fate, words, values) for name in names.split()}
+
+
+ARGUMENTS: dict[str, Argument] = {
+    **_rows("model", "`num_hidden_layers`", "num-layers"),
+    **_rows("model", "`hidden_size`", "hidden-size"),
+    **_rows("model", "`intermediate_size`", "ffn-hidden-size"),
+    **_rows("model", "`num_attention_heads`", "num-attention-heads"),
+    **_rows("model", "grouped-query attention is meant", "group-query-attention", 0),
+    **_rows("model", "`num_key_value_heads`", "num-query-groups num-key-value-heads"),
+    **_rows("model", "`max_position_embeddings`", "max-position-embeddings"),
+    **_rows("model", "rotary positions if `rope`", "position-embedding-type"),
+    **_rows("model", "rotary positions", "use-rotary-position-embeddings", 0),
+    **_rows("model", "`rope_theta`", "rotary-base rope-theta"),
+    **_rows("model", "the family: LLaMA or GPT-2", "normalization"),
+    **_rows("model", "`rms_norm_eps` or `layer_norm_epsilon`", "norm-epsilon layernorm-epsilon"),
+    **_rows("model", "SwiGLU", "swiglu", 0),
+    **_rows("model", "GELU by tanh, as GPT-2 has it", "openai-gelu", 0),
+    **_rows("model", "GELU without the tanh", "no-bias-gelu-fusion", 0),
+    **_rows("model", "no biases", "disable-bias-linear", 0),
+    **_rows("model", "biases of Qwen2", "add-qkv-bias", 0),
+    **_rows("model", "norms of Qwen3", "qk-layernorm", 0),
+    **_rows("model", "`head_dim`", "kv-channels"),
+    **_rows("model", "`tie_word_embeddings: false`", "untie-embeddings-and-output-weights", 0),
+    **_rows("model", "`resid_pdrop` and `embd_pdrop`", "hidden-dropout"),
+    **_rows("model", "`attn_pdrop`", "attention-dropout"),
+    **_rows("model", "`vocab_size`", "vocab-size"),
+    **_rows("job", "`training.sequenceLength`", "seq-length"),
+    **_rows("job", "`training.globalBatch`", "global-batch-size"),
+    **_rows("job", "`steps`", "train-iters"),
+    **_rows("job", "`steps`, in batches", "train-samples"),
+    **_rows("job", "`training.learningRate`", "lr"),
+    **_rows("job", "`training.schedule.minLearningRate`", "min-lr"),
+    **_rows("job", "`training.schedule.kind`; linear is wsd that decays at once", "lr-decay-style"),
+    **_rows("job", "`training.warmupSteps`", "lr-warmup-iters"),
+    **_rows("job", "`training.warmupSteps`, in batches", "lr-warmup-samples"),
+    **_rows("job", "`training.warmupSteps`, a share of the decay", "lr-warmup-fraction"),
+    **_rows("job", "`training.schedule.decaySteps`, the warm-up taken off", "lr-decay-iters"),
+    **_rows("job", "likewise, in batches", "lr-decay-samples"),
+    **_rows("job", "`training.schedule.decaySteps` of wsd", "lr-wsd-decay-iters"),
+    **_rows("job", "linear, which wsd is", "lr-wsd-decay-style"),
+    **_rows("job", "`training.weightDecay`", "weight-decay"),
+    **_rows("job", "`training.betas`", "adam-beta1 adam-beta2"),
+    **_rows("job", "`training.epsilon`", "adam-eps"),
+    **_rows("job", "`training.gradientClip`", "clip-grad"),
+    **_rows("job", "AdamW, which Heddle has", "optimizer"),
+    **_rows("job", "`training.precision: fp16`", "fp16", 0),
+    **_rows("job", "`training.precision: bf16`", "bf16", 0),
+    **_rows("job", "`training.lossScale.initial`", "initial-loss-scale"),
+    **_rows("job", "`training.lossScale.window`", "loss-scale-window"),
+    **_rows("job", "`data.path` or `data.blend`", "data-path", -1),
+    **_rows("job", "`data.split`", "split"),
+    **_rows("job", "`training.seed`; other weights and another order than Megatron's", "seed"),
+    **_rows("job", "`training.evaluateEvery`", "eval-interval"),
+    **_rows("job", "`training.evaluateSamples`, in batches", "eval-iters"),
+    **_rows("job", "`output.path`", "save"),
+    **_rows("chosen", CHOSEN, "micro-batch-size tensor-model-parallel-size"),
+    **_rows("chosen", CHOSEN, "pipeline-model-parallel-size"),
+    **_rows("chosen", CHOSEN, "num-layers-per-virtual-pipeline-stage expert-model-parallel-size"),
+    **_rows("chosen", CHOSEN, "decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers"),
+    **_rows("chosen", CHOSEN, "zero-stage context-parallel-size ds-sequence-parallel-size"),
+    **_rows("chosen", CHOSEN, "sequence-parallel use-distributed-optimizer", 0),
+    **_rows("chosen", CHOSEN, "no-pipeline-parallel checkpoint-activations", 0),
+    **_rows("chosen", CHOSEN, "deepspeed-activation-checkpointing overlap-grad-reduce", 0),
+    **_rows("chosen", CHOSEN, "overlap-param-gather recompute-activations", 0),
+    **_rows("chosen", CHOSEN, "recompute-granularity recompute-method recompute-num-layers"),
+    **_rows("none", "checkpoints while training are not there yet", "save-interval"),
+    **_rows("none", "its layout is Megatron's; make it Hugging Face's for `model.path`", "load"),
+    **_rows("none", "documents are tokenised before, by `heddle data prepare`", "tokenizer-type"),
+    **_rows("none", "likewise", "tokenizer-model tokenizer-name-or-path vocab-file merge-file"),
+    **_rows("none", "data of a single index are read as they are", "data-impl dataloader-type"),
+    **_rows("none", "initial weights are Heddle's, by the seed", "init-method-std"),
+    **_rows("none", "the loss scale halves at each overflow", "hysteresis min-loss-scale"),
+    **_rows("none", "measurements are always in the output folder", "tensorboard-dir log-interval"),
+    **_rows("none", "measurements are always in the output folder", "tensorboard-log-interval"),
+    **_rows("none", "likewise", "wandb-project wandb-exp-name"),
+    **_rows("none", "likewise", "log-timers-to-tensorboard log-throughput", 0),
+    **_rows("none", "one thread reads ahead", "num-workers"),
+    **_rows("none", "the transport is Heddle's", "distributed-backend distributed-timeout-minutes"),
+    **_rows("none", "gradients are summed by piece", "DDP-impl"),
+    **_rows("none", "the kernels are torch's", "use-flash-attn use-flash-attn-v2", 0),
+    **_rows("none", "the kernels are torch's", "no-masked-softmax-fusion", 0),
+    **_rows("none", "the kernels are torch's", "attention-softmax-in-fp32", 0),
+    **_rows("none", "the kernels are torch's", "no-gradient-accumulation-fusion", 0),
+    **_rows("none", "gradients are always fp32", "accumulate-allreduce-grads-in-fp32", 0),
+    **_rows("none", "the job is DeepSpeed's in any case", "deepspeed", 0),
+    **_rows("none", "say it with --deepspeed", "deepspeed_config"),
+    **_rows("none", "Heddle ends with its last step", "exit-interval exit-duration-in-mins"),
+}  # fmt: skip
+
+
+def markdown() -> Iterator[str]:
+    """The table, a row for each argument."""
+    yield "| argument | what becomes of it | |"
+    yield "| --- | --- | --- |"
+    for name, argument in ARGUMENTS.items():
+        yield f"| `{name}` | {FATES[argument.fate]} | {argument.words} |"
+
+
+if __name__ == "__main__":
+    print("\n".join(markdown()))  # noqa: T201 # its output is the table
