@@ -27,6 +27,7 @@ from worker.agent.directives import Directives
 from worker.agent.folders import compare, probe
 from worker.agent.measurements import Measurements, ModelUse
 from worker.agent.processes import Process, Processes
+from worker.agent.records import Records
 from worker.agent.watchdog import Watchdog
 from worker.contract import (
     Directive,
@@ -41,7 +42,6 @@ from worker.contract import (
 _log = logging.getLogger(__name__)
 RANK_ENTRY = "worker.rank.process:main"
 STORE_ENTRY = "worker.control.store:main"
-STEPS_KEPT = 4096
 EXITS_KEPT = 64
 RELEASE_BEFORE_S = 5.0  # a leaving pod trains on until this long before its end
 
@@ -105,11 +105,7 @@ class Agent:
         self._measurements: Measurements | None = None
         self._use = ModelUse(settings.peak_flops_s)
         self._exits: collections.deque[RankExit] = collections.deque(maxlen=EXITS_KEPT)
-        self._steps: collections.deque[StepRecord] = collections.deque(maxlen=STEPS_KEPT)
-        self._evaluations: collections.deque[EvaluationRecord] = collections.deque(
-            maxlen=STEPS_KEPT
-        )
-        self._switches: collections.deque[SwitchRecord] = collections.deque(maxlen=STEPS_KEPT)
+        self._records = Records()
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- life
@@ -202,9 +198,9 @@ class Agent:
             self.directives.heard(process.report)
             self._end_if_finished()
         elif kind == "evaluation":
-            self._add_evaluation(EvaluationRecord.model_validate(message["record"]))
+            self._records.add_evaluation(EvaluationRecord.model_validate(message["record"]))
         elif kind == "switch":
-            self._switches.append(SwitchRecord.model_validate(message["record"]))
+            self._records.switches.append(SwitchRecord.model_validate(message["record"]))
         elif kind == "store":
             self.store_address = message["address"]
         elif kind == "error":
@@ -212,12 +208,9 @@ class Agent:
         self.changed()
 
     def _add_step(self, process: Process, record: StepRecord) -> None:
-        """Keep the first record of each step: all ranks of an epoch see the same."""
         record = self._use.measured(record, self.directive)
         self._write(process, record)
-        newest = self._steps[-1] if self._steps else None
-        if newest is None or (record.epoch, record.step) > (newest.epoch, newest.step):
-            self._steps.append(record)
+        self._records.add_step(record)
         process.step_s = max(process.step_s, record.end_s - record.start_s)
         if process.report is not None:  # a further step alone is no change of version
             process.report = process.report.model_copy(update={"step": record.step + 1})
@@ -230,12 +223,6 @@ class Agent:
         if self._measurements is None:
             self._measurements = Measurements(Path(output))
         self._measurements.add(record)
-
-    def _add_evaluation(self, record: EvaluationRecord) -> None:
-        """Keep the first record of each evaluation: all ranks of an epoch see the same."""
-        newest = self._evaluations[-1] if self._evaluations else None
-        if newest is None or (record.epoch, record.step) > (newest.epoch, newest.step):
-            self._evaluations.append(record)
 
     def exited(self, process: Process, code: int) -> None:
         """A process ended: the store comes back, a rank if the newest directive wants it."""
@@ -382,9 +369,9 @@ class Agent:
             plan_digest=directive.plan_digest if directive else None,
             ranks=tuple(sorted(ranks, key=lambda rank: rank.slot)),
             exits=tuple(self._exits),
-            steps=tuple(step for step in self._steps if step.step >= steps_from),
-            switches=tuple(self._switches),
-            evaluations=tuple(e for e in self._evaluations if e.step >= steps_from),
+            steps=self._records.steps_from(steps_from),
+            switches=tuple(self._records.switches),
+            evaluations=self._records.evaluations_from(steps_from),
         )
 
 

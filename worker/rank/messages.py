@@ -19,6 +19,7 @@ from worker.contract import (
 )
 from worker.control.activity import Activity
 from worker.control.channel import Channel, Message
+from worker.engine.seam import Evaluation
 from worker.rank.change import Change
 from worker.rank.mailbox import Mailbox
 from worker.rank.rank_state import RankState
@@ -95,8 +96,16 @@ class Messages:
         """Tell of one trained step."""
         self._channel.send("step", record=record.model_dump())
 
-    def evaluated(self, record: EvaluationRecord) -> None:
-        """Tell of one evaluation."""
+    def evaluated(self, epoch: int, step: int, found: Evaluation, start_s: float) -> None:
+        """Tell of an evaluation of the model after so many steps, which ends now."""
+        record = EvaluationRecord(
+            epoch=epoch,
+            step=step,
+            loss=found.loss,
+            samples=found.samples,
+            start_s=start_s,
+            end_s=time.monotonic(),
+        )
         self._channel.send("evaluation", record=record.model_dump())
 
     def switched(self, record: SwitchRecord) -> None:

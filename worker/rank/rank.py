@@ -19,7 +19,6 @@ from worker.checkpoint.saving import Saving
 from worker.contract import (
     Directive,
     ErrorKind,
-    EvaluationRecord,
     RankPhase,
     StepRecord,
     SwitchRecord,
@@ -213,16 +212,7 @@ class Rank:
         except Exception as error:  # as in a step
             self._halt(error)
             return False
-        self._messages.evaluated(
-            EvaluationRecord(
-                epoch=epoch,
-                step=engine.progress.step,
-                loss=found.loss,
-                samples=found.samples,
-                start_s=start_s,
-                end_s=time.monotonic(),
-            )
-        )
+        self._messages.evaluated(epoch, engine.progress.step, found, start_s)
         return True
 
     def _finish(self, spec: TrainingSpec) -> None:

@@ -1,0 +1,46 @@
+"""What the ranks of a pod told of steps, evaluations and switches; the newest of each are kept."""
+
+from __future__ import annotations
+
+import collections
+from typing import TypeVar
+
+from worker.contract import EvaluationRecord, StepRecord, SwitchRecord
+
+KEPT = 4096
+_Record = TypeVar("_Record", StepRecord, EvaluationRecord)
+
+
+class Records:
+    """The records of one pod.
+
+    Attributes:
+        switches: of each rank.
+    """
+
+    def __init__(self) -> None:
+        self._steps: collections.deque[StepRecord] = collections.deque(maxlen=KEPT)
+        self._evaluations: collections.deque[EvaluationRecord] = collections.deque(maxlen=KEPT)
+        self.switches: collections.deque[SwitchRecord] = collections.deque(maxlen=KEPT)
+
+    def add_step(self, record: StepRecord) -> None:
+        """Keep the first record of each step: all ranks of an epoch see the same."""
+        _keep_first(self._steps, record)
+
+    def add_evaluation(self, record: EvaluationRecord) -> None:
+        """Keep the first record of each evaluation, likewise."""
+        _keep_first(self._evaluations, record)
+
+    def steps_from(self, step: int) -> tuple[StepRecord, ...]:
+        """Those of this step and later ones."""
+        return tuple(record for record in self._steps if record.step >= step)
+
+    def evaluations_from(self, step: int) -> tuple[EvaluationRecord, ...]:
+        """Those after so many completed steps, and later ones."""
+        return tuple(record for record in self._evaluations if record.step >= step)
+
+
+def _keep_first(kept: collections.deque[_Record], record: _Record) -> None:
+    newest = kept[-1] if kept else None
+    if newest is None or (record.epoch, record.step) > (newest.epoch, newest.step):
+        kept.append(record)
