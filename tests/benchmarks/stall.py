@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 STEPS = 80
-GOALS_S = {"join": 0.3, "drain": 0.3, "loss": 1.5}
+GOALS_S = {"join": 0.3, "drain": 0.3, "loss": 0.6}
 
 
 def run_demo() -> dict[str, Any]:
