@@ -39,8 +39,8 @@ def describe_error(error: BaseException) -> tuple[ErrorKind, str]:
     if name in _DEVICE_ERRORS or text.startswith("CUDA"):
         return "device", f"the device failed: {text}"
     words = no_port_words(text)
-    if words is not None:  # no peer's fault: the next try on this node may find none either
-        return "other", f"no port is left to connect to the peers: {words}"
+    if words is not None:  # no fault of a peer, and this node may lack it again
+        return "other", f"no port or file descriptor is left: {words}"
     if isinstance(error, RuntimeError) and "/gloo/" in text:
         return "lost peer", f"lost a peer: {text.partition('] ')[2].partition('. ')[0]}"
     if isinstance(error, ConnectionError):
