@@ -21,6 +21,7 @@ from worker.errors import RendezvousFailed
 
 POLL_S = 0.0005
 DEADLINE_S = 10.0  # of one call
+TRY_S = 2.5  # of one try to connect
 PATIENCE_S = 86_400.0  # of a wait for peers: who is lost is told by heartbeats, not by a clock here
 
 
@@ -134,18 +135,23 @@ def connect(
         torch.distributed.DistNetworkError: nothing answers there in time.
     """
     host, _, port = address.rpartition(":")
+    try_s = min(TRY_S, deadline_s)
 
     def client() -> Store:
-        return TCPStore(
-            host,
-            int(port),
-            is_master=False,
-            wait_for_workers=False,
-            timeout=datetime.timedelta(seconds=deadline_s),
-        )
+        limit = datetime.timedelta(seconds=try_s)
+        store = TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=limit)
+        store.set_timeout(datetime.timedelta(seconds=deadline_s))
+        return store
 
-    store, own = _connected(client, deadline_s)
-    return StoreClient(store, is_cancelled, deadline_s, own)
+    until_s = time.monotonic() + deadline_s
+    while True:  # torch itself tries for as long as it may, whatever was cancelled meanwhile
+        try:
+            store, own = _connected(client, try_s)
+        except RuntimeError:
+            if is_cancelled() or time.monotonic() >= until_s:
+                raise
+        else:
+            return StoreClient(store, is_cancelled, deadline_s, own)
 
 
 def _connected(client: Callable[[], Store], deadline_s: float) -> tuple[Store, frozenset[int]]:

@@ -28,6 +28,7 @@ class Change:
     def __init__(self, pod: str, slot: int, services: Services) -> None:
         self._pod, self._slot, self._services = pod, slot, services
         self._preparation: Preparation | None = None
+        self._newest: Preparation | None = None  # given up or not, its thread may be at work
         self._move_lock = threading.Lock()
         self._moving: Prepared | None = None
         self.announced: int | None = None
@@ -66,9 +67,13 @@ class Change:
         if self._preparation is not None:
             self._preparation.cancel()
         self.announced = None
-        self._preparation = Preparation(
-            model, directive, self._pod, self._slot, held, self._services
+        self._preparation = self._newest = Preparation(
+            model, directive, self._pod, self._slot, held, self._services, self._unfinished()
         )
+
+    def _unfinished(self) -> Preparation | None:
+        """An earlier preparation whose thread has not come back."""
+        return self._newest if self._newest is not None and self._newest.running else None
 
     def poll(self) -> tuple[bool, Exception | None]:
         """Whether there is news of the preparation, and why it has failed, if it has."""

@@ -30,6 +30,8 @@ from worker.rank.move import Move, plan_move
 from worker.world.world import World
 
 _log = logging.getLogger(__name__)
+NOTICE_S = 0.5  # for a cancelled preparation that looks whether it was
+END_S = 5.0  # for one that tries to connect to a store that is gone
 
 
 class Successor(NamedTuple):
@@ -80,10 +82,17 @@ class Preparation:
         slot: int,
         held: HeldState,
         services: Services,
+        after: Preparation | None = None,
     ) -> None:
-        """Begin; `held` is what this rank holds now, of which no number is read."""
+        """Begin; `held` is what this rank holds now, of which no number is read.
+
+        One that was cancelled, `after`, ends first: which connections are whose is known by when
+        they were made.
+        """
         self.directive = directive
         self.error: Exception | None = None
+        self._after = after
+        self._before: frozenset[int] | None = None  # connections, once this one is at work
         self._lock = threading.Lock()
         self._cancelled = False
         self._result: Prepared | None = None
@@ -117,6 +126,21 @@ class Preparation:
         if result:
             result.give_up()
 
+    def _cut(self) -> None:
+        """Close the connections that this preparation has made so far."""
+        if self._before is not None:
+            cut(connections() - self._before)
+
+    def _await_end(self) -> None:
+        """Return when the thread has come back, or does not: then it cuts nothing any more."""
+        self._thread.join(NOTICE_S)
+        if self.running:
+            self._cut()  # it waits in C++, for a peer that will not come
+            self._thread.join(END_S)
+        if self.running:
+            _log.warning("the preparation of epoch %d does not end", self.epoch)
+            self._before = None
+
     def take(self) -> Prepared | None:
         """The result, which now belongs to the caller."""
         with self._lock:
@@ -141,7 +165,11 @@ class Preparation:
     def _meet(
         self, model: ModelShape, pod: str, slot: int, held: HeldState, services: Services
     ) -> Prepared:
+        if self._after is not None:
+            self._after._await_end()
+            self._after = None
         epoch, before = self.epoch, connections()
+        self._before = before
         services.on_phase("prepare")
         move = plan_move(model, self.directive, pod, slot)
         if move is None:
@@ -156,7 +184,7 @@ class Preparation:
             services.activity.advance()
             successor = self._succeed(model, move, store, held, services)
         except BaseException:
-            cut(connections() - before)  # the peers are not to wait for this rank
+            self._cut()  # the peers are not to wait for this rank
             store.close()
             raise
         return Prepared(move, store, transport, own, successor)

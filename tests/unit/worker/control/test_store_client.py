@@ -16,7 +16,7 @@ import torch
 from torch.distributed import HashStore, PrefixStore, ProcessGroupGloo, TCPStore
 
 from worker.control.connections import connections
-from worker.control.store_client import StoreClient, connect
+from worker.control.store_client import TRY_S, StoreClient, connect
 from worker.errors import RendezvousFailed
 
 DEADLINE_S = 0.5
@@ -173,3 +173,12 @@ def test_a_clone_is_another_client_of_the_same_store():
 def watchers():
     """Number of threads that watch over the deadline of a client."""
     return sum(thread.name == "store-deadline" for thread in threading.enumerate())
+
+
+def test_who_was_cancelled_gives_up_a_store_that_is_dead_within_one_try():
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    began_s = time.monotonic()
+    with pytest.raises(RuntimeError):
+        connect(f"127.0.0.1:{port}", lambda: True, deadline_s=60.0)
+    assert time.monotonic() - began_s < 8 * TRY_S

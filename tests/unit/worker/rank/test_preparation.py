@@ -199,6 +199,31 @@ def test_who_waits_at_the_store_is_told_that_it_was_cancelled():
     assert services.is_cancelled()
 
 
+class SlowToConnect(InMemory):
+    """A store that is dead, and is found so late."""
+
+    def connect_store(self, address, is_cancelled):
+        self.asked.append("connect_store")
+        assert self.meeting.wait(10)
+        raise RuntimeError("nothing answers")
+
+
+def test_the_next_one_begins_once_a_cancelled_one_has_ended_for_that_cuts_what_is_new():
+    slow, services = SlowToConnect(), InMemory()
+    slow.meeting.clear()
+    first = prepare(slow)
+    while slow.asked[-1:] != ["connect_store"]:
+        time.sleep(0.001)
+    first.cancel()
+    held = held_by(OLD, "a", 1)
+    second = Preparation(MODEL, DIRECTIVE, "tiny-a-0", 1, held, services, first)
+    assert second.running
+    assert services.asked == []
+    slow.meeting.set()
+    assert ended(second).result is not None
+    assert not first.running
+
+
 @pytest.mark.parametrize("take", [False, True], ids=["kept", "taken"])
 def test_a_preparation_that_is_in_use_frees_nothing(take):
     services = InMemory()
