@@ -18,7 +18,7 @@ import pytest
 
 from planner.plans.plan import Plan
 from tests.distributed.pods import Pods, place, template
-from worker.contract import RankReport, Resume, TrainingSpec
+from worker.contract import RankExit, RankReport, Resume, TrainingSpec
 from worker.data.dataset import Dataset
 from worker.training_settings import Corpus, DataSpec
 
@@ -59,6 +59,11 @@ class Jobs:
             lambda report: set(gpus) <= {rank.slot for rank in report.ranks if claim(rank)}
         )
         return [rank for rank in report.ranks if rank.slot in gpus]
+
+    def exits(self, gpu: int) -> list[RankExit]:
+        """Of the ranks on a GPU, once there is one: the survivors may hear of its end before."""
+        report = self.pods.pods["a"].wait(lambda report: any(e.slot == gpu for e in report.exits))
+        return [gone for gone in report.exits if gone.slot == gpu]
 
     def log(self) -> str:
         return (self.pods.folder / "a.log").read_text()
@@ -215,7 +220,7 @@ def test_a_rank_that_stands_still_is_killed_and_its_peers_halt(
     (survivor,) = jobs.wait((first,), halted)
     assert PEER_TIMEOUT_S - 1 < time.monotonic() - stopped_s < PEER_TIMEOUT_S + 3
     assert survivor.error_kind == "lost peer"
-    (gone,) = (e for e in jobs.pods.pods["a"].report().exits if e.slot == last)
+    (gone,) = jobs.exits(last)
     assert gone.code == -signal.SIGKILL
     assert gone.error == (
         f"rank 1 (stage 1, GPU {last} of pod tiny-a-0) sent no heartbeat for 2 s and was killed"
@@ -228,7 +233,7 @@ def test_a_rank_that_runs_in_a_circle_is_killed_after_its_stacks_are_logged(
     first, last = jobs.start(spec, "run_in_a_circle")
     (survivor,) = jobs.wait((first,), halted)
     assert (survivor.error_kind, survivor.step) == ("lost peer", 3)
-    (gone,) = (e for e in jobs.pods.pods["a"].report().exits if e.slot == last)
+    (gone,) = jobs.exits(last)
     assert (gone.error or "").startswith(
         f"rank 1 (stage 1, GPU {last} of pod tiny-a-0) made no progress for "
     )
