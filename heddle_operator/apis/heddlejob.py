@@ -247,8 +247,10 @@ class HeddleJob(_Section):
 # What pydantic cannot say well: fields that are part of the resource and that this version does not
 # honour yet.
 _NOT_YET = {
-    "spec.data.tokenizer": "tokenizers are not supported yet; use `heddle data prepare`",
-    "spec.data.documentMask": "document masks are not supported yet",
+    "spec.data.tokenizer": "tokenizers are not supported yet; use `heddle data prepare`, "
+    "which notes the tokenizer beside the data",
+    "spec.data.documentMask": "document masks are not supported yet; leave it out, and attention "
+    "crosses the documents of a sample",
     "spec.planner.zero": "only ZeRO stage 0 is supported yet",
     "spec.planner.recompute": "only recompute none is supported yet",
     "spec.planner.method": "only method auto is supported yet",
