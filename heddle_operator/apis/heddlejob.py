@@ -20,7 +20,7 @@ from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.apis.model import Model
 from heddle_operator.apis.section import Section as _Section
 from planner.errors import HeddleError
-from planner.model.workload import Workload
+from planner.model.workload import Recompute, Workload
 from planner.strict_yaml import read_yaml
 from worker.contract import TrainingSpec
 from worker.trainable import why_untrainable
@@ -134,7 +134,7 @@ class PlannerSpec(_Section):
     method: Literal["auto"] = "auto"
     budget_seconds: Positive = 0.5
     objective: Literal["throughput"] = "throughput"
-    recompute: Literal["none"] = "none"
+    recompute: Recompute = "none"
     zero: Literal[0] = 0
 
 
@@ -221,7 +221,14 @@ class HeddleJob(_Section):
         """What the planner prices."""
         training = self.spec.training
         model = self.spec.model.shape
-        return Workload(model, training.global_batch, training.sequence_length, training.precision)
+        return Workload(
+            model,
+            training.global_batch,
+            training.sequence_length,
+            training.precision,
+            recompute=self.spec.planner.recompute,
+            memory="worker",
+        )
 
     @property
     def training(self) -> TrainingSpec:
@@ -252,7 +259,6 @@ _NOT_YET = {
     "spec.data.documentMask": "document masks are not supported yet; leave it out, and attention "
     "crosses the documents of a sample",
     "spec.planner.zero": "only ZeRO stage 0 is supported yet",
-    "spec.planner.recompute": "only recompute none is supported yet",
     "spec.planner.method": "only method auto is supported yet",
     "spec.planner.objective": "only objective throughput is supported yet",
     "spec.suspend": "suspending is not supported yet; delete the job instead",

@@ -255,6 +255,7 @@ def _search_settings(job: HeddleJob, settings: Settings) -> SearchSettings:
         job.spec.planner.budget_seconds,
         shape=job.training.shape,
         precision=workload.precision,
+        recompute=workload.recompute,
     )
 
 

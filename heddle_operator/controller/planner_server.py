@@ -21,7 +21,7 @@ from planner.cost.variants import FEW_GPUS
 from planner.errors import HeddleError
 from planner.model.catalogue import find_model
 from planner.model.shape import ModelShape
-from planner.model.workload import Precision, Workload
+from planner.model.workload import Precision, Recompute, Workload
 from planner.plans.plan import Plan, faults
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
@@ -47,6 +47,7 @@ class SearchSettings:
     profiles: str | None = None
     shape: dict[str, Any] | None = None
     precision: Precision = "fp32"
+    recompute: Recompute = "none"
 
     def most_evaluations(self, gpus: int) -> int | None:
         """Plans that may be priced for so many GPUs; None: as many as the seconds allow.
@@ -62,7 +63,14 @@ class SearchSettings:
     def workload(self) -> Workload:
         """What is planned for."""
         model = find_model(self.model) if self.shape is None else ModelShape.from_json(self.shape)
-        return Workload(model, self.global_batch, self.sequence_length, self.precision)
+        return Workload(
+            model,
+            self.global_batch,
+            self.sequence_length,
+            self.precision,
+            recompute=self.recompute,
+            memory="worker",
+        )
 
 
 def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from planner.cluster.composition import Composition
 from planner.cost import formulas
 from planner.cost.expert_parallel import Device, Tiling, expert_seconds
 from planner.cost.links import nic_of
-from planner.cost.memory import STATE_BYTES, StageSlot, boundary_bytes, layers_that_fit
+from planner.cost.memory import StageSlot, boundary_bytes, layers_that_fit, rule_of
 from planner.cost.stage import stage_seconds
 from planner.errors import UnprofiledConfiguration
 from planner.model.tensors import expert_numel, layer_numel
@@ -161,7 +161,7 @@ class StageCosts:
         least so many replicas hold each gradient, on more than one node; with 1 it may stay inside.
         """
         blocks = np.arange(self._model.layers + 1)
-        each_bytes = STATE_BYTES[self._workload.precision][1]
+        each_bytes = rule_of(self._workload).gradient
         ring = formulas.ring_factor(replicas) * WHOLE * (not self._is_by_size)
         shares = []
         for group in self.groups:

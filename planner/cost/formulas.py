@@ -79,13 +79,10 @@ def expert_copies(replicas: int, tp: int, ways: int) -> int:
 
 
 def communication_bytes(
-    parameters: Number, bucket: Number, gradient_bytes: Number, boundary_bytes: Number, depth: int
+    bucket: Number, gradient_bytes: Number, boundary_bytes: Number, messages: int
 ) -> Number:
-    """Buffers: a copied bucket of gradients; in a pipeline also a message to send and one to come.
-
-    Source: DeepSpeed, which sums gradients in flat copies.
-    """
-    return min(parameters, bucket) * gradient_bytes + (2 * boundary_bytes if depth > 1 else 0)
+    """Buffers: a copied bucket of gradients, and messages between stages."""
+    return bucket * gradient_bytes + messages * boundary_bytes
 
 
 def state_bytes(

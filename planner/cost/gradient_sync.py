@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from planner.cost import formulas
 from planner.cost.links import nic_of
-from planner.cost.memory import STATE_BYTES
+from planner.cost.memory import rule_of
 from planner.model.shape import ModelShape
 from planner.model.tensors import expert_numel, layer_tensors
 from planner.model.workload import Workload
@@ -109,7 +109,7 @@ def sync_seconds(
     tiled = any(pipeline.template.is_tiled for pipeline in ranks.pipelines)
     if len(ranks.pipelines) == 1 and not tiled:
         return (0.0,) * len(ranks.seats)
-    gradient_bytes = STATE_BYTES[workload.precision][1]
+    gradient_bytes = rule_of(workload).gradient
     messages = sync_messages(workload.model, ranks, gradient_bytes, experts=not tiled)
     if tiled:
         experts = _expert_messages(workload.model, ranks, gradient_bytes)

@@ -2,34 +2,73 @@
 
 Invariant: from one block on, linear in the number of blocks before and at the optimizer step, so
 that a cap on layers is exact.
-Source: Heddle, section 5.2 (memory validation); bytes per parameter are what the worker allocates.
+Source: Heddle, section 5.2 (memory validation); the rule `worker` is what the worker allocates.
 Legend: b micro-batch, M micro-batches of the replica, D depth, stage s = 0..D-1, n replicas.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.cost import formulas
 from planner.model.shape import Kind, ModelShape
 from planner.model.tensors import expert_numel, layer_numel
-from planner.model.workload import Workload
+from planner.model.workload import MemoryRule, Precision, Workload
 from planner.plans.plan import FilledTemplate
 from planner.profiles.entries import LayerCost
 from planner.profiles.operators import VALUE_BYTES
 from planner.profiles.profile import Profile
 
-# Bytes per parameter: weight, gradient, optimizer (two fp32 moments; mixed precision adds an fp32
-# master, which fp32 weights are themselves).
-STATE_BYTES = {"fp32": (4, 4, 8), "fp16": (2, 2, 12), "bf16": (2, 4, 12)}
 LOGIT_BYTES = 8  # fp32 values, and their gradient
-# DeepSpeed sums gradients in flat copies of at most this many elements; the fp32 engine copies all.
-BUCKET_ELEMENTS = 500_000_000
-# At the step fp16 gradients become fp32, when activations are free.  DeepSpeed's ZeRO optimizer
-# flattens and casts one group of parameters at a time: groups of a third of a bucket keep within
-# that of a bucket's fp32 gradients.
-STEP_BYTES = {"fp32": 0, "fp16": 4, "bf16": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a system holds for each parameter, and its buffers.
+
+    Attributes:
+        weight: bytes in the training precision.
+        gradient: bytes of the sum over micro-batches.
+        optimizer: bytes of two fp32 moments; mixed precision adds an fp32 master, which fp32
+            weights are themselves.
+        step: bytes that the optimizer step has besides, for each parameter of a bucket.
+        bucket: most parameters that are copied for the gradient sum, or stepped, at a time.
+        messages: of a micro-batch, that a stage with a neighbour holds on their way.
+    """
+
+    weight: int
+    gradient: int
+    optimizer: int
+    step: int
+    bucket: float
+    messages: int
+
+
+WORKER_BUCKET = 1 << 22  # 16 MiB in fp32, near the best size of collectives
+# DeepSpeed sums gradients in flat copies of at most this many elements; its fp32 engine copies all.
+# At the step its fp16 gradients become fp32: its ZeRO optimizer flattens and casts one group of
+# parameters at a time, and groups of a third of a bucket keep within that of a bucket's gradients.
+DEEPSPEED_BUCKET = 500_000_000
+RULES: Mapping[MemoryRule, Mapping[Precision, Rule]] = {
+    "worker": {
+        "fp32": Rule(4, 4, 8, 8, WORKER_BUCKET, 1),
+        "fp16": Rule(2, 4, 12, 8, WORKER_BUCKET, 1),
+        "bf16": Rule(2, 4, 12, 8, WORKER_BUCKET, 1),
+    },
+    "paper": {
+        "fp32": Rule(4, 4, 8, 0, math.inf, 2),
+        "fp16": Rule(2, 2, 12, 4, DEEPSPEED_BUCKET, 2),
+        "bf16": Rule(2, 4, 12, 0, DEEPSPEED_BUCKET, 2),
+    },
+}
+
+
+def rule_of(workload: Workload) -> Rule:
+    """The rule by which a workload's memory is counted."""
+    return RULES[workload.memory][workload.precision]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,21 +214,22 @@ def stage_memory(workload: Workload, profile: Profile, slot: StageSlot, layers: 
         logits = logits_bytes(workload, b, tp)
     dense, experts = slot_parameters(workload.model, slot, layers)
     parameters = dense + experts
-    weight, gradient, optimizer = STATE_BYTES[workload.precision]
+    rule = rule_of(workload)
     boundary = kept_boundary_bytes(workload, b, tp)
-    bucket = parameters if workload.precision == "fp32" else BUCKET_ELEMENTS
-    communication = formulas.communication_bytes(parameters, bucket, gradient, boundary, slot.depth)
+    messages = rule.messages if slot.depth > 1 else 0
+    bucket = int(min(parameters, rule.bucket))
+    communication = formulas.communication_bytes(bucket, rule.gradient, boundary, messages)
     stepped = stepped_parameters(workload, slot, layers)
     return StageMemory(
-        parameters * weight,
-        parameters * gradient,
-        stepped * optimizer,
+        parameters * rule.weight,
+        parameters * rule.gradient,
+        stepped * rule.optimizer,
         slot.in_flight * kept,
         boundary,
         logits,
         communication,
         working,
-        formulas.transient_bytes(stepped, BUCKET_ELEMENTS, STEP_BYTES[workload.precision]),
+        int(formulas.transient_bytes(stepped, rule.bucket, rule.step)) if rule.step else 0,
     )
 
 

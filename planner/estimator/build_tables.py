@@ -6,7 +6,6 @@ Source: design, section 2 ("One kernel").
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,12 +19,10 @@ from planner.cost.expert_parallel import Tiling
 from planner.cost.gradient_sync import layer_sizes
 from planner.cost.links import EdgeEnd, nic_of, port
 from planner.cost.memory import (
-    BUCKET_ELEMENTS,
-    STATE_BYTES,
-    STEP_BYTES,
     boundary_bytes,
     kept_boundary_bytes,
     logits_bytes,
+    rule_of,
 )
 from planner.cost.variants import (
     Variant,
@@ -125,7 +122,7 @@ def pricing_of(
     )
     arrays = _Arrays(workload, profile, options, sizes, variants, sites)
     speed = np.array([owner.speed_factor for owner in owners])
-    state_bytes = STATE_BYTES[workload.precision]
+    rule = rule_of(workload)
     shapes = [layer_sizes(model, layer, experts=False) for layer in range(model.layers + 2)]
     degrees, ends = [tp for _, tp in options], (0, model.layers + 1)
     gpus = [profile.gpu_type(one.gpu_type) for one in classes]
@@ -169,8 +166,9 @@ def pricing_of(
         block_numel=arrays.block_numel,
         expert_numel=arrays.expert_numel,
         ends_numel=_table(degrees, ends, lambda tp, layer: layer_numel(model, layer, tp)),
-        state_bytes=np.array([*state_bytes, STEP_BYTES[workload.precision]], float),
-        bucket_numel=math.inf if workload.precision == "fp32" else float(BUCKET_ELEMENTS),
+        state_bytes=np.array([rule.weight, rule.gradient, rule.optimizer, rule.step], float),
+        bucket_numel=float(rule.bucket),
+        messages=rule.messages,
         usable_bytes=np.array([float(gpu.usable_bytes) for gpu in gpus]),
         optimizer_s=np.array(
             [
@@ -178,8 +176,8 @@ def pricing_of(
                 for gpu, speed in zip(gpus, (one.speed_factor for one in classes), strict=True)
             ]
         ),
-        sharded_bytes=np.array([float(cut * state_bytes[1]) for cut, _ in shapes]),
-        whole_bytes=np.array([float(whole * state_bytes[1]) for _, whole in shapes]),
+        sharded_bytes=np.array([float(cut * rule.gradient) for cut, _ in shapes]),
+        whole_bytes=np.array([float(whole * rule.gradient) for _, whole in shapes]),
         nic=np.array(
             [
                 profile.inside_node(one.gpu_type).line

@@ -56,7 +56,8 @@ class Tables(NamedTuple):
         expert_numel: [O, V] routed experts of a block of the second kind, on one GPU.
         ends_numel: [O, E] of embedding and head.
         state_bytes: [4] of a parameter: weight, gradient, optimizer, transient at the step.
-        bucket_numel: most parameters that are copied for the gradient sum.
+        bucket_numel: most parameters that are copied for the gradient sum, or stepped at a time.
+        messages: of a micro-batch, that a stage with a neighbour holds on their way.
         usable_bytes: [T] of a GPU.
         optimizer_s: [T, 2] latency, and seconds per parameter.
         sharded_bytes: [L + 2] gradients of each layer that TP cuts, besides routed experts.
@@ -100,6 +101,7 @@ class Tables(NamedTuple):
     ends_numel: Floats
     state_bytes: Floats
     bucket_numel: float
+    messages: int
     usable_bytes: Floats
     optimizer_s: Floats
     sharded_bytes: Floats

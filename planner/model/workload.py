@@ -15,6 +15,9 @@ from planner.model.catalogue import find_model
 from planner.model.shape import ModelShape, StageRecompute
 
 Precision = Literal["fp32", "fp16", "bf16"]
+# By whose rules memory is counted: what Heddle's worker allocates, or the paper's (DeepSpeed's own
+# optimizers, fp16 gradients), which its figures, references and shipped policies stand on.
+MemoryRule = Literal["worker", "paper"]
 Recompute = Literal["none", "selective", "full", "auto"]
 RECOMPUTATIONS: tuple[Recompute, ...] = get_args(Recompute)
 MOST_SAMPLES = 2**20  # of a step; beyond these somebody has mistyped, and a search takes for ever
@@ -30,11 +33,12 @@ class Workload:
         model: the shape.
         global_batch: B, samples a step over all replicas.
         sequence_length: tokens a sample.
-        precision: of weights and activations; gradients of bf16 are fp32.
+        precision: of weights and activations.
         zero: ZeRO stage inside a template's replica group.
         recompute: what stages compute again in their backward pass; auto: the planner chooses it
             for each stage.  A plan always says it by stage, and prices read it from there.
         sequence_parallel: Megatron's: what TP leaves whole is cut along the sequence.
+        memory: by whose rules it is counted; see `planner.cost.memory.RULES`.
     """
 
     model: ModelShape
@@ -44,6 +48,7 @@ class Workload:
     zero: int = 0
     recompute: Recompute = "none"
     sequence_parallel: bool = False
+    memory: MemoryRule = "paper"
 
     def __post_init__(self) -> None:
         if self.global_batch < 1 or self.sequence_length < 1:
@@ -60,6 +65,11 @@ class Workload:
             raise InvalidWorkload(
                 f"precision {self.precision!r} is unknown; use one of "
                 f"{', '.join(get_args(Precision))}"
+            )
+        if self.memory not in get_args(MemoryRule):
+            raise InvalidWorkload(
+                f"memory rule {self.memory!r} is unknown; use one of "
+                f"{', '.join(get_args(MemoryRule))}"
             )
         if self.recompute not in RECOMPUTATIONS:
             raise InvalidWorkload(

@@ -51,6 +51,11 @@ class Seat:
         return self.pipeline.template.stages[self.stage].tp
 
     @property
+    def recompute(self) -> str:
+        """What the backward pass of its stage computes again."""
+        return self.pipeline.template.stages[self.stage].recompute
+
+    @property
     def gpu_type(self) -> str:
         """Device type of its stage."""
         return self.pipeline.template.stages[self.stage].gpu_type

@@ -19,7 +19,8 @@ from planner.plans.ranks import RankMap
 from planner.plans.regions import common_refinement
 from tests.unit.worker.changes import plan
 from tests.unit.worker.ranks import run_ranks
-from worker.contract import LossScale, TrainingSpec
+from worker.contract import TrainingSpec
+from worker.training_settings import LossScale
 
 pytestmark = pytest.mark.slow  # imports DeepSpeed
 MODEL = ModelShape("bytes", layers=2, hidden=16, heads=4, kv_heads=2, ffn=32, vocab=256)

@@ -4,6 +4,7 @@ plain processes are to each other that cut the batch into other micro-batches.""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,15 +12,28 @@ import pytest
 from planner.model.catalogue import find_model
 from planner.plans.plan import Plan
 from tests.distributed.pods import Pods, place, template
-from worker.contract import LossScale, TrainingSpec
+from worker.contract import TrainingSpec
+from worker.training_settings import LossScale
 
 pytestmark = pytest.mark.slow
 STEPS, BATCH = 50, 8
 MICRO_BATCHES = (1, 2, 4)  # of the plain processes
 SPREAD = 2.0  # times the largest difference between two of them
 
+
+def recomputing(plan: Plan, *hows: str) -> Plan:
+    """The plan, whose templates compute again what the word says, one for each."""
+    templates = tuple(
+        replace(one, stages=tuple(replace(stage, recompute=how) for stage in one.stages))
+        for one, how in zip(plan.templates, hows, strict=True)
+    )
+    return Plan(templates, plan.placement)
+
+
 A = place((template("1x4+1x2", 1, 5), template("1x6", 1, 3)), [("a", 0), ("a", 1), ("a", 2)])
 B = place((template("2x1+1x5", 2, 4),), [("a", 0), ("a", 1), ("a", 3)])  # 2 leaves, 3 joins
+A = recomputing(A, "selective", "full")
+B = recomputing(B, "full")
 
 
 def gpus(plan: Plan) -> set[tuple[str, int]]:
@@ -27,7 +41,8 @@ def gpus(plan: Plan) -> set[tuple[str, int]]:
 
 
 def spec_of(corpus: Path, precision: str) -> TrainingSpec:
-    scale = LossScale(initial=2**24) if precision == "fp16" else None
+    # So low that nothing overflows: near the edge a plan decides in which step it does.
+    scale = LossScale(initial=2**10, window=20) if precision == "fp16" else None
     return TrainingSpec(
         model="tiny-llama",
         data=str(corpus),
@@ -86,6 +101,4 @@ def test_the_loss_curve_is_one_of_those_of_plain_processes(precision, tmp_path, 
     assert losses[-1] < losses[0] - 0.5
     assert len(before) == 1
     assert before == after
-    skipped = [step for step, norm in enumerate(norms) if math.isnan(norm)]
-    assert skipped == list(range(len(skipped)))  # until the loss scale is small enough
-    assert bool(skipped) == (precision == "fp16")
+    assert all(map(math.isfinite, norms))

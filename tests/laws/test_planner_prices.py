@@ -112,7 +112,9 @@ def test_recomputation_takes_time_and_gives_memory(case):
     st.data(),
 )
 def test_the_cap_on_layers_is_the_largest_that_fits(name, gpu_type, tp, depth, data):
-    workload = Workload(find_model(name), 64, 2048, "fp16", data.draw(st.integers(0, 1)))
+    rule = data.draw(st.sampled_from(("worker", "paper")))
+    zero = data.draw(st.integers(0, 1))
+    workload = Workload(find_model(name), 64, 2048, "fp16", zero, memory=rule)
     index = data.draw(st.integers(0, depth - 1))
     how = data.draw(st.sampled_from(("none", "selective", "full")))
     slot = StageSlot(gpu_type, tp, 2, data.draw(st.integers(1, 16)), depth, index, how, 2)

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from planner.cost.memory import (
-    STATE_BYTES,
     StageSlot,
+    rule_of,
     slot_parameters,
     stage_memory,
     stepped_parameters,
@@ -188,7 +188,7 @@ class EveryFill:
         held = _slot(slot, stage, 1)
         dense, experts = slot_parameters(workload.model, held, stage.layers)
         summed = dense if self._allow_ep else dense + experts
-        gradient_bytes = STATE_BYTES[workload.precision][1]
+        gradient_bytes = rule_of(workload).gradient
         stepped = stepped_parameters(workload, held, stage.layers)
         gpu = profile.gpu_type(stage.gpu_type)
         blocks = workload.model.kinds_of(run.start, run.stop).get("moe_block", 0)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from random import Random
 
 from planner.cluster.composition import Composition, Node
-from planner.cost.memory import STATE_BYTES, boundary_bytes
+from planner.cost.memory import boundary_bytes, rule_of
 from planner.model.shape import Experts, ModelShape
 from planner.model.tensors import model_numel
 from planner.model.workload import Workload
@@ -292,8 +292,9 @@ def _layer(
 
 def _gpu_type(workload: Workload, kind: _Type, random: Random) -> GpuType:
     """Memory for a share of the model's state and some activations."""
-    state = sum(STATE_BYTES[workload.precision]) * model_numel(workload.model)
-    state += 2 * STATE_BYTES[workload.precision][1] * model_numel(workload.model) // 2
+    rule, numel = rule_of(workload), model_numel(workload.model)
+    state = (rule.weight + rule.gradient + rule.optimizer) * numel
+    state += 2 * rule.gradient * numel // 2
     activations = 6 * workload.model.layers * boundary_bytes(workload, 4)
     memory = round(kind.memory_share * (state + activations))
     return GpuType(

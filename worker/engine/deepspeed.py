@@ -249,6 +249,8 @@ class DeepSpeedEngine:
         ]
         LINKS.use(None)
         module = _Module(seat, Grid(seat), layers=specs, loss_fn=self._scaled(vocabulary_loss(tp)))
+        for layer in module.forward_funcs:
+            layer.recompute = seat.recompute
         settings = {
             "train_batch_size": seat.pipeline.samples,
             "train_micro_batch_size_per_gpu": seat.pipeline.template.micro_batch,

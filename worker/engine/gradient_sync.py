@@ -2,7 +2,7 @@
 
 Stages of different templates hold different layers in different cuts, so "the data-parallel group
 of this stage" does not exist.  Each piece has its own contributors; pieces with the same ones
-share one flat bucket, so a step costs as many collectives as there are distinct rank sets.
+share messages, so a small step costs as many collectives as there are distinct rank sets.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from collections.abc import Callable
 
 import torch
 
+from planner.cost.memory import WORKER_BUCKET
 from planner.model.shape import ModelShape
 from planner.plans.pieces import Piece, holders
 from planner.plans.plan import Plan
 from planner.plans.ranks import Seat
+from worker.engine.bucket import Bucket, messages_of
 from worker.world.group import Ranks
 from worker.world.world import World, leads
 
@@ -33,6 +35,7 @@ class GradientSync:
 
     Attributes:
         num_pieces: slots that the norm of the whole plan needs, one a piece.
+        bucket: through which all gradients go.
     """
 
     def __init__(
@@ -46,15 +49,17 @@ class GradientSync:
         """`gradients` gives a view of this rank's gradient for each piece that it holds."""
         self._world, self._gradients, self._tp_ranks = world, gradients, seat.tp_ranks
         table = holders(model, plan)
+        shapes = {piece: tuple(gradient.shape) for piece, gradient in gradients().items()}
         self.num_pieces = len(table)
-        self._buckets: dict[Ranks, list[Piece]] = {}
+        shared: dict[Ranks, list[Piece]] = {}
         for piece, owners in table.items():
             ranks = leads(owners)
             if seat.rank in ranks and len(ranks) > 1:
-                self._buckets.setdefault(ranks, []).append(piece)
-        self._replicated = [
-            piece for piece, owners in table.items() if seat.tp > 1 and seat.tp_ranks in owners
-        ]
+                shared.setdefault(ranks, []).append(piece)
+        replicated = [p for p, owners in table.items() if seat.tp > 1 and seat.tp_ranks in owners]
+        self._sums = messages_of(shared, shapes, WORKER_BUCKET)
+        self._copies = messages_of({self._tp_ranks: replicated}, shapes, WORKER_BUCKET)
+        self.bucket = Bucket(min(sum(map(math.prod, shapes.values())), WORKER_BUCKET))
         self._owned = [
             (slot, piece)
             for slot, (piece, owners) in enumerate(table.items())
@@ -68,22 +73,12 @@ class GradientSync:
         which each has weighted its loss.
         """
         gradients = self._gradients()
-        pending = []
-        for ranks in sorted(
-            self._buckets
-        ):  # one order everywhere, or groups that overlap would deadlock
-            targets = [gradients[piece] for piece in self._buckets[ranks]]
-            flat = torch.cat([target.reshape(-1) for target in targets])
-            group = self._world.groups[ranks]
-            pending.append((group, group.start_all_reduce_(flat), flat, targets))
-        for group, work, flat, targets in pending:
-            group.finish(work)
-            _unflatten(flat, targets)
-        if self._replicated:  # only the lead of the TP group took part in the sum
-            targets = [gradients[piece] for piece in self._replicated]
-            flat = torch.cat([target.reshape(-1) for target in targets])
-            self._world.groups[self._tp_ranks].broadcast_(flat, self._tp_ranks[0])
-            _unflatten(flat, targets)
+        for message in self._sums:
+            self.bucket.sum_(message, gradients, self._world.groups[message.ranks])
+        self.bucket.finish()
+        for message in self._copies:  # only the lead of the TP group took part in the sum
+            group = self._world.groups[message.ranks]
+            self.bucket.copy_(message, gradients, group, self._tp_ranks[0])
 
     def squares(self) -> torch.Tensor:
         """Sum of squares of each piece that this rank owns, fp64 [num_pieces], zero elsewhere.
@@ -96,10 +91,3 @@ class GradientSync:
         for slot, piece in self._owned:
             squares[slot] = gradients[piece].double().square().sum()
         return squares
-
-
-def _unflatten(flat: torch.Tensor, targets: list[torch.Tensor]) -> None:
-    for target, part in zip(
-        targets, torch.split(flat, [target.numel() for target in targets]), strict=True
-    ):
-        target.copy_(part.view_as(target))

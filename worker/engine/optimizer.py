@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import torch
 
+from planner.cost.memory import WORKER_BUCKET
 from planner.model.tensors import Tensor
 from worker.contract import TrainingSpec
 from worker.engine.seam import Parts
 
-CHUNK_ELEMENTS = 1 << 20  # updated at a time: what bounds the memory of intermediate results
+CHUNK_ELEMENTS = WORKER_BUCKET  # updated at a time: bounds the memory of intermediate results
 NORM_EPSILON = 1e-6  # torch.nn.utils.clip_grad_norm_ adds the same
 
 

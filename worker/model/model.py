@@ -11,14 +11,16 @@ Source: Megatron-LM's column and row parallel layers, as described in its paper.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as functional
 from torch import nn
 
-from planner.model.shape import ModelShape
+from planner.model.shape import ModelShape, StageRecompute
 from planner.model.tensors import Tensor, layer_tensors
+from worker.model.recompute import Function, computed_again
 from worker.training_settings import IGNORED
 from worker.world.group import Group, ReduceOp
 
@@ -73,7 +75,13 @@ class _Reduce(torch.autograd.Function):
 
 
 class Layer(nn.Module):
-    """Owns the canonical tensors of one layer; `source` says where their numbers come from."""
+    """Owns the canonical tensors of one layer; `source` says where their numbers come from.
+
+    Attributes:
+        recompute: what the backward pass computes again, as the plan says of the stage.
+    """
+
+    recompute: StageRecompute = "none"
 
     def __init__(
         self, model: ModelShape, index: int, tp: TensorParallel, source: ShardSource
@@ -127,6 +135,9 @@ class Block(Layer):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[b, S, h] -> [b, S, h]."""
+        return computed_again(self._whole, x) if self.recompute == "full" else self._whole(x)
+
+    def _whole(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.reduce(self._attention(self.copy(self.normalise(x, self.norm1))))
         h = self.copy(self.normalise(x, self.norm2))
         gated = functional.silu(functional.linear(h, self.gate)) * functional.linear(h, self.up)
@@ -138,14 +149,15 @@ class Block(Layer):
             functional.linear(h, weight).view(b, s, -1, self.model.head_dim).transpose(1, 2)
             for weight in (self.q, self.k, self.v)
         )
-        out = functional.scaled_dot_product_attention(
-            rotate(q),
-            rotate(k),
-            v,
-            is_causal=True,
-            enable_gqa=self.model.heads != self.model.kv_heads,
-        )
+        core: Function = self._core
+        if self.recompute == "selective":
+            core = partial(computed_again, core)
+        out = core(rotate(q), rotate(k), v)
         return functional.linear(out.transpose(1, 2).reshape(b, s, -1), self.o)
+
+    def _core(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        grouped = self.model.heads != self.model.kv_heads
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
 
 
 class Head(Layer):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -99,16 +98,12 @@ def measure_layer(
         layer = _shard(model, index, tp, dtype)
         tokens = torch.randint(0, model.vocab // tp, (micro_batch, sequence_length))
         hidden = torch.randn(micro_batch, sequence_length, model.hidden, dtype=dtype)
-        cast: AbstractContextManager[Any] = nullcontext()
-        if precision != "fp32":
-            cast = torch.autocast(bench.device.type, dtype)
 
         def forward() -> torch.Tensor:
             x = tokens if kind == "embedding" else hidden.detach().requires_grad_()
-            with cast:
-                out: torch.Tensor = layer(x)
-                if kind == "head":
-                    out = functional.cross_entropy(out.flatten(0, 1).float(), tokens.flatten())
+            out: torch.Tensor = layer(x)
+            if kind == "head":
+                out = functional.cross_entropy(out.flatten(0, 1).float(), tokens.flatten())
             return out
 
         forward_s = bench.seconds(forward)
@@ -117,6 +112,8 @@ def measure_layer(
         attention_s, attention_bytes = 0.0, 0
         if kind == "block":
             attention_s = bench.seconds(_attention(model, tp, micro_batch, sequence_length, dtype))
+            layer.recompute = "selective"
+            attention_bytes = max(0, kept - _kept_bytes(layer, forward))
     message = micro_batch * sequence_length * model.hidden * VALUE_BYTES[precision]
     reductions = {"embedding": 1, "block": 4, "head": 1}[kind] if tp > 1 else 0
     return LayerCost(

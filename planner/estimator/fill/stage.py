@@ -72,8 +72,9 @@ def peak_bytes(t: Tables, slot: Slot, variant: int, dense: int, others: int) -> 
     state = t.state_bytes
     weight, gradient, optimizer, transient = state[0], state[1], state[2], state[3]
     boundary = t.boundary_bytes[option, size]
-    depth = 1 if is_first and is_last else 2  # or more, which does not count
-    communication = rules.communication_bytes(parameters, t.bucket_numel, gradient, boundary, depth)
+    messages = 0 if is_first and is_last else t.messages
+    bucket = min(parameters, t.bucket_numel)
+    communication = rules.communication_bytes(bucket, gradient, boundary, messages)
     kept = dense * t.kept_bytes[option, size, variant, 0]
     kept += others * t.kept_bytes[option, size, variant, 1]
     kept += is_first * t.kept_ends_bytes[option, size, 0]

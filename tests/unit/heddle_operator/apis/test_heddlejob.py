@@ -182,3 +182,9 @@ def test_the_loss_scale_of_fp16_is_a_power_of_two():
     fp16["lossScale"] = {"initial": 1000}
     with pytest.raises(InvalidJob, match="1000 is no power of two"):
         load_job(changed("spec.training", fp16))
+
+
+@pytest.mark.parametrize("how", ["none", "selective", "full", "auto"])
+def test_recomputation_reaches_the_planner_and_memory_is_counted_as_the_worker_allocates(how):
+    workload = load_job(changed("spec.planner.recompute", how)).workload
+    assert (workload.recompute, workload.memory) == (how, "worker")

@@ -59,3 +59,8 @@ def test_plans_limit_the_search_on_a_few_gpus_and_seconds_on_many():
     assert timed.most_evaluations(FEW_GPUS + 1) is None
     assert SETTINGS.most_evaluations(512) == 20
     assert replace(SETTINGS, budget_evaluations=None).most_evaluations(512) == DEFAULT_EVALUATIONS
+
+
+def test_the_planner_is_asked_with_the_precision_and_the_recomputation_of_the_job():
+    asked = SearchSettings("tiny-llama", 32, 128, precision="bf16", recompute="auto").workload
+    assert (asked.precision, asked.recompute, asked.memory) == ("bf16", "auto", "worker")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from planner.cost.memory import (
-    BUCKET_ELEMENTS,
+    DEEPSPEED_BUCKET,
+    WORKER_BUCKET,
     StageSlot,
     boundary_bytes,
     fits,
@@ -65,8 +66,28 @@ def test_the_step_casts_the_gradients_of_a_bucket(precision, each):
         asked = Workload(model, 2048, 2048, precision)
         memory = stage_memory(asked, find_profile(asked), here, layers)
         numel = layers * layer_numel(model, 1, 1)
-        assert memory.transient == each * min(numel, BUCKET_ELEMENTS)
+        assert memory.transient == each * min(numel, DEEPSPEED_BUCKET)
         assert memory.peak_bytes >= memory.state_bytes + memory.transient
+
+
+@pytest.mark.parametrize(
+    ("precision", "each"), [("fp32", (4, 4, 8)), ("bf16", (2, 4, 12)), ("fp16", (2, 4, 12))]
+)
+def test_the_worker_holds_fp32_gradients_in_every_precision_and_bounded_buffers(precision, each):
+    model = find_model("llama3-8b")
+    asked = Workload(model, 2048, 2048, precision, memory="worker")
+    profile = find_profile(asked)
+    for index in range(4):
+        here = slot(gpu_type="h100", depth=4, index=index, micro_batch=1)
+        memory = stage_memory(asked, profile, here, 8)
+        numel = sum(slot_parameters(model, here, 8))
+        assert (memory.weights, memory.gradients, memory.optimizer) == tuple(
+            numel * size for size in each
+        )
+        assert memory.communication == 4 * WORKER_BUCKET + boundary_bytes(asked, 1)
+        assert memory.transient == 8 * WORKER_BUCKET
+    alone = slot(gpu_type="h100", depth=1, micro_batch=1)
+    assert stage_memory(asked, profile, alone, 32).communication == 4 * WORKER_BUCKET
 
 
 def test_stages_of_a_template_share_the_parameters_out():

@@ -46,7 +46,7 @@ EVEN = "h100=4x4"
 SMALL_SEEDS = (693, 7798, 8453, 8579, 9907, 10166, 10194, 10206)
 LARGE_SEEDS = (1827, 3817, 4098, 4529, 4655, 6421, 6429, 6452)
 CASES = (  # workload, composition, seeds of plans that fit and whose placement leaves no choice
-    (Workload(find_model("gpt-neo-2.7b"), 512, 2048), ALONE, SMALL_SEEDS),
+    (Workload(find_model("gpt-neo-2.7b"), 512, 2048, memory="worker"), ALONE, SMALL_SEEDS),
     (
         Workload(find_model("qwen3-30b-a3b"), 512, 2048, zero=1),
         "h100=16x1,a100-80=12x1",

@@ -17,6 +17,7 @@ from tests.builders import seat_pieces
 from tests.unit.worker.changes import MODEL, cut, plan
 from tests.unit.worker.ranks import run_ranks
 from worker.control.activity import Activity
+from worker.engine import gradient_sync
 from worker.engine.gradient_sync import GradientSync, step_norm
 from worker.rank.held_state import all_pieces
 from worker.world.world import World, rank_sets
@@ -78,24 +79,40 @@ def test_one_rank_alone_keeps_its_gradient():
 
 
 def claims(rank, store):
-    """The summed gradient and the squares of one of four ranks."""
+    """The summed gradient and the squares of one of four ranks, by the size of the bucket."""
     seat = RankMap.of(UNEQUAL).seats[rank]
     world = World(store, 1, rank, 4, rank_sets(MODEL, UNEQUAL), Activity())
-    gradients = gradients_of(seat, UNEQUAL)
-    sync = sync_of(UNEQUAL, seat, gradients, world)
-    for gradient in gradients.values():
-        gradient.mul_(WEIGHTS[seat.pipeline.template_index])
-    sync.sum_()
-    squares = sync.squares()
-    world.all_reduce_(squares, "sum")
+    found = []
+    for size in (gradient_sync.WORKER_BUCKET, 500, 24):  # 24 is less than two rows of a matrix
+        gradient_sync.WORKER_BUCKET = size
+        gradients = gradients_of(seat, UNEQUAL)
+        sync = sync_of(UNEQUAL, seat, gradients, world)
+        for gradient in gradients.values():
+            gradient.mul_(WEIGHTS[seat.pipeline.template_index])
+        sync.sum_()
+        assert sync.bucket.memory.numel() <= size
+        squares = sync.squares()
+        world.all_reduce_(squares, "sum")
+        told = {repr(tuple(piece)): gradient.tolist() for piece, gradient in gradients.items()}
+        found.append((told, squares.tolist()))
     world.leave(wait=True)
-    told = {repr(tuple(piece)): gradient.tolist() for piece, gradient in gradients.items()}
-    return told, squares.tolist()
+    return found
+
+
+@pytest.fixture(scope="module")
+def sums():
+    return run_ranks("tests.unit.worker.engine.test_gradient_sync:claims", 4)
 
 
 @pytest.mark.slow
-def test_all_holders_of_a_piece_get_the_same_bits_of_the_weighted_sum():
-    found = run_ranks("tests.unit.worker.engine.test_gradient_sync:claims", 4)
+def test_a_small_bucket_gives_the_bits_of_a_large_one(sums):
+    for large, *small in sums:
+        assert small == [large, large]
+
+
+@pytest.mark.slow
+def test_all_holders_of_a_piece_get_the_same_bits_of_the_weighted_sum(sums):
+    found = [by_size[0] for by_size in sums]
     first, second = gradient_of(0), gradient_of(1)
     total = {n: (WEIGHTS[0] * first[n][0] + WEIGHTS[1] * second[n][0],) for n in first}
     expected_squares = []

@@ -146,3 +146,29 @@ def test_two_ranks_of_a_tp_group_compute_the_oracles_loss_and_their_shard_of_its
         for name, gradient in mine.items():
             expected_shard = shards[name][0]
             assert torch.allclose(torch.tensor(gradient), expected_shard, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("how", ["selective", "full"])
+@pytest.mark.parametrize("model", [EQUAL, GROUPED], ids=lambda model: model.name)
+def test_what_is_computed_again_has_the_same_bits_and_keeps_less(model, how):
+    found = {}
+    for recompute in ("none", how):
+        layers = layers_of(model, ALONE, weights_of(model))
+        for layer in layers:
+            layer.recompute = recompute
+        tokens, labels = batch(model)
+        kept = {}
+
+        def pack(tensor, kept=kept):
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            loss = vocabulary_loss(ALONE)(run(layers, tokens), labels)
+        loss.backward()
+        gradients = {name: parameter.grad for name, parameter in named(layers).items()}
+        found[recompute] = (loss.item(), gradients, sum(kept.values()))
+    (loss, gradients, most), (again, same, less) = found["none"], found[how]
+    assert loss == again
+    assert all(torch.equal(gradients[name], same[name]) for name in gradients)
+    assert less < most
