@@ -5,6 +5,8 @@ Part of the contract between operator and worker.
 
 from __future__ import annotations
 
+import math
+
 from pydantic import Field
 
 from worker.training_settings import Frozen
@@ -37,6 +39,12 @@ class StepRecord(Frozen):
     memory_bytes: int | None = Field(
         default=None, description="the most that a rank of the plan has held"
     )
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether only its scaled gradients did not fit into fp16: a smaller scale will do."""
+        scaled = self.loss_scale is not None and self.loss_scale > 1
+        return scaled and math.isfinite(self.loss) and not math.isfinite(self.gradient_norm)
 
     @property
     def step_s(self) -> float:

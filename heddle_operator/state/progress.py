@@ -43,10 +43,14 @@ def progress_times(before: AgentView | None, report: Report, now: float) -> Mapp
 
 
 def not_finite_steps(before: AgentView | None, report: Report) -> tuple[StepRecord, ...]:
-    """Steps of which the loss or the norm is not finite: a report tells only of the newest ones."""
+    """Steps of which the loss or the norm is not finite: a report tells only of the newest ones.
+
+    Those are left out that fp16 skips on its way to a smaller loss scale.
+    """
     found = {record.step: record for record in (before.not_finite if before is not None else ())}
     for record in report.steps:
-        if not (math.isfinite(record.loss) and math.isfinite(record.gradient_norm)):
+        is_finite = math.isfinite(record.loss) and math.isfinite(record.gradient_norm)
+        if not is_finite and not record.overflowed:
             found[record.step] = record
     return tuple(found[step] for step in sorted(found)[-STEPS_KEPT:])
 

@@ -1,8 +1,27 @@
-"""Where the gradients of a parameter add up over micro-batches: in fp32, whatever its type is."""
+"""How micro-batches add up: the loss by what each counts for, gradients in fp32."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+# logits, and the labels with the micro-batch's weight
+LossOfBatch = Callable[[torch.Tensor, tuple[torch.Tensor, torch.Tensor]], torch.Tensor]
+
+
+def weighted(loss: Loss, scale: Callable[[], float]) -> LossOfBatch:
+    """The loss in fp32, weighted by what its labels count for, and scaled.
+
+    So gradients in flight are as large as under any other plan, and overflow where they do.
+    """
+
+    def of_batch(logits: torch.Tensor, given: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        labels, weight = given
+        return loss(logits.float(), labels) * (weight.item() * scale())
+
+    return of_batch
 
 
 def accumulate(parameter: torch.nn.Parameter, gradient: torch.Tensor) -> None:

@@ -33,7 +33,6 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -54,7 +53,7 @@ from planner.plans.ranks import Seat
 from planner.plans.regions import common_refinement
 from worker.data.dataset import Dataset
 from worker.data.held_out import HeldOut
-from worker.engine.accumulation import accumulate
+from worker.engine.accumulation import accumulate, weighted
 from worker.engine.feed import Feed
 from worker.engine.gradient_sync import GradientSync, step_norm
 from worker.engine.learning_rate import learning_rate
@@ -69,9 +68,6 @@ from worker.world.pace import Pace
 from worker.world.stage_links import LinksOfThread, StageLinks
 from worker.world.world import join_world_of_one
 
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-# logits, and the labels with the micro-batch's weight
-LossOfBatch = Callable[[torch.Tensor, tuple[torch.Tensor, torch.Tensor]], torch.Tensor]
 TESTED_VERSIONS = ("0.19.8",)
 SEAMS: dict[Any, tuple[str, ...]] = {
     PipelineEngine: (
@@ -248,7 +244,9 @@ class DeepSpeedEngine:
             for i in range(model.layers + 2)
         ]
         LINKS.use(None)
-        module = _Module(seat, Grid(seat), layers=specs, loss_fn=self._scaled(vocabulary_loss(tp)))
+        count = seat.pipeline.num_micro_batches  # by which DeepSpeed divides
+        loss = weighted(vocabulary_loss(tp), lambda: count * self.progress.loss_scale)
+        module = _Module(seat, Grid(seat), layers=specs, loss_fn=loss)
         for layer in module.forward_funcs:
             layer.recompute = seat.recompute
         settings = {
@@ -265,23 +263,6 @@ class DeepSpeedEngine:
             )
         pipeline.owner = self
         return pipeline  # type: ignore[no-any-return] # DeepSpeed is untyped
-
-    def _scaled(self, loss: Loss) -> LossOfBatch:
-        """The loss in fp32, weighted by what its labels count for and by the loss scale.
-
-        So gradients in flight are as large as under any other plan, and overflow where they do.
-        DeepSpeed divides by the micro-batches of a replica.
-        """
-        count = self._seat.pipeline.num_micro_batches
-
-        def weighted(
-            logits: torch.Tensor, given: tuple[torch.Tensor, torch.Tensor]
-        ) -> torch.Tensor:
-            labels, weight = given
-            factor = weight.item() * count * self.progress.loss_scale
-            return loss(logits.float(), labels) * factor
-
-        return weighted
 
     def train_step(self, ready_epoch: int | None) -> StepResult:
         """Train the next step."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -110,3 +111,11 @@ def test_steps_that_are_not_finite_are_kept_though_reports_tell_only_of_new_ones
     view = AgentView("p", first, not_finite=not_finite_steps(None, first))
     second = a_report(steps=(a_step(3, norm=float("inf")), a_step(4)))
     assert [record.step for record in not_finite_steps(view, second)] == [2, 3]
+
+
+def test_a_step_that_fp16_skips_for_a_smaller_loss_scale_is_no_divergence():
+    overflow, lost = a_step(2, norm=math.nan), a_step(3, loss=math.nan, norm=math.nan)
+    steps = [step.model_copy(update={"loss_scale": 1024.0}) for step in (overflow, lost)]
+    smallest = overflow.model_copy(update={"step": 4, "loss_scale": 1.0})
+    found = not_finite_steps(None, a_report(steps=(*steps, smallest)))
+    assert [record.step for record in found] == [3, 4]
