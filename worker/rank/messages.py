@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Literal
 
@@ -44,7 +45,17 @@ class Messages:
         self._channel, self._slot = channel, slot
         self._started_s = time.monotonic()
         self._mailbox = Mailbox(channel, activity, on_urgent)
+        self._heard: deque[Message] = deque()
         self.kept_as: KeptAs | None = None
+
+    def hear(self) -> None:
+        """Leave what has come to `next`; for who must not act on it now.
+
+        Raises:
+            SystemExit: the agent is gone.
+        """
+        while (message := self._mailbox.next(0)) is not None:
+            self._heard.append(message)
 
     def next(self, patience_s: float | None) -> Directive | Literal["exit"] | None:
         """The next message, or None if none came in time; None waits for ever, 0 only looks.
@@ -52,7 +63,7 @@ class Messages:
         Raises:
             SystemExit: the agent is gone.
         """
-        message = self._mailbox.next(patience_s)
+        message = self._heard.popleft() if self._heard else self._mailbox.next(patience_s)
         if message is None:
             return None
         if message["type"] == "exit":

@@ -336,9 +336,11 @@ class Rank:
         self._become(phase)
 
     def _is_aborted(self, epoch: int) -> bool:
-        message = self._messages.next(0)
-        if isinstance(message, Directive) and message.phase != "abort" and message.epoch > epoch:
-            self._handle(message)
+        """Whether the change under way was called off, of which the mailbox's thread knows.
+
+        A directive of a newer epoch waits: preparing it would free what this change works with.
+        """
+        self._messages.hear()
         return self._change.abort_epoch >= epoch
 
     def _commit(self, prepared: Prepared, switch: Switch) -> None:
