@@ -128,4 +128,4 @@ def test_survivors_keep_their_process(run) -> None:
 
 def test_final_weights_are_written(run) -> None:
     names = {path.name for path in (run[2] / "out").iterdir()}
-    assert names == {"config.json", "model.safetensors"}
+    assert names == {"config.json", "measurements", "model.safetensors"}
