@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planner.cluster.composition import Composition, Node
 from planner.model.catalogue import find_model
 from planner.model.shape import Experts, ModelShape
-from planner.model.tensors import layer_tensors, model_tensors
+from planner.model.tensors import held_tensors, model_tensors
 from planner.model.workload import Workload
 from planner.placement.place import can_pack, place, room_of
 from planner.plans.pieces import Piece, held_pieces, tensor_pieces
@@ -188,8 +188,7 @@ def seat_pieces(model: ModelShape, seat: Seat, cuts: Cuts) -> tuple[Piece, ...]:
     """All pieces that one seat holds, in canonical order."""
     return tuple(
         piece
-        for layer in seat.layers
-        for tensor in layer_tensors(model, layer)
+        for tensor in held_tensors(model, seat.layers)
         for piece in held_pieces(tensor, seat, cuts)
     )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.model.arithmetic import Arithmetic
 from planner.model.shape import ModelShape
 
 
@@ -39,17 +38,3 @@ def _missing(model: ModelShape) -> Iterator[str]:
         yield "mixtures of experts"
     if model.latent is not None:
         yield "latent attention"
-    if model.bias or model.qkv_bias or model.o_bias or model.ffn_bias:
-        yield "biases"
-    if not model.rotary:
-        yield "learned positions"
-    if not model.gated:
-        yield "feed-forward layers without a gate"
-    if model.query_key_norm:
-        yield "norms of queries and keys"
-    if model.tied_head:
-        yield "a head tied to the embedding"
-    if model.dropout or model.arithmetic.has_dropout:
-        yield "dropout"
-    if model.arithmetic != Arithmetic(lacking=model.arithmetic.lacking):
-        yield "arithmetic other than that of a plain LLaMA"

@@ -20,7 +20,7 @@ from planner.cost import formulas
 from planner.cost.links import nic_of
 from planner.cost.memory import rule_of
 from planner.model.shape import ModelShape
-from planner.model.tensors import expert_numel, layer_tensors
+from planner.model.tensors import expert_numel, layer_tensors, tied_numel
 from planner.model.workload import Workload
 from planner.plans.ranks import RankMap
 from planner.profiles.profile import LinkCost, Profile
@@ -38,6 +38,8 @@ def sync_messages(
     slots = math.lcm(*{seat.tp for seat in ranks.seats})
     sizes = [layer_sizes(model, layer, experts=experts) for layer in range(model.layers + 2)]
     messages: Counter[tuple[int, ...]] = Counter()
+    for slot in range(slots if model.tied_head else 0):
+        messages[_tied_owners(ranks, slot, slots)] += tied_numel(model) // slots * gradient_bytes
     bounds = [pipeline.template.layer_bounds() for pipeline in ranks.pipelines]
     cuts = sorted({cut for bound in set(bounds) for cut in bound})
     stages = [0] * len(bounds)
@@ -55,12 +57,26 @@ def sync_messages(
     return dict(messages)
 
 
+def _tied_owners(ranks: RankMap, slot: int, slots: int) -> tuple[int, ...]:
+    """Who holds a slot of the weight that embedding and head share: both ends of each pipeline."""
+    ends = [
+        group[slot * len(group) // slots]
+        for pipeline in ranks.pipelines
+        for group in (pipeline.ranks[0], pipeline.ranks[-1])
+    ]
+    return tuple(dict.fromkeys(ends))  # a pipeline of one stage holds it once
+
+
 def layer_sizes(model: ModelShape, layer: int, *, experts: bool) -> tuple[int, int]:
-    """(elements that TP cuts, elements that it leaves whole) of a layer; routed experts or not."""
+    """(elements that TP cuts, elements that it leaves whole) of a layer; routed experts or not.
+
+    A weight that embedding and head share is left out.
+    """
     tensors = layer_tensors(model, layer)
     routed = 0 if experts or model.kind(layer) != "moe_block" else expert_numel(model)
+    tied = tied_numel(model) if layer == 0 else 0
     return (
-        sum(tensor.numel for tensor in tensors if tensor.dim is not None) - routed,
+        sum(tensor.numel for tensor in tensors if tensor.dim is not None) - routed - tied,
         sum(tensor.numel for tensor in tensors if tensor.dim is None),
     )
 
@@ -107,7 +123,7 @@ def sync_seconds(
     second of the network cards that are stated, by node.
     """
     tiled = any(pipeline.template.is_tiled for pipeline in ranks.pipelines)
-    if len(ranks.pipelines) == 1 and not tiled:
+    if len(ranks.pipelines) == 1 and not tiled and not workload.model.tied_head:
         return (0.0,) * len(ranks.seats)
     gradient_bytes = rule_of(workload).gradient
     messages = sync_messages(workload.model, ranks, gradient_bytes, experts=not tiled)

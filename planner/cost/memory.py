@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from planner.cost import formulas
 from planner.model.shape import Kind, ModelShape
-from planner.model.tensors import expert_numel, layer_numel
+from planner.model.tensors import expert_numel, layer_numel, tied_numel
 from planner.model.workload import MemoryRule, Precision, Workload
 from planner.plans.plan import FilledTemplate
 from planner.profiles.entries import LayerCost
@@ -192,6 +192,8 @@ def slot_parameters(model: ModelShape, slot: StageSlot, layers: int) -> tuple[in
         dense += layer_numel(model, 0, slot.tp)
     if slot.is_last:
         dense += layer_numel(model, model.layers + 1, slot.tp)
+    if slot.is_first and slot.is_last:
+        dense -= tied_numel(model, slot.tp)
     return dense, blocks.get("moe_block", 0) * (expert_numel(model) // slot.expert_ways)
 
 

@@ -31,7 +31,7 @@ def sync_seconds(t: Tables, plan: UnplacedPlan, work: PriceWorkspace, is_by_stag
         is_by_stage: whether a node takes one stage of many replicas.
     """
     pipelines = pipelines_of(plan)
-    if pipelines == 1:
+    if pipelines == 1 and t.tied_bytes == 0.0:
         return 0.0
     ring = rules.ring_factor(float(pipelines))
     number = plan.number[0]
@@ -45,6 +45,7 @@ def sync_seconds(t: Tables, plan: UnplacedPlan, work: PriceWorkspace, is_by_stag
     for j in range(number):
         at[j] = -1
         stop[j] = 0
+    tied_s, tied_wait_s, tied_cut = tied_seconds(t, plan, experts, nic_s, is_by_stage)
     worst_s = 0.0
     layer = until = 0
     while True:
@@ -82,6 +83,8 @@ def sync_seconds(t: Tables, plan: UnplacedPlan, work: PriceWorkspace, is_by_stag
         for one in range(layer, until + 1):
             whole += t.whole_bytes[one]
             cut += t.sharded_bytes[one]
+        if layer == 0:
+            cut += tied_cut
         if has_experts(t):
             add_experts(t, plan, experts, at, layer, until, per_byte, experts_s)
         layer = until + 1
@@ -92,9 +95,52 @@ def sync_seconds(t: Tables, plan: UnplacedPlan, work: PriceWorkspace, is_by_stag
             wait_s[j] += latency * part[j]
             if until == stop[j]:
                 seconds = ring * (whole_s[j] + cut_s[j] * part[j]) + wait_s[j] + experts_s[j]
+                if at[j] == 0 or at[j] == plan.depth[j] - 1:
+                    seconds += tied_s * part[j] + tied_wait_s * part[j]
                 worst_s = max(worst_s, seconds)
         if layer > t.layers + 1:
             return worst_s
+
+
+@jit
+def tied_seconds(
+    t: Tables, plan: UnplacedPlan, experts: StageExperts, nic_s: Floats, is_by_stage: bool
+) -> tuple[float, float, float]:
+    """Sum of the weight that embedding and head share, over both ends of every pipeline.
+
+    Returns:
+        Seconds of the whole weight, of which a TP rank takes its part; seconds of waiting, of which
+        it does too; bytes that are summed with the layers instead, where no stage has one end only.
+    """
+    holders = 0.0
+    alone = True
+    per_byte = 0.0
+    latency = 0.0
+    finest = 1.0
+    if t.tied_bytes == 0.0:
+        return 0.0, 0.0, 0.0
+    for j in range(plan.number[0]):
+        ends = 1 if plan.depth[j] == 1 else 2
+        holders += ends * plan.replicas[j]
+        alone = alone and ends == 1
+        for end in range(ends):
+            s = end * (plan.depth[j] - 1)
+            option = plan.options[j, s]
+            kind = t.option_type[option]
+            finest = min(finest, 1.0 / t.option_tp[option])
+            one_s, waits_s = nic_s[kind], t.nic[kind, 0]
+            if t.stays_inside:
+                members = min(2 * plan.replicas[j], t.node_gpus[kind])
+                waits_s, one_s = t.ring[kind, members, 0], t.ring[kind, members, 1]
+            elif is_by_stage:
+                ways = experts.ways[j, s] if t.spreads_experts else t.option_tp[option]
+                one_s = stage_nic_seconds(t, option, plan.replicas[j], ways)
+            per_byte = max(per_byte, one_s)
+            latency = max(latency, waits_s)
+    if alone:
+        return 0.0, 0.0, t.tied_bytes
+    sent_s = rules.ring_factor(holders) * t.tied_bytes * per_byte
+    return sent_s, latency / finest, 0.0
 
 
 @inlined

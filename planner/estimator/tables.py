@@ -55,6 +55,7 @@ class Tables(NamedTuple):
         block_numel: [O, K] parameters of a block besides routed experts, on one GPU.
         expert_numel: [O, V] routed experts of a block of the second kind, on one GPU.
         ends_numel: [O, E] of embedding and head.
+        tied_numel: [O] of these, what a stage with both ends holds once; 0 where nothing is tied.
         state_bytes: [4] of a parameter: weight, gradient, optimizer, transient at the step.
         bucket_numel: most parameters that are copied for the gradient sum, or stepped at a time.
         messages: of a micro-batch, that a stage with a neighbour holds on their way.
@@ -62,6 +63,7 @@ class Tables(NamedTuple):
         optimizer_s: [T, 2] latency, and seconds per parameter.
         sharded_bytes: [L + 2] gradients of each layer that TP cuts, besides routed experts.
         whole_bytes: [L + 2] gradients that it leaves whole.
+        tied_bytes: gradients of the weight that embedding and head share, in neither of these.
         nic: [T, 2] latency and seconds per byte of a GPU's share of its node's NIC.
         ring: [T, G + 1, 2] latency and seconds per byte of a ring of so many GPUs inside a node.
         stays_inside: 1 if all gradients are summed inside nodes.
@@ -99,6 +101,7 @@ class Tables(NamedTuple):
     block_numel: Floats
     expert_numel: Floats
     ends_numel: Floats
+    tied_numel: Floats
     state_bytes: Floats
     bucket_numel: float
     messages: int
@@ -106,6 +109,7 @@ class Tables(NamedTuple):
     optimizer_s: Floats
     sharded_bytes: Floats
     whole_bytes: Floats
+    tied_bytes: float
     nic: Floats
     ring: Floats
     stays_inside: int

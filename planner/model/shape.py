@@ -80,7 +80,7 @@ class ModelShape:
         gated: the feed-forward layer has a gate (three matrices) or none (two).
         rotary: rotary positions, else learned ones.
         max_positions: rows of the learned positions.
-        tied_head: the head shares the weight of the embedding; both ends hold a copy.
+        tied_head: the head shares the weight of the embedding; both ends hold it.
         bias: norms are LayerNorm with a bias instead of RMS norm; the output projection and the
             feed-forward layers have a bias.
         qkv_bias: queries, keys and values have a bias.

@@ -2,6 +2,8 @@
 
 q, k, v and gate, up are tensors of their own: a fused tensor would make a TP slice a strange set of
 rows, and initial weights would depend on the plan.
+A head that is tied to the embedding has no weight of its own: the embedding's is one tensor, which
+whoever has either layer holds.
 """
 
 from __future__ import annotations
@@ -21,12 +23,14 @@ class Tensor(NamedTuple):
         shape: of the whole tensor, whatever the plan.
         dim: the dimension that TP cuts; None if every rank of a TP group holds the whole.
         experts: how many routed experts are stacked along dimension 0; 0: it is no such stack.
+        padding: rows at its end that no token has; they are zero and nothing trains them.
     """
 
     name: str
     shape: tuple[int, ...]
     dim: int | None
     experts: int = 0
+    padding: int = 0
 
     @property
     def layer(self) -> int:
@@ -59,7 +63,10 @@ Rows = dict[str, tuple[tuple[int, ...], int | None]]  # name: (shape, dimension 
 
 @cache
 def layer_tensors(model: ModelShape, layer: int) -> tuple[Tensor, ...]:
-    """The tensors of one layer (0 = embedding, 1..L = blocks, L + 1 = head), in canonical order."""
+    """The tensors of one layer (0 = embedding, 1..L = blocks, L + 1 = head), in canonical order.
+
+    A tied head's weight is the embedding's; see `held_tensors`.
+    """
     kind = model.kind(layer)
     h, v = model.hidden, model.padded_vocab
     if kind == "embedding":
@@ -67,14 +74,36 @@ def layer_tensors(model: ModelShape, layer: int) -> tuple[Tensor, ...]:
         if model.max_positions:
             rows["positions"] = ((model.max_positions, h), None)
     elif kind == "head":
-        rows = {**_norm(model, "norm"), "weight": ((v, h), 0)}
+        rows = _norm(model, "norm")
+        if not model.tied_head:
+            rows["weight"] = ((v, h), 0)
     else:
         rows = {**_norm(model, "norm1"), **_attention(model), **_norm(model, "norm2")}
         rows |= _experts(model) if kind == "moe_block" else _feed_forward(model)
     return tuple(
-        Tensor(f"{layer}.{name}", shape, dim, shape[0] if name.startswith("experts_") else 0)
+        Tensor(
+            f"{layer}.{name}",
+            shape,
+            dim,
+            shape[0] if name.startswith("experts_") else 0,
+            v - model.vocab if name == "weight" else 0,
+        )
         for name, (shape, dim) in rows.items()
     )
+
+
+@cache
+def held_tensors(model: ModelShape, layers: range) -> tuple[Tensor, ...]:
+    """The tensors that a stage with these layers holds, each once, in canonical order."""
+    own = tuple(tensor for layer in layers for tensor in layer_tensors(model, layer))
+    if holds_tied(model, layers) and 0 not in layers:
+        return (layer_tensors(model, 0)[0], *own)
+    return own
+
+
+def holds_tied(model: ModelShape, layers: range) -> bool:
+    """Whether a stage with these layers holds a weight that embedding and head share."""
+    return model.tied_head and (0 in layers or model.layers + 1 in layers)
 
 
 def _norm(model: ModelShape, name: str) -> Rows:
@@ -155,8 +184,16 @@ def shard_numel(tensor: Tensor, tp: int) -> int:
 
 @cache
 def layer_numel(model: ModelShape, layer: int, tp: int = 1) -> int:
-    """Elements of a layer that one rank of a TP group holds."""
-    return sum(shard_numel(tensor, tp) for tensor in layer_tensors(model, layer))
+    """Elements that one rank of a TP group holds for a layer; a tied head's weight is one of them.
+
+    A stage with both ends of a model holds `tied_numel` less than the sum of its layers.
+    """
+    return sum(shard_numel(tensor, tp) for tensor in held_tensors(model, range(layer, layer + 1)))
+
+
+def tied_numel(model: ModelShape, tp: int = 1) -> int:
+    """Elements of the weight that embedding and head share, on one rank of a TP group."""
+    return shard_numel(layer_tensors(model, 0)[0], tp) if model.tied_head else 0
 
 
 @cache
@@ -169,5 +206,4 @@ def expert_numel(model: ModelShape) -> int:
 
 def model_numel(model: ModelShape) -> int:
     """Elements of the model; a head that shares the embedding's weight counts once."""
-    held = sum(layer_numel(model, layer) for layer in range(model.layers + 2))
-    return held - (model.padded_vocab * model.hidden if model.tied_head else 0)
+    return sum(tensor.numel for tensor in model_tensors(model))

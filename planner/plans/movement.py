@@ -12,6 +12,7 @@ from functools import cache
 from itertools import accumulate
 
 from planner.model.shape import ModelShape
+from planner.model.tensors import holds_tied, tied_numel
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap, Seat
 from planner.plans.regions import share_numels
@@ -23,13 +24,16 @@ Slice = tuple[int, int]  # (index, of so many equal ones)
 def shared_numel(model: ModelShape, one: Seat, other: Seat) -> int:
     """Parameters that both seats hold."""
     start = max(one.layers.start, other.layers.start)
-    stop = min(one.layers.stop, other.layers.stop)
-    if start >= stop:
+    stop = max(start, min(one.layers.stop, other.layers.stop))
+    tied = 0
+    if holds_tied(model, one.layers) and holds_tied(model, other.layers):
+        tied = tied_numel(model)
+    if start == stop and not tied:
         return 0
     sums = _sums(model)
     whole, rows, experts = (b - a for a, b in zip(sums[start], sums[stop], strict=True))
     both, of = _overlap((one.slot, one.tp), (other.slot, other.tp))
-    shared = whole + rows * both // of
+    shared = whole + (rows + tied) * both // of
     if experts:
         blocks, of_blocks = _overlap(one.expert_block, other.expert_block)
         parts, of_parts = _overlap(one.expert_part, other.expert_part)
@@ -60,8 +64,10 @@ def bytes_to_move(model: ModelShape, current: Plan, plan: Plan) -> int:
 
 @cache
 def _sums(model: ModelShape) -> tuple[tuple[int, ...], ...]:
-    """Elements by share of all layers before each layer."""
+    """Elements by share of all layers before each layer, without a tied weight."""
     layers = [share_numels(model, layer) for layer in range(model.layers + 2)]
+    whole, rows, experts = layers[0]
+    layers[0] = whole, rows - tied_numel(model), experts
     by_share = [accumulate(column, initial=0) for column in zip(*layers, strict=True)]
     return tuple(zip(*by_share, strict=True))
 

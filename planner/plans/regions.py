@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.model.shape import ModelShape
-from planner.model.tensors import Tensor, layer_tensors
+from planner.model.tensors import Tensor, holds_tied, layer_tensors
 from planner.plans.plan import Plan
 from planner.plans.ranks import Seat
 
@@ -107,8 +107,10 @@ class Regions:
             & (part * of_etp // etp <= start)
             & (stop <= (part + 1) * of_etp // etp)
         )
-        mine &= (seat.layers.start <= self.layer) & (self.layer < seat.layers.stop)
-        return mine
+        here = (seat.layers.start <= self.layer) & (self.layer < seat.layers.stop)
+        if holds_tied(self.model, seat.layers):  # all rows of the embedding are the tied weight
+            here |= (self.layer == 0) & (share == 1)
+        return mine & here
 
     def held(self, seats: Iterable[Seat]) -> Mask:
         """Which regions each seat holds [seats, regions]."""

@@ -8,60 +8,40 @@ from pathlib import Path
 import pytest
 
 from planner.model.catalogue import find_model
-from planner.plans.plan import FilledTemplate, Plan
-from tests.distributed.pods import Pods, place, template
+from planner.model.shape import ModelShape
+from planner.plans.plan import Plan
+from tests.distributed.pods import Pods
+from tests.distributed.random_plans import random_plan
+from tests.families import FAMILIES
 from worker.contract import TrainingSpec
 
 pytestmark = pytest.mark.slow
-GPUS, LAYERS, BATCH = 6, 6, 8
+GPUS, BATCH = 6, 8
 PLANS = 5
 STEPS_EACH = 4
 TOLERANCE = 1e-5  # as in test_exact_training
 
 
-def random_plan(choose: random.Random) -> Plan:
-    """One to three templates of depth 1 to 4 and TP 1, 2 or 4, on any of the GPUs."""
-    stages: list[list[int]] = []
-    free = GPUS
-    for _ in range(choose.randint(1, 3)):
-        degrees = []
-        for _ in range(choose.randint(1, 4)):
-            fitting = [tp for tp in (1, 2, 4) if tp <= free]
-            if not fitting:
-                break
-            degrees.append(choose.choice(fitting))
-            free -= degrees[-1]
-        if degrees:
-            stages.append(degrees)
-    shares = _parts(choose, BATCH, len(stages))
-    templates = tuple(
-        _filled(choose, degrees, share) for degrees, share in zip(stages, shares, strict=True)
-    )
-    gpus = choose.sample(range(GPUS), sum(map(sum, stages)))
-    return place(templates, [("a", gpu) for gpu in gpus])
-
-
-def _filled(choose: random.Random, degrees: list[int], samples: int) -> FilledTemplate:
-    layers = _parts(choose, LAYERS, len(degrees))
-    micro_batch = choose.choice([size for size in (1, 2, 4) if samples % size == 0])
-    text = "+".join(f"{tp}x{count}" for tp, count in zip(degrees, layers, strict=True))
-    return template(text, micro_batch, samples // micro_batch)
-
-
-def _parts(choose: random.Random, whole: int, count: int) -> list[int]:
-    """`count` numbers of at least 1 that sum to `whole`."""
-    cuts = sorted(choose.sample(range(1, whole), count - 1))
-    return [stop - start for start, stop in zip([0, *cuts], [*cuts, whole], strict=True)]
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_random_plans_in_a_row_are_exact(seed: int, tmp_path: Path, corpus: Path) -> None:
+@pytest.mark.parametrize(
+    ("seed", "model"),
+    [
+        (1, find_model("tiny-llama")),
+        (2, find_model("tiny-llama")),
+        (3, FAMILIES["gpt2"]),  # tied, with dropout
+        (4, FAMILIES["qwen3"]),
+    ],
+    ids=["tiny-llama", "tiny-llama", "gpt2", "qwen3"],
+)
+def test_random_plans_in_a_row_are_exact(
+    seed: int, model: ModelShape, tmp_path: Path, corpus: Path
+) -> None:
     from worker.engine.reference import train
 
     choose = random.Random(seed)
-    plans = [random_plan(choose) for _ in range(PLANS)]
+    plans = [random_plan(choose, GPUS, model.layers, BATCH) for _ in range(PLANS)]
     spec = TrainingSpec(
-        model="tiny-llama",
+        model=model.name,
+        shape=model.to_json(),
         data=str(corpus),
         global_batch=BATCH,
         sequence_length=16,
@@ -95,7 +75,7 @@ def test_random_plans_in_a_row_are_exact(seed: int, tmp_path: Path, corpus: Path
     finally:
         pods.close()
     steps = {step.step: step for step in report.steps}
-    expected, _ = train(spec, find_model(spec.model), len(steps))
+    expected, _ = train(spec, model, len(steps))
     assert sorted(steps) == list(range(len(steps)))
     assert {step.epoch for step in steps.values()} == set(range(1, PLANS + 1))
     worst = max(abs(steps[step].loss - loss) for step, loss in enumerate(expected))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from hypothesis import strategies as st
@@ -17,6 +17,7 @@ from planner.plans.regions import Cuts, common_refinement
 from tests.builders import MOE, moe_plans
 
 MODEL = ModelShape("law", layers=3, hidden=8, heads=4, kv_heads=4, ffn=8, vocab=12)
+TIED = replace(MODEL, name="tied", tied_head=True)
 NODES = ("n0", "n1", "n2", "n3", "n4")
 GPUS = 4
 
@@ -127,9 +128,9 @@ def changes(draw, losses=False):
 
 @st.composite
 def any_changes(draw):
-    """Of a dense model, or of one whose experts are tiled in any way."""
+    """Of a dense model, its head tied or not, or of one whose experts are tiled in any way."""
     if draw(st.booleans()):
-        return draw(changes())
+        return replace(draw(changes()), model=draw(st.sampled_from((MODEL, TIED))))
     return Change(draw(moe_plans()), draw(moe_plans()), frozenset(), MOE)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 
 from planner.cost.gradient_sync import _expert_messages, sync_messages
@@ -14,15 +17,19 @@ from planner.plans.ranks import RankMap
 from planner.plans.regions import common_refinement, regions_of
 from tests.builders import MOE, moe_plans, piece_numels, seat_pieces
 
+TIED = replace(MOE, name="tied", tied_head=True)
+each_model = pytest.mark.parametrize("model", [MOE, TIED], ids=["apart", "tied"])
 
-def elements(seat):
+
+def elements(model, seat):
     """{(tensor, expert, row)} that a rank holds by the rule of tiling, one by one."""
     stage = seat.pipeline.template.stages[seat.stage]
     device = seat.pipeline.replica * stage.tp + seat.slot
     block, part = device // stage.expert_tp % stage.ep, device % stage.expert_tp
     found = set()
-    for tensor in model_tensors(MOE):
-        if tensor.layer not in seat.layers:
+    for tensor in model_tensors(model):
+        is_tied = tensor.name == "0.weight" and model.tied_head
+        if tensor.layer not in seat.layers and not (is_tied and model.layers + 1 in seat.layers):
             continue
         experts, rows = range(1), range(tensor.rows)
         if tensor.experts:
@@ -35,10 +42,11 @@ def elements(seat):
     return found
 
 
+@each_model
 @given(moe_plans())
-def test_the_table_says_of_each_element_who_holds_it(plan):
-    table = holders(MOE, plan)
-    held = {seat.rank: elements(seat) for seat in RankMap.of(plan).seats}
+def test_the_table_says_of_each_element_who_holds_it(model, plan):
+    table = holders(model, plan)
+    held = {seat.rank: elements(model, seat) for seat in RankMap.of(plan).seats}
     seen = set()
     for piece, owners in table.items():
         box = {
@@ -53,57 +61,61 @@ def test_the_table_says_of_each_element_who_holds_it(plan):
             assert (box <= mine) if rank in ranks else not box & mine
     assert seen == set().union(*held.values())
     for seat in RankMap.of(plan).seats:
-        mine = set(seat_pieces(MOE, seat, common_refinement([plan])))
+        mine = set(seat_pieces(model, seat, common_refinement([plan])))
         assert mine == {p for p, owners in table.items() if seat.rank in sum(owners, ())}
 
 
+@each_model
 @given(moe_plans())
-def test_counts_of_holders_agree_with_the_table(plan):
+def test_counts_of_holders_agree_with_the_table(model, plan):
     node = [seat.node for seat in RankMap.of(plan).seats]
     counts = {
         piece: len({node[rank] for copies in owners for rank in copies})
-        for piece, owners in holders(MOE, plan).items()
+        for piece, owners in holders(model, plan).items()
     }
-    assert node_counts(MOE, plan) == counts
-    assert holders_min(MOE, plan) == holders_by_layer(MOE, plan) == min(counts.values())
+    assert node_counts(model, plan) == counts
+    assert holders_min(model, plan) == holders_by_layer(model, plan) == min(counts.values())
 
 
+@each_model
 @given(moe_plans(), moe_plans())
-def test_bytes_to_move_agree_with_the_table(current, plan):
+def test_bytes_to_move_agree_with_the_table(model, current, plan):
     cuts = common_refinement([current, plan])
-    sizes = piece_numels(MOE, cuts)
-    before = {(s.node, s.gpu): set(seat_pieces(MOE, s, cuts)) for s in RankMap.of(current).seats}
+    sizes = piece_numels(model, cuts)
+    before = {(s.node, s.gpu): set(seat_pieces(model, s, cuts)) for s in RankMap.of(current).seats}
     expected = {
         (seat.node, seat.gpu): 12
         * sum(
             sizes[piece]
-            for piece in set(seat_pieces(MOE, seat, cuts))
+            for piece in set(seat_pieces(model, seat, cuts))
             - before.get((seat.node, seat.gpu), set())
         )
         for seat in RankMap.of(plan).seats
     }
-    assert missing_bytes(MOE, current, plan) == expected
-    assert bytes_to_move(MOE, current, plan) == sum(expected.values())
-    assert sum(moves(MOE, current, plan).values()) == sum(expected.values())
+    assert missing_bytes(model, current, plan) == expected
+    assert bytes_to_move(model, current, plan) == sum(expected.values())
+    assert sum(moves(model, current, plan).values()) == sum(expected.values())
 
 
+@each_model
 @given(moe_plans())
-def test_gradient_messages_agree_with_the_table(plan):
+def test_gradient_messages_agree_with_the_table(model, plan):
     """What the planner prices is what the runtime sums: the leads of all contributors."""
-    sizes = piece_numels(MOE, common_refinement([plan]))
+    sizes = piece_numels(model, common_refinement([plan]))
     expected: dict[tuple[int, ...], int] = {}
-    for piece, owners in holders(MOE, plan).items():
+    for piece, owners in holders(model, plan).items():
         leads = tuple(copies[0] for copies in owners)
         if len(leads) > 1:
             expected[leads] = expected.get(leads, 0) + 4 * sizes[piece]
     ranks = RankMap.of(plan)
-    priced = sync_messages(MOE, ranks, experts=False)
-    for leads, num_bytes in _expert_messages(MOE, ranks, 4).items():
+    priced = sync_messages(model, ranks, experts=False)
+    for leads, num_bytes in _expert_messages(model, ranks, 4).items():
         priced[leads] = priced.get(leads, 0) + num_bytes
     assert {leads: size for leads, size in priced.items() if len(leads) > 1} == expected
 
 
+@each_model
 @given(moe_plans())
-def test_regions_hold_all_parameters_once(plan):
-    regions = regions_of(MOE, common_refinement([plan]))
-    assert regions.numel.sum() == sum(tensor.numel for tensor in model_tensors(MOE))
+def test_regions_hold_all_parameters_once(model, plan):
+    regions = regions_of(model, common_refinement([plan]))
+    assert regions.numel.sum() == sum(tensor.numel for tensor in model_tensors(model))

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from planner.model.shape import ModelShape
-from planner.model.tensors import Tensor, layer_tensors
+from planner.model.tensors import Tensor, held_tensors, layer_tensors
 from planner.plans.ranks import Pipeline, Seat
 from worker.checkpoint.files import File, safetensors_chunks
 from worker.contract import TrainingSpec
@@ -86,7 +86,7 @@ def speaks(seat: Seat) -> bool:
 
 
 def _file(model: ModelShape, seat: Seat, weights: Mapping[str, torch.Tensor]) -> File:
-    tensors = [tensor for layer in seat.layers for tensor in layer_tensors(model, layer)]
+    tensors = held_tensors(model, seat.layers)
     rows = {t.name: "{}:{}".format(*_rows(t, seat.slot, seat.tp)) for t in tensors}
     name = _name(seat.stage, seat.slot)
     return File.of(name, f"{name}.part", lambda: safetensors_chunks(weights, rows))

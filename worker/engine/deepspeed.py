@@ -19,7 +19,7 @@ Every override, and what breaks without it:
     _aggregate_total_loss             averages over replicas of one template
     _exec_optimizer_step              the update is ours (`engine.optimizer`)
     _exec_forward_pass, _exec_backward_pass
-                                      the pace of emulated devices, and what the watchdog sees
+                                      pace, what the watchdog sees, samples of dropout masks
     _INSTRUCTION_MAP                  holds functions: no `_exec_` override would ever be called
     pipe_partitioned, grad_partitioned = false
                                       would slice activations by the *local* TP degree
@@ -47,22 +47,24 @@ from deepspeed.pipe import LayerSpec, PipelineModule
 from deepspeed.runtime.pipe import schedule
 from deepspeed.runtime.pipe.engine import PipelineEngine
 
-from planner.model.tensors import layer_tensors
-from planner.plans.pieces import Piece, held_pieces, shard
+from planner.model.tensors import held_tensors
 from planner.plans.ranks import Seat
 from planner.plans.regions import common_refinement
 from worker.data.dataset import Dataset
 from worker.data.held_out import HeldOut
-from worker.engine.accumulation import accumulate, weighted
+from worker.engine.accumulation import weighted
 from worker.engine.feed import Feed
 from worker.engine.gradient_sync import GradientSync, step_norm
 from worker.engine.learning_rate import learning_rate
 from worker.engine.meeting import Told, heard_in, slots_of
 from worker.engine.optimizer import recipe_of, update_
+from worker.engine.parameters import StageParameters, gradient_pieces
 from worker.engine.seam import Evaluation, Progress, StageBuild, StepResult
 from worker.engine.step_clock import StepClock, peak_memory_bytes
 from worker.errors import EngineFailed, NonFinite
-from worker.model.model import TensorParallel, layer_class, vocabulary_loss
+from worker.model.dropout import Moment, Now
+from worker.model.model import layer_class, vocabulary_loss
+from worker.model.parallel import TensorParallel
 from worker.world.grid import Grid, Topology
 from worker.world.pace import Pace
 from worker.world.stage_links import LinksOfThread, StageLinks
@@ -161,6 +163,7 @@ class _Pipeline(PipelineEngine):  # type: ignore[misc] # DeepSpeed is untyped
     owner: DeepSpeedEngine
 
     def _exec_forward_pass(self, buffer_id: int) -> None:
+        self.owner.begin_pass()
         with self.owner.clock.part("forward"):
             super()._exec_forward_pass(buffer_id)
             self.owner.activity.advance()
@@ -176,10 +179,7 @@ class _Pipeline(PipelineEngine):  # type: ignore[misc] # DeepSpeed is untyped
         """There is nobody to send to in a world of one."""
 
     def _exec_reduce_tied_grads(self) -> None:
-        """Tied weights would be one canonical tensor with two holders.
-
-        The piece sum covers them.
-        """
+        """Tied weights are one tensor with contributors at both ends; the piece sum adds them."""
 
     def _exec_reduce_grads(self) -> None:
         self.owner.reduce(self._own_loss())
@@ -213,11 +213,10 @@ class DeepSpeedEngine:
         """Build the engine; the thread that does it may be another than the one that trains."""
         seat, spec, world = build.seat, build.spec, build.world
         self._model, self._spec, self._seat, self._world = build.model, spec, seat, world
-        self._cuts, self._shards = common_refinement([build.plan]), build.shards
+        self._shards, self._buffers = build.shards, build.buffers
         self._recipes = {
             tensor.name: recipe_of(spec, tensor)
-            for layer in seat.layers
-            for tensor in layer_tensors(build.model, layer)
+            for tensor in held_tensors(build.model, seat.layers)
         }
         self._feed = Feed(dataset, held_out, spec, seat.pipeline)
         self.pace, self.activity = pace, build.activity
@@ -227,20 +226,20 @@ class DeepSpeedEngine:
         self._last_arrival = 0.0
         self._reduced_from_s = 0.0
         self.clock = StepClock()
-        self._buffers = build.buffers
         self._links = StageLinks(seat, world, pace, partial(self.clock.part, "waiting"))
+        self._now = Now()
+        self._passes: int | None = None  # forward passes of the step that were begun
+        self._parameters = StageParameters(build.buffers)
         self._pipeline = self._build()
-        for name, parameter in self._pipeline.module.named_parameters():
-            if parameter.data_ptr() != self._buffers.weights[name].data_ptr():
-                raise EngineFailed(f"DeepSpeed has moved {name} to another place in memory")
-            accumulate(parameter, self._buffers.gradients[name])
-        self._sync = GradientSync(build.model, build.plan, seat, world, self._gradients)
+        self._parameters.add_up()
+        gradients = partial(gradient_pieces, build, common_refinement([build.plan]))
+        self._sync = GradientSync(build.model, build.plan, seat, world, gradients)
 
     def _build(self) -> _Pipeline:
         seat, model = self._seat, self._model
         tp = TensorParallel(seat.tp, seat.slot, self._world.groups.get(seat.tp_ranks))
         specs = [
-            LayerSpec(layer_class(model, i), model, i, tp, lambda t: self._buffers.weights[t.name])
+            LayerSpec(layer_class(model, i), model, i, tp, self._parameters.of, self._now)
             for i in range(model.layers + 2)
         ]
         LINKS.use(None)
@@ -264,9 +263,19 @@ class DeepSpeedEngine:
         pipeline.owner = self
         return pipeline  # type: ignore[no-any-return] # DeepSpeed is untyped
 
+    def begin_pass(self) -> None:
+        """Say which samples the next forward pass computes; an evaluation drops nothing."""
+        self._now.moment = None
+        if self._passes is not None:
+            size = self._seat.pipeline.template.micro_batch
+            first = self.progress.step * self._spec.global_batch + self._passes * size
+            first += self._seat.pipeline.first_sample
+            self._now.moment = Moment(self._spec.seed, range(first, first + size))
+            self._passes += 1
+
     def train_step(self, ready_epoch: int | None) -> StepResult:
         """Train the next step."""
-        self._ready_epoch = ready_epoch
+        self._ready_epoch, self._passes = ready_epoch, 0
         LINKS.use(self._links)
         for gradient in self._buffers.gradients.values():
             gradient.zero_()
@@ -278,6 +287,7 @@ class DeepSpeedEngine:
     def evaluate(self) -> Evaluation:
         """See `worker.engine.seam.Engine`."""
         batches, seat = self._feed.of_evaluation(), self._seat
+        self._passes = None
         LINKS.use(self._links)
         self.pace.begin()
         losses = self._pipeline.eval_batch(
@@ -368,15 +378,3 @@ class DeepSpeedEngine:
         self.__dict__.clear()
         LINKS.use(None)
         threading.Thread(target=content.clear, name="free-engine", daemon=True).start()
-
-    def _gradients(self) -> dict[Piece, torch.Tensor]:
-        found: dict[Piece, torch.Tensor] = {}
-        for layer in self._seat.layers:
-            for tensor in layer_tensors(self._model, layer):
-                gradient = self._buffers.gradients[tensor.name]
-                first = shard(tensor, self._seat).start
-                for piece in held_pieces(tensor, self._seat, self._cuts):
-                    found[piece] = gradient.narrow(
-                        tensor.row_dim, piece.start - first, piece.stop - piece.start
-                    )
-        return found

@@ -1,9 +1,9 @@
 """The oracle: the same training in one process of plain torch.
 
-It shares the data order, the initial weights and the learning rate with the engine, and nothing
-else: its model, loss, norm, clipping and step are written apart, without groups, pieces or
-DeepSpeed, so that an error there cannot hide here.
-Source: the LLaMA architecture as published (RMS norm, rotary positions, SwiGLU).
+It shares the data order, the initial weights, what dropout keeps and the learning rate with the
+engine, and nothing else: its model, loss, norm, clipping and step are written apart, without
+groups, pieces or DeepSpeed, so that an error there cannot hide here.
+Source: the architectures as published and as in `transformers`.
 
 Legend: B global batch, S sequence, h hidden, V vocabulary.
 """
@@ -15,59 +15,147 @@ import math
 from collections.abc import Callable, Iterator
 
 import torch
-from torch.nn.functional import cross_entropy, silu, softmax
+from torch.nn.functional import cross_entropy, softmax
 
+from planner.model.arithmetic import Rotary, RotaryScaling
 from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
 from worker.contract import TrainingSpec
 from worker.data.batches import MicroBatch, micro_batches
 from worker.data.dataset import Dataset
 from worker.engine.learning_rate import learning_rate
+from worker.model.dropout import Moment, keep_mask
 from worker.model.initial_weights import initial_rows
 
 Weights = dict[str, torch.Tensor]
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def forward(model: ModelShape, w: Weights, tokens: torch.Tensor) -> torch.Tensor:
-    """Logits [B, S, V] of token ids [B, S]."""
+def forward(
+    model: ModelShape,
+    w: Weights,
+    tokens: torch.Tensor,
+    seed: int = 0,
+    first_sample: int | None = None,
+) -> torch.Tensor:
+    """Logits [B, S, V] of token ids [B, S]; rows of the vocabulary that no token has are left out.
+
+    Args:
+        model: what is computed.
+        w: {tensor name: the whole tensor}.
+        tokens: ids.
+        seed: of dropout.
+        first_sample: id of the first sample, whose numbers dropout depends on; None: no dropout.
+    """
+    a = model.arithmetic
+
+    def drop(x: torch.Tensor, name: str, rate: float) -> torch.Tensor:
+        if first_sample is None or not rate:
+            return x
+        samples = range(first_sample, first_sample + len(x))
+        mask = keep_mask(Moment(seed, samples), name, rate, 0, x[0].numel(), x.device)
+        return torch.where(mask.view(x.shape), x / (1 - rate), 0.0)
+
     x = w["0.weight"][tokens]
-    batch, length = tokens.shape
-    mask = torch.full((length, length), float("-inf")).triu(1)
+    if not model.rotary:
+        x = x + w["0.positions"][a.position_offset + torch.arange(tokens.shape[1])]
+    x = drop(x, "0.embedding", a.embedding_dropout)
     for layer in range(1, model.layers + 1):
-        h = _rms(x, w[f"{layer}.norm1"])
-        heads = []
-        for name, count in (("q", model.heads), ("k", model.kv_heads), ("v", model.kv_heads)):
-            heads.append(
-                (h @ w[f"{layer}.{name}"].T)
-                .view(batch, length, count, model.head_dim)
-                .transpose(1, 2)
-            )
-        q, k, v = _positions(heads[0]).float(), _positions(heads[1]).float(), heads[2].float()
-        k, v = (t.repeat_interleave(model.heads // model.kv_heads, dim=1) for t in (k, v))
-        scores = softmax(q @ k.transpose(-1, -2) * model.head_dim**-0.5 + mask, dim=-1)
-        attention = (scores @ v).to(x.dtype)
-        x = x + attention.transpose(1, 2).reshape(batch, length, -1) @ w[f"{layer}.o"].T
-        h = _rms(x, w[f"{layer}.norm2"])
-        x = x + (silu(h @ w[f"{layer}.gate"].T) * (h @ w[f"{layer}.up"].T)) @ w[f"{layer}.down"].T
+        own = {name.split(".")[1]: t for name, t in w.items() if name.startswith(f"{layer}.")}
+        heads = _attention(model, own, _norm(model, own, "norm1", x), layer, drop)
+        x = x + drop(_plus(heads @ own["o"].T, own, "o"), f"{layer}.o", a.residual_dropout)
+        h = _norm(model, own, "norm2", x)
+        first = "gate" if model.gated else "up"
+        wide = _ACTIVATIONS[a.activation](_plus(h @ own[first].T, own, first))
+        if model.gated:
+            wide = wide * _plus(h @ own["up"].T, own, "up")
+        down = _plus(wide @ own["down"].T, own, "down")
+        x = x + drop(down, f"{layer}.down", a.residual_dropout)
     last = model.layers + 1
-    return _rms(x, w[f"{last}.norm"]) @ w[f"{last}.weight"].T
+    own = {name.split(".")[1]: t for name, t in w.items() if name.startswith(f"{last}.")}
+    rows = w["0.weight"] if model.tied_head else own["weight"]
+    return _norm(model, own, "norm", x) @ rows[: model.vocab].T
 
 
-def _rms(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+Drop = Callable[[torch.Tensor, str, float], torch.Tensor]
+_ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "silu": lambda x: x * torch.sigmoid(x),
+    "relu": lambda x: x.clamp(min=0),
+    "gelu": lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2,
+    "gelu_tanh": lambda x: x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
+}
+
+
+def _plus(x: torch.Tensor, own: Weights, name: str) -> torch.Tensor:
+    bias = own.get(f"{name}_bias")
+    return x if bias is None else x + bias
+
+
+def _norm(model: ModelShape, own: Weights, name: str, x: torch.Tensor) -> torch.Tensor:
+    if not model.bias:
+        return _rms(x, own[name], model.arithmetic.norm_epsilon)
     wide = x.float()
-    scaled = wide * (wide.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * weight
+    centred = wide - wide.mean(-1, keepdim=True)
+    variance = centred.square().mean(-1, keepdim=True)
+    scaled = centred * (variance + model.arithmetic.norm_epsilon).rsqrt()
+    return (scaled * own[name] + own[f"{name}_bias"]).to(x.dtype)
+
+
+def _rms(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+    wide = x.float()
+    scaled = wide * (wide.square().mean(-1, keepdim=True) + epsilon).rsqrt() * weight
     return scaled.to(x.dtype)
 
 
-def _positions(x: torch.Tensor) -> torch.Tensor:
+def _attention(
+    model: ModelShape, own: Weights, h: torch.Tensor, layer: int, drop: Drop
+) -> torch.Tensor:
+    a, (batch, length, _) = model.arithmetic, h.shape
+    heads = []
+    for name, count in (("q", model.heads), ("k", model.kv_heads), ("v", model.kv_heads)):
+        x = _plus(h @ own[name].T, own, name)
+        x = x.view(batch, length, count, model.head_dim).transpose(1, 2)
+        if model.query_key_norm and name != "v":
+            x = _rms(x, own[f"{name}_norm"], a.norm_epsilon)
+        heads.append((_positions(x, a.rotary) if model.rotary and name != "v" else x).float())
+    q, (k, v) = (
+        heads[0],
+        (t.repeat_interleave(model.heads // model.kv_heads, dim=1) for t in heads[1:]),
+    )
+    back = torch.arange(length)[:, None] - torch.arange(length)
+    window = a.windows[(layer - 1) % len(a.windows)] or length
+    mask = torch.where((back >= 0) & (back < window), 0.0, float("-inf"))
+    scores = q @ k.transpose(-1, -2) * (model.head_dim**-0.5 if a.scale_scores else 1.0)
+    shares = drop(softmax(scores + mask, dim=-1), f"{layer}.attention", a.attention_dropout)
+    return (shares @ v).to(h.dtype).transpose(1, 2).reshape(batch, length, -1)
+
+
+def _positions(x: torch.Tensor, rotary: Rotary) -> torch.Tensor:
     width = x.shape[-1]
-    frequency = 10000.0 ** (-torch.arange(0, width // 2) / (width // 2))
+    frequency = rotary.base ** (-torch.arange(0, width // 2) / (width // 2))
+    scaling = rotary.scaling
+    if scaling is not None and scaling.kind == "linear":
+        frequency = frequency / scaling.factor
+    elif scaling is not None:
+        frequency = torch.tensor([_llama3(f, scaling) for f in frequency.tolist()])
     angle = torch.outer(torch.arange(x.shape[-2]), frequency)
     turn = torch.polar(torch.ones_like(angle), angle)  # [S, d / 2], complex
     wide = x.float()
     pairs = torch.complex(wide[..., : width // 2], wide[..., width // 2 :]) * turn
     return torch.cat([pairs.real, pairs.imag], dim=-1).to(x.dtype)
+
+
+def _llama3(frequency: float, scaling: RotaryScaling) -> float:
+    """A frequency as LLaMA 3.1 stretches it, by its wavelength."""
+    length, wave = scaling.original_positions, 2 * math.pi / frequency
+    if wave < length / scaling.high_frequency_factor:
+        return frequency
+    if wave > length / scaling.low_frequency_factor:
+        return frequency / scaling.factor
+    smooth = (length / wave - scaling.low_frequency_factor) / (
+        scaling.high_frequency_factor - scaling.low_frequency_factor
+    )
+    return (1 - smooth) * frequency / scaling.factor + smooth * frequency
 
 
 class Scale:
@@ -123,7 +211,11 @@ def training(
         count = spec.global_batch // size
         batches = micro_batches(dataset, spec.seed, step, spec.global_batch, 0, count, size)
         adam.zero_grad()
-        loss = sum(_backward(spec, model, weights, batch, scale.now) for batch in batches)
+        first = step * spec.global_batch
+        loss = sum(
+            _backward(spec, model, weights, batch, first + index * size, scale.now)
+            for index, batch in enumerate(batches)
+        )
         for weight in weights.values():
             assert weight.grad is not None
             weight.grad.mul_(1 / scale.now)
@@ -164,12 +256,13 @@ def _backward(
     model: ModelShape,
     weights: Weights,
     batch: MicroBatch,
+    first_sample: int,
     scale: float,
 ) -> float:
     """Add the gradients of one micro-batch in fp32; what its loss adds to that of the step."""
     dtype = _DTYPES[spec.precision]
     used = {name: w.to(dtype) for name, w in weights.items()}  # autograd casts gradients back
-    logits = forward(model, used, batch.tokens).float()
+    logits = forward(model, used, batch.tokens, spec.seed, first_sample).float()
     loss = cross_entropy(logits.flatten(0, 1), batch.labels.flatten()) * batch.weight
     (loss * scale).backward()  # type: ignore[no-untyped-call] # torch leaves it untyped
     return loss.item()

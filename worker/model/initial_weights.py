@@ -2,7 +2,7 @@
 
 Every tensor is generated in fixed blocks along the dimension that TP cuts, each block from a hash
 of its name, so that a rank generates only the blocks that it holds, and any cut of the same tensor
-has the same numbers.
+has the same numbers.  Norms begin as ones, biases as zeros; rows that no token has stay zero.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ STANDARD_DEVIATION = 0.02  # of all matrices, as GPT-2's published initialisatio
 def initial_rows(seed: int, tensor: Tensor, start: int, stop: int) -> torch.Tensor:
     """Rows [start, stop) of a tensor along its shard dimension, fp32; a replicated one whole."""
     if len(tensor.shape) == 1:
-        return torch.ones(tensor.shape)
+        is_bias = tensor.name.endswith("_bias")
+        size = tensor.shape[0] if tensor.dim is None else stop - start
+        return torch.zeros(size) if is_bias else torch.ones(size)
     dim = tensor.dim or 0
     size = tensor.shape[dim]
     cuts = [index * size // BLOCKS for index in range(BLOCKS + 1)]
@@ -29,7 +31,10 @@ def initial_rows(seed: int, tensor: Tensor, start: int, stop: int) -> torch.Tens
     wanted = [i for i in range(BLOCKS) if cuts[i] < stop and start < cuts[i + 1]]
     blocks = [_block(seed, tensor, dim, i, cuts[i + 1] - cuts[i]) for i in wanted]
     first = cuts[wanted[0]]
-    return torch.cat(blocks, dim=dim).narrow(dim, start - first, stop - start).contiguous()
+    rows = torch.cat(blocks, dim=dim).narrow(dim, start - first, stop - start).contiguous()
+    if tensor.padding:
+        rows[max(0, size - tensor.padding - start) :] = 0.0
+    return rows
 
 
 def _block(seed: int, tensor: Tensor, dim: int, index: int, rows: int) -> torch.Tensor:

@@ -1,81 +1,48 @@
-"""A LLaMA-like decoder, layer by layer, with explicit tensor-parallel groups.
+"""A decoder, layer by layer, with explicit tensor-parallel groups.
 
-Four rules keep it exact under any plan: a layer is told its TP group instead of asking a global;
+Five rules keep it exact under any plan: a layer is told its TP group instead of asking a global;
 sharded weights are plain tensors; two autograd functions do all TP communication; what is not
-sharded (norms, activations between layers) is computed identically by every rank of the group.
+sharded (norms, activations between layers) is computed identically by every rank of the group; and
+what is dropped is a function of the sample.
+Rows of the vocabulary that no token has give no logit, so nothing ever trains them.
 
 Legend: b micro-batch, S sequence, h hidden, V vocabulary, t TP degree.
-Source: Megatron-LM's column and row parallel layers, as described in its paper.
+Source: Megatron-LM's column and row parallel layers, as described in its paper; the families' own
+papers and their code in `transformers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as functional
 from torch import nn
 
+from planner.model.arithmetic import Activation
 from planner.model.shape import ModelShape, StageRecompute
-from planner.model.tensors import Tensor, layer_tensors
+from planner.model.tensors import Tensor, held_tensors
+from worker.model.attention import attend
+from worker.model.dropout import Now, dropped
+from worker.model.parallel import TensorParallel
 from worker.model.recompute import Function, computed_again
+from worker.model.rotary import rotate
 from worker.training_settings import IGNORED
-from worker.world.group import Group, ReduceOp
 
-NORM_EPSILON = 1e-6
-ROTARY_BASE = 10000.0
-ShardSource = Callable[[Tensor], torch.Tensor]  # a rank's shard of a tensor: generated, or migrated
-
-
-class TensorParallel(NamedTuple):
-    """One rank's place in the TP group of its stage; `group` is None in a group of one."""
-
-    size: int = 1
-    slot: int = 0
-    group: Group | None = None
-
-    def all_reduce_(self, tensor: torch.Tensor, op: ReduceOp = "sum") -> None:
-        """Reduce a tensor in place over the TP group."""
-        if self.group is not None:
-            self.group.all_reduce_(tensor, op)
-
-
-class _Copy(torch.autograd.Function):
-    """Into a column-parallel region.
-
-    Identity forward, sum of the partial input gradients backward.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
-        ctx.tp = tp
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        grad = grad.clone()
-        ctx.tp.all_reduce_(grad)
-        return grad, None
-
-
-class _Reduce(torch.autograd.Function):
-    """Out of a row-parallel region: sum of the partial outputs forward, identity backward."""
-
-    @staticmethod
-    def forward(_ctx: Any, x: torch.Tensor, tp: TensorParallel) -> torch.Tensor:
-        x = x.clone()
-        tp.all_reduce_(x)
-        return x
-
-    @staticmethod
-    def backward(_ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return grad, None
+# A rank's shard of a tensor: its numbers, or the parameter that another layer has too.
+ShardSource = Callable[[Tensor], torch.Tensor]
+_ACTIVATIONS: Mapping[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "relu": functional.relu,
+}
 
 
 class Layer(nn.Module):
-    """Owns the canonical tensors of one layer; `source` says where their numbers come from.
+    """Holds the canonical tensors of one layer; `source` says where their numbers come from.
+
+    A tied head holds the embedding's weight, which is one parameter where both ends are.
 
     Attributes:
         recompute: what the backward pass computes again, as the plan says of the stage.
@@ -84,24 +51,59 @@ class Layer(nn.Module):
     recompute: StageRecompute = "none"
 
     def __init__(
-        self, model: ModelShape, index: int, tp: TensorParallel, source: ShardSource
+        self,
+        model: ModelShape,
+        index: int,
+        tp: TensorParallel,
+        source: ShardSource,
+        now: Now | None = None,
     ) -> None:
+        """Take the tensors; `now` is asked what to drop, and without it nothing is."""
         super().__init__()
-        self.model, self.tp = model, tp
-        for tensor in layer_tensors(model, index):
-            setattr(self, tensor.name.split(".")[1], nn.Parameter(source(tensor)))
+        self.model, self.index, self.tp, self.now = model, index, tp, now or Now()
+        for tensor in held_tensors(model, range(index, index + 1)):
+            found = source(tensor)
+            parameter = found if isinstance(found, nn.Parameter) else nn.Parameter(found)
+            setattr(self, tensor.name.split(".")[1], parameter)
 
-    def copy(self, x: torch.Tensor) -> torch.Tensor:
-        """Mark the start of a column-parallel region."""
-        return x if self.tp.size == 1 else _apply(_Copy, x, self.tp)
+    def tensor(self, name: str) -> torch.Tensor | None:
+        """A tensor that not every model has."""
+        found: torch.Tensor | None = getattr(self, name, None)
+        return found
 
-    def reduce(self, x: torch.Tensor) -> torch.Tensor:
-        """Sum partial results at the end of a row-parallel region."""
-        return x if self.tp.size == 1 else _apply(_Reduce, x, self.tp)
+    def linear(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        """Rows of the output, with their bias if there is one."""
+        return functional.linear(x, getattr(self, name), self.tensor(f"{name}_bias"))
 
-    def normalise(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """RMS norm over the last dimension."""
-        return functional.rms_norm(x, (self.model.hidden,), weight, NORM_EPSILON)
+    def out(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        """What a branch adds to the residual stream: summed over TP, its bias once, dropout."""
+        whole = self.tp.reduce(functional.linear(x, getattr(self, name)))
+        bias = self.tensor(f"{name}_bias")
+        whole = whole if bias is None else whole + bias
+        return self.drop(whole, name, self.model.arithmetic.residual_dropout)
+
+    def drop(self, x: torch.Tensor, name: str, rate: float, first: int = 0) -> torch.Tensor:
+        """Dropout at a place of this layer; see `worker.model.dropout`."""
+        return dropped(x, self.now.moment, f"{self.index}.{name}", rate, first)
+
+    def again(self, function: Function, *inputs: torch.Tensor) -> torch.Tensor:
+        """What a function gives, computed again in the backward pass as of this moment."""
+        moment = self.now.moment
+
+        def as_now(*given: torch.Tensor) -> torch.Tensor:
+            with self.now.at(moment):
+                return function(*given)
+
+        return computed_again(as_now, *inputs)
+
+    def normalise(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        """RMS norm or LayerNorm over the last dimension."""
+        weight, epsilon = getattr(self, name), self.model.arithmetic.norm_epsilon
+        if self.model.bias:
+            return functional.layer_norm(
+                x, weight.shape, weight, self.tensor(f"{name}_bias"), epsilon
+            )
+        return functional.rms_norm(x, weight.shape, weight, epsilon)
 
 
 class Embedding(Layer):
@@ -117,67 +119,78 @@ class Embedding(Layer):
         local = tokens - self.tp.slot * len(self.weight)
         inside = (local >= 0) & (local < len(self.weight))
         found = functional.embedding(local.clamp(0, len(self.weight) - 1), self.weight)
-        return self.reduce(found * inside.unsqueeze(-1))
+        x = self.tp.reduce(found * inside.unsqueeze(-1))
+        positions, arithmetic = self.tensor("positions"), self.model.arithmetic
+        if positions is not None:
+            first = arithmetic.position_offset
+            x = x + positions[first : first + tokens.shape[1]]
+        return self.drop(x, "embedding", arithmetic.embedding_dropout)
 
 
 class Block(Layer):
-    """Attention and SwiGLU with residuals; heads and ffn are cut by TP."""
-
-    norm1: torch.Tensor
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-    o: torch.Tensor
-    norm2: torch.Tensor
-    gate: torch.Tensor
-    up: torch.Tensor
-    down: torch.Tensor
+    """Attention and feed-forward layer with residuals; heads and ffn are cut by TP."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[b, S, h] -> [b, S, h]."""
-        return computed_again(self._whole, x) if self.recompute == "full" else self._whole(x)
+        return self.again(self._whole, x) if self.recompute == "full" else self._whole(x)
 
     def _whole(self, x: torch.Tensor) -> torch.Tensor:
-        x = x + self.reduce(self._attention(self.copy(self.normalise(x, self.norm1))))
-        h = self.copy(self.normalise(x, self.norm2))
-        gated = functional.silu(functional.linear(h, self.gate)) * functional.linear(h, self.up)
-        return x + self.reduce(functional.linear(gated, self.down))
+        x = x + self.out(self._attention(self.tp.copy(self.normalise(x, "norm1"))), "o")
+        h = self.tp.copy(self.normalise(x, "norm2"))
+        activate = _ACTIVATIONS[self.model.arithmetic.activation]
+        if self.model.gated:
+            return x + self.out(activate(self.linear(h, "gate")) * self.linear(h, "up"), "down")
+        return x + self.out(activate(self.linear(h, "up")), "down")
 
     def _attention(self, h: torch.Tensor) -> torch.Tensor:
-        b, s, _ = h.shape
+        (b, s, _), model, arithmetic = h.shape, self.model, self.model.arithmetic
         q, k, v = (
-            functional.linear(h, weight).view(b, s, -1, self.model.head_dim).transpose(1, 2)
-            for weight in (self.q, self.k, self.v)
+            self.linear(h, name).view(b, s, -1, model.head_dim).transpose(1, 2) for name in "qkv"
         )
-        core: Function = self._core
-        if self.recompute == "selective":
-            core = partial(computed_again, core)
-        out = core(rotate(q), rotate(k), v)
-        return functional.linear(out.transpose(1, 2).reshape(b, s, -1), self.o)
+        if model.query_key_norm:
+            q, k = self._normalise_heads(q, "q_norm"), self._normalise_heads(k, "k_norm")
+        if model.rotary:
+            q, k = rotate(q, arithmetic.rotary), rotate(k, arithmetic.rotary)
+        selective = self.recompute == "selective"
+        out = self.again(self._core, q, k, v) if selective else self._core(q, k, v)
+        return out.transpose(1, 2).reshape(b, s, -1)
 
     def _core(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        grouped = self.model.heads != self.model.kv_heads
-        return functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
+        arithmetic = self.model.arithmetic
+        rate = arithmetic.attention_dropout
+        first = self.tp.slot * q.shape[1] * q.shape[2] ** 2  # the heads before those of this rank
+        drop = None
+        if rate and self.now.moment is not None:
+            drop = lambda scores: self.drop(scores, "attention", rate, first)  # noqa: E731
+        return attend(
+            q,
+            k,
+            v,
+            scale=self.model.head_dim**-0.5 if arithmetic.scale_scores else 1.0,
+            window=arithmetic.window(self.index),
+            drop=drop,
+        )
+
+    def _normalise_heads(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        """RMS norm of each head; its weight is whole, so the gradients of all heads are summed."""
+        weight = self.tp.copy(getattr(self, name))
+        return functional.rms_norm(x, weight.shape, weight, self.model.arithmetic.norm_epsilon)
 
 
 class Head(Layer):
     """Final norm and this rank's columns of the logits; the loss never gathers them."""
 
-    norm: torch.Tensor
     weight: torch.Tensor  # [V / t, h]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[b, S, h] -> [b, S, V / t]."""
-        return functional.linear(self.copy(self.normalise(x, self.norm)), self.weight)
-
-
-def rotate(x: torch.Tensor) -> torch.Tensor:
-    """Rotary positions of [b, heads, S, d]; halves are rotated against each other."""
-    half = x.shape[-1] // 2
-    angle = torch.arange(x.shape[-2])[:, None] * ROTARY_BASE ** (-torch.arange(half) / half)
-    a, b = x[..., :half], x[..., half:]
-    turned = [a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()]
-    return torch.cat(turned, dim=-1).to(x.dtype)  # computed in fp32
+        """[b, S, h] -> [b, S, V / t]; minus infinity where no token is."""
+        logits = functional.linear(self.tp.copy(self.normalise(x, "norm")), self.weight)
+        rows = len(self.weight)
+        tokens = self.model.vocab - self.tp.slot * rows  # of the rows from this rank's first on
+        if tokens >= rows:
+            return logits
+        padding = torch.arange(rows, device=x.device) >= tokens
+        return logits.masked_fill(padding, float("-inf"))
 
 
 def vocabulary_loss(tp: TensorParallel) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
@@ -200,11 +213,9 @@ def vocabulary_loss(tp: TensorParallel) -> Callable[[torch.Tensor, torch.Tensor]
         logits = logits - top.unsqueeze(-1)
         local = labels - tp.slot * logits.shape[-1]
         inside = (local >= 0) & (local < logits.shape[-1])
-        picked = (
-            logits.gather(-1, local.clamp(0, logits.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
-            * inside
-        )
-        total, target = _apply(_Reduce, torch.stack([logits.exp().sum(-1), picked]), tp)
+        found = logits.gather(-1, local.clamp(0, logits.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
+        picked = torch.where(inside, found, 0.0)  # what is not inside may be minus infinity
+        total, target = tp.reduce(torch.stack([logits.exp().sum(-1), picked]))
         mean: torch.Tensor = ((total.log() - target) * learnt).sum() / count
         return mean
 
@@ -214,11 +225,3 @@ def vocabulary_loss(tp: TensorParallel) -> Callable[[torch.Tensor, torch.Tensor]
 def layer_class(model: ModelShape, index: int) -> type[Layer]:
     """The class of layer `index` in [embedding, block 1..L, head]."""
     return Embedding if index == 0 else Head if index == model.layers + 1 else Block
-
-
-def _apply(
-    function: type[torch.autograd.Function], x: torch.Tensor, tp: TensorParallel
-) -> torch.Tensor:
-    result = function.apply(x, tp)
-    assert isinstance(result, torch.Tensor)
-    return result

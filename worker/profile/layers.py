@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as functional
@@ -21,7 +21,12 @@ from planner.model.shape import Kind, ModelShape
 from planner.model.tensors import Tensor
 from planner.profiles.entries import LayerCost
 from planner.profiles.operators import VALUE_BYTES
-from worker.model.model import Layer, TensorParallel, layer_class, rotate
+from worker.model.attention import attend
+from worker.model.dropout import Moment, Now
+from worker.model.model import Layer, layer_class
+from worker.model.parallel import TensorParallel
+from worker.model.rotary import rotate
+from worker.trainable import why_untrainable
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 OPTIMIZER_PARAMETERS = 1 << 22  # of the sample that Adam steps over
@@ -60,14 +65,11 @@ def check_model(model: ModelShape) -> None:
     """Refuse a model whose layers the worker does not have.
 
     Raises:
-        InvalidWorkload: it is not LLaMA-like.
+        InvalidWorkload: one sentence that names what is missing.
     """
-    plain = not (model.experts or model.latent or model.query_key_norm or model.bias)
-    if not (plain and model.gated and model.rotary and not model.tied_head):
-        raise InvalidWorkload(
-            f"model {model.name!r} cannot be measured: the worker has LLaMA-like layers only (RMS "
-            "norm, rotary positions, SwiGLU, untied head); its modelled profile is there"
-        )
+    reason = why_untrainable(model, sequence_length=1)
+    if reason is not None:
+        raise InvalidWorkload(f"{reason}; its modelled profile is there")
 
 
 def measure_layer(
@@ -84,7 +86,7 @@ def measure_layer(
 
     Args:
         bench: where and how often.
-        model: LLaMA-like.
+        model: whose layers the worker has.
         kind: of the layer.
         tp: TP degree; the shard of slot 0 is measured.
         micro_batch: b.
@@ -96,6 +98,7 @@ def measure_layer(
     dtype = DTYPES[precision]
     with torch.device(bench.device):
         layer = _shard(model, index, tp, dtype)
+        layer.now.moment = Moment(0, range(micro_batch))
         tokens = torch.randint(0, model.vocab // tp, (micro_batch, sequence_length))
         hidden = torch.randn(micro_batch, sequence_length, model.hidden, dtype=dtype)
 
@@ -134,11 +137,8 @@ def _shard(model: ModelShape, index: int, tp: int, dtype: torch.dtype) -> Layer:
             shape[tensor.dim] //= tp
         return torch.randn(shape, dtype=dtype) * 0.02
 
-    layer = layer_class(model, index)(model, index, TensorParallel(size=tp), source)
-    alone: Any = layer  # one rank alone: what the group would add is priced apart
-    alone.copy = lambda x: x
-    alone.reduce = lambda x: x
-    return layer
+    alone = TensorParallel()  # what its group would add is priced apart
+    return layer_class(model, index)(model, index, alone, source, Now())
 
 
 def _attention(
@@ -146,10 +146,10 @@ def _attention(
 ) -> Callable[[], object]:
     q = torch.randn(b, model.heads // tp, s, model.head_dim, dtype=dtype)
     k, v = (torch.randn(b, model.kv_heads // tp, s, model.head_dim, dtype=dtype) for _ in "kv")
-    grouped = model.heads != model.kv_heads
-    return lambda: functional.scaled_dot_product_attention(
-        rotate(q).to(dtype), rotate(k).to(dtype), v, is_causal=True, enable_gqa=grouped
-    )
+    rotary, scale = model.arithmetic.rotary, model.head_dim**-0.5
+    if not model.rotary:
+        return lambda: attend(q, k, v, scale=scale)
+    return lambda: attend(rotate(q, rotary), rotate(k, rotary), v, scale=scale)
 
 
 def _kept_bytes(layer: Layer, forward: Callable[[], torch.Tensor]) -> int:

@@ -13,7 +13,7 @@ import torch
 
 from migration.slices import Slice
 from planner.model.shape import ModelShape
-from planner.model.tensors import Tensor, layer_tensors, model_tensors
+from planner.model.tensors import Tensor, held_tensors, layer_tensors, model_tensors
 from planner.plans.pieces import Piece, shard, tensor_pieces
 from planner.plans.ranks import Seat
 from planner.plans.regions import Cuts
@@ -42,12 +42,11 @@ class HeldState:
         self, seat: Seat, shards: Mapping[str, Parts], buffers: Buffers | None = None
     ) -> None:
         """Add what a rank holds at `seat`, with an engine's buffers; the live tensors, no copy."""
-        for layer in seat.layers:
-            for tensor in layer_tensors(self.model, layer):
-                name, box = tensor.name, shard(tensor, seat)
-                self._boxes.setdefault(name, []).append((box, shards[name]))
-                if buffers is not None:
-                    self._beside[box] = buffers.weights[name], buffers.gradients[name]
+        for tensor in held_tensors(self.model, seat.layers):
+            name, box = tensor.name, shard(tensor, seat)
+            self._boxes.setdefault(name, []).append((box, shards[name]))
+            if buffers is not None:
+                self._beside[box] = buffers.weights[name], buffers.gradients[name]
 
     def exactly(self, box: Piece) -> Parts | None:
         """The parts of a box that is held as it is, else None."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from planner.model.shape import ModelShape
-from planner.model.tensors import Tensor, layer_tensors
+from planner.model.tensors import Tensor, held_tensors
 from planner.plans.pieces import Piece, shard
 from planner.plans.ranks import Seat
 from worker.control.activity import Activity
@@ -61,21 +61,20 @@ class Home:
         weights: dict[str, torch.Tensor] = {}
         gradients: dict[str, torch.Tensor] = {}
         adopted, stale, allocated = set(), set(), 0
-        for layer in seat.layers:
-            for tensor in layer_tensors(model, layer):
-                name, box = tensor.name, shard(tensor, seat)
-                parts, beside = held.exactly(box), held.beside(box)
-                if parts is not None:
-                    adopted.add(name)
-                else:
-                    parts = tuple(_room(_shape(tensor, box)) for _ in range(PARTS))
-                    allocated += sum(part.nbytes for part in parts)
-                shards[name] = parts
-                if beside is None:
-                    beside = _weight_of(parts, precision), _room(_shape(tensor, box))
-                    stale.add(name)
-                weights[name], gradients[name] = beside
-                activity.advance()
+        for tensor in held_tensors(model, seat.layers):
+            name, box = tensor.name, shard(tensor, seat)
+            parts, beside = held.exactly(box), held.beside(box)
+            if parts is not None:
+                adopted.add(name)
+            else:
+                parts = tuple(_room(_shape(tensor, box)) for _ in range(PARTS))
+                allocated += sum(part.nbytes for part in parts)
+            shards[name] = parts
+            if beside is None:
+                beside = _weight_of(parts, precision), _room(_shape(tensor, box))
+                stale.add(name)
+            weights[name], gradients[name] = beside
+            activity.advance()
         buffers = Buffers(weights, gradients)
         stale = stale if precision != "fp32" else set()
         return Home(seat, shards, buffers, frozenset(adopted), frozenset(stale), allocated)
@@ -90,11 +89,10 @@ class Home:
     ) -> Home:
         """The state that a job starts with: the first weights, moments of zero."""
         home = Home.of(model, seat, HeldState(model), activity, precision)
-        for layer in seat.layers:
-            for tensor in layer_tensors(model, layer):
-                box = shard(tensor, seat)
-                home.shards[tensor.name][0].copy_(rows(tensor, box.start, box.stop))
-                activity.advance()
+        for tensor in held_tensors(model, seat.layers):
+            box = shard(tensor, seat)
+            home.shards[tensor.name][0].copy_(rows(tensor, box.start, box.stop))
+            activity.advance()
         home.fill()
         return home
 

@@ -43,7 +43,8 @@ def parameters_of(
 ) -> float:
     """Parameters of one GPU of a stage, besides routed experts."""
     parameters = dense * t.block_numel[option, 0] + others * t.block_numel[option, 1]
-    return parameters + is_first * t.ends_numel[option, 0] + is_last * t.ends_numel[option, 1]
+    parameters += is_first * t.ends_numel[option, 0] + is_last * t.ends_numel[option, 1]
+    return parameters - is_first * is_last * t.tied_numel[option]
 
 
 @inlined

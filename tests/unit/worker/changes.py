@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from planner.model.shape import ModelShape
-from planner.model.tensors import layer_tensors, model_tensors
+from planner.model.tensors import held_tensors, model_tensors
 from planner.plans.pieces import Piece
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap, Seat
@@ -84,14 +84,13 @@ def shards_of(
 ) -> dict[str, tuple[torch.Tensor, ...]]:
     """What the engine of a seat holds of a state."""
     found = {}
-    for layer in seat.layers:
-        for tensor in layer_tensors(model, layer):
-            parts = state[tensor.name]
-            if tensor.dim is not None:
-                size = tensor.shape[tensor.dim]
-                start, stop = seat.slot * size // seat.tp, (seat.slot + 1) * size // seat.tp
-                parts = tuple(part.narrow(tensor.dim, start, stop - start) for part in parts)
-            found[tensor.name] = tuple(part.clone() for part in parts)
+    for tensor in held_tensors(model, seat.layers):
+        parts = state[tensor.name]
+        if tensor.dim is not None:
+            size = tensor.shape[tensor.dim]
+            start, stop = seat.slot * size // seat.tp, (seat.slot + 1) * size // seat.tp
+            parts = tuple(part.narrow(tensor.dim, start, stop - start) for part in parts)
+        found[tensor.name] = tuple(part.clone() for part in parts)
     return found
 
 

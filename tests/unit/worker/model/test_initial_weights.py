@@ -57,3 +57,11 @@ def test_the_numbers_are_the_same_on_every_machine_and_version():
     """Written down once; if they change, the loss curves of all jobs change."""
     found = whole(Tensor("1.q", (16, 16), 0))[0, :4].tolist()
     assert found == pytest.approx([-0.0193685, -0.0165746, 0.0097615, 0.0078979], abs=1e-7)
+
+
+def test_biases_start_at_zero_and_rows_that_no_token_has_stay_there():
+    assert not initial_rows(1, Tensor("1.q_bias", (16,), 0), 4, 8).any()
+    padded = Tensor("0.weight", (128, 16), 0, padding=28)
+    assert not initial_rows(1, padded, 64, 128)[36:].any()
+    assert initial_rows(1, padded, 64, 128)[:36].all()
+    assert initial_rows(1, padded, 0, 64).all()

@@ -9,37 +9,48 @@ from hypothesis import strategies as st
 from torch.distributed import HashStore
 from torch.nn.functional import cross_entropy
 
+from planner.model.arithmetic import Rotary
 from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
 from planner.plans.ranks import RankMap
+from tests.families import FAMILIES
 from tests.unit.worker.changes import plan, shards_of
 from tests.unit.worker.ranks import run_ranks
 from worker.control.activity import Activity
 from worker.engine.reference import forward
-from worker.model.model import TensorParallel, layer_class, rotate, vocabulary_loss
+from worker.model.dropout import Moment, Now
+from worker.model.model import layer_class, vocabulary_loss
+from worker.model.parallel import TensorParallel
+from worker.model.rotary import rotate
 from worker.world.world import World, rank_sets
 
 GROUPED = ModelShape("grouped", layers=2, hidden=16, heads=4, kv_heads=2, ffn=32, vocab=64)
 EQUAL = ModelShape("equal", layers=2, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=64)
+MODELS = [EQUAL, GROUPED, *FAMILIES.values()]
 ALONE = TensorParallel()
+NOW = Now()
+NOW.moment = Moment(seed=4, samples=range(7, 9))
 
 
 def weights_of(model):
     generator = torch.Generator().manual_seed(3)
-    return {
-        tensor.name: torch.randn(tensor.shape, generator=generator) * 0.3
-        for tensor in model_tensors(model)
-    }
+    weights = {}
+    for tensor in model_tensors(model):
+        weights[tensor.name] = torch.randn(tensor.shape, generator=generator) * 0.3
+        if tensor.padding:
+            weights[tensor.name][-tensor.padding :] = 0.0
+    return weights
 
 
 def batch(model):
-    tokens = torch.randint(model.vocab, (2, 9), generator=torch.Generator().manual_seed(5))
+    tokens = torch.randint(model.vocab, (2, 13), generator=torch.Generator().manual_seed(5))
     return tokens[:, :-1], tokens[:, 1:]
 
 
 def layers_of(model, tp, shards):
+    parameters = {name: torch.nn.Parameter(shard.clone()) for name, shard in shards.items()}
     return [
-        layer_class(model, index)(model, index, tp, lambda tensor: shards[tensor.name].clone())
+        layer_class(model, index)(model, index, tp, lambda t: parameters[t.name], NOW)
         for index in range(model.layers + 2)
     ]
 
@@ -52,23 +63,21 @@ def run(layers, tokens):
 
 
 def named(layers):
-    return {
-        f"{index}.{name}": parameter
-        for index, layer in enumerate(layers)
-        for name, parameter in layer.named_parameters()
-    }
+    found = torch.nn.ModuleList(layers).named_parameters()  # a tied one once
+    return dict(found)
 
 
 def oracle(model):
     """(loss, {tensor: gradient}) of the reference forward pass."""
     weights = {name: weight.requires_grad_() for name, weight in weights_of(model).items()}
     tokens, labels = batch(model)
-    loss = cross_entropy(forward(model, weights, tokens).flatten(0, 1), labels.flatten())
+    logits = forward(model, weights, tokens, NOW.moment.seed, NOW.moment.samples[0])
+    loss = cross_entropy(logits.flatten(0, 1), labels.flatten())
     loss.backward()
     return loss.item(), {name: weight.grad for name, weight in weights.items()}
 
 
-@pytest.mark.parametrize("model", [EQUAL, GROUPED], ids=lambda model: model.name)
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_one_rank_computes_the_oracles_loss_and_gradients(model):
     layers = layers_of(model, ALONE, weights_of(model))
     tokens, labels = batch(model)
@@ -80,6 +89,21 @@ def test_one_rank_computes_the_oracles_loss_and_gradients(model):
     assert found.keys() == gradients.keys()
     for name, parameter in found.items():
         assert torch.allclose(parameter.grad, gradients[name], atol=1e-5, rtol=1e-4), name
+
+
+def test_rows_that_no_token_has_are_never_trained():
+    model = FAMILIES["qwen2"]
+    layers = layers_of(model, ALONE, weights_of(model))
+    tokens, labels = batch(model)
+    vocabulary_loss(ALONE)(run(layers, tokens), labels).backward()
+    gradient = named(layers)["0.weight"].grad
+    assert not gradient[model.vocab :].any()
+    assert gradient[: model.vocab].any(dim=1).all()
+
+
+def test_a_tied_head_is_the_embeddings_very_parameter():
+    layers = layers_of(FAMILIES["gpt2"], ALONE, weights_of(FAMILIES["gpt2"]))
+    assert layers[0].weight is layers[-1].weight
 
 
 def test_a_layer_owns_its_canonical_tensors():
@@ -110,46 +134,52 @@ def test_attention_sees_only_how_far_apart_two_tokens_are(one, other, both):
         places = torch.zeros(1, 1, 20, 8)
         places[0, 0, i], moved = q, places.clone()
         moved[0, 0, j] = k
-        return (rotate(places)[0, 0, i] @ rotate(moved)[0, 0, j]).item()
+        return (rotate(places, Rotary())[0, 0, i] @ rotate(moved, Rotary())[0, 0, j]).item()
 
     if one != other:
         assert product(one, other) == pytest.approx(product(one + both, other + both), abs=1e-4)
 
 
 def claims(rank, store):
-    """Loss and gradients of one rank of a TP group of two; runs on two ranks."""
+    """Loss and gradients of one rank of a TP group of two, of every model; runs on two ranks."""
     torch.set_num_threads(1)
     trained = plan("2x2")
     seat = RankMap.of(trained).seats[rank]
     world = World(store, 1, rank, 2, rank_sets(GROUPED, trained), Activity())
     tp = TensorParallel(2, rank, world.groups[seat.tp_ranks])
-    whole = {name: (weight,) for name, weight in weights_of(GROUPED).items()}
-    shards = {name: parts[0] for name, parts in shards_of(seat, whole, GROUPED).items()}
-    layers = layers_of(GROUPED, tp, shards)
-    tokens, labels = batch(GROUPED)
-    loss = vocabulary_loss(tp)(run(layers, tokens), labels)
-    loss.backward()
+    found = {}
+    for model in MODELS:
+        seat = RankMap.of(plan(f"2x{model.layers}")).seats[rank]
+        whole = {name: (weight,) for name, weight in weights_of(model).items()}
+        shards = {name: parts[0] for name, parts in shards_of(seat, whole, model).items()}
+        layers = layers_of(model, tp, shards)
+        tokens, labels = batch(model)
+        loss = vocabulary_loss(tp)(run(layers, tokens), labels)
+        loss.backward()
+        gradients = {name: p.grad.tolist() for name, p in named(layers).items()}
+        found[model.name] = loss.item(), gradients
     world.leave(wait=True)
-    return loss.item(), {name: p.grad.tolist() for name, p in named(layers).items()}
+    return found
 
 
 @pytest.mark.slow
 def test_two_ranks_of_a_tp_group_compute_the_oracles_loss_and_their_shard_of_its_gradients():
-    expected, gradients = oracle(GROUPED)
-    whole = {name: (gradient,) for name, gradient in gradients.items()}
-    seats = RankMap.of(plan("2x2")).seats
     found = run_ranks("tests.unit.worker.model.test_model:claims", 2)
-    for seat, (loss, mine) in zip(seats, found, strict=True):
-        assert loss == pytest.approx(expected, abs=1e-5)
-        shards = shards_of(seat, whole, GROUPED)
-        assert mine.keys() == shards.keys()
-        for name, gradient in mine.items():
-            expected_shard = shards[name][0]
-            assert torch.allclose(torch.tensor(gradient), expected_shard, atol=1e-5, rtol=1e-4)
+    for model in MODELS:
+        expected, gradients = oracle(model)
+        whole = {name: (gradient,) for name, gradient in gradients.items()}
+        for seat, of_models in zip(RankMap.of(plan(f"2x{model.layers}")).seats, found, strict=True):
+            loss, mine = of_models[model.name]
+            assert loss == pytest.approx(expected, abs=1e-5)
+            shards = shards_of(seat, whole, model)
+            assert mine.keys() == shards.keys()
+            for name, gradient in mine.items():
+                shard = shards[name][0]
+                assert torch.allclose(torch.tensor(gradient), shard, atol=1e-5, rtol=1e-4), name
 
 
 @pytest.mark.parametrize("how", ["selective", "full"])
-@pytest.mark.parametrize("model", [EQUAL, GROUPED], ids=lambda model: model.name)
+@pytest.mark.parametrize("model", [EQUAL, GROUPED, FAMILIES["gpt2"]], ids=lambda model: model.name)
 def test_what_is_computed_again_has_the_same_bits_and_keeps_less(model, how):
     found = {}
     for recompute in ("none", how):

@@ -36,7 +36,7 @@ def test_a_measured_profile_is_planned_with(tmp_path):
         ("--device cpu", "name the GPU type"),
         ("--gpu-type x --device cpu --tp 3", "TP 3 does not divide"),
         ("--gpu-type x --device cpu --tp two", "'two' is not a list of whole numbers"),
-        ("--gpu-type x --device cpu --model mixtral-8x7b", "LLaMA-like layers only"),
+        ("--gpu-type x --device cpu --model mixtral-8x7b", "does not compute mixtures of experts"),
         ("--gpu-type x --device cpu --model gpt-9", "model 'gpt-9' is unknown"),
         ("--device cpu links", "name the GPU type"),
         ("--gpu-type '' --device cpu", "'' cannot be the name of a type"),

@@ -1,0 +1,86 @@
+"""A tiny model of each family that the worker trains."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.model.arithmetic import Arithmetic, Rotary, RotaryScaling
+from planner.model.shape import ModelShape
+
+_SIZES = {"layers": 4, "hidden": 32, "heads": 4, "ffn": 48, "vocab": 260}
+_GPT = {"kv_heads": 4, "gated": False, "rotary": False, "bias": True, "max_positions": 40}
+FAMILIES: dict[str, ModelShape] = {
+    shape.name: shape
+    for shape in (
+        ModelShape(
+            "gpt-neo",
+            **_SIZES,
+            **_GPT,
+            tied_head=True,
+            arithmetic=Arithmetic(1e-5, "gelu_tanh", windows=(0, 5), scale_scores=False),
+        ),
+        ModelShape(
+            "gpt2",
+            **_SIZES,
+            **_GPT,
+            qkv_bias=True,
+            tied_head=True,
+            dropout=True,
+            arithmetic=Arithmetic(
+                1e-5,
+                "gelu_tanh",
+                embedding_dropout=0.1,
+                attention_dropout=0.2,
+                residual_dropout=0.3,
+            ),
+        ),
+        ModelShape(
+            "opt",
+            **_SIZES,
+            **_GPT,
+            qkv_bias=True,
+            arithmetic=Arithmetic(1e-5, "relu", position_offset=2),
+        ),
+        ModelShape(
+            "llama3",
+            **_SIZES,
+            kv_heads=4,
+            qkv_bias=True,
+            o_bias=True,
+            ffn_bias=True,
+            arithmetic=Arithmetic(
+                1e-5, rotary=Rotary(5e5, RotaryScaling("llama3", 8.0, 1.0, 4.0, 16))
+            ),
+        ),
+        ModelShape(
+            "mistral",
+            **_SIZES,
+            kv_heads=4,
+            arithmetic=Arithmetic(
+                1e-5, windows=(6,), rotary=Rotary(1e4, RotaryScaling("linear", 2.0))
+            ),
+        ),
+        ModelShape(
+            "qwen2",
+            **_SIZES,
+            kv_heads=4,
+            qkv_bias=True,
+            tied_head=True,
+            dropout=True,
+            arithmetic=Arithmetic(rotary=Rotary(1e6), windows=(0, 0, 7, 7), attention_dropout=0.1),
+        ),
+        ModelShape(
+            "qwen3",
+            **_SIZES,
+            kv_heads=4,
+            head_width=10,
+            query_key_norm=True,
+            arithmetic=Arithmetic(rotary=Rotary(1e6)),
+        ),
+    )
+}
+
+
+def grouped(model: ModelShape, kv_heads: int) -> ModelShape:
+    """The same with fewer heads of keys and values."""
+    return replace(model, kv_heads=kv_heads)

@@ -1,0 +1,101 @@
+"""Dropout whose mask is a function of (seed, tensor name, sample), never of rank or plan.
+
+Every number that may be dropped has an index within its sample, and a hash of both decides: any cut
+of the numbers, any micro-batch and any device drops the same ones.  A sample's id counts samples
+from the first step on, so it says the step too.
+Source: counter-based random numbers; the mixing function is Chris Wellons' `lowbias32`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+_WORD = 0xFFFFFFFF
+_SHIFTS = ((16, 0x7FEB352D), (15, 0x846CA68B))
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a stage computes in one forward pass.
+
+    Attributes:
+        seed: of the job.
+        samples: ids of the samples of the micro-batch, in order.
+    """
+
+    seed: int
+    samples: range
+
+
+class Now:
+    """The moment of a stage, which all its layers read; the engine sets it.
+
+    Attributes:
+        moment: of the forward pass; None: nothing is dropped, as in an evaluation.
+    """
+
+    def __init__(self) -> None:
+        self.moment: Moment | None = None
+
+    @contextmanager
+    def at(self, moment: Moment | None) -> Iterator[None]:
+        """Compute as of another moment: a forward pass that is done again drops the same."""
+        before, self.moment = self.moment, moment
+        try:
+            yield
+        finally:
+            self.moment = before
+
+
+def keep_mask(
+    moment: Moment, name: str, rate: float, first: int, count: int, device: torch.device
+) -> torch.Tensor:
+    """Which numbers are kept: bool [samples, count].
+
+    Args:
+        moment: seed and samples.
+        name: of the place in the model.
+        rate: share that is dropped.
+        first: index within its sample of the first number.
+        count: of them.
+        device: to compute on.
+    """
+    keys = [_key(moment.seed, name, sample) for sample in moment.samples]
+    low, high = torch.tensor(keys, dtype=torch.int64, device=device).T[..., None]
+    index = torch.arange(first, first + count, dtype=torch.int64, device=device)
+    return _mix(_mix((index + low) & _WORD) ^ high) >= int(rate * (_WORD + 1))
+
+
+def dropped(
+    x: torch.Tensor, moment: Moment | None, name: str, rate: float, first: int = 0
+) -> torch.Tensor:
+    """`x` [samples, ...] with a share of its numbers zero and the others scaled up for it.
+
+    Args:
+        x: a cut of all numbers of the place; those of a sample are one run.
+        moment: None: nothing is dropped.
+        name: of the place in the model.
+        rate: share that is dropped.
+        first: index within its sample of the first number.
+    """
+    if moment is None or not rate:
+        return x
+    mask = keep_mask(moment, name, rate, first, x[0].numel(), x.device)
+    return x * mask.view_as(x) / (1 - rate)
+
+
+def _key(seed: int, name: str, sample: int) -> tuple[int, int]:
+    digest = hashlib.blake2b(f"{seed}/{name}/{sample}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest[:4], "big"), int.from_bytes(digest[4:], "big")
+
+
+def _mix(x: torch.Tensor) -> torch.Tensor:
+    """A hash of 32-bit words, held in 64 bits."""
+    for shift, factor in _SHIFTS:
+        x = ((x ^ (x >> shift)) * factor) & _WORD
+    return x ^ (x >> 16)

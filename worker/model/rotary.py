@@ -1,0 +1,43 @@
+"""Rotary positions and how they are stretched.
+
+Source: RoFormer; LLaMA 3.1's scaling as in its published code and in `transformers`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from planner.model.arithmetic import Rotary, RotaryScaling
+
+
+def frequencies(rotary: Rotary, width: int) -> torch.Tensor:
+    """Radians per position of each half of a head, fp32 [width / 2]."""
+    half = width // 2
+    plain = rotary.base ** (-torch.arange(half) / half)
+    scaling = rotary.scaling
+    if scaling is None:
+        return plain
+    if scaling.kind == "linear":
+        return plain / scaling.factor
+    return _llama3(plain, scaling)
+
+
+def _llama3(plain: torch.Tensor, scaling: RotaryScaling) -> torch.Tensor:
+    """Low frequencies are divided, high ones kept, those between are mixed."""
+    turns = scaling.original_positions * plain / (2 * math.pi)  # within the first training
+    low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
+    kept = ((turns - low) / (high - low)).clamp(0, 1)
+    return plain * kept + plain / scaling.factor * (1 - kept)
+
+
+def rotate(x: torch.Tensor, rotary: Rotary) -> torch.Tensor:
+    """Rotary positions of [b, heads, S, d]; halves are rotated against each other."""
+    half = x.shape[-1] // 2
+    angle = torch.arange(x.shape[-2], device=x.device)[:, None] * frequencies(
+        rotary, x.shape[-1]
+    ).to(x.device)
+    cos, sin = angle.cos(), angle.sin()
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1).to(x.dtype)  # in fp32
