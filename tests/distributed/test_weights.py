@@ -19,27 +19,33 @@ from worker.data.dataset import Dataset
 from worker.training_settings import Corpus, DataSpec
 
 pytestmark = pytest.mark.slow
-BATCH, LENGTH, VOCAB = 6, 32, 256
+BATCH, LENGTH, VOCAB = 6, 32, 300
 TOLERANCE = 1e-5
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of a small LLaMA with grouped queries, in several files."""
+MODELS = {  # grouped queries; and a tied head, learned positions, fused matrices, biases
+    "llama": {"num_hidden_layers": 6, "rms_norm_eps": 1e-5},
+    "gpt2": {"n_layer": 6, "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0},
+}
+
+
+@pytest.fixture(scope="module", params=sorted(MODELS))
+def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of a small model with random weights, in several files."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    folder = tmp_path_factory.mktemp("source")
+    kind, folder = request.param, tmp_path_factory.mktemp(request.param)
     torch.manual_seed(5)
-    sizes = {**hugging_face.CONFIGS["llama"], "num_hidden_layers": 6, "vocab_size": VOCAB}
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **sizes))
+    sizes = {**hugging_face.CONFIGS[kind], **MODELS[kind], "vocab_size": VOCAB}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes))
     model.save_pretrained(folder, max_shard_size=50_000)
     (folder / "tokenizer.json").write_text("{}")
     return folder
 
 
 @pytest.fixture(scope="module")
-def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
+def pods(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
     found = Pods(tmp_path_factory.mktemp("pods"))
     try:
         found.start("a", gpus=8)
@@ -113,10 +119,10 @@ def test_a_folder_of_another_model_is_refused_before_anything_starts(
     pods: Pods, source: Path, corpus: Path, tmp_path: Path
 ) -> None:
     right = spec(source, corpus, tmp_path / "out", 2)
-    job = right.model_copy(update={"config": {**(right.config or {}), "rms_norm_eps": 1e-5}})
+    job = right.model_copy(update={"config": {**(right.config or {}), "eos_token_id": 3}})
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.json").write_text(json.dumps(right.config))
     job = job.model_copy(update={"folder": str(tmp_path / "other")})
     status, answer = pods.pods["a"].put(pods.directive(3, plan(0), job, "a", reason="start"))
     assert status == 400
-    assert "and rms_norm_eps 1e-05, that of " in answer["error"]
+    assert "and eos_token_id 3, that of " in answer["error"]

@@ -18,7 +18,7 @@ from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor
 from planner.wording import counted
 from worker.checkpoint.hugging_face.families import Family
-from worker.checkpoint.hugging_face.tensors import StoredTensor, is_vocabulary, stored_tensors
+from worker.checkpoint.hugging_face.tensors import StoredTensor, stored_tensors
 from worker.checkpoint.sources import DTYPES, Box, OpenFiles, narrowed, whole
 from worker.errors import InvalidWeights
 
@@ -67,6 +67,7 @@ class WeightsFolder:
         missing = tuple(t.name for t in self.stored if t.name not in self._keys)
         faults = (self._fault(t) for t in self.stored if t.name in self._keys)
         self.misfit = Misfit(missing, left_over, tuple(fault for fault in faults if fault))
+        # In which of their tensors each of ours is, and its first row there.
         self._places = dict(_places(self.stored))
 
     @property
@@ -94,7 +95,7 @@ class WeightsFolder:
 
     def read(self, tensor: Tensor, box: Box) -> torch.Tensor:
         """See `Source`."""
-        stored, first = self._place(tensor)
+        stored, first = self._places[tensor.name]
         theirs = narrowed(box, 0, box[0].start + first, box[0].stop + first)
         file, key = self._keys[stored.name]
         if stored.is_transposed:
@@ -109,17 +110,11 @@ class WeightsFolder:
         dim, shape = tensor.row_dim, list(tensor.shape)
         shape[dim] = stop - start
         found = torch.zeros(shape)
-        limit = self.model.vocab if is_vocabulary(self.model, tensor) else tensor.rows
-        held = min(stop, limit)
+        held = min(stop, tensor.rows - tensor.padding)
         if start < held:
             box = narrowed(whole(tensor.shape), dim, start, held)
             found.narrow(dim, 0, held - start).copy_(self.read(tensor, box))
         return found
-
-    def _place(self, tensor: Tensor) -> tuple[StoredTensor, int]:
-        """In which of their tensors one of ours is, and its first row there."""
-        is_tied = self.model.tied_head and is_vocabulary(self.model, tensor)
-        return self._places["0.weight" if is_tied else tensor.name]
 
     def _match(self, held: Mapping[str, str], family: Family) -> tuple[str, ...]:
         """Find what the model has among what the files hold; answers the names left over."""

@@ -71,11 +71,9 @@ def stored_tensors(model: ModelShape, family: Family | None) -> tuple[StoredTens
         InvalidWeights: the model has a tensor for which the family has no name.
     """
     known = {tensor.name: tensor for tensor in model_tensors(model)}
-    if model.tied_head:
-        known.pop(f"{model.layers + 1}.weight", None)
     if family is None:
-        return tuple(_stored(model, Row(name, (name,)), known) for name in known)
-    found = tuple(_stored(model, row, known) for row in _rows(model, family, known))
+        return tuple(_stored(Row(name, (name,)), known) for name in known)
+    found = tuple(_stored(row, known) for row in _rows(model, family, known))
     placed = {tensor.name for stored in found for tensor in stored.ours}
     left = [name for name in known if name not in placed]
     if left:
@@ -84,11 +82,6 @@ def stored_tensors(model: ModelShape, family: Family | None) -> tuple[StoredTens
             f"{family.architecture} have no name; give the config.json of another family"
         )
     return found
-
-
-def is_vocabulary(model: ModelShape, tensor: Tensor) -> bool:
-    """Whether its rows are those of the vocabulary, padded."""
-    return tensor.name in ("0.weight", f"{model.layers + 1}.weight")
 
 
 def _rows(model: ModelShape, family: Family, known: Mapping[str, Tensor]) -> Iterator[Row]:
@@ -114,7 +107,7 @@ def _rows(model: ModelShape, family: Family, known: Mapping[str, Tensor]) -> Ite
                 yield row
 
 
-def _stored(model: ModelShape, row: Row, known: Mapping[str, Tensor]) -> StoredTensor:
+def _stored(row: Row, known: Mapping[str, Tensor]) -> StoredTensor:
     ours = tuple(known[name] for name in row.ours)
-    rows = tuple(model.vocab if is_vocabulary(model, t) else t.shape[0] for t in ours)
+    rows = tuple(tensor.shape[0] - tensor.padding for tensor in ours)
     return StoredTensor(row.theirs, ours, rows, row.is_transposed)
