@@ -182,7 +182,8 @@ def _measured(choices: Choices, machine: Machine, folder: Path) -> Path:
 
         workload = choices.job.workload
         found = asyncio.run(measured_folder(machine, workload, dict(os.environ), progress))
-    return copy_for(found, folder / "profiles", machine, choices.most_ranks)
+    name = workload.model.name
+    return copy_for(found, folder / "profiles", name, machine, choices.most_ranks)
 
 
 def _finish(result: Mapping[str, Any], output: str) -> None:

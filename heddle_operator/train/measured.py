@@ -23,7 +23,8 @@ from heddle_operator.apis.errors import ProcessFailed
 from heddle_operator.train.machine import ALIAS, Machine
 from planner.model.workload import Workload
 
-FORM = 1  # of what is measured; grows with every change of that
+NAME = "model"  # in the cache; the same shape has the same times, whatever it is called
+FORM = 2  # of what is measured; grows with every change of that
 Progress = Callable[[int, int, str], None]
 
 
@@ -35,7 +36,7 @@ def cache_folder() -> Path:
 
 def folder_of(machine: Machine, workload: Workload, torch_version: str) -> Path:
     """The folder of the profile of one model on this machine."""
-    shape = json.dumps(workload.model.to_json(), sort_keys=True)
+    shape = json.dumps({**workload.model.to_json(), "name": NAME}, sort_keys=True)
     stated = (
         FORM,
         shape,
@@ -61,7 +62,7 @@ async def measured_folder(
     if folder.exists():
         return folder
     question = {
-        "model": workload.model.to_json(),
+        "model": {**workload.model.to_json(), "name": NAME},
         "gpu_type": machine.gpu_type,
         "processor": machine.processor,
         "sequence_length": workload.sequence_length,
@@ -107,11 +108,16 @@ def measured_peak(folder: Path) -> float | None:
     return None
 
 
-def copy_for(folder: Path, target: Path, machine: Machine, ranks: int) -> Path:
-    """A copy of a profile in which each of so many ranks has its share of the memory."""
-    shutil.copytree(folder, target)
-    for file in target.glob(f"*/{machine.gpu_type}.json"):
-        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        content["gpu_type"]["memory_bytes"] = machine.memory_bytes // ranks
-        file.write_text(json.dumps(content), encoding="utf-8")
+def copy_for(folder: Path, target: Path, model: str, machine: Machine, ranks: int) -> Path:
+    """A copy of a profile for a model of that name and shape, as a folder of profiles.
+
+    Each of so many ranks has its share of the machine's memory.
+    """
+    home = target / model
+    shutil.copytree(folder / NAME, home)
+    file = home / f"{machine.gpu_type}.json"
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    content["model"] = model
+    content["gpu_type"]["memory_bytes"] = machine.memory_bytes // ranks
+    file.write_text(json.dumps(content), encoding="utf-8")
     return target

@@ -22,7 +22,7 @@ from heddle_operator.state.snapshot import EpochRecord, Observed, PlanReply
 from heddle_operator.train.stall import LossTimes, Stall, measure_stall
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
-from worker.contract import Report, StepRecord, SwitchRecord
+from worker.contract import EvaluationRecord, Report, StepRecord, SwitchRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class Recorder:
     """Everything the result and the view need."""
 
     steps: dict[int, dict[str, dict[int, StepRecord]]] = field(default_factory=dict)
+    evaluations: dict[int, EvaluationRecord] = field(default_factory=dict)
     switches: dict[int, dict[tuple[str, int], SwitchRecord]] = field(default_factory=dict)
     processes: dict[int, dict[int, dict[str, object]]] = field(default_factory=dict)
     times: dict[int, EpochTimes] = field(default_factory=dict)
@@ -74,6 +75,8 @@ class Recorder:
         """Keep what a report tells anew."""
         for step in report.steps:
             self.steps.setdefault(step.epoch, {}).setdefault(report.pod, {})[step.step] = step
+        for evaluation in report.evaluations:
+            self.evaluations[evaluation.step] = evaluation
         for switch in report.switches:
             self.switches.setdefault(switch.epoch, {})[(report.pod, switch.slot)] = switch
         for rank in report.ranks:

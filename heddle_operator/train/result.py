@@ -73,6 +73,10 @@ def build_result(
             for epoch, ranks in sorted(recorder.processes.items())
         ],
         "losses": list(losses),
+        "held_out": [
+            {"step": step, "loss": recorder.evaluations[step].loss}
+            for step in sorted(recorder.evaluations)
+        ],
         **_comparison(losses, facts.reference_losses),
         "checkpoint_reads": _other_reads(recorder, lived),
         "orphan_processes": facts.orphan_processes,

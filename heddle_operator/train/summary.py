@@ -20,6 +20,13 @@ def summary(result: Mapping[str, Any]) -> tuple[str, ...]:
         f"{counted(len(changes), 'time')}{reasons}; the loss went from {losses[0]:.3f} to "
         f"{losses[-1]:.3f}."
     )
+    held_out = result["held_out"]
+    if len(held_out) > 1:
+        first, newest = held_out[0], held_out[-1]
+        trained += (
+            f" On the held-out part it went from {first['loss']:.3f} (step {first['step']}) to "
+            f"{newest['loss']:.3f} (step {newest['step']})."
+        )
     last = result["epochs"][-1]
     pace = ""
     if last["step_s"]:

@@ -101,6 +101,10 @@ class LiveView:
         reference = self._run.reference_losses
         low, high = min(losses), max(losses)
         lines = [Text(f"loss {losses[-1]:5.2f} {sparkline(losses, 60, low, high)}", style="green")]
+        held_out = self._run.recorder.evaluations
+        if held_out:
+            newest = held_out[max(held_out)]
+            lines.append(Text(f"held-out loss {newest.loss:.3f} after step {newest.step}"))
         if reference:
             line = sparkline(reference[: len(losses)], 60, low, high)
             lines.append(Text(f"reference  {line}", style="magenta"))

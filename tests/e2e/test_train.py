@@ -70,5 +70,5 @@ def test_a_job_trains_on_this_machine_and_ctrl_c_writes_its_weights(folder: Path
     assert len(result["losses"]) > 3
     assert {"config.json", "model.safetensors"} <= {p.name for p in (folder / "out").iterdir()}
     assert result["output"] == str(folder / "out")
-    (profile,) = (folder / "cache").glob("heddle/profiles/cpu-*/tiny-llama/cpu-*.json")
+    (profile,) = (folder / "cache").glob("heddle/profiles/cpu-*/model/cpu-*.json")
     assert json.loads(profile.read_text())["origin"] == "measured"

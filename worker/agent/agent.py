@@ -198,7 +198,9 @@ class Agent:
             self.directives.heard(process.report)
             self._end_if_finished()
         elif kind == "evaluation":
-            self._records.add_evaluation(EvaluationRecord.model_validate(message["record"]))
+            evaluation = EvaluationRecord.model_validate(message["record"])
+            self._write(process, evaluation)
+            self._records.add_evaluation(evaluation)
         elif kind == "switch":
             self._records.switches.append(SwitchRecord.model_validate(message["record"]))
         elif kind == "store":
@@ -215,7 +217,7 @@ class Agent:
         if process.report is not None:  # a further step alone is no change of version
             process.report = process.report.model_copy(update={"step": record.step + 1})
 
-    def _write(self, process: Process, record: StepRecord) -> None:
+    def _write(self, process: Process, record: StepRecord | EvaluationRecord) -> None:
         """Rank 0 of the plan is the one whose records are written, wherever it is."""
         output = self.directive.training.output if self.directive else None
         if output is None or process.report is None or process.report.rank != 0:

@@ -23,12 +23,13 @@ from planner.model.flops import flops_per_token
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from worker.contract import Directive
-from worker.step_record import StepRecord
+from worker.step_record import EvaluationRecord, StepRecord
 
 _log = logging.getLogger(__name__)
 FOLDER = "measurements"  # under the output folder
 SCALARS = (  # of a record, as TensorBoard shows them
-    "loss", "gradient_norm", "learning_rate", "loss_scale", "tokens_per_s", "mfu", "step_s",
+    "loss", "held_out_loss", "gradient_norm", "learning_rate", "loss_scale", "tokens_per_s", "mfu",
+    "step_s",
     "forward_s", "backward_s", "waiting_s", "sync_s", "memory_bytes",
 )  # fmt: skip
 
@@ -77,11 +78,12 @@ def peak_flops_s(plan: Plan, own_peak: float | None, is_half: bool) -> float | N
     return total
 
 
-def row_of(record: StepRecord, time_s: float) -> dict[str, Any]:
+def row_of(record: StepRecord | EvaluationRecord, time_s: float) -> dict[str, Any]:
     """A record as a line of the file: its fields, when it came, and tokens a second."""
-    fields: dict[str, Any] = json.loads(
-        record.model_dump_json(exclude_none=True)
-    )  # a loss of NaN as text
+    # JSON has no NaN: such a loss is a text, as in reports.
+    fields: dict[str, Any] = json.loads(record.model_dump_json(exclude_none=True))
+    if isinstance(record, EvaluationRecord):
+        return fields | {"held_out_loss": fields.pop("loss"), "time": time_s}
     derived = {"step_s": record.step_s, "tokens_per_s": record.tokens_per_s, "time": time_s}
     return fields | {key: value for key, value in derived.items() if value is not None}
 
@@ -100,7 +102,7 @@ class Measurements:
         self._thread = threading.Thread(target=self._write, name="measurements", daemon=True)
         self._thread.start()
 
-    def add(self, record: StepRecord) -> None:
+    def add(self, record: StepRecord | EvaluationRecord) -> None:
         """Write a record soon."""
         self._rows.put(row_of(record, time.time()))
 
@@ -114,7 +116,8 @@ class Measurements:
             self._folder.mkdir(parents=True, exist_ok=True)
             with contextlib.closing(_board(self._folder)) as board:
                 while (row := self._rows.get()) is not None:
-                    name = f"epoch-{row['epoch']:04d}.jsonl"
+                    what = "evaluations" if "held_out_loss" in row else "steps"
+                    name = f"{what}-epoch-{row['epoch']:04d}.jsonl"
                     with (self._folder / name).open("a", encoding="utf-8") as file:
                         file.write(json.dumps(row) + "\n")
                     board.add(row)
@@ -148,7 +151,8 @@ class _TensorBoard:
         for name in SCALARS:
             value = row.get(name)
             if isinstance(value, int | float):
-                self._writer.add_scalar(name, value, row["step"] + 1, walltime=row["time"])
+                trained = row["step"] + ("held_out_loss" not in row)  # completed steps
+                self._writer.add_scalar(name, value, trained, walltime=row["time"])
 
     def close(self) -> None:
         self._writer.close()

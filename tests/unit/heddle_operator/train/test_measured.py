@@ -11,7 +11,7 @@ import pytest
 
 from heddle_operator.apis.errors import ProcessFailed
 from heddle_operator.train.machine import Machine
-from heddle_operator.train.measured import copy_for, folder_of, measured_folder
+from heddle_operator.train.measured import NAME, copy_for, folder_of, measured_folder
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 
@@ -27,6 +27,7 @@ def cache(tmp_path, monkeypatch):
 def test_what_a_time_depends_on_names_the_folder_and_nothing_else_does():
     here = folder_of(MACHINE, TINY, "2")
     wider = replace(TINY, model=replace(TINY.model, hidden=128))
+    renamed = replace(TINY, global_batch=8, model=replace(TINY.model, name="mine"))
     others = [
         folder_of(replace(MACHINE, processor="other"), TINY, "2"),
         folder_of(replace(MACHINE, cores=4), TINY, "2"),
@@ -36,7 +37,7 @@ def test_what_a_time_depends_on_names_the_folder_and_nothing_else_does():
         folder_of(MACHINE, TINY, "3"),
     ]
     assert len({here, *others}) == 7
-    assert folder_of(replace(MACHINE, memory_bytes=5), replace(TINY, global_batch=8), "2") == here
+    assert folder_of(replace(MACHINE, memory_bytes=5), renamed, "2") == here
 
 
 def test_what_was_measured_is_not_measured_again(monkeypatch):
@@ -52,16 +53,16 @@ def test_what_was_measured_is_not_measured_again(monkeypatch):
 
 def test_a_model_that_cannot_be_measured_ends_in_one_sentence():
     mixtral = Workload(find_model("mixtral-8x7b"), 20, 128)
-    with pytest.raises(ProcessFailed, match=r"this machine could not be measured: .*mixtral-8x7b"):
+    with pytest.raises(ProcessFailed, match="this machine could not be measured: "):
         asyncio.run(measured_folder(MACHINE, mixtral, dict(os.environ), lambda *_: None))
 
 
 def test_each_rank_of_a_run_has_its_share_of_the_memory(tmp_path):
-    kept = tmp_path / "kept" / "tiny-llama"
+    kept = tmp_path / "kept" / NAME
     kept.mkdir(parents=True)
     file = kept / "cpu-amd-epyc.json"
-    file.write_text(json.dumps({"gpu_type": {"memory_bytes": 1 << 34}}))
-    copied = copy_for(kept.parent, tmp_path / "run", MACHINE, 4)
+    file.write_text(json.dumps({"model": NAME, "gpu_type": {"memory_bytes": 1 << 34}}))
+    copied = copy_for(kept.parent, tmp_path / "run", "tiny-llama", MACHINE, 4)
     found = json.loads((copied / "tiny-llama" / "cpu-amd-epyc.json").read_text())
-    assert found["gpu_type"]["memory_bytes"] == 1 << 32
+    assert (found["model"], found["gpu_type"]["memory_bytes"]) == ("tiny-llama", 1 << 32)
     assert json.loads(file.read_text())["gpu_type"]["memory_bytes"] == 1 << 34

@@ -11,7 +11,7 @@ from planner.model.flops import flops_per_token
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from tests.unit.worker.changes import MODEL, SPEC, change, plan
 from worker.agent.measurements import FOLDER, Measurements, ModelUse, peak_flops_s, row_of
-from worker.contract import StepRecord
+from worker.step_record import EvaluationRecord, StepRecord
 
 PLAN = plan("1x1+1x1")
 TRAINING = SPEC.model_copy(update={"shape": MODEL.to_json()})
@@ -55,17 +55,21 @@ def test_each_epoch_has_its_file_and_tensorboard_has_one_folder(tmp_path):
     files = Measurements(tmp_path)
     for epoch, step in ((1, 0), (1, 1), (2, 2)):
         files.add(record(step, epoch))
+    held_out = EvaluationRecord(epoch=2, step=3, loss=2.5, samples=4, start_s=1.0, end_s=2.0)
+    files.add(held_out)
     files.close(patience_s=30)
     folder = tmp_path / FOLDER
+    row = json.loads((folder / "evaluations-epoch-0002.jsonl").read_text())
+    assert (row["held_out_loss"], row["step"]) == (2.5, 3)
     lines = [
         [json.loads(line)["step"] for line in (folder / name).read_text().splitlines()]
-        for name in ("epoch-0001.jsonl", "epoch-0002.jsonl")
+        for name in ("steps-epoch-0001.jsonl", "steps-epoch-0002.jsonl")
     ]
     assert lines == [[0, 1], [2]]
     (events,) = folder.glob("events.out.tfevents.*")
     content = events.read_bytes()
     assert b"tokens_per_s" in content
-    assert b"loss" in content
+    assert b"held_out_loss" in content
 
 
 def test_a_disk_that_refuses_costs_the_files_and_a_line_in_the_log(tmp_path, caplog):
