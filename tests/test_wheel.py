@@ -67,7 +67,7 @@ def test_frameworks_are_asked_for_by_extras_only(installed):
     (metadata,) = installed.glob("heddle-*.dist-info/METADATA")
     head = Parser().parsestr(metadata.read_text(encoding="utf-8"))
     extras = set(head.get_all("Provides-Extra", []))
-    assert extras == {"all", "dev", "operator", "plan", "train", "worker"}
+    assert extras == {"all", "data", "dev", "operator", "plan", "tensorboard", "train", "worker"}
     base = [row for row in head.get_all("Requires-Dist", []) if "extra ==" not in row]
     assert base
     assert not [row for row in base if row.startswith(HEAVY)]

@@ -51,7 +51,7 @@ def test_members_of_different_epochs_hold_what_their_own_epoch_says():
 def test_the_new_layout_is_the_piece_table_of_the_new_plan():
     members = (Member(0, None, "n0", 1), Member(1, 3, "n0", 0), Member(None, 3, "n9", 0))
     needed = needed_layout(MODEL, TP2, members, CUTS)
-    table = holders(MODEL, TP2, CUTS)
+    table = holders(MODEL, TP2)
     for rank in (0, 1):
         assert set(needed[rank]) == {p for p, owners in table.items() if rank in owners[0]}
     assert needed[2] == ()
