@@ -18,7 +18,6 @@ from planner.model.shape import ModelShape
 from planner.plans.pieces import holders
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
-from planner.plans.regions import common_refinement
 from tests.distributed.random_plans import random_plan
 from tests.families import FAMILIES
 from tests.unit.worker.ranks import run_ranks
@@ -97,7 +96,7 @@ def trained(rank, store, epoch, model, plan, prefix):
     held = HeldState(model)
     held.add_shards(seat, shards)
     digests = {}
-    for piece, owners in holders(model, plan, common_refinement([plan])).items():
+    for piece, owners in holders(model, plan).items():
         if any(rank in ranks for ranks in owners):
             content = b"".join(part.contiguous().numpy().tobytes() for part in held.read(piece))
             digests[str(piece)] = hashlib.sha256(content).hexdigest()

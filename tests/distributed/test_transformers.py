@@ -1,0 +1,191 @@
+"""Weights of `transformers` give its logits and its gradients, whatever the plan."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.plans.plan import Plan
+from planner.plans.ranks import RankMap
+from tests.distributed.pods import place, template
+from tests.hugging_face import CONFIGS, shape_of
+from tests.unit.worker.ranks import run_ranks
+from worker.contract import TrainingSpec
+
+pytestmark = pytest.mark.slow  # imports transformers and DeepSpeed, forks ranks
+BATCH, LENGTH = 4, 16
+LOGITS, GRADIENTS = 1e-5, 1e-4  # absolute; of a tensor's largest
+_NO_DROPOUT = {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0, "dropout": 0.0}
+_STRETCHED = {
+    "rope_type": "llama3",
+    "rope_theta": 5e5,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+CHANGES: dict[str, dict[str, Any]] = {
+    "gpt2": _NO_DROPOUT,
+    "gpt_neo": {"window_size": 5},
+    "opt": _NO_DROPOUT,
+    "llama": {"rope_parameters": _STRETCHED, "attention_bias": True, "mlp_bias": True},
+    "mistral": {"sliding_window": 6},
+    "qwen2": {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1},
+    "qwen3": {},
+}
+GPUS = 4
+PLANS: dict[str, Plan] = {  # TP; a pipeline whose TP degree changes; two templates
+    "tp": place((template("2x2", 2, 2),), [("a", 0), ("a", 1)]),
+    "pipeline": place((template("1x1+2x1", 1, 4),), [("a", 0), ("a", 1), ("a", 2)]),
+    "templates": place(
+        (template("1x1+1x1", 1, 3), template("2x2", 1, 1)),
+        [("a", 0), ("a", 1), ("a", 2), ("a", 3)],
+    ),
+}
+
+
+def spec_of(folder: Path, kind: str) -> TrainingSpec:
+    return TrainingSpec(
+        model=kind,
+        config=json.loads((folder / kind / "config.json").read_text()),
+        data=str(folder / "text"),
+        global_batch=BATCH,
+        sequence_length=LENGTH,
+        steps=1,
+    )
+
+
+def make(folder: Path, kind: str) -> None:
+    """What `transformers` has of one family: weights, and for the first batch logits, gradients."""
+    import numpy as np
+    import torch
+    from safetensors.torch import save_file
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from worker.data.batches import micro_batches
+    from worker.data.dataset import Dataset
+
+    torch.manual_seed(3)
+    asked = {**CONFIGS[kind], **CHANGES[kind], "vocab_size": 260}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **asked)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3)
+    model.save_pretrained(folder / kind)
+    spec = spec_of(folder, kind)
+    data = Dataset(spec.data, LENGTH, 260)
+    (batch,) = micro_batches(data, spec.seed, 0, BATCH, 0, 1, BATCH)
+    logits = model(batch.tokens).logits
+    torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.labels.flatten()).backward()
+    np.save(folder / kind / "logits.npy", logits.detach().numpy())
+    gradients = folder / f"{kind}-gradients"
+    gradients.mkdir()
+    held = {name: p.grad.contiguous() for name, p in model.named_parameters()}
+    save_file(held, gradients / "model.safetensors", metadata={"format": "pt"})
+
+
+def claims(rank, store):
+    """{family: {plan: (largest difference of logits, {tensor: difference, its largest})}}."""
+    with contextlib.redirect_stdout(sys.stderr):  # where DeepSpeed's log goes from its import on
+        from worker.engine.deepspeed import begin, warm_up
+
+        warm_up()
+        os.environ["LOCAL_RANK"] = "0"
+        begin()
+        folder, epoch, found = Path(os.environ["FOLDER"]), 0, {}
+        for kind in CHANGES:
+            found[kind] = {}
+            for name, plan in PLANS.items():
+                epoch += 1
+                if rank < plan.gpus:
+                    found[kind][name] = differences(rank, store, epoch, folder, kind, plan)
+        return found
+
+
+def differences(rank, store, epoch, folder, kind, plan):
+    import numpy as np
+    import torch
+    from torch.nn.modules.module import register_module_forward_hook
+
+    from planner.model.tensors import held_tensors
+    from planner.plans.pieces import shard
+    from worker.checkpoint.hugging_face.reading import open_weights
+    from worker.checkpoint.hugging_face.tensors import family_of
+    from worker.control.activity import Activity
+    from worker.data.dataset import Dataset
+    from worker.engine.deepspeed import DeepSpeedEngine
+    from worker.engine.seam import StageBuild
+    from worker.model.model import Head
+    from worker.rank.home import Home
+    from worker.world.pace import RealPace
+    from worker.world.world import World, rank_sets
+
+    torch.set_num_threads(1)
+    spec, activity = spec_of(folder, kind), Activity()
+    model, family = spec.model_shape(), family_of(spec.config)
+    seat = RankMap.of(plan).seats[rank]
+    world = World(store, epoch, rank, plan.gpus, rank_sets(model, plan), activity)
+    weights = open_weights(folder / kind, model, family)
+    home = Home.first(model, seat, weights.first_rows, activity)
+    build = StageBuild(model, spec, plan, seat, world, home.shards, home.buffers, activity)
+    engine = DeepSpeedEngine(build, Dataset(spec.data, LENGTH, model.vocab), RealPace())
+    seen = []
+    watch = register_module_forward_hook(
+        lambda layer, _, out: seen.append(out.detach()) if isinstance(layer, Head) else None
+    )
+    engine.train_step(None)
+    watch.remove()
+    expected = torch.from_numpy(np.load(folder / kind / "logits.npy"))
+    worst = 0.0
+    if seen:
+        logits = torch.cat(seen)
+        first = seat.pipeline.first_sample
+        columns = slice(seat.slot * logits.shape[-1], (seat.slot + 1) * logits.shape[-1])
+        mine = expected[first : first + len(logits), :, columns]
+        worst = (logits[..., : mine.shape[-1]] - mine).abs().max().item()
+    gradients = open_weights(folder / f"{kind}-gradients", model, family)
+    compared = {}
+    for tensor in held_tensors(model, seat.layers):
+        box, whole = shard(tensor, seat), gradients.first_rows(tensor, 0, tensor.rows)
+        rows = whole.narrow(tensor.row_dim, box.start, box.stop - box.start)
+        difference = home.buffers.gradients[tensor.name] - rows
+        compared[tensor.name] = [difference.abs().max().item(), whole.abs().max().item()]
+    engine.release()
+    world.leave(wait=True)
+    return worst, compared
+
+
+@pytest.fixture(scope="module")
+def found():
+    from worker.data.prepare import prepare
+
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        folder = Path(name)
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        prepare([Path(__file__)], folder / "text")
+        for kind in CHANGES:
+            make(folder, kind)
+            assert not shape_of(folder / kind).arithmetic.lacking
+        patch.setenv("FOLDER", str(folder))
+        yield run_ranks("tests.distributed.test_transformers:claims", GPUS)
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+@pytest.mark.parametrize("name", PLANS)
+def test_logits_and_gradients_are_those_of_transformers(kind, name, found):
+    answers = [answer[kind][name] for answer in found if name in answer[kind]]
+    assert len(answers) == PLANS[name].gpus
+    for worst, compared in answers:
+        assert worst <= LOGITS
+        for tensor, (difference, largest) in compared.items():
+            if tensor.endswith("k_bias") and kind in ("gpt2", "opt"):
+                # It shifts all scores of a query alike: its gradient is 0, up to rounding.
+                largest = compared[tensor.replace("k_bias", "q_bias")][1]
+            assert difference <= GRADIENTS * largest, tensor
