@@ -19,6 +19,7 @@ import click
 from planner.cli.command import run
 from worker.data.cli import data
 from worker.errors import WorkerError
+from worker.log_lines import FORMATS
 
 if TYPE_CHECKING:
     from worker.contract import TrainingSpec
@@ -84,6 +85,12 @@ def worker() -> None:
     help="Operations per second that a rank of this machine can reach, for the MFU of GPU types "
     "without a data sheet.",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMATS),
+    default="text",
+    help="Form of each line of the log; each says job, pod, epoch and rank.",
+)
 @click.option("--stuck-s", default=30.0, type=click.FloatRange(0, A_DAY_S), hidden=True)
 @click.option("--rank-entry", default="worker.rank.process:main", hidden=True)
 def agent(
@@ -99,6 +106,7 @@ def agent(
     grace_s: float,
     exit_with_parent: bool,
     peak_flops_s: float | None,
+    log_format: str,
     stuck_s: float,
     rank_entry: str,
 ) -> None:
@@ -110,7 +118,10 @@ def agent(
 
     from worker.agent.agent import AgentSettings
     from worker.agent.pod import run_pod
+    from worker.log_lines import configure, note
 
+    configure(log_format)
+    note(job=job, pod=pod)
     _require_number(peer_timeout_s, "--peer-timeout-s")
     _require_number(grace_s, "--grace-s")
     token = _token(Path(token_file))

@@ -23,6 +23,7 @@ from planner.errors import HeddleError
 from planner.model.workload import Recompute, Workload
 from planner.strict_yaml import read_yaml
 from worker.contract import TrainingSpec
+from worker.log_lines import Format
 from worker.trainable import why_untrainable
 from worker.training_settings import Corpus, DataSpec, Precision, Split
 
@@ -175,9 +176,10 @@ class Elastic(_Section):
 
 
 class WorkerTemplate(_Section):
-    """A pod template that is merged into the worker pods."""
+    """The worker pods: a template that is merged into them, and how they log."""
 
     template: Mapping[str, Any] = {}
+    log_format: Format | None = None
 
 
 class JobSpec(_Section):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -71,7 +71,7 @@ def operator() -> None:
     type=click.Choice(("text", "json")),
     default="text",
     show_default=True,
-    help="Form of each line of the log.",
+    help="Form of each line of the log, and of the logs of workers whose job does not say.",
 )
 @click.option(
     "--log-level",
@@ -108,12 +108,15 @@ def run(
     from heddle_operator.telemetry.log_format import configure_logs
 
     configure_logs(log_format, log_level)
+    chosen: Literal["text", "json"] = "json" if log_format == "json" else "text"
     identity = f"{socket.gethostname()}_{os.getpid()}"
     options = OperatorOptions(
         namespaces,
         port,
         LeaseSettings(lease_namespace, lease_name, identity, lease_seconds),
-        WorkerDefaults(worker_image, reduce(merge, map(_read_template, worker_templates), {})),
+        WorkerDefaults(
+            worker_image, reduce(merge, map(_read_template, worker_templates), {}), chosen
+        ),
         Settings(),
     )
     sys.exit(asyncio.run(run_operator(options)))

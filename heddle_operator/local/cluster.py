@@ -32,6 +32,7 @@ from heddle_operator.state.actions import (
 from heddle_operator.state.epoch_records import EpochRecords
 from heddle_operator.state.snapshot import Observed, ObservedNode, ObservedPod
 from planner.cluster.composition import Node
+from worker.log_lines import Format
 
 LOG = logging.getLogger(__name__)
 TERMINATION_GRACE_S = 1.0
@@ -60,6 +61,7 @@ class LocalCluster:
         agent_command: what starts an agent; its options are added.
         peer_timeout_s: silence of a rank after which its agent takes it for lost.
         peak_flops_s: of one rank of this machine; None: unknown.
+        log_format: of the pods' logs.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class LocalCluster:
         agent_command: tuple[str, ...] = (sys.executable, "-m", "worker", "agent"),
         peer_timeout_s: float = 10.0,
         peak_flops_s: float | None = None,
+        log_format: Format = "text",
     ) -> None:
         self.run_id = run_id
         self.first_pod_s: float | None = None
@@ -84,6 +87,7 @@ class LocalCluster:
         self._agent_command = agent_command
         self._peer_timeout_s = peer_timeout_s
         self._peak_flops_s = peak_flops_s
+        self._log_format = log_format
         self._nodes: dict[str, ObservedNode] = {}
         self._pods: dict[str, _Pod] = {}
         self._records = EpochRecords()
@@ -186,6 +190,7 @@ class LocalCluster:
             *("--gpus", str(action.gpus), "--host", "127.0.0.1", "--port", "0"),
             *("--token-file", str(self._token_file)),
             *("--peer-timeout-s", f"{self._peer_timeout_s:g}"),
+            *("--log-format", self._log_format),
             "--exit-with-parent",
         ]
         if self._emulates:

@@ -25,6 +25,7 @@ from heddle_operator.resources.metadata import Body, metadata
 from heddle_operator.resources.pod_template import merge
 from heddle_operator.resources.secret import token_name
 from heddle_operator.state.actions import CreatePod
+from worker.log_lines import Format
 
 GRACE_S = 60  # from the notice to the end of a pod; the agent trains on until 5 s before
 TOLERATION_S = 10  # a node may be not ready for so long before its pods get their notice
@@ -39,10 +40,12 @@ class WorkerDefaults:
     Attributes:
         image: of the workers.
         template: a pod template that is merged below the job's own.
+        log_format: of workers whose job does not say.
     """
 
     image: str
     template: Mapping[str, Any]
+    log_format: Format = "text"
 
 
 def pod_spec_of(job: HeddleJob, defaults: WorkerDefaults) -> Body:
@@ -91,6 +94,7 @@ def pod_body(
         *("--token-file", f"{TOKEN_FOLDER}/token"),
         *("--grace-s", str(spec["terminationGracePeriodSeconds"])),
         *("--peer-timeout-s", f"{job.spec.elastic.peer_timeout_seconds:g}"),
+        *("--log-format", job.spec.worker.log_format or defaults.log_format),
     ]
     gpus = {GPU: str(action.gpus)}
     resources = merge(worker.get("resources") or {}, {"limits": gpus, "requests": gpus})

@@ -20,6 +20,7 @@ from heddle_operator.train.script import Event, check_script, load_nodes, load_s
 from planner.cluster.composition import Composition, Node
 from planner.errors import HeddleError
 from planner.strict_yaml import read_yaml
+from worker.log_lines import Format
 
 NODE = "here"
 Found = TypeVar("Found")
@@ -35,6 +36,7 @@ class Wishes:
         script: file of events.
         output: folder for what the run leaves, in place of `spec.output.path`.
         device: `cpu`, or `cuda`, which is refused.
+        log_format: of the ranks' logs, in place of `spec.worker.logFormat`.
     """
 
     ranks: int | None = None
@@ -42,6 +44,7 @@ class Wishes:
     script: Path | None = None
     output: Path | None = None
     device: str = "cpu"
+    log_format: Format | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +125,13 @@ def choose(source: Path, wishes: Wishes, machine: Machine) -> Choices:
     emulates = nodes.nodes[0].gpu_type != machine.gpu_type
     like = nodes.nodes[0]
     joiner = Node("added", like.gpu_type, 1 if not emulates else like.gpus)
-    run, notes = as_run_here(job, output, emulates)
+    run, notes = as_run_here(job, output, emulates, wishes.log_format)
     return Choices(run, nodes, script, (joiner,), emulates, notes)
 
 
-def as_run_here(job: HeddleJob, output: Path, emulates: bool) -> tuple[HeddleJob, tuple[str, ...]]:
+def as_run_here(
+    job: HeddleJob, output: Path, emulates: bool, log_format: Format | None = None
+) -> tuple[HeddleJob, tuple[str, ...]]:
     """The job without what only a cluster has, and a sentence for each thing that was left out."""
     spec, notes = job.spec, []
     elastic = spec.elastic
@@ -142,7 +147,10 @@ def as_run_here(job: HeddleJob, output: Path, emulates: bool) -> tuple[HeddleJob
         )
     if spec.worker.template:
         notes.append("spec.worker.template is of a cluster; here there are no pods")
-    update = {"elastic": elastic, "output": Output(path=str(output))}
+    worker = spec.worker.model_copy(
+        update={"log_format": log_format or spec.worker.log_format, "template": {}}
+    )
+    update = {"elastic": elastic, "output": Output(path=str(output)), "worker": worker}
     return job.model_copy(update={"spec": spec.model_copy(update=update)}), tuple(notes)
 
 

@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -65,6 +65,11 @@ file_option = click.Path(path_type=Path)
     help="Where the ranks train.",
 )
 @click.option(
+    "--log-format",
+    type=click.Choice(("text", "json")),
+    help="Form of the ranks' logs in the output folder.  [default: as the job says, else text]",
+)
+@click.option(
     "--seed",
     type=click.IntRange(0, 2**63 - 1),
     default=1,
@@ -82,6 +87,7 @@ def train(
     output: str,
     output_path: Path | None,
     device: str,
+    log_format: Literal["text", "json"] | None,
     seed: int,
 ) -> None:
     """Train a HeddleJob on this machine.
@@ -102,7 +108,7 @@ def train(
     from heddle_operator.train.machine import this_machine
 
     machine = this_machine()
-    choices = choose(job, Wishes(ranks, nodes, script, output_path, device), machine)
+    choices = choose(job, Wishes(ranks, nodes, script, output_path, device, log_format), machine)
     if check:
         _say_checked(job, choices, machine, output)
         return

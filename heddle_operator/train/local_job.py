@@ -11,6 +11,7 @@ from heddle_operator.train.result import RunFacts, build_result
 from heddle_operator.train.run import LocalRun, RunOptions, engine_name
 from planner.profiles.generator import find_profile
 
+LOGS = "logs"  # under the output folder
 PATIENCE_S = 900.0  # a step of a large model takes long on a CPU; an epoch without one is halted
 
 
@@ -25,6 +26,7 @@ def run_options(choices: Choices, profiles: Path | None, seed: int) -> RunOption
     Raises:
         UnprofiledConfiguration: there is no profile of the model.
     """
+    output = choices.job.spec.output
     return RunOptions(
         choices.job,
         choices.nodes,
@@ -36,6 +38,7 @@ def run_options(choices: Choices, profiles: Path | None, seed: int) -> RunOption
         seed=seed,
         patience_s=PATIENCE_S,
         peak_flops_s=measured_peak(profiles) if profiles else None,
+        logs=Path(output.path) / LOGS if output else None,
     )
 
 

@@ -60,6 +60,7 @@ class RunOptions:
         patience_s: without a step the run is given up after so long.
         rank_entry: `module:function` of a rank process; None: the real one.
         peak_flops_s: of one rank of this machine; None: unknown.
+        logs: folder for the logs of the pods; None: the run's own, which goes with it.
     """
 
     job: HeddleJob
@@ -76,6 +77,7 @@ class RunOptions:
     patience_s: float = PATIENCE_S
     rank_entry: str | None = None
     peak_flops_s: float | None = None
+    logs: Path | None = None
 
 
 def check_nodes(nodes: Composition, script: tuple[Event, ...], profile: Profile) -> None:
@@ -128,6 +130,8 @@ class LocalRun:
         self.has_quit = False
         self.is_finishing = False
         self._directory = directory
+        self._logs = options.logs or directory
+        self._logs.mkdir(parents=True, exist_ok=True)
         self._say = say
         self._trigger = Trigger()
         self._environment = {**os.environ, RUN_MARK: self.run_id}
@@ -141,13 +145,14 @@ class LocalRun:
         self.cluster = LocalCluster(
             self.job.name,
             self.run_id,
-            directory,
+            self._logs,
             token_file,
             self._trigger,
             emulates=options.emulates,
             agent_command=(*command, *entry),
             peer_timeout_s=elastic.peer_timeout_seconds,
             peak_flops_s=options.peak_flops_s,
+            log_format=self.job.spec.worker.log_format or "text",
         )
         self._agents = Agents(
             token,
@@ -318,7 +323,7 @@ class LocalRun:
 
     def _last_words(self) -> str:
         lines = []
-        for log in sorted(self._directory.glob("*.log")):
+        for log in sorted(self._logs.glob("*.log")):
             words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             if words:
                 lines.append(f"{log.stem}: {words[-1]}")

@@ -55,7 +55,17 @@ def interrupted_after(
 
 
 def test_a_job_trains_on_this_machine_and_ctrl_c_writes_its_weights(folder: Path) -> None:
-    command = [HEDDLE, "train", str(folder / "job.yaml"), "--output", "json", "--ranks", "1"]
+    command = [
+        HEDDLE,
+        "train",
+        str(folder / "job.yaml"),
+        "--output",
+        "json",
+        "--ranks",
+        "1",
+        "--log-format",
+        "json",
+    ]
     command += ["--script", str(folder / "script.yaml"), "--output-path", str(folder / "out")]
     words = ("node here is drained", "is live")
     status, out, err = interrupted_after(words, command, folder)
@@ -68,6 +78,13 @@ def test_a_job_trains_on_this_machine_and_ctrl_c_writes_its_weights(folder: Path
     assert [node["name"] for node in result["epochs"][-1]["composition"]] == ["more"]
     assert result["orphan_processes"] == 0
     assert len(result["losses"]) > 3
+    rows = [
+        json.loads(line)
+        for log in (folder / "out" / "logs").glob("*.log")
+        for line in log.read_text().splitlines()
+        if line.startswith("{")
+    ]
+    assert all(row["job"] == "tiny" and row["pod"].startswith("tiny-") for row in rows)
     assert {"config.json", "model.safetensors"} <= {p.name for p in (folder / "out").iterdir()}
     assert result["output"] == str(folder / "out")
     (profile,) = (folder / "cache").glob("heddle/profiles/cpu-*/model/cpu-*.json")

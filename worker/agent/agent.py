@@ -327,7 +327,12 @@ class Agent:
             key = (directive.epoch, member.slot)
             if mine and member.slot not in live and key not in self._forked:
                 self._forked.add(key)
-                arguments = {"pod": settings.pod, "slot": member.slot, "emulate": settings.emulate}
+                arguments = {
+                    "job": settings.job,
+                    "pod": settings.pod,
+                    "slot": member.slot,
+                    "emulate": settings.emulate,
+                }
                 self.processes.fork(member.slot, settings.rank_entry, arguments)
 
     # -- the report

@@ -23,6 +23,7 @@ from worker.data.dataset import Dataset
 from worker.data.held_out import HeldOut
 from worker.engine import deepspeed as deepspeed_engine
 from worker.engine.seam import Engine, StageBuild
+from worker.log_lines import note
 from worker.rank.rank import Rank
 from worker.training_settings import DataSpec
 from worker.world.pace import EmulatedPace, Pace, RealPace
@@ -107,10 +108,12 @@ def main(
     *,
     pod: str,
     slot: int,
+    job: str = "",
     emulate: bool = False,
     **_: object,
 ) -> None:
     """Run one rank until it leaves, is told to exit, or its agent is gone."""
+    note(job=job, pod=pod, slot=slot)
     deepspeed_engine.check_deepspeed()
     deepspeed_engine.begin()
     Rank(Channel(connection), pod, slot, GlooServices(emulate=emulate)).run()

@@ -29,6 +29,7 @@ from worker.control.connections import cut
 from worker.engine.seam import FINISH, Engine
 from worker.error_kinds import describe_error
 from worker.errors import EngineFailed, RendezvousFailed
+from worker.log_lines import note
 from worker.rank.change import Change
 from worker.rank.effects import Services
 from worker.rank.messages import Messages
@@ -375,6 +376,9 @@ class Rank:
             self._halt(error)
             return
         self._record = self._messages.record(switch, stopped_s, digest)
+        layout = self._state.layout
+        if layout is not None:
+            note(epoch=layout.epoch, rank=layout.seat.rank)
         self._become("training")
 
     def _model(self) -> ModelShape:

@@ -1,0 +1,44 @@
+"""worker/log_lines.py: each line says whose it is, and is one object where JSON is wanted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+PROGRAM = """
+import logging, subprocess, sys
+from worker.log_lines import configure, note
+configure({format!r})
+note(job="tiny", pod="tiny-a-0")
+logging.getLogger("worker.x").info("begins")
+note(epoch=2, rank=5)
+try:
+    1 / 0
+except ZeroDivisionError:
+    logging.getLogger("worker.x").exception("a defect")
+child = "import logging; from worker.log_lines import configure; configure(); logging.info('child')"
+subprocess.run([sys.executable, "-c", child])
+"""
+
+
+def lines(log_format):
+    program = PROGRAM.format(format=log_format)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stderr.splitlines()
+
+
+def test_json_is_one_object_a_line_also_of_a_child():
+    first, second, child = map(json.loads, lines("json"))
+    assert (first["job"], first["pod"], first["message"]) == ("tiny", "tiny-a-0", "begins")
+    assert (second["epoch"], second["rank"]) == (2, 5)
+    assert second["trace"].startswith("Traceback (most recent call last):")
+    assert child["message"] == "child"
+
+
+def test_text_says_the_same_before_the_message():
+    rows = lines(None)
+    assert "INFO worker.x job=tiny pod=tiny-a-0 begins" in rows[0]
+    assert "job=tiny pod=tiny-a-0 epoch=2 rank=5 a defect" in rows[1]
+    assert rows[2] == "Traceback (most recent call last):"

@@ -1,0 +1,64 @@
+"""How Heddle's processes log: one line each, as text or as JSON, with whose line it is.
+
+A process notes what it is part of (job, pod, epoch, rank), and every line of it says so.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from typing import Literal, get_args
+
+Format = Literal["text", "json"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+VARIABLE = "HEDDLE_LOG_FORMAT"  # by which a process tells those that it starts
+_WHOSE: dict[str, str | int] = {}
+
+
+def note(**whose: str | int) -> None:
+    """From now on each line of this process says this."""
+    _WHOSE.update(whose)
+
+
+class JsonLines(logging.Formatter):
+    """A record as one JSON object on one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        fields: dict[str, str | int] = {
+            "time": self.formatTime(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            **_WHOSE,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["trace"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
+
+
+class TextLines(logging.Formatter):
+    """A record as text, a trace below it."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s %(whose)s%(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        record.whose = "".join(f"{name}={value} " for name, value in _WHOSE.items())
+        return super().format(record)
+
+
+def configure(log_format: str | None = None, level: str = "info") -> None:
+    """Log to standard error, this process and those that it starts.
+
+    Args:
+        log_format: text or json; None: what the process that started this one has.
+        level: least severity that is logged.
+    """
+    chosen = log_format or os.environ.get(VARIABLE, "text")
+    os.environ[VARIABLE] = chosen
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if chosen == "json" else TextLines())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
