@@ -104,11 +104,19 @@ def train(
         sys.stdout.flush()
     if interactive and not sys.stdin.isatty():
         raise click.UsageError("--interactive reads keys, so standard input must be a terminal")
+    from heddle_operator.apis.errors import InvalidJob
     from heddle_operator.train.choices import Wishes, choose
     from heddle_operator.train.machine import this_machine
 
     machine = this_machine()
-    choices = choose(job, Wishes(ranks, nodes, script, output_path, device, log_format), machine)
+    wishes = Wishes(ranks, nodes, script, output_path, device, log_format)
+    try:
+        choices = choose(job, wishes, machine)
+    except InvalidJob as error:
+        if not (check and output == "json"):
+            raise
+        click.echo(json.dumps({"mistakes": str(error).splitlines(), "notes": []}))
+        sys.exit(2)
     if check:
         _say_checked(job, choices, machine, output)
         return
