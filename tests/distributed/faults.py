@@ -152,7 +152,8 @@ class CountingOldTensors(GlooServices):
         assert isinstance(engine, DeepSpeedEngine)
         seen = self.__dict__.setdefault("_seen", [])
         shards = [tensor for parts in build.shards.values() for tensor in parts]
-        things = [*shards, *engine._named.values(), engine, engine._pipeline]
+        pipeline = engine._pipeline
+        things = [*shards, *pipeline.module.parameters(), engine, pipeline]
         if len(seen) > 1:
             adopted = {id(tensor) for tensor in shards} | {id(r()) for r in seen[-1]}
             alive = [r() for r in seen[-2] if r() is not None and id(r()) not in adopted]
