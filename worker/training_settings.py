@@ -142,9 +142,6 @@ class TrainingSpec(Frozen):
         default=None,
         description="the model, as `ModelShape.to_json`; null: that of `config`, or of this name",
     )
-    entry_point: str | None = Field(
-        default=None, description="`module:function` that gives layers and loss; null: ours"
-    )
     data: DataSpec = Field(description="a prefix alone stands for a blend of one corpus")
     global_batch: Annotated[int, Field(ge=1)]
     sequence_length: Annotated[int, Field(ge=1)]

@@ -1,7 +1,8 @@
-"""`spec.model`: a model by its name, or the folder that it stands in.
+"""`spec.model`: a model by its name, the folder that it stands in, or code of the user's own.
 
-A folder's model is known from its config.json.  A cluster's operator does not see the folder, so a
-ConfigMap has a copy (`configRef`), and the agents compare it with the folder's own.
+A folder's model is known from its config.json, and that of code from what `heddle model` prints.  A
+cluster's operator sees neither folder nor code, so a ConfigMap has a copy (`configRef`), and the
+ranks compare it with what they have.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from pydantic import model_validator
 
 from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.apis.section import Section
+from planner.errors import InvalidWorkload
 from planner.model.catalogue import find_model
 from planner.model.config import model_of_config
 from planner.model.shape import ModelShape
 from worker.checkpoint.hugging_face.config import CONFIG, read_config
+from worker.model.describe import describe
 
 
 class Model(Section):
@@ -27,7 +30,7 @@ class Model(Section):
     Attributes:
         name: of a model that Heddle knows.
         path: of a folder of Hugging Face weights, where ranks find it.
-        config_ref: ConfigMap with the folder's config.json, for an operator that does not see it.
+        config_ref: ConfigMap with the model's config.json, for an operator that does not see it.
         init: where the first weights come from: those of the folder (the default), or the seed.
         entry_point: `module:function` that gives layers and loss.
     """
@@ -42,10 +45,10 @@ class Model(Section):
     def _exactly_one(self) -> Model:
         if [self.name, self.path, self.entry_point].count(None) != 2:
             raise ValueError("give exactly one of `name`, `path` and `entryPoint`")
-        if self.path is None and (self.config_ref or self.init):
-            raise ValueError("`configRef` and `init` belong to a `path`; leave them out")
-        if self.entry_point is not None:
-            raise ValueError("models by entry point are not supported yet; use `name`")
+        if self.path is None and self.init:
+            raise ValueError("`init` belongs to a `path`; leave it out")
+        if self.name is not None and self.config_ref:
+            raise ValueError("`configRef` belongs to a `path` or an `entryPoint`; leave it out")
         return self
 
     @property
@@ -63,14 +66,18 @@ class Model(Section):
         return {}
 
     def resolved(self, config: Mapping[str, Any] | None) -> Model:
-        """The same model with its config.json, if it is in a folder.
+        """The same model with its config.json, if it is in a folder or comes from an entry point.
 
         Args:
-            config: content of the ConfigMap; None: the folder is on this machine.
+            config: content of the ConfigMap; None: folder and code are on this machine.
 
         Raises:
             InvalidWeights: the folder has no config.json that can be read.
+            InvalidWorkload: the entry point gives no model.
         """
+        if self.entry_point is not None:
+            found = describe(self.entry_point) if config is None else config
+            return CodeModel(**dict(self), config=found)
         if self.path is None:
             return self
         found = read_config(Path(self.path)) if config is None else config
@@ -102,6 +109,32 @@ class FolderModel(Model):
             "folder": self.path,
             "weights": None if self.init == "seed" else self.path,
         }
+
+
+class CodeModel(Model):
+    """A model by entry point whose tensors are known; no job says this itself."""
+
+    config: Mapping[str, Any]
+
+    @property
+    def shape(self) -> ModelShape:
+        """See `Model`.
+
+        Raises:
+            InvalidWorkload: the configuration is that of another entry point, or none.
+        """
+        found = model_of_config(self.config, str(self.entry_point))
+        if found.own is None or found.own.entry_point != self.entry_point:
+            raise InvalidWorkload(
+                f"the configuration is not that of entry point {self.entry_point}; "
+                f"`heddle model {self.entry_point}` prints it"
+            )
+        return found
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """See `Model`."""
+        return {"shape": self.shape.to_json()}
 
 
 def config_reference(body: Mapping[str, Any]) -> str | None:

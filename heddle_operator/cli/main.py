@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Compare the cost model with measured plans.",
     ),
     "operator": ("heddle_operator.cli.operator:operator", "Run the operator of a cluster."),
+    "model": ("worker.model.cli:model", "Print the config.json of a model of your own."),
     "status": ("heddle_operator.cli.status:status", "Show the jobs of a cluster."),
     "logs": ("heddle_operator.cli.status:logs", "Show the logs of a job's ranks."),
     "data": ("worker.data.cli:data", "Make or show the data set that a job trains on."),

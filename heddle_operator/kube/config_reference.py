@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.apis.model import config_in, config_reference
 from heddle_operator.kube.client import KubeApi
 
@@ -14,10 +15,16 @@ async def referenced_config(api: KubeApi, body: Mapping[str, Any]) -> Mapping[st
 
     Raises:
         ApiRefused: the ConfigMap cannot be read; with status 404 if there is none.
-        InvalidJob: it holds no config.json.
+        InvalidJob: it holds no config.json, or a model by entry point names none.
     """
     name = config_reference(body)
     if name is None:
+        spec = body.get("spec") or {}
+        if (spec.get("model") or {}).get("entryPoint"):  # no code of a user runs in the operator
+            raise InvalidJob(
+                "spec.model.entryPoint needs a configRef on a cluster; put what `heddle model` "
+                "prints into a ConfigMap and name it there"
+            )
         return None
     namespace = body["metadata"].get("namespace", "default")
     held = await api.get(f"/api/v1/namespaces/{namespace}/configmaps/{name}")

@@ -143,7 +143,7 @@ def as_run_here(
         elastic = elastic.model_copy(update={"gpu_types": type(elastic.gpu_types)()})
     if spec.model.config_ref is not None:
         notes.append(
-            "spec.model.configRef is of a cluster; here the folder's own config.json is read"
+            "spec.model.configRef is of a cluster; here the model's own folder or code is read"
         )
     if spec.worker.template:
         notes.append("spec.worker.template is of a cluster; here there are no pods")

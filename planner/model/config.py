@@ -16,6 +16,8 @@ from planner.model.configuration import Configuration
 from planner.model.families import READERS
 from planner.model.shape import ModelShape
 
+OWN = "heddle"  # the model_type of a model of the user's own, as `heddle model` prints it
+
 
 def model_from_config(path: Path) -> ModelShape:
     """The model of a Hugging Face `config.json`; its name is `_name_or_path`, or the folder's name.
@@ -47,6 +49,8 @@ def model_of_config(config: Mapping[str, Any], name: str, where: str = "") -> Mo
         InvalidWorkload: its architecture is unknown, or a key is missing or wrong.
     """
     kind = config.get("model_type")
+    if kind == OWN:
+        return ModelShape.from_json({k: v for k, v in config.items() if k != "model_type"})
     reader = READERS.get(kind) if isinstance(kind, str) else None
     if reader is None:
         raise InvalidWorkload(

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 
 from planner.errors import InvalidWorkload
 from planner.model.arithmetic import PLAIN, Arithmetic
+from planner.model.own import OwnTensors
 
 Kind = Literal["embedding", "block", "moe_block", "head"]
 KINDS: tuple[Kind, ...] = ("embedding", "block", "moe_block", "head")
@@ -93,6 +94,8 @@ class ModelShape:
         latent: latent attention, if any.
         recompute: what its users recompute unless they say otherwise.
         arithmetic: how its numbers are computed, as far as no cost depends on it.
+        own: the tensors of a model of the user's own; the sizes above are then those of the
+            decoder that it costs about as much as.
     """
 
     name: str
@@ -118,6 +121,7 @@ class ModelShape:
     o_bias: bool = False
     ffn_bias: bool = False
     arithmetic: Arithmetic = PLAIN
+    own: OwnTensors | None = None
 
     def __post_init__(self) -> None:
         if len(self.name) > LONGEST:
@@ -134,6 +138,11 @@ class ModelShape:
                 f"model {self.name!r} has hidden {self.hidden}, heads {self.heads}, kv_heads "
                 f"{self.kv_heads}; "
                 "heads must divide hidden and kv_heads must divide heads"
+            )
+        if self.own and (self.experts or self.latent or self.tied_head):
+            raise InvalidWorkload(
+                f"model {self.name!r} has tensors of its own, and so neither experts, nor latent "
+                "attention, nor a tied head; leave these out"
             )
         experts = self.experts
         if experts and not (
@@ -186,6 +195,8 @@ class ModelShape:
         sizes = [self.kv_heads, self.heads, self.ffn, self.padded_vocab]
         if self.experts is not None:
             sizes.append(self.experts.ffn)
+        if self.own is not None and tp >= 1 and not self.own.allows_tp(tp):
+            return False
         return tp >= 1 and not any(size % tp for size in sizes)
 
     @property
@@ -212,6 +223,8 @@ class ModelShape:
                 if row.get(key) is not None:
                     _require_kinds(part, row[key], f"{key}.")
                     row[key] = part(**row[key])
+            if row.get("own") is not None:
+                row["own"] = OwnTensors.from_json(row["own"])
             if "arithmetic" in row:
                 row["arithmetic"] = Arithmetic.from_json(row["arithmetic"])
             _require_kinds(ModelShape, row)

@@ -68,6 +68,9 @@ def layer_tensors(model: ModelShape, layer: int) -> tuple[Tensor, ...]:
     A tied head's weight is the embedding's; see `held_tensors`.
     """
     kind = model.kind(layer)
+    if model.own is not None:
+        own = {"embedding": model.own.embedding, "head": model.own.head}.get(kind, model.own.block)
+        return tuple(Tensor(f"{layer}.{one.name}", one.shape, one.dim) for one in own)
     h, v = model.hidden, model.padded_vocab
     if kind == "embedding":
         rows: Rows = {"weight": ((v, h), 0)}

@@ -83,8 +83,8 @@ class Pods:
         self.module = module
         self.environment = {
             **os.environ,
-            **(environment or {}),
             "PYTHONPATH": str(Path(__file__).parents[2]),
+            **(environment or {}),
         }
         self.pods: dict[str, Pod] = {}
         (folder / "token").write_text(TOKEN)

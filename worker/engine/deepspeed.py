@@ -63,7 +63,7 @@ from worker.engine.seam import Evaluation, Progress, StageBuild, StepResult
 from worker.engine.step_clock import StepClock, peak_memory_bytes
 from worker.errors import EngineFailed, NonFinite
 from worker.model.dropout import Moment, Now
-from worker.model.model import layer_class, vocabulary_loss
+from worker.model.own import class_of, loss_of
 from worker.model.parallel import TensorParallel
 from worker.world.grid import Grid, Topology
 from worker.world.pace import Pace
@@ -239,12 +239,12 @@ class DeepSpeedEngine:
         seat, model = self._seat, self._model
         tp = TensorParallel(seat.tp, seat.slot, self._world.groups.get(seat.tp_ranks))
         specs = [
-            LayerSpec(layer_class(model, i), model, i, tp, self._parameters.of, self._now)
+            LayerSpec(class_of(model, i), model, i, tp, self._parameters.of, self._now)
             for i in range(model.layers + 2)
         ]
         LINKS.use(None)
         count = seat.pipeline.num_micro_batches  # by which DeepSpeed divides
-        loss = weighted(vocabulary_loss(tp), lambda: count * self.progress.loss_scale)
+        loss = weighted(loss_of(model, tp), lambda: count * self.progress.loss_scale)
         module = _Module(seat, Grid(seat), layers=specs, loss_fn=loss)
         for layer in module.forward_funcs:
             layer.recompute = seat.recompute

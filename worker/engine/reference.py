@@ -24,6 +24,7 @@ from worker.contract import TrainingSpec
 from worker.data.batches import MicroBatch, micro_batches
 from worker.data.dataset import Dataset
 from worker.engine.learning_rate import learning_rate
+from worker.errors import WorkerError
 from worker.model.dropout import Moment, keep_mask
 from worker.model.initial_weights import initial_rows
 
@@ -186,7 +187,12 @@ def training(
         spec: what is trained.
         model: its shape.
         micro_batch: samples of a forward pass; None: the whole batch.
+
+    Raises:
+        WorkerError: the model is of the user's own.
     """
+    if model.own is not None:
+        raise WorkerError(f"the reference computes no model of your own, such as {model.name}")
     dataset = Dataset(spec.data, spec.sequence_length, model.vocab)
     weights = {
         tensor.name: initial_rows(

@@ -66,6 +66,16 @@ class Layer(nn.Module):
             parameter = found if isinstance(found, nn.Parameter) else nn.Parameter(found)
             setattr(self, tensor.name.split(".")[1], parameter)
 
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`compute`, of which a block keeps its input only where the plan says so."""
+        if self.recompute == "full" and self.model.kind(self.index) == "block":
+            return self.again(self.compute, x)
+        return self.compute(x)
+
+    def compute(self, x: torch.Tensor) -> torch.Tensor:
+        """What the layer is."""
+        raise NotImplementedError
+
     def tensor(self, name: str) -> torch.Tensor | None:
         """A tensor that not every model has."""
         found: torch.Tensor | None = getattr(self, name, None)
@@ -114,27 +124,25 @@ class Embedding(Layer):
 
     weight: torch.Tensor  # [V / t, h]
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+    def compute(self, x: torch.Tensor) -> torch.Tensor:
         """[b, S] token ids -> [b, S, h]."""
-        local = tokens - self.tp.slot * len(self.weight)
+        length = x.shape[1]
+        local = x - self.tp.slot * len(self.weight)
         inside = (local >= 0) & (local < len(self.weight))
         found = functional.embedding(local.clamp(0, len(self.weight) - 1), self.weight)
         x = self.tp.reduce(found * inside.unsqueeze(-1))
         positions, arithmetic = self.tensor("positions"), self.model.arithmetic
         if positions is not None:
             first = arithmetic.position_offset
-            x = x + positions[first : first + tokens.shape[1]]
+            x = x + positions[first : first + length]
         return self.drop(x, "embedding", arithmetic.embedding_dropout)
 
 
 class Block(Layer):
     """Attention and feed-forward layer with residuals; heads and ffn are cut by TP."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def compute(self, x: torch.Tensor) -> torch.Tensor:
         """[b, S, h] -> [b, S, h]."""
-        return self.again(self._whole, x) if self.recompute == "full" else self._whole(x)
-
-    def _whole(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.out(self._attention(self.tp.copy(self.normalise(x, "norm1"))), "o")
         h = self.tp.copy(self.normalise(x, "norm2"))
         activate = _ACTIVATIONS[self.model.arithmetic.activation]
@@ -182,7 +190,7 @@ class Head(Layer):
 
     weight: torch.Tensor  # [V / t, h]
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def compute(self, x: torch.Tensor) -> torch.Tensor:
         """[b, S, h] -> [b, S, V / t]; minus infinity where no token is."""
         logits = functional.linear(self.tp.copy(self.normalise(x, "norm")), self.weight)
         rows = len(self.weight)

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as functional
 
 from planner.errors import InvalidWorkload
 from planner.model.shape import Kind, ModelShape
@@ -23,7 +22,8 @@ from planner.profiles.entries import LayerCost
 from planner.profiles.operators import VALUE_BYTES
 from worker.model.attention import attend
 from worker.model.dropout import Moment, Now
-from worker.model.model import Layer, layer_class
+from worker.model.model import Layer
+from worker.model.own import class_of, loss_of
 from worker.model.parallel import TensorParallel
 from worker.model.rotary import rotate
 from worker.trainable import why_untrainable
@@ -100,13 +100,14 @@ def measure_layer(
         layer = _shard(model, index, tp, dtype)
         layer.now.moment = Moment(0, range(micro_batch))
         tokens = torch.randint(0, model.vocab // tp, (micro_batch, sequence_length))
+        loss = loss_of(model, TensorParallel())
         hidden = torch.randn(micro_batch, sequence_length, model.hidden, dtype=dtype)
 
         def forward() -> torch.Tensor:
             x = tokens if kind == "embedding" else hidden.detach().requires_grad_()
             out: torch.Tensor = layer(x)
             if kind == "head":
-                out = functional.cross_entropy(out.flatten(0, 1).float(), tokens.flatten())
+                out = loss(out.float(), tokens)
             return out
 
         forward_s = bench.seconds(forward)
@@ -114,7 +115,9 @@ def measure_layer(
         kept = _kept_bytes(layer, forward)
         attention_s, attention_bytes = 0.0, 0
         if kind == "block":
-            attention_s = bench.seconds(_attention(model, tp, micro_batch, sequence_length, dtype))
+            if model.own is None:
+                core = _attention(model, tp, micro_batch, sequence_length, dtype)
+                attention_s = bench.seconds(core)
             layer.recompute = "selective"
             attention_bytes = max(0, kept - _kept_bytes(layer, forward))
     message = micro_batch * sequence_length * model.hidden * VALUE_BYTES[precision]
@@ -138,7 +141,7 @@ def _shard(model: ModelShape, index: int, tp: int, dtype: torch.dtype) -> Layer:
         return torch.randn(shape, dtype=dtype) * 0.02
 
     alone = TensorParallel()  # what its group would add is priced apart
-    return layer_class(model, index)(model, index, alone, source, Now())
+    return class_of(model, index)(model, index, alone, source, Now())
 
 
 def _attention(

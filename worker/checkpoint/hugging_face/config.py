@@ -81,7 +81,7 @@ def config_of(model: ModelShape) -> dict[str, Any] | None:
 
     A model of the catalogue is a LLaMA, a Qwen or a GPT-Neo.
     """
-    if model.experts is not None or model.latent is not None:
+    if model.experts is not None or model.latent is not None or model.own is not None:
         return None
     if model.rotary and not model.bias:
         return _llama(model)

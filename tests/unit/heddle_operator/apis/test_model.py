@@ -66,7 +66,7 @@ def test_with_a_config_map_the_folder_is_not_looked_at():
     [
         ({"path": "/none/there"}, "/none/there/config.json cannot be read: "),
         ({"name": "tiny-llama", "path": "/x"}, "give exactly one of `name`, `path` and"),
-        ({"name": "tiny-llama", "init": "seed"}, "`configRef` and `init` belong to a `path`"),
+        ({"name": "tiny-llama", "init": "seed"}, "`init` belongs to a `path`; leave it out"),
         ({"path": "/x", "init": "zeros"}, "spec.model.init: Input should be 'weights' or 'seed'"),
         ({"path": "/x", "config": {}}, "spec.model.config: a HeddleJob has no such field"),
     ],
@@ -77,6 +77,25 @@ def test_what_cannot_be_is_one_sentence(model, sentence):
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
     assert mistakes_of(job(model))
+
+
+def test_code_is_known_by_what_a_config_map_says_of_it():
+    row = {"name": "w", "shape": [4], "dim": None}
+    own = {"entry_point": "mine:model", "embedding": [row], "block": [row], "head": [row]}
+    shape = {**MODELS["tiny-llama"].to_json(), "name": "mine", "own": own}
+    given = job({"entryPoint": "mine:model", "configRef": "mine"})
+    found = load_job(given, {"model_type": "heddle", **shape})
+    assert found.workload.model.own.entry_point == "mine:model"
+    assert found.training.model_shape() == found.workload.model
+    for other in (CONFIG, {"model_type": "heddle", **shape, "own": {**own, "entry_point": "a:b"}}):
+        with pytest.raises(InvalidJob, match="is not that of entry point mine:model; `heddle mod"):
+            load_job(given, other)
+
+
+@pytest.mark.slow
+def test_code_of_this_machine_is_asked(tmp_path):
+    with pytest.raises(InvalidJob, match="entry point none_such:model failed with ModuleNotFound"):
+        load_job(job({"entryPoint": "none_such:model"}))
 
 
 def test_a_folder_of_an_unknown_model_is_refused(folder):

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.kube.client import ApiRefused, connect
 from heddle_operator.kube.config_reference import referenced_config
 from tests.fakes.api_server import an_api_server
@@ -30,6 +31,11 @@ def test_what_the_job_names_is_read(tmp_path):
 
 def test_a_job_that_names_none_asks_for_none(tmp_path):
     assert read(tmp_path, {"metadata": {}, "spec": {}}) is None
+
+
+def test_code_is_not_run_in_the_operator(tmp_path):
+    with pytest.raises(InvalidJob, match=r"spec\.model\.entryPoint needs a configRef on a cluster"):
+        read(tmp_path, {"metadata": {}, "spec": {"model": {"entryPoint": "mine:model"}}})
 
 
 def test_one_that_is_not_there_is_refused_by_the_api(tmp_path):

@@ -1,0 +1,21 @@
+"""`heddle model`: what a model of the user's own looks like to planner and operator."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.command()
+@click.argument("entry_point")
+def model(entry_point: str) -> None:
+    """Print the config.json of a model of your own.
+
+    ENTRY_POINT is module:function, found in the working folder or on PYTHONPATH.
+
+    On a cluster, put it into the ConfigMap that spec.model.configRef names.
+    """
+    from worker.model.describe import describe
+
+    click.echo(json.dumps(describe(entry_point), indent=1))

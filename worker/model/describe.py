@@ -1,0 +1,36 @@
+"""Asks a process of its own for the config.json of an entry point, so that no command loads torch.
+
+The process finds the user's module where ranks do: in the working folder, and on PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from planner.errors import InvalidWorkload
+
+LIMIT_S = 120.0
+
+
+def describe(entry_point: str) -> dict[str, Any]:
+    """The config.json of an entry point.
+
+    Raises:
+        InvalidWorkload: one sentence; what is wrong with it.
+    """
+    command = [sys.executable, "-m", "worker.model.own_config", entry_point]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
+    except (subprocess.TimeoutExpired, ValueError) as error:
+        raise InvalidWorkload(
+            f"entry point {entry_point} gave no model ({type(error).__name__}); it must print "
+            f"nothing and return within {LIMIT_S:g} s"
+        ) from None
+    if not found:
+        said = done.stderr.strip().splitlines() or ["it ended without a word"]
+        raise InvalidWorkload(said[-1])
+    return found
