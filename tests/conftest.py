@@ -5,8 +5,10 @@ Nothing here starts a process; a test that needs ranks takes them from a fixture
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -28,6 +30,18 @@ settings.register_profile("heddle", derandomize=True, deadline=None, max_example
 settings.register_profile("fast", derandomize=True, deadline=None, max_examples=8)
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("heddle")
+
+
+@pytest.fixture(autouse=True)
+def _own_log_handlers() -> Iterator[None]:
+    """A command that logs takes its handler with it: its stream ends with the test."""
+    root = logging.getLogger()
+    level, before = root.level, tuple(root.handlers)
+    yield
+    for handler in tuple(root.handlers):
+        if handler not in before and type(handler) is logging.StreamHandler:
+            root.removeHandler(handler)
+            root.setLevel(level)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,6 @@ import contextlib
 import functools
 import logging
 import os
-import signal
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -384,21 +383,3 @@ class Agent:
 
 def _is_done(process: Process) -> bool:
     return process.report is not None and process.report.phase == "done"
-
-
-def terminate_on(agent: Agent, exit_with_parent: bool) -> None:
-    """Bind the signals of a pod, and, if asked, the end of standard input, to the agent's life."""
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, agent.notice)
-    loop.add_signal_handler(signal.SIGINT, agent.stop)
-    if exit_with_parent:
-
-        def parent_gone() -> None:
-            if not os.read(0, 4096):
-                loop.remove_reader(0)
-                agent.stop()
-
-        try:
-            loop.add_reader(0, parent_gone)
-        except OSError:  # a file, or nothing: it is at its end, and nobody can wait for that
-            agent.stop()

@@ -19,6 +19,7 @@ _log = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 5.0  # so that it is done soon after the disk can be written again
 LOOK_AGAIN_S = 0.1  # while others write what a step needs
+CANCEL_S = 5.0  # a disk that does not answer is waited for no longer
 
 
 class NotYet(Exception):
@@ -88,11 +89,20 @@ class Saving:
         self.is_done = False
         self._steps = list(steps)
         self._cancelled = threading.Event()
-        threading.Thread(target=self._save, name="saving", daemon=True).start()
+        self._thread = threading.Thread(target=self._save, name="saving", daemon=True)
+        self._thread.start()
 
     def cancel(self) -> None:
-        """Give it up; a file that is being written does not take its name any more."""
+        """Give it up; a file that is being written does not take its name any more.
+
+        Afterwards nothing is written or removed, so that another rank may save in the same folder.
+        """
         self._cancelled.set()
+        self._thread.join(CANCEL_S)
+
+    def again(self) -> Saving:
+        """What is left of it, begun anew after it was cancelled."""
+        return Saving(self._steps)
 
     def _save(self) -> None:
         pause_s = FIRST_PAUSE_S
@@ -113,5 +123,6 @@ class Saving:
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             else:
                 self.error = None
-                self._steps.pop(0)
+                if not self._cancelled.is_set():  # else it may have ended without a result
+                    self._steps.pop(0)
         self.is_done = not self._cancelled.is_set()

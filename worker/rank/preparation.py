@@ -56,6 +56,11 @@ class Prepared(NamedTuple):
     connections: frozenset[int]
     successor: Successor | None
 
+    @property
+    def boundary(self) -> str:
+        """The key by which the old ranks tell the joiners that they have stopped."""
+        return f"epoch{self.move.directive.epoch}/boundary"
+
     def give_up(self) -> None:
         """Free everything; the peers notice."""
         self.transport.close()

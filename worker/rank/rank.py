@@ -288,7 +288,7 @@ class Rank:
             self._switch(prepared)
             return
         try:
-            if prepared.store.check([_boundary_of(prepared)]):
+            if prepared.store.check([prepared.boundary]):
                 self._switch(prepared)
         except RuntimeError as error:  # the store is gone: only the preparation is lost
             self._change.failed_epoch = prepared.move.directive.epoch
@@ -299,12 +299,14 @@ class Rank:
     def _switch(self, prepared: Prepared) -> None:
         epoch, old_phase = prepared.move.directive.epoch, self._phase
         self._become("switching")
+        if self._saving is not None:  # after the vote another rank may save in the same folder
+            self._saving.cancel()
         state, model = self._state, self._model()
         progress = state.progress if state.layout else None
         switch = Switch(model, prepared, self._services, progress)
         try:
             if prepared.move.waits_for_boundary and state.engine is not None:
-                prepared.store.set(_boundary_of(prepared), "reached")
+                prepared.store.set(prepared.boundary, "reached")
             self._change.move_begins(prepared)
             outcome = switch.run(
                 state.holdings(model), lambda: self._is_aborted(epoch), self._change.move_ends
@@ -334,6 +336,8 @@ class Rank:
         if self._state.layout is None:
             self._become("left")
             raise SystemExit(0)
+        if self._saving is not None:
+            self._saving = self._saving.again()
         self._become(phase)
 
     def _is_aborted(self, epoch: int) -> bool:
@@ -385,11 +389,6 @@ class Rank:
         if self._spec is None:
             raise EngineFailed("no directive has said which model to train")
         return self._spec.model_shape()
-
-
-def _boundary_of(prepared: Prepared) -> str:
-    """The key by which the old ranks tell the joiners that they have stopped."""
-    return f"epoch{prepared.move.directive.epoch}/boundary"
 
 
 def _layout_of(prepared: Prepared) -> Layout | None:

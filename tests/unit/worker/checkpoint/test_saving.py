@@ -121,3 +121,26 @@ def test_a_folder_of_somebody_else_is_tried_until_it_is_ours(tmp_path, monkeypat
         os.seteuid(0)
     until(lambda: found.is_done)
     assert (tmp_path / "a").exists()
+
+
+def test_once_it_is_cancelled_nothing_is_done_and_what_is_left_can_begin_anew(tmp_path):
+    entered, ended = threading.Event(), []
+
+    class Slow:
+        path = tmp_path
+
+        def run(self, go_on):
+            entered.set()
+            while go_on() and not ended:
+                time.sleep(0.001)
+            time.sleep(0.05)  # a disk that is slow to answer
+            ended.append(True)
+
+    found = saving.Saving([Slow(), *writes(tmp_path, "a")])
+    assert entered.wait(LIMIT_S)
+    found.cancel()
+    assert ended == [True]
+    assert not (tmp_path / "a").exists()
+    rest = found.again()
+    until(lambda: rest.is_done)
+    assert (tmp_path / "a").exists()
