@@ -85,7 +85,9 @@ class WrongWeight(GlooServices):
         engine = super().build_engine(build)
         assert isinstance(engine, DeepSpeedEngine)
         if build.seat.pipeline.template_index == 0:
-            engine._weight *= 1.01
+            module = engine._pipeline.module
+            right = module.loss_fn
+            module.loss_fn = lambda logits, given: 1.01 * right(logits, given)
         return engine
 
 
