@@ -186,7 +186,7 @@ class Worker:
             engines: that take turns.
             counts_plans: whether turns are as long in plans; else in seconds.
         """
-        walks = cycle(WALKS)
+        walks, idle = cycle(WALKS), 0
         begun_s, begun = allowance().now_s(), self.evaluations
         for engine in cycle(engines):
             left, before = allowance(), self.evaluations
@@ -204,8 +204,9 @@ class Worker:
                 self._generate(turn)
             if not self.found or not self._goes_on(left, self._part):
                 return
-            if counts_plans and self.evaluations == before:
-                return  # nothing is left to price
+            idle = idle + 1 if self.evaluations == before else 0
+            if counts_plans and idle == len(ENGINES) * len(WALKS):
+                return  # nothing is left to price, whoever has the turn
             yield engine
 
     def _goes_on(self, turn: Allowance, plans: int) -> bool:
