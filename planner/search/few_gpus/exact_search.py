@@ -18,7 +18,7 @@ from random import Random
 
 from planner.cost.money import minimised_price, plan_price
 from planner.cost.variants import variants_of
-from planner.placement.place import room_of
+from planner.placement.place import holders_by_layer, room_of
 from planner.search.candidate import Judge
 from planner.search.few_gpus.costs import CandidateCosts, Cost
 from planner.search.few_gpus.first_plans import FirstFills, first_placements
@@ -27,7 +27,6 @@ from planner.search.few_gpus.placed_candidate import (
     PlacedCandidate,
     candidate_of,
     canonical,
-    holders_of,
     plan_of,
     twins_of,
 )
@@ -78,8 +77,6 @@ class ExactSearch:
         }
         known = {b for kind in composition.gpu_types for b in profile.micro_batches(kind)}
         self._sizes = sorted(b for b in known if b <= workload.global_batch)
-        # where one node is enough, how many hold a layer is never asked
-        self._layers = workload.model.layers if self._request.min_holders > 1 else 0
         self._costs = CandidateCosts(workload, composition, profile)
         self._fills = FirstFills(self._costs, self._configurations, self._sizes)
         self._room = room_of(composition)
@@ -197,8 +194,7 @@ class ExactSearch:
             self._gpu_s[structure] = min(self._gpu_s.get(structure, math.inf), gpu_s)
         promising = []
         for seconds, filled in found[:TRIED]:
-            reach, _ = self._solutions.rank_of(holders_of(filled, self._layers), 0.0)
-            least = (reach, seconds * self._weight(filled))
+            least = (self._reach(filled), seconds * self._weight(filled))
             if self._is_near(least, PROMISING):
                 promising.append(filled)
             else:
@@ -250,8 +246,7 @@ class ExactSearch:
         if candidate in self._seen or len(candidate) > self._request.max_templates:
             return None
         self._seen.add(candidate)
-        reach, _ = self._solutions.rank_of(holders_of(candidate, self._layers), 0.0)
-        weight = self._weight(candidate)
+        reach, weight = self._reach(candidate), self._weight(candidate)
         if reach > limit[0] or (weight == math.inf and not self._is_nearer(candidate)):
             return None
         self._solutions.evaluations += 1
@@ -271,6 +266,15 @@ class ExactSearch:
         if self._is_near(value, 1 - 1e-12 if self._request.current is None else NEAR):
             self._offer(candidate, cost)
         return value
+
+    def _reach(self, candidate: PlacedCandidate) -> int:
+        """On how many nodes every piece lives, as ranks count them."""
+        if self._request.min_holders == 1:
+            return -1
+        shares = [1] * sum(len(one.where) for one in candidate)
+        plan = plan_of(candidate, shares, self._composition)
+        holders = holders_by_layer(self._judge.workload.model, plan)
+        return self._solutions.rank_of(holders, 0.0)[0]
 
     def _weight(self, candidate: PlacedCandidate) -> float:
         """What a second of the plan costs: 1, or the price of its nodes; infinite above a limit."""

@@ -137,22 +137,3 @@ def plan_of(candidate: PlacedCandidate, shares: Sequence[int], composition: Comp
                 given[node] += tp
                 placed.append(PlacedStage(t, r, s, composition.nodes[node].name, gpus))
     return Plan(tuple(templates), tuple(placed))
-
-
-def holders_of(candidate: PlacedCandidate, layers: int) -> int:
-    """On how many nodes every block lives at least.
-
-    Embedding and head live where the first and the last block do, so they need no look.
-
-    Args:
-        candidate: filled.
-        layers: L; 0: nobody asks, the answer is 1.
-    """
-    homes: list[set[int]] = [set() for _ in range(layers)]
-    for one in candidate if layers else ():
-        start = 0
-        for s, count in enumerate(one.layers):
-            for home in homes[start : start + count]:
-                home.update(nodes[s] for nodes in one.where)
-            start += count
-    return min(map(len, homes), default=1)

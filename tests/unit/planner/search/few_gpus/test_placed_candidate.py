@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from planner.cluster.composition import Composition, Node
-from planner.placement.place import holders_by_layer
 from planner.plans.plan import faults
 from planner.search.few_gpus.placed_candidate import (
     PlacedTemplate,
     candidate_of,
     canonical,
-    holders_of,
     plan_of,
     twins_of,
 )
 from planner.search.few_gpus.templates import counts_of
-from tests.builders import MODEL, nodes, placed, template, workload
+from tests.builders import nodes, placed, template, workload
 
 PLAIN, SPREAD = ("none", 1, 0), ("none", 2, 1)
 TP1 = ("demo-fast", 1)
@@ -62,10 +60,3 @@ def test_a_straggler_is_no_twin():
 
 def test_a_candidate_counts_replicas_of_equal_stages_whatever_their_fill():
     assert counts_of((one_stage(0, 1), one_stage(2, b=4))) == (((TP1,), 3),)
-
-
-def test_holders_are_those_of_the_plan():
-    composition = nodes("fast-0:2 fast-1:3 fast-2:2")
-    plan = placed(template("2x4 1x2", 2, (3, 2)), composition=composition)
-    assert holders_of(candidate_of(plan, composition), 6) == holders_by_layer(MODEL, plan)
-    assert holders_of(candidate_of(plan, composition), 0) == 1
