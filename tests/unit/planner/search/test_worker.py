@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from planner.estimator.build_tables import pricing_of
+from planner.estimator.elite_set import offer
 from planner.request import PlanRequest
 from planner.search.worker import ENGINES, Allowance, Worker, limits_of
 from tests.builders import demo_profile, nodes, workload
@@ -93,3 +94,14 @@ def test_plans_of_another_pool_join(pricing):
     improved(better)
     worker.take(better.elites, better.evaluations)
     assert worker.best <= better.best
+
+
+def test_where_no_plan_has_one_template_the_other_walks_have_their_turn(pricing):
+    better, worker = begun(pricing), Worker(pricing, limits_of(ASKED), 0)
+    improved(better)
+    for row in range(better.found):
+        if better.elites.templates[row] > 1:
+            offer(better.elites, row, worker.elites)
+    assert worker.found
+    assert improved(worker, engines=("local search",))
+    assert worker.evaluations
