@@ -149,7 +149,6 @@ def pricing_of(
         option_tp=np.array(degrees),
         room=np.array(room),
         node_gpus=np.array([one.gpus for one in classes]),
-        nodes=np.array([members[one] for one in classes]),
         gpu_price=np.array([one.gpu_price for one in classes]),
         sizes=np.array(sizes),
         variants=np.array([len(row) for row in variants]),

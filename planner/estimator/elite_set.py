@@ -11,8 +11,15 @@ import numpy as np
 
 from planner.estimator.by_reference import by_reference
 from planner.estimator.jit import jit
-from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES, Floats, Ints
-from planner.estimator.unplaced_plan import UnplacedPlan
+from planner.estimator.tables import Floats, Ints
+from planner.estimator.unplaced_plan import (
+    UnplacedPlan,
+    add_filling,
+    copy_plan,
+    copy_stages,
+    new_plan,
+    plan_at,
+)
 
 ELITES = 32
 
@@ -24,45 +31,17 @@ class EliteSet(NamedTuple):
     Attributes:
         number: [1] of plans.
         value: [E] objective.
-        templates: [E] number of templates.
-        depth: [E, K].
-        options: [E, K, D].
-        replicas: [E, K].
-        size: [E, K] index of the micro-batch size.
-        most: [E, K] bound on micro-batches.
-        tau_s: [E, K] bottleneck.
-        sum_s: [E, K] sum over stages.
-        blocks: [E, K, D].
+        plans: [E, ...] the plans, each template with the one filling that its price took.
     """
 
     number: Ints
     value: Floats
-    templates: Ints
-    depth: Ints
-    options: Ints
-    replicas: Ints
-    size: Ints
-    most: Ints
-    tau_s: Floats
-    sum_s: Floats
-    blocks: Ints
+    plans: UnplacedPlan
 
 
 def new_elite_set() -> EliteSet:
     """None yet."""
-    return EliteSet(
-        np.zeros(1, np.int64),
-        np.full(ELITES, np.inf),
-        np.zeros(ELITES, np.int64),
-        np.zeros((ELITES, MAX_TEMPLATES), np.int64),
-        np.zeros((ELITES, MAX_TEMPLATES, MAX_DEPTH), np.int64),
-        np.zeros((ELITES, MAX_TEMPLATES), np.int64),
-        np.zeros((ELITES, MAX_TEMPLATES), np.int64),
-        np.zeros((ELITES, MAX_TEMPLATES), np.int64),
-        np.zeros((ELITES, MAX_TEMPLATES)),
-        np.zeros((ELITES, MAX_TEMPLATES)),
-        np.zeros((ELITES, MAX_TEMPLATES, MAX_DEPTH), np.int64),
-    )
+    return EliteSet(np.zeros(1, np.int64), np.full(ELITES, np.inf), new_plan(ELITES, fillings=1))
 
 
 @jit
@@ -96,41 +75,23 @@ def remember(elites: EliteSet, plan: UnplacedPlan, value: float) -> None:
     if row < 0:
         return
     elites.value[row] = value
-    elites.templates[row] = plan.number[0]
+    kept = plan_at(elites.plans, row)
+    kept.number[0] = plan.number[0]
     for k in range(plan.number[0]):
-        f = plan.chosen[k]
-        elites.depth[row, k] = plan.depth[k]
-        elites.replicas[row, k] = plan.replicas[k]
-        elites.size[row, k] = plan.size[k, f]
-        elites.most[row, k] = plan.most[k, f]
-        elites.tau_s[row, k] = plan.tau_s[k, f]
-        elites.sum_s[row, k] = plan.sum_s[k, f]
-        for s in range(plan.depth[k]):
-            elites.options[row, k, s] = plan.options[k, s]
-            elites.blocks[row, k, s] = plan.blocks[k, f, s]
+        copy_stages(plan, k, kept, k)
+        add_filling(plan, k, plan.chosen[k], kept, k)
 
 
 def offer(source: EliteSet, row: int, target: EliteSet) -> None:
-    """Keep one of the best plans of another pool, if it is among the best here."""
+    """Keep one of the best plans of another set, if it is among the best here."""
     place = claim_row(target, source.value[row])
     if place >= 0:
-        for kept, offered in zip(target[1:], source[1:], strict=True):
+        target.value[place] = source.value[row]
+        for kept, offered in zip(target.plans, source.plans, strict=True):
             kept[place] = offered[row]
 
 
 @jit
 def load_elite(elites: EliteSet, row: int, plan: UnplacedPlan) -> None:
-    """The templates of one of the best plans, each with the one filling that its price took."""
-    plan.number[0] = elites.templates[row]
-    for k in range(elites.templates[row]):
-        plan.depth[k] = elites.depth[row, k]
-        plan.replicas[k] = elites.replicas[row, k]
-        plan.chosen[k] = 0
-        plan.filling_count[k, 0] = 1
-        plan.size[k, 0] = elites.size[row, k]
-        plan.most[k, 0] = elites.most[row, k]
-        plan.tau_s[k, 0] = elites.tau_s[row, k]
-        plan.sum_s[k, 0] = elites.sum_s[row, k]
-        for s in range(plan.depth[k]):
-            plan.options[k, s] = elites.options[row, k, s]
-            plan.blocks[k, 0, s] = elites.blocks[row, k, s]
+    """Copy one of the best plans, each template with its one filling."""
+    copy_plan(plan_at(elites.plans, row), plan)

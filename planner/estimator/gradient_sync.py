@@ -8,34 +8,28 @@ Source: `planner.cost.gradient_sync`, of placed plans.   Legend: K templates, T 
 from __future__ import annotations
 
 from planner.estimator import rules
-from planner.estimator.fill.stage_experts import has_experts, look_at_experts
+from planner.estimator.fill.stage_experts import has_experts
 from planner.estimator.jit import inlined, jit
 from planner.estimator.nic_share import nic_seconds, stage_nic_seconds
-from planner.estimator.tables import Floats, Ints, Tables
+from planner.estimator.tables import Tables
 from planner.estimator.unplaced_plan import UnplacedPlan, pipelines_of
-from planner.estimator.workspace import PriceWorkspace, StageExperts
+from planner.estimator.workspace import Workspace
 
 
 @jit
-def sync_seconds(t: Tables, plan: UnplacedPlan, work: PriceWorkspace, is_by_stage: bool) -> float:
+def sync_seconds(t: Tables, plan: UnplacedPlan, work: Workspace, is_by_stage: bool) -> float:
     """The largest gradient sum of any rank, as `planner.cost.gradient_sync` with all nodes full.
 
     One walk over the layers, all templates side by side: between two cuts of any of them the
     holders of a layer stay the same.  A part of its experts is summed over those who hold it, in
     all templates.
-
-    Args:
-        t: what it prices with.
-        plan: a plan whose fillings are chosen.
-        work: for the function's own use, but for its experts.
-        is_by_stage: whether a node takes one stage of many replicas.
     """
     pipelines = pipelines_of(plan)
     if pipelines == 1 and t.tied_bytes == 0.0:
         return 0.0
     ring = rules.ring_factor(float(pipelines))
     number = plan.number[0]
-    nic_s, experts = work.nic_s, work.experts
+    nic_s = work.nic_s
     if not is_by_stage:
         nic_seconds(t, plan, work.held, nic_s)
     at, stop = work.at[0], work.at[1]
@@ -45,7 +39,7 @@ def sync_seconds(t: Tables, plan: UnplacedPlan, work: PriceWorkspace, is_by_stag
     for j in range(number):
         at[j] = -1
         stop[j] = 0
-    tied_s, tied_wait_s, tied_cut = tied_seconds(t, plan, experts, nic_s, is_by_stage)
+    tied_s, tied_wait_s, tied_cut = tied_seconds(t, plan, work, is_by_stage)
     worst_s = 0.0
     layer = until = 0
     while True:
@@ -63,7 +57,7 @@ def sync_seconds(t: Tables, plan: UnplacedPlan, work: PriceWorkspace, is_by_stag
                 latency_s[j] = t.ring[kind, members, 0]
                 byte_s[j] = t.ring[kind, members, 1]
             elif is_by_stage:
-                ways = experts.ways[j, at[j]] if t.spreads_experts else t.option_tp[option]
+                ways = work.ways[j, at[j]] if t.spreads_experts else t.option_tp[option]
                 byte_s[j] = stage_nic_seconds(t, option, plan.replicas[j], ways)
             whole_s[j] = cut_s[j] = wait_s[j] = experts_s[j] = 0.0
             stop[j] += plan.blocks[j, plan.chosen[j], at[j]]
@@ -86,7 +80,7 @@ def sync_seconds(t: Tables, plan: UnplacedPlan, work: PriceWorkspace, is_by_stag
         if layer == 0:
             cut += tied_cut
         if has_experts(t):
-            add_experts(t, plan, experts, at, layer, until, per_byte, experts_s)
+            add_experts(t, plan, work, layer, until, per_byte)
         layer = until + 1
         latency /= finest
         for j in range(number):
@@ -104,7 +98,7 @@ def sync_seconds(t: Tables, plan: UnplacedPlan, work: PriceWorkspace, is_by_stag
 
 @jit
 def tied_seconds(
-    t: Tables, plan: UnplacedPlan, experts: StageExperts, nic_s: Floats, is_by_stage: bool
+    t: Tables, plan: UnplacedPlan, work: Workspace, is_by_stage: bool
 ) -> tuple[float, float, float]:
     """Sum of the weight that embedding and head share, over both ends of every pipeline.
 
@@ -128,12 +122,12 @@ def tied_seconds(
             option = plan.options[j, s]
             kind = t.option_type[option]
             finest = min(finest, 1.0 / t.option_tp[option])
-            one_s, waits_s = nic_s[kind], t.nic[kind, 0]
+            one_s, waits_s = work.nic_s[kind], t.nic[kind, 0]
             if t.stays_inside:
                 members = min(2 * plan.replicas[j], t.node_gpus[kind])
                 waits_s, one_s = t.ring[kind, members, 0], t.ring[kind, members, 1]
             elif is_by_stage:
-                ways = experts.ways[j, s] if t.spreads_experts else t.option_tp[option]
+                ways = work.ways[j, s] if t.spreads_experts else t.option_tp[option]
                 one_s = stage_nic_seconds(t, option, plan.replicas[j], ways)
             per_byte = max(per_byte, one_s)
             latency = max(latency, waits_s)
@@ -154,38 +148,16 @@ def sums_inside(t: Tables, plan: UnplacedPlan, k: int, option: int, is_by_stage:
 
 @inlined
 def add_experts(
-    t: Tables,
-    plan: UnplacedPlan,
-    experts: StageExperts,
-    at: Ints,
-    layer: int,
-    until: int,
-    per_byte: float,
-    out: Floats,
+    t: Tables, plan: UnplacedPlan, work: Workspace, layer: int, until: int, per_byte: float
 ) -> None:
-    """Add what the experts of these layers take to each template's stage."""
+    """Add what the experts of these layers take to the sum of each template's stage."""
+    at, experts_s = work.at[0], work.summed_s[3]
     blocks = min(until, t.layers) - max(layer, t.dense + 1) + 1
     if blocks > 0:
         copies = 0.0
         for j in range(plan.number[0]):
             tp = t.option_tp[plan.options[j, at[j]]]
-            copies += plan.replicas[j] * tp / experts.ways[j, at[j]]
+            copies += plan.replicas[j] * tp / work.ways[j, at[j]]
         sent_s = rules.ring_factor(max(1.0, copies)) * blocks * t.state_bytes[1] * per_byte
         for j in range(plan.number[0]):
-            out[j] += sent_s * experts.numel[j, at[j]]
-
-
-def plan_sync_seconds(t: Tables, plan: UnplacedPlan, work: PriceWorkspace) -> float:
-    """The gradient sum of a plan whose fillings are chosen, as Python.
-
-    Args:
-        t: what it prices with.
-        plan: the plan.
-        work: takes in `nic_s` the seconds per byte that a GPU sends between nodes; where a node
-            takes one stage of many replicas, as if all its GPUs sent apart.
-    """
-    look_at_experts(t, plan, work.experts)
-    work.nic_s[:] = t.nic[:, 1]
-    if not t.spreads_experts:
-        nic_seconds(t, plan, work.held, work.nic_s)
-    return float(sync_seconds(t, plan, work, t.spreads_experts == 1))
+            experts_s[j] += sent_s * work.numel[j, at[j]]

@@ -11,7 +11,7 @@ Legend: K templates, T node classes.
 from __future__ import annotations
 
 from planner.estimator import rules
-from planner.estimator.jit import inlined, jit
+from planner.estimator.jit import inlined
 from planner.estimator.tables import Floats, Ints, Tables
 from planner.estimator.unplaced_plan import UnplacedPlan
 
@@ -37,7 +37,7 @@ def look_where(t: Tables, plan: UnplacedPlan, held: Ints) -> None:
             held[LAST, k, kind] = stop
 
 
-@jit
+@inlined
 def rings_of(number: int, replicas: Ints, kind: int, gpus: int, held: Ints) -> int:
     """The most rings that so many templates have on a node of that class; 0 if none uses it."""
     most, users = 0, 0
@@ -67,14 +67,7 @@ def rings_of(number: int, replicas: Ints, kind: int, gpus: int, held: Ints) -> i
 
 @inlined
 def nic_seconds(t: Tables, plan: UnplacedPlan, held: Ints, out: Floats) -> None:
-    """Seconds per byte that a GPU sends between nodes while all sum gradients.
-
-    Args:
-        t: what it prices with.
-        plan: a plan whose fillings are chosen.
-        held: [4, K, T] for the function's own use.
-        out: [T] takes the seconds.
-    """
+    """Seconds per byte [T] that a GPU sends between nodes while all sum gradients."""
     for kind in range(len(out)):
         out[kind] = t.nic[kind, 1]
     if not t.rings:

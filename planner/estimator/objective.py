@@ -12,7 +12,7 @@ from planner.estimator.elite_set import EliteSet, remember, worst_value
 from planner.estimator.fill.filling import fill_template
 from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Tables
-from planner.estimator.unplaced_plan import UnplacedPlan, fillings_of, most_replicas, pipelines_of
+from planner.estimator.unplaced_plan import UnplacedPlan, most_replicas, pipelines_of
 from planner.estimator.whole_plan import iteration_seconds, price_per_hour
 from planner.estimator.workspace import Workspace
 
@@ -68,17 +68,12 @@ def objective(
 ) -> float:
     """What is minimised; infinite for a plan that cannot run, or breaks a limit.
 
-    Args:
-        t: what it prices with.
-        limits: objective and limits.
-        plan: a plan whose slots are filled.
-        work: for the function's own use.
-        limit: what is above it counts as infinite, and is known sooner.
+    What is above `limit` counts as infinite, and is known sooner.
     """
     weight = weight_of(t, limits, plan)
     if weight == math.inf:
         return weight
-    return weight * iteration_seconds(t, plan, work.price, min(limits.most_s, limit / weight))
+    return weight * iteration_seconds(t, plan, work, min(limits.most_s, limit / weight))
 
 
 @jit
@@ -92,16 +87,8 @@ def is_outdated(plan: UnplacedPlan, k: int, pipelines: int) -> bool:
 def refill(t: Tables, plan: UnplacedPlan, k: int, work: Workspace) -> bool:
     """Fill a slot again; whether anything fits."""
     plan.pipelines[k] = pipelines_of(plan)
-    fill_template(
-        t,
-        plan.options[k],
-        plan.depth[k],
-        plan.replicas[k],
-        plan.pipelines[k],
-        int(PER_SIZE),  # a constant would have every caller compile a fill of its own
-        work,
-        fillings_of(plan, k),
-    )
+    # a constant would have every caller compile a fill of its own
+    fill_template(t, plan, k, plan.pipelines[k], int(PER_SIZE), work)
     return plan.filling_count[k, 0] > 0
 
 
@@ -113,26 +100,11 @@ def price_plan(
     work: Workspace,
     elites: EliteSet,
     is_filled: bool,
-) -> bool:
-    """Price a plan, which joins the elites if it is among the best.
-
-    Args:
-        t: what it prices with.
-        limits: objective and limits.
-        plan: the plan.
-        work: for the function's own use.
-        elites: takes the plan.
-        is_filled: whether its slots are filled already.
-
-    Returns:
-        Whether it packs, fits and is among the best.
-    """
-    if not is_filled:
-        for k in range(plan.number[0]):
-            if most_replicas(t, plan, k) < plan.replicas[k] or not refill(t, plan, k, work):
-                return False
+) -> None:
+    """Price a plan, whose slots may be filled already; it becomes an elite if it is good enough."""
+    for k in range(0 if is_filled else plan.number[0]):
+        if most_replicas(t, plan, k) < plan.replicas[k] or not refill(t, plan, k, work):
+            return
     value = objective(t, limits, plan, work, worst_value(elites))
-    if value == math.inf:
-        return False
-    remember(elites, plan, value)
-    return True
+    if value < math.inf:
+        remember(elites, plan, value)

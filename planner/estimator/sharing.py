@@ -48,7 +48,7 @@ def choose(sizes: Ints, plan: UnplacedPlan, limit_s: float, largest: int) -> int
     return total
 
 
-@jit
+@inlined
 def continuous_seconds(
     sizes: Ints, plan: UnplacedPlan, batch: int, low_s: float, largest: int
 ) -> float:
@@ -88,7 +88,7 @@ def continuous_seconds(
     return time_s
 
 
-@jit
+@inlined
 def shares_exactly(sizes: Ints, plan: UnplacedPlan, batch: int, limit_s: float) -> bool:
     """Whether the replicas can train B samples, no fewer and no more, each at least one batch.
 
@@ -109,7 +109,7 @@ def shares_exactly(sizes: Ints, plan: UnplacedPlan, batch: int, limit_s: float) 
     return left == 0
 
 
-@jit
+@inlined
 def last_end(plan: UnplacedPlan, limit_s: float) -> float:
     """When the last micro-batch ends that still ends within the time."""
     end_s = 0.0

@@ -37,7 +37,6 @@ class Tables(NamedTuple):
         option_tp: [O] its TP degree.
         room: [O] GPUs of the composition that TP groups of that degree could take.
         node_gpus: [T] GPUs of the largest node.
-        nodes: [T] of the class.
         gpu_price: [T] money per GPU and hour; 0 where none is known.
         sizes: [Z] micro-batch sizes, ascending.
         variants: [O] number of variants.
@@ -84,7 +83,6 @@ class Tables(NamedTuple):
     option_tp: Ints
     room: Ints
     node_gpus: Ints
-    nodes: Ints
     gpu_price: Floats
     sizes: Ints
     variants: Ints

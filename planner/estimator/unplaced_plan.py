@@ -14,45 +14,10 @@ from planner.estimator.jit import inlined, jit
 from planner.estimator.reference_type import reference_to
 from planner.estimator.tables import MAX_DEPTH, MAX_FILLINGS, MAX_TEMPLATES, Floats, Ints, Tables
 
-SLOTS = MAX_TEMPLATES
-
-
-@by_reference
-class Fillings(NamedTuple):
-    """The fillings of one template; the first `number[0]` rows hold.
-
-    Attributes:
-        number: [1] of them.
-        size: [F] index of the micro-batch size.
-        tau_s: [F] bottleneck.
-        sum_s: [F] sum over stages.
-        most: [F] the largest M that memory allows.
-        blocks: [F, D] blocks of each stage.
-    """
-
-    number: Ints
-    size: Ints
-    tau_s: Floats
-    sum_s: Floats
-    most: Ints
-    blocks: Ints
-
-
-def new_fillings() -> Fillings:
-    """Room for the fillings of one template."""
-    return Fillings(
-        np.zeros(1, np.int64),
-        np.zeros(MAX_FILLINGS, np.int64),
-        np.zeros(MAX_FILLINGS),
-        np.zeros(MAX_FILLINGS),
-        np.zeros(MAX_FILLINGS, np.int64),
-        np.zeros((MAX_FILLINGS, MAX_DEPTH), np.int64),
-    )
-
 
 @by_reference
 class UnplacedPlan(NamedTuple):
-    """Templates of a plan.
+    """Templates of a plan, K slots with room for F fillings each.
 
     Attributes:
         number: [1] of templates.
@@ -60,8 +25,13 @@ class UnplacedPlan(NamedTuple):
         options: [K, D] option of each stage.
         replicas: [K] n.
         chosen: [K] the filling that the price took.
-        pipelines: [K] replicas of the whole plan when the slot was filled.
-        fillings: number, size, tau, sum, most and blocks of the fillings of each slot, [K, ...].
+        pipelines: [K] replicas of the whole plan when the slot was filled; 0: to be filled again.
+        filling_count: [K, 1] of fillings; of each:
+        size: [K, F] index of the micro-batch size.
+        tau_s: [K, F] bottleneck.
+        sum_s: [K, F] sum over stages.
+        most: [K, F] the largest M that memory allows.
+        blocks: [K, F, D] blocks of each stage.
     """
 
     number: Ints
@@ -78,58 +48,79 @@ class UnplacedPlan(NamedTuple):
     blocks: Ints
 
 
-def new_plan() -> UnplacedPlan:
-    """An empty plan."""
-    return UnplacedPlan(
-        np.zeros(1, np.int64),
-        np.zeros(SLOTS, np.int64),
-        np.zeros((SLOTS, MAX_DEPTH), np.int64),
-        np.zeros(SLOTS, np.int64),
-        np.zeros(SLOTS, np.int64),
-        np.zeros(SLOTS, np.int64),
-        np.zeros((SLOTS, 1), np.int64),
-        np.zeros((SLOTS, MAX_FILLINGS), np.int64),
-        np.zeros((SLOTS, MAX_FILLINGS)),
-        np.zeros((SLOTS, MAX_FILLINGS)),
-        np.zeros((SLOTS, MAX_FILLINGS), np.int64),
-        np.zeros((SLOTS, MAX_FILLINGS, MAX_DEPTH), np.int64),
+def new_plan(*rows: int, slots: int = MAX_TEMPLATES, fillings: int = MAX_FILLINGS) -> UnplacedPlan:
+    """An empty plan; with `rows` so many of them, along a first axis of each array."""
+    ints, floats = np.int64, np.float64
+    shapes = (
+        ((1,), ints),
+        ((slots,), ints),
+        ((slots, MAX_DEPTH), ints),
+        ((slots,), ints),
+        ((slots,), ints),
+        ((slots,), ints),
+        ((slots, 1), ints),
+        ((slots, fillings), ints),
+        ((slots, fillings), floats),
+        ((slots, fillings), floats),
+        ((slots, fillings), ints),
+        ((slots, fillings, MAX_DEPTH), ints),
     )
+    return UnplacedPlan(*(np.zeros((*rows, *shape), kind) for shape, kind in shapes))
 
 
 @inlined
-def fillings_of(plan: UnplacedPlan, k: int) -> Fillings:
-    """The fillings of one slot, as a view."""
-    fillings: Fillings = reference_to(
-        Fillings(
-            plan.filling_count[k],
-            plan.size[k],
-            plan.tau_s[k],
-            plan.sum_s[k],
-            plan.most[k],
-            plan.blocks[k],
+def plan_at(plans: UnplacedPlan, row: int) -> UnplacedPlan:
+    """One of many plans, as a view."""
+    plan: UnplacedPlan = reference_to(
+        UnplacedPlan(
+            plans.number[row],
+            plans.depth[row],
+            plans.options[row],
+            plans.replicas[row],
+            plans.chosen[row],
+            plans.pipelines[row],
+            plans.filling_count[row],
+            plans.size[row],
+            plans.tau_s[row],
+            plans.sum_s[row],
+            plans.most[row],
+            plans.blocks[row],
         )
     )
-    return fillings
+    return plan
+
+
+@jit
+def copy_stages(source: UnplacedPlan, k: int, target: UnplacedPlan, j: int) -> None:
+    """Give slot `j` of the target stages and replicas of slot `k` of the source, no filling yet."""
+    target.depth[j] = source.depth[k]
+    target.replicas[j] = source.replicas[k]
+    target.filling_count[j, 0] = 0
+    for s in range(source.depth[k]):
+        target.options[j, s] = source.options[k, s]
+
+
+@jit
+def add_filling(source: UnplacedPlan, k: int, f: int, target: UnplacedPlan, j: int) -> None:
+    """Give slot `j` of the target filling `f` of slot `k` of the source as well."""
+    g = target.filling_count[j, 0]
+    target.filling_count[j, 0] = g + 1
+    target.size[j, g] = source.size[k, f]
+    target.tau_s[j, g] = source.tau_s[k, f]
+    target.sum_s[j, g] = source.sum_s[k, f]
+    target.most[j, g] = source.most[k, f]
+    for s in range(source.depth[k]):
+        target.blocks[j, g, s] = source.blocks[k, f, s]
 
 
 @jit
 def copy_slot(source: UnplacedPlan, k: int, target: UnplacedPlan, j: int) -> None:
     """Make slot `j` of the target equal to slot `k` of the source."""
-    depth = source.depth[k]
-    target.depth[j] = depth
-    target.replicas[j] = source.replicas[k]
+    copy_stages(source, k, target, j)
     target.chosen[j] = source.chosen[k]
     target.pipelines[j] = source.pipelines[k]
-    target.filling_count[j, 0] = source.filling_count[k, 0]
-    for s in range(depth):
-        target.options[j, s] = source.options[k, s]
     for f in range(source.filling_count[k, 0]):
-        target.size[j, f] = source.size[k, f]
-        target.tau_s[j, f] = source.tau_s[k, f]
-        target.sum_s[j, f] = source.sum_s[k, f]
-        target.most[j, f] = source.most[k, f]
-        for s in range(depth):
-            target.blocks[j, f, s] = source.blocks[k, f, s]
+        add_filling(source, k, f, target, j)
 
 
 @jit

@@ -10,20 +10,19 @@ from __future__ import annotations
 import math
 
 from planner.estimator import rules
-from planner.estimator.fill.given_blocks import split_seconds
+from planner.estimator.fill.filling import split_seconds
 from planner.estimator.fill.stage import fixed_seconds, parameters_of
 from planner.estimator.fill.stage_experts import has_experts, look_at_experts
 from planner.estimator.gradient_sync import sync_seconds
 from planner.estimator.jit import inlined, jit
-from planner.estimator.packing import packing_seconds
 from planner.estimator.sharing import choose, pipeline_seconds
 from planner.estimator.tables import Tables
 from planner.estimator.unplaced_plan import UnplacedPlan
-from planner.estimator.workspace import PriceWorkspace, StageExperts
+from planner.estimator.workspace import Workspace
 
 
 @inlined
-def optimizer_seconds(t: Tables, plan: UnplacedPlan, experts: StageExperts) -> float:
+def optimizer_seconds(t: Tables, plan: UnplacedPlan, work: Workspace) -> float:
     """The longest optimizer step of any rank."""
     longest_s = 0.0
     for k in range(plan.number[0]):
@@ -42,9 +41,9 @@ def optimizer_seconds(t: Tables, plan: UnplacedPlan, experts: StageExperts) -> f
                 copies = 1
                 if t.zero:
                     copies = rules.expert_copies(
-                        plan.replicas[k], t.option_tp[option], experts.ways[k, s]
+                        plan.replicas[k], t.option_tp[option], work.ways[k, s]
                     )
-                held += rules.zero_cut(others * experts.numel[k, s], copies)
+                held += rules.zero_cut(others * work.numel[k, s], copies)
             own_s = rules.optimizer_seconds(held, t.optimizer_s[kind, 0], t.optimizer_s[kind, 1])
             longest_s = max(longest_s, own_s)
             start = stop
@@ -52,29 +51,20 @@ def optimizer_seconds(t: Tables, plan: UnplacedPlan, experts: StageExperts) -> f
 
 
 @inlined
-def by_stage_seconds(t: Tables, plan: UnplacedPlan, work: PriceWorkspace, limit_s: float) -> float:
+def by_stage_seconds(t: Tables, plan: UnplacedPlan, work: Workspace, limit_s: float) -> float:
     """The least time of the batch where nodes take one stage of many replicas; infinite if none.
 
     Fewer rings then share a NIC while gradients are summed, as replicas of a stage send them once.
     But all messages between stages cross nodes, where a fill counts on neighbours.
-
-    Args:
-        t: what it prices with.
-        plan: a plan whose fillings are chosen.
-        work: for the function's own use.
-        limit_s: what takes longer counts as infinite, and is known sooner.
     """
     there = work.by_stage
     there.number[0] = plan.number[0]
     for k in range(plan.number[0]):
         f = plan.chosen[k]
         size, most = plan.size[k, f], plan.most[k, f]
-        options, depth, replicas = plan.options[k], plan.depth[k], plan.replicas[k]
-        fixed_seconds(t, options, depth, size, t.both_ways == 1, work.fixed_s)
-        tau_s, sum_s = split_seconds(
-            t, options, depth, plan.blocks[k, f], replicas, size, most, True, work.fixed_s
-        )
-        there.replicas[k] = replicas
+        fixed_seconds(t, plan.options[k], plan.depth[k], size, t.both_ways == 1, work.fixed_s)
+        tau_s, sum_s = split_seconds(t, plan, k, plan.blocks[k, f], size, most, work.fixed_s)
+        there.replicas[k] = plan.replicas[k]
         there.filling_count[k, 0] = 1
         there.size[k, 0] = size
         there.most[k, 0] = most
@@ -87,27 +77,18 @@ def by_stage_seconds(t: Tables, plan: UnplacedPlan, work: PriceWorkspace, limit_
 
 @inlined
 def placed_seconds(
-    t: Tables, plan: UnplacedPlan, work: PriceWorkspace, seconds: float, most_s: float
+    t: Tables, plan: UnplacedPlan, work: Workspace, seconds: float, most_s: float
 ) -> tuple[float, bool]:
     """What gradient sums and messages add to pipelines that are placed the better way.
 
-    Args:
-        t: what it prices with.
-        plan: a plan whose fillings are chosen.
-        work: for the function's own use, but for its experts.
-        seconds: of the pipelines.
-        most_s: what adds more counts as infinite.
-
-    Returns:
-        The seconds, and whether nodes then take one stage of many replicas.
+    What adds more than `most_s` counts as infinite.  Also whether nodes then take one stage of many
+    replicas.
     """
     is_by_stage = t.spreads_experts == 1
     sync_s = sync_seconds(t, plan, work, is_by_stage)
-    added_s = math.inf
-    if sync_s <= most_s:
-        added_s = sync_s + packing_seconds(t, plan, work, seconds)
+    added_s = sync_s if sync_s <= most_s else math.inf
     if t.both_ways:
-        least_s = sync_s / (work.free.shape[1] - 1)  # with one ring where all GPUs sent apart
+        least_s = sync_s / (t.ring.shape[1] - 1)  # with one ring where all GPUs sent apart
         if least_s <= most_s and least_s < added_s:
             apart_s = sync_seconds(t, plan, work, t.both_ways == 1)
             limit_s = seconds + min(most_s, added_s) - apart_s
@@ -119,27 +100,25 @@ def placed_seconds(
 
 
 @jit
-def iteration_seconds(t: Tables, plan: UnplacedPlan, work: PriceWorkspace, limit_s: float) -> float:
+def iteration_seconds(t: Tables, plan: UnplacedPlan, work: Workspace, limit_s: float) -> float:
     """Pipelines, gradient sum and optimizer step; infinite if the batch cannot be shared.
 
-    Args:
-        t: what it prices with.
-        plan: a plan whose slots are filled.
-        work: says afterwards, of a finite time, whether nodes take one stage of many replicas.
-        limit_s: what takes longer counts as infinite, and is known sooner.
+    What takes longer than `limit_s` counts as infinite, and is known sooner.  Of a finite time the
+    workspace then has the pipelines' part, and whether nodes take one stage of many replicas.
     """
     if limit_s < math.inf and choose(t.sizes, plan, limit_s, t.batch) < t.batch:
         return math.inf
     seconds = pipeline_seconds(t, plan)
     if seconds > limit_s or seconds == math.inf:
         return math.inf
-    look_at_experts(t, plan, work.experts)
+    work.pipelines_s[0] = seconds
+    look_at_experts(t, plan, work)
     added_s, is_by_stage = placed_seconds(t, plan, work, seconds, limit_s - seconds)
     work.is_by_stage[0] = is_by_stage
     seconds += added_s
     if seconds > limit_s:
         return math.inf
-    seconds += optimizer_seconds(t, plan, work.experts)
+    seconds += optimizer_seconds(t, plan, work)
     return seconds if seconds <= limit_s else math.inf
 
 

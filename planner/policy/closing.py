@@ -15,9 +15,8 @@ import math
 from planner.estimator.elite_set import EliteSet, remember
 from planner.estimator.jit import inlined, jit
 from planner.estimator.objective import SearchLimits, is_outdated, judged, refill
-from planner.estimator.reference_type import reference_to
 from planner.estimator.tables import Ints, Tables
-from planner.estimator.unplaced_plan import UnplacedPlan, most_replicas, pipelines_of
+from planner.estimator.unplaced_plan import UnplacedPlan, most_replicas, pipelines_of, plan_at
 from planner.estimator.whole_plan import iteration_seconds
 from planner.estimator.workspace import Workspace
 from planner.policy.partial_plans import PartialPlans
@@ -35,7 +34,7 @@ def price_last(t: Tables, plan: UnplacedPlan, replicas: int, work: Workspace) ->
             refill(t, plan, j, work)
         if plan.filling_count[j, 0] == 0:
             return math.inf
-    return iteration_seconds(t, plan, work.price, math.inf)
+    return iteration_seconds(t, plan, work, math.inf)
 
 
 @inlined
@@ -60,29 +59,6 @@ def fill_last(t: Tables, plan: UnplacedPlan, work: Workspace) -> float:
     return most_s
 
 
-@inlined
-def plan_of(d: PartialPlans, r: int) -> UnplacedPlan:
-    """One partial plan as the estimator prices it, a view."""
-    p = d.plans
-    plan: UnplacedPlan = reference_to(
-        UnplacedPlan(
-            p.number[r],
-            p.depth[r],
-            p.options[r],
-            p.replicas[r],
-            p.chosen[r],
-            p.pipelines[r],
-            p.filling_count[r],
-            p.size[r],
-            p.tau_s[r],
-            p.sum_s[r],
-            p.most[r],
-            p.blocks[r],
-        )
-    )
-    return plan
-
-
 @jit
 def close_templates(
     t: Tables,
@@ -100,7 +76,7 @@ def close_templates(
     """
     for i in range(len(rows)):
         r = rows[i]
-        plan = plan_of(d, r)
+        plan = plan_at(d.plans, r)
         k = plan.number[0]
         plan.number[0] = k + 1
         seconds = fill_last(t, plan, work)

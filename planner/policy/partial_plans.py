@@ -40,7 +40,7 @@ class PartialPlans(NamedTuple):
 def new_partial_plans(rows: int, options: int) -> PartialPlans:
     """Episodes before their first choice."""
     return PartialPlans(
-        UnplacedPlan(*(np.zeros((rows, *field.shape), field.dtype) for field in new_plan())),
+        new_plan(rows),
         np.zeros((rows, options), np.int64),
         np.zeros((rows, options), np.int64),
         np.zeros(rows, np.int64),

@@ -203,13 +203,32 @@ def find_profile(
         stated = (profile.sequence_length, profile.precision, profile.sequence_parallel)
         asked = (workload.sequence_length, workload.precision, workload.sequence_parallel)
         made = off_grid and profile.origin == "modelled" and set(profile.types) <= set(HARDWARE)
-        if directory is not None or "demo-fast" in profile.types:
+        if directory is not None:
             return profile
+        if "demo-fast" in profile.types:
+            return _emulated(profile, workload.precision)
         if stated == asked and not made:
             return _with_tiles(profile, model) if model.experts else profile
     return _generated(
         model, workload.sequence_length, workload.precision, workload.sequence_parallel
     )
+
+
+def _emulated(profile: Profile, precision: str) -> Profile:
+    """The demo's types in another precision than their files': as fast, other bytes a value."""
+    if profile.precision == precision:
+        return profile
+    now, before = VALUE_BYTES[precision], VALUE_BYTES[profile.precision]
+    layers = {
+        key: replace(
+            cost,
+            activation_bytes=cost.activation_bytes * now // before,
+            attention_bytes=cost.attention_bytes * now // before,
+            input_bytes=cost.input_bytes * now // before,
+        )
+        for key, cost in profile.layers.items()
+    }
+    return replace(profile, precision=precision, layers=layers)
 
 
 def _with_tiles(profile: Profile, model: ModelShape) -> Profile:

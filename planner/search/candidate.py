@@ -70,9 +70,7 @@ class Judge:
     def placed(self, recipe: Recipe, current: Plan | None = None) -> Iterator[Candidate]:
         """Place filled templates, share the batch by what the placement gives, and price.
 
-        Args:
-            recipe: the templates.
-            current: if given, pieces stay where they are as far as possible.
+        With a current plan, pieces stay where they are as far as possible.
         """
         workload = self.workload
         recipe = tuple(sorted(recipe, key=stages_first))

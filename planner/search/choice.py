@@ -24,10 +24,7 @@ FINALISTS = 32  # plans that are placed again to move fewer bytes
 def fewest_bytes(pool: SolutionPool, judge: Judge, current: Candidate | None) -> Candidate:
     """Of the plans within half a per cent, the one that moves fewest bytes.
 
-    Args:
-        pool: with a best plan, of a request with a current one.
-        judge: places plans again.
-        current: the plan that runs, if it still fits.
+    The pool has a best plan; `current` is the plan that runs, if it still fits.
     """
     request, before = pool.request, pool.request.current
     assert pool.best is not None

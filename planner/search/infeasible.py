@@ -107,73 +107,61 @@ def _attempts(request: PlanRequest, choices: Sequence[Option]) -> Iterator[_Atte
             yield _Attempt(tuple(o for o in chosen for _ in range(groups[o])))
 
 
+@dataclass(frozen=True, slots=True)
 class _Fit:
-    """How much memory beyond their own the GPUs of an attempt need."""
+    """An attempt with its blocks where they lack least memory.
 
-    def __init__(
-        self, request: PlanRequest, profile: Profile, attempt: _Attempt, micro_batch: int
-    ) -> None:
-        self._workload, self._profile = request.workload, profile
+    Attributes:
+        attempt: its stages as far as they are allowed.
+        short: bytes beyond its own that a GPU needs; 0 if all blocks fit.
+        gpu_type: of the stage that lacks most.
+        held: what is on a GPU of that stage.
+    """
+
+    attempt: _Attempt
+    short: int
+    gpu_type: str
+    held: StageMemory
+
+    @staticmethod
+    def of(request: PlanRequest, profile: Profile, attempt: _Attempt, micro_batch: int) -> _Fit:
+        """L blocks, at least one on each stage.
+
+        Raises:
+            UnprofiledConfiguration: the profile lacks a stage.
+        """
+        workload, layers = request.workload, request.workload.model.layers
         usable = [profile.gpu_type(kind).usable_bytes for kind, _ in attempt.stages]
         # the largest groups, those with most memory first: the first stages hold most in flight
         order = sorted(range(len(usable)), key=lambda s: (-usable[s] * attempt.stages[s][1], s))
         kept = sorted(order[: request.deepest], key=lambda s: (-usable[s], s))
-        self.attempt = _Attempt(
-            tuple(attempt.stages[s] for s in kept), attempt.replicas, attempt.ep
-        )
-        self.usable = [usable[s] for s in kept]
-        how = request.workload.recompute
-        rounds = -(-request.workload.global_batch // (micro_batch * attempt.replicas))
-        self._slots = [
-            StageSlot(
-                gpu_type,
-                tp,
+        stages = tuple(attempt.stages[s] for s in kept)
+        how = "full" if workload.recompute == "auto" else workload.recompute
+        rounds = -(-workload.global_batch // (micro_batch * attempt.replicas))
+        lacking = {}
+        for s, option in enumerate(stages):
+            start = 1 if s == 0 else None  # dense blocks come first
+            slot = StageSlot(
+                *option,
                 micro_batch,
                 rounds,
                 len(kept),
-                index,
-                "full" if how == "auto" else how,
+                s,
+                how,
                 attempt.replicas,
                 attempt.ep,
                 1 if attempt.ep > 1 else 0,
-                1 if index == 0 else None,  # dense blocks come first
+                start,
             )
-            for index, (gpu_type, tp) in enumerate(self.attempt.stages)
-        ]
-        self._known: dict[tuple[int, int], StageMemory] = {}
-
-    def memory(self, stage: int, layers: int) -> StageMemory:
-        """Of one GPU of a stage with that many blocks."""
-        if (stage, layers) not in self._known:
-            slot = self._slots[stage]
-            self._known[stage, layers] = stage_memory(self._workload, self._profile, slot, layers)
-        return self._known[stage, layers]
-
-    def cap(self, stage: int, more: int) -> int:
-        """The most blocks that fit if every GPU had that many bytes more."""
-        low, high = 0, self._workload.model.layers
-        while low < high:
-            middle = (low + high + 1) // 2
-            fits = self.memory(stage, middle).peak_bytes <= self.usable[stage] + more
-            low, high = (middle, high) if fits else (low, middle - 1)
-        return low
-
-    def holds(self, more: int) -> bool:
-        """Whether all blocks fit if every GPU had that many bytes more."""
-        caps = [self.cap(stage, more) for stage in range(len(self.usable))]
-        return min(caps) > 0 and sum(caps) >= self._workload.model.layers
-
-    def shortage(self) -> int:
-        """The fewest bytes more with which all blocks fit; 0 if they fit as it is."""
-        if self.holds(0):
-            return 0
-        low, high = 0, 1
-        while not self.holds(high):
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.holds(middle) else (middle, high)
-        return high
+            for blocks in range(1, layers + 1):
+                held = stage_memory(workload, profile, slot, blocks)
+                lacking[s, blocks] = held.peak_bytes - usable[kept[s]], held
+        least = sorted(more for more, _ in lacking.values())
+        most = max(least[layers - 1], *(lacking[s, 1][0] for s in range(len(kept))))
+        (s, _), held = next((k, held) for k, (more, held) in lacking.items() if more == most)
+        return _Fit(
+            _Attempt(stages, attempt.replicas, attempt.ep), max(0, most), stages[s][0], held
+        )
 
 
 def _memory(request: PlanRequest, profile: Profile, choices: list[Option], micro_batch: int) -> str:
@@ -181,29 +169,26 @@ def _memory(request: PlanRequest, profile: Profile, choices: list[Option], micro
     workload, nearest = request.workload, None
     for attempt in _attempts(request, choices):
         try:
-            fit = _Fit(request, profile, attempt, micro_batch)
-            short = fit.shortage()
+            fit = _Fit.of(request, profile, attempt, micro_batch)
         except UnprofiledConfiguration:
             continue
-        if nearest is None or short < nearest[0]:
-            nearest = (short, fit)
+        if nearest is None or fit.short < nearest.short:
+            nearest = fit
     assert nearest is not None
-    short, fit = nearest
-    if short == 0:
+    attempt, held = nearest.attempt, nearest.held
+    if nearest.short == 0:
         return (
-            f"no plan was found, though memory allows {fit.attempt}; give a larger budget, or "
+            f"no plan was found, though memory allows {attempt}; give a larger budget, or "
             f"relax D_max, the number of templates, and limits on price or throughput"
         )
-    # the stage that could not hold as many blocks with a byte less
-    stage = next(s for s in range(len(fit.usable)) if fit.cap(s, short) > fit.cap(s, short - 1))
-    held = fit.memory(stage, fit.cap(stage, short))
-    gpu_type, term, size = fit.attempt.stages[stage][0], *_largest(held)
+    term, size = _largest(held)
     return (
-        f"memory binds: with {fit.attempt}, the most that this composition and D_max "
+        f"memory binds: with {attempt}, the most that this composition and D_max "
         f"{request.deepest} allow, {workload.model.name} needs {_size(held.peak_bytes)} on a GPU "
-        f"of type {gpu_type} at micro-batch {micro_batch}, {_size(held.peak_bytes - short)} are "
-        f"usable ({_size(short)} short); the largest term is {term} with {_size(size)}; add GPUs, "
-        f"or larger ones" + _hint(request, workload.model, len(fit.usable), term)
+        f"of type {nearest.gpu_type} at micro-batch {micro_batch}, "
+        f"{_size(held.peak_bytes - nearest.short)} are usable ({_size(nearest.short)} short); the "
+        f"largest term is {term} with {_size(size)}; add GPUs, or larger ones"
+        + _hint(request, workload.model, len(attempt.stages), term)
     )
 
 

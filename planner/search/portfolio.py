@@ -47,13 +47,9 @@ class Portfolio:
         share_s: float = 1.0,
         most_plans: float = math.inf,
     ) -> None:
-        """Prepare.
+        """Prepare a worker of each thread for each pricing; the state takes their plans.
 
-        Args:
-            state: of the search, which takes the plans.
-            pricings: one worker of each thread has each of them.
-            share_s: of the seconds that are left.
-            most_plans: that the workers may price.
+        They may price so many plans in a share of the seconds that are left.
         """
         budget = state.budget
         self._state, self._budget = state, budget
@@ -77,11 +73,7 @@ class Portfolio:
         self._best = math.inf  # of the first thread, when a plan was placed last
 
     def run(self, propose: Propose | None = None) -> None:
-        """Search until the budget is spent.
-
-        Args:
-            propose: adds plans of the policy to a worker.
-        """
+        """Search until the budget is spent; `propose` adds plans of the policy to a worker."""
         state = self._state
         begun_s = self._budget.now_s()
         for worker in self._first:

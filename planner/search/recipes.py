@@ -1,14 +1,15 @@
 """Plans of the estimator as recipes, which can be placed.
 
-A plan of the estimator is rows of arrays (`planner.estimator.elite_set`); its fill is in them, and
-the variant of each stage (recomputation, EP, ETP) is the fastest one that fits.
+The fill of a plan is in its arrays, and the variant of each stage (recomputation, EP, ETP) is the
+fastest one that fits.
 """
 
 from __future__ import annotations
 
+import math
+
 from planner.cost.batch_split import Lane
 from planner.estimator.build_tables import Pricing
-from planner.estimator.elite_set import EliteSet, load_elite
 from planner.estimator.fill.filling import variant_of
 from planner.estimator.fill.stage import slot_of
 from planner.estimator.unplaced_plan import UnplacedPlan
@@ -18,35 +19,23 @@ from planner.search.candidate import Recipe, stages_first
 from planner.search.fill import Filling, Structure
 
 
-def recipe_of(
-    pricing: Pricing, elites: EliteSet, row: int, plan: UnplacedPlan, work: Workspace
-) -> Recipe:
-    """The plan in that row of a pool.
-
-    Args:
-        pricing: that it was priced with.
-        elites: the pool.
-        row: of the plan.
-        plan: scratch space.
-        work: likewise.
-    """
-    load_elite(elites, row, plan)
-    iteration_seconds(pricing.tables, plan, work.price, float("inf"))
-    by_stage = bool(work.price.is_by_stage[0])
-    templates = range(int(elites.templates[row]))
-    rows = [_template_of(pricing, elites, row, k, by_stage=by_stage) for k in templates]
+def recipe_of(pricing: Pricing, plan: UnplacedPlan, work: Workspace) -> Recipe:
+    """A plan whose templates have one filling each, as `load_elite` leaves it."""
+    iteration_seconds(pricing.tables, plan, work, math.inf)
+    by_stage = bool(work.is_by_stage[0])
+    rows = [_template_of(pricing, plan, k, by_stage=by_stage) for k in range(int(plan.number[0]))]
     return tuple(sorted(rows, key=stages_first))
 
 
 def _template_of(
-    pricing: Pricing, elites: EliteSet, row: int, k: int, *, by_stage: bool
+    pricing: Pricing, plan: UnplacedPlan, k: int, *, by_stage: bool
 ) -> tuple[Structure, int, Filling]:
-    """Template k of that row: stages, replicas and fill."""
+    """Slot k: stages, replicas and fill."""
     tables = pricing.tables
-    depth, size = int(elites.depth[row, k]), int(elites.size[row, k])
-    replicas, most = int(elites.replicas[row, k]), int(elites.most[row, k])
-    options = [int(o) for o in elites.options[row, k, :depth]]
-    blocks = tuple(int(n) for n in elites.blocks[row, k, :depth])
+    depth, size = int(plan.depth[k]), int(plan.size[k, 0])
+    replicas, most = int(plan.replicas[k]), int(plan.most[k, 0])
+    options = plan.options[k, :depth].tolist()
+    blocks = tuple(plan.blocks[k, 0, :depth].tolist())
     ways, start = [], 0
     for s, option in enumerate(options):
         stop = start + blocks[s]
@@ -58,9 +47,7 @@ def _template_of(
         chosen = pricing.variants[option][variant]
         ways.append((chosen.recompute, *((chosen.ep, chosen.etp) if sparse else (1, 0))))
         start = stop
-    lane = Lane(
-        int(tables.sizes[size]), float(elites.tau_s[row, k]), float(elites.sum_s[row, k]), most
-    )
+    lane = Lane(int(tables.sizes[size]), float(plan.tau_s[k, 0]), float(plan.sum_s[k, 0]), most)
     classes = tuple(int(tables.option_type[option]) for option in options)
     structure = tuple(pricing.options[option] for option in options)
     filling = Filling(blocks, lane, tuple(ways), () if pricing.by_type else classes, by_stage)

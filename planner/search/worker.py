@@ -27,7 +27,6 @@ from planner.estimator.elite_set import EliteSet, load_elite, new_elite_set, off
 from planner.estimator.jit import compile_all
 from planner.estimator.objective import SearchLimits
 from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES
-from planner.estimator.unplaced_plan import new_plan
 from planner.estimator.workspace import new_workspace
 from planner.request import PlanRequest
 from planner.search.annealing.local_search import anneal
@@ -104,10 +103,8 @@ class Worker:
         self.elites = new_elite_set()
         self.evaluations = 0
         self._random = Random(seed)
-        self._state = np.array([1 + seed % 2147483646], np.int64)
-        self._now, self._trial = new_plan(), new_plan()
-        self._work = new_workspace(pricing.tables)
-        self._columns = ColumnSearch(pricing, limits, seed)
+        self._work = new_workspace(pricing.tables, seed)
+        self._columns = ColumnSearch(pricing, limits)
 
     @property
     def found(self) -> int:
@@ -128,7 +125,8 @@ class Worker:
     def recipes(self) -> Iterator[tuple[float, Recipe]]:
         """(objective, recipe) of the best plans, best first."""
         for row in np.argsort(self.elites.value[: self.found], kind="stable"):
-            recipe = recipe_of(self.pricing, self.elites, int(row), self._trial, self._work)
+            load_elite(self.elites, int(row), self._work.trial)
+            recipe = recipe_of(self.pricing, self._work.trial, self._work)
             yield float(self.elites.value[row]), recipe
 
     # ------------------------------------------------------------------ plans to start from
@@ -137,10 +135,7 @@ class Worker:
         """Plans whose stages are all alike, and pipelines of several node classes side by side.
 
         Where none of them fits in memory, pipelines that span the classes; and where that many
-        pipelines do not fit, fewer.
-
-        Args:
-            fits: whether so many plans more may be priced; asked before each part.
+        pipelines do not fit, fewer.  Whether so many plans more fit is asked before each part.
         """
         self._start(fits)
         if not self.found and self.pricing.tables.min_replicas > 1:
@@ -155,7 +150,7 @@ class Worker:
             self.evaluations = before + priced
             return fits(more)
 
-        priced = start(tables, self.limits, self._now, self._work, self.elites, goes_on)
+        priced = start(tables, self.limits, self._work, self.elites, goes_on)
         self.evaluations = before + priced
         if not self.found:
             for options in long_pipelines(tables, self.limits.deepest):
@@ -163,11 +158,11 @@ class Worker:
 
     def _price_alone(self, options: tuple[int, ...]) -> None:
         """One pipeline of these stages, and nothing else."""
-        now = self._now
+        now = self._work.now
         now.number[0] = now.replicas[0] = 1
         now.depth[0] = len(options)
         now.options[0, : len(options)] = options
-        self._anneal(self.limits, self.elites, 0, HOT, COLD)
+        anneal(self.pricing.tables, self.limits, self._work, self.elites, 0, HOT, COLD)
         self.evaluations += 1
 
     # ------------------------------------------------------------------ turns
@@ -179,12 +174,9 @@ class Worker:
         *,
         counts_plans: bool,
     ) -> Iterator[Engine]:
-        """Turns of the engines until nothing is left; gives the engine after each turn.
+        """Turns of the engines until nothing is left of the allowance, which is asked before each.
 
-        Args:
-            allowance: of all turns that are left; asked before each.
-            engines: that take turns.
-            counts_plans: whether turns are as long in plans; else in seconds.
+        Gives the engine after its turn, whose length counts in plans or in seconds.
         """
         walks, idle = cycle(WALKS), 0
         begun_s, begun = allowance().now_s(), self.evaluations
@@ -220,17 +212,11 @@ class Worker:
         return min(most, max(least, int(PART_SHARE * self.evaluations)))
 
     def walk(self, turn: Allowance, *, templates: int, hot: float = HOT) -> None:
-        """Anneal: a few chains, the first from the best plan, each cooling down over its share.
-
-        Args:
-            turn: when it ends.
-            templates: most templates of a plan.
-            hot: first temperature of each chain.
-        """
+        """Anneal: a few chains, the first from the best plan, each cooling down over its share."""
         limits = self.limits._replace(max_templates=min(templates, self.limits.max_templates))
         pool = new_elite_set()
         for row in range(self.found):
-            if self.elites.templates[row] <= limits.max_templates:
+            if self.elites.plans.number[row, 0] <= limits.max_templates:
                 offer(self.elites, row, pool)
         begun_s, rate = turn.now_s(), START_RATE
         for chain in count():
@@ -238,7 +224,7 @@ class Worker:
                 break
             order = np.argsort(pool.value[: pool.number[0]], kind="stable")
             pick = 0 if chain % 2 == 0 else self._random.randrange(len(order))
-            load_elite(pool, int(order[pick]), self._now)
+            load_elite(pool, int(order[pick]), self._work.now)
             left = min(turn.end - self.evaluations, rate * (turn.end_s - turn.now_s()))
             share = left / max(1, CHAINS - chain)
             before = self.evaluations
@@ -248,7 +234,8 @@ class Worker:
                     break
                 cooling = COLD / hot
                 first, last = (min(1.0, plans / share) for plans in (done, done + steps))
-                self._anneal(limits, pool, steps, hot * cooling**first, hot * cooling**last)
+                temperatures = hot * cooling**first, hot * cooling**last
+                anneal(self.pricing.tables, limits, self._work, pool, steps, *temperatures)
                 self.evaluations += steps
                 self._take_best(pool)
             if turn.end_s < math.inf:
@@ -261,23 +248,16 @@ class Worker:
         if pool.value[best] < self.best:
             offer(pool, best, self.elites)
 
-    def _anneal(
-        self, limits: SearchLimits, pool: EliteSet, steps: int, hot: float, cold: float
-    ) -> None:
-        """Walk on from the plan at hand, which joins the pool as the best of the way do."""
-        tables, now, trial = self.pricing.tables, self._now, self._trial
-        anneal(tables, limits, now, trial, self._work, pool, self._state, steps, hot, cold)
-
     def _generate(self, turn: Allowance) -> None:
         """Templates built from prices, mixed to whole plans."""
-        others = self.evaluations - self._columns.priced
+        others = self.evaluations - self._columns.master.priced
 
         def is_over() -> bool:
-            self.evaluations = others + self._columns.priced
+            self.evaluations = others + self._columns.master.priced
             return not self._goes_on(turn, COLUMNS_PART)
 
-        self._columns.run(self.elites, is_over, 1)
-        self.evaluations = others + self._columns.priced
+        self._columns.run(self.elites, is_over)
+        self.evaluations = others + self._columns.master.priced
 
 
 def load(pricing: Pricing) -> None:

@@ -8,8 +8,12 @@ from functools import cache
 import numpy as np
 import pytest
 
-from planner.estimator.fill.general_split import general_splits, new_split_workspace
+from planner.estimator.build_tables import pricing_of
+from planner.estimator.fill.general_split import general_splits
 from planner.estimator.fill.linear_split import linear_splits
+from planner.estimator.unplaced_plan import UnplacedPlan, new_plan
+from planner.estimator.workspace import Workspace, new_workspace
+from tests.builders import demo_profile, nodes, workload
 from tests.oracle.splits import (
     MICRO_BATCHES,
     Split,
@@ -70,38 +74,41 @@ def assert_best(
     assert best is None or found_s == pytest.approx(best.seconds, rel=1e-12), case
 
 
+def room_for(case: SplitCase, most: int) -> tuple[Workspace, UnplacedPlan]:
+    """Where the kernel splits such a case, at most so often."""
+    pricing = pricing_of(workload(), nodes("fast-0:1"), demo_profile())
+    assert pricing is not None
+    plan = new_plan(slots=1, fillings=most)
+    plan.depth[0] = len(case.caps)
+    return new_workspace(pricing.tables._replace(dense=case.dense, layers=case.layers)), plan
+
+
+def found_of(plan: UnplacedPlan, number: int) -> list[tuple]:
+    """(layers, bottleneck, sum) of the fillings found."""
+    blocks = plan.blocks[0, :, : plan.depth[0]].tolist()
+    return [(tuple(blocks[f]), plan.tau_s[0, f], plan.sum_s[0, f]) for f in range(number)]
+
+
 def general_kernel_splits(case: SplitCase, most: int, micro_batches: int) -> list[tuple]:
     """What the kernel finds from a table of seconds by blocks of both kinds."""
     depth, layers, dense = len(case.caps), case.layers, case.dense
-    rows = np.full((depth, dense + 1, layers + 1), math.inf)
+    work, plan = room_for(case, most)
+    work.rows[:depth] = math.inf
     for stage, first in np.ndindex(depth, dense + 1):
         for others in range(layers - dense + 1):
             n = first + others
             if 0 < n <= case.caps[stage]:
-                rows[stage, first, others] = case.costs(stage, dense - first, n)
-    bench, trial = new_split_workspace(depth, layers), np.zeros(depth, np.int64)
-    out = np.zeros((most, depth), np.int64), np.zeros(most), np.zeros(most)
-    number = general_splits(rows, depth, dense, layers, micro_batches, bench, trial, *out)
-    return [(tuple(map(int, out[0][f])), out[1][f], out[2][f]) for f in range(number)]
+                work.rows[stage, first, others] = case.costs(stage, dense - first, n)
+    number = general_splits(dense, layers, micro_batches, work, plan, 0, 0, most)
+    return found_of(plan, number)
 
 
 def linear_kernel_splits(case: SplitCase, most: int, micro_batches: int) -> list[tuple]:
     """What the kernel finds from seconds of a block and of all else."""
-    depth = len(case.caps)
-    order, trial = np.zeros(depth, np.int64), np.zeros(depth, np.int64)
-    out = np.zeros((most, depth), np.int64), np.zeros(most), np.zeros(most)
-    number = linear_splits(
-        np.array(case.block_s),
-        np.array(case.other_s),
-        np.array(case.caps),
-        depth,
-        case.layers,
-        micro_batches,
-        order,
-        trial,
-        *out,
-    )
-    return [(tuple(map(int, out[0][f])), out[1][f], out[2][f]) for f in range(number)]
+    depth, (work, plan) = len(case.caps), room_for(case, most)
+    work.block_s[:depth], work.fixed_s[:depth] = case.block_s, case.other_s
+    work.caps[:depth] = case.caps
+    return found_of(plan, linear_splits(case.layers, micro_batches, work, plan, 0, 0, most))
 
 
 @pytest.mark.parametrize(

@@ -13,40 +13,16 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import NamedTuple
 
 import numpy as np
 
-from planner.estimator.by_reference import by_reference
 from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Floats, Ints
+from planner.estimator.unplaced_plan import UnplacedPlan
+from planner.estimator.workspace import Workspace
 
 SMALL, FAR = 16, 2.0
 SLOWEST_S = sys.float_info.max  # any time that is not infinite
-
-
-@by_reference
-class SplitWorkspace(NamedTuple):
-    """Arrays that a split works in, made once.
-
-    Attributes:
-        least: [D + 1] fewest blocks that the first stages may cover.
-        most: [D + 1] the most.
-        best: [D + 1, L + 1] smallest sum of the first stages by the blocks that they cover.
-    """
-
-    least: Ints
-    most: Ints
-    best: Floats
-
-
-def new_split_workspace(deepest: int, layers: int) -> SplitWorkspace:
-    """Room for templates of so many stages."""
-    return SplitWorkspace(
-        np.zeros(deepest + 1, np.int64),
-        np.zeros(deepest + 1, np.int64),
-        np.zeros((deepest + 1, layers + 1)),
-    )
 
 
 @jit
@@ -65,9 +41,8 @@ def reach_far(
     What they can cover is always a run of numbers, from `fewest` to `most`: a stage that cannot
     hold a single block of one kind begins among those of the other.
 
-    Returns:
-        Whether all blocks can be covered, and if so the smallest tau with which the walk is this
-        one; else the smallest with which it is another, infinite if there is none.
+    Returns whether all blocks can be covered, and if so the smallest tau with which the walk is
+    this one; else the smallest with which it is another, infinite if there is none.
     """
     most[0] = 0
     fewest = 0
@@ -103,7 +78,7 @@ def reach_far(
     return True, taken_s
 
 
-@jit
+@inlined
 def reach_back(
     rows: Floats, depth: int, dense: int, layers: int, tau_s: float, least: Ints
 ) -> None:
@@ -116,19 +91,10 @@ def reach_back(
         least[s] = start
 
 
-@jit
-def least_general_bottleneck(
-    rows: Floats, depth: int, dense: int, layers: int, work: SplitWorkspace
-) -> float:
-    """The smallest tau of any split; infinite if there is none.
-
-    Args:
-        rows: [D, dense + 1, L + 1] seconds of a stage by its blocks of both kinds.
-        depth: D.
-        dense: blocks of the first kind, which come first.
-        layers: L.
-        work: for the function's own use.
-    """
+@inlined
+def least_general_bottleneck(depth: int, dense: int, layers: int, work: Workspace) -> float:
+    """The smallest tau of any split; infinite if there is none."""
+    rows = work.rows
     reaches, high_s = reach_far(rows, depth, dense, layers, SLOWEST_S, work.most)
     if not reaches:
         return math.inf
@@ -157,10 +123,10 @@ def put_behind(before_s: float, stage_s: Floats, best: Floats) -> None:
 
 @jit
 def cheapest_general(
-    rows: Floats, depth: int, dense: int, layers: int, tau_s: float, work: SplitWorkspace, out: Ints
+    depth: int, dense: int, layers: int, tau_s: float, work: Workspace, out: Ints
 ) -> float:
     """Sum of the cheapest split within tau, its blocks in `out`; infinite if there is none."""
-    least, most, best = work.least, work.most, work.best
+    rows, least, most, best = work.rows, work.least, work.most, work.best
     if not reach_far(rows, depth, dense, layers, tau_s, most)[0]:
         return math.inf
     reach_back(rows, depth, dense, layers, tau_s, least)
@@ -212,47 +178,48 @@ def bottleneck(rows: Floats, depth: int, dense: int, blocks: Ints) -> float:
 
 @jit
 def general_splits(
-    rows: Floats,
-    depth: int,
     dense: int,
     layers: int,
     least_micro_batches: int,
-    work: SplitWorkspace,
-    trial: Ints,
-    out: Ints,
-    out_tau_s: Floats,
-    out_sum_s: Floats,
+    work: Workspace,
+    plan: UnplacedPlan,
+    k: int,
+    start: int,
+    stop: int,
 ) -> int:
-    """As `linear_splits`: splits that are best for some M of at least `least_micro_batches`.
+    """Splits of slot `k` that are best for some M of at least so many; returns their number.
 
-    The first has the smallest tau; the others come by tau descending.  In models of more than
-    `SMALL` blocks a tau beyond `FAR` times the smallest is not looked for.
+    They become its fillings from `start` on, and `stop` is not reached.  The first has the smallest
+    tau; the others come by tau descending.  In models of more than `SMALL` blocks a tau beyond
+    `FAR` times the smallest is not looked for.
     """
+    depth, rows, trial = plan.depth[k], work.rows, work.split
+    blocks, taus_s, sums_s = plan.blocks[k], plan.tau_s[k], plan.sum_s[k]
     if layers < depth:
         return 0
-    least_s = least_general_bottleneck(rows, depth, dense, layers, work)
+    least_s = least_general_bottleneck(depth, dense, layers, work)
     if least_s == math.inf:
         return 0
-    out_sum_s[0] = cheapest_general(rows, depth, dense, layers, least_s, work, out[0])
-    out_tau_s[0] = bottleneck(rows, depth, dense, out[0])
-    count = 1
-    if len(out_sum_s) == 1:
+    sums_s[start] = cheapest_general(depth, dense, layers, least_s, work, blocks[start])
+    taus_s[start] = bottleneck(rows, depth, dense, blocks[start])
+    if stop - start == 1:
         return 1
-    widest_s = SLOWEST_S if layers <= SMALL else FAR * out_tau_s[0]
-    floor_s = cheapest_general(rows, depth, dense, layers, widest_s, work, trial)
+    widest_s = SLOWEST_S if layers <= SMALL else FAR * taus_s[start]
+    floor_s = cheapest_general(depth, dense, layers, widest_s, work, trial)
     tiny_s = 1e-12 * floor_s
     limit_s = bottleneck(rows, depth, dense, trial)
     if least_micro_batches > 1:
-        gain_s = (out_sum_s[0] - floor_s) / (least_micro_batches - 1)
-        limit_s = min(limit_s, out_tau_s[0] + gain_s)
-    while count < len(out_sum_s) and limit_s > out_tau_s[0] * (1 + 1e-12):
-        total_s = cheapest_general(rows, depth, dense, layers, limit_s, work, trial)
-        if total_s >= out_sum_s[0] - tiny_s:
-            return count
+        gain_s = (sums_s[start] - floor_s) / (least_micro_batches - 1)
+        limit_s = min(limit_s, taus_s[start] + gain_s)
+    f = start + 1
+    while f < stop and limit_s > taus_s[start] * (1 + 1e-12):
+        total_s = cheapest_general(depth, dense, layers, limit_s, work, trial)
+        if total_s >= sums_s[start] - tiny_s:
+            break
         for s in range(depth):
-            out[count, s] = trial[s]
-        out_tau_s[count] = bottleneck(rows, depth, dense, trial)
-        out_sum_s[count] = total_s
-        limit_s = out_tau_s[count] * (1 - 1e-12)
-        count += 1
-    return count
+            blocks[f, s] = trial[s]
+        taus_s[f] = bottleneck(rows, depth, dense, trial)
+        sums_s[f] = total_s
+        limit_s = taus_s[f] * (1 - 1e-12)
+        f += 1
+    return f - start

@@ -11,24 +11,18 @@ from __future__ import annotations
 
 import math
 
-from planner.estimator.jit import jit
+from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Floats, Ints
+from planner.estimator.unplaced_plan import UnplacedPlan
+from planner.estimator.workspace import Workspace
 
 ROUNDING = 1e-9  # of a block, when seconds are turned into a number of blocks
 
 
 @jit
-def cheapest(
-    order: Ints,
-    block_s: Floats,
-    fixed_s: Floats,
-    caps: Ints,
-    depth: int,
-    layers: int,
-    tau_s: float,
-    out: Ints,
-) -> float:
+def cheapest(work: Workspace, depth: int, layers: int, tau_s: float, out: Ints) -> float:
     """Sum of the cheapest split within tau, its blocks in `out`; infinite if there is none."""
+    order, block_s, fixed_s, caps = work.order, work.block_s, work.fixed_s, work.caps
     left = layers - depth
     total_s = 0.0
     for i in range(depth):
@@ -44,11 +38,10 @@ def cheapest(
     return total_s if left == 0 else math.inf
 
 
-@jit
-def least_bottleneck(
-    block_s: Floats, fixed_s: Floats, caps: Ints, depth: int, layers: int, out: Ints
-) -> float:
+@inlined
+def least_bottleneck(work: Workspace, depth: int, layers: int, out: Ints) -> float:
     """The smallest tau of any split; infinite if the caps are too small."""
+    block_s, fixed_s, caps = work.block_s, work.fixed_s, work.caps
     held = 0
     tau_s = 0.0
     rate = 0.0
@@ -81,7 +74,7 @@ def least_bottleneck(
     return tau_s
 
 
-@jit
+@inlined
 def sort_by_speed(block_s: Floats, depth: int, order: Ints) -> None:
     """Stages by seconds of a block, ascending; ties keep their order."""
     for i in range(depth):
@@ -94,54 +87,41 @@ def sort_by_speed(block_s: Floats, depth: int, order: Ints) -> None:
 
 @jit
 def linear_splits(
-    block_s: Floats,
-    fixed_s: Floats,
-    caps: Ints,
-    depth: int,
     layers: int,
     least_micro_batches: int,
-    order: Ints,
-    trial: Ints,
-    out: Ints,
-    out_tau_s: Floats,
-    out_sum_s: Floats,
+    work: Workspace,
+    plan: UnplacedPlan,
+    k: int,
+    start: int,
+    stop: int,
 ) -> int:
-    """Splits that are best for some M of at least `least_micro_batches`, by tau ascending.
+    """Splits of slot `k` that are best for some M of at least so many; returns their number.
 
-    Args:
-        block_s: [D] seconds of a block.
-        fixed_s: [D] seconds of all else.
-        caps: [D] most blocks.
-        depth: D.
-        layers: L.
-        least_micro_batches: with fewer, a split with a larger tau is not looked for.
-        order: [D] for the function's own use, as `trial`.
-        trial: [D].
-        out: [F, D] blocks of each split found.
-        out_tau_s: [F] its bottleneck.
-        out_sum_s: [F] its sum.
-
-    Returns:
-        Their number, at most F; those with the smallest tau if there are more.
+    They become its fillings from `start` on, by tau ascending; if there are more than fit before
+    `stop`, those with the smallest tau.  The workspace holds [D] seconds of a block and of all
+    else, and the most blocks.
     """
-    tau_s = least_bottleneck(block_s, fixed_s, caps, depth, layers, trial)
+    depth, trial = plan.depth[k], work.split
+    block_s, fixed_s, caps = work.block_s, work.fixed_s, work.caps
+    blocks, taus_s, sums_s = plan.blocks[k], plan.tau_s[k], plan.sum_s[k]
+    tau_s = least_bottleneck(work, depth, layers, trial)
     if tau_s == math.inf:
         return 0
-    sort_by_speed(block_s, depth, order)
-    floor_s = cheapest(order, block_s, fixed_s, caps, depth, layers, math.inf, trial)
+    sort_by_speed(block_s, depth, work.order)
+    floor_s = cheapest(work, depth, layers, math.inf, trial)
     tiny_s = 1e-12 * floor_s
-    count = 0
+    f = start
     while True:
-        total_s = cheapest(order, block_s, fixed_s, caps, depth, layers, tau_s, trial)
-        if count == 0 or total_s < out_sum_s[count - 1] - tiny_s:
-            out_tau_s[count] = 0.0
+        total_s = cheapest(work, depth, layers, tau_s, trial)
+        if f == start or total_s < sums_s[f - 1] - tiny_s:
+            taus_s[f] = 0.0
             for s in range(depth):
-                out[count, s] = trial[s]
-                out_tau_s[count] = max(out_tau_s[count], fixed_s[s] + trial[s] * block_s[s])
-            out_sum_s[count] = total_s
-            count += 1
-            if count == len(out_sum_s):
-                return count
+                blocks[f, s] = trial[s]
+                taus_s[f] = max(taus_s[f], fixed_s[s] + trial[s] * block_s[s])
+            sums_s[f] = total_s
+            f += 1
+            if f == stop:
+                break
         slowest = 0.0  # of the stages that could give a block away
         for s in range(depth):
             if trial[s] > 1:
@@ -153,8 +133,9 @@ def linear_splits(
                 if held < caps[s]:
                     next_s = min(next_s, fixed_s[s] + (held + 1) * block_s[s])
         if next_s == math.inf:
-            return count
+            break
         tau_s = next_s
-        gain_s = out_sum_s[0] - floor_s
-        if (least_micro_batches - 1) * (tau_s - out_tau_s[0]) >= gain_s - tiny_s:
-            return count
+        gain_s = sums_s[start] - floor_s
+        if (least_micro_batches - 1) * (tau_s - taus_s[start]) >= gain_s - tiny_s:
+            break
+    return f - start

@@ -146,15 +146,9 @@ def block_cap(t: Tables, slot: Slot, variant: int, dense: int) -> int:
 def fixed_seconds(
     t: Tables, options: Ints, depth: int, size: int, is_by_stage: bool, out: Floats
 ) -> None:
-    """What each stage takes besides its blocks: ends and messages.
+    """What each stage [D] takes besides its blocks: ends and messages.
 
-    Args:
-        t: what it prices with.
-        options: [D] of the template.
-        depth: of the template.
-        size: index of the micro-batch size.
-        is_by_stage: whether a node takes one stage of many replicas, and no message stays inside.
-        out: [D] takes the seconds.
+    By stage, where a node takes one stage of many replicas, no message stays inside.
     """
     for s in range(depth):
         out[s] = 0.0
@@ -187,15 +181,9 @@ def fixed_seconds(
 
 @inlined
 def sending_gpus(t: Tables, options: Ints, depth: int, first: int, stop: int, gpus: int) -> int:
-    """GPUs of a node that send to others where runs of stages like this one fill it.
+    """GPUs of a node that send to others where it is full of runs of so many GPUs like this one.
 
-    Args:
-        t: what it prices with.
-        options: [D] of the template.
-        depth: of the template.
-        first: stage of the run.
-        stop: stage after it.
-        gpus: of the run.
+    The run has the stages from `first` on, and `stop` no more.
     """
     own = 0
     if first > 0:

@@ -11,7 +11,7 @@ from planner.estimator.fill.stage import slot_of
 from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Tables
 from planner.estimator.unplaced_plan import UnplacedPlan
-from planner.estimator.workspace import StageExperts
+from planner.estimator.workspace import Workspace
 
 
 @inlined
@@ -21,8 +21,8 @@ def has_experts(t: Tables) -> bool:
 
 
 @jit
-def look_at_experts(t: Tables, plan: UnplacedPlan, found: StageExperts) -> None:
-    """Look at every stage of a plan whose fillings are chosen; nothing without experts."""
+def look_at_experts(t: Tables, plan: UnplacedPlan, work: Workspace) -> None:
+    """Fill `ways` and `numel` for every stage of a plan whose fillings are chosen."""
     for k in range(plan.number[0] if has_experts(t) else 0):
         f = plan.chosen[k]
         depth = plan.depth[k]
@@ -32,11 +32,11 @@ def look_at_experts(t: Tables, plan: UnplacedPlan, found: StageExperts) -> None:
             start = stop
             stop += plan.blocks[k, f, s]
             others = stop - max(start, t.dense)
-            found.ways[k, s] = t.option_tp[option]
-            found.numel[k, s] = 0.0
+            work.ways[k, s] = t.option_tp[option]
+            work.numel[k, s] = 0.0
             if others <= 0:
                 continue
             slot = slot_of(option, plan.size[k, f], s, depth, plan.most[k, f], plan.replicas[k])
             variant = variant_of(t, slot, plan.blocks[k, f, s] - others, others)
-            found.ways[k, s] = t.ways[option, variant]
-            found.numel[k, s] = t.expert_numel[option, variant]
+            work.ways[k, s] = t.ways[option, variant]
+            work.numel[k, s] = t.expert_numel[option, variant]

@@ -13,8 +13,8 @@ import math
 from planner.estimator.elite_set import EliteSet, remember
 from planner.estimator.jit import jit
 from planner.estimator.objective import SearchLimits, is_outdated, objective, refill
-from planner.estimator.tables import Ints, Tables
-from planner.estimator.unplaced_plan import UnplacedPlan, copy_plan, copy_slot, pipelines_of
+from planner.estimator.tables import Tables
+from planner.estimator.unplaced_plan import copy_plan, copy_slot, pipelines_of
 from planner.estimator.workspace import Workspace
 from planner.search.annealing.moves import propose
 from planner.search.annealing.random import uniform
@@ -24,33 +24,18 @@ from planner.search.annealing.random import uniform
 def anneal(
     t: Tables,
     limits: SearchLimits,
-    now: UnplacedPlan,
-    trial: UnplacedPlan,
     work: Workspace,
     elites: EliteSet,
-    state: Ints,
     steps: int,
     hot: float,
     cold: float,
 ) -> float:
-    """Walk from the plan in `now` (filled and priced here) for so many steps.
+    """Walk from the plan `now` (filled and priced here) for so many steps, to where it is then.
 
-    Args:
-        t: what it prices with.
-        limits: objective and limits.
-        now: the start; the end of the walk afterwards.
-        trial: for the function's own use.
-        work: likewise.
-        elites: takes the best plans.
-        state: [1] of the random numbers.
-        steps: plans that are priced, at most.
-        hot: first temperature, a share of the objective.
-        cold: last one.
-
-    Returns:
-        The objective at the end of the walk.
+    The temperature falls from `hot` to `cold`, shares of the objective.  The best plans of the way
+    become elites; returned is the objective at its end.
     """
-    dirty = work.dirty
+    now, trial, dirty, state = work.now, work.trial, work.dirty, work.random
     hangs_on_replicas = t.zero or t.spreads_experts  # what fits into a stage
     for k in range(now.number[0]):
         refill(t, now, k, work)

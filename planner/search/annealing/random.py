@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from planner.estimator.jit import inlined
 from planner.estimator.tables import Ints
+from planner.estimator.workspace import MODULUS
 
-MODULUS = 2147483647
 MULTIPLIER = 48271
 
 

@@ -10,11 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from planner.estimator.elite_set import EliteSet, remember
-from planner.estimator.jit import jit
-from planner.estimator.objective import SearchLimits, judged, price_plan, refill
+from planner.estimator.elite_set import EliteSet
+from planner.estimator.objective import SearchLimits, price_plan
 from planner.estimator.tables import Floats, Tables
-from planner.estimator.unplaced_plan import UnplacedPlan, most_replicas
+from planner.estimator.unplaced_plan import most_replicas
 from planner.estimator.whole_plan import iteration_seconds
 from planner.estimator.workspace import Workspace
 
@@ -26,97 +25,71 @@ def _always(_priced: int, _more: int) -> bool:
 def start(
     t: Tables,
     limits: SearchLimits,
-    now: UnplacedPlan,
     work: Workspace,
     elites: EliteSet,
     goes_on: Callable[[int, int], bool] = _always,
 ) -> int:
-    """Price plans to start from; returns how many.
+    """Price plans to start from, returns how many.
 
-    Args:
-        t: what it prices with.
-        limits: objective and limits.
-        now: scratch space.
-        work: likewise.
-        elites: takes the best plans.
-        goes_on: whether so many plans more may be priced, after so many; asked before each part.
+    Before each part, `goes_on` says after so many whether so many more may be priced.
     """
     fastest = np.full((len(t.node_gpus), 4), math.inf)  # of a class: seconds, option, depth, n
     priced = 0
     for option in range(len(t.option_tp)):
         if not goes_on(priced, 3 * limits.deepest):
             return priced
-        priced += price_uniform(t, limits, option, now, work, elites, fastest)
+        priced += price_uniform(t, limits, option, work, elites, fastest)
     if goes_on(priced, len(fastest)):
-        priced += join_fastest(t, limits, now, work, elites, fastest)
+        priced += join_fastest(t, limits, work, elites, fastest)
     return priced
 
 
-@jit
 def price_uniform(
     t: Tables,
     limits: SearchLimits,
     option: int,
-    now: UnplacedPlan,
     work: Workspace,
     elites: EliteSet,
     fastest: Floats,
 ) -> int:
     """Price every template of one option alone; returns how many plans.
 
-    Args:
-        t: what it prices with.
-        limits: objective and limits.
-        option: of all stages.
-        now: scratch space.
-        work: likewise.
-        elites: takes the best plans.
-        fastest: [T, 4] takes the fastest template that fills the option's node class: its seconds,
-            option, depth and replicas.
+    `fastest` [T, 4] takes the fastest template that fills the option's node class: its seconds,
+    option, depth and replicas.
     """
-    best = fastest[t.option_type[option]]
+    now, best = work.now, fastest[t.option_type[option]]
     priced = 0
     now.number[0] = 1
+    now.options[0] = option
     for depth in range(1, limits.deepest + 1):
         now.depth[0] = depth
-        for s in range(depth):
-            now.options[0, s] = option
         most = most_replicas(t, now, 0)
         if most < 1:
             break
-        power = 1
-        while power * 2 <= most:
-            power *= 2
-        last = 0
-        for replicas in (most, power, 1):
-            if replicas == last:
-                continue
-            last = replicas
+        power = 1 << int(most).bit_length() - 1
+        for replicas in sorted({most, power, 1}, reverse=True):
             now.replicas[0] = replicas
+            price_plan(t, limits, now, work, elites, False)
             priced += 1
-            if refill(t, now, 0, work):
-                seconds = iteration_seconds(t, now, work.price, math.inf)
-                value = judged(t, limits, now, seconds)
-                if value < math.inf:
-                    remember(elites, now, value)
-                if replicas == most and seconds < best[0]:
-                    best[0], best[1], best[2], best[3] = seconds, option, depth, most
+            if replicas == most and now.filling_count[0, 0]:
+                seconds = iteration_seconds(t, now, work, math.inf)
+                if seconds < best[0]:
+                    best[:] = seconds, option, depth, most
     return priced
 
 
 def join_fastest(
     t: Tables,
     limits: SearchLimits,
-    now: UnplacedPlan,
     work: Workspace,
     elites: EliteSet,
     fastest: Floats,
 ) -> int:
     """Price the fastest templates of the classes side by side; returns how many plans.
 
-    They join one by one, the fastest first.  Arguments are those of `price_uniform`; the seconds of
-    `fastest` are used up.
+    They join one by one, the fastest first; the seconds of `fastest` are used up.
     """
+    now = work.now
     now.number[0] = 0
     for k in range(min(len(fastest), limits.max_templates)):
         kind = 0

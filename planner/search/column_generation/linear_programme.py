@@ -1,11 +1,9 @@
-"""The restricted master problem as numbers: a linear programme, and whole amounts by branching.
+"""The restricted master problem as numbers: a linear programme, rounded down and completed.
 
 With a dozen rows and a few hundred columns a plain simplex tableau takes well under a millisecond,
-a fiftieth of a call to a solver in a library.  Whole amounts come from depth-first branching, with
-a greedy completion at every node.
+a fiftieth of a call to a solver in a library.
 Invariant: amounts always fit; at the end of the simplex no column is worth more than its price.
-Source: Dantzig's simplex method; Land and Doig, branch and bound (1960).
-Legend: R rows, N columns.
+Source: Dantzig's simplex method.   Legend: R rows, N columns.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import math
 
 import numpy as np
 
-from planner.estimator.jit import allocating, jit
+from planner.estimator.jit import allocating, inlined, jit
 from planner.estimator.tables import Floats, Ints
 
 TINY = 1e-9
@@ -30,8 +28,8 @@ def maximise(worth: Floats, uses: Floats, room: Floats, amounts: Floats, duals: 
         worth: [N] of one of each column.
         uses: [R, N], at least 0, with one positive in each column that is worth something.
         room: [R], at least 0.
-        amounts: [N], the answer.
-        duals: [R] what one more of each row would be worth, the answer.
+        amounts: [N] takes the amounts.
+        duals: [R] takes what one more of each row would be worth.
     """
     rows, columns = uses.shape
     width = columns + rows
@@ -77,7 +75,7 @@ def maximise(worth: Floats, uses: Floats, room: Floats, amounts: Floats, duals: 
     return -gain[width]
 
 
-@jit
+@inlined
 def pivot(body: Floats, gain: Floats, leaving: int, entering: int) -> None:
     """One step of the simplex method on the tableau."""
     width = body.shape[1]
@@ -97,19 +95,8 @@ def pivot(body: Floats, gain: Floats, leaving: int, entering: int) -> None:
 
 
 @jit
-def complete(left: Floats, uses: Floats, worth: Floats, counts: Ints) -> float:
-    """Add whole columns while any fits, those of the greatest worth first.
-
-    Args:
-        left: [R] room; changed.
-        uses: [R, N].
-        worth: [N], descending.
-        counts: [N] so many are taken already; changed.
-
-    Returns:
-        What all counts are worth.
-    """
-    total = 0.0
+def complete(left: Floats, uses: Floats, worth: Floats, counts: Ints) -> None:
+    """Add whole columns [N] to the counts while any fits into what is left, the best first."""
     for c in range(len(worth)):
         most = math.inf if worth[c] > 0.0 else 0.0
         for row in range(len(left)):
@@ -119,56 +106,10 @@ def complete(left: Floats, uses: Floats, worth: Floats, counts: Ints) -> float:
             counts[c] += int(most)
             for row in range(len(left)):
                 left[row] -= most * uses[row, c]
-        total += worth[c] * counts[c]
-    return total
 
 
-def round_down(worth: Floats, uses: Floats, room: Floats, amounts: Floats) -> tuple[Ints, float]:
-    """Whole parts of the amounts, and what still fits beside them; and what they are worth."""
+def round_down(worth: Floats, uses: Floats, room: Floats, amounts: Floats) -> Ints:
+    """Whole parts of the amounts, and what still fits beside them."""
     counts = np.floor(amounts + 1e-7).astype(np.int64)
-    return counts, complete(room - uses @ counts, uses, worth, counts)
-
-
-def branch_and_bound(worth: Floats, uses: Floats, room: Floats, nodes: int, gap: float) -> Ints:
-    """[N] the best whole amounts found within so many nodes.
-
-    Args:
-        worth: [N], descending.
-        uses: [R, N].
-        room: [R].
-        nodes: linear programmes, at most.
-        gap: a share of the best possible that may be missed.
-    """
-    columns = len(worth)
-    best, best_counts = 0.0, np.zeros(columns, np.int64)
-    stack = [(math.inf, np.zeros(columns), np.full(columns, math.inf))]  # bound, least, most
-    for _ in range(nodes):
-        if not stack:
-            break
-        bound, least, most = stack.pop()
-        left = room - uses @ least
-        if bound <= best * (1 + gap) or left.min() < 0:
-            continue
-        bounded = np.flatnonzero(most < math.inf)
-        amounts = np.zeros(columns)
-        total = float(worth @ least) + maximise(
-            worth,
-            np.vstack([uses, np.eye(columns)[bounded]]),
-            np.append(left, (most - least)[bounded]),
-            amounts,
-            np.zeros(len(room) + len(bounded)),
-        )
-        if total <= best * (1 + gap):
-            continue
-        amounts += least
-        counts, whole = round_down(worth, uses, room, amounts)
-        if whole > best:
-            best, best_counts = whole, counts
-        parts = np.abs(amounts - np.round(amounts))
-        split = int(np.argmax(parts))
-        if parts[split] > TINY:
-            below, above = most.copy(), least.copy()
-            below[split], above[split] = math.floor(amounts[split]), math.ceil(amounts[split])
-            sides = [(total, least, below), (total, above, most)]
-            stack += sides if amounts[split] % 1 > 0.5 else sides[::-1]  # the nearer one is next
-    return best_counts
+    complete(room - uses @ counts, uses, worth, counts)
+    return counts

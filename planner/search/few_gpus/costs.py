@@ -54,14 +54,8 @@ def slot_of(
 ) -> StageSlot:
     """A stage as far as its terms depend on it; which stage after the first it is does not count.
 
-    Args:
-        option: GPU type and TP degree.
-        b: micro-batch.
-        from_end: 1 for the last stage, D for the first.
-        is_first: whether it holds the embedding.
-        start: index of its first block, from 1.
-        configuration: its recomputation and tiling.
-        replicas: n of its template.
+    It is 1 stage from the end if it is the last, and D if it is the first; `start` is the index of
+    its first block, from 1.
     """
     index = 0 if is_first else 1
     how, ep, etp = configuration

@@ -36,11 +36,7 @@ def first_placements(
 ) -> Iterator[PlacedCandidate]:
     """Templates that are placed and not filled yet, each placement once.
 
-    Args:
-        counts: the templates.
-        model: what is trained.
-        composition: the nodes.
-        min_holders: above 1, copies of the same layers go to different nodes where they can.
+    Above one holder, copies of the same layers go to different nodes where they can.
     """
     found = (
         _by_replica(counts, model, composition, min_holders),
@@ -113,13 +109,7 @@ class FirstFills:
     def __init__(
         self, costs: CandidateCosts, configurations: Configurations, sizes: Sequence[int]
     ) -> None:
-        """Prepare.
-
-        Args:
-            costs: of stages.
-            configurations: of stages.
-            sizes: micro-batches.
-        """
+        """Prepare for stages of these costs and configurations, and for these micro-batches."""
         self._costs, self._configurations, self._sizes = costs, configurations, sizes
         self._fills = cache(self._fills_of)
 

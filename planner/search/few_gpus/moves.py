@@ -25,13 +25,7 @@ def _with(candidate: PlacedCandidate, t: int, one: PlacedTemplate) -> PlacedCand
 def fill_moves(
     candidate: PlacedCandidate, configurations: Configurations, sizes: Sequence[int]
 ) -> Iterator[PlacedCandidate]:
-    """Another configuration of a stage or of all, a layer that moves, another micro-batch.
-
-    Args:
-        candidate: the plan.
-        configurations: of stages.
-        sizes: micro-batches.
-    """
+    """Another configuration of a stage or of all, a layer that moves, another micro-batch."""
     for t, one in enumerate(candidate):
         for changed in _reconfigured(one, configurations):
             yield _with(candidate, t, changed)

@@ -64,12 +64,7 @@ def adjacent(
 ) -> Iterator[Counts]:
     """Every set of templates one step from another that packs, each once.
 
-    Args:
-        counts: the other.
-        choices: every option that a stage may have.
-        pool: templates that may take the room of others.
-        deepest: most stages.
-        room: of the nodes.
+    A stage may have any of `choices`; templates of `pool` may take the room of others.
     """
     known = {counts}
     for step in (*_changes(counts, choices, deepest), *_exchanges(counts, pool, room)):

@@ -24,7 +24,7 @@ from planner.estimator.build_tables import pricing_of
 from planner.estimator.fill.filling import PER_SIZE, fill_template
 from planner.estimator.jit import jit
 from planner.estimator.tables import MAX_DEPTH, Ints, Tables
-from planner.estimator.unplaced_plan import UnplacedPlan, fillings_of, most_replicas, new_plan
+from planner.estimator.unplaced_plan import UnplacedPlan, most_replicas, new_plan
 from planner.estimator.whole_plan import iteration_seconds
 from planner.estimator.workspace import Workspace, new_workspace
 from planner.model.catalogue import find_model
@@ -82,9 +82,9 @@ def price_all(
         n = replicas[row]
         plan.replicas[0] = n
         plan.pipelines[0] = n
-        fill_template(t, plan.options[0], depth, n, n, per_size, work, fillings_of(plan, 0))
+        fill_template(t, plan, 0, n, per_size, work)
         if plan.filling_count[0, 0] > 0:
-            seconds = iteration_seconds(t, plan, work.price, math.inf)
+            seconds = iteration_seconds(t, plan, work, math.inf)
             if seconds < math.inf:
                 total_s += seconds
     return total_s

@@ -8,6 +8,7 @@ import pytest
 
 from planner.cluster.composition import Composition
 from planner.estimator.build_tables import Pricing, pricing_of
+from planner.estimator.elite_set import load_elite
 from planner.estimator.unplaced_plan import new_plan
 from planner.estimator.workspace import new_workspace
 from planner.model.catalogue import find_model
@@ -32,7 +33,8 @@ class Walked(NamedTuple):
     def recipe(self, row: int) -> Recipe:
         """The plan in that row of its pool."""
         plan, work = new_plan(), new_workspace(self.pricing.tables)
-        return recipe_of(self.pricing, self.kernel.elites, row, plan, work)
+        load_elite(self.kernel.elites, row, plan)
+        return recipe_of(self.pricing, plan, work)
 
 
 class Walk(Protocol):

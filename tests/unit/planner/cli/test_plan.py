@@ -255,7 +255,6 @@ PRICED = "--composition demo-fast=1x2 --objective cost --prices"
         (f"{TWO} --model gpt-9", InvalidWorkload, "'gpt-9' is unknown"),
         (f"{TWO} --batch 0", InvalidWorkload, "at least 1"),
         (f"{TWO} --seq-len 64", UnprofiledConfiguration, "match exactly"),
-        (f"{TWO} --precision fp16", UnprofiledConfiguration, "match exactly"),
         (f"{TWO} --profile nowhere", UnprofiledConfiguration, "no profile"),
         (f"{TWO} --current missing.json", InvalidPlan, "cannot be read"),
         (f"{TWO_GPUS} --method policy --policy nowhere", NoPolicy, "there is no policy in nowhere"),

@@ -14,7 +14,7 @@ from planner.cost.memory import boundary_bytes
 from planner.estimator.build_tables import pricing_of
 from planner.estimator.gradient_sync import sync_seconds as estimated_sync_seconds
 from planner.estimator.unplaced_plan import new_plan
-from planner.estimator.workspace import new_price_workspace
+from planner.estimator.workspace import new_workspace
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
@@ -88,7 +88,7 @@ def test_gradients_of_a_stage_on_one_node_are_summed_over_its_own_links():
     )
     plan = Plan((FilledTemplate(stages, 1, (256, 256)),), placement)
     real_s = max(sync_seconds(WORKLOAD, RankMap.of(plan), PROFILE))
-    work = new_price_workspace(tables)
+    work = new_workspace(tables)
     assert estimated_sync_seconds(tables, unplaced, work, True) == pytest.approx(real_s, rel=1e-3)
     apart = tables._replace(ring=np.full_like(tables.ring, np.inf))
     assert estimated_sync_seconds(apart, unplaced, work, True) == np.inf

@@ -64,5 +64,5 @@ def test_an_offered_plan_is_copied_whole():
     offer(theirs, 0, mine)  # known by now
     assert held(mine) == [1.0, 2.0]
     row = int(np.argmin(mine.value))
-    for kept, offered in zip(mine[1:], theirs[1:], strict=True):
+    for kept, offered in zip(mine.plans, theirs.plans, strict=True):
         assert np.array_equal(kept[row], offered[0])

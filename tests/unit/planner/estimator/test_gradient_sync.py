@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from planner.estimator.elite_set import load_elite
 from planner.estimator.fill.stage_experts import look_at_experts
-from planner.estimator.gradient_sync import plan_sync_seconds, sync_seconds
+from planner.estimator.gradient_sync import sync_seconds
 from planner.estimator.unplaced_plan import new_plan
-from planner.estimator.workspace import new_price_workspace
+from planner.estimator.workspace import new_workspace
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 
@@ -27,11 +26,11 @@ def asked(model: str) -> Workload:
 def test_gradient_sums_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(model, walked_on):
     walked = walked_on(asked(model), ALONE)
     judge, pricing, kernel = walked
-    plan, work = new_plan(), new_price_workspace(pricing.tables)
+    plan, work = new_plan(), new_workspace(pricing.tables)
     for row in range(SOME):
         load_elite(kernel.elites, row, plan)
         seconds = judge.settle(walked.recipe(row)).price.sync_s
-        look_at_experts(pricing.tables, plan, work.experts)
+        look_at_experts(pricing.tables, plan, work)
         summed_s = sync_seconds(pricing.tables, plan, work, is_by_stage=False)
         assert summed_s == pytest.approx(seconds, rel=1e-9)
 
@@ -58,12 +57,3 @@ def test_what_plans_that_spread_experts_take_is_known_before_they_are_placed(
         seconds = judge.settle(recipe).price.iteration_s
         assert float(kernel.elites.value[row]) == pytest.approx(seconds, rel=nearly)
     assert tiled
-
-
-def test_where_nodes_take_stages_there_is_no_ring_to_follow(walked_on):
-    _, pricing, kernel = walked_on(asked("qwen3-30b-a3b"), PAIRS)
-    plan, work = new_plan(), new_price_workspace(pricing.tables)
-    load_elite(kernel.elites, int(np.argmin(kernel.elites.value[: kernel.found])), plan)
-    summed_s = plan_sync_seconds(pricing.tables, plan, work)
-    assert summed_s == sync_seconds(pricing.tables, plan, work, is_by_stage=True)
-    assert work.nic_s.tolist() == pricing.tables.nic[:, 1].tolist()

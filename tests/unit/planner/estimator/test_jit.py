@@ -114,8 +114,8 @@ def test_a_search_lets_all_arrays_go():
         kernel.start()
         kernel.walk(Allowance(kernel.evaluations + 600), templates=2)
         asked = count()
-        mixer = ColumnSearch(pricing, kernel.limits, 0)
-        mixer.run(kernel.elites, lambda: next(asked) > 4, 1)
+        mixer = ColumnSearch(pricing, kernel.limits)
+        mixer.run(kernel.elites, lambda: next(asked) > 4)
 
     search()
     arrays = [*_arrays(pricing.tables), *_arrays(kernel.elites), *_arrays(kernel._work)]

@@ -18,19 +18,19 @@ from itertools import pairwise
 from random import Random
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from planner.cluster.composition import Composition
 from planner.cost import formulas
 from planner.estimator import rules
 from planner.estimator.build_tables import Pricing, pricing_of
-from planner.estimator.elite_set import new_elite_set, remember
-from planner.estimator.fill.filling import variant_of
-from planner.estimator.fill.given_blocks import fill_as
+from planner.estimator.elite_set import load_elite, new_elite_set, remember
+from planner.estimator.fill.filling import fill_as, variant_of
 from planner.estimator.fill.stage import peak_bytes, slot_of
 from planner.estimator.gradient_sync import sync_seconds
 from planner.estimator.sharing import pipeline_seconds
-from planner.estimator.unplaced_plan import fillings_of, most_replicas, new_plan
+from planner.estimator.unplaced_plan import most_replicas, new_plan
 from planner.estimator.whole_plan import iteration_seconds, optimizer_seconds
 from planner.estimator.workspace import new_workspace
 from planner.model.catalogue import find_model
@@ -100,22 +100,21 @@ def both_prices(
         unplaced.options[k, : len(options)] = options
     if any(most_replicas(t, unplaced, k) < unplaced.replicas[k] for k in range(len(plan))):
         return None
-    for k, (options, blocks, replicas) in enumerate(plan):
-        rows = unplaced.options[k], unplaced.blocks[k, 0].copy()
-        rows[1][: len(blocks)] = blocks
-        fill_as(t, len(options), *rows, replicas, work, fillings_of(unplaced, k))
-    value = iteration_seconds(t, unplaced, work.price, math.inf)
+    for k, (_, blocks, _) in enumerate(plan):
+        fill_as(t, unplaced, k, np.array(blocks), work)
+    value = iteration_seconds(t, unplaced, work, math.inf)
     if value == math.inf:
         return None
     estimate = Priced(
         pipeline_seconds(t, unplaced),
-        sync_seconds(t, unplaced, work.price, t.spreads_experts == 1),
-        optimizer_seconds(t, unplaced, work.price.experts),
+        sync_seconds(t, unplaced, work, t.spreads_experts == 1),
+        optimizer_seconds(t, unplaced, work),
         tuple(float(n) for k in range(len(plan)) for n in peaks(pricing, unplaced, k)),
     )
     elites = new_elite_set()
     remember(elites, unplaced, value)
-    found = next(judge.placed(recipe_of(pricing, elites, 0, new_plan(), work)), None)
+    load_elite(elites, 0, unplaced)
+    found = next(judge.placed(recipe_of(pricing, unplaced, work)), None)
     return None if found is None else (estimate, price_of(found))
 
 

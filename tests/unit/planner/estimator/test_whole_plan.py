@@ -16,7 +16,7 @@ from planner.estimator.gradient_sync import sync_seconds
 from planner.estimator.sharing import pipeline_seconds
 from planner.estimator.unplaced_plan import new_plan
 from planner.estimator.whole_plan import by_stage_seconds, iteration_seconds
-from planner.estimator.workspace import new_price_workspace
+from planner.estimator.workspace import new_workspace
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.placement.place import place
@@ -37,7 +37,7 @@ def test_the_price_is_the_evaluators_where_every_gpu_has_a_node_of_its_own(walke
 def test_a_limit_only_tells_sooner_what_is_above_it(walked_alone):
     _, pricing, kernel = walked_alone
     tables = pricing.tables
-    unplaced, work = new_plan(), new_price_workspace(tables)
+    unplaced, work = new_plan(), new_workspace(tables)
     for row in range(SOME):
         load_elite(kernel.elites, row, unplaced)
         seconds = iteration_seconds(tables, unplaced, work, math.inf)
@@ -130,7 +130,7 @@ def placed(walked_on):
 
 def test_pipelines_take_as_long_as_those_of_the_placed_plan(placed):
     tables, found = placed
-    work = new_price_workspace(tables)
+    work = new_workspace(tables)
     longer = 0
     for unplaced, price, _, _ in found:
         seconds = by_stage_seconds(tables, unplaced, work, math.inf)
@@ -142,7 +142,7 @@ def test_pipelines_take_as_long_as_those_of_the_placed_plan(placed):
 
 def test_gradient_sums_are_those_of_the_placed_plan(placed):
     tables, found = placed
-    work = new_price_workspace(tables)
+    work = new_workspace(tables)
     for unplaced, price, _, _ in found:
         summed_s = sync_seconds(tables, unplaced, work, is_by_stage=True)
         assert summed_s == pytest.approx(price.sync_s, rel=1e-3)
@@ -164,7 +164,7 @@ def test_no_plan_takes_longer_in_the_kernel_than_placed_so(placed):
 
 def test_a_limit_tells_sooner_that_stages_of_many_replicas_take_too_long(placed):
     tables, found = placed
-    work = new_price_workspace(tables)
+    work = new_workspace(tables)
     for unplaced, _, _, _ in found:
         seconds = by_stage_seconds(tables, unplaced, work, math.inf)
         assert by_stage_seconds(tables, unplaced, work, seconds * (1 + 1e-9)) == seconds

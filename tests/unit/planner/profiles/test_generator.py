@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from planner.cluster.gpu_types import HARDWARE, find_gpu
@@ -106,3 +108,17 @@ def test_backward_is_not_shorter_than_forward_where_the_device_sets_the_pace(nam
             assert launches_alone or cost.backward_s >= cost.forward_s
             assert cost.activation_bytes >= cost.input_bytes
             assert cost.activation_bytes >= cost.attention_bytes
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_the_demos_types_are_as_fast_in_low_precision_and_keep_half_as_much(precision):
+    asked = Workload(find_model("tiny-llama"), 8, 128, precision)
+    low, wide = find_profile(asked), load_profile("tiny-llama")
+    low.require(asked)
+    assert low.types == wide.types
+    for key, cost in wide.layers.items():
+        half = {
+            "activation_bytes": cost.activation_bytes // 2,
+            "input_bytes": cost.input_bytes // 2,
+        }
+        assert low.layers[key] == replace(cost, **half)

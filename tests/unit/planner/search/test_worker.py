@@ -100,7 +100,7 @@ def test_where_no_plan_has_one_template_the_other_walks_have_their_turn(pricing)
     better, worker = begun(pricing), Worker(pricing, limits_of(ASKED), 0)
     improved(better)
     for row in range(better.found):
-        if better.elites.templates[row] > 1:
+        if better.elites.plans.number[row, 0] > 1:
             offer(better.elites, row, worker.elites)
     assert worker.found
     assert improved(worker, engines=("local search",))

@@ -11,7 +11,7 @@ from planner.estimator.build_tables import pricing_of
 from planner.estimator.elite_set import load_elite
 from planner.estimator.fill.stage_experts import look_at_experts
 from planner.estimator.unplaced_plan import new_plan
-from planner.estimator.workspace import new_price_workspace
+from planner.estimator.workspace import new_workspace
 from planner.model.catalogue import find_model
 from planner.model.tensors import expert_numel
 from planner.model.workload import Workload
@@ -24,7 +24,7 @@ def test_every_stage_is_tiled_as_its_recipe_says(model, walked_on):
     text = "h100=64x4" if model == "deepseek-v3-like" else "a100-80=8x2,h100=8x2"
     walked = walked_on(workload, text)
     _, pricing, kernel = walked
-    plan, experts = new_plan(), new_price_workspace(pricing.tables).experts
+    plan, experts = new_plan(), new_workspace(pricing.tables)
     for row in range(min(8, kernel.found)):
         load_elite(kernel.elites, row, plan)
         look_at_experts(pricing.tables, plan, experts)
@@ -35,7 +35,7 @@ def test_every_stage_is_tiled_as_its_recipe_says(model, walked_on):
 def test_a_model_without_experts_is_not_looked_at():
     workload = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
     pricing = pricing_of(workload, Composition.from_text("h100=2x8"), find_profile(workload))
-    plan, experts = new_plan(), new_price_workspace(pricing.tables).experts
+    plan, experts = new_plan(), new_workspace(pricing.tables)
     plan.number[0] = plan.depth[0] = 1
     experts.ways[:] = -1
     look_at_experts(pricing.tables, plan, experts)

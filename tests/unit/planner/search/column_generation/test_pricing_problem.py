@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 
 from planner.estimator.build_tables import pricing_of
-from planner.search.column_generation.gradient_limit import gradient_limit
+from planner.search.column_generation.network import new_network, stage_seconds
 from planner.search.column_generation.pricing_problem import (
     new_columns,
-    new_problem,
     price_bottleneck,
     raise_multipliers,
-    stage_seconds,
 )
 from tests.builders import demo_profile, nodes, workload
 
@@ -64,26 +62,26 @@ def kept_of(seed, text, share):
     """How many columns are kept of a bottleneck, each of which is as it should be."""
     t, random = tables_of(text), np.random.default_rng(seed)
     options, size = len(t.option_tp), seed % 3
-    problem = new_problem(t, DEEPEST)
-    stage_s, edge_s = problem.stage_s[0, size], problem.edge_s[size]
-    stage_seconds(t, size, 1, t.batch, stage_s)
+    network = new_network(t, DEEPEST)
+    stage_s, edge_s = network.stage_s[0, size], network.edge_s[size]
+    stage_seconds(t, size, 1, stage_s)
     thirds = stage_s[..., 0, t.layers // DEEPEST + 1]
     tau_s = 1.5 * thirds[np.isfinite(thirds)].max()
     rate = t.sizes[size] / tau_s
     price = random.uniform(0.0, 0.2, options) * t.option_tp
-    room = problem.room
+    network.taus_s[0] = tau_s
+    room = network.room
     room[:] = t.room * share
     every = list(pipelines(t, room, stage_s, edge_s, tau_s, price, rate))
     worth = min(cost for cost, _, _ in every) * random.uniform(1.5, 3.0)
-    columns, limit = new_columns(20), gradient_limit(t, 1e-9, math.inf)
-    rest = (price, limit, stage_s, edge_s, problem.multiplier[0, size], columns)
-    most = price_bottleneck(t, problem, size, 1, tau_s, worth, *rest)
+    columns = new_columns(20)
+    most = price_bottleneck(t, network, 0, size, 0, worth, price, columns)
     assert any(not fits and worth > cost for cost, fits, _ in every), "nothing asks too much"
     fitting = [(worth - cost) / worth for cost, fits, _ in every if fits]
     assert most >= max(fitting) - 1e-9
-    kept = int(columns.number[0])
+    kept = int(columns.plan.number[0])
     for row in range(kept):
-        chosen = tuple(columns.options[row, : columns.depth[row]].tolist())
+        chosen = tuple(columns.plan.options[row, : columns.plan.depth[row]].tolist())
         assert (asked_of(t, chosen) <= room).all()
         gains = [(worth - cost) / worth for cost, _, one in every if one == chosen]
         assert columns.gain[row] <= max(gains) + 1e-9
