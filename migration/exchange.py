@@ -23,14 +23,15 @@ from migration.digest import bounds
 from migration.errors import TransferFailed
 from migration.fingerprint import fingerprint
 from migration.slices import Slice
-from migration.transfer import MAX_OPERATIONS, Message, Transfer, Turn
+from migration.transfer import HEADER_BYTES, MAX_OPERATIONS, Message, Transfer, Turn
 from migration.transport import Pending, Transport
 
 Views = tuple[torch.Tensor, ...]
 ReadSlice = Callable[[Slice], Views]
 
 HEADER = struct.Struct("<qqqqQ")  # epoch, step, sequence, bytes, fingerprint
-DIRECT_BYTES = 1 << 20  # smaller views travel in the buffer: an operation costs about as much
+assert HEADER.size == HEADER_BYTES
+DIRECT_BYTES = 1 << 18  # smaller views travel in the buffer: an operation costs about as much
 
 
 @dataclass(slots=True)

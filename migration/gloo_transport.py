@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Self, cast
 
@@ -23,6 +24,7 @@ from migration.errors import NoFreePort, TransferFailed, no_port_words
 from migration.transport import Pending, ReduceOp
 from planner.wording import counted
 
+Waiting = Callable[[], AbstractContextManager[None]]
 _OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 
 
@@ -32,8 +34,11 @@ class GlooTransport:
     It listens on the interface that `GLOO_SOCKET_IFNAME` names, if that is set when it forms.
     """
 
-    def __init__(self, group: ProcessGroupGloo, rank: int, size: int) -> None:
+    def __init__(
+        self, group: ProcessGroupGloo, rank: int, size: int, waiting: Waiting = nullcontext
+    ) -> None:
         self.rank = rank
+        self.waiting = waiting
         self.size = size
         self.device = torch.device("cpu")
         self.bytes_sent = 0
@@ -43,7 +48,15 @@ class GlooTransport:
         self._pending: list[_Pending] = []
 
     @classmethod
-    def form(cls, store: Store, prefix: str, rank: int, size: int, timeout_s: float) -> Self:
+    def form(
+        cls,
+        store: Store,
+        prefix: str,
+        rank: int,
+        size: int,
+        timeout_s: float,
+        waiting: Waiting = nullcontext,
+    ) -> Self:
         """Meet the other members at a store and connect to all of them.
 
         Args:
@@ -53,6 +66,7 @@ class GlooTransport:
             rank: my transport rank.
             size: number of members.
             timeout_s: to form, and later for every message.
+            waiting: entered while a message is waited for.
 
         Raises:
             TransferFailed: the members did not all come in time, or the store is gone.
@@ -64,7 +78,7 @@ class GlooTransport:
             )
         except RuntimeError as error:
             raise _not_formed(error, prefix, rank, size) from None
-        return cls(group, rank, size)
+        return cls(group, rank, size, waiting)
 
     def post_send(self, peer: int, tensor: torch.Tensor) -> Pending:
         """See `Transport.post_send`."""
@@ -82,7 +96,8 @@ class GlooTransport:
         options.reduceOp = _OPS[op]
         fault = None
         try:
-            self._live_group().allreduce([tensor], options).wait()
+            with self.waiting():
+                self._live_group().allreduce([tensor], options).wait()
         except RuntimeError as error:
             fault = self._lost_peer(error)
         if fault:
@@ -164,7 +179,8 @@ class _Pending:
             self._transport._live_group()  # says that it is closed
             return
         try:
-            self.work.wait()
+            with self._transport.waiting():
+                self.work.wait()
         except RuntimeError as error:
             fault = self._transport._lost_peer(error)
         self.work = None

@@ -31,6 +31,7 @@ from planner.plans.regions import Regions
 MESSAGE_BYTES = 16_000_000  # gloo's and NCCL's rates are flat from 1 to 16 MB
 GRAIN_BYTES = 1_000_000  # less is not worth a second sender
 MAX_OPERATIONS = 32  # of one rank under way
+HEADER_BYTES = 40  # of a message; see `migration.exchange`
 _WHOLE = 1 << 32  # the time of all messages, in the order's units
 
 
@@ -176,6 +177,18 @@ class Transfer:
     @cached_property
     def _messages(self) -> dict[int, tuple[Message, ...]]:
         return {}
+
+    def buffer_bytes(self, rank: int) -> int:
+        """The most bytes of messages that a rank has under way at once.
+
+        Each has an operation at least, so there are never more of them than may be under way.
+        """
+        sizes = [message.num_bytes + HEADER_BYTES for message in self.messages(rank)]
+        ends = [0, *accumulate(sizes)]
+        last = len(sizes)
+        return max(
+            ends[min(first + MAX_OPERATIONS, last)] - ends[first] for first in range(max(1, last))
+        )
 
     def _messages_of(self, rank: int) -> tuple[Message, ...]:
         mine: list[tuple[Turn, int, Turn | None]] = []
