@@ -198,7 +198,7 @@ def _training(path: Path) -> TrainingSpec:
     from worker.contract import TrainingSpec
 
     try:
-        return TrainingSpec.model_validate_json(path.read_bytes())
+        return TrainingSpec.model_validate_json(path.read_bytes(), extra="forbid")
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"

@@ -17,6 +17,11 @@ HTTP + JSON between the operator and the agent of each worker pod.
                         left to train, else with 1.  Idempotent.  401 wrong token.
     GET /healthz        200 while the agent's loop runs.
 
+Two versions may meet, because the pods of a job keep their image while the operator is upgraded.
+So fields are only ever added, each with a default that means what was so before; a reader leaves
+out what it does not know; what would change its meaning gets a new path (`/v2/...`) beside the old
+one for one version.  `tests/data/contract` holds what earlier versions wrote.
+
 The operator calls, agents call nobody.  One rank process per GPU; its name for life is (pod, slot),
 its rank belongs to an epoch.  `step` always counts *completed* optimizer steps, so it is also the
 index of the next step to train.
@@ -49,7 +54,7 @@ from worker.step_record import StepRecord as StepRecord
 from worker.training_settings import Frozen
 from worker.training_settings import TrainingSpec as TrainingSpec
 
-CONTRACT_VERSION = "v1"
+CONTRACT = 1  # counts what was added; a reader leaves out fields that it does not know
 DirectivePhase = Literal["prepare", "switch", "abort"]
 Reason = Literal["start", "join", "drain", "loss"]
 RankPhase = Literal[
@@ -120,6 +125,7 @@ class Resume(Frozen):
 class Directive(Frozen):
     """Operator to agent: be this, at this epoch."""
 
+    contract: int = Field(default=CONTRACT, description="version that the operator writes")
     job: str
     epoch: Annotated[int, Field(ge=1)]
     phase: DirectivePhase
@@ -231,6 +237,7 @@ class RankExit(Frozen):
 class Report(Frozen):
     """Agent to operator: I am this."""
 
+    contract: int = Field(default=CONTRACT, description="version that the agent writes")
     job: str
     pod: str
     node: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 from migration.errors import NoFreePort, TransferFailed, no_port_words
 from planner.errors import HeddleError
 from worker.contract import ErrorKind
-from worker.errors import NonFinite, RendezvousFailed
+from worker.errors import NonFinite, NoRoom, RendezvousFailed
 
 # What torch, the C++ runtime and the kernel say when memory or threads are at their end; on the CPU
 # the class of torch's error is a plain RuntimeError.
@@ -35,7 +35,8 @@ def describe_error(error: BaseException) -> tuple[ErrorKind, str]:
     name = type(error).__name__
     if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
         said = text.partition(_ALLOCATOR)[2] or text
-        return "device", f"out of memory: {said or 'no more is to be had'}"
+        where = "; ".join(("", *getattr(error, "__notes__", ())))  # see `rank.memory`
+        return "device", f"out of memory: {said or 'no more is to be had'}{where}"
     if name in _DEVICE_ERRORS or text.startswith("CUDA"):
         return "device", f"the device failed: {text}"
     words = no_port_words(text)
@@ -54,6 +55,8 @@ def _our_own(error: HeddleError) -> ErrorKind:
     """By the class alone: its sentence may quote another rank's error of any kind."""
     if isinstance(error, NonFinite):
         return "numeric"
+    if isinstance(error, NoRoom):
+        return "device"
     if isinstance(error, NoFreePort):
         return "other"
     return "lost peer" if isinstance(error, RendezvousFailed | TransferFailed) else "other"

@@ -1,6 +1,7 @@
 """The worker's branch of the error tree.
 
-WorkerError <- EngineFailed, InvalidDataset, InvalidWeights, NonFinite, RendezvousFailed
+WorkerError <- EngineFailed, InvalidDataset, InvalidWeights, NonFinite, NoRoom, RendezvousFailed
+RendezvousFailed <- StoreGone
 """
 
 from planner.errors import HeddleError
@@ -22,6 +23,16 @@ class InvalidWeights(WorkerError):
     """A folder of weights is missing, damaged, of another model, or cannot be written as asked."""
 
 
+class NoRoom(WorkerError):
+    """A change does not fit beside what a rank holds; nothing of it was allocated."""
+
+    def __init__(self, needed_bytes: int, free_bytes: int) -> None:
+        super().__init__(
+            f"out of memory: the change needs {needed_bytes / 1e6:,.0f} MB beside the running "
+            f"plan, {max(0, free_bytes) / 1e6:,.0f} MB are free"
+        )
+
+
 class NonFinite(WorkerError):
     """Loss or gradient norm of a step is not finite, and the job is to stop then."""
 
@@ -34,3 +45,10 @@ class NonFinite(WorkerError):
 
 class RendezvousFailed(WorkerError):
     """The ranks of an epoch were not all there, so its world was not formed."""
+
+
+class StoreGone(RendezvousFailed, RuntimeError):
+    """The store of an epoch does not answer; a RuntimeError as those of torch's stores are."""
+
+    def __init__(self, address: str, why: object) -> None:
+        super().__init__(f"the store at {address} is gone: {why}")

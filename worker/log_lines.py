@@ -8,11 +8,15 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
+from collections.abc import Callable
 from typing import Literal, get_args
 
 Format = Literal["text", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 VARIABLE = "HEDDLE_LOG_FORMAT"  # by which a process tells those that it starts
+STRANGERS_LOGGERS = ("aiohttp", "asyncio")
+MOST_LINES, PERIOD_S = 5, 60.0  # a trace has some 3 kB
 _WHOSE: dict[str, str | int] = {}
 
 
@@ -50,6 +54,35 @@ class TextLines(logging.Formatter):
         return super().format(record)
 
 
+class FewOf(logging.Filter):
+    """Lets a few lines a minute pass of what strangers can make the libraries say, and counts.
+
+    Who sends an agent what is no HTTP must not fill a disk with traces.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._began_s = clock()
+        self._passed = self._kept_back = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        if record.name.partition(".")[0] not in STRANGERS_LOGGERS:
+            return True
+        now = self._clock()
+        if now - self._began_s > PERIOD_S:
+            self._began_s, self._passed = now, 0
+        if self._passed >= MOST_LINES:
+            self._kept_back += 1
+            return False
+        self._passed += 1
+        if self._kept_back:
+            record.msg = f"{record.getMessage()} ({self._kept_back} such lines were left out)"
+            record.args, self._kept_back = (), 0
+        return True
+
+
 def configure(log_format: str | None = None, level: str = "info") -> None:
     """Log to standard error, this process and those that it starts.
 
@@ -60,5 +93,6 @@ def configure(log_format: str | None = None, level: str = "info") -> None:
     chosen = log_format or os.environ.get(VARIABLE, "text")
     os.environ[VARIABLE] = chosen
     handler = logging.StreamHandler()
+    handler.addFilter(FewOf())
     handler.setFormatter(JsonLines() if chosen == "json" else TextLines())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

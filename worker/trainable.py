@@ -11,18 +11,26 @@ from collections.abc import Iterator
 from planner.model.shape import ModelShape
 
 
-def why_untrainable(model: ModelShape, sequence_length: int) -> str | None:
+def why_untrainable(
+    model: ModelShape, sequence_length: int, *, masks_documents: bool = False
+) -> str | None:
     """One sentence that names what is missing to train a model; None if nothing is.
 
     Args:
         model: to be trained.
         sequence_length: tokens of a sample.
+        masks_documents: whether each document of a sample is computed as if it were alone.
     """
     missing = [*_missing(model), *model.arithmetic.lacking]
     if missing:
         return (
             f"model {model.name!r} can be planned and priced but not trained, because the worker "
             f"does not compute {', '.join(missing)}; use a model without"
+        )
+    if masks_documents and model.own is not None:
+        return (
+            f"the layers of model {model.name!r} are your own, and documentMask masks those of "
+            "Heddle alone; leave it out"
         )
     positions = model.max_positions - model.arithmetic.position_offset
     if not model.rotary and sequence_length > positions:

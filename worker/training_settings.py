@@ -24,11 +24,15 @@ IGNORED = -100  # a label that is not to be learnt: torch's own number for it
 
 
 class Frozen(BaseModel):
-    """Plain data that never changes and has no field that nobody reads."""
+    """Plain data that never changes; a field that it does not know is left out.
+
+    Operator and workers may be of two versions for as long as a job runs, so whoever reads must
+    get along with what a newer one adds.  Mistakes of users are found where they write.
+    """
 
     # A loss of NaN travels as the string "NaN", which a float reads back: no value makes a report
     # unreadable.
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
 
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -117,6 +121,14 @@ class DataSpec(Frozen):
     split: Split = Field(
         default=(1.0, 0.0, 0.0),
         description="shares of the documents for training, held-out evaluation and the final test",
+    )
+    tokenizer: str | None = Field(
+        default=None,
+        description="tokenizer.json, or a folder with one, that all pairs were made with",
+    )
+    document_mask: bool = Field(
+        default=False,
+        description="whether each document of a sample is computed as if it were alone",
     )
 
 

@@ -1,4 +1,4 @@
-"""What kills and stops of every kind of process cost, in every part of a change.
+"""What faults of every way and kind of process cost, in every part of a change.
 
     python -m tests.benchmarks.faults [--pairs N] [--seed S]
 
@@ -19,7 +19,17 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.distributed.campaign import AGAIN_S, KINDS, PARTS, PEER_TIMEOUT_S, WAYS, Fault, check
+from tests.distributed.campaign import (
+    AGAIN_S,
+    PARTS,
+    PEER_TIMEOUT_S,
+    SIGNALS,
+    SLOW_S,
+    SLOWER,
+    WAYS,
+    Fault,
+    check,
+)
 from worker.data.prepare import prepare
 
 ROOT = Path(__file__).parents[2]
@@ -67,8 +77,8 @@ def write(done: list[dict[str, Any]], options: argparse.Namespace) -> None:
 def groups(pairs: int, seed: int) -> list[tuple[str, list[Case]]]:
     """One job for each way and part; then the pairs, four to a job."""
     found: list[tuple[str, list[Case]]] = [
-        (f"{way}-{part}", [(part, (Fault(way, kind, i),)) for i, kind in enumerate(KINDS)])
-        for way in WAYS
+        (f"{way}-{part}", [(part, (Fault(way, kind, i),)) for i, kind in enumerate(kinds)])
+        for way, kinds in WAYS.items()
         for part in PARTS
     ]
     choose = random.Random(seed)
@@ -80,9 +90,9 @@ def groups(pairs: int, seed: int) -> list[tuple[str, list[Case]]]:
 def random_pair(choose: random.Random) -> Case:
     """A fault of a pod's processes, and one of the store: a copy of the state is left."""
     first = Fault(
-        choose.choice(list(WAYS)), choose.choice(("rank", "agent", "pod")), choose.randrange(3)
+        choose.choice(list(SIGNALS)), choose.choice(("rank", "agent", "pod")), choose.randrange(3)
     )
-    return choose.choice(PARTS), (first, Fault(choose.choice(list(WAYS)), "store", 0))
+    return choose.choice(PARTS), (first, Fault(choose.choice(list(SIGNALS)), "store", 0))
 
 
 def _kept() -> list[dict[str, Any]]:
@@ -105,17 +115,18 @@ def report(rows: list[dict[str, Any]], wanted: int) -> str:
         "the moves of state are real; devices are emulated.",
         "",
         "Seconds from a fault to the end of the next step that began after it. All ranks pause at",
-        f"the part before it happens. `peerTimeoutSeconds` is {PEER_TIMEOUT_S}.",
-        "",
-        "| part | " + " | ".join(f"{way} {kind}" for way in WAYS for kind in KINDS) + " |",
-        "| --- |" + " --- |" * (len(WAYS) * len(KINDS)),
+        f"the part before it happens. `peerTimeoutSeconds` is {PEER_TIMEOUT_S}. A pod that is "
+        "blackholed gets no",
+        f"packet through, nor to it, until then. Who is slow is {SLOWER:g} times slower for "
+        f"{SLOW_S:g} s, from the end",
+        "of which is counted; nobody may be taken for lost meanwhile.",
     ]
-    for part in PARTS:
-        cells = []
-        for way in WAYS:
+    for way, kinds in WAYS.items():
+        lines += ["", f"| {way} | " + " | ".join(kinds) + " |", "| --- |" + " --- |" * len(kinds)]
+        for part in PARTS:
             one = [row for row in rows if row["group"] == f"{way}-{part}"]
-            cells += [f"{row['again_s']:.1f}" for row in one] or ["-"] * len(KINDS)
-        lines.append(f"| {part} | " + " | ".join(cells) + " |")
+            cells = [f"{row['again_s']:.1f}" for row in one] or ["-"] * len(kinds)
+            lines.append(f"| {part} | " + " | ".join(cells) + " |")
     pairs = [row for row in rows if row["group"].startswith("pairs")]
     lines += ["", "| two at once | part | seconds |", "| --- | --- | --- |"]
     lines += [f"| {', '.join(r['faults'])} | {r['part']} | {r['again_s']:.1f} |" for r in pairs]

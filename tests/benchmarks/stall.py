@@ -92,7 +92,8 @@ def report(runs: list[dict[str, Any]]) -> str:
 Command: `make bench` (`python -m tests.benchmarks.stall --repeats {len(runs)}`)
 Date: {today:%Y-%m-%d}
 Machine: {os.cpu_count()} cores ({processor()}), {platform.system()} {platform.machine()}, no GPU,
-shared with other work. Processes, gloo groups and state are real; the GPU types are emulated.
+shared with other work (load average {os.getloadavg()[2]:.0f}). Processes, gloo groups and state
+are real; the GPU types are emulated.
 
 From the end of the last old step (of a loss: from the kill) to the start of the first new one, in
 milliseconds, median / maximum over all runs:

@@ -1,8 +1,9 @@
 """A job under the real decision loop, with real pods on this machine, and faults in its changes.
 
-A node joins or is drained; all ranks pause at the part in question; processes are killed or stopped
-there; the ranks go on.  Whatever the outcome of that change, the job must train on within a bound,
-and in the end the whole curve must be that of one plain process.
+A node joins or is drained; all ranks pause at the part in question; processes are killed, stopped,
+cut off from the network or slowed there; the ranks go on.  Whatever the outcome of that change, the
+job must train on within a bound, and in the end the whole curve must be that of one plain process.
+Who is only slow is waited for: no epoch begins because somebody was lost.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import asyncio
 import functools
 import logging
 import os
+import shutil
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,18 +33,41 @@ from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import Observed
 from planner.cluster.composition import Node
 from planner.model.catalogue import find_model
+from tests.distributed.network import blackholed, own_network
+from tests.distributed.throttle import lacking_groups, slowed
 from worker.contract import Report, StepRecord
 from worker.engine.reference import training
 
 LOG = logging.getLogger(__name__)
 PARTS = ("prepare", "form", "build", "drain", "transfer", "verify", "vote", "flip")
 KINDS = ("rank", "agent", "fork_server", "store", "pod")
-WAYS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+# The network is a pod's: it is that of the store, or any other.
+WAYS = {"kill": KINDS, "stop": KINDS, "blackhole": ("store", "pod"), "slow": KINDS}
+SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+SLOWER = 100.0  # times
+SLOW_S = 8.0  # for so long, longer than the peer time-out
 STEADY_S = 180.0  # a pod that was killed imports torch again, on a machine that others use too
 PEER_TIMEOUT_S = 4
 AGAIN_S = 30.0  # from a fault to the next trained step, while survivors hold the state
 TOLERANCE = 1e-5
 BATCH = 10
+
+
+def lacking(way: str) -> str:
+    """Why a way is not possible on this machine; "" if it is."""
+    if way in SIGNALS:
+        return ""
+    if os.geteuid() != 0:
+        return "only root may make networks and control groups"
+    if way == "slow":
+        return lacking_groups()
+    tools = {"ip": "iproute2", "nft": "nftables"}
+    missing = [package for tool, package in tools.items() if shutil.which(tool) is None]
+    return f"tools are missing; apt-get install {' '.join(missing)}" if missing else ""
+
+
+POSSIBLE = tuple(way for way in WAYS if not lacking(way))
+AGENT = "tests.distributed.network" if "blackhole" in POSSIBLE else "worker"
 
 
 def job(data: Path) -> dict[str, object]:
@@ -89,7 +114,7 @@ class Run:
         rank_entry = ("--rank-entry", f"tests.distributed.faults:{entry}")
         self.cluster = LocalCluster(
             "kills", f"kills-{os.getpid()}", folder, token, self.trigger, emulates=True,
-            agent_command=(sys.executable, "-m", "worker", "agent", *rank_entry),
+            agent_command=(sys.executable, "-m", AGENT, "agent", *rank_entry),
             peer_timeout_s=PEER_TIMEOUT_S,
         )  # fmt: skip
         held = load_job(job(data))
@@ -166,32 +191,33 @@ class Fault:
         return f"{self.way} {self.kind} {self.turn}"
 
 
-def victims(observed: Observed, fault: Fault) -> tuple[int, ...]:
-    """The pids of the processes that a fault is about."""
+def victims(observed: Observed, fault: Fault) -> tuple[str, tuple[int, ...]]:
+    """The pod that a fault is about, and the pids of its processes."""
     views = [observed.agents[name] for name in sorted(observed.agents)]
     reports = [view.report for view in views if view.report is not None and view.report.ranks]
     record = observed.epochs[-1]
-    if fault.kind == "store":
-        store = record.seal.store if record.seal else ""
-        found = [next(report.store_pid for report in reports if report.store == store)]
-    else:
-        report = reports[fault.turn % len(reports)]
-        ranks = [rank.pid for rank in report.ranks]
-        found = {
-            "rank": ranks[:1],
-            "agent": [report.agent_pid],
-            "fork_server": [report.fork_server_pid],
-            "pod": [report.agent_pid, report.fork_server_pid, report.store_pid, *ranks],
-        }[fault.kind]
+    store = record.seal.store if record.seal else ""
+    of_store = next(report for report in reports if report.store == store)
+    report = of_store if fault.kind == "store" else reports[fault.turn % len(reports)]
+    ranks = [rank.pid for rank in report.ranks]
+    everything = [report.agent_pid, report.fork_server_pid, report.store_pid, *ranks]
+    found = {
+        "rank": ranks[:1],
+        "agent": [report.agent_pid],
+        "fork_server": [report.fork_server_pid],
+        "store": everything if fault.way == "blackhole" else [report.store_pid],
+        "pod": everything,
+    }[fault.kind]
     assert None not in found
-    return tuple(pid for pid in found if pid is not None)
+    return report.pod, tuple(pid for pid in found if pid is not None)
 
 
 async def fail_in(run: Run, part: str, *faults: Fault) -> float:
     """Change the nodes, pause all ranks at a part, let the faults happen, and go on.
 
     Returns:
-        Seconds from the faults to the end of the next step that began after them.
+        Seconds from the faults, or from the end of the slowness, to the end of the next step that
+        began after them.
     """
     gate = run.gates / part
     for mark in run.gates.iterdir():  # of a rank that passed just as the last gate was opened
@@ -202,21 +228,50 @@ async def fail_in(run: Run, part: str, *faults: Fault) -> float:
     else:
         run.cluster.join(Node("z", "demo-fast", 2))
     observed = await run.until(lambda *_: any(run.gates.glob(f"{part}.*")), f"the part {part}")
-    for fault in faults:
-        for pid in victims(observed, fault):
-            os.kill(pid, WAYS[fault.way])
-    at_s = time.monotonic()
-    gate.unlink()
-
-    def later() -> list[float]:
-        """When steps ended that have begun since."""
-        return [step.end_s for step in run.steps.values() if step.start_s > at_s]
-
-    await run.until(lambda *_: bool(later()), f"a step after {faults} in {part}")
-    again_s = min(later()) - at_s
+    losses = _losses(observed)
+    with ExitStack() as until_steady:
+        for fault in faults:
+            until_steady.enter_context(_happening(fault, *victims(observed, fault)))
+        at_s = time.monotonic()
+        gate.unlink()
+        slow = [fault for fault in faults if fault.way == "slow"]
+        if slow:
+            observed = await run.until(lambda *_: time.monotonic() > at_s + SLOW_S, "its end")
+            lost = set(_losses(observed)) - set(losses)
+            assert len(slow) < len(faults) or not lost, f"a slow one is not lost: {lost}"
+            at_s = time.monotonic()
+            until_steady.close()
+        await run.until(lambda *_: bool(_ends(run, at_s)), f"a step after {faults} in {part}")
+    again_s = min(_ends(run, at_s)) - at_s
     LOG.info("%s in %s: a step again after %.1f s", ", ".join(map(str, faults)), part, again_s)
     assert again_s <= AGAIN_S, (part, faults, again_s)
     return again_s
+
+
+def _ends(run: Run, at_s: float) -> list[float]:
+    """When steps ended that have begun since."""
+    return [step.end_s for step in run.steps.values() if step.start_s > at_s]
+
+
+def _losses(observed: Observed) -> list[str]:
+    """The epochs that began because somebody was lost, and what is known of why."""
+    records = [record for record in observed.epochs if record.reason == "loss"]
+    return [f"epoch {record.epoch} ({record.outcome}): {record.cause}" for record in records]
+
+
+@contextmanager
+def _happening(fault: Fault, pod: str, pids: tuple[int, ...]) -> Iterator[None]:
+    """A fault happens; one that can end does at the end."""
+    if fault.way == "slow":
+        with slowed(pids, SLOWER):
+            yield
+    elif fault.way == "blackhole":
+        with blackholed(pod, pids):
+            yield
+    else:
+        for pid in pids:
+            os.kill(pid, SIGNALS[fault.way])
+        yield
 
 
 async def campaign(
@@ -240,7 +295,9 @@ def check(folder: Path, data: Path, cases: Sequence[tuple[str, tuple[Fault, ...]
     """
     os.environ["HEDDLE_TEST_PAUSE"] = str(folder / "gates")
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
-    steps, seconds = asyncio.run(campaign(folder, data, cases))
+    is_cut_off = any(fault.way == "blackhole" for _, faults in cases for fault in faults)
+    with own_network() if is_cut_off else nullcontext():
+        steps, seconds = asyncio.run(campaign(folder, data, cases))
     assert sorted(steps) == list(range(len(steps))), "every step was trained and reported"
     losses = [steps[index].loss for index in range(len(steps))]
     expected = _curve(data).first(len(steps))

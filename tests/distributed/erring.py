@@ -2,7 +2,8 @@
 
 `HEDDLE_TEST_ERRORS` is a folder; a file in it named by a GPU holds the name of the error, which
 comes whenever a rank on that GPU begins its fourth step; one named `<node>.<GPU>.build`, when it
-builds an engine, and then holds the monotonic time of that instead.
+builds an engine, and then holds the monotonic time of that instead.  One named `<node>.<GPU>.room`
+leaves that rank no memory for a change, and then holds the time as well.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 from worker.engine.deepspeed import DeepSpeedEngine
 from worker.engine.seam import Engine, StageBuild, StepResult
 from worker.rank import process
+from worker.rank.move import Move
 
 STEP = 3
 MANY_EPOCHS = 1000
@@ -49,7 +51,15 @@ def raise_once() -> None:
 
 
 class Erring(process.GlooServices):
-    """Spoils a step of an engine, or its making."""
+    """Spoils a step of an engine, or its making, or leaves no room for it."""
+
+    def free_bytes(self, move: Move) -> int:
+        folder, here = Path(os.environ["HEDDLE_TEST_ERRORS"]), move.member
+        order = folder / f"{here.node}.{here.gpu}.room"
+        if not order.exists():
+            return super().free_bytes(move)
+        order.write_text(str(time.monotonic()))
+        return 0
 
     def build_engine(self, build: StageBuild) -> Engine:
         order = Path(os.environ["HEDDLE_TEST_ERRORS"]) / str(build.seat.gpu)

@@ -166,9 +166,17 @@ class CountingOldTensors(GlooServices):
 
 
 def _main(services: type[GlooServices]) -> Callable[..., None]:
-    def main(connection: socket.socket, *, pod: str, slot: int, emulate: bool, **_: object) -> None:
+    def main(
+        connection: socket.socket,
+        *,
+        pod: str,
+        slot: int,
+        emulate: bool,
+        store_key: str,
+        **_: object,
+    ) -> None:
         begin()
-        Rank(Channel(connection), pod, slot, services(emulate=emulate)).run()
+        Rank(Channel(connection), pod, slot, services(emulate=emulate, store_key=store_key)).run()
 
     return main
 

@@ -163,10 +163,15 @@ def test_a_gpu_without_memory_is_left_out_and_the_job_trains_on(
     asyncio.run(main())
 
 
-def test_a_change_for_which_a_joiner_has_no_memory_is_over_within_a_second_and_not_tried_again(
-    tmp_path: Path, corpus: Path, errors: Path
+@pytest.mark.parametrize(
+    ("where", "what"),
+    [("b.0.build", "out of memory: "), ("a.1.room", "out of memory: the change needs ")],
+    ids=["of a joiner", "beside the old plan"],
+)
+def test_a_change_without_memory_is_over_within_a_second_and_not_tried_again(
+    where: str, what: str, tmp_path: Path, corpus: Path, errors: Path
 ) -> None:
-    order = errors / "b.0.build"
+    order = errors / where
     order.write_text("run_out_of_memory")
     elastic = {"joinDebounceSeconds": 0, "cooldownSeconds": 0, "minGainPercent": 0.1}
 
@@ -175,7 +180,7 @@ def test_a_change_for_which_a_joiner_has_no_memory_is_over_within_a_second_and_n
             await run.until(lambda _: run.step > 2)
             run.cluster.join(Node("b", "demo-fast", 1))
             decision = await run.until(lambda decision: "was aborted" in decision.reason)
-            assert "cannot prepare epoch 2: out of memory: " in decision.reason
+            assert f"cannot prepare epoch 2: {what}" in decision.reason
             *_, record = (await run.loop.observe()).epochs
             assert (record.reason, record.outcome) == ("join", "aborted")
             assert record.closed_s is not None

@@ -1,4 +1,5 @@
-"""Every kind of process is killed, and stopped, in every part of a change: the job goes on exactly.
+"""Every kind of process is killed, stopped, cut off or slowed in every part of a change: the job
+goes on exactly.
 
 `make test-kills` runs it; `-k "stop and vote"` runs a part of it again.
 """
@@ -9,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.distributed.campaign import KINDS, PARTS, Fault, check
+from tests.distributed.campaign import PARTS, POSSIBLE, WAYS, Fault, check
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("way", ["kill", "stop"])
+@pytest.mark.parametrize("way", POSSIBLE)
 def test_the_job_survives_every_kind_of_fault_in_every_part_of_a_change(
     way: str, part: str, tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEDDLE_TEST_PAUSE", "")  # `check` sets it, the test gives it back
     monkeypatch.setenv("PYTHONPATH", "")
-    cases = [(part, (Fault(way, kind, turn),)) for turn, kind in enumerate(KINDS)]
+    cases = [(part, (Fault(way, kind, turn),)) for turn, kind in enumerate(WAYS[way])]
     check(tmp_path, corpus, cases)

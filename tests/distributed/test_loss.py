@@ -3,6 +3,7 @@ as if nothing happened."""
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -15,6 +16,7 @@ from planner.model.catalogue import find_model
 from planner.plans.plan import Plan
 from tests.distributed.pods import Pods, place, template
 from worker.contract import Resume, TrainingSpec, resume_of
+from worker.training_settings import LossScale
 
 pytestmark = pytest.mark.slow
 TWO = place(
@@ -145,3 +147,41 @@ def test_an_aborted_preparation_leaves_the_old_epoch_running(
     report = pods.pods["a"].wait(lambda report: all(rank.phase == "done" for rank in report.ranks))
     assert {rank.epoch for rank in report.ranks} == {1}
     curve_is_exact(pods, spec)
+
+
+def scales(pods: Pods) -> dict[int, tuple[float | None, bool]]:
+    """{step: its loss scale, and whether it was an update}."""
+    rows = [step for pod in pods.pods.values() for step in pod.report().steps]
+    return {row.step: (row.loss_scale, math.isfinite(row.gradient_norm)) for row in rows}
+
+
+def test_in_fp16_loss_scale_and_skipped_steps_are_those_of_an_unbroken_run(
+    tmp_path: Path, spec: TrainingSpec
+) -> None:
+    """The scale begins so high that some ten steps overflow, and the kill falls among them."""
+    low = {"precision": "fp16", "loss_scale": LossScale(initial=2**34, window=4)}
+    spec, victim = spec.model_copy(update=low), ("a", 0)
+    found = []
+    for is_broken in (False, True):
+        folder = tmp_path / str(is_broken)
+        folder.mkdir()
+        pods = Pods(folder)
+        try:
+            pods.start("a", "b", gpus=2)
+            pods.change(pods.directive(1, TWO, spec, "b", reason="start"))
+            if is_broken:
+                pods.pods["a"].wait(lambda report: any(rank.step >= 3 for rank in report.ranks))
+                os.kill(pods.ranks(victim[0])[victim[1]].pid, signal.SIGKILL)
+                resume = survivors_halt(pods, ("a", "b"), time.monotonic(), {victim})
+                holds = {gpu: 1 for gpu in gpus(TWO) if gpu != victim}
+                how = {"reason": "loss", "holds": holds, "layouts": {1: TWO}, "resume": resume}
+                pods.change(pods.directive(2, TWO, spec, "a", **how))
+            pods.pods["a"].wait(lambda report: all(rank.phase == "done" for rank in report.ranks))
+            found.append(scales(pods))
+        finally:
+            pods.close()
+    unbroken, broken = found
+    assert sorted(unbroken) == list(range(spec.steps))
+    assert broken == unbroken
+    assert sum(not is_update for _, is_update in unbroken.values()) >= 5
+    assert sum(is_update for _, is_update in unbroken.values()) >= 10

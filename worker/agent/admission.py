@@ -65,7 +65,9 @@ def _faults(directive: Directive) -> Refused | None:
             check(Plan.from_json(layout), workload)
     except PlanningError as error:
         return Refused(400, str(error))
-    untrainable = why_untrainable(model, spec.sequence_length)
+    untrainable = why_untrainable(
+        model, spec.sequence_length, masks_documents=spec.data.document_mask
+    )
     if untrainable is not None:
         return Refused(400, untrainable)
     if plan.digest != directive.plan_digest:

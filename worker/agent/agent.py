@@ -12,18 +12,17 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-import functools
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from worker.agent.admission import Refused, admit, advances, read_directive, read_halt
 from worker.agent.directives import Directives
-from worker.agent.folders import compare, probe
+from worker.agent.folders import questions
 from worker.agent.measurements import Measurements, ModelUse
 from worker.agent.processes import Process, Processes
 from worker.agent.records import Records
@@ -37,6 +36,7 @@ from worker.contract import (
     StepRecord,
     SwitchRecord,
 )
+from worker.control.secret import store_key
 
 _log = logging.getLogger(__name__)
 RANK_ENTRY = "worker.rank.process:main"
@@ -99,7 +99,7 @@ class Agent:
         self._changed = asyncio.Condition()
         # (epoch, slot): once is enough, a crash loop helps nobody
         self._forked: set[tuple[int, int]] = set()
-        self._right: set[str] = set()  # folders of the job that were tried
+        self._right: set[tuple[str, str]] = set()  # use and folder, of those that were tried
         self._told_to_finish = False
         self._measurements: Measurements | None = None
         self._use = ModelUse(settings.peak_flops_s)
@@ -277,18 +277,13 @@ class Agent:
 
     async def _probe_folders(self, directive: Directive) -> Refused | None:
         """Try each of the job's folders once; a recovery does not wait for that."""
-        spec, wanted = directive.training, dict[str, Callable[[str], Awaitable[str | None]]]()
-        if spec.output is not None:
-            wanted[spec.output] = probe
-        if spec.folder is not None:
-            wanted[spec.folder] = functools.partial(compare, config=spec.config or {})
-        for folder, question in wanted.items():
-            if folder in self._right or directive.reason == "loss":
+        for what, question in questions(directive.training).items():
+            if what in self._right or directive.reason == "loss":
                 continue
-            problem = await question(folder)
+            problem = await question()
             if problem is not None:
                 return Refused(400, problem)
-            self._right.add(folder)
+            self._right.add(what)
         return None
 
     def halt(self, body: object) -> Refused | None:
@@ -312,7 +307,8 @@ class Agent:
             process.tell("directive", directive=self.directive.model_dump(mode="json"))
 
     def _fork_store(self) -> None:
-        self.processes.fork(None, STORE_ENTRY, {"host": self.settings.host})
+        arguments = {"host": self.settings.host, "key": store_key(self.settings.token)}
+        self.processes.fork(None, STORE_ENTRY, arguments)
 
     def _fork_missing_ranks(self) -> None:
         """A new rank for each of this pod's members that holds nothing and has no process yet."""
@@ -331,6 +327,7 @@ class Agent:
                     "pod": settings.pod,
                     "slot": member.slot,
                     "emulate": settings.emulate,
+                    "store_key": store_key(settings.token),
                 }
                 self.processes.fork(member.slot, settings.rank_entry, arguments)
 

@@ -1,6 +1,7 @@
 """Whether the folders of a job are right, tried before a step is trained.
 
-That for the final weights must take files, and that of the model hold the job's config.json.
+That for the final weights must take files, that of the model hold the job's config.json, and the
+tokenizer fit the model.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from worker.checkpoint.hugging_face.config import difference
+from worker.data.tokenizing import why_unfit
+from worker.training_settings import TrainingSpec
 
 PROBE_BYTES = 4096
 ADVICE = "final weights could not be kept there; mount a disk that the job's user can write"
@@ -30,6 +34,28 @@ async def compare(folder: str, config: Mapping[str, Any]) -> str | None:
     """None if the model's folder has this config.json, else one sentence."""
     late = f"model folder {folder!r} did not give its config.json within {ANSWER_S:g} s; mount it"
     return await _ask(lambda: difference(config, Path(folder)), late)
+
+
+async def fit(tokenizer: str, vocab: int) -> str | None:
+    """None if the model takes all tokens of a tokenizer, else one sentence."""
+    late = f"tokenizer {tokenizer!r} did not give its file within {ANSWER_S:g} s; mount it"
+    return await _ask(lambda: why_unfit(Path(tokenizer), vocab), late)
+
+
+Question = Callable[[], Awaitable[str | None]]
+
+
+def questions(spec: TrainingSpec) -> dict[tuple[str, str], Question]:
+    """{(use, folder): what is to be asked of it} of a job; one folder may have several uses."""
+    found: dict[tuple[str, str], Question] = {}
+    if spec.output is not None:
+        found["output", spec.output] = partial(probe, spec.output)
+    if spec.folder is not None:
+        found["model", spec.folder] = partial(compare, spec.folder, spec.config or {})
+    if spec.data.tokenizer is not None:
+        vocab = spec.model_shape().vocab
+        found["tokenizer", spec.data.tokenizer] = partial(fit, spec.data.tokenizer, vocab)
+    return found
 
 
 async def _ask(question: Callable[[], str | None], late: str) -> str | None:

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from worker.agent.admission import Refused
 from worker.agent.agent import Agent
 from worker.contract import Refusal
+from worker.http_limits import TRUSTED, trust
 
 WAIT_MAX_S = 60.0
 GAUGES = {  # of the newest step
@@ -40,11 +41,12 @@ class _Routes:
     @web.middleware
     async def authorise(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path.startswith("/v1/"):
-            given = request.headers.get("Authorization", "").encode()
+            given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
             if not hmac.compare_digest(given, f"Bearer {self._agent.settings.token}".encode()):
                 return _refusal(
                     401, "the bearer token is not this job's; it is in the job's Secret"
                 )
+            trust(request)
         return await handler(request)
 
     async def put_directive(self, request: web.Request) -> web.Response:
@@ -87,6 +89,7 @@ def application(agent: Agent) -> web.Application:
     """The agent's web application."""
     routes = _Routes(agent)
     app = web.Application(middlewares=[routes.authorise], client_max_size=BODY_MAX_BYTES)
+    app[TRUSTED] = set()
     app.add_routes(
         [
             web.put("/v1/directive", routes.put_directive),

@@ -7,12 +7,12 @@ import json
 import os
 import signal
 import sys
-
-from aiohttp import web
+from contextlib import AsyncExitStack
 
 from worker.agent.agent import Agent, AgentSettings
 from worker.agent.http import application
 from worker.errors import WorkerError
+from worker.http_limits import serving
 
 
 async def run_pod(settings: AgentSettings, port: int, exit_with_parent: bool) -> int:
@@ -25,27 +25,23 @@ async def run_pod(settings: AgentSettings, port: int, exit_with_parent: bool) ->
         WorkerError: it cannot listen there.
     """
     agent = Agent(settings)
-    runner = web.AppRunner(application(agent), shutdown_timeout=0.2, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, settings.host, port)
-    try:
-        await site.start()
-    except OSError as error:
-        await runner.cleanup()
-        raise WorkerError(
-            f"the agent cannot listen on {settings.host}:{port}: {error.strerror}; "
-            "--host is an address of this machine, --port a free one or 0"
-        ) from None
-    listening = runner.addresses[0][1]
-    sys.stdout.write(json.dumps({"port": listening, "host": settings.host}) + "\n")
-    sys.stdout.flush()
-    _end_with(agent, exit_with_parent)
-    await agent.start()
-    try:
-        await agent.stopping.wait()
-    finally:
-        await agent.close()
-        await runner.cleanup()
+    async with AsyncExitStack() as stack:
+        try:
+            served = serving(application(agent), settings.host, port)
+            _, listening = await stack.enter_async_context(served)
+        except OSError as error:
+            raise WorkerError(
+                f"the agent cannot listen on {settings.host}:{port}: {error.strerror}; "
+                "--host is an address of this machine, --port a free one or 0"
+            ) from None
+        sys.stdout.write(json.dumps({"port": listening, "host": settings.host}) + "\n")
+        sys.stdout.flush()
+        _end_with(agent, exit_with_parent)
+        await agent.start()
+        try:
+            await agent.stopping.wait()
+        finally:
+            await agent.close()
     return agent.exit_code
 
 

@@ -1,8 +1,8 @@
 """The TCP connections of this process, and how to cut them.
 
-A thread that waits in gloo or in a store's client for a silent peer waits in C++, for as long as
-the kernel believes in the connection, and neither can be told to stop.  Cutting its connection from
-another thread ends the wait with an error within milliseconds, as if the peer had closed it.
+A thread that waits in gloo for a silent peer waits in C++, for as long as the kernel believes in
+the connection, and cannot be told to stop.  Cutting its connection from another thread ends the
+wait with an error within milliseconds, as if the peer had closed it.
 """
 
 from __future__ import annotations

@@ -36,8 +36,9 @@ def data() -> None:
 )
 @click.option(
     "--tokenizer",
-    type=click.Path(dir_okay=False),
-    help="tokenizer.json of the tokenizers library.  [default: each byte is a token]",
+    type=click.Path(),
+    help="tokenizer.json of the tokenizers library, or a folder with it.  "
+    "[default: each byte is a token]",
 )
 @click.option(
     "--eod",

@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from worker.data.index import read_index, unreadable
+from worker.data.tokenizing import digest_of
 from worker.errors import InvalidDataset
+from worker.training_settings import DataSpec
 
 
 class IndexedCorpus:
@@ -75,3 +77,41 @@ class IndexedCorpus:
         except (OSError, ValueError):
             return {}
         return notes if isinstance(notes, dict) else {}
+
+
+def open_pair(prefix: str, spec: DataSpec, vocab: int | None) -> IndexedCorpus:
+    """A pair of a job's data.
+
+    Args:
+        prefix: of the pair.
+        spec: what the job says of its data.
+        vocab: tokens of the model; None: unknown.
+
+    Raises:
+        InvalidDataset: it is missing, unreadable, damaged or of another tokenizer.
+    """
+    corpus = IndexedCorpus(prefix)
+    noted = corpus.notes.get("tokenizer_sha256")
+    if spec.tokenizer is not None and corpus.notes and noted != digest_of(Path(spec.tokenizer)):
+        raise InvalidDataset(
+            f"dataset {prefix!r} was prepared with another tokenizer than {spec.tokenizer!r}; "
+            "name the one that it was prepared with, or prepare it again"
+        )
+    tokens = corpus.notes.get("vocab")
+    if vocab is not None and isinstance(tokens, int) and tokens > vocab:
+        raise InvalidDataset(
+            f"dataset {prefix!r} was prepared with a tokenizer of {tokens:,} tokens, "
+            f"the model's vocabulary has {vocab:,}; "
+            "prepare the data with the model's tokenizer"
+        )
+    return corpus
+
+
+def check_pairs(spec: DataSpec, vocab: int) -> None:
+    """Open all pairs of a job, and close them.
+
+    Raises:
+        InvalidDataset: see `open_pair`.
+    """
+    for corpus in spec.blend:
+        open_pair(corpus.path, spec, vocab)

@@ -12,7 +12,7 @@ Legend: B global batch, S sequence length.
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from planner.wording import counted
 from worker.data.blend import Blend
-from worker.data.corpus import IndexedCorpus
+from worker.data.corpus import IndexedCorpus, open_pair
 from worker.data.order import Permutation
 from worker.errors import InvalidDataset
 from worker.training_settings import IGNORED, DataSpec
@@ -63,6 +63,8 @@ class Dataset:
         sequence_length: S.
         samples: of one pass over all corpora.
         is_masked: whether some tokens are no labels.
+        masks_documents: whether each document of a sample is computed as if it were alone; then
+            its first token is no label, because nothing before it is its own.
     """
 
     def __init__(
@@ -91,7 +93,9 @@ class Dataset:
         self._streams = tuple(self._open(corpus.path, spec) for corpus in spec.blend)
         self._orders: dict[tuple[int, int, int], Permutation] = {}
         self.samples = sum(stream.samples for stream in self._streams)
-        self.is_masked = any(stream.corpus.mask is not None for stream in self._streams)
+        self.masks_documents = spec.document_mask
+        has_prompts = any(stream.corpus.mask is not None for stream in self._streams)
+        self.is_masked = self.masks_documents or has_prompts
 
     def place(self, seed: int, sample_id: int) -> Place:
         """Where a sample is.
@@ -125,9 +129,18 @@ class Dataset:
                 "prepare the data with the model's tokenizer"
             )
         labels = tokens[1:]
-        if corpus.mask is not None:
-            labels = np.where(corpus.mask[place.start + 1 : stop], labels, IGNORED)
-        return Sample(tokens, labels)
+        learnt = self._learnt(place)
+        return Sample(tokens, labels if learnt is None else np.where(learnt, labels, IGNORED))
+
+    def documents(self, seed: int, sample_id: int) -> tuple[int, ...]:
+        """How many tokens of each document a sample has, in order; together S.
+
+        Read from the index alone, so that a stage that needs no token reads none.
+        """
+        place = self.place(seed, sample_id)
+        stop = place.start + self.sequence_length
+        inner = self._streams[place.corpus].corpus.boundaries(place.start + 1, stop)
+        return tuple(end - start for start, end in pairwise((place.start, *inner, stop)))
 
     def count_labels(self, seed: int, first: int, stop: int) -> int:
         """How many labels the samples from `first` on, before `stop`, are trained on."""
@@ -150,10 +163,22 @@ class Dataset:
         return low
 
     def _labels_of(self, place: Place) -> int:
-        mask = self._streams[place.corpus].corpus.mask
-        if mask is None:
-            return self.sequence_length
-        return int(np.count_nonzero(mask[place.start + 1 : place.start + self.sequence_length + 1]))
+        learnt = self._learnt(place)
+        return self.sequence_length if learnt is None else int(np.count_nonzero(learnt))
+
+    def _learnt(self, place: Place) -> npt.NDArray[np.bool_] | None:
+        """Which labels of a sample are learnt, [S]; None: all."""
+        corpus = self._streams[place.corpus].corpus
+        first, stop = place.start + 1, place.start + self.sequence_length + 1
+        if corpus.mask is None and not self.masks_documents:
+            return None
+        if corpus.mask is None:
+            learnt = np.ones(stop - first, dtype=np.bool_)
+        else:
+            learnt = corpus.mask[first:stop] != 0
+        if self.masks_documents:
+            learnt[[begin - first for begin in corpus.boundaries(first, stop)]] = False
+        return learnt
 
     def _order(self, seed: int, corpus: int, data_epoch: int) -> Permutation:
         """The permutation of one pass over a corpus; those asked for last are kept."""
@@ -168,8 +193,7 @@ class Dataset:
         return found
 
     def _open(self, prefix: str, spec: DataSpec) -> _Stream:
-        corpus = IndexedCorpus(prefix)
-        self._check_vocabulary(corpus)
+        corpus = open_pair(prefix, spec, self._vocab)
         low, high = part_bounds(spec.split, corpus.index.documents)[PARTS.index(self._part)]
         first, stop = corpus.index.first_token(low), corpus.index.first_token(high)
         samples = (stop - first - 1) // self.sequence_length
@@ -182,15 +206,6 @@ class Dataset:
                 f"give more text{'' if whole else ', another split'} or a shorter sequence"
             )
         return _Stream(corpus, first, samples)
-
-    def _check_vocabulary(self, corpus: IndexedCorpus) -> None:
-        noted = corpus.notes.get("vocab")
-        if self._vocab is not None and isinstance(noted, int) and noted > self._vocab:
-            raise InvalidDataset(
-                f"dataset {corpus.prefix!r} was prepared with a tokenizer of {noted:,} tokens, "
-                f"the model's vocabulary has {self._vocab:,}; "
-                "prepare the data with the model's tokenizer"
-            )
 
 
 def part_bounds(

@@ -73,6 +73,14 @@ class HeldOut:
             weight = self._dataset.count_labels(SEED, ids.start, ids.stop) / whole
             yield MicroBatch(tokens, labels, weight)
 
+    def documents(self, run: range, micro_batch: int) -> Iterator[list[tuple[int, ...]]]:
+        """Tokens of each document, row by row, of each of these micro-batches."""
+        empty = (self._dataset.sequence_length,)
+        for first in range(run.start, run.stop, micro_batch):
+            ids = range(first, min(run.stop, first + micro_batch))
+            rows = [self._dataset.documents(SEED, sample_id) for sample_id in ids]
+            yield rows + [empty] * (micro_batch - len(rows))
+
     def _count_labels(self) -> int:
         """Of all samples; they stay the same."""
         if self._labels is None:

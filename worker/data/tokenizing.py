@@ -1,5 +1,7 @@
 """From text to tokens and back: by a Hugging Face tokenizer.json, or byte by byte.
 
+Whether a tokenizer fits a model and a dataset is known from its file alone, without its library.
+
 Without a tokenizer the bytes of the text are the tokens (vocabulary 256), which needs nothing and
 fits a model of any language; the byte 0, which no text has, ends a document.
 """
@@ -8,15 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from planner.wording import counted
 from worker.errors import InvalidDataset
 
+TOKENIZER = "tokenizer.json"  # in a folder
 BYTE_VOCAB = 256
 NO_END = "none"  # as --eod: documents end without a token
 # What published tokenizers call the end of a document, where no tokenizer_config.json says it.
@@ -45,7 +49,7 @@ def tokenization(path: Path | None, end: str | None = None) -> Tokenization:
     """That of a tokenizer.json, or of bytes.
 
     Args:
-        path: of the tokenizer.json; None: bytes are the tokens.
+        path: of the tokenizer.json, or of a folder with it; None: bytes are the tokens.
         end: the token that ends documents; `none`: nothing does; None: the one that the
             tokenizer_config.json beside it names, or else the well-known one that it has.
 
@@ -54,6 +58,7 @@ def tokenization(path: Path | None, end: str | None = None) -> Tokenization:
     """
     if path is None:
         return _of_bytes(end)
+    path = file_of(path)
     tokenizer, content = _load(path)
 
     def encode(text: bytes, begins: bool) -> npt.NDArray[np.generic]:
@@ -66,6 +71,44 @@ def tokenization(path: Path | None, end: str | None = None) -> Tokenization:
     token = None if end == NO_END else _end_of(path, tokenizer, end)
     digest = hashlib.sha256(content).hexdigest()
     return Tokenization(encode, decode, tokenizer.get_vocab_size(), token, digest)
+
+
+def file_of(tokenizer: Path) -> Path:
+    """The file of a tokenizer, or of the tokenizer in a folder."""
+    return tokenizer / TOKENIZER if tokenizer.is_dir() else tokenizer
+
+
+def why_unfit(tokenizer: Path, vocab: int) -> str | None:
+    """One sentence on what a model cannot take of a tokenizer; None if it fits.
+
+    Also tokens that only its settings name, such as those that end or pad a document, are among
+    those of the file, each with its id.
+
+    Args:
+        tokenizer: its file, or a folder with it.
+        vocab: tokens of the model.
+    """
+    try:
+        beyond = sorted((token, name) for name, token in _tokens(tokenizer) if token >= vocab)
+    except InvalidDataset as error:
+        return str(error)
+    if not beyond:
+        return None
+    token, name = beyond[0]
+    return (
+        f"tokenizer {str(tokenizer)!r} has {counted(len({one for one, _ in beyond}), 'token')} "
+        f"beyond the model's vocabulary of {vocab:,}, the first is {name!r} with id {token:,}; use "
+        "the model's own tokenizer"
+    )
+
+
+def digest_of(tokenizer: Path) -> str:
+    """SHA-256 of the file of a tokenizer.
+
+    Raises:
+        InvalidDataset: it cannot be read.
+    """
+    return hashlib.sha256(_content(tokenizer)).hexdigest()
 
 
 def _of_bytes(end: str | None) -> Tokenization:
@@ -117,3 +160,32 @@ def _configured_end(path: Path) -> str | None:
     if isinstance(said, dict):
         said = said.get("content")
     return said if isinstance(said, str) else None
+
+
+def _content(tokenizer: Path) -> bytes:
+    try:
+        return file_of(tokenizer).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise InvalidDataset(
+            f"tokenizer {str(tokenizer)!r} cannot be read: {reason}; name a tokenizer.json of the "
+            "tokenizers library, or a folder with one"
+        ) from None
+
+
+def _tokens(tokenizer: Path) -> Iterator[tuple[str, int]]:
+    """(token, id) of each token, those that were added last."""
+    try:
+        found = json.loads(_content(tokenizer))
+        vocabulary = found["model"]["vocab"]
+        if isinstance(vocabulary, dict):
+            yield from ((str(name), int(token)) for name, token in vocabulary.items())
+        else:  # of a unigram model: pairs of token and score, by id
+            yield from ((str(name), token) for token, (name, _) in enumerate(vocabulary))
+        added = found.get("added_tokens") or ()
+        yield from ((str(one["content"]), int(one["id"])) for one in added)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidDataset(
+            f"tokenizer {str(tokenizer)!r} is not a tokenizer.json of the tokenizers library: "
+            f"{type(error).__name__} at {error}; name another file"
+        ) from None

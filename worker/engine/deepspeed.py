@@ -33,6 +33,7 @@ import contextlib
 import math
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -62,7 +63,7 @@ from worker.engine.parameters import StageParameters, gradient_pieces
 from worker.engine.seam import Evaluation, Progress, StageBuild, StepResult
 from worker.engine.step_clock import StepClock, peak_memory_bytes
 from worker.errors import EngineFailed, NonFinite
-from worker.model.dropout import Moment, Now
+from worker.model.moment import Moment, Now
 from worker.model.own import class_of, loss_of
 from worker.model.parallel import TensorParallel
 from worker.world.grid import Grid, Topology
@@ -228,7 +229,7 @@ class DeepSpeedEngine:
         self.clock = StepClock()
         self._links = StageLinks(seat, world, pace, partial(self.clock.part, "waiting"))
         self._now = Now()
-        self._passes: int | None = None  # forward passes of the step that were begun
+        self._moments: Iterator[Moment] = iter(())  # of the forward passes that are to come
         self._parameters = StageParameters(build.buffers)
         self._pipeline = self._build()
         self._parameters.add_up()
@@ -264,18 +265,13 @@ class DeepSpeedEngine:
         return pipeline  # type: ignore[no-any-return] # DeepSpeed is untyped
 
     def begin_pass(self) -> None:
-        """Say which samples the next forward pass computes; an evaluation drops nothing."""
-        self._now.moment = None
-        if self._passes is not None:
-            size = self._seat.pipeline.template.micro_batch
-            first = self.progress.step * self._spec.global_batch + self._passes * size
-            first += self._seat.pipeline.first_sample
-            self._now.moment = Moment(self._spec.seed, range(first, first + size))
-            self._passes += 1
+        """Tell the layers what the next forward pass computes."""
+        self._now.moment = next(self._moments)
 
     def train_step(self, ready_epoch: int | None) -> StepResult:
         """Train the next step."""
-        self._ready_epoch, self._passes = ready_epoch, 0
+        self._ready_epoch = ready_epoch
+        self._moments = self._feed.moments_of_step(self.progress.step)
         LINKS.use(self._links)
         for gradient in self._buffers.gradients.values():
             gradient.zero_()
@@ -287,7 +283,7 @@ class DeepSpeedEngine:
     def evaluate(self) -> Evaluation:
         """See `worker.engine.seam.Engine`."""
         batches, seat = self._feed.of_evaluation(), self._seat
-        self._passes = None
+        self._moments = self._feed.moments_of_evaluation()
         LINKS.use(self._links)
         self.pace.begin()
         losses = self._pipeline.eval_batch(

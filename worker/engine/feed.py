@@ -1,7 +1,8 @@
-"""What the ends of one replica's pipeline read: its micro-batches of a step, or of an evaluation.
+"""What the stages of one replica's pipeline read: its micro-batches of a step, or of an evaluation.
 
 Each comes as DeepSpeed takes it: the tokens for the first stage, and for the last one the labels
-with the weight that their mean loss has in that of the whole batch.
+with the weight that their mean loss has in that of the whole batch.  What all stages are told of
+it, its moment, comes apart, and no token is read for it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from worker.data.batches import MicroBatch, micro_batches
 from worker.data.dataset import Dataset
 from worker.data.held_out import HeldOut
 from worker.data.prefetch import Prefetch
+from worker.model.moment import Documents, Moment
 
 Fed = tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]
 
@@ -32,7 +34,7 @@ class Feed:
     ) -> None:
         """`dataset` is the training part; nothing is read yet."""
         self.held_out = held_out
-        self._spec, self._pipeline = spec, pipeline
+        self._dataset, self._spec, self._pipeline = dataset, spec, pipeline
         self._prefetch = Prefetch(
             lambda step: micro_batches(
                 dataset,
@@ -49,13 +51,41 @@ class Feed:
         """The micro-batches of a step, read ahead."""
         return map(_fed, self._prefetch.of_step(step, self._pipeline.num_micro_batches))
 
+    def moments_of_step(self, step: int) -> Iterator[Moment]:
+        """What the layers are told in each forward pass of a step."""
+        spec, size = self._spec, self._pipeline.template.micro_batch
+        first = step * spec.global_batch + self._pipeline.first_sample
+        for index in range(self._pipeline.num_micro_batches):
+            samples = range(first + index * size, first + (index + 1) * size)
+            documents = None
+            if spec.data.document_mask:
+                rows = [self._dataset.documents(spec.seed, sample) for sample in samples]
+                documents = Documents.of(rows)
+            yield Moment(spec.seed, samples, documents)
+
+    def moments_of_evaluation(self) -> Iterator[Moment]:
+        """Likewise of an evaluation, which drops nothing."""
+        held_out, spec, run = self.held_out, self._spec, self._run()
+        size = self._pipeline.template.micro_batch
+        for rows in held_out.documents(run, size) if held_out else ():
+            documents = Documents.of(rows) if spec.data.document_mask else None
+            yield Moment(spec.seed, None, documents)
+
     def of_evaluation(self) -> list[Fed]:
         """The micro-batches of an evaluation; a replica without any has none."""
         if self.held_out is None:
             return []
+        size = self._pipeline.template.micro_batch
+        return [*map(_fed, self.held_out.micro_batches(self._run(), size))]
+
+    def _run(self) -> range:
+        """Which of the held-out samples are this replica's."""
+        if self.held_out is None:
+            return range(0)
         pipeline = self._pipeline
-        run = self.held_out.run_of(pipeline.first_sample, pipeline.samples, self._spec.global_batch)
-        return [*map(_fed, self.held_out.micro_batches(run, pipeline.template.micro_batch))]
+        return self.held_out.run_of(
+            pipeline.first_sample, pipeline.samples, self._spec.global_batch
+        )
 
     def close(self) -> None:
         """Read no more."""

@@ -1,6 +1,6 @@
 """The oracle: the same training in one process of plain torch.
 
-It shares the data order, the initial weights, what dropout keeps and the learning rate with the
+It shares data and their order, initial weights, what dropout keeps and the learning rate with the
 engine, and nothing else: its model, loss, norm, clipping and step are written apart, without
 groups, pieces or DeepSpeed, so that an error there cannot hide here.
 Source: the architectures as published and as in `transformers`.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch.nn.functional import cross_entropy, softmax
@@ -25,7 +25,7 @@ from worker.data.batches import MicroBatch, micro_batches
 from worker.data.dataset import Dataset
 from worker.engine.learning_rate import learning_rate
 from worker.errors import WorkerError
-from worker.model.dropout import Moment, keep_mask
+from worker.model.dropout import keep_mask
 from worker.model.initial_weights import initial_rows
 
 Weights = dict[str, torch.Tensor]
@@ -38,6 +38,7 @@ def forward(
     tokens: torch.Tensor,
     seed: int = 0,
     first_sample: int | None = None,
+    begins: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Logits [B, S, V] of token ids [B, S]; rows of the vocabulary that no token has are left out.
 
@@ -47,23 +48,27 @@ def forward(
         tokens: ids.
         seed: of dropout.
         first_sample: id of the first sample, whose numbers dropout depends on; None: no dropout.
+        begins: where in its row the document of each token begins, [B, S]; None: at 0, all rows.
     """
     a = model.arithmetic
+    begins = torch.zeros_like(tokens) if begins is None else begins
+    places = torch.arange(tokens.shape[1]) - begins
 
     def drop(x: torch.Tensor, name: str, rate: float) -> torch.Tensor:
         if first_sample is None or not rate:
             return x
         samples = range(first_sample, first_sample + len(x))
-        mask = keep_mask(Moment(seed, samples), name, rate, 0, x[0].numel(), x.device)
+        mask = keep_mask(seed, samples, name, rate, 0, x[0].numel(), x.device)
         return torch.where(mask.view(x.shape), x / (1 - rate), 0.0)
 
     x = w["0.weight"][tokens]
     if not model.rotary:
-        x = x + w["0.positions"][a.position_offset + torch.arange(tokens.shape[1])]
+        x = x + w["0.positions"][a.position_offset + places]
     x = drop(x, "0.embedding", a.embedding_dropout)
     for layer in range(1, model.layers + 1):
         own = {name.split(".")[1]: t for name, t in w.items() if name.startswith(f"{layer}.")}
-        heads = _attention(model, own, _norm(model, own, "norm1", x), layer, drop)
+        h = _norm(model, own, "norm1", x)
+        heads = _attention(model, own, h, layer, drop, places)
         x = x + drop(_plus(heads @ own["o"].T, own, "o"), f"{layer}.o", a.residual_dropout)
         h = _norm(model, own, "norm2", x)
         first = "gate" if model.gated else "up"
@@ -109,7 +114,12 @@ def _rms(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
 
 
 def _attention(
-    model: ModelShape, own: Weights, h: torch.Tensor, layer: int, drop: Drop
+    model: ModelShape,
+    own: Weights,
+    h: torch.Tensor,
+    layer: int,
+    drop: Drop,
+    places: torch.Tensor,
 ) -> torch.Tensor:
     a, (batch, length, _) = model.arithmetic, h.shape
     heads = []
@@ -118,20 +128,25 @@ def _attention(
         x = x.view(batch, length, count, model.head_dim).transpose(1, 2)
         if model.query_key_norm and name != "v":
             x = _rms(x, own[f"{name}_norm"], a.norm_epsilon)
-        heads.append((_positions(x, a.rotary) if model.rotary and name != "v" else x).float())
+        heads.append(
+            (_positions(x, a.rotary, places) if model.rotary and name != "v" else x).float()
+        )
     q, (k, v) = (
         heads[0],
         (t.repeat_interleave(model.heads // model.kv_heads, dim=1) for t in heads[1:]),
     )
     back = torch.arange(length)[:, None] - torch.arange(length)
     window = a.windows[(layer - 1) % len(a.windows)] or length
-    mask = torch.where((back >= 0) & (back < window), 0.0, float("-inf"))
+    own_document = back <= places[:, :, None]  # no further back than its first token
+    mask = torch.where((back >= 0) & (back < window) & own_document, 0.0, float("-inf"))
     scores = q @ k.transpose(-1, -2) * (model.head_dim**-0.5 if a.scale_scores else 1.0)
-    shares = drop(softmax(scores + mask, dim=-1), f"{layer}.attention", a.attention_dropout)
+    shares = drop(
+        softmax(scores + mask[:, None], dim=-1), f"{layer}.attention", a.attention_dropout
+    )
     return (shares @ v).to(h.dtype).transpose(1, 2).reshape(batch, length, -1)
 
 
-def _positions(x: torch.Tensor, rotary: Rotary) -> torch.Tensor:
+def _positions(x: torch.Tensor, rotary: Rotary, places: torch.Tensor) -> torch.Tensor:
     width = x.shape[-1]
     frequency = rotary.base ** (-torch.arange(0, width // 2) / (width // 2))
     scaling = rotary.scaling
@@ -139,8 +154,8 @@ def _positions(x: torch.Tensor, rotary: Rotary) -> torch.Tensor:
         frequency = frequency / scaling.factor
     elif scaling is not None:
         frequency = torch.tensor([_llama3(f, scaling) for f in frequency.tolist()])
-    angle = torch.outer(torch.arange(x.shape[-2]), frequency)
-    turn = torch.polar(torch.ones_like(angle), angle)  # [S, d / 2], complex
+    angle = places[:, None, :, None] * frequency
+    turn = torch.polar(torch.ones_like(angle), angle)  # [B, 1, S, d / 2], complex
     wide = x.float()
     pairs = torch.complex(wide[..., : width // 2], wide[..., width // 2 :]) * turn
     return torch.cat([pairs.real, pairs.imag], dim=-1).to(x.dtype)
@@ -219,7 +234,7 @@ def training(
         adam.zero_grad()
         first = step * spec.global_batch
         loss = sum(
-            _backward(spec, model, weights, batch, first + index * size, scale.now)
+            _backward(spec, model, weights, batch, first + index * size, scale.now, dataset)
             for index, batch in enumerate(batches)
         )
         for weight in weights.values():
@@ -264,11 +279,25 @@ def _backward(
     batch: MicroBatch,
     first_sample: int,
     scale: float,
+    dataset: Dataset,
 ) -> float:
     """Add the gradients of one micro-batch in fp32; what its loss adds to that of the step."""
     dtype = _DTYPES[spec.precision]
     used = {name: w.to(dtype) for name, w in weights.items()}  # autograd casts gradients back
-    logits = forward(model, used, batch.tokens, spec.seed, first_sample).float()
+    begins = None
+    if spec.data.document_mask:
+        samples = range(first_sample, first_sample + len(batch.tokens))
+        begins = begins_of([dataset.documents(spec.seed, sample) for sample in samples])
+    logits = forward(model, used, batch.tokens, spec.seed, first_sample, begins).float()
     loss = cross_entropy(logits.flatten(0, 1), batch.labels.flatten()) * batch.weight
     (loss * scale).backward()  # type: ignore[no-untyped-call] # torch leaves it untyped
     return loss.item()
+
+
+def begins_of(rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Where the document of each token begins, from the lengths of the documents of each row."""
+    starts = [
+        [sum(lengths[:index]) for index, length in enumerate(lengths) for _ in range(length)]
+        for lengths in rows
+    ]
+    return torch.tensor(starts)

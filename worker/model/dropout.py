@@ -9,63 +9,36 @@ Source: counter-based random numbers; the mixing function is Chris Wellons' `low
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
+
+from worker.model.moment import Moment
 
 _WORD = 0xFFFFFFFF
 _SHIFTS = ((16, 0x7FEB352D), (15, 0x846CA68B))
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """What a stage computes in one forward pass.
-
-    Attributes:
-        seed: of the job.
-        samples: ids of the samples of the micro-batch, in order.
-    """
-
-    seed: int
-    samples: range
-
-
-class Now:
-    """The moment of a stage, which all its layers read; the engine sets it.
-
-    Attributes:
-        moment: of the forward pass; None: nothing is dropped, as in an evaluation.
-    """
-
-    def __init__(self) -> None:
-        self.moment: Moment | None = None
-
-    @contextmanager
-    def at(self, moment: Moment | None) -> Iterator[None]:
-        """Compute as of another moment: a forward pass that is done again drops the same."""
-        before, self.moment = self.moment, moment
-        try:
-            yield
-        finally:
-            self.moment = before
-
-
 def keep_mask(
-    moment: Moment, name: str, rate: float, first: int, count: int, device: torch.device
+    seed: int,
+    samples: range,
+    name: str,
+    rate: float,
+    first: int,
+    count: int,
+    device: torch.device,
 ) -> torch.Tensor:
     """Which numbers are kept: bool [samples, count].
 
     Args:
-        moment: seed and samples.
+        seed: of the job.
+        samples: ids of them.
         name: of the place in the model.
         rate: share that is dropped.
         first: index within its sample of the first number.
         count: of them.
         device: to compute on.
     """
-    keys = [_key(moment.seed, name, sample) for sample in moment.samples]
+    keys = [_key(seed, name, sample) for sample in samples]
     low, high = torch.tensor(keys, dtype=torch.int64, device=device).T[..., None]
     index = torch.arange(first, first + count, dtype=torch.int64, device=device)
     return _mix(_mix((index + low) & _WORD) ^ high) >= int(rate * (_WORD + 1))
@@ -78,14 +51,15 @@ def dropped(
 
     Args:
         x: a cut of all numbers of the place; those of a sample are one run.
-        moment: None: nothing is dropped.
+        moment: whose seed and samples decide; without samples nothing is dropped.
         name: of the place in the model.
         rate: share that is dropped.
         first: index within its sample of the first number.
     """
-    if moment is None or not rate:
+    if moment is None or moment.samples is None or not rate:
         return x
-    mask = keep_mask(moment, name, rate, first, x[0].numel(), x.device)
+    samples = moment.samples
+    mask = keep_mask(moment.seed, samples, name, rate, first, x[0].numel(), x.device)
     return x * mask.view_as(x) / (1 - rate)
 
 

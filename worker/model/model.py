@@ -23,7 +23,8 @@ from planner.model.arithmetic import Activation
 from planner.model.shape import ModelShape, StageRecompute
 from planner.model.tensors import Tensor, held_tensors
 from worker.model.attention import attend
-from worker.model.dropout import Now, dropped
+from worker.model.dropout import dropped
+from worker.model.moment import Now
 from worker.model.parallel import TensorParallel
 from worker.model.recompute import Function, computed_again
 from worker.model.rotary import rotate
@@ -133,8 +134,11 @@ class Embedding(Layer):
         x = self.tp.reduce(found * inside.unsqueeze(-1))
         positions, arithmetic = self.tensor("positions"), self.model.arithmetic
         if positions is not None:
-            first = arithmetic.position_offset
-            x = x + positions[first : first + length]
+            first, documents = arithmetic.position_offset, self.now.documents
+            if documents is None:
+                x = x + positions[first : first + length]
+            else:
+                x = x + functional.embedding(first + documents.positions, positions)
         return self.drop(x, "embedding", arithmetic.embedding_dropout)
 
 
@@ -158,17 +162,19 @@ class Block(Layer):
         if model.query_key_norm:
             q, k = self._normalise_heads(q, "q_norm"), self._normalise_heads(k, "k_norm")
         if model.rotary:
-            q, k = rotate(q, arithmetic.rotary), rotate(k, arithmetic.rotary)
+            documents = self.now.documents
+            places = None if documents is None else documents.positions
+            q, k = (rotate(t, arithmetic.rotary, places) for t in (q, k))
         selective = self.recompute == "selective"
         out = self.again(self._core, q, k, v) if selective else self._core(q, k, v)
         return out.transpose(1, 2).reshape(b, s, -1)
 
     def _core(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        arithmetic = self.model.arithmetic
+        arithmetic, documents = self.model.arithmetic, self.now.documents
         rate = arithmetic.attention_dropout
         first = self.tp.slot * q.shape[1] * q.shape[2] ** 2  # the heads before those of this rank
         drop = None
-        if rate and self.now.moment is not None:
+        if rate and self.now.drops:
             drop = lambda scores: self.drop(scores, "attention", rate, first)  # noqa: E731
         return attend(
             q,
@@ -176,6 +182,7 @@ class Block(Layer):
             v,
             scale=self.model.head_dim**-0.5 if arithmetic.scale_scores else 1.0,
             window=arithmetic.window(self.index),
+            documents=None if documents is None else documents.lengths,
             drop=drop,
         )
 

@@ -32,12 +32,17 @@ def _llama3(plain: torch.Tensor, scaling: RotaryScaling) -> torch.Tensor:
     return plain * kept + plain / scaling.factor * (1 - kept)
 
 
-def rotate(x: torch.Tensor, rotary: Rotary) -> torch.Tensor:
-    """Rotary positions of [b, heads, S, d]; halves are rotated against each other."""
+def rotate(x: torch.Tensor, rotary: Rotary, positions: torch.Tensor | None = None) -> torch.Tensor:
+    """Rotary positions of [b, heads, S, d]; halves are rotated against each other.
+
+    Args:
+        x: queries or keys.
+        rotary: base and scaling.
+        positions: of each token, [b, S]; None: 0 to S - 1 in each row.
+    """
     half = x.shape[-1] // 2
-    angle = torch.arange(x.shape[-2], device=x.device)[:, None] * frequencies(
-        rotary, x.shape[-1]
-    ).to(x.device)
+    places = torch.arange(x.shape[-2], device=x.device) if positions is None else positions[:, None]
+    angle = places[..., None] * frequencies(rotary, x.shape[-1]).to(x.device)
     cos, sin = angle.cos(), angle.sin()
     a, b = x[..., :half], x[..., half:]
     return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1).to(x.dtype)  # in fp32

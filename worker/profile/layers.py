@@ -21,8 +21,8 @@ from planner.model.tensors import Tensor
 from planner.profiles.entries import LayerCost
 from planner.profiles.operators import VALUE_BYTES
 from worker.model.attention import attend
-from worker.model.dropout import Moment, Now
 from worker.model.model import Layer
+from worker.model.moment import Moment, Now
 from worker.model.own import class_of, loss_of
 from worker.model.parallel import TensorParallel
 from worker.model.rotary import rotate

@@ -14,6 +14,7 @@ from planner.plans.plan import Plan
 from worker.control.activity import Activity
 from worker.control.store_client import StoreClient
 from worker.engine.seam import Engine, StageBuild
+from worker.rank.move import Move
 from worker.world.world import World
 
 if TYPE_CHECKING:
@@ -29,8 +30,10 @@ class Services(Protocol):
 
     activity: Activity
 
-    def connect_store(self, address: str, is_cancelled: Callable[[], bool]) -> StoreClient:
-        """A client of the store at host:port; `is_cancelled` is asked while it waits."""
+    def connect_store(
+        self, address: str, epoch: int, is_cancelled: Callable[[], bool]
+    ) -> StoreClient:
+        """A client of the epoch's store at host:port; `is_cancelled` is asked while it waits."""
 
     def form_transport(self, store: Store, prefix: str, rank: int, size: int) -> Transport:
         """Meet the other members of a change; called in a thread while the old world trains."""
@@ -39,6 +42,9 @@ class Services(Protocol):
         self, store: Store, epoch: int, rank: int, model: ModelShape, plan: Plan
     ) -> World:
         """Form the groups of an epoch; called in a thread while the old world trains."""
+
+    def free_bytes(self, move: Move) -> int:
+        """Memory that this rank may fill for a change, beside what it holds."""
 
     def build_engine(self, build: StageBuild) -> Engine:
         """An engine for one rank; called in a thread while the old one trains."""

@@ -8,6 +8,7 @@ Source: the shadow band's home shards; design, "Transactional".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -104,6 +105,22 @@ class Home:
     def view(self, tensor: Tensor, piece: Piece) -> Parts:
         """The parts of a piece of `tensor` within this rank's shard, to write into."""
         return view(tensor, shard(tensor, self.seat), self.shards[tensor.name], piece)
+
+
+def bytes_to_make(
+    model: ModelShape, seat: Seat, held: HeldState, precision: Precision = "fp32"
+) -> int:
+    """Bytes that `Home.of` allocates: parts, low-precision weights and gradients."""
+    total = 0
+    for tensor in held_tensors(model, seat.layers):
+        box = shard(tensor, seat)
+        numel = math.prod(_shape(tensor, box))
+        if held.exactly(box) is None:
+            total += PARTS * numel * DTYPES["fp32"].itemsize
+        if held.beside(box) is None:
+            copies = 0 if precision == "fp32" else DTYPES[precision].itemsize
+            total += numel * (copies + DTYPES["fp32"].itemsize)
+    return total
 
 
 def _room(shape: list[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -17,10 +17,11 @@ from worker.contract import (
     RankReport,
     StepRecord,
     SwitchRecord,
+    TrainingSpec,
 )
 from worker.control.activity import Activity
 from worker.control.channel import Channel, Message
-from worker.engine.seam import Evaluation
+from worker.engine.seam import Evaluation, StepResult
 from worker.rank.change import Change
 from worker.rank.mailbox import Mailbox
 from worker.rank.rank_state import RankState
@@ -103,8 +104,31 @@ class Messages:
         )
         self._channel.send("report", rank=report.model_dump())
 
-    def step(self, record: StepRecord) -> None:
-        """Tell of one trained step."""
+    def step(
+        self,
+        epoch: int,
+        step: int,
+        spec: TrainingSpec,
+        result: StepResult,
+        times_s: tuple[float, float],
+    ) -> None:
+        """Tell of one trained step, which began and ended at these monotonic times."""
+        record = StepRecord(
+            epoch=epoch,
+            step=step,
+            loss=result.loss,
+            gradient_norm=result.gradient_norm,
+            start_s=times_s[0],
+            end_s=times_s[1],
+            learning_rate=result.learning_rate,
+            loss_scale=result.loss_scale,
+            tokens=spec.global_batch * spec.sequence_length,
+            forward_s=result.parts_s[0],
+            backward_s=result.parts_s[1],
+            waiting_s=result.parts_s[2],
+            sync_s=result.sync_s,
+            memory_bytes=result.memory_bytes,
+        )
         self._channel.send("step", record=record.model_dump())
 
     def evaluated(self, epoch: int, step: int, found: Evaluation, start_s: float) -> None:

@@ -22,11 +22,14 @@ from worker.contract import Directive, TrainingSpec
 from worker.control.connections import connections, cut
 from worker.control.store_client import StoreClient
 from worker.engine.seam import Engine, StageBuild
+from worker.errors import NoRoom
 from worker.model.initial_weights import initial_rows
 from worker.rank.effects import Services
 from worker.rank.held_state import HeldState
 from worker.rank.home import FirstRows, Home
+from worker.rank.memory import note_memory
 from worker.rank.move import Move, plan_move
+from worker.rank.room import needed_bytes
 from worker.world.world import World
 
 _log = logging.getLogger(__name__)
@@ -179,8 +182,13 @@ class Preparation:
         move = plan_move(model, self.directive, pod, slot)
         if move is None:
             raise LookupError(f"rank ({pod}, {slot}) is no member of epoch {epoch}")
+        if move.waits_for_boundary:  # else nothing trains that could go on instead
+            needed = needed_bytes(model, move, held, self.directive.training.precision)
+            free = services.free_bytes(move)
+            if needed > free:
+                raise NoRoom(needed, free)
         services.activity.advance()
-        store = services.connect_store(self.directive.store, lambda: self._cancelled)
+        store = services.connect_store(self.directive.store, epoch, lambda: self._cancelled)
         try:
             transport = services.form_transport(
                 store, f"epoch{epoch}/transport", move.transport_rank, len(self.directive.members)
@@ -188,7 +196,10 @@ class Preparation:
             own = connections() - before
             services.activity.advance()
             successor = self._succeed(model, move, store, held, services)
-        except BaseException:
+        except BaseException as error:
+            if move.seat is not None:
+                precision = self.directive.training.precision
+                note_memory(error, model, move.seat, precision, epoch)
             self._cut()  # the peers are not to wait for this rank
             store.close()
             raise

@@ -18,12 +18,14 @@ from planner.plans.ranks import RankMap
 from planner.profiles.generator import find_profile
 from worker.control.activity import Activity
 from worker.control.channel import Channel
+from worker.control.host_memory import free_bytes
 from worker.control.store_client import PATIENCE_S, StoreClient, connect
 from worker.data.dataset import Dataset
 from worker.data.held_out import HeldOut
 from worker.engine import deepspeed as deepspeed_engine
 from worker.engine.seam import Engine, StageBuild
 from worker.log_lines import note
+from worker.rank.move import Move
 from worker.rank.rank import Rank
 from worker.training_settings import DataSpec
 from worker.world.pace import EmulatedPace, Pace, RealPace
@@ -36,23 +38,31 @@ if TYPE_CHECKING:
 class GlooServices:
     """The services of a rank on CPU: gloo groups, DeepSpeed's engine."""
 
-    def __init__(self, *, emulate: bool) -> None:
+    def __init__(self, *, emulate: bool, store_key: str) -> None:
         self.activity = Activity()
-        self._emulate = emulate
+        self._emulate, self._store_key = emulate, store_key
 
-    def connect_store(self, address: str, is_cancelled: Callable[[], bool]) -> StoreClient:
+    def connect_store(
+        self, address: str, epoch: int, is_cancelled: Callable[[], bool]
+    ) -> StoreClient:
         """See `Services`."""
-        return connect(address, is_cancelled)
+        return connect(address, self._store_key, epoch, is_cancelled)
 
     def form_transport(self, store: Store, prefix: str, rank: int, size: int) -> Transport:
         """See `Services`."""
-        return GlooTransport.form(store, prefix, rank, size, PATIENCE_S)
+        waiting = functools.partial(self.activity.wait, may_be_left=True)
+        return GlooTransport.form(store, prefix, rank, size, PATIENCE_S, waiting)
 
     def form_world(
         self, store: Store, epoch: int, rank: int, model: ModelShape, plan: Plan
     ) -> World:
         """See `Services`."""
         return World(store, epoch, rank, plan.gpus, rank_sets(model, plan), self.activity)
+
+    def free_bytes(self, move: Move) -> int:
+        """See `Services`; this machine's memory is that of its devices, emulated or not."""
+        here = move.member.node
+        return free_bytes() // sum(member.node == here for member in move.directive.members)
 
     def build_engine(self, build: StageBuild) -> Engine:
         """See `Services`."""
@@ -108,6 +118,7 @@ def main(
     *,
     pod: str,
     slot: int,
+    store_key: str,
     job: str = "",
     emulate: bool = False,
     **_: object,
@@ -116,4 +127,4 @@ def main(
     note(job=job, pod=pod, slot=slot)
     deepspeed_engine.check_deepspeed()
     deepspeed_engine.begin()
-    Rank(Channel(connection), pod, slot, GlooServices(emulate=emulate)).run()
+    Rank(Channel(connection), pod, slot, GlooServices(emulate=emulate, store_key=store_key)).run()

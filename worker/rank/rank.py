@@ -12,18 +12,14 @@ from __future__ import annotations
 import logging
 import time
 import traceback
+from collections.abc import Callable
+from typing import TypeVar
 
 from planner.model.shape import ModelShape
 from worker.checkpoint.ending import ending
 from worker.checkpoint.saving import Saving
-from worker.contract import (
-    Directive,
-    ErrorKind,
-    RankPhase,
-    StepRecord,
-    SwitchRecord,
-    TrainingSpec,
-)
+from worker.contract import Directive, ErrorKind, RankPhase, SwitchRecord, TrainingSpec
+from worker.control.calls import Calls
 from worker.control.channel import Channel, Message
 from worker.control.connections import cut
 from worker.engine.seam import FINISH, Engine
@@ -38,6 +34,7 @@ from worker.rank.rank_state import Layout, RankState
 from worker.rank.switch import Switch, Undecided
 from worker.world.world import World
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 POLL_S = 0.003  # while a preparation or a boundary is awaited
 SAVING_POLL_S = 0.05
@@ -48,6 +45,7 @@ class Rank:
 
     def __init__(self, channel: Channel, pod: str, slot: int, services: Services) -> None:
         self._services, self._activity = services, services.activity
+        self._calls = Calls(services.activity)
         self._change = Change(pod, slot, services)
         self._state = RankState()
         self._messages = Messages(channel, slot, self._activity, self._hear_at_once)
@@ -171,29 +169,14 @@ class Rank:
             return
         start_s = time.monotonic()
         try:
-            result = engine.train_step(FINISH if self._told_to_finish else self._change.ready_epoch)
+            ready = FINISH if self._told_to_finish else self._change.ready_epoch
+            result = self._call(lambda: engine.train_step(ready))
         except Exception as error:  # DeepSpeed, gloo or ours: the world is broken, whatever it was
             self._halt(error)
             return
         self._stopped_s = time.monotonic()
-        self._messages.step(
-            StepRecord(
-                epoch=epoch,
-                step=engine.progress.step - 1,
-                loss=result.loss,
-                gradient_norm=result.gradient_norm,
-                start_s=start_s,
-                end_s=self._stopped_s,
-                learning_rate=result.learning_rate,
-                loss_scale=result.loss_scale,
-                tokens=spec.global_batch * spec.sequence_length,
-                forward_s=result.parts_s[0],
-                backward_s=result.parts_s[1],
-                waiting_s=result.parts_s[2],
-                sync_s=result.sync_s,
-                memory_bytes=result.memory_bytes,
-            )
-        )
+        step, times_s = engine.progress.step - 1, (start_s, self._stopped_s)
+        self._messages.step(epoch, step, spec, result, times_s)
         if result.agreed_epoch == FINISH:
             self._spec = spec.model_copy(update={"steps": engine.progress.step})
         elif result.agreed_epoch is not None and engine.progress.step < spec.steps:
@@ -209,7 +192,7 @@ class Rank:
         """
         start_s = time.monotonic()
         try:
-            found = engine.evaluate()
+            found = self._call(engine.evaluate)
         except Exception as error:  # as in a step
             self._halt(error)
             return False
@@ -229,7 +212,7 @@ class Rank:
         weights = {name: parts[0] for name, parts in layout.shards.items()}
         try:
             step = self._state.progress.step
-            end = ending(self._model(), layout.seat, weights, spec, step, world)
+            end = self._call(lambda: ending(self._model(), layout.seat, weights, spec, step, world))
         except Exception as error:  # a peer went, or there is no memory: the state is whole
             self._halt(error)
             return
@@ -257,6 +240,7 @@ class Rank:
 
     def _halt(self, error: BaseException) -> None:
         """Leave the broken world at once, so that all who wait for it fail too; keep the state."""
+        self._state.explain(error, self._spec)
         self._fail(error)
         if self._told_to_halt is not None and self._error_kind == "lost peer":
             self._fail(RendezvousFailed(self._told_to_halt))
@@ -264,8 +248,7 @@ class Rank:
         if self._error_kind != "lost peer":  # a peer that went is no fault of this process
             _log.error("the world of epoch %s broke", self._state.epoch, exc_info=error)
         _log.warning("halted at step %d: %s", self._state.progress.step, self._error)
-        # A frame would keep a group, and so its connections, alive.
-        traceback.clear_frames(error.__traceback__)
+        traceback.clear_frames(error.__traceback__)  # a frame would keep a group, and connections
         self._leave_world()
         self._change.forget()
         self._stopped_s = time.monotonic()
@@ -276,6 +259,15 @@ class Rank:
             self._world.cut()
             self._world.leave()
             self._world = None
+
+    def _call(self, work: Callable[[], T], epoch: int | None = None) -> T:
+        """Do what may wait for peers, until it is done or was told to halt, or to abort `epoch`."""
+
+        def is_interrupted() -> bool:
+            is_aborted = epoch is not None and self._change.abort_epoch >= epoch
+            return is_aborted or self._told_to_halt is not None
+
+        return self._calls.make(work, is_interrupted)
 
     # -- changing the epoch
 
@@ -299,6 +291,7 @@ class Rank:
     def _switch(self, prepared: Prepared) -> None:
         epoch, old_phase = prepared.move.directive.epoch, self._phase
         self._become("switching")
+        self._told_to_halt = None  # what it cut is found out; what it cuts from now on is meant
         if self._saving is not None:  # after the vote another rank may save in the same folder
             self._saving.cancel()
         state, model = self._state, self._model()
@@ -308,8 +301,11 @@ class Rank:
             if prepared.move.waits_for_boundary and state.engine is not None:
                 prepared.store.set(prepared.boundary, "reached")
             self._change.move_begins(prepared)
-            outcome = switch.run(
-                state.holdings(model), lambda: self._is_aborted(epoch), self._change.move_ends
+            outcome = self._call(
+                lambda: switch.run(
+                    state.holdings(model), lambda: self._is_aborted(epoch), self._change.move_ends
+                ),
+                epoch,
             )
         except Undecided as error:
             if (layout := _layout_of(prepared)) is not None:
@@ -375,7 +371,7 @@ class Rank:
             self._become("left")
             raise SystemExit(0)
         try:
-            digest = switch.verify_after(successor.world)
+            digest = self._call(lambda: switch.verify_after(successor.world))
         except Exception as error:  # the outcome stands: an epoch must be formed again
             self._halt(error)
             return

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 
 from planner.model.shape import ModelShape
 from planner.plans.ranks import Seat
+from worker.contract import TrainingSpec
 from worker.engine.seam import Buffers, Engine, Parts, Progress
 from worker.rank.held_state import HeldState
+from worker.rank.memory import note_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,12 @@ class RankState:
     also: Layout | None = None
     engine: Engine | None = None
     progress: Progress = field(default_factory=Progress)
+
+    def explain(self, error: BaseException, spec: TrainingSpec | None) -> None:
+        """Note on an error of the training which stage it was, in case memory has ended."""
+        if self.layout is not None and spec is not None:
+            seat, epoch = self.layout.seat, self.layout.epoch
+            note_memory(error, spec.model_shape(), seat, spec.precision, epoch)
 
     @property
     def epoch(self) -> int | None:

@@ -58,7 +58,7 @@ class Group:
 
     def finish(self, work: Work) -> None:
         """Wait for what `start_all_reduce_` has begun."""
-        with self._activity.wait():
+        with self._activity.wait(may_be_left=True):
             work.wait()
 
     def all_reduce_(self, tensor: torch.Tensor, op: ReduceOp = "sum") -> None:

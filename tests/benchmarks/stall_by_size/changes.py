@@ -42,6 +42,7 @@ class Measured:
     Attributes:
         state_bytes: that the largest rank holds afterwards.
         moved_bytes: that the rank that received most of them received.
+        all_bytes: that all ranks received.
         busiest_bytes: of the busiest port by the plan of the transfer.
         stall_s: from the end of the last old step to the start of the first new one.
         parts: {part: seconds until the last rank had done it}.
@@ -53,6 +54,7 @@ class Measured:
     ranks: int
     state_bytes: int
     moved_bytes: int
+    all_bytes: int
     busiest_bytes: float
     stall_s: float
     parts: dict[str, float]
@@ -153,6 +155,7 @@ def _measured(
         ),
         state,
         max(r.bytes_received for r in records),
+        sum(r.bytes_received for r in records),
         busiest,
         stall.stall_s,
         {name: stall.parts[f"{name}_s"] for name in LAPS},

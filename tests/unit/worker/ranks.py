@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 LIMIT_S = 120.0
 
 
-def run_ranks(function: str, size: int) -> list[Any]:
+def run_ranks(function: str, size: int, limit_s: float = LIMIT_S) -> list[Any]:
     """What `module:function` answered on each rank, in rank order."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.unit.worker.ranks", function, str(size)],
@@ -28,7 +28,7 @@ def run_ranks(function: str, size: int) -> list[Any]:
         env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=limit_s,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

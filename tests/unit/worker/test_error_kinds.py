@@ -86,3 +86,12 @@ def test_what_the_library_says_today_is_what_is_looked_for():
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 60)
     assert describe_error(caught.value)[0] == "device"
+
+
+def test_where_memory_ends_the_notes_say_what_was_planned_and_held():
+    error = RuntimeError(CPU)
+    error.add_note("stage 1 of 2")
+    assert describe_error(error)[1].endswith("(Cannot allocate memory); stage 1 of 2")
+    other = ZeroDivisionError("division by zero")
+    other.add_note("stage 1 of 2")
+    assert describe_error(other)[1] == "ZeroDivisionError: division by zero"

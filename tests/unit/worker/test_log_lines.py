@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
+
+from worker.log_lines import MOST_LINES, PERIOD_S, FewOf
 
 PROGRAM = """
 import logging, subprocess, sys
@@ -42,3 +45,21 @@ def test_text_says_the_same_before_the_message():
     assert "INFO worker.x job=tiny pod=tiny-a-0 begins" in rows[0]
     assert "job=tiny pod=tiny-a-0 epoch=2 rank=5 a defect" in rows[1]
     assert rows[2] == "Traceback (most recent call last):"
+
+
+def test_strangers_make_the_libraries_say_only_a_few_lines_a_minute():
+    now = 0.0
+    few = FewOf(lambda: now)
+
+    def said(name):
+        record = logging.LogRecord(name, logging.ERROR, "", 1, "bad request of %s", ("x",), None)
+        return record.getMessage() if few.filter(record) else None
+
+    assert [said("aiohttp.server") for _ in range(100)][MOST_LINES - 1 :] == [
+        "bad request of x",
+        *[None] * (100 - MOST_LINES),
+    ]
+    assert said("worker.agent") == "bad request of x", "what is ours is always said"
+    now = PERIOD_S + 1
+    assert said("asyncio") == f"bad request of x ({100 - MOST_LINES} such lines were left out)"
+    assert said("aiohttp.web") == "bad request of x"

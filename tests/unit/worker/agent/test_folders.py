@@ -9,6 +9,7 @@ import os
 import pytest
 
 from worker.agent import folders
+from worker.training_settings import Corpus, DataSpec, TrainingSpec
 
 
 def probed(folder):
@@ -65,6 +66,22 @@ def test_the_loop_goes_on_while_a_disk_does_not_answer(tmp_path, monkeypatch):
 
 
 CONFIG = {"model_type": "llama", "hidden_size": 64, "transformers_version": "5.0.0"}
+
+
+def test_a_tokenizer_that_the_model_cannot_take_is_refused(tmp_path):
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0, "b": 300}}}))
+    assert asyncio.run(folders.fit(str(tmp_path), 301)) is None
+    sentence = asyncio.run(folders.fit(str(tmp_path), 300))
+    assert "has 1 token beyond the model's vocabulary of 300, the first is 'b'" in sentence
+
+
+def test_a_folder_that_is_model_and_tokenizer_is_asked_as_both():
+    data = DataSpec(blend=(Corpus(path="text"),), tokenizer="/m")
+    spec = TrainingSpec(model="tiny-llama", data=data, global_batch=1, sequence_length=8, steps=1)
+    spec = spec.model_copy(update={"folder": "/m", "output": "/out"})
+    assert set(folders.questions(spec)) == {
+        ("output", "/out"), ("model", "/m"), ("tokenizer", "/m")
+    }  # fmt: skip
 
 
 def compared(folder, found):

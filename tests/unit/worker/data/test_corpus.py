@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.unit.worker.data.texts import write_pair
-from worker.data.corpus import IndexedCorpus
+from tests.unit.worker.data.texts import of, write_pair
+from worker.data.corpus import IndexedCorpus, check_pairs
+from worker.data.tokenizing import digest_of
 from worker.errors import InvalidDataset
 
 
@@ -56,3 +58,19 @@ def test_notes_that_cannot_be_read_are_none(tmp_path, content):
     prefix = write_pair(tmp_path / "text", [[1, 2, 3]])
     Path(f"{prefix}.json").write_bytes(content)
     assert IndexedCorpus(prefix).notes == {}
+
+
+def test_a_pair_of_another_tokenizer_than_the_jobs_is_refused(tmp_path):
+    for name in ("one", "other"):
+        (tmp_path / name).write_text(json.dumps({"model": {"vocab": {name: 0}}}))
+    prefix = write_pair(tmp_path / "text", [[0, 0, 0]])
+    spec = of(prefix, tokenizer=str(tmp_path / "one"))
+    check_pairs(spec, 9)  # another program made it, and nothing is noted
+    notes = {"vocab": 1, "tokenizer_sha256": digest_of(tmp_path / "one")}
+    Path(f"{prefix}.json").write_text(json.dumps(notes))
+    check_pairs(spec, 9)
+    with pytest.raises(InvalidDataset, match=r"with another tokenizer than .*other'; name"):
+        check_pairs(of(prefix, tokenizer=str(tmp_path / "other")), 9)
+    Path(f"{prefix}.json").write_text(json.dumps({"vocab": 256, "tokenizer_sha256": None}))
+    with pytest.raises(InvalidDataset, match="prepared with another tokenizer"):  # of bytes
+        check_pairs(spec, 256)

@@ -138,6 +138,28 @@ def test_a_masked_token_is_no_label(tmp_path):
     assert dataset.count_labels(1, 0, 4) == int(np.count_nonzero(mask[1:]))
 
 
+@pytest.mark.parametrize("has_prompts", [False, True])
+def test_with_a_document_mask_the_first_token_of_a_document_is_no_label(tmp_path, has_prompts):
+    texts = [[1, 2, 3], [4], [], [5, 6, 7, 8, 9], [10, 11], list(range(12, 32))]
+    tokens = [token for text in texts for token in text]
+    mask = [int(token % 3 > 0) for token in tokens] if has_prompts else None
+    prefix = write_pair(tmp_path / "texts", texts, mask=mask)
+    dataset = Dataset(of(prefix, document_mask=True), 10)
+    begins = {text[0] for text in texts if text}
+    left = [t for t in tokens[1:] if t not in begins and not (has_prompts and t % 3 == 0)]
+    found = [dataset.sample(1, i).labels for i in range(3)]
+    assert sorted(t for labels in found for t in labels if t != IGNORED) == left
+    assert dataset.count_labels(1, 0, 3) == len(left)
+    assert dataset.is_masked
+
+
+def test_the_documents_of_a_sample_are_known_without_a_token(tmp_path):
+    texts = [[1, 2, 3], [4], [], [5, 6, 7, 8, 9], [10, 11], list(range(12, 32))]
+    dataset = Dataset(of(write_pair(tmp_path / "texts", texts)), 10)
+    by_start = {dataset.place(1, i).start: dataset.documents(1, i) for i in range(3)}
+    assert by_start == {0: (3, 1, 5, 1), 10: (1, 9), 20: (10,)}
+
+
 def test_where_nothing_is_masked_the_labels_are_the_next_tokens(prefix):
     dataset = Dataset(of(prefix), 10)
     sample = dataset.sample(1, 4)

@@ -75,3 +75,11 @@ def test_a_held_out_part_that_is_too_small_is_one_sentence(tmp_path):
     prefix = write_pair(tmp_path / "text", [[1] * 99])
     with pytest.raises(InvalidDataset, match="has 0 tokens in the held-out part of its split"):
         HeldOut.of(of(prefix, split=(9, 1, 0)), 8, 256)
+
+
+def test_the_documents_of_each_micro_batch_are_those_of_its_samples(dataset):
+    """A row that fills it up is one."""
+    held_out = HeldOut(dataset, 5)
+    rows = [dataset.documents(SEED, sample) for sample in range(5)]
+    assert [*held_out.documents(range(5), 4)] == [rows[:4], [rows[4], (8,), (8,), (8,)]]
+    assert {sum(row) for row in rows} == {8}

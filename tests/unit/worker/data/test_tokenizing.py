@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
-from worker.data.tokenizing import tokenization
+from worker.data.tokenizing import NO_END, digest_of, tokenization, why_unfit
 from worker.errors import InvalidDataset
 
 
@@ -77,3 +78,53 @@ def test_what_begins_a_text_comes_at_the_beginning_of_a_document_alone(save):
     assert how.encode(b"a a", False).tolist() == [2, 2]
     assert how.decode(np.array([2, 3])) == "a </s>"
     assert how.vocab == 4
+
+
+def file_with(tmp_path, vocabulary, added=()):
+    content = {"model": {"vocab": vocabulary}, "added_tokens": added}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    return tmp_path / "tokenizer.json"
+
+
+END = [{"content": "<eod>", "id": 7}, {"content": "<pad>", "id": 8}]
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "added", "vocab", "words"),
+    [
+        ({"a": 0, "b": 1}, (), 2, None),
+        ({"a": 0, "b": 1}, (), 1, "has 1 token beyond the model's vocabulary of 1, .* is 'b' with"),
+        ([["a", 0.5], ["b", 0.1], ["c", 0.1]], (), 1, "has 2 tokens beyond .* is 'b' with id 1;"),
+        ({"a": 0}, END, 9, None),
+        ({"a": 0}, END, 8, "has 1 token beyond .* the first is '<pad>' with id 8; use the model's"),
+        ({"a": 0}, END, 7, "has 2 tokens beyond .* the first is '<eod>' with id 7"),
+    ],
+)  # fmt: skip
+def test_a_tokenizer_fits_a_model_that_has_all_of_its_tokens(
+    tmp_path, vocabulary, added, vocab, words
+):
+    path = file_with(tmp_path, vocabulary, added)
+    found = why_unfit(path, vocab)
+    assert found is None if words is None else re.search(words, found)
+    assert why_unfit(tmp_path, vocab) == (found and found.replace(str(path), str(tmp_path)))
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"model": {"vocab": 7}}'])
+def test_a_file_that_is_no_tokenizer_is_one_sentence(tmp_path, content):
+    (tmp_path / "tokenizer.json").write_text(content)
+    assert "is not a tokenizer.json of the tokenizers library: " in why_unfit(tmp_path, 9)
+
+
+def test_a_tokenizer_that_is_not_there_is_one_sentence(tmp_path):
+    assert "cannot be read: no such file or directory; name a" in why_unfit(tmp_path / "x", 9)
+
+
+def test_the_files_of_the_library_are_read_as_it_reads_them(save):
+    path = save("<unk>", "one", "two")
+    assert why_unfit(path, tokenization(path, NO_END).vocab) is None
+    assert why_unfit(path, tokenization(path, NO_END).vocab - 1) is not None
+
+
+def test_a_folder_stands_for_the_tokenizer_in_it(save):
+    path = save("<unk>", "</s>")
+    assert tokenization(path.parent).digest == tokenization(path).digest == digest_of(path.parent)

@@ -7,13 +7,14 @@ import hashlib
 import pytest
 import torch
 
-from worker.model.dropout import Moment, Now, dropped, keep_mask
+from worker.model.dropout import dropped, keep_mask
+from worker.model.moment import Moment
 
 CPU = torch.device("cpu")
 
 
 def mask(samples, name="1.o", rate=0.3, first=0, count=400, seed=1):
-    return keep_mask(Moment(seed, samples), name, rate, first, count, CPU)
+    return keep_mask(seed, samples, name, rate, first, count, CPU)
 
 
 def test_a_mask_is_that_of_the_rule_in_whole_numbers():
@@ -58,14 +59,8 @@ def test_the_rate_is_dropped_and_the_mean_stays(rate):
     assert together == pytest.approx(rate**2, abs=0.02)  # two samples are independent
 
 
-def test_without_a_moment_nothing_is_dropped():
+def test_without_samples_nothing_is_dropped():
     x = torch.ones(2, 5)
     assert dropped(x, None, "1.o", 0.5) is x
+    assert dropped(x, Moment(1), "1.o", 0.5) is x
     assert dropped(x, Moment(1, range(2)), "1.o", 0.0) is x
-
-
-def test_another_moment_holds_for_a_while():
-    now, then = Now(), Moment(1, range(3))
-    with now.at(then):
-        assert now.moment == then
-    assert now.moment is None

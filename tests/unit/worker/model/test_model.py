@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import HashStore
-from torch.nn.functional import cross_entropy
 
 from planner.model.arithmetic import Rotary
 from planner.model.shape import ModelShape
@@ -15,11 +17,20 @@ from planner.model.tensors import model_tensors
 from planner.plans.ranks import RankMap
 from tests.families import FAMILIES
 from tests.unit.worker.changes import plan, shards_of
+from tests.unit.worker.model.computing import (
+    ALONE,
+    WHOLE,
+    batch,
+    layers_of,
+    named,
+    oracle,
+    run,
+    weights_of,
+)
 from tests.unit.worker.ranks import run_ranks
 from worker.control.activity import Activity
-from worker.engine.reference import forward
-from worker.model.dropout import Moment, Now
-from worker.model.model import layer_class, vocabulary_loss
+from worker.model.model import vocabulary_loss
+from worker.model.moment import Documents
 from worker.model.parallel import TensorParallel
 from worker.model.rotary import rotate
 from worker.world.world import World, rank_sets
@@ -27,63 +38,23 @@ from worker.world.world import World, rank_sets
 GROUPED = ModelShape("grouped", layers=2, hidden=16, heads=4, kv_heads=2, ffn=32, vocab=64)
 EQUAL = ModelShape("equal", layers=2, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=64)
 MODELS = [EQUAL, GROUPED, *FAMILIES.values()]
-ALONE = TensorParallel()
-NOW = Now()
-NOW.moment = Moment(seed=4, samples=range(7, 9))
+ROWS = [(5, 7), (1, 3, 8)]  # documents of the two samples
+CASES = {"rows": WHOLE, "documents": replace(WHOLE, documents=Documents.of(ROWS))}
+WITH = pytest.mark.parametrize("case", CASES)
 
 
-def weights_of(model):
-    generator = torch.Generator().manual_seed(3)
-    weights = {}
-    for tensor in model_tensors(model):
-        weights[tensor.name] = torch.randn(tensor.shape, generator=generator) * 0.3
-        if tensor.padding:
-            weights[tensor.name][-tensor.padding :] = 0.0
-    return weights
+def oracle_of(model, case):
+    return oracle(model, ROWS if case == "documents" else None)
 
 
-def batch(model):
-    tokens = torch.randint(model.vocab, (2, 13), generator=torch.Generator().manual_seed(5))
-    return tokens[:, :-1], tokens[:, 1:]
-
-
-def layers_of(model, tp, shards):
-    parameters = {name: torch.nn.Parameter(shard.clone()) for name, shard in shards.items()}
-    return [
-        layer_class(model, index)(model, index, tp, lambda t: parameters[t.name], NOW)
-        for index in range(model.layers + 2)
-    ]
-
-
-def run(layers, tokens):
-    x = tokens
-    for layer in layers:
-        x = layer(x)
-    return x
-
-
-def named(layers):
-    found = torch.nn.ModuleList(layers).named_parameters()  # a tied one once
-    return dict(found)
-
-
-def oracle(model):
-    """(loss, {tensor: gradient}) of the reference forward pass."""
-    weights = {name: weight.requires_grad_() for name, weight in weights_of(model).items()}
-    tokens, labels = batch(model)
-    logits = forward(model, weights, tokens, NOW.moment.seed, NOW.moment.samples[0])
-    loss = cross_entropy(logits.flatten(0, 1), labels.flatten())
-    loss.backward()
-    return loss.item(), {name: weight.grad for name, weight in weights.items()}
-
-
+@WITH
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
-def test_one_rank_computes_the_oracles_loss_and_gradients(model):
-    layers = layers_of(model, ALONE, weights_of(model))
+def test_one_rank_computes_the_oracles_loss_and_gradients(model, case):
+    layers = layers_of(model, ALONE, weights_of(model), CASES[case])
     tokens, labels = batch(model)
     loss = vocabulary_loss(ALONE)(run(layers, tokens), labels)
     loss.backward()
-    expected, gradients = oracle(model)
+    expected, gradients = oracle_of(model, case)
     assert loss.item() == pytest.approx(expected, abs=1e-5)
     found = named(layers)
     assert found.keys() == gradients.keys()
@@ -141,23 +112,23 @@ def test_attention_sees_only_how_far_apart_two_tokens_are(one, other, both):
 
 
 def claims(rank, store):
-    """Loss and gradients of one rank of a TP group of two, of every model; runs on two ranks."""
+    """Loss and gradients of one rank of a TP group of two, of all models; runs on two ranks."""
     torch.set_num_threads(1)
     trained = plan("2x2")
     seat = RankMap.of(trained).seats[rank]
     world = World(store, 1, rank, 2, rank_sets(GROUPED, trained), Activity())
     tp = TensorParallel(2, rank, world.groups[seat.tp_ranks])
     found = {}
-    for model in MODELS:
+    for model, case in itertools.product(MODELS, CASES):
         seat = RankMap.of(plan(f"2x{model.layers}")).seats[rank]
         whole = {name: (weight,) for name, weight in weights_of(model).items()}
         shards = {name: parts[0] for name, parts in shards_of(seat, whole, model).items()}
-        layers = layers_of(model, tp, shards)
+        layers = layers_of(model, tp, shards, CASES[case])
         tokens, labels = batch(model)
         loss = vocabulary_loss(tp)(run(layers, tokens), labels)
         loss.backward()
         gradients = {name: p.grad.tolist() for name, p in named(layers).items()}
-        found[model.name] = loss.item(), gradients
+        found[f"{model.name} {case}"] = loss.item(), gradients
     world.leave(wait=True)
     return found
 
@@ -165,11 +136,11 @@ def claims(rank, store):
 @pytest.mark.slow
 def test_two_ranks_of_a_tp_group_compute_the_oracles_loss_and_their_shard_of_its_gradients():
     found = run_ranks("tests.unit.worker.model.test_model:claims", 2)
-    for model in MODELS:
-        expected, gradients = oracle(model)
+    for model, case in itertools.product(MODELS, CASES):
+        expected, gradients = oracle_of(model, case)
         whole = {name: (gradient,) for name, gradient in gradients.items()}
         for seat, of_models in zip(RankMap.of(plan(f"2x{model.layers}")).seats, found, strict=True):
-            loss, mine = of_models[model.name]
+            loss, mine = of_models[f"{model.name} {case}"]
             assert loss == pytest.approx(expected, abs=1e-5)
             shards = shards_of(seat, whole, model)
             assert mine.keys() == shards.keys()
@@ -178,12 +149,13 @@ def test_two_ranks_of_a_tp_group_compute_the_oracles_loss_and_their_shard_of_its
                 assert torch.allclose(torch.tensor(gradient), shard, atol=1e-5, rtol=1e-4), name
 
 
+@WITH
 @pytest.mark.parametrize("how", ["selective", "full"])
 @pytest.mark.parametrize("model", [EQUAL, GROUPED, FAMILIES["gpt2"]], ids=lambda model: model.name)
-def test_what_is_computed_again_has_the_same_bits_and_keeps_less(model, how):
+def test_what_is_computed_again_has_the_same_bits_and_keeps_less(model, how, case):
     found = {}
     for recompute in ("none", how):
-        layers = layers_of(model, ALONE, weights_of(model))
+        layers = layers_of(model, ALONE, weights_of(model), CASES[case])
         for layer in layers:
             layer.recompute = recompute
         tokens, labels = batch(model)

@@ -69,12 +69,12 @@ class InMemory:
         self.meeting.set()
         self.asked, self.builds, self.told = [], [], []
         self.board, self.world, self.engine = Board(2), Formed(), Formed()
-        self._faults = faults
+        self._faults, self.free = faults, 1 << 30
 
     def on_phase(self, name):
         self.asked.append(name)
 
-    def connect_store(self, address, is_cancelled):
+    def connect_store(self, address, epoch, is_cancelled):
         self._do("connect_store", address)
         self.store, self.is_cancelled = Client(HashStore(), is_cancelled), is_cancelled
         return self.store
@@ -89,6 +89,9 @@ class InMemory:
         assert store is self.store
         self._do("form_world", epoch, rank, planned)
         return self.world
+
+    def free_bytes(self, move):
+        return self.free
 
     def build_engine(self, build):
         self._do("build_engine")
@@ -202,7 +205,7 @@ def test_who_waits_at_the_store_is_told_that_it_was_cancelled():
 class SlowToConnect(InMemory):
     """A store that is dead, and is found so late."""
 
-    def connect_store(self, address, is_cancelled):
+    def connect_store(self, address, epoch, is_cancelled):
         self.asked.append("connect_store")
         assert self.meeting.wait(10)
         raise RuntimeError("nothing answers")
@@ -289,7 +292,7 @@ class RealGroups(InMemory):
         super().__init__(**faults)
         self._real = store
 
-    def connect_store(self, address, is_cancelled):
+    def connect_store(self, address, epoch, is_cancelled):
         self.store = Client(self._real.clone(), is_cancelled)
         return self.store
 

@@ -1,0 +1,309 @@
+"""Random jobs on ranks of a real gloo world: a family, a precision, tied or not, with dropout and
+document masks or without, under two random plans in a row.  Each claim is one of the trainer.
+
+`ranks_find` runs cases in processes of their own, which do what ranks do and no more: the loop of
+a rank, its agent and the operator have tests of their own (`test_random_plans.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from planner.model.shape import ModelShape
+from planner.plans.plan import Plan
+from planner.plans.ranks import RankMap
+from tests.distributed.random_plans import random_plan
+from tests.families import FAMILIES
+from tests.unit.worker.ranks import run_ranks
+from worker.contract import Directive, Member, TrainingSpec
+from worker.training_settings import Corpus, DataSpec, LossScale, Precision
+
+GPUS, BATCH, LENGTH = 4, 8, 16
+PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "fp16")
+TOLERANCE = 1e-5  # of fp32
+MICRO_BATCHES = (1, 2, 4)  # of the references in low precision
+SPREAD = 2.0  # times the largest difference between two of them,
+SPREAD_STEPS = 50  # over so many steps; in a few they have hardly parted
+RATE = 0.1  # of dropout, where the family has none of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One job.
+
+    Attributes:
+        model: a family's, tied or not, with dropout or not.
+        spec: what is trained; its data has no path before `on`.
+        plans: in their order, each for the same number of steps.
+    """
+
+    model: ModelShape
+    spec: TrainingSpec
+    plans: tuple[Plan, Plan]
+
+    def __str__(self) -> str:
+        words = [self.model.name, self.spec.precision]
+        words += ["tied"] if self.model.tied_head else []
+        words += ["dropout"] if self.model.dropout else []
+        words += ["masked"] if self.spec.data.document_mask else []
+        return " ".join(words)
+
+    def on(self, prefix: str) -> TrainingSpec:
+        """The job on a data set."""
+        data = self.spec.data.model_copy(update={"blend": (Corpus(path=prefix),)})
+        return self.spec.model_copy(update={"data": data})
+
+
+def cases(seed: int, count: int, steps: int) -> list[Case]:
+    """So many jobs of so many steps; families and precisions in turn, the rest at random."""
+    found = []
+    for index in range(count):
+        choose = random.Random(f"{seed}/{index}")
+        family = list(FAMILIES.values())[index % len(FAMILIES)]
+        model = _varied(family, tied=choose.random() < 0.5, drops=choose.random() < 0.5)
+        precision = PRECISIONS[(seed + index + index // len(FAMILIES)) % len(PRECISIONS)]
+        plans = tuple(_recomputing(choose, model) for _ in range(2))
+        spec = TrainingSpec(
+            model=model.name,
+            shape=model.to_json(),
+            data=DataSpec(blend=(Corpus(path="none"),), document_mask=choose.random() < 0.5),
+            global_batch=BATCH,
+            sequence_length=LENGTH,
+            steps=steps,
+            precision=precision,
+            # So low that nothing overflows: near the edge a plan decides in which step it does.
+            loss_scale=LossScale(initial=2**10, window=20) if precision == "fp16" else None,
+            learning_rate=3e-4,
+            warmup_steps=0,
+            weight_decay=choose.choice((0.0, 0.1)),
+            seed=choose.randrange(1 << 30),
+            verify="full",
+        )
+        found.append(Case(model, spec, (plans[0], plans[1])))
+    return found
+
+
+def _varied(family: ModelShape, *, tied: bool, drops: bool) -> ModelShape:
+    arithmetic = family.arithmetic
+    rates = {
+        name: (getattr(arithmetic, name) or RATE) if drops else 0.0
+        for name in ("embedding_dropout", "attention_dropout", "residual_dropout")
+    }
+    return replace(family, tied_head=tied, dropout=drops, arithmetic=replace(arithmetic, **rates))
+
+
+def _recomputing(choose: random.Random, model: ModelShape) -> Plan:
+    plan = random_plan(choose, GPUS, model.layers, BATCH)
+    templates = tuple(
+        replace(
+            one,
+            stages=tuple(
+                replace(stage, recompute=choose.choice(("none", "selective", "full")))
+                for stage in one.stages
+            ),
+        )
+        for one in plan.templates
+    )
+    return Plan(templates, plan.placement)
+
+
+def directives(case: Case, first_epoch: int, spec: TrainingSpec) -> Iterator[Directive]:
+    """One for each plan, the state moving from one to the next."""
+    held: dict[tuple[str, int], int] = {}
+    layouts: dict[int, Any] = {}
+    for epoch, plan in enumerate(case.plans, start=first_epoch):
+        spots = [(seat.node, seat.gpu, seat.rank) for seat in RankMap.of(plan).seats]
+        stay = {(node, gpu) for node, gpu, _ in spots}
+        rows = [*spots, *((node, gpu, None) for node, gpu in sorted(held.keys() - stay))]
+        members = tuple(
+            Member(pod=node, slot=gpu, node=node, gpu=gpu, rank=rank, holds=held.get((node, gpu)))
+            for node, gpu, rank in rows
+        )
+        yield Directive(
+            job="tiny",
+            epoch=epoch,
+            phase="prepare",
+            reason="join" if held else "start",
+            plan=plan.to_json(),
+            plan_digest=plan.digest,
+            layouts=layouts,
+            members=members,
+            store="127.0.0.1:1",
+            training=spec,
+        )
+        held = dict.fromkeys(stay, epoch)
+        layouts = {epoch: plan.to_json()}
+
+
+def ranks_find(wanted: tuple[int, int, int], prefix: str, limit_s: float) -> list[list[Any]]:
+    """What each GPU's rank answered of each case of `cases(*wanted)`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANTED", json.dumps([*wanted, prefix]))
+        answers = run_ranks("tests.distributed.exactness:claims", GPUS, limit_s)
+    return [list(of_case) for of_case in zip(*answers, strict=True)]
+
+
+def claims(gpu: int, store: Any) -> list[Any]:
+    """Of each case, a row for each step of this GPU: loss, norm, and the bits of its pieces."""
+    with contextlib.redirect_stdout(sys.stderr):  # where DeepSpeed's log goes from its import on
+        from worker.engine.deepspeed import begin, warm_up
+
+        warm_up()
+        os.environ["LOCAL_RANK"] = "0"
+        begin()
+        *wanted, prefix = json.loads(os.environ["WANTED"])
+        return [
+            list(_trained(gpu, store, 1 + 2 * index, case, case.on(prefix)))
+            for index, case in enumerate(cases(*wanted))
+        ]
+
+
+def _trained(
+    gpu: int, store: Any, first_epoch: int, case: Case, spec: TrainingSpec
+) -> Iterator[dict[str, Any]]:
+    from worker.engine.seam import Progress
+    from worker.model.initial_weights import initial_rows
+    from worker.rank.held_state import HeldState
+    from worker.rank.home import Home
+    from worker.rank.move import plan_move
+    from worker.rank.preparation import Prepared, Successor
+    from worker.rank.process import GlooServices
+    from worker.rank.switch import Switch
+
+    services = GlooServices(emulate=False, store_key="")
+    held, progress = HeldState(case.model), None
+    for directive in directives(case, first_epoch, spec):
+        move = plan_move(case.model, directive, "a", gpu)
+        if move is None:
+            continue
+        size, prefix = len(directive.members), f"transport{directive.epoch}"
+        transport = services.form_transport(store, prefix, move.transport_rank, size)
+        successor = None
+        if move.seat is not None:
+            seat, epoch = move.seat, directive.epoch
+            world = services.form_world(store, epoch, seat.rank, case.model, move.plan)
+            if move.moves_state:
+                home = Home.of(case.model, seat, held, services.activity, spec.precision)
+            else:
+                rows = partial(initial_rows, spec.seed)
+                home = Home.first(case.model, seat, rows, services.activity, spec.precision)
+            build = _build(case, spec, move, world, home, services.activity)
+            successor = Successor(world, home, services.build_engine(build))
+        prepared = Prepared(move, store, transport, frozenset(), successor)
+        switch = Switch(case.model, prepared, services, progress)
+        assert switch.run(held, lambda: False, lambda: None) == "commit"
+        held, progress = HeldState(case.model), None
+        if successor is not None:
+            switch.verify_after(successor.world)
+            engine, home = successor.engine, successor.home
+            engine.progress = progress = switch.agreed or Progress.of_start(spec)
+            for _ in range(spec.steps // len(case.plans)):
+                result = engine.train_step(None)
+                yield {
+                    "step": engine.progress.step,
+                    "loss": result.loss,
+                    "norm": repr(result.gradient_norm),
+                    "agreed": engine.progress.agreed,
+                    "bits": _bits(case, move.plan, home),
+                }
+            engine.release()
+            successor.world.leave(wait=True)
+            held.add_shards(home.seat, home.shards, home.buffers)
+        transport.close()
+
+
+def _build(case: Case, spec: TrainingSpec, move: Any, world: Any, home: Any, activity: Any) -> Any:
+    from worker.engine.seam import StageBuild
+
+    return StageBuild(
+        case.model, spec, move.plan, home.seat, world, home.shards, home.buffers, activity
+    )
+
+
+def _bits(case: Case, plan: Plan, home: Any) -> dict[str, str]:
+    """{piece: digest of master, moments and what is multiplied} of all that a rank holds."""
+    from planner.model.tensors import held_tensors
+    from planner.plans.pieces import held_pieces, shard
+    from planner.plans.regions import common_refinement
+    from worker.rank.held_state import view
+
+    cuts, found = common_refinement([plan]), {}
+    for tensor in held_tensors(case.model, home.seat.layers):
+        parts = (*home.shards[tensor.name], home.buffers.weights[tensor.name])
+        for piece in held_pieces(tensor, home.seat, cuts):
+            hasher = hashlib.blake2b(digest_size=8)
+            for part in view(tensor, shard(tensor, home.seat), parts, piece):
+                hasher.update(part.float().contiguous().numpy().tobytes())
+            found[f"{piece.tensor}/{piece.start}"] = hasher.hexdigest()
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What came of a case.
+
+    Attributes:
+        worst: largest difference of a loss from the reference's, of the nearest one in low
+            precision.
+        allowed: TOLERANCE, or SPREAD times what the references differ by.
+        copies: compared, bit by bit, with those of another rank.
+    """
+
+    worst: float
+    allowed: float
+    copies: int
+
+
+def judged(case: Case, prefix: str, answers: Sequence[Sequence[dict[str, Any]]]) -> Found:
+    """What came of a case.
+
+    Raises:
+        AssertionError: two holders of a piece differ in a bit, two ranks in loss, norm or scale,
+            or a step is missing.
+    """
+    rows: dict[int, list[dict[str, Any]]] = {}
+    for row in (row for answer in answers for row in answer):
+        rows.setdefault(row["step"], []).append(row)
+    assert sorted(rows) == list(range(1, case.spec.steps + 1)), str(case)
+    copies = 0
+    for of_step in rows.values():
+        told = {(row["loss"], row["norm"], *row["agreed"]) for row in of_step}
+        assert len(told) == 1, str(case)
+        bits: dict[str, list[str]] = {}
+        for row in of_step:
+            for piece, digest in row["bits"].items():
+                bits.setdefault(piece, []).append(digest)
+        assert all(len(set(digests)) == 1 for digests in bits.values()), str(case)
+        copies += sum(len(digests) for digests in bits.values() if len(digests) > 1)
+    losses = [rows[step][0]["loss"] for step in sorted(rows)]
+    worst, allowed = _distance(case, prefix, losses)
+    return Found(worst, allowed, copies)
+
+
+def _distance(case: Case, prefix: str, losses: list[float]) -> tuple[float, float]:
+    """(how far the losses are from those of plain torch, how far they may be)."""
+    from worker.engine.reference import train
+
+    spec, model = case.on(prefix), case.model
+    sizes = (BATCH,) if spec.precision == "fp32" else MICRO_BATCHES
+    steps = len(losses) if spec.precision == "fp32" else max(len(losses), SPREAD_STEPS)
+    plain = [train(spec, model, steps, micro_batch=size)[0] for size in sizes]
+    worst = min(_apart(losses, one[: len(losses)]) for one in plain)
+    if spec.precision == "fp32":
+        return worst, TOLERANCE
+    return worst, SPREAD * max(_apart(one, other) for one in plain for other in plain)
+
+
+def _apart(one: Sequence[float], other: Sequence[float]) -> float:
+    return max(abs(a - b) for a, b in zip(one, other, strict=True))

@@ -1,0 +1,68 @@
+"""worker/engine/feed.py: every stage of a pipeline is told the same of each micro-batch."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.plans.ranks import RankMap
+from tests.unit.worker.changes import plan
+from tests.unit.worker.data.texts import of, write_pair
+from worker.contract import TrainingSpec
+from worker.data.dataset import Dataset
+from worker.data.held_out import HeldOut
+from worker.engine.feed import Feed
+from worker.model.moment import Documents
+
+PLAN = plan("1x1+1x1", "1x2")
+BATCH = 2
+
+
+@pytest.fixture
+def feeds(tmp_path):
+    """(dataset, the feed of each rank of a job with or without document masks)."""
+    texts = [[document % 97 + 1] * (document % 5 + 2) for document in range(60)]
+    prefix = write_pair(tmp_path / "text", texts)
+
+    def made(document_mask):
+        spec = TrainingSpec(
+            model="tiny-llama",
+            data=of(prefix, split=(5, 5, 0), document_mask=document_mask),
+            global_batch=BATCH,
+            sequence_length=8,
+            seed=7,
+            steps=9,
+        )
+        dataset = Dataset(spec.data, 8)
+        held_out = HeldOut.of(spec.data, 8, 256, 5)
+        seats = RankMap.of(PLAN).seats
+        return dataset, [Feed(dataset, held_out, spec, seat.pipeline) for seat in seats]
+
+    return made
+
+
+def test_the_moments_of_a_step_are_its_samples_and_their_documents(feeds):
+    dataset, of_ranks = feeds(True)
+    moments = [list(feed.moments_of_step(3)) for feed in of_ranks]
+    told = {sample for own in moments for moment in own for sample in moment.samples}
+    assert told == set(range(3 * BATCH, 4 * BATCH))
+    for own in moments:
+        for moment in own:
+            expected = Documents.of([dataset.documents(7, sample) for sample in moment.samples])
+            assert moment.documents.lengths == expected.lengths
+            assert moment.documents.positions.tolist() == expected.positions.tolist()
+
+
+def test_an_evaluation_has_documents_and_drops_nothing(feeds):
+    _, of_ranks = feeds(True)
+    for feed in of_ranks:
+        moments = list(feed.moments_of_evaluation())
+        assert len(moments) == len(feed.of_evaluation())
+        assert all(moment.samples is None and moment.documents for moment in moments)
+    (row,) = next(of_ranks[0].held_out.documents(range(1), 1))
+    assert next(of_ranks[0].moments_of_evaluation()).documents.lengths == row
+
+
+def test_without_a_mask_a_row_is_one_document(feeds):
+    _, of_ranks = feeds(False)
+    assert all(moment.documents is None for moment in of_ranks[0].moments_of_step(0))
+    assert all(moment.documents is None for moment in of_ranks[0].moments_of_evaluation())

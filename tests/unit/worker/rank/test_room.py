@@ -1,0 +1,94 @@
+"""rank/room.py: what a change allocates on a rank is known to the byte before."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.plans.ranks import RankMap
+from tests.unit.worker.changes import MODEL, change, plan, pod_of, shards_of, whole_state
+from tests.unit.worker.rank.test_preparation import DIRECTIVE, InMemory, ended, prepare
+from worker.contract import Resume
+from worker.control.activity import Activity
+from worker.engine.seam import Buffers
+from worker.error_kinds import describe_error
+from worker.rank.held_state import HeldState
+from worker.rank.home import Home, bytes_to_make
+from worker.rank.move import plan_move
+from worker.rank.room import needed_bytes
+
+SHAPES = ("1x2", "2x2", "4x2", "1x1+1x1", "2x1+1x1", "1x1+2x1")
+seats = st.sampled_from([seat for shape in SHAPES for seat in RankMap.of(plan(shape)).seats])
+precisions = st.sampled_from(("fp32", "bf16", "fp16"))
+
+
+def storages(home):
+    """{address: bytes} of all that a home holds."""
+    shards = [part for parts in home.shards.values() for part in parts]
+    found = (*shards, *home.buffers.weights.values(), *home.buffers.gradients.values())
+    return {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in found}
+
+
+@given(seats, seats, precisions)
+def test_what_is_made_is_known_to_the_byte(old, new, precision):
+    """Of all that the next plan works on, counted by its storages, less what it adopts."""
+    before = Home.of(MODEL, old, HeldState(MODEL), Activity(), precision)
+    held = HeldState(MODEL)
+    held.add_shards(old, before.shards, before.buffers)
+    made = bytes_to_make(MODEL, new, held, precision)
+    after = storages(Home.of(MODEL, new, held, Activity(), precision))
+    assert sum(size for place, size in after.items() if place not in storages(before)) == made
+
+
+def test_a_rank_whose_shards_stay_and_that_sends_nothing_needs_nothing():
+    old = plan("1x2")
+    directive = change(old, old)
+    move = plan_move(MODEL, directive, pod_of("a"), 0)
+    shards = shards_of(move.seat, whole_state())
+    buffers = Buffers(
+        {name: parts[0] for name, parts in shards.items()},
+        {name: torch.zeros_like(parts[0]) for name, parts in shards.items()},
+    )
+    held = HeldState(MODEL)
+    held.add_shards(move.seat, shards, buffers)
+    assert needed_bytes(MODEL, move, held) == 0
+
+
+def test_a_rank_that_leaves_needs_the_messages_that_it_sends():
+    move = plan_move(MODEL, change(plan("1x2"), plan("1x2", first_gpu=1)), pod_of("a"), 0)
+    assert move.seat is None
+    needed = needed_bytes(MODEL, move, HeldState(MODEL))
+    assert needed == move.transfer.buffer_bytes(move.transport_rank) > move.transfer.num_bytes
+
+
+def test_a_change_that_does_not_fit_is_refused_before_anything_is_allocated_or_met():
+    services = InMemory()
+    services.free = 1000
+    found = ended(prepare(services))
+    assert found.result is None
+    assert services.asked == ["prepare"]
+    kind, sentence = describe_error(found.error)
+    assert kind == "device"
+    move = plan_move(MODEL, DIRECTIVE, "tiny-a-0", 1)
+    needed = needed_bytes(MODEL, move, HeldState(MODEL))
+    assert needed > 1000
+    assert sentence == (
+        f"out of memory: the change needs {needed / 1e6:,.0f} MB beside the running plan, "
+        "0 MB are free"
+    )
+
+
+def test_one_that_fits_to_the_byte_is_made():
+    services = InMemory()
+    move = plan_move(MODEL, DIRECTIVE, "tiny-a-0", 1)
+    services.free = needed_bytes(MODEL, move, HeldState(MODEL))
+    assert ended(prepare(services)).result is not None
+
+
+def test_a_recovery_is_tried_however_little_is_free():
+    services = InMemory()
+    services.free = 0
+    resume = Resume(step=7)
+    found = ended(prepare(services, directive=DIRECTIVE.model_copy(update={"resume": resume})))
+    assert found.error is None

@@ -1,0 +1,38 @@
+"""What is to be said where memory ends: the stage, what the plan counts for it, what was held.
+
+Pure but for asking the system what this process has held.
+"""
+
+from __future__ import annotations
+
+import math
+
+from planner.cost.memory import RULES
+from planner.model.shape import ModelShape
+from planner.model.tensors import held_tensors
+from planner.plans.pieces import shard
+from planner.plans.ranks import Seat
+from worker.engine.step_clock import peak_memory_bytes
+from worker.training_settings import Precision
+
+
+def planned_state_bytes(model: ModelShape, seat: Seat, precision: Precision) -> int:
+    """Bytes of weights, gradients and optimizer that the planner counts for a seat."""
+    rule, parameters = RULES["worker"][precision], 0
+    for tensor in held_tensors(model, seat.layers):
+        box = shard(tensor, seat)
+        rows = math.prod(tensor.shape) // tensor.shape[tensor.row_dim]
+        parameters += rows * (box.stop - box.start)
+    return parameters * (rule.weight + rule.gradient + rule.optimizer)
+
+
+def note_memory(
+    error: BaseException, model: ModelShape, seat: Seat, precision: Precision, epoch: int
+) -> None:
+    """Note on an error where memory may have ended, which `describe_error` then says."""
+    planned, stages = planned_state_bytes(model, seat, precision), seat.pipeline.template.stages
+    error.add_note(
+        f"stage {seat.stage + 1} of {len(stages)} of epoch {epoch} (TP degree {seat.tp}), of which "
+        f"the plan counts {planned:,} bytes for weights, gradients and optimizer, activations and "
+        f"buffers apart; the process has held up to {peak_memory_bytes():,} bytes"
+    )
