@@ -1,30 +1,66 @@
-# The image of operator and workers: Python, the locked dependencies, Heddle.
-# It holds the development tools too, because there is one lock; about 6 GB.
+# The two images of Heddle: `--target operator` (no torch) and `--target worker`, the last and default.
 # BASE: any image with Python 3.11 to 3.13 and pip.
 ARG BASE=docker.io/library/python:3.11-slim
-FROM ${BASE}
 
+# What builds: uv and hatchling of the lock, and Heddle's wheel.
+FROM ${BASE} AS build
 WORKDIR /heddle
-COPY requirements.lock ./
-RUN awk '/^uv==/ { on = 1 } on { print; if (!/\\$/) exit }' requirements.lock > uv.lock \
-    && pip install --no-cache-dir --require-hashes -r uv.lock \
-    && uv pip install --system --no-cache --compile-bytecode --require-hashes -r requirements.lock
-
+COPY requirements.lock requirements-operator.lock ./
+RUN awk '/^[a-z0-9]/ { on = $0 ~ /^(uv|hatchling|packaging|pathspec|pluggy|tomlkit|trove-classifiers)==/ } on' \
+        requirements.lock > build.lock \
+    && pip install --no-cache-dir --require-hashes -r build.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY planner planner
 COPY migration migration
 COPY worker worker
 COPY heddle_operator heddle_operator
 COPY profiles profiles
-# The planner's kernel is compiled here, for any CPU of the architecture.
+RUN python3 -m hatchling build -t wheel
+
+# The planner's kernel is compiled in each image, for any CPU of the architecture.  What is compiled
+# knows its source by its time, of which a layer keeps whole seconds only.
+FROM build AS operator-build
 ENV NUMBA_CPU_NAME=generic
-RUN uv pip install --system --no-cache --no-deps --no-build-isolation -e . \
-    && python3 -m compileall -q planner migration worker heddle_operator \
-    && python3 -m planner.cli.warm_up
+RUN uv venv /opt/heddle \
+    && uv pip install --python /opt/heddle/bin/python --no-cache --require-hashes \
+        -r requirements-operator.lock \
+    && uv pip install --python /opt/heddle/bin/python --no-cache --no-deps dist/*.whl \
+    && find /opt/heddle -type d \( -name tests -o -name test \) -path '*/site-packages/n*' \
+        -exec rm -rf {} + \
+    && find /opt/heddle -name '*.py' -exec touch --date=@0 {} + \
+    && cd / && /opt/heddle/bin/python -m planner.cli.warm_up \
+    && /opt/heddle/bin/python -m compileall -q /opt/heddle/lib/python3*/site-packages/heddle_operator
+
+# The kernel is of the same sources, and not compiled a second time.
+FROM build AS worker-build
+ENV NUMBA_CPU_NAME=generic
+COPY --from=operator-build /opt/heddle /operator
+RUN uv venv /opt/heddle \
+    && uv pip install --python /opt/heddle/bin/python --no-cache --require-hashes \
+        -r requirements.lock \
+    && uv pip install --python /opt/heddle/bin/python --no-cache --no-deps dist/*.whl \
+    && find /opt/heddle -name '*.py' -exec touch --date=@0 {} + \
+    && /opt/heddle/bin/python -m compileall -q -j 0 /opt/heddle/lib \
+    && cd /operator/lib && cp -r --parents python3*/site-packages/planner/estimator/__pycache__/numba-* \
+        /opt/heddle/lib \
+    && cd / && /opt/heddle/bin/python -m planner.cli.warm_up
+
+FROM ${BASE} AS operator
+COPY --from=operator-build /opt/heddle /opt/heddle
+ENV PATH=/opt/heddle/bin:/usr/local/bin:/usr/bin:/bin \
+    NUMBA_CPU_NAME=generic \
+    USER=heddle \
+    HOME=/tmp
+USER 65532:65532
+ENTRYPOINT ["heddle"]
 
 # One thread for each rank: gloo and OpenMP may not start pools of their own beside the others.
 # torch asks for the user's name, which a pod's numeric user does not have.
-ENV OMP_NUM_THREADS=1 \
+FROM ${BASE} AS worker
+COPY --from=worker-build /opt/heddle /opt/heddle
+ENV PATH=/opt/heddle/bin:/usr/local/bin:/usr/bin:/bin \
+    NUMBA_CPU_NAME=generic \
+    OMP_NUM_THREADS=1 \
     OPENBLAS_NUM_THREADS=1 \
     USER=heddle \
     HOME=/tmp

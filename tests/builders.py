@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -210,3 +211,19 @@ def piece_shapes(model: ModelShape, cuts: Cuts) -> dict[Piece, tuple[int, ...]]:
 def piece_numels(model: ModelShape, cuts: Cuts) -> dict[Piece, int]:
     """The number of elements of every piece of a model, in canonical order."""
     return {piece: math.prod(shape) for piece, shape in piece_shapes(model, cuts).items()}
+
+
+def heddle_job(name: str, **spec: Any) -> dict[str, Any]:
+    """A HeddleJob as it is applied: the smallest model on the built-in text, unless `spec` says."""
+    return {
+        "apiVersion": "heddle.dev/v1alpha1",
+        "kind": "HeddleJob",
+        "metadata": {"name": name},
+        "spec": {
+            "model": {"name": "tiny-llama"},
+            "data": {"builtin": "text"},
+            "training": {"globalBatch": 8, "sequenceLength": 128},
+            "steps": 10,
+            **spec,
+        },
+    }

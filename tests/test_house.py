@@ -11,6 +11,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
+
+from tests.e2e.image.operator_lock import LOCK, small_lock
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("planner", "migration", "worker", "heddle_operator")
@@ -179,7 +182,7 @@ def test_the_guide_builds_the_image_that_the_chart_asks_for():
     version = re.search(r"^appVersion: (\S+)$", chart, re.MULTILINE)
     assert version is not None
     guide = (ROOT / "docs/kubernetes.md").read_text()
-    assert f"make image IMAGE=heddle:{version[1]} " in guide
+    assert f"make image TAG={version[1]} " in guide
 
 
 def test_the_image_that_make_builds_is_the_one_that_the_chart_pulls():
@@ -187,7 +190,16 @@ def test_the_image_that_make_builds_is_the_one_that_the_chart_pulls():
     version = re.search(r"^appVersion: (\S+)$", chart, re.MULTILINE)
     assert version is not None
     recipe = subprocess.run(["make", "-n", "image"], cwd=ROOT, capture_output=True, text=True)
-    assert f"build --tag heddle:{version[1]} ." in recipe.stdout
+    values = yaml.safe_load((ROOT / "charts/heddle/values.yaml").read_text())
+    for target, image in (("operator", values["image"]), ("worker", values["worker"]["image"])):
+        name = f"{image['repository']}:{image['tag'] or version[1]}"
+        assert f"build --target {target} --tag {name} ." in recipe.stdout
+
+
+def test_the_operators_lock_is_the_part_of_the_lock_that_it_needs():
+    """`python -m tests.e2e.image.operator_lock` writes it anew."""
+    assert LOCK.read_text(encoding="utf-8") == small_lock()
+    assert not re.search(r"^(torch|deepspeed|nvidia-)", LOCK.read_text(), re.MULTILINE)
 
 
 def test_text_files_are_utf_8_whatever_the_locale_says():

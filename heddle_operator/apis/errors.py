@@ -23,6 +23,12 @@ class ClusterUnavailable(OperatorError):
     retryable = True
 
 
+class NameTaken(OperatorError):
+    """An object that the job needs is somebody else's; the message names it and what to do."""
+
+    retryable = True
+
+
 class InvalidArguments(OperatorError):
     """Another trainer's arguments cannot become a job; the message names the argument."""
 

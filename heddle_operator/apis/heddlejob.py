@@ -16,8 +16,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
+from heddle_operator.apis.data import Data
 from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.apis.model import Model
+from heddle_operator.apis.references import ConfigMapName
 from heddle_operator.apis.section import Section as _Section
 from planner.errors import HeddleError
 from planner.model.workload import Recompute, Workload
@@ -25,7 +27,7 @@ from planner.strict_yaml import read_yaml
 from worker.contract import TrainingSpec
 from worker.log_lines import Format
 from worker.trainable import why_untrainable
-from worker.training_settings import Corpus, DataSpec, Precision, Split
+from worker.training_settings import Precision
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -44,6 +46,7 @@ class Metadata(BaseModel):
     namespace: str = "default"
     uid: str = ""
     generation: int = 0
+    creation_timestamp: str = Field(default="", alias="creationTimestamp")
 
     @field_validator("name")
     @classmethod
@@ -54,35 +57,6 @@ class Metadata(BaseModel):
                 "names of pods and ConfigMaps are made from it"
             )
         return name
-
-
-class BlendPart(_Section):
-    """One corpus of a blend."""
-
-    path: str
-    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-class Data(_Section):
-    """What it is trained on: a built-in text, a Megatron .bin/.idx pair, or a blend of pairs."""
-
-    builtin: Literal["text"] | None = None
-    path: str | None = None
-    blend: Annotated[tuple[BlendPart, ...], Field(min_length=1)] | None = None
-    split: Split = (1.0, 0.0, 0.0)
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> Data:
-        if sum(given is not None for given in (self.builtin, self.path, self.blend)) != 1:
-            raise ValueError("give exactly one of `builtin`, `path` and `blend`")
-        return self
-
-    @property
-    def as_read(self) -> DataSpec:
-        """What the ranks read; a built-in text has the path `builtin:NAME`."""
-        parts = self.blend or (BlendPart(path=self.path or f"builtin:{self.builtin}", weight=1.0),)
-        blend = tuple(Corpus(path=part.path, weight=part.weight) for part in parts)
-        return DataSpec(blend=blend, split=self.split)
 
 
 class LossScaleSpec(_Section):
@@ -192,9 +166,12 @@ class JobSpec(_Section):
     output: Output | None = None
     planner: PlannerSpec = PlannerSpec()
     elastic: Elastic = Elastic()
-    plan_ref: str | None = None
+    plan_ref: ConfigMapName | None = None
     worker: WorkerTemplate = WorkerTemplate()
     suspend: Literal[False] = False
+    deadline_seconds: Count | None = None
+    backoff_limit: Annotated[int, Field(ge=0)] | None = None
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0)] | None = None
 
 
 class HeddleJob(_Section):
@@ -234,7 +211,7 @@ class HeddleJob(_Section):
 
     @property
     def training(self) -> TrainingSpec:
-        """What every directive carries; a built-in text has no file before `with_data`."""
+        """What every directive carries; texts have no pairs before `with_data`."""
         spec, training = self.spec, self.spec.training
         return TrainingSpec(
             model=spec.model.shape.name,
@@ -246,20 +223,15 @@ class HeddleJob(_Section):
             **training.model_dump(),
         )
 
-    def with_data(self, prefix: str) -> HeddleJob:
-        """The same job on a dataset that was prepared for it."""
-        data = self.spec.data.model_copy(update={"builtin": None, "path": prefix})
-        spec = self.spec.model_copy(update={"data": data})
+    def with_data(self, folder: str) -> HeddleJob:
+        """The same job on the pairs that are made of its texts in a folder."""
+        spec = self.spec.model_copy(update={"data": self.spec.data.prepared(folder)})
         return self.model_copy(update={"spec": spec})
 
 
 # What pydantic cannot say well: fields that are part of the resource and that this version does not
 # honour yet.
 _NOT_YET = {
-    "spec.data.tokenizer": "tokenizers are not supported yet; use `heddle data prepare`, "
-    "which notes the tokenizer beside the data",
-    "spec.data.documentMask": "document masks are not supported yet; leave it out, and attention "
-    "crosses the documents of a sample",
     "spec.planner.zero": "only ZeRO stage 0 is supported yet",
     "spec.planner.method": "only method auto is supported yet",
     "spec.planner.objective": "only objective throughput is supported yet",
@@ -303,7 +275,11 @@ def load_job(
     except ValidationError as error:
         message = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise InvalidJob(f"{where}: spec.training: {message}") from None
-    untrainable = why_untrainable(workload.model, workload.sequence_length)
+    untrainable = why_untrainable(
+        workload.model,
+        workload.sequence_length,
+        masks_documents=job.spec.data.document_mask,
+    )
     if untrainable is not None:
         raise InvalidJob(f"{where}: spec.model: {untrainable}")
     return job

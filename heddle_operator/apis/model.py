@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from heddle_operator.apis.errors import InvalidJob
+from heddle_operator.apis.references import ConfigMapName, why_no_name
 from heddle_operator.apis.section import Section
 from planner.errors import InvalidWorkload
 from planner.model.catalogue import find_model
@@ -37,7 +38,7 @@ class Model(Section):
 
     name: str | None = None
     path: str | None = None
-    config_ref: str | None = None
+    config_ref: ConfigMapName | None = None
     init: Literal["weights", "seed"] | None = None
     entry_point: str | None = None
 
@@ -138,29 +139,36 @@ class CodeModel(Model):
 
 
 def config_reference(body: Mapping[str, Any]) -> str | None:
-    """The ConfigMap that a HeddleJob names beside a path; None if it names none that can be."""
+    """The ConfigMap that a HeddleJob names beside a path; None if it names none.
+
+    Raises:
+        InvalidJob: what it names can be no ConfigMap.
+    """
     spec = body.get("spec")
     model = spec.get("model") if isinstance(spec, Mapping) else None
     found = model.get("configRef") if isinstance(model, Mapping) else None
-    return found if isinstance(found, str) and found else None
+    if not isinstance(found, str) or not found:
+        return None
+    problem = why_no_name(found)
+    if problem:
+        raise InvalidJob(problem)
+    return found
 
 
 def config_in(name: str, data: Mapping[str, str]) -> Mapping[str, Any]:
     """The configuration in a ConfigMap's data: `config.json`, or its only key.
 
     Raises:
-        InvalidJob: there is none; the sentence says what there is.
+        InvalidJob: there is none; the sentence quotes nothing of what there is, for who wrote the
+            job need not be allowed to read it.
     """
     if CONFIG not in data and len(data) != 1:
-        found = ", ".join(sorted(data)) or "nothing"
-        raise InvalidJob(f"ConfigMap {name} must hold the key {CONFIG}, found {found}")
+        raise InvalidJob(f"ConfigMap {name} must hold the key {CONFIG}")
     text = data[CONFIG] if CONFIG in data else next(iter(data.values()))
     try:
         config = json.loads(text)
-    except ValueError as error:
-        raise InvalidJob(f"{CONFIG} in ConfigMap {name} is not JSON: {error}") from None
+    except (ValueError, RecursionError):
+        raise InvalidJob(f"{CONFIG} in ConfigMap {name} is not JSON") from None
     if not isinstance(config, dict):
-        raise InvalidJob(
-            f"{CONFIG} in ConfigMap {name} must be a JSON object, found {type(config).__name__}"
-        )
+        raise InvalidJob(f"{CONFIG} in ConfigMap {name} must be a JSON object")
     return config

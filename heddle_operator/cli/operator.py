@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import click
 
-IMAGE = f"heddle:{version('heddle')}"  # what `make image` builds
+IMAGE = f"heddle-worker:{version('heddle')}"  # what `make image` builds
 
 
 @click.group()
@@ -46,8 +46,36 @@ def operator() -> None:
     "worker_templates",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="YAML file with a pod template that is merged into all worker pods; may be given several "
-    "times, and a later one overrides an earlier one.",
+    help="YAML file with a pod template that is merged into all worker pods, over that of the job; "
+    "may be given several times, and a later one overrides an earlier one.",
+)
+@click.option(
+    "--worker-base",
+    "worker_bases",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="The same, but below the template of the job, which may say otherwise.",
+)
+@click.option(
+    "--worker-allow",
+    multiple=True,
+    metavar="FIELD",
+    help="Field that the pod template of a job may set besides those that give it nothing of the "
+    "node, for example hostPath; may be given several times.",
+)
+@click.option(
+    "--worker-per-gpu",
+    multiple=True,
+    metavar="NAME=QUANTITY",
+    help="What a worker pod asks for besides for each of its GPUs, for example memory=64Gi; may be "
+    "given several times. A job may say otherwise.",
+)
+@click.option(
+    "--worker-shm-per-gpu",
+    default="8Gi",
+    show_default=True,
+    metavar="QUANTITY",
+    help="Limit of /dev/shm for each GPU of a worker pod.",
 )
 @click.option(
     "--lease-namespace",
@@ -85,6 +113,10 @@ def run(
     port: int,
     worker_image: str,
     worker_templates: tuple[Path, ...],
+    worker_bases: tuple[Path, ...],
+    worker_allow: tuple[str, ...],
+    worker_per_gpu: tuple[str, ...],
+    worker_shm_per_gpu: str,
     lease_namespace: str,
     lease_name: str,
     lease_seconds: int,
@@ -115,11 +147,39 @@ def run(
         port,
         LeaseSettings(lease_namespace, lease_name, identity, lease_seconds),
         WorkerDefaults(
-            worker_image, reduce(merge, map(_read_template, worker_templates), {}), chosen
+            worker_image,
+            reduce(merge, map(_read_template, worker_templates), {}),
+            chosen,
+            reduce(merge, map(_read_template, worker_bases), {}),
+            _allowed(worker_allow),
+            dict(_quantity("--worker-per-gpu", pair) for pair in worker_per_gpu),
+            _quantity("--worker-shm-per-gpu", f"shm={worker_shm_per_gpu}")[1],
         ),
         Settings(),
     )
     sys.exit(asyncio.run(run_operator(options)))
+
+
+def _allowed(fields: tuple[str, ...]) -> frozenset[str]:
+    from heddle_operator.apis.errors import OperatorError
+    from heddle_operator.resources.template_rules import GRANTABLE
+
+    for field in fields:
+        if field not in GRANTABLE:
+            known = ", ".join(sorted(GRANTABLE))
+            raise OperatorError(f"--worker-allow {field}: one can allow {known}")
+    return frozenset(fields)
+
+
+def _quantity(option: str, pair: str) -> tuple[str, str]:
+    from heddle_operator.apis.errors import OperatorError
+    from heddle_operator.inventory.quantities import times
+
+    name, _, quantity = pair.partition("=")
+    try:
+        return name, times(quantity, 1)
+    except ValueError as error:
+        raise OperatorError(f"{option} {pair}: {error}") from None
 
 
 def _read_template(path: Path) -> dict[str, Any]:

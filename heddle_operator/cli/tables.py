@@ -39,7 +39,7 @@ def page(job: Mapping[str, Any]) -> list[str]:
         loss = f", loss {progress['loss']:g}" if progress.get("loss") is not None else ""
         pace = f", {progress['stepSeconds']:g} s a step" if "stepSeconds" in progress else ""
         lines.append(f"  step {progress.get('step', 0)} of {progress.get('steps')}{loss}{pace}")
-        lines += _measured(progress)
+        lines += _measured(progress, plan or {})
     if plan:
         lines.append(
             f"  epoch {status['epoch']} ({plan['reason']}): {plan['summary']} on "
@@ -75,7 +75,7 @@ def page(job: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _measured(progress: Mapping[str, Any]) -> list[str]:
+def _measured(progress: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
     """What the newest step told beside its loss and its time, on one line."""
     words = []
     if "tokensPerSecond" in progress:
@@ -89,7 +89,9 @@ def _measured(progress: Mapping[str, Any]) -> list[str]:
     if progress.get("lossScale", 1) != 1:
         words.append(f"loss scale {progress['lossScale']:g}")
     if "memoryBytes" in progress:
-        words.append(f"up to {progress['memoryBytes'] / 1e9:.2f} GB a rank")
+        planned = plan.get("predictedMemoryBytes")
+        foreseen = f" ({planned / 1e9:.2f} GB predicted)" if planned else ""
+        words.append(f"up to {progress['memoryBytes'] / 1e9:.2f} GB a rank{foreseen}")
     return [f"  {', '.join(words)}"] if words else []
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -23,8 +24,10 @@ from worker.contract import Directive, Halt, Refusal, Report
 
 LOG = logging.getLogger(__name__)
 RETRY_S = (0.05, 1.0)  # first and longest pause after an agent did not answer
+SENT_KEPT = 4096  # messages that are remembered, before those of which the pause has passed go
 RESEND_S = 1.0  # a directive that was refused or got lost is sent again after so long
 _SAME_IMAGE = "give workers and operator the same image"
+ANSWER_MAX_BYTES = 16 << 20  # of any answer; a report with all that an agent keeps has 5 MiB
 ANSWER_S = 2.5  # an agent's loop answers within milliseconds; longer means that it hangs
 BEAT_LATE_S = 2.0  # ranks beat every second; one that is late is looked at more often
 LATE_WAIT_S = 0.5
@@ -40,6 +43,7 @@ class Agents:
         wait_s: float,
         on_report: Callable[[Report], None] = lambda _: None,
         peer_timeout_s: float = 10.0,
+        left_s: Callable[[], float] = lambda: math.inf,
     ) -> None:
         self.views: dict[str, AgentView] = {}
         self._trigger = trigger
@@ -47,6 +51,7 @@ class Agents:
         self._wait_s = min(wait_s, peer_timeout_s / 4)
         self._answer_s = min(ANSWER_S, peer_timeout_s / 4)
         self._on_report = on_report
+        self._left_s = left_s
         self._headers = {"Authorization": f"Bearer {token}"}
         self._watchers: dict[str, tuple[str, asyncio.Task[None]]] = {}
         self._sent: dict[tuple[str, int, str], float] = {}
@@ -61,6 +66,7 @@ class Agents:
                 task.cancel()
                 del self._watchers[name]
                 self.views.pop(name, None)
+                self._sent = {key: at for key, at in self._sent.items() if key[0] != name}
         for name, address in wanted.items():
             if name not in self._watchers and address is not None:
                 task = asyncio.create_task(self._watch(name, address), name=f"watch {name}")
@@ -93,6 +99,8 @@ class Agents:
         pod, now = key[0], time.monotonic()
         if pod not in self._watchers or now < self._sent.get(key, 0.0):
             return
+        if len(self._sent) > SENT_KEPT:
+            self._sent = {kept: until for kept, until in self._sent.items() if until > now}
         self._sent[key] = now + RESEND_S
         url = f"http://{self._watchers[pod][0]}/v1/{resource}"
         task = asyncio.create_task(self._put(pod, url, body), name=f"{resource} to {pod}")
@@ -114,7 +122,10 @@ class Agents:
             timeout = aiohttp.ClientTimeout(total=self._allowed_s, sock_connect=self._answer_s)
             connector = aiohttp.TCPConnector(limit=0)
             self._session = aiohttp.ClientSession(
-                headers=self._headers, timeout=timeout, connector=connector
+                headers=self._headers,
+                timeout=timeout,
+                connector=connector,
+                auto_decompress=False,  # few bytes could become many
             )
         return self._session
 
@@ -143,9 +154,13 @@ class Agents:
     async def _get(self, address: str, version: int, step: int, wait_s: float) -> Report:
         # The last step is asked for again: after a loss it may be trained a second time.
         query = {"after": version, "wait_s": wait_s, "steps_from": max(0, step - 1)}
-        async with self._client().get(f"http://{address}/v1/report", params=query) as answer:
-            answer.raise_for_status()
-            return Report.model_validate_json(await answer.read())
+        url = f"http://{address}/v1/report"
+        async with self._client().get(url, params=query, allow_redirects=False) as answer:
+            if answer.status != 200:
+                raise aiohttp.ClientResponseError(
+                    answer.request_info, (), status=answer.status, message=str(answer.reason)
+                )
+            return Report.model_validate_json(await _read(answer))
 
     def _take(self, name: str, report: Report, is_new: bool) -> None:
         view, now = self.views.get(name), time.monotonic()
@@ -180,8 +195,16 @@ class Agents:
 
     async def _put(self, pod: str, url: str, body: bytes) -> None:
         headers = {"Content-Type": "application/json"}
+        limit_s = min(self._allowed_s, self._left_s())
+        if limit_s <= 0:
+            return  # another operator may decide by now
         try:
-            async with self._client().put(url, data=body, headers=headers) as answer:
+            async with (
+                asyncio.timeout(limit_s),
+                self._client().put(
+                    url, data=body, headers=headers, allow_redirects=False
+                ) as answer,
+            ):
                 why = await _why(answer) if answer.status >= 400 else ""
                 if why:
                     LOG.warning("%s refused PUT %s: %s", pod, url, why)
@@ -213,8 +236,24 @@ def _misunderstanding(error: Exception) -> str:
     return ""
 
 
+async def _read(answer: aiohttp.ClientResponse) -> bytes:
+    """The whole of an answer: whoever owns a pod decides how long it is.
+
+    Raises:
+        aiohttp.ClientPayloadError: it is longer than any that is understood.
+    """
+    read = bytearray()
+    async for chunk in answer.content.iter_any():
+        read += chunk
+        if len(read) > ANSWER_MAX_BYTES:
+            raise aiohttp.ClientPayloadError(
+                f"its answer is longer than {ANSWER_MAX_BYTES >> 20} MiB"
+            )
+    return bytes(read)
+
+
 async def _why(answer: aiohttp.ClientResponse) -> str:
     try:
-        return Refusal.model_validate_json(await answer.read()).error
+        return Refusal.model_validate_json(await _read(answer)).error
     except ValidationError:
         return f"HTTP {answer.status}"

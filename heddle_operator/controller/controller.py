@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from heddle_operator.controller.job_controller import ControllerContext, JobController, stub_of
 from heddle_operator.kube.client import ApiRefused
 from heddle_operator.kube.owned_objects import JobObjects
+from heddle_operator.state.recent import Recent
 
 LOG = logging.getLogger(__name__)
-RESTART_S = 5.0  # after a task failed for a reason that it should not have
+RESTART_S = (5.0, 300.0)  # first and longest pause after a task failed by a defect of ours
 GONE_GRACE_S = 2  # for pods of a job that was deleted
 
 
@@ -27,6 +29,8 @@ class Controller:
         self._context = context
         self._runs: dict[str, tuple[JobController, asyncio.Task[None]]] = {}
         self._generations: dict[str, int] = {}
+        self._bodies: dict[str, Mapping[str, Any]] = {}
+        self._gone: Recent[str] = Recent()
         self._ending: set[asyncio.Task[None]] = set()
         self._is_whole = asyncio.Event()
 
@@ -47,9 +51,10 @@ class Controller:
         if metadata.get("deletionTimestamp"):
             self.drop(body)
             return
-        if self._generations.get(uid) == generation:
+        if uid in self._gone or self._generations.get(uid) == generation:
             return
         self._generations[uid] = generation
+        self._bodies[uid] = body
         self._stop(uid)
         run = JobController(body, self._context)
         name = f"{metadata.get('namespace', 'default')}/{metadata['name']}"
@@ -60,11 +65,29 @@ class Controller:
         """A job was deleted: its pods go at once, everything else by its owner references."""
         metadata = body["metadata"]
         uid = metadata["uid"]
+        self._gone.add(uid)  # an event that is late does not bring it back
+        self._bodies.pop(uid, None)
         if self._generations.pop(uid, None) is None:
             return
         self._stop(uid)
+        self._context.arbiter.forget(uid)
         self._context.metrics.forget(metadata.get("namespace", "default"), metadata["name"])
         self._spawn(self._remove_pods(body))
+
+    def keep_only(self, namespace: str, uids: Collection[str], version: int) -> None:
+        """Drop the jobs that a full list lacks: their deletion was told while nobody listened.
+
+        Args:
+            namespace: that was listed; "": all.
+            uids: of the jobs that are there.
+            version: of the list; a job that is newer was made since.
+        """
+        for uid, body in tuple(self._bodies.items()):
+            metadata = body["metadata"]
+            is_listed = namespace in ("", metadata.get("namespace", "default"))
+            is_old = int(metadata.get("resourceVersion") or 0) <= version
+            if is_listed and is_old and uid not in uids:
+                self.drop(body)
 
     async def close(self) -> None:
         """End all tasks; the jobs train on."""
@@ -87,14 +110,25 @@ class Controller:
         task.add_done_callback(self._ending.discard)
 
     async def _guard(self, name: str, run: JobController) -> None:
-        """Follow a job; a defect of ours costs this job a pause, and the others nothing."""
+        """Follow a job; a defect of ours costs this job a growing pause, and the others nothing."""
         await self._is_whole.wait()
+        pause_s, known = RESTART_S[0], ""
         while True:
+            started_s = time.monotonic()
             try:
                 await run.run()
-            except Exception:
-                LOG.exception("job=%s failed in the operator; it is followed anew", name)
-                await asyncio.sleep(RESTART_S)
+            except Exception as error:
+                said = repr(error)
+                LOG.error(
+                    "job=%s failed in the operator; it is followed anew in %g s: %s",
+                    *(name, pause_s, said),
+                    exc_info=said != known,  # the same trace again says nothing
+                )
+                known = said
+                if time.monotonic() - started_s > RESTART_S[1]:
+                    pause_s = RESTART_S[0]
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, RESTART_S[1])
             else:
                 return
 

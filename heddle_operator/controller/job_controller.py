@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from heddle_operator.apis.errors import InvalidJob
+from heddle_operator.apis.errors import InvalidJob, NameTaken
 from heddle_operator.apis.heddlejob import (
     API_VERSION,
     HeddleJob,
@@ -23,14 +24,18 @@ from heddle_operator.apis.heddlejob import (
 )
 from heddle_operator.apis.labels import EVICTABLE_LABEL
 from heddle_operator.controller.agents import Agents
+from heddle_operator.controller.arbiter import PriorityArbiter
 from heddle_operator.controller.planner_client import PlannerClient
+from heddle_operator.controller.planner_pool import PlannerPool
 from heddle_operator.controller.planner_server import SearchSettings
 from heddle_operator.controller.reconciler import Reconciler, has_ended
 from heddle_operator.controller.status_writer import StatusThrottle
+from heddle_operator.inventory.filters import refusal_of
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import ApiRefused, KubeApi
 from heddle_operator.kube.config_reference import referenced_config
 from heddle_operator.kube.kubernetes_cluster import KubeCluster
+from heddle_operator.kube.odd_objects import UNREADABLE, what_is_wrong
 from heddle_operator.kube.owned_objects import JobObjects, is_live, now_text
 from heddle_operator.policy.drain import Drain, drain_of
 from heddle_operator.ports.trigger import Trigger
@@ -38,9 +43,11 @@ from heddle_operator.report.conditions import HolderCount, live_record
 from heddle_operator.report.events import events_of
 from heddle_operator.report.status import Status, count_holders, refused_status, status_of
 from heddle_operator.report.timings import reconfigurations
-from heddle_operator.resources.pods import WorkerDefaults, with_data_folder
-from heddle_operator.state.actions import RecordEvent
+from heddle_operator.resources.pods import WorkerDefaults, pod_body, with_data_folder
+from heddle_operator.resources.template_rules import check_allowed
+from heddle_operator.state.actions import CreatePod, RecordEvent
 from heddle_operator.state.decision import Decision, sooner
+from heddle_operator.state.recent import Recent
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
 from heddle_operator.state.snapshot import Observed
@@ -55,13 +62,22 @@ PROGRESS_S = 5.0  # step and loss are written this often
 
 @dataclass(frozen=True, slots=True)
 class ControllerContext:
-    """What all jobs of an operator share."""
+    """What all jobs of an operator share.
+
+    Attributes:
+        left_s: seconds in which this operator may still tell agents anything.
+        pool: of planners; None: each job has a process of its own.
+        arbiter: divides GPUs among the jobs.
+    """
 
     api: KubeApi
     cache: ObjectCache
     defaults: WorkerDefaults
     settings: Settings
     metrics: OperatorMetrics
+    left_s: Callable[[], float] = lambda: math.inf
+    pool: PlannerPool | None = None
+    arbiter: PriorityArbiter = field(default_factory=PriorityArbiter)
 
 
 class JobController:
@@ -89,18 +105,23 @@ class JobController:
             profile = find_profile(job.workload)
             gpu_types = tuple(sorted(profile.types))
             check_gpu_types(job, gpu_types)
+            check_allowed(job, self._context.defaults.allow)
+            check_template(job, self._context.defaults)
         except HeddleError as error:
             await self._refuse(str(error))
             return
         objects = JobObjects(job, self._context.api)
-        token = await self._until_done(objects.token)
+        token = await self._token(objects)
         agents = Agents(
             token,
             self.trigger,
             self._context.settings.report_wait_s,
             peer_timeout_s=job.spec.elastic.peer_timeout_seconds,
+            left_s=self._context.left_s,
         )
-        planner = PlannerClient(_search_settings(job, self._context.settings), self.trigger)
+        planner = PlannerClient(
+            _search_settings(job, self._context.settings), self.trigger, pool=self._context.pool
+        )
         cluster = KubeCluster(
             job,
             self._context.api,
@@ -108,6 +129,7 @@ class JobController:
             self._context.defaults,
             gpu_types,
             self.trigger,
+            self._context.arbiter.jobs,
         )
         reconciler = Reconciler(
             with_data_folder(job),
@@ -119,6 +141,7 @@ class JobController:
             self._note,
             self._stalls_s,
             lambda event: self._emit(objects, event),
+            self._context.arbiter,
         )
         try:
             await self._reconcile(job, reconciler, objects)
@@ -138,15 +161,30 @@ class JobController:
                     await self._refuse(f"spec.model.configRef: {said}")
             await asyncio.sleep(RETRY_S)
 
+    async def _token(self, objects: JobObjects) -> str:
+        """The job's token, once nobody else's Secret has its name; until then the job says so."""
+        said = ""
+        while True:
+            try:
+                return await objects.token()
+            except NameTaken as error:
+                if str(error) != said:
+                    said = str(error)
+                    await self._refuse(said, "NameTaken")
+            except ApiRefused as error:
+                LOG.warning("job=%s %s", self._body["metadata"]["name"], error)
+            await asyncio.sleep(RETRY_S)
+
     async def _reconcile(self, job: HeddleJob, reconciler: Reconciler, objects: JobObjects) -> None:
-        emitted: set[str] = set()
+        emitted: Recent[str] = Recent()
         while True:
             decision = await reconciler.reconcile()
             observed = self._seen[1] if self._seen else Observed()
+            if objects.taken:
+                observed = replace(observed, taken=(*observed.taken, objects.taken))
             drain = self._drain(job, observed)
             for event in events_of(observed, decision, drain):
-                if event.key not in emitted:
-                    emitted.add(event.key)
+                if emitted.add(event.key):
                     self._emit(objects, event)
             again = decision.look_again_s
             try:
@@ -155,11 +193,28 @@ class JobController:
                 again = sooner(again, wait_s)
                 if has_ended(decision, observed):
                     await objects.delete_budget()
-                    return
+                    break
             except ApiRefused as error:
                 LOG.warning("job=%s %s", job.name, error)
                 again = sooner(again, RETRY_S)
             await self.trigger.wait(again)
+        await self._expire(job, objects, observed)
+
+    async def _expire(self, job: HeddleJob, objects: JobObjects, observed: Observed) -> None:
+        """Delete the job once `ttlSecondsAfterFinished` have passed since its end."""
+        ttl_s = job.spec.ttl_seconds_after_finished
+        if ttl_s is None:
+            return
+        now = time.monotonic()
+        ended = [r for r in observed.epochs if r.outcome in ("complete", "failed")]
+        ended_s = ended[0].closed_s if ended else None
+        await asyncio.sleep(max(0.0, (now if ended_s is None else ended_s) + ttl_s - now))
+
+        async def delete() -> bool:
+            await objects.delete_job()
+            return True
+
+        await self._until_done(delete)
 
     def _drain(self, job: HeddleJob, observed: Observed) -> Drain:
         now = time.monotonic()
@@ -173,7 +228,7 @@ class JobController:
             name = pod["metadata"]["name"]
             is_evictable = EVICTABLE_LABEL in (pod["metadata"].get("labels") or {})
             if is_evictable != (name in drain.evictable) and is_live(pod):
-                await objects.set_evictable(name, name in drain.evictable)
+                await objects.set_evictable(pod, name in drain.evictable)
         await objects.write_budget(pods)
 
     async def _write(
@@ -187,7 +242,9 @@ class JobController:
         """Write the status if it is due; seconds until it may be written next."""
         ended = decision.phase in ("Complete", "Failed")
         holders = self._count_holders(job, observed)
-        status = status_of(job, observed, decision, holders, drain, self._status, now_text())
+        status = status_of(
+            *(job, observed, decision, holders, drain, self._status, now_text(), time.monotonic())
+        )
         self._context.metrics.take(job.metadata.namespace, job.name, status, decision)
         wait_s = self._throttle.wait_s(status, time.monotonic())
         if wait_s > 0 and not ended:
@@ -219,19 +276,23 @@ class JobController:
         self._emitting.add(task)
         task.add_done_callback(self._emitting.discard)
 
-    async def _refuse(self, sentence: str) -> None:
+    async def _refuse(
+        self, sentence: str, reason: Literal["InvalidSpec", "NameTaken"] = "InvalidSpec"
+    ) -> None:
         """Say why the job cannot be run; a change of its spec starts it anew."""
         LOG.warning("job=%s is refused: %s", self._body["metadata"]["name"], sentence)
         objects = JobObjects(stub_of(self._body), self._context.api)
         generation = int(self._body["metadata"].get("generation", 0))
-        status: Status = refused_status(generation, sentence, self._status, now_text())
+        status: Status = refused_status(generation, sentence, self._status, now_text(), reason)
 
         async def write() -> bool:
             await objects.write_status(status)
             return True
 
         await self._until_done(write)
-        await objects.record_event(RecordEvent(f"invalid-{generation}", "InvalidSpec", sentence))
+        await objects.record_event(
+            RecordEvent(f"{reason}-{generation}-{sentence}", reason, sentence)
+        )
 
     async def _until_done(self, work: Any) -> Any:
         """Do it until the API server lets it be done."""
@@ -241,6 +302,25 @@ class JobController:
             except ApiRefused as error:
                 LOG.warning("job=%s %s", self._body["metadata"]["name"], error)
                 await asyncio.sleep(RETRY_S)
+
+
+def check_template(job: HeddleJob, defaults: WorkerDefaults) -> None:
+    """Whether a pod can be made of the job's template, which the API server does not look into.
+
+    Raises:
+        InvalidJob: it cannot.
+    """
+    node: dict[str, Any] = {"metadata": {"name": "any", "labels": {}}}
+    tainted = {**node, "spec": {"taints": [{"key": "any", "effect": "NoSchedule"}]}}
+    try:
+        spec = pod_body(job, CreatePod("any", "any", 0, 1), defaults, 0.0)["spec"]
+        refusal_of(node, spec)
+        refusal_of(tainted, spec)
+    except UNREADABLE as error:
+        raise InvalidJob(
+            f"spec.worker.template gives no pod ({what_is_wrong(error)}); it must be a pod "
+            "template as `kubectl explain pod` shows it"
+        ) from None
 
 
 def _search_settings(job: HeddleJob, settings: Settings) -> SearchSettings:

@@ -8,21 +8,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 import kopf
-from aiohttp import web
 
+from heddle_operator.controller.arbiter import PriorityArbiter
 from heddle_operator.controller.controller import Controller
 from heddle_operator.controller.job_controller import ControllerContext
+from heddle_operator.controller.planner_pool import PlannerPool
 from heddle_operator.controller.watches import Handlers
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
 from heddle_operator.kube.leader_election import LeaderElector, LeaseSettings
+from heddle_operator.kube.reflections import job_reflectors, reflectors
 from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.settings import Settings
 from heddle_operator.telemetry.metrics import OperatorMetrics
 from heddle_operator.telemetry.probes import health_application
+from worker.http_limits import serving
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +50,61 @@ class OperatorOptions:
 async def run_operator(options: OperatorOptions) -> int:
     """Run until a signal comes (0) or the lease is lost (1)."""
     metrics = OperatorMetrics()
-    runner = web.AppRunner(health_application(metrics), shutdown_timeout=0.2, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, port=options.port).start()
-    try:
-        async with await connect() as api:
-            elector = LeaderElector(api, options.lease)
-            if not await _acquire(elector):
-                return 0
-            metrics.is_leader.set(1)
-            cache = ObjectCache(lambda uid: controller.enqueue(uid))
-            controller = Controller(
-                ControllerContext(api, cache, options.defaults, options.settings, metrics)
+    async with (
+        await connect() as api,
+        await connect(connections=0) as watching,  # each watch takes a connection for good
+        _background() as background,
+    ):
+        planners = PlannerPool()
+        elector = LeaderElector(api, options.lease)
+        cache = ObjectCache(lambda uid: controller.enqueue(uid))
+        arbiter = PriorityArbiter(lambda job: controller.enqueue(job))
+        controller = Controller(
+            ControllerContext(
+                api.fenced(elector.left_s),
+                cache,
+                options.defaults,
+                options.settings,
+                metrics,
+                elector.left_s,
+                planners,
+                arbiter,
             )
-            registry = kopf.OperatorRegistry()
-            Handlers(api, cache, controller, options.namespaces).register(registry)
-            return await _until_end(registry, options, elector)
+        )
+        namespaces = options.namespaces
+        found = (
+            *reflectors(watching, cache, namespaces),
+            *job_reflectors(watching, controller, namespaces),
+        )
+        for reflector in found:
+            background(reflector.run())
+
+        def problem() -> str:
+            return next(filter(None, (each.problem(time.monotonic()) for each in found)), "")
+
+        app = health_application(metrics, problem)
+        async with serving(app, None, options.port):
+            try:
+                if not await _acquire(elector):
+                    return 0
+                metrics.is_leader.set(1)
+                registry = kopf.OperatorRegistry()
+                Handlers(api, controller, found, bool(namespaces)).register(registry)
+                return await _until_end(registry, options, elector)
+            finally:
+                await planners.close()
+
+
+@contextlib.asynccontextmanager
+async def _background() -> AsyncIterator[Callable[[Coroutine[Any, Any, None]], None]]:
+    """Starts tasks, and ends them all at the end."""
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        yield lambda work: tasks.append(asyncio.create_task(work))
     finally:
-        await runner.cleanup()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _acquire(elector: LeaderElector) -> bool:

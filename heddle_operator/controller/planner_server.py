@@ -1,7 +1,7 @@
 """The planner as a process: a line of JSON in, a line of JSON out, until its input closes.
 
-A search never holds the decision loop, and a planner that crashes takes nothing with it.  It starts
-warm (profile read, numba's cache loaded) and never imports torch.
+A search never holds the decision loop, and a planner that crashes takes nothing with it.  It says
+`READY` once it is warm, and never imports torch.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from planner.cluster.composition import Composition
 from planner.cost.evaluate import price
 from planner.cost.variants import FEW_GPUS
 from planner.errors import HeddleError
+from planner.estimator.jit import compile_all
 from planner.model.catalogue import find_model
 from planner.model.shape import ModelShape
 from planner.model.workload import Precision, Recompute, Workload
@@ -27,10 +29,12 @@ from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
 from planner.request import DEFAULT_EVALUATIONS, PlanRequest
 
+READY = "ready"
+
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """What stays the same for all plans of a job; the command line of this process, as JSON.
+    """What stays the same for all plans of a job; part of each question.
 
     Attributes:
         profiles: folder of profiles; None: those that come with Heddle.
@@ -99,6 +103,7 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
         "plan": found.plan.to_json(),
         "throughput_samples_s": found.price.throughput_samples_s,
         "iteration_s": found.price.iteration_s,
+        "memory_bytes": found.price.peak_memory_bytes,
         "simulation_s": found.simulation_s,
         "current_samples_s": current_samples_s,
         "holders_min": found.holders_min,
@@ -107,18 +112,39 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
     }
 
 
-def main(arguments: list[str]) -> None:
+@lru_cache(maxsize=8)
+def _profile_of(settings: str) -> tuple[SearchSettings, Profile]:
+    found = SearchSettings(**json.loads(settings))
+    folder = Path(found.profiles) if found.profiles else None
+    return found, find_profile(found.workload, folder)
+
+
+def warm() -> None:
+    """Search once: loading what was compiled takes nothing from the first question's time."""
+    settings = SearchSettings("tiny-llama", 8, 128, budget_evaluations=100)
+    nodes = Composition.from_text("demo-fast=2x2,demo-slow=1x2")
+    answer(
+        settings, find_profile(settings.workload), {"composition": nodes.to_json(), "current": None}
+    )
+
+
+def main() -> None:
     """Serve questions from standard input until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this ends
-    settings = SearchSettings(**json.loads(arguments[0]))
-    folder = Path(settings.profiles) if settings.profiles else None
-    profile = find_profile(settings.workload, folder)
+    compile_all()
+    warm()
+    sys.stdout.write(f"{READY}\n")
+    sys.stdout.flush()
     for line in sys.stdin:
         question = json.loads(line)
-        reply = answer(settings, profile, question)
-        sys.stdout.write(json.dumps({**reply, "key": question["key"]}) + "\n")
+        try:
+            settings, profile = _profile_of(json.dumps(question["settings"]))
+            reply = answer(settings, profile, question)
+        except HeddleError as error:
+            reply = {"problem": str(error)}
+        sys.stdout.write(f"{json.dumps(reply)}\n")
         sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -17,6 +17,8 @@ from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.controller.agents import Agents
 from heddle_operator.controller.planner_client import PlannerClient
+from heddle_operator.policy.demand import demand_of
+from heddle_operator.ports.arbiter import Arbiter
 from heddle_operator.ports.cluster import Cluster
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.rollout.decide import decide
@@ -32,7 +34,9 @@ from heddle_operator.state.actions import (
     SendHalt,
 )
 from heddle_operator.state.decision import Decision, sooner
+from heddle_operator.state.recent import Recent
 from heddle_operator.state.settings import Settings
+from heddle_operator.state.situation import situation
 from heddle_operator.state.snapshot import Observed
 
 LOG = logging.getLogger(__name__)
@@ -54,6 +58,7 @@ class Reconciler:
         on_decision: Callable[[Decision, Observed, float], None] = lambda *_: None,
         stalls_s: Callable[[], tuple[float, ...]] = tuple,
         on_event: Callable[[RecordEvent], None] = lambda _: None,
+        arbiter: Arbiter | None = None,
     ) -> None:
         self.job = job
         self._cluster = cluster
@@ -64,7 +69,8 @@ class Reconciler:
         self._on_decision = on_decision
         self._stalls_s = stalls_s
         self._on_event = on_event
-        self._emitted: set[str] = set()
+        self._arbiter = arbiter
+        self._emitted: Recent[str] = Recent()
         self._last = ("", "")
         self._recovering_since_s: float | None = None
 
@@ -84,6 +90,8 @@ class Reconciler:
     async def reconcile(self) -> Decision:
         """One pass."""
         observed, now = await self.observe(), time.monotonic()
+        if self._arbiter is not None:
+            observed = with_allowance(self._arbiter, self.job, observed, now, self._settings)
         decision = decide(self.job, observed, now, self._settings)
         self._on_decision(decision, observed, now)
         if decision.phase != "Recovering":
@@ -121,8 +129,7 @@ class Reconciler:
             case RequestPlan():
                 self._planning.request(action)
             case RecordEvent():
-                if action.key not in self._emitted:
-                    self._emitted.add(action.key)
+                if self._emitted.add(action.key):
                     LOG.info("job=%s %s", self.job.name, action)
                     self._on_event(action)
             case _:
@@ -137,9 +144,22 @@ class Reconciler:
         return True
 
 
+def with_allowance(
+    arbiter: Arbiter, job: HeddleJob, observed: Observed, now: float, settings: Settings
+) -> Observed:
+    """The picture, with what the job may plan with among all jobs."""
+    settings = replace(settings, peer_timeout_s=job.spec.elastic.peer_timeout_seconds)
+    demand = demand_of(job, observed, now, situation(observed, now, settings))
+    if demand is None:
+        arbiter.forget(job.metadata.uid or job.name)
+        return observed
+    return replace(observed, allowed=arbiter.allow(demand))
+
+
 def has_ended(decision: Decision, observed: Observed) -> bool:
     """Whether the job and all its pods have ended, and that is on record."""
-    ended = decision.phase in ("Complete", "Failed") and not decision.actions
+    is_busy = any(not isinstance(action, RecordEvent) for action in decision.actions)
+    ended = decision.phase in ("Complete", "Failed") and not is_busy
     return ended and all(pod.phase == "ended" for pod in observed.pods)
 
 

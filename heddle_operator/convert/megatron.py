@@ -220,4 +220,13 @@ def _data(words: Words) -> dict[str, Any]:
         data = {"blend": [{"path": path, "weight": weight} for path, weight in blend]}
     shares = [float(share) for share in (words.text("--split") or "969,30,1").split(",")]
     data["split"] = [*shares, 0.0, 0.0][:3]
+    masks = ("--reset-position-ids", "--reset-attention-mask", "--eod-mask-loss")
+    given = [mask for mask in masks if words.has(mask)]
+    if given and len(given) < len(masks):
+        raise InvalidArguments(
+            f"{' and '.join(given)} without {' and '.join(m for m in masks if m not in given)}; "
+            "Heddle's documentMask is all three, give them or none"
+        )
+    if given:
+        data["documentMask"] = True
     return data

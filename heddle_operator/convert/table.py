@@ -86,6 +86,8 @@ ARGUMENTS: dict[str, Argument] = {
     **_rows("job", "`training.lossScale.window`", "loss-scale-window"),
     **_rows("job", "`data.path` or `data.blend`", "data-path", -1),
     **_rows("job", "`data.split`", "split"),
+    **_rows("job", "`data.documentMask`, if all three are given", "reset-position-ids", 0),
+    **_rows("job", "likewise", "reset-attention-mask eod-mask-loss", 0),
     **_rows("job", "`training.seed`; other weights and another order than Megatron's", "seed"),
     **_rows("job", "`training.evaluateEvery`", "eval-interval"),
     **_rows("job", "`training.evaluateSamples`, in batches", "eval-iters"),

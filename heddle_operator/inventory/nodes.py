@@ -16,6 +16,7 @@ from typing import Any
 from heddle_operator.inventory.accelerators import gpu_type_of
 from heddle_operator.inventory.disruptions import notice_of
 from heddle_operator.inventory.filters import refusal_of
+from heddle_operator.inventory.quantities import whole
 from heddle_operator.inventory.requests import GPU
 from heddle_operator.state.snapshot import ObservedNode
 from planner.wording import counted
@@ -58,6 +59,8 @@ def view_node(
     required: NodeRequirements,
     joined_at_s: float,
     now: float,
+    clock_offset_s: float = 0.0,
+    lent: int = 0,
 ) -> NodeView | None:
     """A node as a job sees it; None if it has no GPUs, and never had any of the job's.
 
@@ -66,7 +69,9 @@ def view_node(
         held: GPUs that pods of the job hold there, and that others hold.
         required: what the job asks of its nodes.
         joined_at_s: since when it is usable.
-        now: by the same clock; a notice without a time counts from now.
+        now: by the same clock: when the notice was seen first, if the node has one.
+        clock_offset_s: wall clock less that clock.
+        lent: GPUs of those that others hold which other jobs hold.
     """
     metadata, status = node["metadata"], node.get("status", {})
     name, labels = metadata["name"], metadata.get("labels") or {}
@@ -83,8 +88,9 @@ def view_node(
     # Until the device plugin has said, the job's own pods are all that is known.
     free = _count(status.get("allocatable")) - others if capacity else own
     notice = notice_of(node, required.leave_on_cordon)
-    refusal = notice or refusal_of(node, required.pod_spec)
+    refusal = notice.why if notice else refusal_of(node, required.pod_spec)
     gpus = max(0, min(free, own) if refusal else free)
+    lent = 0 if refusal else max(0, lent + min(free, 0))
     if not gpus and not refusal:
         refusal = f"has no free GPU (other pods hold {others} of {capacity})"
     seen = ObservedNode(
@@ -92,10 +98,11 @@ def view_node(
         gpu_type,
         gpus,
         joined_at_s,
-        now if notice else None,
+        notice.ends_at_s(now, clock_offset_s) if notice else None,
         next((labels[key] for key in LINK_DOMAINS if labels.get(key)), "default"),
         is_ready=is_ready(node),
         is_cordoned=bool(node.get("spec", {}).get("unschedulable")),
+        lent=lent,
     )
     return NodeView(name, seen, refusal)
 
@@ -149,4 +156,4 @@ def unhealthy_pods(
 
 
 def _count(resources: Mapping[str, Any] | None) -> int:
-    return int((resources or {}).get(GPU, 0))
+    return whole((resources or {}).get(GPU, 0))

@@ -18,12 +18,18 @@ from heddle_operator.apis.labels import (
 )
 from heddle_operator.inventory.nodes import wall_s
 from heddle_operator.inventory.requests import requested_gpus
-from heddle_operator.state.snapshot import ObservedPod, PodPhase
+from heddle_operator.state.snapshot import ObservedPod, PodPhase, StartCause
 
-_STUCK = (
-    *("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"),
-    *("CreateContainerConfigError", "CreateContainerError", "RunContainerError"),
-)
+# Why a container waits that will not start by waiting longer.
+_STUCK: Mapping[str, StartCause] = {
+    "ErrImagePull": "image",
+    "ImagePullBackOff": "image",
+    "ErrImageNeverPull": "image",
+    "InvalidImageName": "image",
+    "CreateContainerConfigError": "container",
+    "CreateContainerError": "container",
+    "RunContainerError": "container",
+}
 OVERDUE_S = 2.0  # a pod of a dead node is given up so long after its grace
 
 
@@ -50,6 +56,7 @@ def view_pod(
     if deleting and not is_node_ready and now_wall_s > wall_s(deleting) + OVERDUE_S:
         phase = "ended"
     created = notes.get(CREATED_ANNOTATION)
+    cause, problem = _problem(status, phase)
     created_wall_s = float(created) if created else wall_s(metadata["creationTimestamp"])
     return ObservedPod(
         metadata["name"],
@@ -61,7 +68,8 @@ def view_pod(
         deleting=deleting is not None,
         created_s=created_wall_s - clock_offset_s,
         notice=notice or _disruption(status),
-        problem=_problem(status, phase),
+        problem=problem,
+        cause=cause,
     )
 
 
@@ -86,31 +94,35 @@ def _disruption(status: Mapping[str, Any]) -> str:
     return ""
 
 
-def _problem(status: Mapping[str, Any], phase: PodPhase) -> str:
+def _problem(status: Mapping[str, Any], phase: PodPhase) -> tuple[StartCause, str]:
+    """Which kind of problem keeps a pod from starting, and the cluster's words; "" if none."""
     containers = [
         *(status.get("initContainerStatuses") or ()),
         *(status.get("containerStatuses") or ()),
     ]
     if phase == "ended":
-        return _last_words(status, containers)
+        return "crash", _last_words(status, containers)
     if phase == "running":
-        return ""
+        return "container", ""
     for container in containers:
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in _STUCK:
-            return _sentence(waiting["reason"], waiting.get("message"))
+            return _STUCK[waiting["reason"]], _sentence(waiting["reason"], waiting.get("message"))
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition.get("status") == "False":
-            return _sentence(condition.get("reason") or "Unschedulable", condition.get("message"))
-    return ""
+            reason = condition.get("reason") or "Unschedulable"
+            return "scheduling", _sentence(reason, condition.get("message"))
+    return "container", ""
 
 
 def _last_words(status: Mapping[str, Any], containers: Iterable[Mapping[str, Any]]) -> str:
     for container in containers:
         ended = (container.get("state") or {}).get("terminated") or {}
         if ended.get("exitCode"):
+            reason = ended.get("reason") or "Error"
+            why = "" if reason == "Error" else f" ({reason})"
             return _sentence(
-                f"{container['name']} ended with exit status {ended['exitCode']}",
+                f"{container['name']} ended with exit status {ended['exitCode']}{why}",
                 ended.get("message"),
             )
     return _sentence(status.get("reason") or "", status.get("message"))

@@ -1,42 +1,48 @@
-"""Which GPUs of which node a pod holds, as the scheduler counts them.
+"""Which GPUs of which node a pod holds, as the scheduler counts them, or claims.
 
-Invariant: a pod that ended holds nothing; one that terminates holds its GPUs until it is gone.
+Invariant: a pod that ended holds nothing; one that terminates holds its GPUs until it is gone.  One
+that is not bound yet claims those of the node that it is tied to.
 Source: Kubernetes' scheduler, "effective requests" of pods with init containers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from heddle_operator.inventory.quantities import whole
 
 GPU = "nvidia.com/gpu"
 
 
 @dataclass(frozen=True, slots=True)
 class GpuAllocation:
-    """GPUs of a node that a pod holds.
+    """GPUs of a node that a pod holds or claims.
 
     Attributes:
         pod_uid: of the pod.
         owner_uid: of the pod's controller; "" without one.
+        is_bound: it has them; else it waits for the scheduler.
     """
 
     pod_uid: str
     node: str
     gpus: int
     owner_uid: str = ""
+    is_bound: bool = True
 
 
 def allocation_of(pod: Mapping[str, Any]) -> GpuAllocation | None:
-    """What a Pod object has allocated; None if it holds no GPU."""
+    """What a Pod object has allocated or claims; None if it is no GPU."""
     spec, status = pod.get("spec", {}), pod.get("status", {})
-    node = spec.get("nodeName") or status.get("nominatedNodeName")
+    bound_to = spec.get("nodeName") or status.get("nominatedNodeName")
+    node = bound_to or ("" if spec.get("schedulingGates") else _tied_to(spec))
     gpus = requested_gpus(spec)
     if not node or not gpus or status.get("phase") in ("Succeeded", "Failed"):
         return None
     metadata = pod["metadata"]
-    return GpuAllocation(metadata["uid"], node, gpus, owner_uid(metadata))
+    return GpuAllocation(metadata["uid"], node, gpus, owner_uid(metadata), bool(bound_to))
 
 
 def requested_gpus(spec: Mapping[str, Any]) -> int:
@@ -53,16 +59,32 @@ def requested_gpus(spec: Mapping[str, Any]) -> int:
 
 
 def gpus_held(allocations: Iterable[GpuAllocation], job_uid: str) -> dict[str, tuple[int, int]]:
-    """By node: GPUs that pods of the job hold, and GPUs that all others hold."""
-    held: dict[str, tuple[int, int]] = {}
+    """By node: GPUs that pods of the job hold or claim, and GPUs that all others do.
+
+    Where the job has pods itself, the claims of others are left out: who gets there first is the
+    scheduler's matter.
+    """
+    own: dict[str, int] = {}
+    others: dict[str, int] = {}
+    claims: dict[str, int] = {}
     for allocation in allocations:
-        own, others = held.get(allocation.node, (0, 0))
-        if allocation.owner_uid == job_uid:
-            own += allocation.gpus
-        else:
-            others += allocation.gpus
-        held[allocation.node] = own, others
-    return held
+        is_own = allocation.owner_uid == job_uid
+        rows = own if is_own else others if allocation.is_bound else claims
+        rows[allocation.node] = rows.get(allocation.node, 0) + allocation.gpus
+    return {
+        node: (own[node], others.get(node, 0))
+        if node in own
+        else (0, others.get(node, 0) + claims.get(node, 0))
+        for node in own | others | claims
+    }
+
+
+def gpus_of_others(
+    allocations: Iterable[GpuAllocation], job_uid: str, jobs: Collection[str]
+) -> dict[str, int]:
+    """By node: GPUs among those that `gpus_held` counts as others' which these jobs hold."""
+    theirs = [a for a in allocations if a.owner_uid == job_uid or a.owner_uid in jobs]
+    return {node: others for node, (_, others) in gpus_held(theirs, job_uid).items()}
 
 
 def owner_uid(metadata: Mapping[str, Any]) -> str:
@@ -71,7 +93,24 @@ def owner_uid(metadata: Mapping[str, Any]) -> str:
     return next((str(owner["uid"]) for owner in owners if owner.get("controller")), "")
 
 
+def _tied_to(spec: Mapping[str, Any]) -> str:
+    """The one node that a pod may run on by its own word; "" if it names none or several."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = required.get("nodeSelectorTerms") or ()
+    names = {
+        tuple(field.get("values") or ())
+        for term in terms
+        for field in term.get("matchFields") or ()
+        if field.get("key") == "metadata.name" and field.get("operator") == "In"
+    }
+    if len(names) == 1 and all(term.get("matchFields") for term in terms):
+        (values,) = names
+        return str(values[0]) if len(values) == 1 else ""
+    return str((spec.get("nodeSelector") or {}).get("kubernetes.io/hostname") or "")
+
+
 def _gpus(container: Mapping[str, Any]) -> int:
     resources = container.get("resources") or {}
     found = (resources.get("requests") or {}).get(GPU, (resources.get("limits") or {}).get(GPU, 0))
-    return int(found)
+    return whole(found)

@@ -8,7 +8,7 @@ Source: Kubernetes' informers (client-go `cache.Store`).
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from heddle_operator.apis.labels import JOB_LABEL
@@ -81,14 +81,26 @@ class ObjectCache:
         if old is not None:
             self._on_change(owner_uid(old["metadata"]))
 
-    def keep_only(self, kind: str, uids: Iterable[str]) -> None:
-        """Forget the objects of a kind that a full list does not hold."""
-        kept = set(uids)
-        held = {uid for uid, body in self._own.items() if body["kind"] == kind}
-        if kind == "Pod":
-            held |= set(self.allocations)
-        for uid in held - kept:
-            self.drop(uid)
+    def release(self, uid: str) -> None:
+        """A pod of somebody else holds no GPU any more."""
+        if uid not in self._own:
+            self._allocate(uid, None)
+
+    def keep_only(self, kind: str, namespace: str, uids: Collection[str], version: int) -> None:
+        """Forget the objects of a kind that a full list does not hold.
+
+        Args:
+            kind: of the objects.
+            namespace: that was listed; "": all.
+            uids: of what the list holds.
+            version: of the list; what is newer was made since.
+        """
+        for uid, body in tuple(self._own.items()):
+            metadata = body["metadata"]
+            is_listed = body["kind"] == kind and namespace in ("", metadata.get("namespace"))
+            is_old = int(metadata.get("resourceVersion") or 0) <= version
+            if is_listed and is_old and uid not in uids:
+                self.drop(uid)
 
     def _allocate(self, uid: str, allocation: GpuAllocation | None) -> None:
         if self.allocations.get(uid) == allocation:

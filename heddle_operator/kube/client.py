@@ -7,11 +7,16 @@ Source: the Kubernetes API conventions (verbs, status codes, resourceVersion).
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import copy
 import json
+import math
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 import yaml
@@ -19,6 +24,8 @@ from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, ApiException, Configuration
 
 from heddle_operator.apis.errors import OperatorError
+from heddle_operator.kube.paths import is_plain
+from heddle_operator.kube.server_clock import ServerClock
 
 Body = dict[str, Any]
 REQUEST_S = 15.0
@@ -44,11 +51,24 @@ class KubeApi:
 
     Attributes:
         namespace: where to look unless somebody says otherwise, as kubectl would.
+        clock: the server's.
     """
 
     def __init__(self, configuration: Configuration, namespace: str = "default") -> None:
         self.namespace = namespace
+        self.clock = ServerClock()
         self._client = ApiClient(configuration)
+        self._left_s: Callable[[], float] = lambda: math.inf
+
+    def fenced(self, left_s: Callable[[], float]) -> Self:
+        """The same connection for requests that end before their sender's time is up.
+
+        Args:
+            left_s: seconds that are left to the sender; nothing is sent without any.
+        """
+        found = copy.copy(self)
+        found._left_s = left_s
+        return found
 
     async def __aenter__(self) -> KubeApi:
         """Open it."""
@@ -91,13 +111,11 @@ class KubeApi:
         """Merge into an object (RFC 7386)."""
         return await self.call("PATCH", path, body, content_type=MERGE_PATCH)
 
-    async def delete(self, path: str, grace_s: int | None = None, uid: str = "") -> None:
-        """Delete an object; one that is gone, or that is another one by now, is fine."""
-        options: Body = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    async def delete(self, path: str, uid: str, grace_s: int | None = None) -> None:
+        """Delete the object that was seen; one that is gone, or is another one by now, is fine."""
+        options: Body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
-        if uid:
-            options["preconditions"] = {"uid": uid}
         try:
             await self.call("DELETE", path, options)
         except ApiRefused as error:
@@ -113,6 +131,31 @@ class KubeApi:
         return (await self._send("GET", path, None, query, "application/json")).decode(
             errors="replace"
         )
+
+    async def watch(self, path: str, silent_s: float, **query: str) -> AsyncIterator[Body]:
+        """The events of a collection, until the server ends the watch.
+
+        Args:
+            path: of the collection.
+            silent_s: the connection is given up when nothing came for so long.
+            query: selectors, resourceVersion and what else a watch may have.
+
+        Raises:
+            ApiRefused: it cannot be watched, or the connection broke; an event of type ERROR is
+                passed on.
+        """
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_S, sock_read=silent_s)
+        with self._refusals():
+            query = {**query, "watch": "true"}
+            answer = await self._request("GET", path, None, query, "application/json", limit)
+            async with answer:
+                if answer.status >= 400:
+                    raise _refused(answer.status, await answer.read())
+                rest = b""
+                async for piece in answer.content.iter_any():
+                    *lines, rest = (rest + piece).split(b"\n")
+                    for line in filter(None, lines):
+                        yield json.loads(line)
 
     async def call(
         self,
@@ -138,26 +181,54 @@ class KubeApi:
         query: Mapping[str, str],
         content_type: str,
     ) -> bytes:
+        limit_s = min(REQUEST_S, self._left_s())
+        if limit_s <= 0:
+            raise ApiRefused(0, "this operator does not hold its lease any more; nothing is sent")
+        sent_s = time.monotonic()
+        with self._refusals():
+            async with asyncio.timeout(limit_s):
+                unlimited = aiohttp.ClientTimeout(total=None)
+                answer = await self._request(method, path, body, query, content_type, unlimited)
+                self.clock.heard(answer.headers.get("Date", ""), sent_s, time.monotonic())
+                data = await answer.read()
+        if answer.status >= 400:
+            raise _refused(answer.status, data)
+        return data
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        body: Body | None,
+        query: Mapping[str, str],
+        content_type: str,
+        limit: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        if not is_plain(path):  # the client itself would follow ".." and take "?" for a query
+            raise ApiRefused(400, f"{path!r} is no path of an object")
         headers = {"Accept": "application/json, */*", "Content-Type": content_type}
+        request = await self._client.param_serialize(
+            method,
+            path,
+            query_params=list(query.items()),
+            header_params=headers,
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        answer = await self._client.call_api(*request, _request_timeout=limit)
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+    @contextlib.contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Whatever goes wrong with a request, as `ApiRefused`."""
         try:
-            request = await self._client.param_serialize(
-                method,
-                path,
-                query_params=list(query.items()),
-                header_params=headers,
-                body=body,
-                auth_settings=["BearerToken"],
-            )
-            answer = await self._client.call_api(*request, _request_timeout=REQUEST_S)
-            data: bytes = await answer.read()
+            yield
         except ApiException as error:
             raise ApiRefused(int(error.status or 0), _message(error)) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             words = str(error) or type(error).__name__
             raise ApiRefused(0, f"the API server {self.server} does not answer: {words}") from None
-        if answer.status >= 400:
-            raise ApiRefused(answer.status, _said(data) or f"HTTP {answer.status}")
-        return data
 
 
 # What the client raises at a kubeconfig that is broken: it takes its form for granted.
@@ -172,17 +243,18 @@ _BROKEN = (
 )
 
 
-async def connect(kubeconfig: Path | None = None) -> KubeApi:
+async def connect(kubeconfig: Path | None = None, connections: int = CONNECTIONS) -> KubeApi:
     """A connection as kubectl would make it, or that of the pod that this runs in.
 
     Args:
         kubeconfig: where it is; by default where kubectl looks.
+        connections: open at once, at most; 0 for as many as there are requests.
 
     Raises:
         OperatorError: there is neither a kubeconfig nor a service account, or it is broken.
     """
     configuration = Configuration()
-    configuration.connection_pool_maxsize = CONNECTIONS
+    configuration.connection_pool_maxsize = connections
     try:
         if is_in_cluster() and kubeconfig is None:
             config.load_incluster_config(client_configuration=configuration)
@@ -210,6 +282,11 @@ def is_in_cluster() -> bool:
 def _message(error: ApiException) -> str:
     body = error.body.encode() if isinstance(error.body, str) else (error.body or b"")
     return _said(body) or str(error.reason)
+
+
+def _refused(status: int, data: bytes) -> ApiRefused:
+    """An answer that is an error."""
+    return ApiRefused(status, _said(data) or f"HTTP {status}")
 
 
 def _said(data: bytes) -> str:

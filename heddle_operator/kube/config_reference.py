@@ -8,6 +8,7 @@ from typing import Any
 from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.apis.model import config_in, config_reference
 from heddle_operator.kube.client import KubeApi
+from heddle_operator.kube.paths import joined
 
 
 async def referenced_config(api: KubeApi, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -15,7 +16,8 @@ async def referenced_config(api: KubeApi, body: Mapping[str, Any]) -> Mapping[st
 
     Raises:
         ApiRefused: the ConfigMap cannot be read; with status 404 if there is none.
-        InvalidJob: it holds no config.json, or a model by entry point names none.
+        InvalidJob: it holds no config.json, or a model by entry point names none, or the name can
+            be none of a ConfigMap.
     """
     name = config_reference(body)
     if name is None:
@@ -27,5 +29,5 @@ async def referenced_config(api: KubeApi, body: Mapping[str, Any]) -> Mapping[st
             )
         return None
     namespace = body["metadata"].get("namespace", "default")
-    held = await api.get(f"/api/v1/namespaces/{namespace}/configmaps/{name}")
+    held = await api.get(joined("/api/v1/namespaces", namespace, "configmaps", name))
     return config_in(name, held.get("data") or {})

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable
+from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable, NameTaken
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import NODE_ANNOTATION
 from heddle_operator.inventory.nodes import (
@@ -25,12 +27,19 @@ from heddle_operator.inventory.nodes import (
     view_node,
 )
 from heddle_operator.inventory.pods import view_pod
-from heddle_operator.inventory.requests import gpus_held, owner_uid
+from heddle_operator.inventory.requests import gpus_held, gpus_of_others, owner_uid
 from heddle_operator.kube.cache import ObjectCache
-from heddle_operator.kube.client import ApiRefused, KubeApi
+from heddle_operator.kube.client import ApiRefused, Body, KubeApi
+from heddle_operator.kube.namespace_rules import NamespaceRules
+from heddle_operator.kube.odd_objects import OddObjects
+from heddle_operator.kube.paths import joined
+from heddle_operator.kube.plan_reference import PlanReference
+from heddle_operator.kube.pod_words import PodWords, waits_silently
 from heddle_operator.ports.cluster import ClusterAction
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.resources.epoch_config_map import epoch_name, record_of_body, record_to_body
+from heddle_operator.resources.metadata import check_owned
+from heddle_operator.resources.pinned_workers import WORKERS, workers_of_json, workers_to_json
 from heddle_operator.resources.pods import WorkerDefaults, pod_body, pod_spec_of
 from heddle_operator.state.actions import (
     AdoptPlan,
@@ -41,19 +50,16 @@ from heddle_operator.state.actions import (
     SealEpoch,
 )
 from heddle_operator.state.epoch_records import adopted, check_prunable, closed, sealed
-from heddle_operator.state.plan_reference import read_plan_reference
 from heddle_operator.state.snapshot import (
     EpochRecord,
     Observed,
     ObservedPod,
-    ReferencedPlan,
     RefusedPod,
 )
 
 LOG = logging.getLogger(__name__)
 # Nothing of a pod that the operator deletes is worth keeping, and its GPUs may be waited for.
 DELETE_GRACE_S = 1
-REFERENCE_S = 4.0  # the ConfigMap of `planRef` is read again after so long
 HeldNodes = Mapping[str, tuple[int, int]]
 
 
@@ -67,6 +73,7 @@ class KubeCluster:
         defaults: what an administrator gives all worker pods.
         gpu_types: those with a profile for the job's model.
         trigger: set on what the cache does not hold; who feeds the cache sets it for all else.
+        jobs: uids of the jobs among which GPUs are divided.
     """
 
     def __init__(
@@ -77,6 +84,7 @@ class KubeCluster:
         defaults: WorkerDefaults,
         gpu_types: tuple[str, ...],
         trigger: Trigger,
+        jobs: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self.job = job
         self._api = api
@@ -84,21 +92,30 @@ class KubeCluster:
         self._defaults = defaults
         self._gpu_types = gpu_types
         self._trigger = trigger
-        # Wall clock less the loop's clock; fixed, so that records read twice are equal.
-        self._offset_s = time.time() - time.monotonic()
+        self._jobs = jobs
+        # The server's clock less the loop's; fixed, so that records read twice are equal.
+        self._offset_s = api.clock.offset_s
         self._joined: dict[str, float] = {}
+        self._noticed: dict[str, float] = {}  # nodes with a notice, and when it was seen first
         self._has_looked = False
         self._refusals: dict[str, RefusedPod] = {}
+        self._rules = NamespaceRules(api, job.metadata.namespace)
+        self._words = PodWords(api, job.metadata.namespace)
+        self._odd = OddObjects()
+        self._taken = ""  # why the next epoch cannot be put on record
         self._records: dict[tuple[str, str], EpochRecord] = {}
         self._deleted: set[str] = set()  # uids; deleting again would only ask the server again
-        self._referenced: tuple[float, ReferencedPlan | None] = (0.0, None)
+        self._referenced = PlanReference(api, job.metadata.namespace)
 
     async def observe(self) -> Observed:
         """Nodes, pods and epoch records, as the cache holds them."""
         now = time.monotonic()
-        held = gpus_held(self._cache.allocations.values(), self.job.metadata.uid)
-        views = self._views(held, now)
-        pods = self._pods(held)
+        uid = self.job.metadata.uid
+        allocations = self._cache.allocations.values()
+        held, lent = gpus_held(allocations, uid), gpus_of_others(allocations, uid, self._jobs())
+        spec = pod_spec_of(self.job, self._workers())
+        views = self._views(spec, held, lent, now)
+        pods = await self._with_words(self._pods(held))
         names = {pod.name for pod in pods}
         self._deleted &= {
             body["metadata"]["uid"] for body in self._cache.own("Pod", self.job.metadata.uid)
@@ -110,7 +127,12 @@ class KubeCluster:
             epochs=tuple(record for record, _ in self._epochs()),
             unusable=tuple((view.name, view.why) for view in views if view.why),
             refusals=tuple(self._refusals[name] for name in sorted(self._refusals)),
-            referenced=await self._referenced_plan(now),
+            referenced=await self._referenced.read(self.job.spec.plan_ref, now),
+            headroom=await self._rules.headroom(spec, now),
+            template_problem=await self._rules.template_problem(self._trial, now),
+            priority=self._priority(),
+            taken=(self._taken,) if self._taken else (),
+            clock_offset_s=self._offset_s,
         )
 
     async def apply(self, action: ClusterAction) -> None:
@@ -135,71 +157,123 @@ class KubeCluster:
         except ApiRefused as error:
             raise ClusterUnavailable(str(error)) from None
 
-    def _views(self, held: HeldNodes, now: float) -> tuple[NodeView, ...]:
-        spec = pod_spec_of(self.job, self._defaults)
+    def _views(
+        self, spec: Body, held: HeldNodes, lent: Mapping[str, int], now: float
+    ) -> tuple[NodeView, ...]:
         required = NodeRequirements(spec, self.job.spec.elastic.leave_on_cordon, self._gpu_types)
         views = []
         for name in sorted(self._cache.nodes):
             node = self._cache.nodes[name]
-            # Nodes that were there before this operator have waited long enough already.
-            since = now if self._has_looked else ready_since(node) - self._offset_s
-            joined = self._joined.get(name, since)
-            view = view_node(node, held.get(name, (0, 0)), required, joined, now)
-            is_usable = view is not None and view.seen is not None and view.seen.gpus > 0
-            if is_usable:
-                self._joined[name] = joined
-            else:
+            view = self._odd.read(node, partial(self._view, node, held, lent, required, now))
+            if view is None or view.seen is None or not view.seen.for_jobs:
                 self._joined.pop(name, None)
             if view is not None:
                 views.append(view)
         self._has_looked = self._has_looked or bool(self._cache.nodes)
         return tuple(views)
 
+    def _view(
+        self,
+        node: Body,
+        held: HeldNodes,
+        lent: Mapping[str, int],
+        required: NodeRequirements,
+        now: float,
+    ) -> NodeView | None:
+        """A node as the job sees it; a usable one is remembered by when it joined."""
+        name = node["metadata"]["name"]
+        # Nodes that were there before this operator have waited long enough already.
+        since = now if self._has_looked else ready_since(node) - self._offset_s
+        since = self._joined.setdefault(name, since)
+        noticed_s = self._noticed.get(name, now)
+        view = view_node(
+            node,
+            held.get(name, (0, 0)),
+            required,
+            since,
+            noticed_s,
+            self._offset_s,
+            lent.get(name, 0),
+        )
+        if view is not None and view.seen is not None and view.seen.leaving_at_s is not None:
+            self._noticed[name] = noticed_s
+        else:
+            self._noticed.pop(name, None)
+        return view
+
     def _pods(self, held: HeldNodes) -> tuple[ObservedPod, ...]:
-        bodies = self._cache.own("Pod", self.job.metadata.uid)
-        by_node: dict[str, list[Mapping[str, Any]]] = {}
-        for body in bodies:
-            by_node.setdefault(body["metadata"]["annotations"][NODE_ANNOTATION], []).append(body)
+        now_wall_s, found = self._now_wall_s, []
+        by_node: dict[str, list[Body]] = {}
+        for body in self._cache.own("Pod", self.job.metadata.uid):
+            node = self._cache.nodes.get(_node_of(body))
+            ready = node is not None and is_ready(node)
+            pod = self._odd.read(
+                body, partial(view_pod, body, "", ready, now_wall_s, self._offset_s)
+            )
+            if pod is not None:
+                by_node.setdefault(pod.node, []).append(body)
+                found.append(pod)
         unhealthy: dict[str, str] = {}
         for name, rows in by_node.items():
             if name in self._cache.nodes:
                 unhealthy |= unhealthy_pods(self._cache.nodes[name], held.get(name, (0, 0)), rows)
-        now_wall_s, found = time.time(), []
-        for body in bodies:
-            node = self._cache.nodes.get(body["metadata"]["annotations"][NODE_ANNOTATION])
-            ready = node is not None and is_ready(node)
-            notice = unhealthy.get(body["metadata"]["name"], "")
-            found.append(view_pod(body, notice, ready, now_wall_s, self._offset_s))
+        return tuple(
+            replace(pod, notice=unhealthy[pod.name]) if unhealthy.get(pod.name) else pod
+            for pod in found
+        )
+
+    async def _with_words(self, pods: tuple[ObservedPod, ...]) -> tuple[ObservedPod, ...]:
+        """The pods, with what the kubelet says of those that wait without a word."""
+        bodies = {b["metadata"]["name"]: b for b in self._cache.own("Pod", self.job.metadata.uid)}
+        silent = {
+            pod.name: bodies[pod.name]
+            for pod in pods
+            if pod.phase == "pending" and not pod.problem and waits_silently(bodies[pod.name])
+        }
+        self._words.keep_only(frozenset(body["metadata"]["uid"] for body in silent.values()))
+        found = []
+        for pod in pods:
+            words = None
+            if pod.name in silent:
+                words = await self._words.of(silent[pod.name], self._now_wall_s)
+            found.append(replace(pod, cause=words[0], problem=words[1]) if words else pod)
         return tuple(found)
+
+    def _trial(self) -> Body:
+        """A pod of the job that is tried and never made."""
+        trial = CreatePod(f"{self.job.name}-dry-run", "dry-run", 0, 1)
+        return pod_body(self.job, trial, self._defaults, time.time())
+
+    def _priority(self) -> int:
+        """Of the job's pods, as admission has resolved their PriorityClass."""
+        found = [b["spec"].get("priority") for b in self._cache.own("Pod", self.job.metadata.uid)]
+        return next((int(p) for p in found if p is not None), self._rules.priority)
 
     def _epochs(self) -> list[tuple[EpochRecord, Mapping[str, Any]]]:
         """The records with their ConfigMaps, oldest first."""
         found, kept = [], {}
         for body in self._cache.own("ConfigMap", self.job.metadata.uid):
             key = (body["metadata"]["uid"], body["metadata"]["resourceVersion"])
-            record = self._records.get(key) or record_of_body(body, self._offset_s)
-            kept[key] = record
-            found.append((record, body))
+            record = self._records.get(key) or self._odd.read(
+                body, partial(record_of_body, body, self._offset_s)
+            )
+            if record is not None:
+                kept[key] = record
+                found.append((record, body))
         self._records = kept
         return sorted(found, key=lambda pair: pair[0].epoch)
 
-    async def _referenced_plan(self, now: float) -> ReferencedPlan | None:
-        name = self.job.spec.plan_ref
-        if name is None:
-            return None
-        read_s, referenced = self._referenced
-        if referenced is None or referenced.name != name or now - read_s > REFERENCE_S:
-            try:
-                body = await self._api.get(f"{self._path('configmaps')}/{name}")
-            except ApiRefused as error:
-                referenced = ReferencedPlan(name, None, str(error))
-            else:
-                referenced = read_plan_reference(name, body.get("data") or {})
-            self._referenced = (now, referenced)
-        return referenced
+    def _workers(self) -> WorkerDefaults:
+        """What the job's pods are made of: what was so when it started, whatever is so by now."""
+        for _, body in reversed(self._epochs()):
+            text = body["data"].get(WORKERS)
+            if text is not None:
+                found = self._odd.read(body, partial(workers_of_json, text, self._defaults))
+                return found or self._defaults
+        return self._defaults
 
     async def _create(self, action: CreatePod) -> None:
-        body = pod_body(self.job, action, self._defaults, time.time())
+        body = pod_body(self.job, action, self._workers(), self._now_wall_s)
         try:
             made = await self._api.create(self._path("pods"), body)
         except ApiRefused as error:
@@ -208,8 +282,9 @@ class KubeCluster:
             if error.status == 0:
                 raise
             LOG.warning("job=%s pod %s is refused: %s", self.job.name, action.name, error)
-            refused = RefusedPod(action.name, str(error), time.monotonic())
+            refused = RefusedPod(action.name, action.node, str(error), time.monotonic())
             self._refusals[action.name] = refused
+            await self._rules.learn(str(error), time.monotonic())
             self._trigger.set()
         else:
             self._refusals.pop(action.name, None)
@@ -218,7 +293,7 @@ class KubeCluster:
     async def _is_ours(self, name: str) -> bool:
         """Whether the pod of that name is this job's, and not that of one that was deleted."""
         try:
-            body = await self._api.get(f"{self._path('pods')}/{name}")
+            body = await self._api.get(self._path("pods", name))
         except ApiRefused:
             return False
         self._cache.put("Pod", body)
@@ -229,8 +304,8 @@ class KubeCluster:
             uid = body["metadata"]["uid"]
             if body["metadata"]["name"] == action.name and uid not in self._deleted:
                 LOG.info("job=%s delete pod %s: %s", self.job.name, action.name, action.why)
-                path = f"{self._path('pods')}/{action.name}"
-                await self._api.delete(path, DELETE_GRACE_S, uid)
+                path = self._path("pods", action.name)
+                await self._api.delete(path, uid, DELETE_GRACE_S)
                 self._deleted.add(uid)
                 await self._look_after_deletion(path, uid)
 
@@ -250,23 +325,31 @@ class KubeCluster:
     async def _adopt(self, action: AdoptPlan) -> None:
         record = adopted((held for held, _ in self._epochs()), action, time.monotonic())
         body = record_to_body(self.job, record, self._offset_s)
+        pinned = self._defaults if action.reason == "start" else self._workers()
+        body["data"][WORKERS] = workers_to_json(pinned)
         try:
             made = await self._api.create(self._path("configmaps"), body)
         except ApiRefused as error:
             if error.status != 409:
                 raise
-            await self._forget_stale(action.epoch)
+            await self._take_over(action.epoch)
             raise ClusterConflict(f"epoch {action.epoch} was adopted already") from None
+        self._taken = ""
         self._cache.put("ConfigMap", made)
 
-    async def _forget_stale(self, epoch: int) -> None:
-        """Take over the ConfigMap that was there; remove it if an earlier job's was left behind."""
-        path = f"{self._path('configmaps')}/{epoch_name(self.job, epoch)}"
-        body = await self._api.get(path)
-        if owner_uid(body["metadata"]) == self.job.metadata.uid:
-            self._cache.put("ConfigMap", body)
-        else:
-            await self._api.delete(path, uid=body["metadata"]["uid"])
+    async def _take_over(self, epoch: int) -> None:
+        """Put the record that another operator made into the cache.
+
+        Raises:
+            ClusterUnavailable: the ConfigMap of that name is no record of this job.
+        """
+        body = await self._api.get(self._path("configmaps", epoch_name(self.job, epoch)))
+        try:
+            check_owned(self.job, body, "ConfigMap")
+        except NameTaken as error:
+            self._taken = str(error)
+            raise ClusterUnavailable(str(error)) from None
+        self._cache.put("ConfigMap", body)
 
     async def _write(self, action: SealEpoch | CloseEpoch) -> None:
         found = next((pair for pair in self._epochs() if pair[0].epoch == action.epoch), None)
@@ -280,8 +363,10 @@ class KubeCluster:
         if changed == record:
             return
         body = record_to_body(self.job, changed, self._offset_s)
+        if WORKERS in held["data"]:
+            body["data"][WORKERS] = held["data"][WORKERS]
         body["metadata"]["resourceVersion"] = held["metadata"]["resourceVersion"]
-        path = f"{self._path('configmaps')}/{epoch_name(self.job, action.epoch)}"
+        path = self._path("configmaps", epoch_name(self.job, action.epoch))
         try:
             made = await self._api.replace(path, body)
         except ApiRefused as error:
@@ -297,9 +382,17 @@ class KubeCluster:
         check_prunable(bodies, action)
         if action.epoch in bodies:
             uid = bodies[action.epoch]["metadata"]["uid"]
-            path = f"{self._path('configmaps')}/{epoch_name(self.job, action.epoch)}"
-            await self._api.delete(path, uid=uid)
+            path = self._path("configmaps", epoch_name(self.job, action.epoch))
+            await self._api.delete(path, uid)
             self._cache.drop(uid)
 
-    def _path(self, plural: str) -> str:
-        return f"/api/v1/namespaces/{self.job.metadata.namespace}/{plural}"
+    @property
+    def _now_wall_s(self) -> float:
+        return time.monotonic() + self._offset_s
+
+    def _path(self, plural: str, *name: str) -> str:
+        return joined("/api/v1/namespaces", self.job.metadata.namespace, plural, *name)
+
+
+def _node_of(pod: Mapping[str, Any]) -> str:
+    return str((pod["metadata"].get("annotations") or {}).get(NODE_ANNOTATION, ""))

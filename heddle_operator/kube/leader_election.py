@@ -2,8 +2,8 @@
 
 Time is measured on this machine only: a lease whose record has not changed for its duration, as
 seen from here, is free, whatever the clocks of other machines say.
-Invariant: an operator that could not renew in time stops before another may start; what it might
-still write is refused by the preconditions of epoch records.
+Invariant: an operator that could not renew in time sends nothing more before another may start:
+every request ends within `left_s`, which counts from before the renewal was sent.
 Source: client-go's leader election.
 """
 
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -21,7 +23,7 @@ from heddle_operator.kube.client import ApiRefused, KubeApi
 LOG = logging.getLogger(__name__)
 Body = dict[str, Any]
 RENEWALS = 3  # in each duration
-GIVE_UP = 2 / 3  # of the duration without a renewal: stop
+GIVE_UP = 2 / 3  # of the duration without a renewal: stop; the rest is for clocks and the network
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,28 @@ class LeaseSettings:
 class LeaderElector:
     """A candidate for a Lease of coordination.k8s.io."""
 
-    def __init__(self, api: KubeApi, settings: LeaseSettings) -> None:
-        self._api = api
+    def __init__(
+        self,
+        api: KubeApi,
+        settings: LeaseSettings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api = api.fenced(self._patience_s)
         self._settings = settings
+        self._clock = clock
+        self._renewed_s = -math.inf
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{settings.namespace}/leases"
-        self._seen: tuple[str, float] = ("", time.monotonic())
+        self._seen: tuple[str, float] = ("", clock())
         self._held: Body | None = None
+
+    def left_s(self) -> float:
+        """Seconds in which this operator may still write; none while it does not hold the Lease."""
+        return self._renewed_s + GIVE_UP * self._settings.duration_s - self._clock()
+
+    def _patience_s(self) -> float:
+        """Seconds that a request about the Lease itself may take."""
+        left_s = self.left_s()
+        return left_s if self._renewed_s > -math.inf else float(self._settings.duration_s)
 
     async def acquire(self) -> None:
         """Return when this operator holds the Lease."""
@@ -67,21 +85,19 @@ class LeaderElector:
 
     async def renew(self) -> None:
         """Renew until that fails for too long; then return, and the operator must end."""
-        renewed_s = time.monotonic()
-        while time.monotonic() - renewed_s < GIVE_UP * self._settings.duration_s:
-            await asyncio.sleep(self._settings.duration_s / RENEWALS)
+        while self.left_s() > 0:
+            await asyncio.sleep(min(self._settings.duration_s / RENEWALS, self.left_s()))
             try:
                 if not await self._try():
+                    self._renewed_s = -math.inf
                     LOG.error("lease %s was taken by %s", self._settings.name, self._holder())
                     return
             except ApiRefused as error:
                 LOG.warning("lease %s is not renewed: %s", self._settings.name, error)
-            else:
-                renewed_s = time.monotonic()
         LOG.error("lease %s could not be renewed in time", self._settings.name)
 
     async def release(self) -> None:
-        """Give it up, so that the next operator need not wait."""
+        """Give it up, so that the next operator need not wait; nothing may be written after it."""
         if self._held is None or self._holder() != self._settings.identity:
             return
         spec = {**self._held["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
@@ -89,6 +105,7 @@ class LeaderElector:
             await self._api.replace(self._object, {**self._held, "spec": spec})
         except ApiRefused as error:
             LOG.info("lease %s is not released: %s", self._settings.name, error)
+        self._renewed_s = -math.inf
 
     @property
     def _object(self) -> str:
@@ -116,7 +133,7 @@ class LeaderElector:
         return await self._write(held)
 
     def _is_free(self, held: Body) -> bool:
-        spec, now = held["spec"], time.monotonic()
+        spec, now = held["spec"], self._clock()
         version = held["metadata"].get("resourceVersion", "")
         if version != self._seen[0]:
             self._seen = (version, now)
@@ -140,6 +157,7 @@ class LeaderElector:
                 "leaseTransitions": int(spec.get("leaseTransitions") or 0) + int(is_new),
             },
         }
+        sent_s = self._clock()
         try:
             if "resourceVersion" in held["metadata"]:
                 self._held = await self._api.replace(self._object, body)
@@ -149,4 +167,5 @@ class LeaderElector:
             if error.status == 409:  # another operator was first
                 return False
             raise
+        self._renewed_s = sent_s
         return True

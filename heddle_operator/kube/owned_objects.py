@@ -1,7 +1,8 @@
 """Objects of a job beside pods and epochs: token, disruption budget, status, events.
 
 Invariant: the budget follows what the API server holds: a pod is counted until it terminates, so a
-pod is always deleted before the budget is lowered.
+pod is always deleted before the budget is lowered.  What the job does not own stays as it is, and
+every write names the uid of what was seen.
 Source: research on drains: the other order lets another pod be evicted.
 """
 
@@ -14,12 +15,14 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from heddle_operator.apis.errors import NameTaken
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import EVICTABLE_LABEL
-from heddle_operator.inventory.requests import owner_uid
 from heddle_operator.kube.client import ApiRefused, KubeApi
+from heddle_operator.kube.paths import joined
 from heddle_operator.resources.disruption_budget import budget_body, budget_name
 from heddle_operator.resources.event import event_body
+from heddle_operator.resources.metadata import check_owned
 from heddle_operator.resources.secret import token_body, token_name
 from heddle_operator.state.actions import RecordEvent
 
@@ -28,45 +31,53 @@ JOBS = "/apis/heddle.dev/v1alpha1"
 
 
 class JobObjects:
-    """Reads and writes them for one job."""
+    """Reads and writes them for one job.
+
+    Attributes:
+        taken: why there is no disruption budget, in a sentence; "" if there is, or need be none.
+    """
 
     def __init__(self, job: HeddleJob, api: KubeApi) -> None:
         self._job = job
         self._api = api
-        self._core = f"/api/v1/namespaces/{job.metadata.namespace}"
-        self._budgets = f"/apis/policy/v1/namespaces/{job.metadata.namespace}/poddisruptionbudgets"
+        namespace = job.metadata.namespace
+        self._core = joined("/api/v1/namespaces", namespace)
+        self._budgets = joined("/apis/policy/v1/namespaces", namespace, "poddisruptionbudgets")
+        self._budget = joined(self._budgets, budget_name(job))
         self._budgeted: int | None = None
+        self.taken = ""
 
     async def token(self) -> str:
         """The job's bearer token, made once.
 
         Raises:
             ApiRefused: it can be neither read nor made.
+            NameTaken: somebody else's Secret has its name.
         """
-        path = f"{self._core}/secrets"
-        name = token_name(self._job)
-        try:
-            held = await self._api.get(f"{path}/{name}")
-            if owner_uid(held["metadata"]) != self._job.metadata.uid:  # of an earlier job
-                await self._api.delete(f"{path}/{name}", uid=held["metadata"]["uid"])
-                held = {}
-        except ApiRefused as error:
-            if error.status != 404:
-                raise
-            held = {}
-        if not held:
-            try:
-                held = await self._api.create(
-                    path, token_body(self._job, secrets.token_urlsafe(32))
-                )
-            except ApiRefused as error:
-                if error.status != 409:
-                    raise
-                held = await self._api.get(f"{path}/{name}")  # another operator was first
+        path, name = joined(self._core, "secrets"), token_name(self._job)
+        held = await self._found(joined(path, name), "Secret")
+        if held is None:
+            held = await self._api.create(path, token_body(self._job, secrets.token_urlsafe(32)))
         return base64.b64decode(held["data"]["token"]).decode()
 
+    async def _found(self, path: str, kind: str) -> Mapping[str, Any] | None:
+        """The job's object at a path; None if there is none.
+
+        Raises:
+            ApiRefused: it cannot be read.
+            NameTaken: it is somebody else's.
+        """
+        try:
+            held = await self._api.get(path)
+        except ApiRefused as error:
+            if error.status == 404:
+                return None
+            raise
+        check_owned(self._job, held, kind)
+        return held
+
     async def write_budget(self, pods: Collection[Mapping[str, Any]]) -> None:
-        """Let the disruption budget cover exactly the live pods.
+        """Let the disruption budget cover exactly the live pods; `taken` says why it cannot.
 
         Args:
             pods: Pod objects of the job, as the API server holds them.
@@ -77,14 +88,18 @@ class JobObjects:
         live = sum(is_in_budget(pod) for pod in pods)
         if live == self._budgeted or (live == 0 and self._budgeted is None):
             return
-        body = budget_body(self._job, live)
         try:
-            await self._api.patch(f"{self._budgets}/{budget_name(self._job)}", body)
-        except ApiRefused as error:
-            if error.status != 404:
-                raise
+            held = await self._found(self._budget, "PodDisruptionBudget")
+        except NameTaken as error:
+            self.taken = str(error)
+            return
+        body = budget_body(self._job, live)
+        if held is None:
             await self._api.create(self._budgets, body)
-        self._budgeted = live
+        else:
+            seen = {key: held["metadata"][key] for key in ("uid", "resourceVersion")}
+            await self._api.patch(self._budget, {**body, "metadata": {**body["metadata"], **seen}})
+        self._budgeted, self.taken = live, ""
 
     async def delete_budget(self) -> None:
         """Remove the disruption budget: the job has ended.
@@ -92,17 +107,34 @@ class JobObjects:
         Raises:
             ApiRefused: it cannot be deleted.
         """
-        await self._api.delete(f"{self._budgets}/{budget_name(self._job)}")
+        try:
+            held = await self._found(self._budget, "PodDisruptionBudget")
+        except NameTaken:
+            return
+        if held is not None:
+            await self._api.delete(self._budget, held["metadata"]["uid"])
         self._budgeted = None
 
-    async def set_evictable(self, pod: str, is_evictable: bool) -> None:
-        """Take a pod out of the disruption budget, or back into it.
+    async def set_evictable(self, pod: Mapping[str, Any], is_evictable: bool) -> None:
+        """Take a pod of the job out of the disruption budget, or back into it.
 
         Raises:
             ApiRefused: it cannot be written.
         """
+        seen = pod["metadata"]
         labels = {EVICTABLE_LABEL: "true" if is_evictable else None}
-        await self._api.patch(f"{self._core}/pods/{pod}", {"metadata": {"labels": labels}})
+        change = {"metadata": {"uid": seen["uid"], "labels": labels}}
+        await self._api.patch(joined(self._core, "pods", seen["name"]), change)
+
+    async def delete_job(self) -> None:
+        """Delete the job itself, unless another one has its name by now.
+
+        Raises:
+            ApiRefused: it cannot be deleted.
+        """
+        metadata = self._job.metadata
+        path = joined(f"{JOBS}/namespaces", metadata.namespace, "heddlejobs", metadata.name)
+        await self._api.delete(path, uid=metadata.uid)
 
     async def write_status(self, status: Mapping[str, Any]) -> None:
         """Write the status of the job; one that is gone is fine.
@@ -110,16 +142,18 @@ class JobObjects:
         Raises:
             ApiRefused: it cannot be written.
         """
-        path = f"{JOBS}/namespaces/{self._job.metadata.namespace}/heddlejobs/{self._job.name}"
+        namespace, name = self._job.metadata.namespace, self._job.name
+        path = joined(f"{JOBS}/namespaces", namespace, "heddlejobs", name, "status")
         try:
-            await self._api.patch(f"{path}/status", {"status": dict(status)})
+            await self._api.patch(path, {"status": dict(status)})
         except ApiRefused as error:
             if error.status != 404:
                 raise
 
     async def record_event(self, event: RecordEvent) -> None:
         """Post an Event; one that exists, or that the API server refuses, is skipped."""
-        path = f"/apis/events.k8s.io/v1/namespaces/{self._job.metadata.namespace}/events"
+        namespace = self._job.metadata.namespace
+        path = joined("/apis/events.k8s.io/v1/namespaces", namespace, "events")
         try:
             await self._api.create(path, event_body(self._job, event, now_micro()))
         except ApiRefused as error:
@@ -134,9 +168,8 @@ class JobObjects:
         """
         for pod in pods:
             metadata = pod["metadata"]
-            await self._api.delete(
-                f"{self._core}/pods/{metadata['name']}", grace_s, metadata["uid"]
-            )
+            path = joined(self._core, "pods", metadata["name"])
+            await self._api.delete(path, metadata["uid"], grace_s)
 
 
 def is_in_budget(pod: Mapping[str, Any]) -> bool:

@@ -6,23 +6,22 @@ Source: design, section 5.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.apis.wording import named
+from heddle_operator.policy.attempts import keep_after_failure, untried
 from heddle_operator.policy.candidates import (
     debounce_left_s,
+    given_back,
     leaving_reasons,
     ready_nodes,
+    started_nodes,
     usable_nodes,
 )
-from heddle_operator.policy.failures import (
-    causes_of,
-    failed_attempt,
-    failed_gpus,
-    keep_after_failure,
-    untried,
-)
+from heddle_operator.policy.failures import LeftOut, causes_of, failed_attempt, nodes_left_out
 from heddle_operator.policy.gain import (
     backoff_s,
     expected_change_s,
@@ -30,6 +29,8 @@ from heddle_operator.policy.gain import (
     judge,
     quiet_left_s,
 )
+from heddle_operator.policy.gang import turn_left_s
+from heddle_operator.policy.hurry import haste_left_s, hurried_plan
 from heddle_operator.policy.modes import adopt_referenced, recommend
 from heddle_operator.policy.partitions import without_partitioned
 from heddle_operator.state.actions import Action, AdoptPlan, RecordEvent, RequestPlan
@@ -42,6 +43,7 @@ from planner.plans.plan import Plan
 from planner.wording import counted
 from worker.contract import Reason, resume_of
 
+TEMPLATE_S = 5.0  # a template that the cluster refuses is looked at again after so long
 NODES_NAMED = 3  # unusable nodes that a sentence names
 
 
@@ -59,11 +61,17 @@ def consider_plan(
         if reason == "loss"
         else "Pending"
     )
-    again = debounce_left_s(job, observed, now)
+    left_out = nodes_left_out(job, observed, now)
+    again = sooner(debounce_left_s(job, observed, now), *(out.until_s - now for out in left_out))
     if composition.gpus < job.spec.elastic.min_gpus:
-        sentence = _too_few(job, observed, composition)
+        sentence = _too_few(job, observed, composition, left_out)
         event = RecordEvent(f"waiting-{sentence}", "InsufficientGPUs", sentence)
         return Decision((event,) if phase == "Pending" else (), phase, sentence, again)
+    if observed.template_problem and reason in ("start", "join"):
+        sentence = f"the cluster takes no pod of the job: {observed.template_problem}"
+        event = RecordEvent(f"no-pod-{sentence}", "PodsCannotStart", sentence)
+        again = sooner(again, TEMPLATE_S)
+        return Decision((event,), phase, sentence, again, keeps_plan=live is not None)
     if job.spec.elastic.mode == "Manual" and reason in ("start", "join"):
         followed = adopt_referenced(job, observed, composition, reason, live, now)
         if followed is not None:
@@ -71,8 +79,36 @@ def consider_plan(
     if reason == "join" and live is not None and composition == live.composition:
         sentence = "the plan is kept: it was found for these very nodes"
         return Decision((), phase, sentence, again, keeps_plan=True)
+    return _ask(job, observed, now, composition, reason, where, leaving, again, phase, settings)
+
+
+def _ask(
+    job: HeddleJob,
+    observed: Observed,
+    now: float,
+    composition: Composition,
+    reason: Reason,
+    where: Situation,
+    leaving: Mapping[str, str],
+    again: float | None,
+    phase: Phase,
+    settings: Settings,
+) -> Decision:
+    """Ask for a plan and judge it, or move in haste where there is no time for that."""
+    live = where.live
     request = RequestPlan(composition, live.plan if live else None)
     reply = observed.replies.get(request.key)
+    if reason == "drain" and live is not None:
+        haste_s = haste_left_s(job, observed, live, now, reply is not None)
+        if haste_s <= 0 and (plan := hurried_plan(job, observed, live, composition, now)):
+            return _hurry(
+                job,
+                observed,
+                live,
+                plan,
+                _why_moved(live.plan, leaving, where, given_back(observed)),
+            )
+        again = sooner(again, haste_s if 0 < haste_s < math.inf else None)
     if reply is None:
         actions = () if request.key in observed.planning else (request,)
         sentence = f"the planner searches a plan for {request.gpus_on_nodes}"
@@ -82,7 +118,7 @@ def consider_plan(
         return Decision((event,), phase, f"there is no plan: {reply.problem}", again)
     forced = ""
     if live is not None and reason in ("drain", "loss"):
-        forced = _why_moved(live.plan, leaving, where)
+        forced = _why_moved(live.plan, leaving, where, given_back(observed))
     return _judge(
         job, observed, now, composition, reason, where, reply, again, phase, settings, forced
     )
@@ -93,14 +129,12 @@ def _occasion(
 ) -> tuple[Reason, Composition]:
     """Why a plan is asked for, and for which nodes."""
     live = where.live
-    failed = failed_gpus(observed, where, now)
-    composition = usable_nodes(
-        job, observed, live.plan if live else None, now, frozenset(leaving), failed
-    )
+    started = started_nodes(job, observed, where, now, frozenset(leaving))
     if live is None:
-        return "start", untried(job, observed, composition, None, now)
-    if not where.lost and not _loses_gpus(live.plan, composition):
-        return "join", untried(job, observed, composition, live, now, live.plan.nodes)
+        return "start", untried(job, observed, started, None, now)
+    if not where.lost and not _loses_gpus(live.plan, started):
+        return "join", untried(job, observed, started, live, now, live.plan.nodes)
+    composition = usable_nodes(job, observed, where, now, frozenset(leaving))
     composition = ready_nodes(job, observed, live.plan, composition)
     if not where.lost:
         return "drain", untried(job, observed, composition, live, now)
@@ -143,11 +177,16 @@ def _judge(
     if job.spec.elastic.mode == "Recommend" and reason == "join":
         return recommend(reply, composition, verdict.gain_percent, again)
     wait, pause = _hold(job, observed, now, reason, where, settings)
+    if reason == "start":
+        turn = turn_left_s(job, observed, reply.plan, now)
+        wait, pause = (turn, "job's turn has come") if turn > wait else (wait, pause)
     if wait > 0:
         sentence = f"{verdict.reason}; the change begins after the {pause}"
         return Decision((), phase, sentence, sooner(again, wait))
     adopt = AdoptPlan(
-        observed.next_epoch, reply.plan, reason, composition, reply.iteration_s, causes_of(where)
+        *(observed.next_epoch, reply.plan, reason, composition, reply.iteration_s),
+        causes_of(where),
+        job.spec.steps,
     )
     event = RecordEvent(
         f"adopted-{adopt.epoch}",
@@ -157,20 +196,48 @@ def _judge(
     return Decision((adopt, event), "Preparing", verdict.reason, again)
 
 
-def _why_moved(plan: Plan, leaving: Mapping[str, str], where: Situation) -> str:
+def _hurry(job: HeddleJob, observed: Observed, live: EpochRecord, plan: Plan, why: str) -> Decision:
+    """Adopt the live plan without the replicas that must go.
+
+    It is recorded as one for the nodes of the live plan, so that a better one is searched later.
+    """
+    reason = f"the job moves in haste, by dropping replicas: {why}"
+    adopt = AdoptPlan(
+        *(observed.next_epoch, plan, "drain", live.composition, live.step_s),
+        steps=job.spec.steps,
+    )
+    event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {reason}")
+    return Decision((adopt, event), "Preparing", reason)
+
+
+def _why_moved(
+    plan: Plan, leaving: Mapping[str, str], where: Situation, given: Collection[str]
+) -> str:
     """What forces the job off GPUs of its plan, in words."""
     if where.lost:
         return where.lost[0]
+    owed = [pod for pod in where.live.hosts if pod in given] if where.live else []
+    if owed:
+        return f"a job of higher priority needs the GPUs of {named('pod', sorted(owed))}"
     going = [f"node {node} {leaving[node]}" for node in plan.nodes if node in leaving]
     return "; ".join(going) or "the plan loses GPUs"
 
 
-def _too_few(job: HeddleJob, observed: Observed, composition: Composition) -> str:
+def _too_few(
+    job: HeddleJob, observed: Observed, composition: Composition, left_out: Iterable[LeftOut]
+) -> str:
     """That there are too few GPUs, with what keeps the others from being used."""
     usable, wanted = composition.gpus, job.spec.elastic.min_gpus
     verb = "is" if usable == 1 else "are"
     sentence = f"the job waits: {counted(usable, 'GPU')} {verb} usable, minGPUs is {wanted}"
-    unusable = [f"{node} {why}" for node, why in observed.unusable]
+    room = observed.headroom
+    unusable = []
+    if room.gpus is not None:
+        unusable.append(f"{room.why} leaves {counted(room.gpus, 'GPU')} more")
+    if room.pods is not None:
+        unusable.append(f"{room.why} leaves {counted(room.pods, 'pod')} more")
+    unusable += [f"{out.node} is left out: {out.sentence}" for out in left_out]
+    unusable += [f"{node} {why}" for node, why in observed.unusable]
     if not unusable:
         return sentence
     more = f" and {len(unusable) - NODES_NAMED} more" if len(unusable) > NODES_NAMED else ""

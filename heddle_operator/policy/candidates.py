@@ -7,12 +7,14 @@ autoscalers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.policy.failures import failed_gpus, nodes_left_out
+from heddle_operator.policy.starts import gpus_up, is_ready, starting_nodes
 from heddle_operator.state.actions import RequestPlan
-from heddle_operator.state.reachability import is_reachable
+from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import Observed, ObservedNode
 from planner.cluster.composition import Composition, Node
 from planner.plans.plan import Plan
@@ -46,60 +48,106 @@ def leaving_reasons(observed: Observed, hosting: Iterable[str] = ()) -> dict[str
 def usable_nodes(
     job: HeddleJob,
     observed: Observed,
-    live: Plan | None,
+    where: Situation,
     now: float,
     leaving: frozenset[str],
-    failed: Iterable[tuple[str, int]] = (),
+    starting: Collection[str] = (),
 ) -> Composition:
-    """The composition that a plan is asked for.
+    """The composition that a plan is asked for: what is free of what the job is allowed."""
+    nodes = eligible_nodes(job, observed, where, now, leaving, starting)
+    allowed = observed.allowed
+    if allowed is not None:
+        nodes = [replace(node, gpus=min(node.gpus, allowed.get(node.name, 0))) for node in nodes]
+    free = [node for node in nodes if node.gpus > 0]
+    return Composition(tuple(_cut(free, _used(where)[0], job, observed)))
 
-    Of a node with a GPU that failed, as (node, GPU), only those before it are used: a plan counts a
-    node's GPUs from 0.
+
+def eligible_nodes(
+    job: HeddleJob,
+    observed: Observed,
+    where: Situation,
+    now: float,
+    leaving: frozenset[str],
+    starting: Collection[str] = (),
+) -> list[ObservedNode]:
+    """Nodes whose GPUs the job could use, were all that other jobs hold there free.
+
+    Of a node with a GPU that failed only those before it are used: a plan counts a node's GPUs
+    from 0.  Of a node on which pods could not start, and of those in `starting`, only the GPUs of
+    its pods that are up.
     """
-    used = set(live.nodes) if live else set()
+    used, hosts = _used(where)
     debounce = job.spec.elastic.join_debounce_seconds
     allowed = job.spec.elastic.gpu_types.allow
     refusing = {name for name, _ in observed.unusable}
     staying = {pod.node for pod in observed.pods if not pod.deleting}
-    sound: dict[str, int] = {}
-    for name, gpu in failed:
+    sound = {name: gpus_up(observed, name, hosts) for name in starting}
+    for left_out in nodes_left_out(job, observed, now):
+        sound[left_out.node] = gpus_up(observed, left_out.node, hosts)
+    for name, gpu in failed_gpus(observed, where, now):
         sound[name] = min(gpu, sound.get(name, gpu))
-    nodes = [
+    return [
         node
-        for node in (
-            replace(n, gpus=min(n.gpus, sound.get(n.name, n.gpus))) for n in observed.nodes
-        )
+        for node in (_limited(n, sound.get(n.name, n.for_jobs)) for n in observed.nodes)
         if node.name not in leaving
-        and node.gpus > 0
+        and node.for_jobs > 0
         # One that takes no new pods has only the GPUs of the pods that stay there.
-        and (node.name not in refusing or node.name in staying)
+        and (node.name not in refusing or node.name in staying or node.lent)
         and (not allowed or node.gpu_type in allowed)
         and (node.name in used or node.joined_at_s + debounce <= now)
     ]
-    return Composition(tuple(_cut(nodes, used, job.spec.elastic.max_gpus)))
+
+
+def given_back(observed: Observed) -> frozenset[str]:
+    """Pods of the job whose GPUs it is not allowed any more."""
+    if observed.allowed is None:
+        return frozenset()
+    found, reached = [], dict.fromkeys(observed.allowed, 0)
+    for pod in sorted(observed.pods, key=lambda pod: pod.ordinal):
+        if pod.phase != "ended" and not pod.deleting:
+            reached[pod.node] = reached.get(pod.node, 0) + pod.gpus
+            if reached[pod.node] > observed.allowed.get(pod.node, 0):
+                found.append(pod.name)
+    return frozenset(found)
 
 
 def ready_nodes(
     job: HeddleJob, observed: Observed, live: Plan, composition: Composition
 ) -> Composition:
-    """The nodes whose agents are ready, where they suffice; else the whole composition.
+    """The GPUs of pods whose agents are ready, where they suffice; else the whole composition.
 
-    Who has to leave may have seconds, and a pod that has yet to start may take minutes: its node
-    joins later.
+    Who has to leave may have seconds, and a pod that has yet to start may take minutes: its GPUs
+    join later.
     """
-    warm = {
-        pod.node
-        for pod in observed.pods
-        if is_reachable(pod, view := observed.agents.get(pod.name))
-        and view
-        and view.report
-        and view.report.ready
-    }
-    kept = composition.without(node.name for node in composition.nodes if node.name not in warm)
+    warm: dict[str, int] = {}
+    for pod in observed.pods:
+        if is_ready(observed, pod):
+            warm[pod.node] = warm.get(pod.node, 0) + pod.gpus
+    kept = Composition(
+        tuple(
+            replace(node, gpus=min(node.gpus, warm[node.name]))
+            for node in composition.nodes
+            if node.name in warm
+        )
+    )
     if kept.gpus < job.spec.elastic.min_gpus:
         return composition
     reply = observed.replies.get(RequestPlan(kept, live).key)
     return composition if reply is not None and reply.plan is None else kept
+
+
+def started_nodes(
+    job: HeddleJob, observed: Observed, where: Situation, now: float, leaving: frozenset[str]
+) -> Composition:
+    """The composition without pods that have yet to become ready: they join once they are.
+
+    At the start all are waited for, unless the others suffice.
+    """
+    starting = starting_nodes(observed, _used(where)[1])
+    found = usable_nodes(job, observed, where, now, leaving, starting)
+    if where.live is None and found.gpus < job.spec.elastic.min_gpus:
+        return usable_nodes(job, observed, where, now, leaving)
+    return found
 
 
 def debounce_left_s(job: HeddleJob, observed: Observed, now: float) -> float | None:
@@ -113,12 +161,37 @@ def debounce_left_s(job: HeddleJob, observed: Observed, now: float) -> float | N
     return min(waits) if waits else None
 
 
-def _cut(nodes: list[ObservedNode], used: set[str], max_gpus: int | None) -> list[Node]:
-    """Whole nodes, those in use first, and the last one cut to what `maxGPUs` leaves."""
-    left = max_gpus if max_gpus is not None else sum(node.gpus for node in nodes)
+def _limited(node: ObservedNode, most: int) -> ObservedNode:
+    """The node with at most so many GPUs, those of other jobs included."""
+    gpus = min(node.gpus, most)
+    return replace(node, gpus=gpus, lent=min(node.lent, most - gpus))
+
+
+def _used(where: Situation) -> tuple[frozenset[str], frozenset[str]]:
+    """Nodes and pods of the live plan."""
+    live = where.live
+    return (frozenset(live.plan.nodes), live.hosts) if live else (frozenset(), frozenset())
+
+
+def _cut(
+    nodes: list[ObservedNode], used: Collection[str], job: HeddleJob, observed: Observed
+) -> list[Node]:
+    """Whole nodes, those in use first, and the last one cut to what `maxGPUs` and quotas leave."""
+    held: dict[str, int] = {}
+    for pod in observed.pods:
+        if pod.phase != "ended":
+            held[pod.node] = held.get(pod.node, 0) + pod.gpus
+    most = job.spec.elastic.max_gpus
+    left = most if most is not None else sum(node.gpus for node in nodes)
+    room = observed.headroom
+    further = room.gpus if room.gpus is not None else left
+    pods = room.pods if room.pods is not None else len(nodes)
     kept: list[Node] = []
-    for node in sorted(nodes, key=lambda node: (node.name not in used, node.name)):
-        gpus = min(node.gpus, left)
+    for node in sorted(nodes, key=lambda n: (n.name not in used, n.name not in held, n.name)):
+        own = held.get(node.name, 0)
+        gpus = min(node.gpus, left, own + (further if pods > 0 else 0))
+        if gpus > own:
+            further, pods = further - (gpus - own), pods - 1
         if gpus > 0:
             kept.append(Node(node.name, node.gpu_type, gpus, node.link_domain, node.speed_factor))
             left -= gpus

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import named
 from heddle_operator.policy.candidates import leaving_nodes, ready_nodes, usable_nodes
-from heddle_operator.policy.failures import failed_gpus
 from heddle_operator.state.actions import RequestPlan
 from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import Observed
@@ -96,6 +95,5 @@ def _left(
     """What a plan may use once the cordoned nodes are drained."""
     live = where.live
     leaving = leaving_nodes(observed, live.hosts if live else ()) | set(cordoned)
-    failed = failed_gpus(observed, where, now)
-    left = usable_nodes(job, observed, live.plan if live else None, now, leaving, failed)
+    left = usable_nodes(job, observed, where, now, leaving)
     return ready_nodes(job, observed, live.plan, left) if live else left

@@ -1,29 +1,48 @@
-"""What failed is remembered, and not tried again at once: plans on their nodes, GPUs, steps.
+"""What failed is remembered, and not tried again at once: plans on their nodes, GPUs, nodes, steps.
 
 The memory is the epoch records, so every operator has it: an epoch that was given up tells with
-which errors its plan failed, one that recovers tells from which errors.
+which errors its plan failed or on which nodes its pods did not start, one that recovers tells from
+which errors.
+Invariant: a node that trains is never left out, only the GPUs that its further pods would have
+had; another spec of the job, or a node that went and came again, is tried at once.
 Source: Kubernetes' back-off of containers that crash (pauses that double).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.state.actions import RecordEvent, RequestPlan
-from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.progress import members_with_ranks
 from heddle_operator.state.situation import Situation
-from heddle_operator.state.snapshot import EpochRecord, Failure, Observed
-from planner.cluster.composition import Composition
+from heddle_operator.state.snapshot import EpochRecord, Failure, Observed, StartCause, StartFailure
 from planner.plans.plan import Plan
 from worker.contract import ErrorKind, RankReport
 
 PLAN_PAUSE_S = 600.0  # the same plan is not tried again on the same nodes for so long
 GPU_PAUSE_S = 600.0  # a GPU that failed is left out for so long; twice as long each further time
 GPU_PAUSE_LIMIT_S = 86_400.0
+NODE_PAUSE_S = 60.0  # a node on which a pod did not start is left out for so long; then twice ...
+NODE_PAUSE_LIMIT_S = 3_600.0
 _OF_A_PLAN: tuple[ErrorKind, ...] = ("device", "other", "numeric")
 _OF_AN_EPOCH: tuple[ErrorKind, ...] = ("device", "other")
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A node that no plan gets for some time.
+
+    Attributes:
+        times: how often pods did not start there for this cause since they last did.
+        until_s: when it is tried again, by the clock of the records.
+    """
+
+    node: str
+    cause: StartCause
+    sentence: str
+    times: int
+    until_s: float
 
 
 def causes_of(where: Situation) -> tuple[Failure, ...]:
@@ -57,61 +76,6 @@ def failed_attempt(epochs: Iterable[EpochRecord], plan: Plan, now: float) -> Epo
     return found[-1] if found else None
 
 
-def untried(
-    job: HeddleJob,
-    observed: Observed,
-    composition: Composition,
-    live: EpochRecord | None,
-    now: float,
-    kept: Collection[str] = (),
-) -> Composition:
-    """Nodes for which the planner has no plan yet that failed on them.
-
-    Where the plan for all of them failed, one node after the other is left out, those whose rank
-    failed first; where each such plan failed as well, the answer is all nodes.
-
-    Args:
-        job: supplies `minGPUs`.
-        observed: supplies the planner's answers and the records.
-        composition: all nodes that may be used.
-        live: the epoch to move from; None at the start.
-        now: by the clock of the records.
-        kept: nodes that are never left out.
-    """
-    failed = _failed_on(observed, composition, live, now)
-    if failed is None:
-        return composition
-    guilty = {node for failure in failed.failures for node, _ in failure.gpus}
-    order = sorted(composition.nodes, key=lambda n: (n.name not in guilty, n.gpus, n.name))
-    for node in order:
-        rest = composition.without([node.name])
-        is_new = live is None or rest != live.composition
-        if is_new and node.name not in kept and rest.gpus >= job.spec.elastic.min_gpus:
-            reply = observed.replies.get(RequestPlan(rest, live.plan if live else None).key)
-            has_none = reply is not None and reply.plan is None
-            if not has_none and _failed_on(observed, rest, live, now) is None:
-                return rest
-    return composition
-
-
-def keep_after_failure(failed: EpochRecord, now: float, again: float | None) -> Decision:
-    """Keep the live plan: the better one failed, and nothing forces the job to move."""
-    words = "; ".join(dict.fromkeys(failure.sentence for failure in failed.failures))
-    sentence = f"the plan is kept: the better one failed in epoch {failed.epoch}: {words}"
-    left_s = retry_left_s(failed, now)
-    event = RecordEvent(f"kept-{failed.epoch}-failed", "PlanKept", sentence)
-    return Decision((event,), "Running", sentence, sooner(again, left_s), keeps_plan=True)
-
-
-def _failed_on(
-    observed: Observed, composition: Composition, live: EpochRecord | None, now: float
-) -> EpochRecord | None:
-    reply = observed.replies.get(RequestPlan(composition, live.plan if live else None).key)
-    if reply is None or reply.plan is None:
-        return None
-    return failed_attempt(observed.epochs, reply.plan, now)
-
-
 def retry_left_s(record: EpochRecord, now: float) -> float:
     """Seconds until a plan that failed may be tried again on the same nodes."""
     return max(0.0, (record.closed_s or now) + PLAN_PAUSE_S - now)
@@ -134,15 +98,42 @@ def failed_gpus(
     for at_s, failure in rows:
         for place in failure.gpus if failure.kind == "device" else ():
             times.setdefault(place, {}).setdefault(failure.epoch, at_s)
-    left = {place: max(of.values()) + _gpu_pause_s(len(of)) - now for place, of in times.items()}
+    left = {
+        place: max(of.values()) + _pause_s(len(of), GPU_PAUSE_S, GPU_PAUSE_LIMIT_S) - now
+        for place, of in times.items()
+    }
     return {place: left_s for place, left_s in left.items() if left_s > 0}
+
+
+def nodes_left_out(job: HeddleJob, observed: Observed, now: float) -> tuple[LeftOut, ...]:
+    """Nodes on which pods of this job could not start, and until when they are left out."""
+    joined = {node.name: node.joined_at_s for node in observed.nodes}
+    times: dict[tuple[str, StartCause], list[tuple[float, StartFailure]]] = {}
+    for record in observed.epochs:
+        at_s = record.closed_s or now
+        if record.outcome == "live":
+            times = {key: rows for key, rows in times.items() if key[0] not in record.plan.nodes}
+        for failure in record.start_failures:
+            is_same_spec = failure.generation == job.metadata.generation
+            if is_same_spec and at_s >= joined.get(failure.node, at_s + 1):
+                times.setdefault((failure.node, failure.cause), []).append((at_s, failure))
+    found: dict[str, LeftOut] = {}
+    for (node, cause), rows in times.items():
+        at_s, failure = rows[-1]
+        until_s = at_s + _pause_s(len(rows), NODE_PAUSE_S, NODE_PAUSE_LIMIT_S)
+        if until_s > max(now, found[node].until_s if node in found else now):
+            found[node] = LeftOut(node, cause, failure.sentence, len(rows), until_s)
+    return tuple(found[node] for node in sorted(found))
 
 
 def is_remembered(record: EpochRecord, now: float) -> bool:
     """Whether a record's errors still count, so that it must not be deleted."""
     at_s = record.closed_s if record.closed_s is not None else record.adopted_s
     kept_s = 2 * GPU_PAUSE_S  # until a repetition would no more be one
-    return bool(record.failures or record.cause) and now - at_s < kept_s
+    if record.start_failures:
+        kept_s = 2 * NODE_PAUSE_LIMIT_S
+    is_told = bool(record.failures or record.cause or record.start_failures)
+    return is_told and now - at_s < kept_s
 
 
 def comes_again(epochs: Iterable[EpochRecord], failure: Failure) -> bool:
@@ -167,8 +158,8 @@ def _trains_on(observed: Observed, failure: Failure) -> bool:
     return set(failure.gpus) <= held
 
 
-def _gpu_pause_s(times: int) -> float:
-    return min(GPU_PAUSE_LIMIT_S, GPU_PAUSE_S * 2.0 ** min(times - 1, 30))
+def _pause_s(times: int, first_s: float, limit_s: float) -> float:
+    return min(limit_s, first_s * 2.0 ** min(times - 1, 30))
 
 
 def _is(rank: RankReport, kinds: tuple[ErrorKind, ...]) -> bool:

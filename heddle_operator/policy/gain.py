@@ -74,7 +74,7 @@ def judge(
             percent,
             f"the plan is kept: a gain of {percent:+.1f} % does not pay, because a move takes "
             f"{stall_s:.2f} s and the next change is expected in {expected_change_s:.0f} s",
-            stall_s / gain,
+            stall_s / gain if gain > 0 else None,
         )
     return Verdict(True, percent, f"the job moves: a gain of {percent:+.1f} % pays")
 
@@ -123,10 +123,18 @@ def backoff_s(
         settings: limit the pause.
         step: after a loss, where the job goes on; a recovery to this very step came to nothing too.
     """
+    failed = failed_in_a_row(epochs, step)
+    return 0.0 if failed < 2 else min(settings.backoff_limit_s, 2.0 ** (min(failed, 60) - 2))
+
+
+def failed_in_a_row(epochs: tuple[EpochRecord, ...], step: int | None = None) -> int:
+    """Newest attempts in a row that came to nothing; see `backoff_s`."""
     failed = 0
     for record in reversed(epochs):
+        if record.outcome == "aborted" and record.seal is None:
+            continue  # it cost nothing, and what kept its pods from starting has its own pauses
         resume = record.seal.resume if record.seal else None
         if record.outcome != "aborted" and (step is None or resume is None or resume.step != step):
             break
         failed += 1
-    return 0.0 if failed < 2 else min(settings.backoff_limit_s, 2.0 ** (min(failed, 60) - 2))
+    return failed

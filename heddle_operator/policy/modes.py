@@ -55,7 +55,8 @@ def adopt_referenced(
         return Decision((event,), phase, sentence, LOOK_AGAIN_S)
     verb = "moves to" if live else "starts with"
     words = f"the job {verb} the plan of ConfigMap {referenced.name}"
-    adopt = AdoptPlan(observed.next_epoch, referenced.plan, reason, composition)
+    epoch, steps = observed.next_epoch, job.spec.steps
+    adopt = AdoptPlan(epoch, referenced.plan, reason, composition, steps=steps)
     event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {words}")
     return Decision((adopt, event), "Preparing", words)
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.drain import Drain
+from heddle_operator.policy.failures import LeftOut, nodes_left_out
 from heddle_operator.rollout.ending import output_failure
 from heddle_operator.rollout.gathering import start_trouble
 from heddle_operator.state.decision import Decision, Phase
 from heddle_operator.state.snapshot import EpochRecord, Observed
 from planner.wording import counted
 
+NODES_NAMED = 5  # that one sentence names
 MOVING = ("Preparing", "Switching", "Recovering")
 ConditionType = Literal[
     "Accepted",
@@ -25,12 +28,15 @@ ConditionType = Literal[
     "Running",
     "Reconfiguring",
     "Degraded",
+    "NodesLeftOut",
     "DrainBlocked",
     "Diverged",
     "Complete",
     "Failed",
 ]
-FailedReason = Literal["StateLost", "Diverged", "DeterministicError"]
+FailedReason = Literal[
+    "StateLost", "Diverged", "DeterministicError", "DeadlineExceeded", "BackoffLimitExceeded"
+]
 ConditionReason = (
     Phase
     | Literal[
@@ -41,6 +47,8 @@ ConditionReason = (
         "Training",
         "Settled",
         "PodsCannotStart",
+        "NothingLeftOut",
+        "NameTaken",
         "AgentNotUnderstood",
         "AgentUnreachable",
         "TooFewHolders",
@@ -87,6 +95,7 @@ def conditions_of(
     holders: HolderCount | None,
     drain: Drain,
     skipped_steps: int = 0,
+    now: float = 0.0,
 ) -> tuple[Condition, ...]:
     """All conditions of a job that is accepted.
 
@@ -97,6 +106,7 @@ def conditions_of(
         holders: of the live plan.
         drain: what a drain of its nodes may do now.
         skipped_steps: of which loss or norm was not finite.
+        now: by the clock of the times in `observed`.
     """
     phase, reason = decision.phase, decision.reason
     live = live_record(observed)
@@ -129,6 +139,7 @@ def conditions_of(
             reason,
         ),
         degraded or Condition("Degraded", False, "Healthy", ""),
+        _left_out(() if ended else nodes_left_out(job, observed, now), observed),
         Condition(
             "DrainBlocked", bool(blocked), "JobNeedsNode" if blocked else "NothingBlocked", blocked
         ),
@@ -184,6 +195,22 @@ def with_times(
     return rows
 
 
+def _left_out(nodes: tuple[LeftOut, ...], observed: Observed) -> Condition:
+    """The nodes on which pods did not start, in the cluster's words, and until when."""
+    if not nodes:
+        return Condition("NodesLeftOut", False, "NothingLeftOut", "")
+    named = [f"{out.node}: {out.sentence}; tried again at {_time(out, observed)}" for out in nodes]
+    more = len(named) - NODES_NAMED
+    words = ". ".join(named[:NODES_NAMED]) + (f". And {more} more" if more > 0 else "")
+    return Condition("NodesLeftOut", True, "PodsCannotStart", words)
+
+
+def _time(out: LeftOut, observed: Observed) -> str:
+    """When a node is tried again, as Kubernetes writes times."""
+    at = datetime.fromtimestamp(round(out.until_s + observed.clock_offset_s), UTC)
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def _trains(observed: Observed) -> bool:
     return any(
         rank.phase == "training"
@@ -225,6 +252,17 @@ def _diverged(
     return Condition("Diverged", False, "Finite", "")
 
 
+def _hindered(observed: Observed, trouble: str) -> Condition | None:
+    """What keeps the job from objects that it needs."""
+    if not trouble and observed.template_problem:
+        trouble = f"the cluster takes no pod of the job: {observed.template_problem}"
+    if trouble:
+        return Condition("Degraded", True, "PodsCannotStart", trouble)
+    if observed.taken:
+        return Condition("Degraded", True, "NameTaken", "; ".join(observed.taken))
+    return None
+
+
 def _degraded(
     job: HeddleJob,
     observed: Observed,
@@ -233,8 +271,9 @@ def _degraded(
     trouble: str,
 ) -> Condition | None:
     """What makes the job less safe or slower than it could be; None if nothing does."""
-    if trouble:
-        return Condition("Degraded", True, "PodsCannotStart", trouble)
+    hindered = _hindered(observed, trouble)
+    if hindered is not None:
+        return hindered
     unwritten = output_failure(observed)
     if unwritten:
         return Condition("Degraded", True, "OutputFailed", unwritten)

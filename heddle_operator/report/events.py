@@ -25,12 +25,16 @@ _REASONS: Mapping[Outcome, EventReason] = {
 
 def events_of(observed: Observed, decision: Decision, drain: Drain) -> tuple[RecordEvent, ...]:
     """Events that follow from a decision, beside those that it holds itself."""
-    found = [_closing(action) for action in decision.actions if isinstance(action, CloseEpoch)]
+    closing = [action for action in decision.actions if isinstance(action, CloseEpoch)]
+    found = [_closing(action) for action in closing]
+    for action in closing:
+        found += _left_out(action)
     pending = next((r for r in reversed(observed.epochs) if r.outcome == "open"), None)
     trouble = start_trouble(pending, observed) if pending else ""
     if pending and trouble:
         key = f"trouble-{pending.epoch}-{trouble}"
         found.append(RecordEvent(key, "PodsCannotStart", f"epoch {pending.epoch}: {trouble}"))
+    found += [RecordEvent(f"taken-{words}", "NameTaken", words) for words in observed.taken]
     odd = [record for view in observed.agents.values() for record in view.not_finite]
     if odd:
         first = min(odd, key=lambda record: record.step)
@@ -45,6 +49,18 @@ def events_of(observed: Observed, decision: Decision, drain: Drain) -> tuple[Rec
         key = f"blocked-{live.epoch}-{drain.blocked}"
         found.append(RecordEvent(key, "DrainBlocked", drain.blocked))
     return tuple(found)
+
+
+def _left_out(action: CloseEpoch) -> list[RecordEvent]:
+    """One event for each node on which pods of the epoch did not start."""
+    return [
+        RecordEvent(
+            f"left-out-{action.epoch}-{failure.node}",
+            "NodeLeftOut",
+            f"node {failure.node} is left out for some time: {failure.sentence}",
+        )
+        for failure in action.start_failures
+    ]
 
 
 def _leaving(live: EpochRecord, observed: Observed) -> list[RecordEvent]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.drain import Drain
@@ -46,6 +46,7 @@ def status_of(
     drain: Drain,
     before: Mapping[str, Any],
     now_text: str,
+    now: float = 0.0,
 ) -> Status:
     """The whole status.
 
@@ -57,6 +58,7 @@ def status_of(
         drain: what a drain of its nodes may do now.
         before: the status that is there now.
         now_text: the time, as Kubernetes writes it.
+        now: the same by the clock of the times in `observed`.
     """
     live = live_record(observed)
     known = before.get("progress") or {"step": 0, "steps": job.spec.steps}
@@ -66,7 +68,9 @@ def status_of(
         "phase": decision.phase,
         "message": decision.reason,
         "conditions": with_times(
-            conditions_of(job, observed, decision, holders, drain, progress.get("skippedSteps", 0)),
+            conditions_of(
+                *(job, observed, decision, holders, drain, progress.get("skippedSteps", 0), now)
+            ),
             before,
             job.metadata.generation,
             now_text,
@@ -100,10 +104,14 @@ def status_of(
 
 
 def refused_status(
-    job_generation: int, sentence: str, before: Mapping[str, Any], now_text: str
+    job_generation: int,
+    sentence: str,
+    before: Mapping[str, Any],
+    now_text: str,
+    reason: Literal["InvalidSpec", "NameTaken"] = "InvalidSpec",
 ) -> Status:
     """The status of a job that cannot be run as it is written."""
-    conditions = (Condition("Accepted", False, "InvalidSpec", sentence),)
+    conditions = (Condition("Accepted", False, reason, sentence),)
     stated = with_times(conditions, before, job_generation, now_text)
     return {
         "observedGeneration": job_generation,
@@ -166,4 +174,5 @@ def _plan(live: EpochRecord, observed: Observed) -> dict[str, Any]:
     }
     if reply is not None:
         found["predictedSamplesPerSecond"] = round(reply.throughput_samples_s, 3)
+        found["predictedMemoryBytes"] = reply.memory_bytes
     return found

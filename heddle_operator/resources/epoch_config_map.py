@@ -10,15 +10,22 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import EPOCH_LABEL
 from heddle_operator.resources.metadata import Body, metadata
-from heddle_operator.state.snapshot import EpochRecord, Failure, Seal
+from heddle_operator.state.snapshot import (
+    EpochRecord,
+    Failure,
+    Outcome,
+    Seal,
+    StartCause,
+    StartFailure,
+)
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
-from worker.contract import Member, Resume
+from worker.contract import Member, Reason, Resume
 
 
 def epoch_name(job: HeddleJob, epoch: int) -> str:
@@ -54,6 +61,10 @@ def record_to_body(job: HeddleJob, record: EpochRecord, clock_offset_s: float) -
     for key, failures in (("cause", record.cause), ("failures", record.failures)):
         if failures:
             data[key] = json.dumps([asdict(failure) for failure in failures])
+    if record.steps is not None:
+        data["steps"] = str(record.steps)
+    if record.start_failures:
+        data["startFailures"] = json.dumps([asdict(failure) for failure in record.start_failures])
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -65,8 +76,16 @@ def record_to_body(job: HeddleJob, record: EpochRecord, clock_offset_s: float) -
 
 
 def record_of_body(body: Mapping[str, Any], clock_offset_s: float) -> EpochRecord:
-    """The record in a ConfigMap, with times of the loop's clock."""
+    """The record in a ConfigMap, with times of the loop's clock.
+
+    Raises:
+        ValueError: it has a word or a plan that no record has; likewise what reading raises where
+            a field is missing or of another form: anybody may have written it.
+    """
     data = body["data"]
+    for key, words in (("reason", get_args(Reason)), ("outcome", get_args(Outcome))):
+        if data[key] not in words:
+            raise ValueError(f"{key} is {data[key]!r}, not one of {', '.join(words)}")
     closed = data.get("closedAt")
     return EpochRecord(
         int(body["metadata"]["labels"][EPOCH_LABEL]),
@@ -81,6 +100,8 @@ def record_of_body(body: Mapping[str, Any], clock_offset_s: float) -> EpochRecor
         float(data["stepSeconds"]) if "stepSeconds" in data else None,
         _failures_of(data, "cause"),
         _failures_of(data, "failures"),
+        _start_failures_of(data),
+        int(data["steps"]) if "steps" in data else None,
     )
 
 
@@ -88,6 +109,17 @@ def _failures_of(data: Mapping[str, str], key: str) -> tuple[Failure, ...]:
     return tuple(
         Failure(**{**row, "gpus": tuple((node, gpu) for node, gpu in row["gpus"])})
         for row in json.loads(data.get(key, "[]"))
+    )
+
+
+def _start_failures_of(data: Mapping[str, str]) -> tuple[StartFailure, ...]:
+    rows = json.loads(data.get("startFailures", "[]"))
+    for row in rows:
+        if row["cause"] not in get_args(StartCause):
+            raise ValueError(f"the cause of a start failure is {row['cause']!r}")
+    return tuple(
+        StartFailure(str(r["node"]), r["cause"], str(r["sentence"]), int(r["generation"]))
+        for r in rows
     )
 
 

@@ -14,6 +14,7 @@ _WARNINGS: frozenset[EventReason] = frozenset(
         "Failed",
         "InsufficientGPUs",
         "InvalidSpec",
+        "NameTaken",
         "PlanRefused",
         "PodsCannotStart",
         "RankStuck",

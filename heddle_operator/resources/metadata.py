@@ -1,15 +1,19 @@
 """Metadata of every object of a job: its labels, and who owns it.
 
 Invariant: every object belongs to its job by an owner reference, so that deleting the job removes
-them all while the operator is down too.
+them all while the operator is down too.  What does not belong to it is left alone,
+whatever its name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from heddle_operator.apis.errors import NameTaken
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import JOB_LABEL
+from heddle_operator.inventory.requests import owner_uid
 
 Body = dict[str, Any]
 
@@ -40,3 +44,25 @@ def metadata(job: HeddleJob, name: str, **labels: str) -> Body:
         },
         "ownerReferences": [owner_reference(job)],
     }
+
+
+def check_owned(job: HeddleJob, body: Mapping[str, Any], kind: str) -> None:
+    """Refuse an object that has a name which the job needs, and is not the job's.
+
+    An earlier job's goes by itself: whoever deleted that job has the garbage collector remove it.
+
+    Raises:
+        NameTaken: says whose name it has, and what to do.
+    """
+    if owner_uid(body["metadata"]) == job.metadata.uid:
+        return
+    name = body["metadata"]["name"]
+    owners = body["metadata"].get("ownerReferences") or ()
+    if any(owner.get("kind") == job.kind and owner.get("name") == job.name for owner in owners):
+        raise NameTaken(
+            f"{kind} {name} is of an earlier job {job.name}; it is waited until it goes"
+        )
+    raise NameTaken(
+        f"{kind} {name} is there and not this job's, so it is left as it is; remove it, or give "
+        "the job another name"
+    )

@@ -8,7 +8,7 @@ Source: design, section 5.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from heddle_operator.apis.heddlejob import HeddleJob
@@ -20,6 +20,7 @@ from heddle_operator.apis.labels import (
     WORKER,
 )
 from heddle_operator.inventory.filters import GPU_TAINT
+from heddle_operator.inventory.quantities import times
 from heddle_operator.inventory.requests import GPU
 from heddle_operator.resources.metadata import Body, metadata
 from heddle_operator.resources.pod_template import merge
@@ -31,6 +32,15 @@ GRACE_S = 60  # from the notice to the end of a pod; the agent trains on until 5
 TOLERATION_S = 10  # a node may be not ready for so long before its pods get their notice
 TOKEN_FOLDER, DATA_FOLDER = "/var/run/heddle", "/var/lib/heddle/data"
 TEXT_BYTES = 2_000_000  # of the built-in text
+# Of every container, sidecars too, so that a pod passes the Pod Security Standard `restricted`.
+_UNPRIVILEGED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+SHM = "heddle-shm"
+_HEALTH = {"path": "/healthz", "port": AGENT_PORT}
+# What no init container may have, or what is the worker's alone.
+_WORKERS_OWN = (
+    *("ports", "args", "resources"),
+    *("livenessProbe", "readinessProbe", "startupProbe", "lifecycle"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +49,29 @@ class WorkerDefaults:
 
     Attributes:
         image: of the workers.
-        template: a pod template that is merged below the job's own.
+        template: a pod template that is merged over the job's own: what it says holds.
         log_format: of workers whose job does not say.
+        base: a pod template that is merged below the job's own: the job may say otherwise.
+        allow: what a job's own template may hold besides; see `template_rules`.
+        per_gpu: quantities that a pod asks for with each of its GPUs, below all templates.
+        shm_per_gpu: limit of /dev/shm for each GPU.
     """
 
     image: str
     template: Mapping[str, Any]
     log_format: Format = "text"
+    base: Mapping[str, Any] = field(default_factory=dict)
+    allow: frozenset[str] = frozenset()
+    per_gpu: Mapping[str, str] = field(default_factory=dict)
+    shm_per_gpu: str = "8Gi"
 
 
 def pod_spec_of(job: HeddleJob, defaults: WorkerDefaults) -> Body:
     """Spec of the job's pods as far as it is the same for all of them."""
     base: Body = {
         "terminationGracePeriodSeconds": GRACE_S,
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "automountServiceAccountToken": False,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "tolerations": [
             {"key": GPU_TAINT, "operator": "Exists"},
             *(
@@ -64,13 +83,16 @@ def pod_spec_of(job: HeddleJob, defaults: WorkerDefaults) -> Body:
         "containers": [_worker_container(defaults.image)],
         "volumes": [
             {"name": "heddle-token", "secret": {"secretName": token_name(job)}},
-            {"name": "heddle-shm", "emptyDir": {"medium": "Memory"}},
+            {"name": SHM, "emptyDir": {"medium": "Memory"}},
             {"name": "heddle-tmp", "emptyDir": {}},
             {"name": "heddle-data", "emptyDir": {}},
         ],
     }  # fmt: skip
-    for template in (defaults.template, job.spec.worker.template):
+    for template in (defaults.base, job.spec.worker.template, defaults.template):
         base = merge(base, template.get("spec") or {})
+    for kind in ("containers", "initContainers"):
+        if kind in base:
+            base[kind] = [merge({"securityContext": _UNPRIVILEGED}, row) for row in base[kind]]
     return base
 
 
@@ -82,7 +104,6 @@ def pod_body(
     spec.pop("nodeName", None)
     spec |= {
         "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "affinity": _tied_to(action.node, spec.get("affinity") or {}),
     }
@@ -97,22 +118,26 @@ def pod_body(
         *("--log-format", job.spec.worker.log_format or defaults.log_format),
     ]
     gpus = {GPU: str(action.gpus)}
-    resources = merge(worker.get("resources") or {}, {"limits": gpus, "requests": gpus})
+    own = worker.get("resources") or {}
+    asked = merge(_per_gpu(defaults, action.gpus, own.get("limits") or {}), own)
+    resources = merge(asked, {"limits": gpus, "requests": gpus})
+    spec["volumes"] = [_limited(row, defaults, action.gpus) for row in spec["volumes"]]
     agent = {
         **worker,
         "args": [*arguments, *worker.get("args", [])],
         "resources": resources,
     }
     spec["containers"] = [agent, *containers.values()]
-    if job.spec.data.builtin is not None:
-        spec["initContainers"] = [*spec.get("initContainers", []), _data_container(job, worker)]
+    data = _data_containers(job, worker)
+    if data:
+        spec["initContainers"] = [*spec.get("initContainers", []), *data]
     noted = {
         NODE_ANNOTATION: action.node,
         ORDINAL_ANNOTATION: str(action.ordinal),
         CREATED_ANNOTATION: f"{now_wall_s:.3f}",
     }
     body = metadata(job, action.name, **{"app.kubernetes.io/component": "worker"})
-    for template in (job.spec.worker.template, defaults.template):
+    for template in (defaults.template, job.spec.worker.template, defaults.base):
         given = template.get("metadata") or {}
         body["labels"] = {**(given.get("labels") or {}), **body["labels"]}
         noted = {**(given.get("annotations") or {}), **noted}
@@ -125,10 +150,8 @@ def pod_body(
 
 
 def with_data_folder(job: HeddleJob) -> HeddleJob:
-    """The job as its pods see it: the built-in text is a file that an init container makes."""
-    if job.spec.data.builtin is None:
-        return job
-    return job.with_data(f"{DATA_FOLDER}/{job.spec.data.builtin}")
+    """The job as its pods see it: init containers make pairs of its texts."""
+    return job.with_data(DATA_FOLDER)
 
 
 def _worker_container(image: str) -> Body:
@@ -142,37 +165,60 @@ def _worker_container(image: str) -> Body:
             {"name": "TMPDIR", "value": "/tmp"},
         ],
         "ports": [{"name": "agent", "containerPort": AGENT_PORT}],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
+        # A pod that does not answer for two minutes is beyond what the operator waits for.
+        "readinessProbe": {"httpGet": _HEALTH, "periodSeconds": 5, "timeoutSeconds": 2},
+        "livenessProbe": {
+            "httpGet": _HEALTH,
+            "initialDelaySeconds": 60,
+            "periodSeconds": 20,
+            "timeoutSeconds": 10,
+            "failureThreshold": 6,
         },
+        "securityContext": {"readOnlyRootFilesystem": True},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             {"name": "heddle-token", "mountPath": TOKEN_FOLDER, "readOnly": True},
-            {"name": "heddle-shm", "mountPath": "/dev/shm"},
+            {"name": SHM, "mountPath": "/dev/shm"},
             {"name": "heddle-tmp", "mountPath": "/tmp"},
             {"name": "heddle-data", "mountPath": DATA_FOLDER},
         ],
     }
 
 
-def _data_container(job: HeddleJob, worker: Mapping[str, Any]) -> Body:
-    """Makes the built-in text where the worker looks for it; the same text in every pod."""
-    kept = {
-        key: value for key, value in worker.items() if key not in ("ports", "args", "resources")
-    }
-    name = str(job.spec.data.builtin)
-    arguments = ["data", "prepare", "--builtin", name, "--output", f"{DATA_FOLDER}/{name}"]
+def _per_gpu(defaults: WorkerDefaults, gpus: int, limits: Mapping[str, Any]) -> Body:
+    """What a pod asks for with its GPUs, but for what its template limits; devices are limited."""
+    given = {name: each for name, each in defaults.per_gpu.items() if name not in limits}
+    asked = {name: times(each, gpus) for name, each in given.items()}
+    devices = {name: quantity for name, quantity in asked.items() if "/" in name}
+    return {"requests": asked, **({"limits": devices} if devices else {})}
+
+
+def _limited(volume: Mapping[str, Any], defaults: WorkerDefaults, gpus: int) -> Body:
+    """The volume of /dev/shm with its limit; any other as it is."""
+    folder = volume.get("emptyDir")
+    if volume.get("name") != SHM or not isinstance(folder, Mapping):
+        return dict(volume)
+    limit = times(defaults.shm_per_gpu, gpus)
+    return {**volume, "emptyDir": {"sizeLimit": limit, **folder}}
+
+
+def _data_containers(job: HeddleJob, worker: Mapping[str, Any]) -> list[Body]:
+    """Make pairs of the job's texts where the worker looks for them; the same in every pod."""
+    kept = {key: value for key, value in worker.items() if key not in _WORKERS_OWN}
     resources = {
         kind: {key: value for key, value in given.items() if key != GPU}
         for kind, given in (worker.get("resources") or {}).items()
     }
-    return {
-        **kept,
-        "name": "data",
-        "args": [*arguments, "--max-bytes", str(TEXT_BYTES)],
-        "resources": resources,
-    }
+    builtin = ("--builtin", str(job.spec.data.builtin), "--max-bytes", str(TEXT_BYTES))
+    return [
+        {
+            **kept,
+            "name": f"data-{index}" if index else "data",
+            "args": list(command),
+            "resources": resources,
+        }
+        for index, command in enumerate(job.spec.data.commands(DATA_FOLDER, builtin))
+    ]
 
 
 def _tied_to(node: str, affinity: Mapping[str, Any]) -> Body:

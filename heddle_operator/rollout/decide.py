@@ -13,8 +13,9 @@ from dataclasses import replace
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.adoption import consider_plan
 from heddle_operator.policy.drain import request_drain_plan
+from heddle_operator.policy.limits import beyond_backoff, deadline_left_s, past_deadline
 from heddle_operator.policy.partitions import outdated_pods
-from heddle_operator.rollout.ending import TRAINED, end_well
+from heddle_operator.rollout.ending import TRAINED, end_by_limit, end_well
 from heddle_operator.rollout.formation import abort_stale, form_epoch
 from heddle_operator.rollout.halting import halt_stranded
 from heddle_operator.rollout.history_limit import prune_epochs
@@ -23,11 +24,12 @@ from heddle_operator.rollout.recovery import recover
 from heddle_operator.rollout.release import (
     end_pods,
     failed_pods,
+    give_back,
     release_pods,
     silent_pods,
     stuck_pods,
 )
-from heddle_operator.state.actions import Action, AdoptPlan, CloseEpoch, SendDirective
+from heddle_operator.state.actions import Action, AdoptPlan, CloseEpoch, RecordEvent, SendDirective
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.progress import progress_timeout_s, slow_ranks
 from heddle_operator.state.reachability import doubt_left_s, rank_at, report_of
@@ -80,7 +82,10 @@ def decide(
         decision,
         actions=(*tidy, *decision.actions),
         look_again_s=sooner(
-            decision.look_again_s, doubt_left_s(observed, now, settings), watched_s
+            decision.look_again_s,
+            doubt_left_s(observed, now, settings),
+            watched_s,
+            deadline_left_s(job, observed, now) if decision.phase != "Failed" else None,
         ),
         slow=slow,
     )
@@ -89,28 +94,51 @@ def decide(
 def _next_step(
     job: HeddleJob, observed: Observed, now: float, where: Situation, settings: Settings
 ) -> Decision:
+    ended = None
     if where.live is not None:
         ended = end_well(job.spec.steps, where.live, observed, now, where, settings)
-        if ended is not None:
-            return ended
+    overdue = past_deadline(job, observed, now)
+    if overdue and (ended is None or ended.phase != "Complete"):
+        return end_by_limit("DeadlineExceeded", overdue, observed)
+    if ended is not None:
+        return ended
     if where.pending is not None:
         return form_epoch(job, where.pending, observed, now, where, settings)
     if where.live is None:
-        return consider_plan(job, observed, now, where, settings)
+        beyond = beyond_backoff(job, observed.epochs)
+        if beyond:
+            return end_by_limit("BackoffLimitExceeded", beyond, observed)
+        planned = consider_plan(job, observed, now, where, settings)
+        return replace(planned, actions=(*planned.actions, *give_back(observed, planned)))
     if where.lost:
         return recover(job, where.live, observed, now, where, settings)
     phases = _phases(where.live, observed)
     if where.live.outcome != "live":
         return _finish_switch(job, where.live, phases, observed, settings)
-    planned = consider_plan(job, observed, now, where, settings)
+    further = let_steps_grow(job, observed, where.live)
+    planned = further or consider_plan(job, observed, now, where, settings)
     if any(isinstance(action, AdoptPlan) for action in planned.actions):
         return planned  # the new plan may want the pods that the live one leaves idle
-    released, wait = release_pods(job, where.live, where, observed, now)
+    keeps = planned.keeps_plan
+    released, wait = release_pods(job, where.live, where, observed, now, settings, keeps)
     return replace(
         planned,
         actions=(*planned.actions, *released),
         look_again_s=sooner(planned.look_again_s, wait),
     )
+
+
+def let_steps_grow(job: HeddleJob, observed: Observed, live: EpochRecord) -> Decision | None:
+    """The live plan once more as a new epoch, where its ranks train to fewer steps than wanted."""
+    if live.steps is None or live.steps >= job.spec.steps:
+        return None
+    reason = f"steps grow from {live.steps} to {job.spec.steps}; the plan is the same"
+    adopt = AdoptPlan(
+        *(observed.next_epoch, live.plan, "join", live.composition, live.step_s),
+        steps=job.spec.steps,
+    )
+    event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {reason}")
+    return Decision((adopt, event), "Preparing", reason)
 
 
 def _finish_switch(

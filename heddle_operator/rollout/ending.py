@@ -98,6 +98,14 @@ def end_badly(live: EpochRecord, observed: Observed, where: Situation) -> Decisi
     return None
 
 
+def end_by_limit(reason: EventReason, sentence: str, observed: Observed) -> Decision:
+    """The end of a job beyond a limit of its own; one without any record says so anew each time."""
+    if observed.epochs:
+        return _failed(observed.epochs[-1], reason, sentence)
+    event = RecordEvent(f"failed-{reason}", reason, sentence)
+    return Decision((event,), "Failed", f"{reason}: {sentence}")
+
+
 def _failed(live: EpochRecord, reason: EventReason, sentence: str) -> Decision:
     message = f"{reason}: {sentence}"
     event = RecordEvent(f"failed-{live.epoch}", reason, sentence)

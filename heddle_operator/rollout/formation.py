@@ -7,16 +7,19 @@ the model.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import ended_with
 from heddle_operator.policy.candidates import leaving_nodes
 from heddle_operator.policy.failures import failures_of
-from heddle_operator.rollout.gathering import gather, gathering_fault
+from heddle_operator.policy.starts import start_failures
+from heddle_operator.rollout.gathering import gather, gathering_fault, give_way
 from heddle_operator.rollout.members import (
     directive_of,
 )
-from heddle_operator.state.actions import Action, CloseEpoch, SendDirective
-from heddle_operator.state.decision import Decision
+from heddle_operator.state.actions import Action, CloseEpoch, SealEpoch, SendDirective
+from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.progress import hang, idle_s, progress_timeout_s, unprepared
 from heddle_operator.state.reachability import (
     is_pod_lost,
@@ -26,7 +29,7 @@ from heddle_operator.state.reachability import (
 )
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation, has_switch_begun
-from heddle_operator.state.snapshot import EpochRecord, Observed, Seal
+from heddle_operator.state.snapshot import EpochRecord, Observed, Seal, StartFailure
 from planner.wording import counted
 from worker.contract import (
     Directive,
@@ -46,14 +49,27 @@ def form_epoch(
 ) -> Decision:
     """The next step of a pending epoch."""
     fault = formation_fault(record, observed, now, where, settings)
+    failed: tuple[StartFailure, ...] = ()
+    if record.seal is None and not fault:
+        failed = start_failures(job, record, observed, now, settings)
+        fault = "; ".join(dict.fromkeys(failure.sentence for failure in failed))
     if fault:
         return Decision(
-            (CloseEpoch(record.epoch, "aborted", fault, failures_of(record, observed)),),
+            (CloseEpoch(record.epoch, "aborted", fault, failures_of(record, observed), failed),),
             "Preparing",
             f"epoch {record.epoch} was aborted: {fault}",
         )
     if record.seal is None:
-        return gather(job, record, observed, now, where, settings)
+        gathered = gather(job, record, observed, now, where, settings)
+        if any(isinstance(action, SealEpoch) for action in gathered.actions):
+            return gathered
+        way = give_way(job, record, observed, now, where, settings)
+        if way is None:
+            return gathered
+        if way.reason:
+            return way
+        again = sooner(gathered.look_again_s, way.look_again_s)
+        return replace(gathered, actions=(*gathered.actions, *way.actions), look_again_s=again)
     return _direct(job, record, record.seal, observed, now, settings)
 
 
@@ -86,6 +102,9 @@ def formation_fault(
     if gone:
         return f"node {gone[0]} is gone"
     if record.seal is None:
+        going = sorted(leaving_nodes(observed) & set(where.live.plan.nodes if where.live else ()))
+        if going and record.reason == "join":  # what has a deadline goes first
+            return f"node {going[0]} is leaving"
         return gathering_fault(record, observed, now, settings)
     leaving = leaving_nodes(observed, record.hosts)
     going = [node for node in record.plan.nodes if node in leaving]

@@ -1,17 +1,21 @@
 """From an adopted plan to a sealed epoch: pods are created and awaited, members written down.
 
-Invariant: a recovery waits for no pod that must start, if the others suffice; what keeps a pod from
+Invariant: nobody waits for a pod that must start, if the others suffice; what keeps a pod from
 starting is said.
 Source: design, section 4 "Epochs".
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import named
+from heddle_operator.policy.adoption import consider_plan
 from heddle_operator.policy.candidates import leaving_nodes, ready_nodes
 from heddle_operator.policy.coverage import NO_COMMON_STEP, lost_piece
 from heddle_operator.policy.partitions import needed_holders
+from heddle_operator.policy.starts import starting_nodes, troubles
 from heddle_operator.rollout.members import (
     choose_store,
     gpus_needed,
@@ -19,9 +23,9 @@ from heddle_operator.rollout.members import (
     missing_pods,
     pods_of_node,
 )
-from heddle_operator.state.actions import CloseEpoch, SealEpoch
+from heddle_operator.state.actions import AdoptPlan, CloseEpoch, RequestPlan, SealEpoch
 from heddle_operator.state.decision import Decision, sooner
-from heddle_operator.state.reachability import is_pod_lost, is_silent, report_of
+from heddle_operator.state.reachability import is_silent, report_of
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import EpochRecord, Observed, Seal
@@ -116,62 +120,102 @@ def _absent_holders(record: EpochRecord, where: Situation) -> str:
 
 
 def gathering_fault(record: EpochRecord, observed: Observed, now: float, settings: Settings) -> str:
-    """Why an epoch that is not sealed cannot go on; "" while it can."""
+    """Why an epoch that is not sealed cannot go on, beside pods that fail to start."""
     leaving = leaving_nodes(observed)
     for node in record.plan.nodes:
         if node in leaving:
             return f"node {node} is leaving"
-        fault = _start_fault(record, observed, node, now, settings)
-        if fault:
-            return fault
-        for pod in pods_of_node(observed, node):
-            is_new = pod.created_s >= record.adopted_s
-            is_lost = is_new and is_pod_lost(observed, pod.name, now, settings)
-            if is_lost or (not pod.deleting and is_silent(observed, pod.name, now, settings)):
-                return f"pod {pod.name} failed" + (f": {pod.problem}" if pod.problem else "")
-            report = report_of(observed, pod.name)
-            if now - max(pod.created_s, record.adopted_s) > settings.pod_timeout_s and not (
-                report and report.ready
-            ):
-                return f"pod {pod.name} was not ready after {settings.pod_timeout_s:g} s"
+        free = next(seen.gpus for seen in observed.nodes if seen.name == node)
+        pods = pods_of_node(observed, node)
+        needed = gpus_needed(record.plan, node)
+        waits = any(pod.phase == "pending" for pod in pods)
+        if free < needed and (waits or sum(pod.gpus for pod in pods) < needed):
+            return f"node {node} has {counted(free, 'free GPU')} now, the plan needs {needed}"
+        refused = _beyond_quota(observed, node, needed - sum(pod.gpus for pod in pods))
+        if refused:
+            return refused
+        for pod in pods:
+            if not pod.deleting and is_silent(observed, pod.name, now, settings):
+                return f"pod {pod.name} failed"
     return ""
 
 
-def _start_fault(
-    record: EpochRecord, observed: Observed, node: str, now: float, settings: Settings
-) -> str:
-    """What keeps a node's pods from starting, once it has been waited for long enough."""
-    free = next(seen.gpus for seen in observed.nodes if seen.name == node)
-    pods = pods_of_node(observed, node)
-    starting = [pod for pod in pods if pod.phase == "pending"]
-    needed = gpus_needed(record.plan, node)
-    if free < needed and (starting or sum(pod.gpus for pod in pods) < needed):
-        return f"node {node} has {counted(free, 'free GPU')} now, the plan needs {needed}"
-    trouble = start_trouble(record, observed, node)
-    since = max([record.adopted_s, *(pod.created_s for pod in starting)])
-    return trouble if now - since > settings.pod_problem_s else ""
-
-
-def start_trouble(record: EpochRecord, observed: Observed, node: str = "") -> str:
-    """What keeps pods of an epoch (or of one node of it) from starting, in words; "" if nothing."""
-    nodes = {node} if node else set(record.plan.nodes)
-    for pod in observed.pods:
-        view = observed.agents.get(pod.name)
-        problem = pod.problem or (view.problem if view else "")
-        if pod.node in nodes and problem:
-            return f"pod {pod.name}: {problem}"
-    names = {pod.name for pod in observed.pods}
-    for refused in observed.refusals:
-        if refused.name not in names:
-            return f"pod {refused.name} is refused: {refused.message}"
+def _beyond_quota(observed: Observed, node: str, missing: int) -> str:
+    """That quotas leave less than a pod of this node needs, which was refused; "" if it fits."""
+    room = observed.headroom
+    if missing <= 0 or not any(refused.node == node for refused in observed.refusals):
+        return ""
+    if room.pods == 0:
+        return f"node {node} needs a pod, and {room.why} leaves none"
+    if room.gpus is not None and room.gpus < missing:
+        left = counted(room.gpus, "GPU")
+        return f"node {node} needs {counted(missing, 'more GPU')}, and {room.why} leaves {left}"
     return ""
+
+
+def start_trouble(record: EpochRecord, observed: Observed) -> str:
+    """What keeps pods of an epoch from starting, in words; "" if nothing."""
+    found = troubles(record, observed)
+    return found[0].sentence if found else ""
+
+
+def give_way(
+    job: HeddleJob,
+    record: EpochRecord,
+    observed: Observed,
+    now: float,
+    where: Situation,
+    settings: Settings,
+) -> Decision | None:
+    """Give an epoch up that waits for pods without which the job could go on at once; else None.
+
+    What is late joins later, as soon as it is ready: its pods stay.
+    """
+    if record.reason == "loss":  # `_late_node` is stricter: nobody trains meanwhile
+        return None
+    hosts = where.live.hosts if where.live else frozenset()
+    late = sorted(starting_nodes(observed, hosts) & set(record.plan.nodes))
+    wait_s = settings.late_s if where.live else settings.start_late_s
+    left_s = record.adopted_s + wait_s - now
+    if not late:
+        return None
+    if left_s > 0:
+        return Decision((), "Preparing", "", left_s)
+    other = consider_plan(job, observed, now, replace(where, pending=None), settings)
+    can_go = _can_go(observed, where)
+    for action in other.actions:
+        if isinstance(action, AdoptPlan) and set(action.plan.nodes) <= can_go:
+            reason = f"the others go first, without waiting for {named('node', late)}"
+            return Decision((CloseEpoch(record.epoch, "aborted", reason),), "Preparing", reason)
+    asked = tuple(action for action in other.actions if isinstance(action, RequestPlan))
+    return Decision(asked, "Preparing", "", other.look_again_s)
+
+
+def _can_go(observed: Observed, where: Situation) -> set[str]:
+    """Nodes for which a change may be given up that waits for others.
+
+    Those whose pods are ready; and beside a plan that trains, which loses nothing by it, those on
+    which no pod was tried yet.
+    """
+    hosts = where.live.hosts if where.live else frozenset()
+    starting = starting_nodes(observed, hosts)
+    ready = {pod.node for pod in observed.pods} - starting
+    if where.live is None:
+        return ready
+    failed = {f.node for record in observed.epochs for f in record.start_failures}
+    return ready | ({node.name for node in observed.nodes} - starting - failed)
 
 
 def _is_ready(observed: Observed, member: Member) -> bool:
-    """Whether its agent can take part; a pod that is being deleted can, to hand its state over."""
+    """Whether its agent can take part; a pod that is being deleted can, to hand its state over.
+
+    Only one that must fork a rank need be ready to: where a rank holds state there is one.
+    """
     report, pod = report_of(observed, member.pod), observed.pod(member.pod)
     leaves = member.rank is None
-    return report is not None and report.ready and pod is not None and (leaves or not pod.deleting)
+    if report is None or pod is None or (pod.deleting and not leaves):
+        return False
+    return report.ready or member.holds is not None
 
 
 def _follows_aborted(observed: Observed, pod: str, where: Situation) -> bool:

@@ -47,10 +47,9 @@ def gpus_needed(plan: Plan, node: str) -> int:
 def missing_pods(job: HeddleJob, record: EpochRecord, observed: Observed) -> tuple[CreatePod, ...]:
     """The pods that the plan still needs.
 
-    A pod takes all free GPUs of its node, so that slot i is GPU i; where a node grew since, a
-    further pod takes the rest.
+    A pod takes the GPUs of its node that the plan reaches into, counted from 0, so that slot i is
+    GPU i; where a later plan wants more, a further pod takes the rest.
     """
-    free = {node.name: node.gpus for node in record.composition.nodes}
     wanted = []
     for node in record.plan.nodes:
         pods = pods_of_node(observed, node)
@@ -58,14 +57,8 @@ def missing_pods(job: HeddleJob, record: EpochRecord, observed: Observed) -> tup
         covered = sum(pod.gpus for pod in pods)
         if covered < needed:
             ordinal = pods[-1].ordinal + 1 if pods else 0
-            wanted.append(
-                CreatePod(
-                    pod_name(job.name, node, ordinal),
-                    node,
-                    ordinal,
-                    max(free[node], needed) - covered,
-                )
-            )
+            name = pod_name(job.name, node, ordinal)
+            wanted.append(CreatePod(name, node, ordinal, needed - covered))
     return tuple(wanted)
 
 
@@ -146,6 +139,8 @@ def directive_of(
     """The directive of a sealed epoch; equal for every agent and every repetition."""
     seal = record.seal
     assert seal is not None, "only sealed epochs are directed"
+    # What was adopted counts: the user may let `steps` grow while agents are told.
+    steps = record.steps or job.spec.steps
     return Directive(
         job=job.name,
         epoch=record.epoch,
@@ -156,7 +151,7 @@ def directive_of(
         layouts=_layouts(seal, observed),
         members=seal.members,
         store=seal.store,
-        training=job.training,
+        training=job.training.model_copy(update={"steps": steps}),
         resume=seal.resume,
         step_s=record.step_s,
     )

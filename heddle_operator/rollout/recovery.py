@@ -14,7 +14,8 @@ from heddle_operator.apis.wording import named
 from heddle_operator.policy.adoption import consider_plan
 from heddle_operator.policy.coverage import NO_COMMON_STEP, lost_piece
 from heddle_operator.policy.failures import causes_of
-from heddle_operator.rollout.ending import end_badly
+from heddle_operator.policy.limits import beyond_backoff
+from heddle_operator.rollout.ending import end_badly, end_by_limit
 from heddle_operator.rollout.halting import halt_survivors, silent_members
 from heddle_operator.rollout.members import directive_of
 from heddle_operator.state.actions import Action, CloseEpoch, DeletePod, RecordEvent, SendDirective
@@ -72,8 +73,19 @@ def recover(
     if stopped:
         reason = f"{where.lost[0]}; the pods that fell silent are deleted"
         return Decision((event, *stopped), "Recovering", reason, 1.0)
-    planned = consider_plan(job, observed, now, where, settings)
+    planned = _plan_on(job, observed, now, where, settings)
     return replace(planned, actions=(event, *_gpu_events(where), *planned.actions))
+
+
+def _plan_on(
+    job: HeddleJob, observed: Observed, now: float, where: Situation, settings: Settings
+) -> Decision:
+    """A plan for what is left, unless too many recoveries came to nothing."""
+    resume = resume_of([holder.rank for holder in where.holders])
+    beyond = beyond_backoff(job, observed.epochs, resume.step if resume else None)
+    if beyond:
+        return end_by_limit("BackoffLimitExceeded", beyond, observed)
+    return consider_plan(job, observed, now, where, settings)
 
 
 def _await_halt(

@@ -9,9 +9,9 @@ Invariant: no pod that hosts a rank of the live or the pending epoch is ever del
 from __future__ import annotations
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.policy.candidates import leaving_nodes
-from heddle_operator.state.actions import DeletePod, EndPod
-from heddle_operator.state.decision import sooner
+from heddle_operator.policy.candidates import given_back, leaving_nodes
+from heddle_operator.state.actions import AdoptPlan, DeletePod, EndPod, RequestPlan
+from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.reachability import is_silent, report_of
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation
@@ -43,6 +43,21 @@ def stuck_pods(observed: Observed) -> tuple[DeletePod, ...]:
         DeletePod(pod.name, f"it cannot start: {pod.problem}")
         for pod in observed.pods
         if pod.phase == "pending" and pod.problem and not pod.deleting and pod.node not in wanted
+    )
+
+
+def give_back(observed: Observed, planned: Decision) -> tuple[DeletePod, ...]:
+    """All pods of a job that does not train and cannot start now: others may want their GPUs.
+
+    While a plan is adopted or searched they stay, because it may want them.
+    """
+    goes_on = any(isinstance(action, AdoptPlan | RequestPlan) for action in planned.actions)
+    if goes_on or planned.phase == "Planning":
+        return ()
+    return tuple(
+        DeletePod(pod.name, "the job cannot start, and gives its GPUs back")
+        for pod in observed.pods
+        if not pod.deleting and pod.phase != "ended"
     )
 
 
@@ -83,12 +98,23 @@ def end_pods(
 
 
 def release_pods(
-    job: HeddleJob, live: EpochRecord, where: Situation, observed: Observed, now: float
+    job: HeddleJob,
+    live: EpochRecord,
+    where: Situation,
+    observed: Observed,
+    now: float,
+    settings: Settings,
+    keeps_plan: bool,
 ) -> tuple[tuple[DeletePod, ...], float | None]:
-    """Pods without a rank in the live epoch that are due, and seconds until the next one is."""
+    """Pods without a rank in the live epoch that are due, and seconds until the next one is.
+
+    Those that must leave are due at once, idle ones only where the plan is kept: another one may
+    want them.
+    """
     hosting = live.hosts
     holding = {holder.pod for holder in where.holders}
     leaving = leaving_nodes(observed, hosting)
+    owed = given_back(observed)
     due: list[DeletePod] = []
     waits: list[float] = []
     for pod in observed.pods:
@@ -97,12 +123,16 @@ def release_pods(
             continue
         agent_leaves = report is not None and report.leaving_at_s is not None
         noticed = pod.node in leaving or agent_leaves or bool(pod.notice)
-        since = max(live.closed_s or now, pod.created_s)
-        wait = since + job.spec.elastic.cooldown_seconds - now
-        if noticed or wait <= 0:
+        # One that has yet to start (its image is pulled) is not idle: it joins once it is ready.
+        starts = report is None or not report.ready
+        wait = max(live.closed_s or now, pod.created_s) - now
+        wait += settings.pod_timeout_s if starts else job.spec.elastic.cooldown_seconds
+        if pod.name in owed:
+            due.append(DeletePod(pod.name, "its GPUs are another job's"))
+        elif noticed or (keeps_plan and wait <= 0):
             due.append(
                 DeletePod(pod.name, "its state has moved" if noticed else "the plan leaves it idle")
             )
-        else:
+        elif wait > 0:
             waits.append(wait)
     return tuple(due), sooner(*waits)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from heddle_operator.state.snapshot import Failure, Outcome, PlanKey, Seal
+from heddle_operator.state.snapshot import Failure, Outcome, PlanKey, Seal, StartFailure
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 from planner.wording import counted
@@ -46,6 +46,7 @@ class AdoptPlan:
     Attributes:
         step_s: predicted seconds of a step; None where nobody predicted it.
         cause: errors that it recovers from.
+        steps: that its ranks train to.
     """
 
     epoch: int
@@ -54,6 +55,7 @@ class AdoptPlan:
     composition: Composition
     step_s: float | None = None
     cause: tuple[Failure, ...] = ()
+    steps: int | None = None
 
     def __str__(self) -> str:
         return (
@@ -74,12 +76,18 @@ class SealEpoch:
 
 @dataclass(frozen=True, slots=True)
 class CloseEpoch:
-    """Write the outcome of an epoch; `failures` are errors that its plan failed with."""
+    """Write the outcome of an epoch.
+
+    Attributes:
+        failures: errors that its plan failed with.
+        start_failures: nodes on which its pods did not start.
+    """
 
     epoch: int
     outcome: Outcome
     message: str = ""
     failures: tuple[Failure, ...] = ()
+    start_failures: tuple[StartFailure, ...] = ()
 
     def __str__(self) -> str:
         return f"epoch {self.epoch} is {self.outcome}" + (
@@ -155,6 +163,8 @@ class SendHalt:
 
 EventReason = Literal[
     "Complete",
+    "BackoffLimitExceeded",
+    "DeadlineExceeded",
     "DeterministicError",
     "Diverged",
     "DrainBlocked",
@@ -162,7 +172,9 @@ EventReason = Literal[
     "GPUFailed",
     "InsufficientGPUs",
     "InvalidSpec",
+    "NameTaken",
     "NodeLeaving",
+    "NodeLeftOut",
     "OutputFailed",
     "PlanKept",
     "PlanRecommended",

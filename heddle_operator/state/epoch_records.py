@@ -94,6 +94,7 @@ def adopted(records: Iterable[EpochRecord], action: AdoptPlan, now: float) -> Ep
         now,
         step_s=action.step_s,
         cause=action.cause,
+        steps=action.steps,
     )
 
 
@@ -136,4 +137,5 @@ def closed(record: EpochRecord, action: CloseEpoch, now: float) -> EpochRecord:
         closed_s=now,
         message=action.message,
         failures=action.failures,
+        start_failures=action.start_failures,
     )

@@ -18,8 +18,11 @@ class Settings:
         prepare_timeout_s: a rank that prepares an epoch sends heartbeats, but may make no progress
             for so long: an engine is built in one piece, and the old plan trains on meanwhile.
         pod_timeout_s: a pod must be ready so long after it was created (image pull, imports).
-        pod_problem_s: a pod that cannot start (its image is not there, it fits nowhere, a quota is
-            exceeded) is waited for so long; the old plan trains on meanwhile.
+        pod_problem_s: a pod that cannot start (its image is not there, it fits nowhere, the API
+            server refuses it) is waited for so long; the old plan trains on meanwhile.
+        late_s: a pod without a problem that is not ready after so long (its image is pulled) holds
+            up no other node that could join; it joins later.
+        start_late_s: the same while nothing trains yet.
         refusal_pause_s: a pod that the cluster refused to create is tried again after so long.
         halt_timeout_s: a rank that was told to halt, and beats, does so within this or some of its
             steps; later it is given up if nobody needs its state.
@@ -43,7 +46,9 @@ class Settings:
     progress_steps: int = 20
     prepare_timeout_s: float = 300.0
     pod_timeout_s: float = 600.0
-    pod_problem_s: float = 60.0
+    pod_problem_s: float = 10.0
+    late_s: float = 8.0
+    start_late_s: float = 30.0
     refusal_pause_s: float = 5.0
     halt_timeout_s: float = 25.0
     end_timeout_s: float = 60.0

@@ -18,6 +18,11 @@ from worker.contract import ErrorKind, Member, Reason, Report, Resume, StepRecor
 
 PodPhase = Literal["pending", "running", "ended"]
 Outcome = Literal["open", "live", "aborted", "complete", "failed"]
+# What keeps a pod from starting: its image, its containers, the scheduler, its network or volumes,
+# its own end, a refusal by the API server, an agent that is not understood, or nobody knows what.
+StartCause = Literal[
+    "image", "container", "scheduling", "sandbox", "volume", "crash", "refused", "agent", "slow"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +31,10 @@ class ObservedNode:
 
     Attributes:
         gpus: free for the job, its own pods' GPUs included.
+        lent: beside them, GPUs that pods of other jobs hold, and that could become free.
         joined_at_s: when it became usable.
-        leaving_at_s: it got a notice and will be gone then; None: it stays.
+        leaving_at_s: it got a notice and will be gone then; infinite where nobody says when; None:
+            it stays.
         is_cordoned: it takes no new pods; somebody may be about to drain it.
         is_ready: its kubelet answers; ranks on a node that is not ready may be gone unsaid.
     """
@@ -41,6 +48,12 @@ class ObservedNode:
     speed_factor: float = 1.0
     is_ready: bool = True
     is_cordoned: bool = False
+    lent: int = 0
+
+    @property
+    def for_jobs(self) -> int:
+        """GPUs that the jobs have between them."""
+        return self.gpus + self.lent
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +66,7 @@ class ObservedPod:
         deleting: it got its notice.
         notice: why its GPUs must be left, in words (one is unhealthy); "" while they need not.
         problem: why it does not start, in words (an image that is not there); "" while it may.
+        cause: which kind of problem that is.
     """
 
     name: str
@@ -65,6 +79,7 @@ class ObservedPod:
     created_s: float = 0.0
     notice: str = ""
     problem: str = ""
+    cause: StartCause = "container"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +126,21 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class StartFailure:
+    """A node on which a pod of the job did not start; remembered like a `Failure`.
+
+    Attributes:
+        sentence: the cluster's own words.
+        generation: of the job's spec then; another template may start where this one did not.
+    """
+
+    node: str
+    cause: StartCause
+    sentence: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class EpochRecord:
     """One adopted plan.
 
@@ -121,6 +151,8 @@ class EpochRecord:
         step_s: predicted seconds of a step; None where nobody predicted it.
         cause: errors of the epoch before, which this one recovers from.
         failures: errors for which this one was given up: its plan fails on these nodes.
+        start_failures: nodes for which this one was given up: its pods do not start there.
+        steps: that its ranks train to; None in records of earlier versions.
         closed_s: when the outcome was written.
         message: why it was given up.
     """
@@ -137,6 +169,8 @@ class EpochRecord:
     step_s: float | None = None
     cause: tuple[Failure, ...] = ()
     failures: tuple[Failure, ...] = ()
+    start_failures: tuple[StartFailure, ...] = ()
+    steps: int | None = None
 
     @property
     def ranked(self) -> tuple[Member, ...]:
@@ -179,13 +213,30 @@ class RefusedPod:
     """The cluster refused to create a pod.
 
     Attributes:
+        node: where it should have run.
         message: its own words (a quota is exceeded).
         at_s: when it was last tried.
     """
 
     name: str
+    node: str
     message: str
     at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Headroom:
+    """What the quotas of a namespace leave for further pods of the job, beside those it has.
+
+    Attributes:
+        gpus: that further pods may ask for; None: no quota counts them.
+        pods: further pods; None: no quota counts them.
+        why: the quotas that say so, for people.
+    """
+
+    gpus: int | None = None
+    pods: int | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,17 +268,21 @@ class PlanReply:
         plan: the best plan found; None if none is feasible.
         current_samples_s: throughput of the current plan on the same composition; None where it no
             longer fits.
+        memory_bytes: most that a GPU is to hold.
         problem: why there is no plan.
+        gpus: that have no plan; 0 where there is one, or the search failed.
     """
 
     plan: Plan | None
     throughput_samples_s: float = 0.0
     iteration_s: float = 0.0
+    memory_bytes: int = 0
     simulation_s: float = 0.0
     current_samples_s: float | None = None
     holders_min: int = 0
     search_s: float = 0.0
     problem: str = ""
+    gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +297,12 @@ class Observed:
         unusable: nodes with GPUs that the job cannot use, and why, for people.
         refusals: pods that the cluster refused to create.
         referenced: the plan that `planRef` names; None where the job names none.
+        headroom: what quotas leave for further pods.
+        priority: of the job's pods, the value of their PriorityClass.
+        allowed: GPUs by node that the job may plan with; None: all that are free.
+        template_problem: why the cluster would take no pod of the job, in its words; "" if it does.
+        clock_offset_s: wall clock less the clock of all times here, to tell people a time.
+        taken: objects of others whose names the job needs, a sentence each.
     """
 
     nodes: tuple[ObservedNode, ...] = ()
@@ -255,6 +316,12 @@ class Observed:
     unusable: tuple[tuple[str, str], ...] = ()
     refusals: tuple[RefusedPod, ...] = ()
     referenced: ReferencedPlan | None = None
+    headroom: Headroom = Headroom()
+    priority: int = 0
+    allowed: Mapping[str, int] | None = None
+    template_problem: str = ""
+    clock_offset_s: float = 0.0
+    taken: tuple[str, ...] = ()
 
     @property
     def next_epoch(self) -> int:

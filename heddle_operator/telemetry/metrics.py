@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from heddle_operator.state.actions import Action, AdoptPlan, CloseEpoch, RecordEvent
 from heddle_operator.state.decision import Decision
+from heddle_operator.state.recent import Recent
 
 JOB = ("namespace", "job")
 PARTS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -39,6 +40,11 @@ class OperatorMetrics:
                 ("tokensPerSecond", "heddle_job_tokens_per_second", "Tokens of a second"),
                 ("mfu", "heddle_job_mfu", "Share of the GPUs' peak that the model uses"),
                 ("memoryBytes", "heddle_job_memory_bytes", "Most bytes that a rank has held"),
+                (
+                    "predictedMemoryBytes",
+                    "heddle_job_predicted_memory_bytes",
+                    "Most bytes that a GPU of the plan is to hold, by the planner",
+                ),
                 ("minNodes", "heddle_job_holders_min", "Nodes that every piece lives on, at least"),
             )
         }
@@ -65,7 +71,8 @@ class OperatorMetrics:
 
     def take(self, namespace: str, job: str, status: Mapping[str, Any], decision: Decision) -> None:
         """Take over a job's status and what was decided."""
-        flat = {**status, **status.get("progress", {}), **status.get("holders", {})}
+        parts = (status.get(part, {}) for part in ("progress", "holders", "plan"))
+        flat = {**status, **{key: value for part in parts for key, value in part.items()}}
         for key, gauge in self._gauges.items():
             if isinstance(flat.get(key), int | float):
                 gauge.labels(namespace, job).set(flat[key])
@@ -77,8 +84,8 @@ class OperatorMetrics:
         seen.phase = decision.phase
         self._phase.labels(namespace, job, decision.phase).set(1)
         for key, reason in filter(None, map(_counted, decision.actions)):
-            if key not in seen.counted:
-                seen.counted[key] = reason
+            if seen.counted.add(key):
+                seen.reasons.add(reason)
                 self._decisions.labels(namespace, job, reason).inc()
         last = status.get("lastReconfiguration")
         if last and last["epoch"] > seen.stalled_epoch:
@@ -91,7 +98,7 @@ class OperatorMetrics:
         if seen is None:
             return
         self._phase.remove(namespace, job, seen.phase)
-        for reason in set(seen.counted.values()):
+        for reason in seen.reasons:
             self._decisions.remove(namespace, job, reason)
         for series in (*self._gauges.values(), self._stall):
             series.remove(namespace, job)
@@ -103,11 +110,17 @@ class OperatorMetrics:
 
 @dataclass(slots=True)
 class _Seen:
-    """What was told of a job; `counted` holds the reason of each decision by its key."""
+    """What was told of a job.
+
+    Attributes:
+        counted: keys of decisions.
+        reasons: of all of them, a handful.
+    """
 
     phase: str = ""
     stalled_epoch: int = 0
-    counted: dict[str, str] = field(default_factory=dict)
+    counted: Recent[str] = field(default_factory=Recent)
+    reasons: set[str] = field(default_factory=set)
 
 
 def _counted(action: Action) -> tuple[str, str] | None:

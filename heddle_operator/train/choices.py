@@ -20,6 +20,8 @@ from heddle_operator.train.script import Event, check_script, load_nodes, load_s
 from planner.cluster.composition import Composition, Node
 from planner.errors import HeddleError
 from planner.strict_yaml import read_yaml
+from worker.data.corpus import check_pairs
+from worker.data.tokenizing import tokenization, why_unfit
 from worker.log_lines import Format
 
 NODE = "here"
@@ -205,18 +207,33 @@ def _usual(job: HeddleJob) -> str:
 
 
 def _data(job: HeddleJob) -> list[str]:
-    if job.spec.data.builtin is not None:
-        return []
-    found = []
-    for corpus in job.training.data.blend:
-        names = (f"{corpus.path}.bin", f"{corpus.path}.idx")
-        missing = [name for name in names if not Path(name).is_file()]
+    """Whether the job's texts, pairs and tokenizer are there, and fit each other and the model."""
+    data, vocab, found = job.spec.data, job.workload.model.vocab, []
+    for path in data.pairs:
+        missing = [f"{path}{suffix}" for suffix in (".bin", ".idx") if not _is_file(path, suffix)]
         if missing:
             found.append(
-                f"spec.data names {corpus.path!r}, and {' and '.join(missing)} cannot be found; "
+                f"spec.data names {path!r}, and {' and '.join(missing)} cannot be found; "
                 "make them with `heddle data prepare`, or name their path on this machine"
             )
+    found += [
+        f"spec.data names {path!r}, which cannot be found; name its path on this machine"
+        for path in data.texts
+        if not Path(path).exists()
+    ]
+    if data.tokenizer is not None:
+        unfit = why_unfit(Path(data.tokenizer), vocab)
+        if unfit is not None:
+            return [*found, f"spec.data: {unfit}"]
+        tokenizer = Path(data.tokenizer)
+        found += _impossible(lambda: tokenization(tokenizer)) if len(data.commands("", ())) else []
+    if not found and not data.commands("", ()):
+        found += _impossible(lambda: check_pairs(job.training.data, vocab))
     return found
+
+
+def _is_file(path: str, suffix: str) -> bool:
+    return Path(f"{path}{suffix}").is_file()
 
 
 def _weights(job: HeddleJob) -> list[str]:

@@ -36,7 +36,10 @@ def cache_folder() -> Path:
 
 def folder_of(machine: Machine, workload: Workload, torch_version: str) -> Path:
     """The folder of the profile of one model on this machine."""
-    shape = json.dumps({**workload.model.to_json(), "name": NAME}, sort_keys=True)
+    model = workload.model
+    # A width of 0 stands for the usual one, which a config.json says in full.
+    known = {**model.to_json(), "name": NAME, "head_width": model.head_dim}
+    shape = json.dumps(known, sort_keys=True)
     stated = (
         FORM,
         shape,

@@ -109,6 +109,24 @@ def check_nodes(nodes: Composition, script: tuple[Event, ...], profile: Profile)
             )
 
 
+def search_settings(options: RunOptions) -> SearchSettings:
+    """By what plans of a run are searched."""
+    job, workload = options.job, options.job.workload
+    return SearchSettings(
+        workload.model.name,
+        workload.global_batch,
+        workload.sequence_length,
+        options.seed,
+        job.spec.elastic.min_holders,
+        options.evaluations,
+        None if options.evaluations else job.spec.planner.budget_seconds,
+        str(options.profiles) if options.profiles else None,
+        job.training.shape,
+        workload.precision,
+        workload.recompute,
+    )
+
+
 class LocalRun:
     """Wires the loop to the local cluster for one run.
 
@@ -162,24 +180,10 @@ class LocalRun:
             elastic.peer_timeout_seconds,
         )
         self._planning = PlannerClient(
-            self._search_settings(), self._trigger, {RUN_MARK: self.run_id}
+            search_settings(options), self._trigger, {RUN_MARK: self.run_id}
         )
         self._left = list(options.script)
         self._stepped_s = time.monotonic()
-
-    def _search_settings(self) -> SearchSettings:
-        options, workload = self.options, self.job.workload
-        return SearchSettings(
-            workload.model.name,
-            workload.global_batch,
-            workload.sequence_length,
-            options.seed,
-            self.job.spec.elastic.min_holders,
-            options.evaluations,
-            None if options.evaluations else self.job.spec.planner.budget_seconds,
-            str(options.profiles) if options.profiles else None,
-            self.job.training.shape,
-        )
 
     async def train(self) -> None:
         """Run the script until the job has ended.
@@ -188,9 +192,7 @@ class LocalRun:
             ProcessFailed: the data could not be made, or no step was trained for too long.
         """
         await self._planning.start()
-        if self.job.spec.data.builtin is not None:
-            self._say("a data set is made from the sources of Python's standard library")
-            self.job = self.job.with_data(await self._prepare_data())
+        await self._prepare_data()
         reconciler = Reconciler(
             self.job,
             self.cluster,
@@ -290,10 +292,16 @@ class LocalRun:
             self._say(f"step {self.recorder.step}: {decision.phase}: {decision.reason}")
         self.recorder.take_decision(decision, observed, now)
 
-    async def _prepare_data(self) -> str:
-        prefix = self._directory / "text"
-        await self.call("data", "prepare", *self.options.data_options, "--output", str(prefix))
-        return str(prefix)
+    async def _prepare_data(self) -> None:
+        """Make pairs of the job's texts, where there are any."""
+        data, folder = self.job.spec.data, str(self._directory)
+        if data.builtin is not None:
+            self._say("a data set is made from the sources of Python's standard library")
+        for text in data.texts:
+            self._say(f"a data set is made from {text}")
+        for command in data.commands(folder, self.options.data_options):
+            await self.call(*command)
+        self.job = self.job.with_data(folder)
 
     async def call(self, *arguments: str) -> None:
         """Run a worker command to its end.

@@ -189,6 +189,14 @@ class Cluster:
         self._record.write(self.folder)
         return found
 
+    def load_image_on(self, node: str, archive: Path) -> None:
+        """Import an image archive into one node, and forget it when its power fails."""
+        self._node(node).load_image(archive)
+
+    def break_network(self, node: str) -> None:
+        """Let the network plugin of a node fail at every further pod; the node stays Ready."""
+        self._node(node).break_network()
+
     def load_image(self, archive: Path) -> None:
         """Import an image archive into every node that is on, and each that comes later."""
         kept = self.folder / "images" / f"{len(self._record.images)}.tar"

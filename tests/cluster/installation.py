@@ -32,6 +32,7 @@ INSTALLS_WITHIN = "--timeout=3m"
 # What the operator's pod has of its own, and may not be given twice.
 _OWN_VARIABLES = ("USER", "HOME")
 # torch asks for the names of its peers; nobody answers here, and a refusal costs nothing.
+_AS_ROOT = {"runAsNonRoot": False, "runAsUser": 0}
 _NO_DNS = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}}
 
 
@@ -53,15 +54,16 @@ def chart_values() -> Json:
         **volumes,
         **_NO_DNS,
         "nodeSelector": {"kubernetes.io/hostname": OPERATOR_NODE.name},
-        "podSecurityContext": {"runAsNonRoot": False, "runAsUser": 0},
+        "podSecurityContext": _AS_ROOT,
         "lease": {"seconds": LEASE_S},
         "log": {"format": "text"},
         "worker": {
+            "image": {"repository": repository, "tag": tag},
             "command": heddle_command(mounts),
             "extraArgs": ["--emulate"],
             "extraEnv": mounts.environment,
             **volumes,
-            "template": {"spec": _NO_DNS},
+            "template": {"spec": {**_NO_DNS, "securityContext": _AS_ROOT}},
         },
     }
 
@@ -109,6 +111,7 @@ def start_operator(
     log: Path,
     command: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    allow: Sequence[str] = (),
 ) -> Process:
     """Start an operator as a process of the machine, beside the control plane; it needs the CRD.
 
@@ -116,6 +119,7 @@ def start_operator(
         log: what it says is appended there.
         command: what runs the command line, instead of `heddle`.
         environment: further variables.
+        allow: fields that pod templates of jobs may set besides.
     """
     mounts = host_mounts()
     values = chart_values()["worker"]
@@ -127,11 +131,13 @@ def start_operator(
         "env": values["extraEnv"],
         "volumeMounts": values["extraVolumeMounts"],
     }
-    spec = {"containers": [container], "volumes": values["extraVolumes"], **_NO_DNS}
-    template = cluster.folder / "worker-template.yaml"
-    template.write_text(yaml.safe_dump({"spec": spec}))
-    options = [f"--worker-image={BASE_IMAGE}", f"--worker-template={template}"]
-    options += [f"--lease-seconds={LEASE_S}"]
+    base = {"spec": {"containers": [container], "volumes": values["extraVolumes"]}}
+    options = [f"--worker-image={BASE_IMAGE}", f"--lease-seconds={LEASE_S}"]
+    for name, content in (("base", base), ("template", values["template"])):
+        path = cluster.folder / f"worker-{name}.yaml"
+        path.write_text(yaml.safe_dump(content))
+        options.append(f"--worker-{name}={path}")
+    options += [f"--worker-allow={field}" for field in allow]
     run = [*(command or heddle_command(mounts)), "operator", "run", *options]
     return cluster.spawn(run, log, {"PYTHONPATH": str(ROOT), **(environment or {})})
 

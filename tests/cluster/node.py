@@ -145,6 +145,10 @@ class Node:
             imported.parent.mkdir(exist_ok=True)
             imported.touch()
 
+    def break_network(self) -> None:
+        """Let a file lie where the network plugin keeps its leases, before it has made any."""
+        (self.folder / "leases").touch(exist_ok=False)
+
     def cut(self) -> None:
         """Lose every packet in both directions, without a sign of it at either end."""
         self.machine.run("tc", "qdisc", "replace", "dev", self.wiring.cable, *_DROP_ALL)

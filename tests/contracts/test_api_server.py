@@ -91,7 +91,22 @@ def test_what_is_not_there_is_404_and_may_be_deleted(run):
         assert await refused(api.get(f"{maps}/none")) == 404
         assert await refused(api.patch(f"{maps}/none", {"data": {}})) == 404
         assert await refused(api.replace(f"{maps}/none", a_map("none"))) == 404
-        await api.delete(f"{maps}/none")
+        await api.delete(f"{maps}/none", "of-nobody")
+
+    run(test)
+
+
+def test_a_patch_names_the_object_that_was_seen(run):
+    async def test(api, maps):
+        made = await api.create(maps, a_map(key="1"))
+        seen = {key: made["metadata"][key] for key in ("uid", "resourceVersion")}
+        other = {**seen, "uid": "6e1f0a44-0000-4000-8000-000000000000"}
+        status = await refused(api.patch(f"{maps}/one", {"metadata": other, "data": {"key": "2"}}))
+        assert status in (409, 422)
+        await api.patch(f"{maps}/one", {"metadata": seen, "data": {"key": "3"}})
+        stale = {"metadata": seen, "data": {"key": "4"}}
+        assert await refused(api.patch(f"{maps}/one", stale)) == 409
+        assert (await api.get(f"{maps}/one"))["data"] == {"key": "3"}
 
     run(test)
 

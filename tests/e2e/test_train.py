@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.trainers import BpeTrainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 HEDDLE = str(Path(sys.executable).parent / "heddle")
@@ -19,13 +22,19 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a job on a little text, and a node that joins."""
+    """A folder with a job on texts and a tokenizer of the user's own, and a node that joins."""
     made = tmp_path_factory.mktemp("train")
-    prepare = ["data", "prepare", "--input", json.__path__[0], "--output", str(made / "text")]
-    subprocess.run([HEDDLE, *prepare], check=True, capture_output=True)
+    texts = [path.read_text() for path in Path(json.__file__).parent.glob("*.py")]
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    (made / "text.jsonl").write_text(lines)
+    tokenizer = Tokenizer(BPE(unk_token="<unk>"))
+    trainer = BpeTrainer(vocab_size=256, special_tokens=["<unk>", "</s>"], show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.save(str(made / "tokenizer.json"))
+    data = {"path": str(made / "text.jsonl"), "tokenizer": str(made), "documentMask": True}
     body = yaml.safe_load((ROOT / "manifests" / "examples" / "tiny.yaml").read_text())
-    body["spec"] |= {"steps": 100_000, "data": {"path": str(made / "text")}}
-    body["spec"]["training"] |= {"globalBatch": 4, "sequenceLength": 32}
+    body["spec"] |= {"steps": 100_000, "data": data}
+    body["spec"]["training"] |= {"globalBatch": 4, "sequenceLength": 32, "precision": "bf16"}
     body["spec"]["elastic"] |= {"joinDebounceSeconds": 0.2, "minHolders": 1, "minGainPercent": 0}
     (made / "job.yaml").write_text(yaml.safe_dump(body))
     join = "- {at_step: 3, join: {name: more, type: cpu, gpus: 1}}"

@@ -18,6 +18,7 @@ class FakeAgent:
     gpus: int
     pid: int
     is_ready: bool = False
+    is_deaf: bool = False  # its fork server stands still: no rank can start
     version: int = 1
     store: str = ""
     directive: Directive | None = None
@@ -36,7 +37,7 @@ class FakeAgent:
             agent_pid=self.pid,
             agent_started_s=0.0,
             store=self.store if self.is_ready else None,
-            ready=self.is_ready,
+            ready=self.is_ready and not self.is_deaf,
             leaving_at_s=self.leaving_at_s,
             epoch=directive.epoch if directive else None,
             phase=directive.phase if directive else None,

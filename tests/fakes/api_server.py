@@ -13,8 +13,9 @@ import itertools
 import json
 import threading
 import uuid
-from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ class FakeApiServer:
         self.logs: dict[tuple[str, str], str] = {}  # of (pod, container)
         self.requests: list[tuple[str, str]] = []
         self.refuses: dict[str, tuple[int, str]] = {}  # "METHOD path-suffix": status, message
+        self.ahead_s = 0.0  # of this machine's clock
+        self.forgotten = 0  # a watch from a version below this one is refused
         self._versions = itertools.count(1)
         self._changed = asyncio.Condition()
         self._history: list[tuple[int, str, str, Body]] = []  # version, path, type, object
@@ -126,7 +129,12 @@ class FakeApiServer:
             return web.json_response(known)
         handle = getattr(self, f"_{request.method.lower()}")
         answer: web.StreamResponse = await handle(request, path)
+        if not answer.prepared:
+            answer.headers["Date"] = format_datetime(self._time(), usegmt=True)
         return answer
+
+    def _time(self) -> datetime:
+        return datetime.now(UTC) + timedelta(seconds=self.ahead_s)
 
     async def _get(self, request: web.Request, path: str) -> web.StreamResponse:
         if path.endswith("/log"):
@@ -141,7 +149,7 @@ class FakeApiServer:
             return _status(404, f'{path.split("/")[-2]} "{path.rsplit("/", 1)[1]}" not found')
         if request.query.get("watch") == "true":
             return await self._watch(request, path)
-        rows = [body for _, body in self._listed(path, request.query.get("labelSelector", ""))]
+        rows = [body for _, body in self._listed(path, request.query)]
         first = int(request.query.get("continue") or 0)
         limit = int(request.query.get("limit") or len(rows) or 1)
         page = rows[first : first + limit]
@@ -160,6 +168,8 @@ class FakeApiServer:
             body["data"] = {**body.get("data", {}), **coded}
         if path.endswith("/pods"):
             body.setdefault("status", {"phase": "Pending"})
+        if request.query.get("dryRun") == "All":
+            return web.json_response(body, status=201)
         return web.json_response(await self.put(where, body), status=201)
 
     async def _put(self, request: web.Request, path: str) -> web.StreamResponse:
@@ -177,6 +187,12 @@ class FakeApiServer:
             path, body = path.removesuffix("/status"), {"status": body["status"]}
         if path not in self.objects:
             return _status(404, f"{path} not found")
+        held = self.objects[path]["metadata"]
+        wanted = body.get("metadata") or {}
+        if wanted.get("resourceVersion", held["resourceVersion"]) != held["resourceVersion"]:
+            return _status(409, "the object has been modified; please apply your changes")
+        if wanted.get("uid", held["uid"]) != held["uid"]:
+            return _status(422, "metadata.uid: Invalid value: field is immutable")
         return web.json_response(await self._store(path, _merged(self.objects[path], body)))
 
     async def _delete(self, request: web.Request, path: str) -> web.StreamResponse:
@@ -197,14 +213,19 @@ class FakeApiServer:
     async def _watch(self, request: web.Request, path: str) -> web.StreamResponse:
         stream = web.StreamResponse()
         await stream.prepare(request)
-        selector = request.query.get("labelSelector", "")
         seen = int(request.query.get("resourceVersion") or self._newest())
         with contextlib.suppress(ConnectionError):
+            if seen < self.forgotten:
+                expired = {"code": 410, "message": f"too old resource version: {seen}"}
+                line = json.dumps({"type": "ERROR", "object": expired})
+                await stream.write(line.encode() + b"\n")
+                return stream
             while True:
                 newest = self._newest()
                 for version, where, kind, body in list(self._history):
-                    if version > seen and _is_in(where, path) and _selected(body, selector):
-                        line = json.dumps({"type": kind, "object": body})
+                    if version > seen and _is_in(where, path):
+                        told = kind if _selected(body, request.query) else "DELETED"
+                        line = json.dumps({"type": told, "object": body})
                         await stream.write(line.encode() + b"\n")
                 seen = newest
                 async with self._changed:
@@ -242,9 +263,9 @@ class FakeApiServer:
     def _newest(self) -> int:
         return self._history[-1][0] if self._history else 0
 
-    def _listed(self, path: str, selector: str) -> Iterator[tuple[str, Body]]:
+    def _listed(self, path: str, query: Mapping[str, str]) -> Iterator[tuple[str, Body]]:
         for where, body in sorted(self.objects.items()):
-            if _is_in(where, path) and _selected(body, selector):
+            if _is_in(where, path) and _selected(body, query):
                 yield where, body
 
 
@@ -295,13 +316,19 @@ def _is_in(where: str, collection: str) -> bool:
     return len(parts) == 2 and f"{parts[0]}/{parts[1].split('/')[1]}" == collection
 
 
-def _selected(body: Body, selector: str) -> bool:
+def _selected(body: Body, query: Mapping[str, str]) -> bool:
+    """Whether an object has what labelSelector and fieldSelector of a query ask for."""
     labels = body["metadata"].get("labels") or {}
-    for term in filter(None, selector.split(",")):
+    for term in filter(None, query.get("labelSelector", "").split(",")):
         key, _, value = term.partition("=")
-        if key not in labels or (value and labels[key] != value):
+        if term.startswith("!"):
+            if term[1:] in labels:
+                return False
+        elif key not in labels or (value and labels[key] != value):
             return False
-    return True
+    phase = body.get("status", {}).get("phase")
+    unwanted = query.get("fieldSelector", "").split(",")
+    return f"status.phase!={phase}" not in unwanted
 
 
 def _merged(base: Any, over: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heddle_operator.state.actions import SendHalt
+from heddle_operator.state.snapshot import StartCause
 from tests.fakes.agent import FakeAgent
 from worker.contract import RankReport
 
@@ -15,6 +16,8 @@ class FakeFaults:
         self.stopped: dict[tuple[str, int], float] = {}  # ranks, by pod and slot
         self.slow_s: dict[str, float] = {}  # pods: seconds that each part takes their ranks
         self.failing: dict[str, RankReport] = {}  # nodes: how their ranks fail to prepare
+        self.broken: dict[str, tuple[StartCause, str]] = {}  # nodes: why no pod starts there
+        self.pulls_until_s: dict[str, float] = {}  # nodes: when they have the image
         self.output_error: str | None = None
         self.halts: list[SendHalt] = []
         self._busy_until_s: dict[str, float] = {}

@@ -39,7 +39,7 @@ class Kubelets:
         for pod in (await self._api.get(self._pods))["items"]:
             name = pod["metadata"]["name"]
             if pod["metadata"].get("deletionTimestamp"):
-                await self._api.delete(f"{self._pods}/{name}", grace_s=0)
+                await self._api.delete(f"{self._pods}/{name}", pod["metadata"]["uid"], 0)
             elif pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending":
                 status = {"phase": "Running", "podIP": "127.0.0.1"}
                 await self._api.patch(f"{self._pods}/{name}/status", {"status": status})

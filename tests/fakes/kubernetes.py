@@ -11,7 +11,6 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
 from heddle_operator.kube.kubernetes_cluster import KubeCluster
-from heddle_operator.kube.relist import relist
 from heddle_operator.ports.cluster import ClusterAction
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.resources.pods import WorkerDefaults
@@ -20,6 +19,7 @@ from heddle_operator.state.snapshot import Observed
 from planner.cluster.composition import Composition
 from tests.cluster.cluster import Cluster
 from tests.fakes.kubelet import Kubelets
+from tests.fakes.lists import relist
 
 JOBS = "/apis/heddle.dev/v1alpha1"
 WAIT_S = 0.05
@@ -98,6 +98,6 @@ async def a_kubernetes(
             yield KubernetesUnderTest(kube, cache, kubelets, plane, api), wait, lambda: None
         finally:
             plane.kubectl("delete", "pods", "--all", *NOW, "--namespace", namespace)
-            await api.delete(f"/api/v1/namespaces/{namespace}")
+            await api.call("DELETE", f"/api/v1/namespaces/{namespace}", None)
             for node in nodes.nodes:
-                await api.delete(f"/api/v1/nodes/{node.name}")
+                plane.kubectl("delete", "node", node.name, "--ignore-not-found")

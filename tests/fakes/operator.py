@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from heddle_operator.apis.errors import ClusterConflict
 from heddle_operator.apis.heddlejob import HeddleJob, load_job
+from heddle_operator.controller.reconciler import with_allowance
+from heddle_operator.ports.arbiter import Arbiter
 from heddle_operator.rollout.decide import DEFAULTS, decide
 from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.decision import Decision
@@ -17,16 +19,26 @@ from tests.fakes.cluster import FakeCluster
 class FakeOperator:
     """The loop without effects: observe, decide, apply."""
 
-    def __init__(self, job: HeddleJob, cluster: FakeCluster, settings: Settings = DEFAULTS) -> None:
+    def __init__(
+        self,
+        job: HeddleJob,
+        cluster: FakeCluster,
+        settings: Settings = DEFAULTS,
+        arbiter: Arbiter | None = None,
+    ) -> None:
         self.job = job
         self.cluster = cluster
         self.settings = settings
+        self.arbiter = arbiter
         self.decision = Decision((), "Pending", "")
 
     def reconcile(self) -> Decision:
         """One pass; a lost race is forgotten, as the next pass sees it."""
         cluster = self.cluster
-        self.decision = decide(self.job, cluster.snapshot(), cluster.now, self.settings)
+        seen = cluster.snapshot()
+        if self.arbiter is not None:
+            seen = with_allowance(self.arbiter, self.job, seen, cluster.now, self.settings)
+        self.decision = decide(self.job, seen, cluster.now, self.settings)
         for action in self.decision.actions:
             with contextlib.suppress(ClusterConflict):
                 cluster.do(action)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heddle_operator.state.snapshot import PlanReply
+from heddle_operator.state.snapshot import ObservedPod, PlanReply
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from tests.fakes.agent import FakeAgent
@@ -47,12 +47,14 @@ class FakeWorlds:
                 if fits and current
                 else None
             )
-            self.replies[key] = PlanReply(plan, speed, 1 / speed, 1 / speed, now_speed, 1)
+            self.replies[key] = PlanReply(
+                plan, speed, 1 / speed, current_samples_s=now_speed, holders_min=1
+            )
             del self.asked[key]
 
     def _start_pods(self) -> None:
         for name, pod in list(self.pods.items()):
-            if pod.phase == "pending":
+            if pod.phase == "pending" and not self._is_kept_from_starting(pod):
                 self._pids += 1
                 self.pods[name] = replace(pod, phase="running", address=f"{name}:80")
                 self.agents[name] = FakeAgent(
@@ -61,6 +63,13 @@ class FakeWorlds:
             elif name in self.agents and not self.agents[name].is_ready:
                 self.agents[name].is_ready = True
                 self.agents[name].version += 1
+
+    def _is_kept_from_starting(self, pod: ObservedPod) -> bool:
+        """Whether its node is broken, or still pulls the image."""
+        if pod.node in self.broken:
+            cause, words = self.broken[pod.node]
+            self.pods[pod.name] = replace(pod, problem=words, cause=cause)
+        return pod.node in self.broken or self.now < self.pulls_until_s.get(pod.node, 0.0)
 
     def _halt_broken(self) -> None:
         for agent in self.agents.values():

@@ -22,15 +22,15 @@ SLOW_PARTS = 3  # of a recovery: prepare, switch and the first step wait for it
 TICK_S = 0.5
 CHANGES = ("none", "join", "drain", "loss")
 PARTS = ("training", "gather", "prepare", "switch", "after")
-FAULTS = (
-    "silent pod",
-    "stopped rank",
-    "dead pod",
-    "dead node",
-    "dead rank",
-    "failed change",
-    "slow",
-)
+WAYS = {
+    "kill": ("dead pod", "dead node", "dead rank"),
+    "stop": ("stopped rank", "stopped fork server"),
+    "blackhole": ("silent pod",),
+    "slow": ("slow",),
+    "error": ("failed change",),
+}
+FAULTS = tuple(kind for kinds in WAYS.values() for kind in kinds)
+FULL = 3200  # cases, of which `make test-kills` runs all: more than 1,000 faults of each way
 VICTIMS = ("store", "leaver", "joiner", "other")
 SECONDS_APART = (0.0, 1.0, 4.0, 9.5, 10.5, 13.0)
 
@@ -60,7 +60,9 @@ SINGLE = [
 
 
 def a_pair(rng):
-    first, second = (Fault(rng.choice(FAULTS), rng.choice(VICTIMS)) for _ in range(2))
+    """Two faults: of any way, then of any kind of it."""
+    kinds = (rng.choice(WAYS[rng.choice(tuple(WAYS))]) for _ in range(2))
+    first, second = (Fault(kind, rng.choice(VICTIMS)) for kind in kinds)
     second = Fault(second.kind, second.victim, rng.choice(SECONDS_APART))
     return Case(rng.choice(CHANGES), rng.choice(PARTS), (first, second))
 
@@ -140,6 +142,8 @@ class Trial:
             cluster.kill_node(cluster.pods[pod].node)
         elif fault.kind == "stopped rank" and ranks:
             cluster.stop_rank(pod, ranks[0])
+        elif fault.kind == "stopped fork server":
+            cluster.agents[pod].is_deaf = True
         elif fault.kind == "dead rank" and ranks:
             cluster.kill_rank(pod, ranks[0])
         elif fault.kind == "slow":
@@ -176,6 +180,8 @@ class Trial:
         cluster = self.cluster
         cluster.slow_s.clear()
         cluster.failing.clear()
+        for agent in cluster.agents.values():
+            agent.is_deaf = False
         for pod in list(cluster.silent):
             cluster.speak(pod)
         for pod, slot in list(cluster.stopped):
@@ -196,17 +202,22 @@ class Trial:
         return trains and set(self.cluster.pods) == live.hosts == set(self.cluster.agents)
 
 
-def chosen_cases():
-    """A sample; with HEDDLE_FAULTS=2000 every single fault, and pairs up to so many cases."""
-    count = int(os.environ.get("HEDDLE_FAULTS", "16"))
+def chosen_cases(count):
+    """So many: a sample, or every single fault and then pairs."""
     rng = random.Random(int(os.environ.get("HEDDLE_FAULTS_SEED", "1")))
     single = SINGLE if count >= len(SINGLE) else rng.sample(SINGLE, count // 2)
     return [*single, *(a_pair(rng) for _ in range(count - len(single)))]
 
 
-@pytest.mark.parametrize("case", chosen_cases(), ids=str)
+@pytest.mark.parametrize("case", chosen_cases(int(os.environ.get("HEDDLE_FAULTS", "16"))), ids=str)
 def test_survivors_train_again_in_time_and_nothing_is_lost_or_left(case):
     Trial(case).run()
+
+
+def test_the_full_count_has_a_thousand_faults_of_each_way():
+    kinds = [fault.kind for case in chosen_cases(FULL) for fault in case.faults]
+    for way, known in WAYS.items():
+        assert sum(kind in known for kind in kinds) >= 1000, way
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -53,20 +53,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "heddle.workerImage" -}}
-{{- $own := .Values.worker.image }}
-{{- if or $own.repository $own.tag $own.digest }}
-{{- $image := dict "repository" (default .Values.image.repository $own.repository) "tag" $own.tag "digest" $own.digest }}
-{{- include "heddle.image" (dict "image" $image "version" .Chart.AppVersion) }}
-{{- else }}
-{{- include "heddle.operatorImage" . }}
-{{- end }}
+{{- include "heddle.image" (dict "image" .Values.worker.image "version" .Chart.AppVersion) }}
 {{- end }}
 
-{{- /* What the operator needs of objects in namespaces; nothing is deleted but pods and stale leftovers. */ -}}
+{{- /* What the operator needs of objects in namespaces; nothing is deleted but what the job owns. */ -}}
 {{- define "heddle.namespacedRules" -}}
 - apiGroups: [heddle.dev]
   resources: [heddlejobs]
-  verbs: [get, list, watch]
+  verbs: [get, list, watch, delete]
 - apiGroups: [heddle.dev]
   resources: [heddlejobs/status]
   verbs: [patch]
@@ -78,10 +72,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [get, list, watch, create, update, delete]
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [get, create, delete]
+  verbs: [get, create]
+- apiGroups: [""]
+  resources: [events, resourcequotas]
+  verbs: [list]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [create, patch, delete]
+  verbs: [get, create, patch, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]

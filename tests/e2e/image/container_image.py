@@ -1,7 +1,7 @@
-"""Build the project's own image with buildah: its Dockerfile, without the training stack.
+"""Build the project's own images with buildah, by its Dockerfile.
 
-The whole image is 6 GB, most of it torch and CUDA.  The small one has what operator, planner and
-command line need: the pins of the lock that these need, with their hashes.  The base is
+The operator's is the very image.  The worker's would be 6 GB, most of it torch and CUDA, and is
+built without these: by the pins of the lock that the operator needs.  The base is
 python:3.11-slim where a registry answers, else a Debian with Python made by debootstrap; it trusts
 the certificates that this machine trusts.
 """
@@ -9,23 +9,22 @@ the certificates that this machine trusts.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import tempfile
-from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
-from packaging.requirements import Requirement
+from tests.e2e.image.operator_lock import BUILD, small_lock
 
 ROOT = Path(__file__).parents[3]
-NAME = "localhost/heddle-small:test"
+NAMES = {"operator": "localhost/heddle-operator:test", "worker": "localhost/heddle-worker:test"}
 UPSTREAM = "docker.io/library/python:3.11-slim"
 HOST_BASE = "localhost/heddle-test-base:1"  # kept in buildah's storage, as a cache
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-TRAINING = {"deepspeed", "torch", "matplotlib", "scipy", "tokenizers"}
-BUILD = ("editables", "hatchling", "uv")
-FILES = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE")
+FILES = (
+    *("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE"),
+    "requirements-operator.lock",
+)
 FOLDERS = ("planner", "migration", "worker", "heddle_operator", "profiles")
 
 
@@ -58,27 +57,6 @@ def missing() -> str:
     return ""
 
 
-def small_lock() -> str:
-    """The blocks of requirements.lock without the training stack."""
-    project = (ROOT / "pyproject.toml").read_text()
-    listed = re.search(r"^dependencies = \[(.*?)^\]", project, re.MULTILINE | re.DOTALL)
-    assert listed is not None
-    wanted = [name for name in re.findall(r'"([\w-]+)', listed[1]) if name not in TRAINING]
-    kept, left = set(), [*wanted, *BUILD]
-    while left:
-        name = re.sub(r"[-_.]+", "-", left.pop()).lower()
-        if name in kept:
-            continue
-        kept.add(name)
-        try:
-            found = [Requirement(text) for text in requires(name) or ()]
-        except PackageNotFoundError:  # for another Python or platform
-            continue
-        left += [r.name for r in found if r.marker is None or r.marker.evaluate({"extra": ""})]
-    blocks = re.split(r"(?m)^(?=[a-z0-9])", (ROOT / "requirements.lock").read_text())
-    return "".join(block for block in blocks if block.partition("==")[0] in kept)
-
-
 def base_image() -> str:
     """The name of a base image in buildah's storage.
 
@@ -100,10 +78,11 @@ def base_image() -> str:
     return HOST_BASE
 
 
-def build(context: Path) -> None:
-    """Build the image NAME.
+def build(target: str, context: Path) -> str:
+    """Build an image and return its name.
 
     Args:
+        target: operator or worker.
         context: an empty folder to fill and to build from.
 
     Raises:
@@ -115,11 +94,14 @@ def build(context: Path) -> None:
         shutil.copy(ROOT / file, context)
     for folder in FOLDERS:
         shutil.copytree(ROOT / folder, context / folder)
-    (context / "requirements.lock").write_text(small_lock())
+    # The same for both, so that what they share is built once.
+    (context / "requirements.lock").write_text(small_lock(BUILD))
     (context / "planner" / "__pycache__").mkdir(exist_ok=True)
     (context / "planner" / "__pycache__" / "stale").write_text("never to be copied")
-    arguments = ("--isolation", "chroot", "--build-arg", f"BASE={base}", "--tag", NAME)
-    buildah("bud", *arguments, str(context), timeout_s=900)
+    name = NAMES[target]
+    arguments = ("--isolation", "chroot", "--build-arg", f"BASE={base}", "--target", target)
+    buildah("bud", *arguments, "--layers", "--tag", name, str(context), timeout_s=900)
+    return name
 
 
 def _debian() -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from heddle_operator.apis.labels import JOB_LABEL
+from tests.builders import heddle_job
 from tests.cluster.api import pods
 from tests.cluster.cluster import Cluster
 from tests.cluster.errors import ClusterFailed
@@ -25,18 +26,7 @@ PROMPT = {"joinDebounceSeconds": 0, "cooldownSeconds": 0, "minGainPercent": 0.1,
 
 def job_body(name: str, steps: int = ENDLESS, **elastic: Any) -> Json:
     """A job on the built-in text; further fields of `spec.elastic` by name."""
-    return {
-        "apiVersion": "heddle.dev/v1alpha1",
-        "kind": "HeddleJob",
-        "metadata": {"name": name},
-        "spec": {
-            "model": {"name": "tiny-llama"},
-            "data": {"builtin": "text"},
-            "training": dict(TRAINING),
-            "steps": steps,
-            "elastic": {**PROMPT, **elastic},
-        },
-    }
+    return heddle_job(name, training=dict(TRAINING), steps=steps, elastic={**PROMPT, **elastic})
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,9 +109,9 @@ def joiners_that_cannot_start_leave_the_old_plan_alone(
 ) -> None:
     no_image = worker(image=NOWHERE, imagePullPolicy="IfNotPresent")
     too_large = worker(resources={"requests": {"cpu": "1000"}})
-    for spec, words in ((no_image, "ImagePullBackOff"), (too_large, "Insufficient cpu")):
+    for spec, words in ((no_image, "ImagePull"), (too_large, "Insufficient cpu")):
         job.patch(worker=spec)
-        a_join_fails_because_of(words, cluster, job, heard)
+        a_join_fails_because_of(words, cluster, job, heard, is_left_out=True)
     # A merge patch keeps what it does not name.
     job.patch(worker=None)
     cluster.kubectl("apply", "--filename=-", stdin=json.dumps(QUOTA))
@@ -119,12 +119,14 @@ def joiners_that_cannot_start_leave_the_old_plan_alone(
     cluster.kubectl("delete", "resourcequota", "one-pod")
 
 
-def a_join_fails_because_of(words: str, cluster: Cluster, job: Job, heard: Listener) -> None:
-    """The reason is in a condition and in an Event; the old plan trains on and the pod goes."""
+def a_join_fails_because_of(
+    words: str, cluster: Cluster, job: Job, heard: Listener, *, is_left_out: bool = False
+) -> None:
+    """The reason is in an Event; the old plan trains on and the pod goes."""
     let_join(cluster)
-    job.wait_for_condition("Reconfiguring", "PodsCannotStart", words)
-    job.wait_for_condition("Degraded", "PodsCannotStart", words)
     job.wait_for_event("PodsCannotStart", words)
+    if is_left_out:
+        job.wait_for_condition("NodesLeftOut", "PodsCannotStart", words)
     heard.wait_for_steps(2)
     assert job.epoch == 1
     keep_away(cluster)
@@ -211,10 +213,12 @@ def told_later() -> list[tuple[Json, str, str]]:
     """Jobs that only the operator can judge; the reason of its Event, and its words."""
     only_odd = {"template": {"spec": {"nodeSelector": {"kubernetes.io/hostname": "odd"}}}}
     nowhere = {"template": {"spec": {"nodeSelector": {"no": "node"}}}}
+    rooted = {"template": {"spec": {"hostNetwork": True}}}
     strange = job_body("strange", gpuTypes={"allow": ["abacus-9000"]})
     return [
         (changed("unknown", model={"name": "no-such-model"}), "InvalidSpec", "no-such-model"),
         (strange, "InvalidSpec", "'abacus-9000', for which tiny-llama has no profile"),
+        (changed("rooted", worker=rooted), "InvalidSpec", "a job may not set hostNetwork"),
         (changed("odd", worker=only_odd), "InsufficientGPUs", "odd is of GPU type abacus-9000"),
         (changed("nowhere", worker=nowhere), "InsufficientGPUs", "0 GPUs are usable"),
     ]

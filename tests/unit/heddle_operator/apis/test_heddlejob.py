@@ -35,7 +35,7 @@ def test_the_job_becomes_what_workers_and_planner_read():
     assert job.training.learning_rate == pytest.approx(3e-4)
     assert prefixes(job) == ["builtin:text"]
     assert (job.workload.global_batch, job.workload.sequence_length) == (20, 128)
-    assert prefixes(job.with_data("/data/corpus")) == ["/data/corpus"]
+    assert prefixes(job.with_data("/data")) == ["/data/text"]
 
 
 def prefixes(job: HeddleJob) -> list[str]:
@@ -44,17 +44,19 @@ def prefixes(job: HeddleJob) -> list[str]:
 
 def test_a_blend_and_a_split_reach_the_ranks():
     blend = [{"path": "/data/a", "weight": 0.3}, {"path": "/data/b", "weight": 2}]
-    job = load_job(changed("spec.data", {"blend": blend, "split": [98, 1, 1]}))
+    data = {"blend": blend, "split": [98, 1, 1], "documentMask": True}
+    job = load_job(changed("spec.data", data))
     assert [(c.path, c.weight) for c in job.training.data.blend] == [
         ("/data/a", 0.3),
         ("/data/b", 2),
     ]
     assert job.training.data.split == (98, 1, 1)
+    assert job.training.data.document_mask
 
 
 def test_a_prepared_text_keeps_the_split():
     job = load_job(changed("spec.data", {"builtin": "text", "split": [9, 1, 0]}))
-    assert job.with_data("/data/corpus").training.data.split == (9, 1, 0)
+    assert job.with_data("/data").training.data.split == (9, 1, 0)
 
 
 def test_training_settings_default_as_in_the_workers_contract():
@@ -81,11 +83,15 @@ def test_training_settings_default_as_in_the_workers_contract():
         ("spec.planner.zero", 1, "only ZeRO stage 0 is supported yet (found 1)"),
         ("spec.elastic.mode", "Never", "'Auto', 'Recommend' or 'Manual' (found 'Never')"),
         ("spec.planRef", 7, "spec.planRef: "),
+        ("spec.planRef", "../../secrets/x", "spec.planRef: '../../secrets/x' cannot be the name"),
+        ("spec.planRef", "a?watch=1", "cannot be the name of a ConfigMap here"),
+        ("spec.planRef", "a" * 64, "at most 63 lower-case letters, digits and dashes"),
+        ("spec.model", {"path": "/m", "configRef": "..%2f"}, "configRef: '..%2f' cannot be"),
         ("metadata.name", "a" * 43, "has 43 characters; at most 42 are allowed"),
         ("spec.suspend", True, "suspending is not supported yet"),
         ("spec.data", {"builtin": "text", "path": "x"}, "one of `builtin`, `path` and `blend`"),
-        ("spec.data.tokenizer", "t", "tokenizers are not supported yet"),
-        ("spec.data.documentMask", True, "document masks are not supported yet"),
+        ("spec.data", {"path": "a.jsonl"}, "spec.data: 'a.jsonl' is text, which needs a `tok"),
+        ("spec.data.documentMask", "very", "spec.data.documentMask: "),
         ("spec.data.blend", [{"path": "x", "weight": 1}], "one of `builtin`, `path` and `blend`"),
         ("spec.data", {"blend": []}, "spec.data.blend: "),
         ("spec.data", {"blend": [{"path": "x", "weight": 0}]}, "spec.data.blend.0.weight: "),

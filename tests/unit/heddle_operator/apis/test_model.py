@@ -113,10 +113,11 @@ def test_weights_are_never_written_over_those_that_were_read(folder):
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        ({}, "must hold the key config.json, found nothing"),
-        ({"a": "", "b": ""}, "must hold the key config.json, found a, b"),
-        ({"config.json": "{"}, "is not JSON"),
-        ({"config.json": "[]"}, "must be a JSON object, found list"),
+        ({}, "must hold the key config.json"),
+        ({"hunter2": "", "b": "hunter2"}, "must hold the key config.json"),
+        ({"config.json": "{hunter2"}, "is not JSON"),
+        ({"config.json": "[" * 100_000}, "is not JSON"),
+        ({"config.json": '["hunter2"]'}, "must be a JSON object"),
     ],
 )
 def test_a_config_map_without_a_configuration_is_said(data, sentence):
@@ -124,6 +125,7 @@ def test_a_config_map_without_a_configuration_is_said(data, sentence):
         config_in("llama", data)
     assert sentence in str(caught.value)
     assert "ConfigMap llama" in str(caught.value)
+    assert "hunter2" not in str(caught.value), "what a ConfigMap holds is quoted nowhere"
 
 
 def test_the_configuration_is_that_key_or_the_only_one():
@@ -136,6 +138,12 @@ def test_the_configuration_is_that_key_or_the_only_one():
 )
 def test_a_job_that_names_no_config_map_has_none(spec):
     assert config_reference({"spec": spec}) is None
+
+
+@pytest.mark.parametrize("name", ["../../kube-system/secrets/x", "a?b", "a.b", "A"])
+def test_what_can_be_no_config_map_is_refused_before_anybody_is_asked(name):
+    with pytest.raises(InvalidJob, match="cannot be the name of a ConfigMap here"):
+        config_reference({"spec": {"model": {"configRef": name}}})
 
 
 def test_the_config_map_is_that_of_the_model():

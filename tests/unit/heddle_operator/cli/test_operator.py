@@ -30,10 +30,17 @@ def test_a_worker_template_that_cannot_be_used_is_named(tmp_path, text, words):
     path = tmp_path / "template.yaml"
     if text is not None:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    error = refused("--worker-template", str(path))
-    assert isinstance(error, InvalidJob)
-    assert f"worker template {path} {words}" in str(error)
-    assert "\n" not in str(error)
+    for option in ("--worker-template", "--worker-base"):
+        error = refused(option, str(path))
+        assert isinstance(error, InvalidJob)
+        assert f"worker template {path} {words}" in str(error)
+        assert "\n" not in str(error)
+
+
+def test_what_nobody_can_allow_is_named_with_what_one_can():
+    error = refused("--worker-allow", "hostpath")
+    assert "--worker-allow hostpath: one can allow " in str(error)
+    assert " hostPath, " in str(error)
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,11 @@ def test_what_the_newest_step_measured_is_one_line():
         "step": 3, "steps": 9, "tokensPerSecond": 12345.6, "mfu": 0.3125, "learningRate": 3e-4,
         "gradientNorm": 1.5, "lossScale": 65536.0, "memoryBytes": 2_500_000_000,
     }  # fmt: skip
-    job = {"metadata": {"name": "a"}, "status": {"phase": "Running", "progress": told}}
+    plan = {"reason": "start", "summary": "1 x [..]", "predictedMemoryBytes": 2_000_000_000}
+    status = {"phase": "Running", "progress": told, "plan": plan, "epoch": 1}
+    status |= {"activeGPUs": 1, "nodes": ["n"]}
+    job = {"metadata": {"name": "a"}, "status": status}
     assert (
         "  12,346 tokens/s, MFU 31.2 %, learning rate 0.0003, gradient norm 1.5, "
-        "loss scale 65536, up to 2.50 GB a rank"
+        "loss scale 65536, up to 2.50 GB a rank (2.00 GB predicted)"
     ) in page(job)

@@ -9,13 +9,25 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 
-from heddle_operator.controller.agents import Agents
+from heddle_operator.controller import agents as agents_module
+from heddle_operator.controller.agents import ANSWER_MAX_BYTES, Agents
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.snapshot import ObservedPod
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
-from worker.contract import Directive, Halt, RankReport, Refusal, Report
+from worker.agent.records import KEPT
+from worker.contract import (
+    LAPS,
+    Directive,
+    EvaluationRecord,
+    Halt,
+    RankReport,
+    Refusal,
+    Report,
+    StepRecord,
+    SwitchRecord,
+)
 
 TOKEN = "secret"
 
@@ -32,9 +44,16 @@ class Server:
         self.waits_s = []
         self.ranks = ()
         self.refuses = None  # a directive: status and sentence
+        self.answers = None  # instead, too
+        self.location = ""  # to which an answer redirects
         self.says = None  # instead of a report: status and text
         app = web.Application()
-        app.add_routes([web.get("/v1/report", self.report), web.put("/v1/directive", self.put)])
+        app.add_routes(
+            [
+                web.get("/v1/report", self.report),
+                web.put("/v1/directive", self.put),
+            ]
+        )
         app.add_routes([web.put("/v1/end", self.end), web.put("/v1/halt", self.halt)])
         self.runner = web.AppRunner(app, shutdown_timeout=0.01)
 
@@ -50,8 +69,11 @@ class Server:
     async def report(self, request):
         assert request.headers["Authorization"] == f"Bearer {TOKEN}"
         self.waits_s.append(float(request.query["wait_s"]))
+        if self.answers:
+            return await self.answers(request)
         if self.says:
-            return web.Response(status=self.says[0], text=self.says[1])
+            headers = {"Location": self.location} if self.location else {}
+            return web.Response(status=self.says[0], text=self.says[1], headers=headers)
         if int(request.query["after"]) >= self.version:
             self.changed.clear()
             await asyncio.wait_for(self.changed.wait(), 5)
@@ -130,6 +152,63 @@ def test_an_agent_that_does_not_answer_is_unreachable_and_its_last_report_is_kep
         await server.runner.cleanup()
         await until(trigger, lambda: agents.views["p"].unreachable_since_s is not None)
         assert agents.views["p"].report.version == 1
+
+    run(test)
+
+
+def test_an_answer_of_any_length_costs_the_operator_no_more_than_it_reads(monkeypatch, caplog):
+    """A pod whose owner is hostile, or broken, answers for ever."""
+    caplog.set_level("INFO")
+
+    async def test(agents, trigger, server, address):
+        told = 0
+
+        async def endless(request):
+            nonlocal told
+            answer = web.StreamResponse()
+            await answer.prepare(request)
+            while told < 1 << 30:
+                await answer.write(b"x" * (1 << 20))
+                told += 1 << 20
+            return answer
+
+        server.answers = endless
+        agents.watch([pod(address)])
+        await until(trigger, lambda: "p" in agents.views)
+        assert agents.views["p"].unreachable_since_s is not None
+        assert "its answer is longer than 16 MiB" in caplog.text
+        assert told < 1 << 26
+
+    run(test)
+
+
+def test_no_report_is_as_long_as_what_is_refused():
+    """All the records that an agent keeps, every field filled, and more ranks than a pod has."""
+    kinds = {"steps": StepRecord, "switches": SwitchRecord, "evaluations": EvaluationRecord}
+    laps = {"laps": dict.fromkeys(LAPS, 1e7 / 3)}
+    records = {
+        name: [kind.model_construct(**{f: laps.get(f, 1e7 / 3) for f in kind.model_fields})] * KEPT
+        for name, kind in kinds.items()
+    }
+    ranks = [RankReport(slot=n, pid=n, started_s=1 / 3, phase="training") for n in range(64)]
+    report = Report.model_construct(ranks=ranks, **records)
+    assert len(report.model_dump_json(warnings=False)) < ANSWER_MAX_BYTES / 2
+
+
+@pytest.mark.parametrize("status", [301, 302, 307])
+def test_a_redirect_leads_the_operator_nowhere(status):
+    async def test(agents, trigger, server, address):
+        other = Server()
+        elsewhere = await other.start()
+        server.says = (status, "")
+        server.location = f"http://{elsewhere}/v1/report"
+        try:
+            agents.watch([pod(address)])
+            await until(trigger, lambda: "p" in agents.views)
+            assert f"HTTP {status}" in agents.views["p"].problem
+            assert other.waits_s == []
+        finally:
+            await other.runner.cleanup()
 
     run(test)
 
@@ -266,3 +345,34 @@ def test_silence_counts_from_the_last_answer_but_not_while_the_operator_was_held
 def test_two_answers_may_get_lost_within_the_peer_timeout():
     agents = Agents(TOKEN, Trigger(), 5.0, peer_timeout_s=2.0)
     assert 2 * agents._allowed_s <= 2.0
+
+
+def test_without_a_lease_agents_are_told_nothing():
+    async def test(agents, trigger, server, address):
+        agents.watch([pod(address)])
+        await until(trigger, lambda: "p" in agents.views)
+        agents._left_s = lambda: 0.0
+        agents.end("p")
+        await asyncio.gather(*agents._sending)
+        agents._sent.clear()
+        agents._left_s = lambda: 60.0
+        agents.end("p")
+        await until(trigger, lambda: server.ends)
+        assert server.ends == 1
+
+    run(test)
+
+
+def test_messages_of_long_ago_are_not_remembered(monkeypatch):
+    monkeypatch.setattr(agents_module, "SENT_KEPT", 8)
+
+    async def test(agents, trigger, server, address):
+        agents.watch([pod(address)])
+        await until(trigger, lambda: "p" in agents.views)
+        agents._sent = {("p", epoch, "switch"): 0.0 for epoch in range(1000)}
+        agents.end("p")
+        assert list(agents._sent) == [("p", 0, "end")]
+        agents.watch([])
+        assert agents._sent == {}
+
+    run(test)

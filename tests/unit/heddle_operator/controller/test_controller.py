@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from heddle_operator.controller import controller as controller_module
 from heddle_operator.controller.controller import Controller
 from heddle_operator.controller.job_controller import ControllerContext, JobController
 from heddle_operator.kube.cache import ObjectCache
@@ -124,3 +125,56 @@ def test_a_defect_in_one_job_leaves_the_others_alone(tmp_path, monkeypatch, capl
     with caplog.at_level(logging.ERROR):
         run(tmp_path, test)
     assert "job=ns/broken failed in the operator; it is followed anew" in caplog.text
+
+
+def test_the_same_defect_is_traced_once_and_looked_at_ever_more_seldom(
+    tmp_path, monkeypatch, caplog
+):
+    failures, seen = [], asyncio.Event()
+
+    async def fails(self):
+        failures.append(1)
+        if len(failures) == 5:
+            seen.set()
+        raise RuntimeError("a defect of ours")
+
+    monkeypatch.setattr(JobController, "run", fails)
+    monkeypatch.setattr(controller_module, "RESTART_S", (0.001, 0.004))
+
+    async def test(server, controller, cache):
+        controller.start()
+        await apply(server, controller, a_body())
+        await seen.wait()
+
+    with caplog.at_level(logging.ERROR):
+        run(tmp_path, test)
+    assert caplog.text.count("Traceback") == 1
+    pauses = [record.args[1] for record in caplog.records][:4]
+    assert pauses == [0.001, 0.002, 0.004, 0.004]
+
+
+def test_a_job_whose_deletion_nobody_heard_is_dropped_by_the_next_list(tmp_path):
+    async def test(server, controller, cache):
+        controller.start()
+        gone, young = a_body("gone"), a_body("young")
+        for body, version in ((gone, "5"), (young, "9")):
+            body["metadata"]["resourceVersion"] = version
+            controller.put(body)
+        pod = await server.put(
+            "/api/v1/namespaces/ns/pods/gone-a-0",
+            {
+                "metadata": {
+                    "labels": {"heddle.dev/job": "gone"},
+                    "ownerReferences": [{"uid": "uid-gone", "controller": True}],
+                }
+            },
+        )
+        cache.put("Pod", pod)
+        controller.keep_only("other", (), 7)
+        assert sorted(controller._runs) == ["uid-gone", "uid-young"]
+        controller.keep_only("ns", (), 7)  # a list that is older than the younger job
+        await server.until(lambda s: not s.of("pods"))
+        controller.put(gone)  # told late
+        assert list(controller._runs) == ["uid-young"]
+
+    run(tmp_path, test)

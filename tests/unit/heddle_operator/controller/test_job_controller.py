@@ -13,13 +13,13 @@ from heddle_operator.controller.job_controller import ControllerContext, JobCont
 from heddle_operator.inventory import pods as pod_view
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
-from heddle_operator.kube.relist import relist
 from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.settings import Settings
 from heddle_operator.telemetry.metrics import OperatorMetrics
 from planner.model.catalogue import MODELS
 from tests.fakes.agent import FakeAgent
 from tests.fakes.api_server import an_api_server
+from tests.fakes.lists import relist
 from worker.checkpoint.hugging_face.config import config_of
 from worker.contract import Directive, RankReport
 
@@ -85,7 +85,9 @@ class Stage:
         self.server, self.api, self.pod = server, api, Pod()
         self.metrics, self.cache = OperatorMetrics(), ObjectCache(lambda _: self.run.trigger.set())
 
-    async def begin(self, model, **elastic):
+    async def begin(self, model, worker=None, before=None, limits=None, **elastic):
+        for path, held in (before or {}).items():
+            await self.server.put(path, held)
         resources = {"nvidia.com/gpu": "2"}
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
         await self.server.put(
@@ -108,6 +110,8 @@ class Stage:
                     "training": {"globalBatch": 32, "sequenceLength": 128},
                     "steps": 10,
                     "elastic": {"joinDebounceSeconds": 0, **elastic},
+                    **({"worker": worker} if worker else {}),
+                    **(limits or {}),
                 },
             },
         )
@@ -149,7 +153,7 @@ class Stage:
 def run(tmp_path, monkeypatch):
     monkeypatch.setattr(pod_view, "AGENT_PORT", pod_view.AGENT_PORT)
 
-    def run(test, model=None, **elastic):
+    def run(test, model=None, worker=None, before=None, limits=None, **elastic):
         async def main():
             async with (
                 an_api_server() as server,
@@ -157,7 +161,8 @@ def run(tmp_path, monkeypatch):
             ):
                 stage = Stage(server, api)
                 port = await stage.pod.start()
-                await stage.begin(model or {"name": "tiny-llama"}, **elastic)
+                named = model or {"name": "tiny-llama"}
+                await stage.begin(named, worker, before, limits, **elastic)
                 try:
                     await asyncio.wait_for(test(stage, port), 60)
                 finally:
@@ -230,6 +235,17 @@ def test_a_job_without_enough_gpus_waits_and_says_so(run):
 
 
 @pytest.mark.slow
+def test_a_job_that_ended_at_its_deadline_is_deleted_after_its_time_to_live(run):
+    async def test(stage, port):
+        await stage.phase("Failed")
+        assert stage.server.objects[JOB]["status"]["message"].startswith("DeadlineExceeded: ")
+        await stage.server.until(lambda s: JOB not in s.objects)
+        await asyncio.wait_for(stage.task, 10)
+
+    run(test, limits={"deadlineSeconds": 1, "ttlSecondsAfterFinished": 1}, minGPUs=3)
+
+
+@pytest.mark.slow
 def test_a_model_in_a_folder_waits_for_its_config_map_and_says_so(run):
     config = config_of(MODELS["tiny-llama"])
 
@@ -243,6 +259,50 @@ def test_a_model_in_a_folder_waits_for_its_config_map_and_says_so(run):
         assert "minGPUs is 3" in stage.server.objects[JOB]["status"]["message"]
 
     run(test, model={"path": "/volume/llama", "configRef": "llama"}, minGPUs=3)
+
+
+def test_a_secret_of_somebody_else_keeps_the_job_from_starting_and_is_said(run):
+    path = f"{NS}/secrets/tiny-token"
+
+    async def test(stage, port):
+        await stage.phase("Invalid")
+        (accepted,) = stage.server.objects[JOB]["status"]["conditions"]
+        assert (accepted["status"], accepted["reason"]) == ("False", "NameTaken")
+        assert "Secret tiny-token is there and not this job's" in accepted["message"]
+        await stage.server.until(lambda s: stage.reasons() == {"NameTaken"})
+        assert stage.server.objects[path]["data"] == {"token": "b2xk"}
+
+    run(test, minGPUs=3, before={path: {"data": {"token": "b2xk"}}})
+
+
+def test_a_budget_of_somebody_else_is_said_while_the_job_trains(run):
+    async def test(stage, port):
+        held = stage.server.objects[BUDGET]
+        await stage.start_pod(port)
+        await stage.phase("Running")
+        await stage.server.until(lambda s: "NameTaken" in stage.reasons())
+
+        def is_said(server):
+            rows = server.objects[JOB]["status"]["conditions"]
+            degraded = next(row for row in rows if row["type"] == "Degraded")
+            return degraded["reason"] == "NameTaken" and "Budget tiny" in degraded["message"]
+
+        await stage.server.until(is_said)
+        assert stage.server.objects[BUDGET] == held
+
+    run(test, before={BUDGET: {"spec": {"minAvailable": 7}}})
+
+
+def test_a_template_that_opens_the_node_is_refused_in_a_condition(run):
+    volume = {"name": "host", "hostPath": {"path": "/"}}
+
+    async def test(stage, port):
+        await stage.phase("Invalid")
+        (accepted,) = stage.server.objects[JOB]["status"]["conditions"]
+        assert "volumes[0].hostPath: a job may not set hostPath" in accepted["message"]
+        assert stage.server.of("pods") == stage.server.of("secrets") == {}
+
+    run(test, worker={"template": {"spec": {"volumes": [volume]}}})
 
 
 def test_an_api_server_that_refuses_for_a_while_costs_only_time(run):
@@ -259,3 +319,28 @@ def test_even_of_a_job_that_cannot_be_read_the_identity_is_known():
     metadata = {"name": "x.y", "namespace": "ns", "uid": "u", "generation": 4}
     found = stub_of({"metadata": metadata})
     assert (found.name, found.metadata.namespace, found.metadata.uid) == ("x.y", "ns", "u")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "x",
+        {"containers": "x"},
+        {"containers": [7]},
+        {"containers": [{"name": "worker", "args": 3}]},
+        {"nodeSelector": ["a"]},
+        {"tolerations": ["all"]},
+        {"volumes": {"name": "out"}, "containers": [{}]},
+        {"affinity": {"nodeAffinity": ["x"]}},
+        {"terminationGracePeriodSeconds": None, "initContainers": 5},
+    ],
+)
+def test_a_template_of_no_pod_is_a_condition(run, spec):
+    async def test(stage, port):
+        await stage.phase("Invalid")
+        status = stage.server.objects[JOB]["status"]
+        assert "spec.worker.template" in status["message"]
+        assert status["conditions"][0]["reason"] == "InvalidSpec"
+        await asyncio.wait_for(stage.task, 10)
+
+    run(test, worker={"template": {"spec": spec}})

@@ -73,8 +73,7 @@ def test_a_request_without_a_plan_is_answered_with_the_problem():
 def test_a_planner_that_was_killed_is_started_again():
     async def test(planning, trigger):
         await planning.start()
-        planning._process.kill()
-        await trigger.wait(30)
+        await planning._pool._idle[0].kill()
         assert (await reply(planning, trigger, RequestPlan(TWO, None))).plan is not None
 
     run(test)

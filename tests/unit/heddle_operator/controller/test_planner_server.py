@@ -36,6 +36,7 @@ def test_a_plan_fits_what_was_asked_for_and_the_same_question_has_the_same_answe
     plan = Plan.from_json(found["plan"])
     assert faults(plan, SETTINGS.workload, TWO) == ()
     assert found["throughput_samples_s"] > 0
+    assert found["memory_bytes"] > 0
     assert found["current_samples_s"] is None
     assert ask(profile, TWO)["plan"] == found["plan"]
 

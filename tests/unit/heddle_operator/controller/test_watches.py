@@ -11,9 +11,8 @@ import pytest
 from heddle_operator.controller.watches import Handlers, configure
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
+from heddle_operator.kube.reflections import reflectors
 from tests.fakes.api_server import an_api_server
-
-NODE = {"metadata": {"name": "n1", "uid": "u1", "resourceVersion": "1"}}
 
 
 class Followed:
@@ -43,58 +42,35 @@ def run(tmp_path, test, namespaces=()):
             await connect(server.kubeconfig(tmp_path)) as api,
         ):
             cache, controller = ObjectCache(), Followed()
-            handlers = Handlers(api, cache, controller, namespaces)
-            await asyncio.wait_for(test(server, handlers, cache, controller), 20)
+            found = reflectors(api, cache, namespaces)
+            handlers = Handlers(api, controller, found, bool(namespaces))
+            await asyncio.wait_for(test(server, handlers, found, controller), 20)
 
     asyncio.run(main())
 
 
-def an_object(name="tiny-a-0", **labels):
-    owners = [{"uid": "job", "controller": True}]
-    metadata = {"name": name, "uid": name, "labels": labels, "ownerReferences": owners}
-    return {"metadata": metadata, "spec": {}}
-
-
-def test_every_event_goes_to_the_cache_or_to_the_jobs(tmp_path):
-    async def test(server, handlers, cache, controller):
-        ours = an_object(**{"heddle.dev/job": "tiny"})
+def test_every_event_of_a_job_goes_to_the_controller(tmp_path):
+    async def test(server, handlers, reflectors, controller):
+        body = {"metadata": {"name": "tiny", "uid": "1"}}
         for kind in ("ADDED", "MODIFIED", None):
-            await handlers.node({"type": kind, "object": NODE})
-            await handlers.pod({"type": kind, "object": ours})
-            await handlers.job({"type": kind, "object": an_object("tiny")})
-        assert list(cache.nodes) == ["n1"]
-        assert len(cache.own("Pod", "job")) == 1
+            await handlers.job({"type": kind, "object": body})
         assert controller.calls == [("put", "tiny")] * 3
-        await handlers.node({"type": "DELETED", "object": NODE})
-        await handlers.pod({"type": "DELETED", "object": ours})
-        await handlers.job({"type": "DELETED", "object": an_object("tiny")})
-        assert (cache.nodes, cache.own("Pod", "job")) == ({}, ())
+        await handlers.job({"type": "DELETED", "object": body})
         assert controller.calls[-1] == ("drop", "tiny")
 
     run(tmp_path, test)
 
 
-def test_an_epoch_is_a_config_map_of_its_job(tmp_path):
-    async def test(server, handlers, cache, controller):
-        body = an_object("tiny-epoch-1", **{"heddle.dev/job": "tiny"})
-        await handlers.epoch({"type": "ADDED", "object": body})
-        assert [b["metadata"]["name"] for b in cache.own("ConfigMap", "job")] == ["tiny-epoch-1"]
-
-    run(tmp_path, test)
-
-
-@pytest.mark.slow
-def test_jobs_are_followed_once_the_cluster_could_be_listed(tmp_path):
-    async def test(server, handlers, cache, controller):
-        await server.put("/api/v1/nodes/n1", {})
-        server.refuses["GET nodes"] = (500, "not yet")
+def test_jobs_are_followed_once_every_collection_was_listed(tmp_path):
+    async def test(server, handlers, reflectors, controller):
         starting = asyncio.create_task(handlers.startup(kopf.OperatorSettings()))
-        await server.until(lambda s: ("GET", "/api/v1/nodes") in s.requests)
+        *first, last = reflectors
+        for reflector in first:
+            await reflector.list()
         assert not controller.is_started.is_set()
-        server.refuses.clear()
+        await last.list()
         await starting
         assert controller.is_started.is_set()
-        assert list(cache.nodes) == ["n1"]
         await handlers.cleanup()
         assert controller.calls == [("close", "")]
 
@@ -102,15 +78,10 @@ def test_jobs_are_followed_once_the_cluster_could_be_listed(tmp_path):
 
 
 def test_nothing_that_is_registered_leaves_finalizers_or_annotations(tmp_path):
-    async def test(server, handlers, cache, controller):
+    async def test(server, handlers, reflectors, controller):
         registry = kopf.OperatorRegistry()
         handlers.register(registry)
-        assert sorted(h.id for h in registry._watching.get_all_handlers()) == [
-            "epoch",
-            "job",
-            "node",
-            "pod",
-        ]
+        assert [h.id for h in registry._watching.get_all_handlers()] == ["job"]
         assert list(registry._changing.get_all_handlers()) == []
         assert list(registry._spawning.get_all_handlers()) == []
 
@@ -129,7 +100,7 @@ def test_kopf_posts_nothing_looks_only_where_it_may_and_never_gives_up(is_namesp
 
 
 def test_outside_a_cluster_kopf_logs_in_as_kubectl_would(tmp_path, monkeypatch):
-    async def test(server, handlers, cache, controller):
+    async def test(server, handlers, reflectors, controller):
         monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path)))
         info = await handlers.login(logger=None, settings=kopf.OperatorSettings())
         assert info.server == f"http://127.0.0.1:{server.port}"

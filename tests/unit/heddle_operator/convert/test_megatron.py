@@ -63,6 +63,13 @@ def test_every_setting_of_the_training_has_its_field():
     }
 
 
+def test_three_arguments_together_are_a_document_mask():
+    masks = "--reset-position-ids --reset-attention-mask --eod-mask-loss"
+    assert turned(LLAMA + masks).job["spec"]["data"]["documentMask"] is True
+    with pytest.raises(InvalidArguments, match=r"^--eod-mask-loss without --reset-position-ids"):
+        turned(LLAMA + "--eod-mask-loss")
+
+
 def test_the_model_is_a_configuration_of_its_family():
     found = turned(LLAMA)
     assert found.job["spec"]["model"] == {"path": "/models/mine", "init": "seed"}

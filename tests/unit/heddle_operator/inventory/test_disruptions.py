@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from heddle_operator.inventory.disruptions import notice_of
@@ -54,7 +56,7 @@ def tainted(key, effect="NoSchedule"):
     ],
 )
 def test_a_notice_is_read_in_words(node, why):
-    assert why in notice_of(node, False)
+    assert why in notice_of(node, False).why
 
 
 @pytest.mark.parametrize(
@@ -70,4 +72,31 @@ def test_a_notice_is_read_in_words(node, why):
     ids=["plain", "GPU pool", "candidate", "maintenance to come", "nothing scheduled", "cordoned"],
 )
 def test_other_signs_are_no_notice(node):
-    assert notice_of(node, False) == ""
+    assert notice_of(node, False) is None
+
+
+SPOT = "aws-node-termination-handler/spot-itn"
+
+
+@pytest.mark.parametrize(
+    ("node", "ends_at_s"),
+    [
+        (tainted(SPOT), 57.0 + 120),
+        (tainted("aws-node-termination-handler/scheduled-maintenance"), math.inf),
+        (tainted("cloud.google.com/impending-node-termination"), 57.0 + 15),
+        (
+            a_node(spec={"taints": [{"key": SPOT, "timeAdded": "1970-01-01T00:16:40Z"}]}),
+            10.0 + 120,
+        ),
+        (
+            a_node(conditions=[{"type": "PreemptScheduled", "status": "True",
+                                "lastTransitionTime": "1970-01-01T00:16:40Z"}]),
+            10.0 + 30,
+        ),
+        (a_node({"annotations": {"heddle.dev/draining": "1970-01-01T00:17:40Z"}}), 70.0),
+        (a_node({"annotations": {"heddle.dev/draining": "soon"}}), math.inf),
+    ],
+)  # fmt: skip
+def test_a_notice_ends_when_its_cloud_says(node, ends_at_s):
+    """It was seen first at 57 s of the loop's clock, which lags 990 s behind the wall clock."""
+    assert notice_of(node, False).ends_at_s(57.0, 990.0) == ends_at_s

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from heddle_operator.inventory.nodes import NodeRequirements, ready_since, unhealthy_pods, view_node
@@ -73,15 +75,25 @@ def test_a_cordoned_node_takes_no_new_pods_and_keeps_its_own():
     assert view(node).why == "is cordoned"
 
 
+def test_what_other_jobs_hold_on_a_node_is_lent():
+    required = NodeRequirements({}, False, ("demo-fast",))
+    full = view_node(a_node(), (0, 4), required, 1.0, 100.0, lent=3)
+    assert (full.seen.gpus, full.seen.lent, full.seen.for_jobs) == (0, 3, 3)
+    cordoned = a_node(spec={"unschedulable": True})
+    assert view_node(cordoned, (0, 4), required, 1.0, 100.0, lent=3).seen.for_jobs == 0
+
+
 def test_a_cordon_is_a_notice_to_jobs_that_say_so():
     required = NodeRequirements({}, True, ("demo-fast",))
-    assert view(a_node(spec={"unschedulable": True}), (2, 0), required).seen.leaving_at_s == 100.0
+    assert (
+        view(a_node(spec={"unschedulable": True}), (2, 0), required).seen.leaving_at_s == math.inf
+    )
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown"])
 def test_a_node_that_is_not_ready_is_left(status):
     found = view(a_node(ready=status), (4, 0))
-    assert found.seen.leaving_at_s == 100.0
+    assert found.seen.leaving_at_s == math.inf
     assert not found.seen.is_ready
 
 

@@ -49,20 +49,23 @@ def waiting(reason, message=None):
 
 
 @pytest.mark.parametrize(
-    ("status", "problem"),
+    ("status", "cause", "problem"),
     [
-        (waiting("ImagePullBackOff", "Back-off: x"), "ImagePullBackOff: Back-off: x"),
-        (waiting("InvalidImageName"), "InvalidImageName"),
-        (waiting("ContainerCreating"), ""),
+        (waiting("ImagePullBackOff", "Back-off: x"), "image", "ImagePullBackOff: Back-off: x"),
+        (waiting("InvalidImageName"), "image", "InvalidImageName"),
+        (waiting("CreateContainerConfigError"), "container", "CreateContainerConfigError"),
+        (waiting("ContainerCreating"), "container", ""),
         (
             {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
                              "message": "0/3 nodes are available"}]},
+            "scheduling",
             "Unschedulable: 0/3 nodes are available",
         ),
     ],
 )  # fmt: skip
-def test_what_keeps_a_pod_from_starting_is_said(status, problem):
-    assert view(a_pod("Pending", **status)).problem == problem
+def test_what_keeps_a_pod_from_starting_is_said(status, cause, problem):
+    seen = view(a_pod("Pending", **status))
+    assert (seen.cause, seen.problem) == (cause, problem)
 
 
 def test_a_pod_that_failed_says_its_last_words():

@@ -8,6 +8,7 @@ from heddle_operator.inventory.requests import (
     GpuAllocation,
     allocation_of,
     gpus_held,
+    gpus_of_others,
     requested_gpus,
 )
 
@@ -66,3 +67,47 @@ def test_the_job_s_own_gpus_are_told_from_those_of_others():
         GpuAllocation("3", "b", 4),
     ]
     assert gpus_held(allocations, "job") == {"a": (2, 1), "b": (0, 4)}
+
+
+def tied(node="n1", key="metadata.name", **spec):
+    field = {"key": key, "operator": "In", "values": [node]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    return {"affinity": {"nodeAffinity": required}, **spec}
+
+
+@pytest.mark.parametrize(
+    ("spec", "node"),
+    [
+        (tied(), "n1"),
+        ({"nodeSelector": {"kubernetes.io/hostname": "n2"}}, "n2"),
+        ({}, None),
+        (tied(schedulingGates=[{"name": "queue"}]), None),
+        (tied(key="metadata.namespace"), None),
+    ],
+)
+def test_a_pod_that_waits_claims_the_node_that_it_is_tied_to(spec, node):
+    asks = {"containers": [{"resources": {"requests": {"nvidia.com/gpu": "2"}}}]}
+    pod = {"metadata": {"uid": "u"}, "spec": {**asks, **spec}, "status": {"phase": "Pending"}}
+    found = allocation_of(pod)
+    assert (found and (found.node, found.gpus, found.is_bound)) == (node and (node, 2, False))
+
+
+def test_claims_of_others_count_only_where_the_job_has_no_pods_itself():
+    rows = [
+        GpuAllocation("p", "a", 1, "mine", is_bound=False),
+        GpuAllocation("q", "a", 2, "other", is_bound=False),
+        GpuAllocation("r", "a", 1, "other"),
+        GpuAllocation("s", "b", 2, "other", is_bound=False),
+    ]
+    assert gpus_held(rows, "mine") == {"a": (1, 1), "b": (0, 2)}
+
+
+def test_gpus_of_other_jobs_are_told_from_those_of_strangers():
+    rows = [
+        GpuAllocation("p", "a", 1, "mine"),
+        GpuAllocation("q", "a", 2, "job"),
+        GpuAllocation("r", "a", 1, "stranger"),
+        GpuAllocation("s", "b", 2, "job", is_bound=False),
+    ]
+    assert gpus_of_others(rows, "mine", {"mine", "job"}) == {"a": 2, "b": 2}

@@ -65,8 +65,23 @@ def test_a_full_list_drops_what_it_does_not_hold():
     cache = ObjectCache()
     cache.put("Pod", a_pod(1, "u1"))
     cache.put("Pod", a_pod(2, "u2"))
-    cache.keep_only("Pod", ["u2"])
-    assert set(cache.allocations) == {"u2"}
+    cache.put("Pod", a_pod(9, "u3"))
+    cache.keep_only("ConfigMap", "", [], 5)
+    cache.keep_only("Pod", "elsewhere", [], 5)
+    assert set(cache.allocations) == {"u1", "u2", "u3"}
+    cache.keep_only("Pod", "", ["u2"], 5)  # u3 was made after the list
+    assert set(cache.allocations) == {"u2", "u3"}
+
+
+def test_a_pod_of_another_that_is_told_no_more_holds_nothing():
+    cache = ObjectCache()
+    cache.put("Pod", a_pod(1, "u1"))
+    foreign = a_pod(2, "u2")
+    cache.put("Pod", {**foreign, "metadata": {**foreign["metadata"], "labels": {}}})
+    assert set(cache.allocations) == {"u1", "u2"}
+    cache.release("u1")
+    cache.release("u2")
+    assert set(cache.allocations) == {"u1"}
 
 
 def test_a_heartbeat_wakes_nobody():

@@ -45,6 +45,16 @@ def test_a_server_that_does_not_answer_has_status_0_and_is_named(tmp_path):
     assert run(tmp_path, test) == 0
 
 
+@pytest.mark.parametrize("name", ["../../kube-system/secrets/x", "a?watch=true", "a#b", "%2e%2e"])
+def test_a_path_that_leads_elsewhere_is_sent_nowhere(tmp_path, name):
+    async def test(server, api):
+        with pytest.raises(ApiRefused, match="is no path of an object") as error:
+            await api.get(f"/api/v1/namespaces/default/configmaps/{name}")
+        return error.value.status, server.requests
+
+    assert run(tmp_path, test) == (400, [])
+
+
 def test_logs_are_text_whatever_they_hold(tmp_path):
     async def test(server, api):
         server.logs["p", "worker"] = "{not json}\n\u00e9\n"
@@ -60,7 +70,7 @@ def test_deleting_what_is_gone_or_another_is_fine_but_a_forbidden_deletion_is_no
     async def test(server, api):
         server.refuses["DELETE p"] = (status, "no")
         try:
-            await api.delete(POD)
+            await api.delete(POD, "u")
         except ApiRefused:
             return False
         return True

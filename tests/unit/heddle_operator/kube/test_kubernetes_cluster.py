@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -12,12 +14,12 @@ from heddle_operator.apis.heddlejob import Metadata
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
 from heddle_operator.kube.kubernetes_cluster import KubeCluster
-from heddle_operator.kube.relist import relist
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, CreatePod, DeletePod, PruneEpoch
 from planner.cluster.composition import Composition, Node
 from tests.fakes.api_server import an_api_server
+from tests.fakes.lists import relist
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
 
@@ -120,14 +122,20 @@ def test_a_pod_of_that_name_of_an_earlier_job_is_refused_until_it_is_gone(run):
     run(test)
 
 
-def test_the_record_of_an_earlier_job_of_that_name_makes_way(run):
+@pytest.mark.parametrize("metadata", [EARLIER, {}], ids=["of an earlier job", "of somebody"])
+def test_a_config_map_of_somebody_else_is_left_as_it_is_until_it_goes(run, metadata):
     async def test(around, server):
         path = f"{NS}/configmaps/tiny-epoch-1"
-        await server.put(path, {"metadata": EARLIER})
-        with pytest.raises(ClusterConflict):
+        held = await server.put(path, {"metadata": metadata, "data": {"a": "b"}})
+        with pytest.raises(ClusterUnavailable, match="ConfigMap tiny-epoch-1 is there and not"):
             await around.adapter.apply(ADOPT)
+        assert server.objects[path] == held
+        (words,) = (await around.observe()).taken
+        assert words.endswith("remove it, or give the job another name")
+        await server.remove(path)
         await around.adapter.apply(ADOPT)
-        assert [record.epoch for record in (await around.observe()).epochs] == [1]
+        observed = await around.observe()
+        assert ([record.epoch for record in observed.epochs], observed.taken) == ([1], ())
 
     run(test)
 
@@ -221,7 +229,11 @@ def test_an_ended_pod_of_the_job_stays_and_frees_its_gpus_for_anybody(run, phase
 
 @pytest.mark.parametrize(
     ("data", "problem"),
-    [({"plan.json": json.dumps(PLAN.to_json())}, ""), ({}, "found nothing"), (None, "not found")],
+    [
+        ({"plan.json": json.dumps(PLAN.to_json())}, ""),
+        ({}, "must hold the key"),
+        (None, "not found"),
+    ],
     ids=["a plan", "an empty map", "no map"],
 )
 def test_the_plan_of_mode_manual_is_read_from_its_config_map(run, data, problem):
@@ -233,3 +245,94 @@ def test_the_plan_of_mode_manual_is_read_from_its_config_map(run, data, problem)
         assert problem in referenced.problem
 
     run(test, plan_ref="mine")
+
+
+def test_objects_that_anybody_may_have_forged_are_left_out(run):
+    """A pod without annotations and records that are none; the job's own are seen beside them."""
+    ours = {
+        "labels": {"heddle.dev/job": "tiny", "heddle.dev/epoch": "2"},
+        "ownerReferences": [{"uid": "job", "controller": True}],
+    }
+    containers = {"containers": [{"resources": {"requests": {"nvidia.com/gpu": "1k"}}}]}
+
+    async def test(around, server):
+        await around.node(gpus=2)
+        await around.adapter.apply(ADOPT)
+        await around.adapter.apply(POD)
+        await server.put(f"{NS}/pods/forged", {"metadata": ours, "spec": containers})
+        await server.put(f"{NS}/pods/huge", {"spec": {**containers, "nodeName": "other"}})
+        record = server.objects[f"{NS}/configmaps/tiny-epoch-1"]["data"]
+        for number, data in enumerate(
+            (None, {}, {"plan": "["}, {**record, "outcome": "x"}, {**record, "adoptedAt": "?"})
+        ):
+            await server.put(f"{NS}/configmaps/odd-{number}", {"metadata": ours, "data": data})
+        observed = await around.observe()
+        assert [pod.name for pod in observed.pods] == ["tiny-a-0"]
+        assert [record.epoch for record in observed.epochs] == [1]
+        assert around.cache.allocations[server.objects[f"{NS}/pods/huge"]["metadata"]["uid"]].gpus
+
+    run(test)
+
+
+@pytest.mark.parametrize("ahead_s", [3600.0, -3600.0])
+def test_times_are_right_though_the_clock_of_this_machine_is_an_hour_off(run, ahead_s):
+    async def test(around, server):
+        server.ahead_s = ahead_s
+        await around.api.get("/api/v1/nodes")
+        adapter = around.adapter = around.another(around.adapter.job)
+        await around.node()
+        await adapter.apply(POD)
+        now = time.monotonic()
+        (pod,) = (await around.observe()).pods
+        assert abs(pod.created_s - now) < 2
+        for age_s, phase in ((30, "ended"), (-30, "pending")):
+            gone = datetime.now(UTC) + timedelta(seconds=ahead_s - age_s)
+            path = f"{NS}/pods/tiny-a-0"
+            metadata = {**server.objects[path]["metadata"], "deletionTimestamp": gone.isoformat()}
+            await server.put(path, {**server.objects[path], "metadata": metadata})
+            await server.put("/api/v1/nodes/a", {"status": {}})
+            (pod,) = (await around.observe()).pods
+            assert pod.phase == phase
+
+    run(test)
+
+
+def test_a_job_goes_on_with_the_image_and_template_that_it_started_with(run):
+    """An upgraded operator has others; the author's own change is another thing."""
+
+    async def test(around, server):
+        await around.node(gpus=2)
+        await around.adapter.apply(ADOPT)
+        await around.adapter.apply(CloseEpoch(1, "live", ""))
+        newer = WorkerDefaults("heddle:2", {"spec": {"priorityClassName": "new"}})
+        upgraded = KubeCluster(
+            around.adapter.job, around.api, around.cache, newer, ("demo-fast",), around.trigger
+        )
+        await upgraded.apply(POD)
+        await upgraded.apply(AdoptPlan(2, PLAN, "join", NODES))
+        await upgraded.apply(CreatePod("tiny-a-1", "a", 1, 1))
+        for name in ("tiny-a-0", "tiny-a-1"):
+            spec = server.objects[f"{NS}/pods/{name}"]["spec"]
+            assert spec["containers"][0]["image"] == "heddle:1"
+            assert "priorityClassName" not in spec
+        await upgraded.apply(AdoptPlan(3, PLAN, "start", NODES))
+        await upgraded.apply(CreatePod("tiny-a-2", "a", 2, 1))
+        spec = server.objects[f"{NS}/pods/tiny-a-2"]["spec"]
+        assert (spec["containers"][0]["image"], spec["priorityClassName"]) == ("heddle:2", "new")
+
+    run(test)
+
+
+@pytest.mark.parametrize("forged", ["", "[]", "{}", '{"image": 1, "template": {}, "base": {}}'])
+def test_a_forged_pin_is_as_none(run, forged):
+    async def test(around, server):
+        await around.adapter.apply(ADOPT)
+        path = f"{NS}/configmaps/tiny-epoch-1"
+        body = server.objects[path]
+        await server.put(path, {**body, "data": {**body["data"], "workers": forged}})
+        await around.observe()
+        await around.adapter.apply(POD)
+        spec = server.objects[f"{NS}/pods/tiny-a-0"]["spec"]
+        assert spec["containers"][0]["image"] == "heddle:1"
+
+    run(test)

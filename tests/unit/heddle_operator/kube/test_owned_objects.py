@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from heddle_operator.apis.errors import NameTaken
 from heddle_operator.apis.heddlejob import Metadata
 from heddle_operator.kube.client import ApiRefused, connect
 from heddle_operator.kube.owned_objects import JobObjects, is_in_budget, is_live
@@ -51,13 +52,28 @@ def test_the_token_is_made_once_and_read_back_ever_after(tmp_path):
     run(tmp_path, test)
 
 
-def test_the_token_of_an_earlier_job_of_that_name_is_not_used(tmp_path):
+EARLIER = [{"uid": "earlier", "controller": True, "kind": "HeddleJob", "name": "tiny"}]
+
+
+@pytest.mark.parametrize(
+    ("owners", "words"),
+    [
+        ([], "Secret tiny-token is there and not this job's, so it is left as it is; remove it"),
+        (EARLIER, "Secret tiny-token is of an earlier job tiny; it is waited until it goes"),
+    ],
+    ids=["of nobody", "of an earlier job"],
+)
+def test_a_secret_of_somebody_else_is_neither_used_nor_changed(tmp_path, owners, words):
     async def test(server, objects):
-        owner = {"uid": "earlier", "controller": True}
-        stale = {"metadata": {"ownerReferences": [owner]}, "data": {"token": "b2xk"}}
-        await server.put(f"{PATHS}/secrets/tiny-token", stale)
+        path = f"{PATHS}/secrets/tiny-token"
+        foreign = {"metadata": {"ownerReferences": owners}, "data": {"token": "b2xk"}}
+        held = await server.put(path, foreign)
+        with pytest.raises(NameTaken, match=words):
+            await objects.token()
+        assert server.objects[path] == held
+        assert {method for method, _ in server.requests} == {"GET"}
+        await server.remove(path)
         assert await objects.token() != "old"
-        assert await objects.token() == await objects.token()
 
     run(tmp_path, test)
 
@@ -106,6 +122,33 @@ def test_the_budget_follows_the_pods_and_goes_with_the_job(tmp_path):
     run(tmp_path, test)
 
 
+def test_a_budget_of_somebody_else_is_neither_changed_nor_deleted(tmp_path):
+    async def test(server, objects):
+        held = await server.put(BUDGET, {"spec": {"minAvailable": 7}})
+        await objects.write_budget([a_pod()])
+        assert objects.taken.startswith("PodDisruptionBudget tiny is there and not this job's")
+        await objects.delete_budget()
+        assert server.objects[BUDGET] == held
+        await server.remove(BUDGET)
+        await objects.write_budget([a_pod()])
+        assert objects.taken == ""
+        assert server.objects[BUDGET]["spec"]["minAvailable"] == 1
+
+    run(tmp_path, test)
+
+
+def test_a_budget_that_was_replaced_meanwhile_is_not_written_over(tmp_path):
+    async def test(server, objects):
+        await objects.write_budget([a_pod()])
+        other = {"metadata": {"ownerReferences": [], "uid": "another"}, "spec": {}}
+        held = await server.put(BUDGET, other)
+        await objects.write_budget([a_pod("a"), a_pod("b")])
+        assert server.objects[BUDGET] == held
+        assert objects.taken
+
+    run(tmp_path, test)
+
+
 def test_a_budget_that_is_right_is_not_written_again(tmp_path):
     async def test(server, objects):
         await objects.write_budget([a_pod()])
@@ -119,10 +162,14 @@ def test_a_budget_that_is_right_is_not_written_again(tmp_path):
 def test_a_pod_is_let_go_and_taken_back(tmp_path):
     async def test(server, objects):
         path = f"{PATHS}/pods/p"
-        await server.put(path, {"metadata": {"labels": {"a": "b"}}})
-        await objects.set_evictable("p", True)
+        pod = await server.put(path, {"metadata": {"labels": {"a": "b"}}})
+        await objects.set_evictable(pod, True)
         assert server.objects[path]["metadata"]["labels"]["heddle.dev/evictable"] == "true"
-        await objects.set_evictable("p", False)
+        await objects.set_evictable(pod, False)
+        assert server.objects[path]["metadata"]["labels"] == {"a": "b"}
+        gone = {"metadata": {**pod["metadata"], "uid": "of-an-earlier-pod"}}
+        with pytest.raises(ApiRefused):
+            await objects.set_evictable(gone, True)
         assert server.objects[path]["metadata"]["labels"] == {"a": "b"}
 
     run(tmp_path, test)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from heddle_operator.rollout.decide import decide
-from heddle_operator.state.actions import AdoptPlan, RequestPlan
-from heddle_operator.state.snapshot import Observed, PlanReply
+from heddle_operator.state.actions import AdoptPlan, RecordEvent, RequestPlan
+from heddle_operator.state.snapshot import Headroom, Observed, PlanReply
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 
 
@@ -125,3 +125,21 @@ def test_a_gain_that_does_not_pay_in_a_restless_cluster_is_taken_once_it_rests()
     assert not adopts(operator.reconcile())
     cluster.tick(1)
     assert adopts(operator.reconcile())
+
+
+def test_a_template_that_the_cluster_refuses_is_told_before_any_plan_is_asked_for():
+    job = a_job()
+    cluster = a_cluster(job, "a")
+    observed = replace(cluster.snapshot(), template_problem="violates PodSecurity")
+    decision = decide(job, observed, cluster.now)
+    assert [type(action) for action in decision.actions] == [RecordEvent]
+    assert decision.actions[0].reason == "PodsCannotStart"
+    assert decision.reason == "the cluster takes no pod of the job: violates PodSecurity"
+
+
+def test_a_job_that_waits_for_a_quota_says_so():
+    job = a_job(minGPUs=2)
+    cluster = a_cluster(job, "a", "b")
+    observed = replace(cluster.snapshot(), headroom=Headroom(1, None, "quota team"))
+    reason = decide(job, observed, cluster.now).reason
+    assert "1 GPU is usable, minGPUs is 2 (quota team leaves 1 GPU more)" in reason

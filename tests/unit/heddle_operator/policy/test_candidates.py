@@ -13,7 +13,15 @@ from heddle_operator.policy.candidates import (
     usable_nodes,
 )
 from heddle_operator.state.actions import RequestPlan
-from heddle_operator.state.snapshot import Observed, ObservedNode, ObservedPod, PlanReply
+from heddle_operator.state.situation import Situation
+from heddle_operator.state.snapshot import (
+    EpochRecord,
+    Headroom,
+    Observed,
+    ObservedNode,
+    ObservedPod,
+    PlanReply,
+)
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 from tests.fakes.planner import fake_plan
@@ -21,9 +29,16 @@ from tests.fakes.planner import fake_plan
 LIVE = fake_plan(Composition((Node("z", "demo-fast", 1),)), a_job().workload)
 
 
+def on(plan):
+    """Where a job stands that trains with this plan; with None, one that does not train yet."""
+    composition = Composition((Node("z", "demo-fast", 1),))
+    live = EpochRecord(1, plan, "start", composition, 0.0, outcome="live") if plan else None
+    return Situation(live, None, (), (), (), bool(plan))
+
+
 def usable(nodes, live=None, now=100.0, **elastic):
     observed = Observed(nodes=tuple(nodes))
-    found = usable_nodes(a_job(**elastic), observed, live, now, leaving_nodes(observed))
+    found = usable_nodes(a_job(**elastic), observed, on(live), now, leaving_nodes(observed))
     return {node.name: node.gpus for node in found.nodes}
 
 
@@ -39,7 +54,7 @@ def test_a_cordoned_node_has_only_the_gpus_of_the_pods_that_stay_there(deleting,
         pods=(ObservedPod("p", "a", 0, 2, "running", deleting=deleting),),
         unusable=(("a", "is cordoned"),),
     )
-    found = usable_nodes(a_job(), observed, None, 100.0, frozenset())
+    found = usable_nodes(a_job(), observed, on(None), 100.0, frozenset())
     assert {node.name: node.gpus for node in found.nodes} == expected
 
 
@@ -77,7 +92,7 @@ def beside_a_cold_node():
     operator.cluster.add_node("c")
     live = operator.cluster.records.all[-1].plan
     observed = operator.cluster.snapshot()
-    left = usable_nodes(a_job(), observed, live, operator.cluster.now, frozenset({"b"}))
+    left = usable_nodes(a_job(), observed, on(live), operator.cluster.now, frozenset({"b"}))
     assert [node.name for node in left.nodes] == ["a", "c"]
     return observed, live, left
 
@@ -96,3 +111,24 @@ def test_who_must_leave_waits_for_pods_to_start_where_the_ready_ones_do_not_suff
     no_plan = PlanReply(None, problem="memory binds")
     observed = dataclasses.replace(observed, replies={**observed.replies, key: no_plan})
     assert ready_nodes(a_job(), observed, live, left) == left
+
+
+@pytest.mark.parametrize(
+    ("headroom", "live", "expected"),
+    [
+        (Headroom(gpus=2), None, {"a": 2}),
+        (Headroom(gpus=3), None, {"a": 2, "b": 1}),
+        (Headroom(pods=1), None, {"a": 2}),
+        (Headroom(gpus=0), LIVE, {"z": 1}),
+        (Headroom(gpus=1, pods=1), LIVE, {"z": 2}),
+        (Headroom(gpus=3, pods=2), LIVE, {"z": 2, "a": 2}),
+        (Headroom(gpus=9, pods=0), LIVE, {"z": 1}),
+    ],
+)
+def test_quotas_limit_what_further_pods_may_have(headroom, live, expected):
+    nodes = tuple(ObservedNode(name, "demo-fast", 2) for name in "abz")
+    pods = (ObservedPod("p", "z", 0, 1, "running"),) if live else ()
+    observed = Observed(nodes=nodes, pods=pods, headroom=headroom)
+    found = usable_nodes(a_job(), observed, on(live), 100.0, frozenset())
+    assert {node.name: node.gpus for node in found.nodes if node.name in expected} == expected
+    assert set(expected) == {node.name for node in found.nodes}

@@ -79,37 +79,6 @@ def test_the_same_plan_is_not_tried_again_on_the_same_nodes_for_10_minutes():
     assert outcomes(cluster)[2:] == [(3, "join", "live")]
 
 
-def test_another_plan_may_be_tried_at_once():
-    operator, cluster = running("a")
-    failing(cluster, "b", "other", "no")
-    for node in "bc":
-        cluster.add_node(node)
-    operator.settle()
-    assert outcomes(cluster)[1:] == [(2, "join", "aborted"), (3, "join", "live")]
-    assert cluster.records.all[-1].plan.nodes == ("a", "c")
-
-
-def test_a_drain_is_tried_again_with_another_plan_before_the_notice_ends():
-    operator, cluster = running("a", "b", "c")
-    failing(cluster, "b")
-    cluster.drain("a")
-    notice_s = cluster.nodes["a"].leaving_at_s
-    operator.settle()
-    assert cluster.now < notice_s
-    assert outcomes(cluster)[1:] == [(2, "drain", "aborted"), (3, "drain", "live")]
-    assert cluster.records.all[-1].plan.nodes == ("c",)
-
-
-def test_a_drain_that_has_one_plan_only_is_tried_with_it_again():
-    operator, cluster = running("a", "b")
-    failing(cluster, "b")
-    cluster.drain("a")
-    operator.run(lambda _: len(cluster.records.all) >= 3)
-    cluster.failing.clear()
-    operator.settle()
-    assert outcomes(cluster)[-1][1:] == ("drain", "live")
-
-
 def test_a_lost_peer_is_no_fault_of_the_plan():
     operator, cluster = running("a")
     failing(cluster, "b", "lost peer", "connection closed")

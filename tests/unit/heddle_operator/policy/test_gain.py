@@ -94,10 +94,16 @@ def test_the_expected_stall_is_the_median_of_the_measured():
 
 
 def test_aborts_in_a_row_back_off_and_a_live_epoch_ends_the_row():
-    aborted = tuple(record(i + 1, "aborted", 0.0) for i in range(9))
+    seal = Seal((), "s:1", None, 0.0)
+    aborted = tuple(replace(record(i + 1, "aborted", 0.0), seal=seal) for i in range(9))
     pauses = [backoff_s(aborted[:count], Settings()) for count in range(10)]
     assert pauses == [0, 0, 1, 2, 4, 8, 16, 32, 60, 60]
     assert backoff_s((*aborted, record(10, "live", 0.0)), Settings()) == 0
+
+
+def test_an_epoch_that_never_told_its_ranks_of_it_costs_no_pause():
+    aborted = tuple(record(i + 1, "aborted", 0.0) for i in range(9))
+    assert backoff_s(aborted, Settings()) == 0
 
 
 def test_losses_at_one_step_back_off_like_aborts_and_those_at_another_do_not():
@@ -111,3 +117,9 @@ def test_losses_at_one_step_back_off_like_aborts_and_those_at_another_do_not():
     assert pauses == [0, 0, 1, 2, 4]
     assert backoff_s((first, *losses), Settings(), step=8) == 0
     assert backoff_s((first, *losses), Settings()) == 0
+
+
+def test_another_plan_that_is_no_faster_never_pays_even_if_no_gain_is_asked_for():
+    reply = PlanReply(NEW, 100.0, current_samples_s=100.0)
+    kept = judge(reply, OLD, "", Elastic(minGainPercent=0), 600.0, 1.0)
+    assert (kept.adopts, kept.pays_from_change_s) == (False, None)

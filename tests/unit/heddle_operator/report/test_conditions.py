@@ -168,3 +168,19 @@ def test_who_is_waited_for_and_what_cannot_be_written_degrade_the_job():
     operator.cluster.agents["tiny-a-0"].change(0, **values)
     words = "the final weights cannot be written: No space left on device"
     assert conditions(operator)["Degraded"] == (True, "OutputFailed", words)
+
+
+def test_nodes_left_out_are_named_with_the_words_of_the_cluster_and_when_they_are_tried_again():
+    job = a_job()
+    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    operator.cluster.broken = {"b": ("image", "ErrImagePull: no such image")}
+    while not operator.cluster.records.all or operator.cluster.records.all[0].outcome == "open":
+        operator.reconcile()
+        operator.cluster.tick(1.0)
+    closed_s = operator.cluster.records.all[0].closed_s
+    found = conditions(operator, clock_offset_s=86_400.0 - closed_s)["NodesLeftOut"]
+    assert found == (
+        *(True, "PodsCannotStart"),
+        "b: pod tiny-b-0: ErrImagePull: no such image; tried again at 1970-01-02T00:01:00Z",
+    )
+    assert conditions(running("a"))["NodesLeftOut"] == (False, "NothingLeftOut", "")

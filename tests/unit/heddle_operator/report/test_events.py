@@ -12,7 +12,7 @@ from heddle_operator.report.events import events_of
 from heddle_operator.rollout.decide import decide
 from heddle_operator.state.actions import CloseEpoch
 from heddle_operator.state.decision import Decision
-from heddle_operator.state.snapshot import Observed
+from heddle_operator.state.snapshot import Observed, StartFailure
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 from worker.contract import StepRecord
 
@@ -117,3 +117,11 @@ def test_who_is_waited_for_is_told_once_and_so_is_the_first_step_that_diverged()
     view = replace(agents["tiny-a-0"], not_finite=steps)
     found = told(operator, agents={**agents, "tiny-a-0": view})
     assert found == [("Diverged", "step 4 has loss nan, gradient norm 1")]
+
+
+def test_each_node_on_which_pods_did_not_start_is_told_of_once_for_each_attempt():
+    failure = StartFailure("b", "image", "pod tiny-b-0: ErrImagePull: no such image", 1)
+    closing = CloseEpoch(3, "aborted", failure.sentence, (), (failure,))
+    events = events_of(Observed(), Decision((closing,), "Running", ""), Drain())
+    assert [(event.key, event.reason) for event in events][1:] == [("left-out-3-b", "NodeLeftOut")]
+    assert events[1].message == f"node b is left out for some time: {failure.sentence}"

@@ -42,6 +42,7 @@ def test_a_running_job_shows_epoch_plan_gpus_and_nodes():
     assert (found["phase"], found["epoch"], found["activeGPUs"]) == ("Running", 1, 2)
     assert found["nodes"] == ["a", "b"]
     assert found["plan"]["summary"].startswith("1 x [demo-fast tp1 x 6]")
+    assert "predictedMemoryBytes" in found["plan"]
     assert condition(found, "Running")["status"] == "True"
 
 

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from heddle_operator.resources.epoch_config_map import epoch_name, record_of_body, record_to_body
-from heddle_operator.state.snapshot import EpochRecord, Failure, Seal
+from heddle_operator.state.snapshot import EpochRecord, Failure, Seal, StartFailure
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
@@ -37,6 +37,7 @@ RECORDS = {
         step_s=0.1 + 0.2,
         cause=(Failure("other", "ValueError: no", 6, 3, (("a", 0), ("b", 1))),),
         failures=(Failure("device", "out of memory", 7, 4, (("a", 0),)),),
+        start_failures=(StartFailure("a", "image", "ErrImagePull: no such image", 3),),
     ),
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from heddle_operator.resources.pods import GRACE_S, WorkerDefaults, pod_body, with_data_folder
 from heddle_operator.state.actions import CreatePod
 from tests.unit.heddle_operator.resources.jobs import a_job
@@ -54,11 +56,26 @@ def test_each_alternative_of_the_users_affinity_is_tied_too():
 
 
 def test_what_a_template_may_not_change_stays():
-    forbidden = {"restartPolicy": "Always", "automountServiceAccountToken": True}
+    forbidden = {"restartPolicy": "Always", "enableServiceLinks": True}
     spec = a_pod({"spec": forbidden, "metadata": {"labels": {"heddle.dev/job": "x"}}})
     assert spec["spec"]["restartPolicy"] == "Never"
+    assert spec["spec"]["enableServiceLinks"] is False
     assert spec["spec"]["automountServiceAccountToken"] is False
     assert spec["metadata"]["labels"]["heddle.dev/job"] == "tiny"
+
+
+def test_no_container_of_a_pod_may_become_more_than_it_is():
+    """The Pod Security Standard `restricted`; a real API server enforces it in the contracts."""
+    containers = [{"name": "sidecar", "securityContext": {"runAsUser": 7}}]
+    spec = a_pod({"spec": {"containers": containers, "initContainers": [{"name": "i"}]}})["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in (*spec["containers"], *spec["initContainers"]):
+        secured = container["securityContext"]
+        assert secured["allowPrivilegeEscalation"] is False
+        assert secured["capabilities"] == {"drop": ["ALL"]}
+    assert [c["name"] for c in spec["initContainers"]] == ["i", "data"]
+    assert spec["containers"][1]["securityContext"]["runAsUser"] == 7
 
 
 def test_what_a_template_adds_is_merged_by_name():
@@ -88,10 +105,27 @@ def test_what_a_template_adds_is_merged_by_name():
     assert agent["args"][-1] == "--emulate"
 
 
-def test_the_job_trumps_the_administrator():
-    defaults = WorkerDefaults("heddle:1", {"spec": {"schedulerName": "a", "priority": 1}})
-    spec = a_pod({"spec": {"schedulerName": "b"}}, defaults)["spec"]
-    assert (spec["schedulerName"], spec["priority"]) == ("b", 1)
+def test_the_administrators_template_trumps_the_job_which_trumps_the_defaults():
+    ruled, default = (
+        {"metadata": {"labels": {name: "admin"}}, "spec": {"nodeSelector": {name: "admin"}}}
+        for name in ("ruled", "default")
+    )
+    asked = {
+        "metadata": {"labels": {"ruled": "job", "default": "job"}},
+        "spec": {"nodeSelector": {"ruled": "job", "default": "job"}},
+    }
+    pod = a_pod(asked, WorkerDefaults("heddle:1", ruled, base=default))
+    for found in (pod["metadata"]["labels"], pod["spec"]["nodeSelector"]):
+        assert (found["ruled"], found["default"]) == ("admin", "job")
+    pod = a_pod({}, WorkerDefaults("heddle:1", ruled, base=default))
+    assert pod["spec"]["nodeSelector"] == {"ruled": "admin", "default": "admin"}
+
+
+def test_probes_of_the_worker_are_not_those_of_the_container_that_makes_its_data():
+    probed = {"name": "worker", "livenessProbe": {"httpGet": {"path": "/", "port": 1}}}
+    defaults = WorkerDefaults("heddle:1", {"spec": {"containers": [probed]}})
+    (data,) = a_pod(defaults=defaults)["spec"]["initContainers"]
+    assert "livenessProbe" not in data
 
 
 def test_the_agent_knows_how_long_its_grace_is():
@@ -103,7 +137,7 @@ def test_the_agent_knows_how_long_its_grace_is():
 
 def test_shared_memory_is_memory_and_the_token_a_secret():
     volumes = {v["name"]: v for v in a_pod()["spec"]["volumes"]}
-    assert volumes["heddle-shm"]["emptyDir"] == {"medium": "Memory"}
+    assert volumes["heddle-shm"]["emptyDir"]["medium"] == "Memory"
     assert volumes["heddle-token"]["secret"]["secretName"] == "tiny-token"
 
 
@@ -122,6 +156,15 @@ def test_built_in_text_is_made_where_the_worker_reads_it():
     assert "nvidia.com/gpu" not in data["resources"].get("limits", {})
 
 
+def test_each_text_of_the_users_own_is_made_by_a_container_of_its_own():
+    blend = [{"path": f"/d/{name}.jsonl", "weight": 1} for name in "ab"]
+    found = a_pod(blend=blend, tokenizer="/m")["spec"]["initContainers"]
+    assert [container["name"] for container in found] == ["data", "data-1"]
+    read = with_data_folder(a_job(blend=blend, tokenizer="/m")).training.data
+    outputs = [c["args"][c["args"].index("--output") + 1] for c in found]
+    assert outputs == [corpus.path for corpus in read.blend]
+
+
 def test_data_of_the_users_own_needs_no_init_container():
     assert "initContainers" not in a_pod(path="/data/corpus")["spec"]
     own = with_data_folder(a_job(path="/data/corpus"))
@@ -131,3 +174,34 @@ def test_data_of_the_users_own_needs_no_init_container():
 def test_the_agent_knows_the_peer_timeout_of_the_job():
     arguments = worker(a_pod())["args"]
     assert arguments[arguments.index("--peer-timeout-s") + 1] == "10"
+
+
+def test_a_pod_asks_for_its_share_of_the_node_for_each_of_its_gpus():
+    defaults = replace(DEFAULTS, per_gpu={"cpu": "500m", "memory": "64Gi", "rdma/hca": "1"})
+    resources = worker(a_pod(defaults=defaults))["resources"]
+    share = {"cpu": "1000m", "memory": "128Gi", "rdma/hca": "2", "nvidia.com/gpu": "2"}
+    assert resources["requests"] == share
+    assert resources["limits"] == {"rdma/hca": "2", "nvidia.com/gpu": "2"}
+    own = {"requests": {"cpu": "7"}, "limits": {"memory": "8Gi"}}
+    template = {"spec": {"containers": [{"name": "worker", "resources": own}]}}
+    resources = worker(a_pod(template, defaults))["resources"]
+    assert resources["requests"]["cpu"] == "7"
+    assert "memory" not in resources["requests"]  # Kubernetes asks for the limit
+
+
+def test_shared_memory_has_a_limit_for_each_gpu_and_the_root_is_read_only():
+    volumes = {volume["name"]: volume for volume in a_pod()["spec"]["volumes"]}
+    assert volumes["heddle-shm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "16Gi"}
+    assert "sizeLimit" not in volumes["heddle-tmp"]["emptyDir"]
+    own = {"spec": {"volumes": [{"name": "heddle-shm", "emptyDir": {"sizeLimit": "1Gi"}}]}}
+    volumes = {volume["name"]: volume for volume in a_pod(own)["spec"]["volumes"]}
+    assert volumes["heddle-shm"]["emptyDir"]["sizeLimit"] == "1Gi"
+    assert worker(a_pod())["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_a_worker_is_ready_when_its_agent_answers_and_has_time_to():
+    container = worker(a_pod())
+    for probe in ("readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/healthz", "port": 8470}
+    liveness = container["livenessProbe"]
+    assert liveness["periodSeconds"] * liveness["failureThreshold"] >= 120

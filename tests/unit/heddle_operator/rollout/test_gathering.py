@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from heddle_operator.state.actions import CloseEpoch, CreatePod, DeletePod
-from heddle_operator.state.snapshot import RefusedPod
+from heddle_operator.state.snapshot import Headroom, RefusedPod
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 from tests.unit.heddle_operator.rollout.gathered import LIMITS, gathering, look
 
@@ -55,7 +55,7 @@ def test_a_pod_that_cannot_start_goes_with_its_epoch():
 
 def test_a_pod_that_a_quota_forbids_is_tried_again_after_a_pause():
     operator = gathering("a")
-    refusal = RefusedPod("tiny-b-0", "exceeded quota: gpus", operator.cluster.now)
+    refusal = RefusedPod("tiny-b-0", "b", "exceeded quota: gpus", operator.cluster.now)
     decision = look(operator, refusals=(refusal,))
     assert decision.reason == "pod tiny-b-0 is refused: exceeded quota: gpus"
     assert not decision.actions
@@ -109,6 +109,19 @@ def test_an_evicted_pod_hands_its_state_over_before_it_goes():
     assert (newest.reason, newest.outcome, newest.plan.nodes) == ("drain", "live", ("a",))
 
 
+def test_a_node_whose_pod_can_fork_no_more_rank_is_drained_all_the_same():
+    """Its ranks are there; only a pod that must start one waits for its fork server."""
+    job = a_job()
+    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    operator.settle()
+    operator.cluster.agents["tiny-b-0"].is_deaf = True
+    operator.cluster.drain("b")
+    operator.run(lambda _: len(operator.cluster.records.all) > 1)
+    operator.run(lambda _: operator.cluster.records.all[-1].outcome != "open")
+    newest = operator.cluster.records.all[-1]
+    assert (newest.reason, newest.outcome, newest.plan.nodes) == ("drain", "live", ("a",))
+
+
 def test_a_recovery_whose_pod_falls_silent_before_it_is_sealed_goes_on_without_it():
     job = a_job()
     operator = FakeOperator(job, a_cluster(job, "a", "b", "c"))
@@ -146,3 +159,18 @@ def test_it_waits_where_they_do_not_suffice():
     cluster.kill_pod("tiny-c-0")
     operator.run(lambda _: cluster.records.all[-1].outcome == "live")
     assert [record.outcome for record in cluster.records.all] == ["live", "live"]
+
+
+def test_an_epoch_beyond_a_quota_gives_way_at_once_to_one_within_it():
+    job = a_job()
+    operator = FakeOperator(job, a_cluster(job, "a"))
+    cluster = operator.cluster
+    cluster.add_node("b", gpus=4)
+    operator.run(lambda _: bool(cluster.records.all))
+    refusal = RefusedPod("tiny-b-0", "b", "exceeded quota: team", cluster.now)
+    cluster.pods.pop("tiny-b-0", None)
+    room = Headroom(gpus=1, why="quota team")
+    decision = look(operator, pods=(), refusals=(refusal,), headroom=room)
+    (close,) = [a for a in decision.actions if isinstance(a, CloseEpoch)]
+    assert close.message == "node b needs 4 more GPUs, and quota team leaves 1 GPU"
+    assert close.start_failures == ()

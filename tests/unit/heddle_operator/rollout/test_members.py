@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
@@ -29,8 +30,9 @@ def rank(slot, epoch, also=None):
     )  # fmt: skip
 
 
-def test_a_pod_takes_all_free_gpus_of_its_node():
-    wanted = missing_pods(a_job(), RECORD, Observed())
+def test_a_pod_takes_the_gpus_that_its_plan_uses_and_leaves_the_others_to_others():
+    larger = Composition((Node("a", "demo-fast", 8), Node("b", "demo-fast", 4)))
+    wanted = missing_pods(a_job(), dataclasses.replace(RECORD, composition=larger), Observed())
     assert [(p.name, p.gpus) for p in wanted] == [("tiny-a-0", 2), ("tiny-b-0", 1)]
 
 

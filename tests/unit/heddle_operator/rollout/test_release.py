@@ -8,7 +8,6 @@ from heddle_operator.rollout.decide import decide
 from heddle_operator.rollout.release import ASK_AGAIN_S, end_pods, stuck_pods
 from heddle_operator.state.actions import CloseEpoch, CreatePod, DeletePod, EndPod
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.snapshot import ObservedPod
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 
 LIMITS = Settings()
@@ -98,19 +97,31 @@ def test_pods_that_cannot_start_go_once_no_open_epoch_waits_for_them():
 
 def test_idle_pods_are_released_after_the_cooldown_and_at_once_on_a_leaving_node():
     operator, cluster = running("a", cooldownSeconds=20)
-    idle = ObservedPod("tiny-b-0", "b", 0, 1, "pending", created_s=cluster.now)
+    cluster.add_node("slow", "demo-slow")
+    cluster.do(CreatePod("tiny-slow-0", "slow", 0, 1))
+    operator.settle()
 
     def look(later):
-        observed = cluster.snapshot()
-        observed = dataclasses.replace(observed, pods=(*observed.pods, idle))
-        return decide(operator.job, observed, cluster.now + later, LIMITS)
+        return decide(operator.job, cluster.snapshot(), cluster.now + later, LIMITS)
 
     assert deleted(look(0.0)) == []
     assert look(0.0).look_again_s <= 20
-    assert deleted(look(20.0)) == ["tiny-b-0"]
-    cluster.add_node("b")
-    cluster.drain("b")
-    assert deleted(look(0.0)) == ["tiny-b-0"]
+    assert deleted(look(20.0)) == ["tiny-slow-0"]
+    cluster.drain("slow")
+    assert deleted(look(0.0)) == ["tiny-slow-0"]
+
+
+def test_a_pod_that_has_yet_to_start_is_not_idle():
+    operator, cluster = running("a", cooldownSeconds=20)
+    cluster.add_node("slow", "demo-slow")
+    cluster.pulls_until_s["slow"] = cluster.now + 300
+    cluster.do(CreatePod("tiny-slow-0", "slow", 0, 1))
+
+    def look(later):
+        return deleted(decide(operator.job, cluster.snapshot(), cluster.now + later, LIMITS))
+
+    assert look(LIMITS.pod_timeout_s - 1) == []
+    assert look(LIMITS.pod_timeout_s) == ["tiny-slow-0"]
 
 
 def test_a_silent_pod_that_takes_part_in_nothing_is_deleted_and_one_that_trains_is_not():
@@ -122,3 +133,21 @@ def test_a_silent_pod_that_takes_part_in_nothing_is_deleted_and_one_that_trains_
     cluster.unreachable = {"tiny-slow-0": cluster.now - 10, "tiny-a-0": cluster.now - 10}
     gone = [a for a in operator.reconcile().actions if isinstance(a, DeletePod)]
     assert gone == [DeletePod("tiny-slow-0", "it does not answer")]
+
+
+def test_a_job_that_cannot_start_gives_all_its_pods_back_and_one_that_plans_keeps_them():
+    job = a_job(minGPUs=2)
+    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    cluster = operator.cluster
+    operator.run(lambda _: len(cluster.pods) == 2)
+    cluster.kill_node("b")
+    operator.run(lambda _: cluster.records.all[-1].outcome == "aborted")
+    decision = operator.reconcile()
+    assert "1 GPU is usable, minGPUs is 2" in decision.reason
+    assert deleted(decision) == ["tiny-a-0"]
+    cluster.add_node("b")
+    operator.run(lambda _: len(cluster.pods) == 2)
+    cluster.nodes["b"] = dataclasses.replace(cluster.nodes["b"], leaving_at_s=1e9)
+    cluster.add_node("c")
+    operator.run(lambda d: d.phase == "Planning")
+    assert deleted(operator.decision) == []

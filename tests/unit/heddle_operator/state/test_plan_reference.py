@@ -26,13 +26,16 @@ def test_the_plan_is_under_its_key_or_the_only_one(data):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({}, "it must hold the key plan.json, found nothing"),
-        ({"b": "1", "a": "2"}, "found a, b"),
-        ({"plan.json": "{"}, "it is not JSON"),
-        ({"plan.json": "[1]"}, "a plan is a JSON object, found list"),
-        ({"plan.json": "{}"}, ""),
+        ({}, "it must hold the key plan.json"),
+        ({"hunter2": "1", "a": "hunter2"}, "it must hold the key plan.json"),
+        ({"plan.json": "{hunter2"}, "plan.json is not JSON"),
+        ({"plan.json": "[" * 100_000}, "plan.json is not JSON"),
+        ({"plan.json": '["hunter2"]'}, "plan.json is not a JSON object"),
+        ({"plan.json": '{"hunter2": 1}'}, "plan.json holds no plan"),
+        ({"plan.json": TEXT.replace("demo-fast", "hunter2", 1).replace("[", "7[")}, "not JSON"),
+        ({"plan.json": TEXT.replace('"demo-fast"', '{"hunter2": 1}')}, "plan.json holds no plan"),
     ],
-    ids=["empty", "two keys", "torn", "a list", "no plan"],
+    ids=["empty", "two keys", "torn", "deep", "a list", "no plan", "not JSON", "a broken plan"],
 )
 def test_what_cannot_be_read_is_a_sentence(data, words):
     found = read_plan_reference("mine", data)
@@ -40,3 +43,4 @@ def test_what_cannot_be_read_is_a_sentence(data, words):
     assert found.problem
     assert words in found.problem
     assert "\n" not in found.problem
+    assert "hunter2" not in found.problem, "what a ConfigMap holds is quoted nowhere"

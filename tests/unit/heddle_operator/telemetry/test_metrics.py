@@ -18,6 +18,7 @@ ADOPT = AdoptPlan(2, fake_plan(NODES, a_job().workload), "join", NODES)
 STATUS = {
     "epoch": 2, "activeGPUs": 4, "usableGPUs": 5, "grantedGPUs": 6,
     "progress": {"step": 7, "loss": 2.5}, "holders": {"minNodes": 1},
+    "plan": {"digest": "abc", "predictedMemoryBytes": 7_000_000},
     "lastReconfiguration": {"epoch": 2, "stallSeconds": 0.3},
 }  # fmt: skip
 
@@ -47,6 +48,7 @@ def value(metrics, name, **labels):
         ("heddle_job_step", 7),
         ("heddle_job_loss", 2.5),
         ("heddle_job_holders_min", 1),
+        ("heddle_job_predicted_memory_bytes", 7_000_000),
         ("heddle_reconfiguration_seconds_sum", 0.3),
     ],
 )
@@ -102,3 +104,12 @@ def test_a_loss_that_is_not_finite_is_not_the_last_finite_one():
     metrics = told(Decision((), "Running", ""))
     metrics.take("ns", "tiny", odd, Decision((), "Running", ""))
     assert math.isnan(value(metrics, "heddle_job_loss"))
+
+
+def test_years_of_decisions_are_counted_and_not_kept():
+    events = [RecordEvent(f"kept-{number}", "PlanKept", "x") for number in range(5000)]
+    metrics = told(*(Decision((event,), "Running", "") for event in events))
+    assert value(metrics, "heddle_decisions_total", reason="kept") == 5000
+    assert len(metrics._seen["ns", "tiny"].counted) == 1024
+    metrics.forget("ns", "tiny")
+    assert not lines(metrics)

@@ -11,11 +11,11 @@ from heddle_operator.telemetry.metrics import OperatorMetrics
 from heddle_operator.telemetry.probes import health_application
 
 
-def get(path):
+def get(path, problem=""):
     async def main():
         metrics = OperatorMetrics()
         metrics.is_leader.set(1)
-        runner = web.AppRunner(health_application(metrics))
+        runner = web.AppRunner(health_application(metrics, lambda: problem))
         await runner.setup()
         try:
             await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -31,6 +31,12 @@ def get(path):
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 def test_probes_succeed_on_a_standby_too(path):
     assert get(path) == (200, "text/plain", "ok")
+
+
+def test_an_operator_that_does_not_know_the_cluster_is_alive_and_not_ready():
+    words = "/api/v1/nodes is not listed yet"
+    assert get("/readyz", words) == (503, "text/plain", words)
+    assert get("/healthz", words)[0] == 200
 
 
 def test_metrics_are_what_prometheus_reads():

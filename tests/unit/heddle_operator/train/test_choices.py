@@ -9,11 +9,14 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.train.choices import NODE, Wishes, as_run_here, choose
 from heddle_operator.train.machine import Machine
 from planner.model.catalogue import MODELS
+from tests.unit.worker.data.texts import write_pair
 from worker.checkpoint.hugging_face.config import config_of
 from worker.checkpoint.hugging_face.families import FAMILIES
 from worker.checkpoint.hugging_face.tensors import stored_tensors
@@ -175,3 +178,41 @@ def test_a_file_that_is_no_job_is_one_sentence(tmp_path):
     path.write_text("- 3")
     assert "a HeddleJob is a mapping" in mistakes(path)[0]
     assert "cannot be read" in mistakes(tmp_path / "none.yaml")[0]
+
+
+def tokenizer(tmp_path, *names):
+    words = {name: index for index, name in enumerate(names)}
+    made = Tokenizer(WordLevel(words, unk_token=names[0]))
+    made.save(str(tmp_path / "tokenizer.json"))
+    return str(tmp_path)
+
+
+def test_texts_and_their_tokenizer_are_looked_at_before_anything_starts(tmp_path):
+    (tmp_path / "wiki.jsonl").write_text('{"text": "a"}')
+    data = {"path": str(tmp_path / "wiki.jsonl"), "tokenizer": tokenizer(tmp_path, "a", "</s>")}
+    found = choose(job_file(tmp_path, spec__data=data), Wishes(), MACHINE)
+    assert found.job.spec.data.texts == (str(tmp_path / "wiki.jsonl"),)
+    lines = mistakes(job_file(tmp_path, spec__data=data | {"path": "/none.jsonl"}))
+    assert lines == ["spec.data names '/none.jsonl', which cannot be found; name its path on this "
+                     "machine"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ([f"t{n}" for n in range(300)], "44 tokens beyond the model's vocabulary of 256"),
+        (["a"], "does not say which token ends a document"),
+    ],
+)
+def test_a_tokenizer_that_does_not_fit_is_one_sentence(tmp_path, names, words):
+    data = {"builtin": "text", "tokenizer": tokenizer(tmp_path, *names)}
+    (line,) = mistakes(job_file(tmp_path, spec__data=data))
+    assert words in line
+
+
+def test_a_pair_of_another_tokenizer_is_found_before_anything_starts(tmp_path):
+    prefix = write_pair(tmp_path / "pair", [[1, 2, 3]])
+    (tmp_path / "pair.json").write_text(json.dumps({"tokenizer_sha256": "0", "vocab": 9}))
+    data = {"path": prefix, "tokenizer": tokenizer(tmp_path, "a")}
+    (line,) = mistakes(job_file(tmp_path, spec__data=data))
+    assert "was prepared with another tokenizer than" in line

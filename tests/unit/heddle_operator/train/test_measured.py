@@ -13,7 +13,9 @@ from heddle_operator.apis.errors import ProcessFailed
 from heddle_operator.train.machine import Machine
 from heddle_operator.train.measured import NAME, copy_for, folder_of, measured_folder
 from planner.model.catalogue import find_model
+from planner.model.config import model_of_config
 from planner.model.workload import Workload
+from worker.checkpoint.hugging_face.config import config_of
 
 MACHINE = Machine("AMD EPYC", 2, 1 << 34)
 TINY = Workload(find_model("tiny-llama"), 20, 128)
@@ -38,6 +40,12 @@ def test_what_a_time_depends_on_names_the_folder_and_nothing_else_does():
     ]
     assert len({here, *others}) == 7
     assert folder_of(replace(MACHINE, memory_bytes=5), renamed, "2") == here
+
+
+def test_a_model_of_a_folder_has_the_profile_of_its_name():
+    """Its config.json says in full what the catalogue leaves to the usual rule."""
+    read = model_of_config(config_of(TINY.model), "pretrained")
+    assert folder_of(MACHINE, replace(TINY, model=read), "2") == folder_of(MACHINE, TINY, "2")
 
 
 def test_what_was_measured_is_not_measured_again(monkeypatch):

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import stat
+from pathlib import Path
 
 import pytest
+import yaml
 
+from heddle_operator.apis.heddlejob import load_job
 from heddle_operator.demo.run import DemoOptions, DemoRun
 from heddle_operator.train.recorder import Recorder
+from heddle_operator.train.run import RunOptions, search_settings
 from heddle_operator.train.script import Event
 from planner.cluster.composition import Node
+from tests.builders import demo_profile
 from tests.unit.heddle_operator.train.recorded import RESUMED_S, THREE, TWO, a_run, report, switch
 
+EXAMPLE = Path(__file__).parents[4] / "manifests" / "examples" / "tiny.yaml"
 JOIN = Event(5, "join", "fast-3", Node("fast-3", "demo-fast", 2))
 
 
@@ -88,3 +94,11 @@ def test_the_result_counts_what_is_left_of_the_run(tmp_path):
     assert found["orphan_processes"] == 0
     assert found["engine"].startswith("deepspeed ")
     assert (found["seed"], found["budget_evaluations"]) == (1, run.options.evaluations)
+
+
+def test_plans_are_searched_for_what_the_job_trains():
+    body = yaml.safe_load(EXAMPLE.read_text())
+    body["spec"]["training"]["precision"] = "bf16"
+    body["spec"]["planner"] = {"recompute": "full"}
+    options = RunOptions(load_job(body), TWO, (), (), demo_profile())
+    assert search_settings(options).workload == options.job.workload

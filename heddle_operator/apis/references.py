@@ -1,0 +1,36 @@
+"""Names of the ConfigMaps that a job refers to.
+
+Invariant: a name is a DNS label, so that it can leave neither its namespace nor its kind, whoever
+puts it into a path.
+Source: RFC 1123; Kubernetes' object names.
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def why_no_name(name: str) -> str:
+    """What is wrong with the name of a ConfigMap; "" if nothing is."""
+    if _LABEL.fullmatch(name):
+        return ""
+    return (
+        f"{reprlib.repr(name)} cannot be the name of a ConfigMap here; give one of at most 63 "
+        "lower-case letters, digits and dashes, in the job's own namespace"
+    )
+
+
+def _checked(name: str) -> str:
+    problem = why_no_name(name)
+    if problem:
+        raise ValueError(problem)
+    return name
+
+
+ConfigMapName = Annotated[str, AfterValidator(_checked)]

@@ -1,0 +1,244 @@
+"""Planner processes that all jobs of an operator share, each limited in time, all in memory.
+
+A search that takes longer than its budget and `GRACE_S` is killed with its process, and its
+question is answered with that.  The processes hold at most `memory_bytes` together: whoever is
+above that is killed, and what it searched is searched once more while nothing else is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import resource
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from heddle_operator.controller.planner_server import READY, SearchSettings
+from heddle_operator.state.actions import RequestPlan
+
+LOG = logging.getLogger(__name__)
+Answer = dict[str, Any]
+SIZE = 2
+MEMORY_BYTES = 1 << 30  # of all processes together
+GRACE_S = 10.0  # a search may take its budget and so much longer
+USUAL_S = 60.0  # for a search that evaluations end
+START_S = 300.0  # the kernel may have to be compiled first
+LOOK_S = 0.2  # between two looks at the memory
+LINE_BYTES = 1 << 24  # longest answer
+
+
+class SearchFailed(Exception):
+    """A search has no answer; the message says why in a sentence."""
+
+
+class PlannerPool:
+    """Searches plans in processes of its own, at most `size` at once.
+
+    Args:
+        size: processes.
+        memory_bytes: that they may hold together.
+        grace_s: see `GRACE_S`.
+        environment: variables beside this process's own.
+    """
+
+    def __init__(
+        self,
+        size: int = SIZE,
+        memory_bytes: int = MEMORY_BYTES,
+        grace_s: float = GRACE_S,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._size = size
+        self._memory_bytes = memory_bytes
+        self._grace_s = grace_s
+        self._environment = {**os.environ, **(environment or {})}
+        self._slots = asyncio.Semaphore(size)
+        self._alone = asyncio.Lock()
+        self._idle: list[_Process] = []
+        self._busy: set[_Process] = set()
+
+    async def start(self) -> None:
+        """Start a process, so that the first question finds it warm."""
+        async with self._process():
+            pass
+
+    async def search(self, settings: SearchSettings, action: RequestPlan) -> Answer:
+        """Search a plan.
+
+        Raises:
+            SearchFailed: it took too long or too much memory, or its process ended.
+        """
+        question = {
+            "settings": asdict(settings),
+            "composition": action.composition.to_json(),
+            "current": action.current.to_json() if action.current else None,
+        }
+        limit_s = (settings.budget_s or USUAL_S) + self._grace_s
+        try:
+            async with self._slots:
+                return await self._search(question, limit_s)
+        except _TooLarge:
+            LOG.info("a search that needs much memory is done again while nothing else is searched")
+        try:
+            async with self._alone, _all_of(self._slots, self._size):
+                return await self._search(question, limit_s)
+        except _TooLarge:
+            gib = self._memory_bytes / (1 << 30)
+            raise SearchFailed(
+                f"the search of a plan needs more than the {gib:.2g} GiB that planners may have; "
+                "lower maxGPUs"
+            ) from None
+
+    async def close(self) -> None:
+        """End all processes."""
+        for process in (*self._idle, *self._busy):
+            await process.kill()
+        self._idle.clear()
+
+    async def _search(self, question: Answer, limit_s: float) -> Answer:
+        async with self._process() as process:
+            watching = asyncio.create_task(self._watch_memory(), name="planner memory")
+            try:
+                async with asyncio.timeout(limit_s):
+                    return await process.ask(question)
+            except TimeoutError:
+                raise SearchFailed(
+                    f"the search of a plan did not end within {limit_s:g} s and was killed"
+                ) from None
+            finally:
+                watching.cancel()
+
+    @asynccontextmanager
+    async def _process(self) -> AsyncIterator[_Process]:
+        """An idle process, or a new one; one that did not answer is not used again."""
+        process = self._idle.pop() if self._idle else _Process()
+        self._busy.add(process)
+        is_sound = False
+        try:
+            await process.start(self._environment)
+            yield process
+            is_sound = process.is_alive
+        finally:
+            self._busy.discard(process)
+            # A warm process answers sooner, so it stays unless it would leave too little to others.
+            share = self._memory_bytes / (self._size + 1)
+            if is_sound and process.memory_bytes < share:
+                self._idle.append(process)
+            else:
+                await process.kill()
+
+    async def _watch_memory(self) -> None:
+        while True:
+            if self._held_bytes > self._memory_bytes:
+                for process in self._idle:
+                    await process.kill()
+                self._idle.clear()
+            if self._held_bytes > self._memory_bytes:
+                largest = max(self._busy, key=lambda process: process.memory_bytes)
+                largest.is_too_large = True
+                await largest.kill()
+            await asyncio.sleep(LOOK_S)
+
+    @property
+    def _held_bytes(self) -> int:
+        return sum(process.memory_bytes for process in (*self._idle, *self._busy))
+
+
+class _TooLarge(Exception):
+    """The process was killed for its memory."""
+
+
+class _Process:
+    """One planner_server."""
+
+    def __init__(self) -> None:
+        self.is_too_large = False
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self, environment: Mapping[str, str]) -> None:
+        """Start it, unless it runs, and wait until it takes questions.
+
+        Raises:
+            SearchFailed: it ends before.
+        """
+        if self.is_alive:
+            return
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "heddle_operator.controller.planner_server"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=dict(environment),
+            limit=LINE_BYTES,
+            start_new_session=True,
+        )
+        async with asyncio.timeout(START_S):
+            if (await self._line()).strip() != READY.encode():
+                raise SearchFailed("a planner process did not start; the log has its words")
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        return self._process is not None and self._process.returncode is None
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it holds of the machine's memory."""
+        if self._process is None or not self.is_alive:
+            return 0
+        try:
+            pages = Path(f"/proc/{self._process.pid}/statm").read_text(encoding="utf-8").split()[1]
+        except (OSError, IndexError):
+            return 0
+        return int(pages) * resource.getpagesize()
+
+    async def ask(self, question: Answer) -> Answer:
+        """Its answer.
+
+        Raises:
+            SearchFailed: it ended, or the answer is too long.
+        """
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(question).encode() + b"\n")
+        answer: Answer = json.loads(await self._line())
+        return answer
+
+    async def kill(self) -> None:
+        """End it now."""
+        if self._process is not None and self.is_alive:
+            self._process.kill()
+            await self._process.wait()
+
+    async def _line(self) -> bytes:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        try:
+            line = await self._process.stdout.readline()
+        except ValueError:
+            raise SearchFailed("a planner's answer is longer than an answer may be") from None
+        if not line:
+            if self.is_too_large:
+                raise _TooLarge
+            code = await self._process.wait()
+            raise SearchFailed(f"a planner process ended with {code}; the log has its words")
+        return line
+
+
+@asynccontextmanager
+async def _all_of(slots: asyncio.Semaphore, size: int) -> AsyncIterator[None]:
+    """All slots of a semaphore at once."""
+    taken = 0
+    try:
+        for _ in range(size):
+            await slots.acquire()
+            taken += 1
+        yield
+    finally:
+        for _ in range(taken):
+            slots.release()

@@ -1,0 +1,141 @@
+"""Which collections an operator reflects, and into what: nodes, pods, epoch records, jobs.
+
+Pods of others are taken only while they may hold GPUs, and ConfigMaps only of jobs; the API server
+selects them, so nothing else is sent.
+Source: Kubernetes' informers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from heddle_operator.apis.labels import JOB_LABEL
+from heddle_operator.kube.cache import ObjectCache
+from heddle_operator.kube.client import KubeApi
+from heddle_operator.kube.paths import joined
+from heddle_operator.kube.reflector import Collection, Reflector
+
+_HAS_NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
+Body = Mapping[str, Any]
+
+
+def reflectors(
+    api: KubeApi, cache: ObjectCache, namespaces: tuple[str, ...] = ()
+) -> tuple[Reflector, ...]:
+    """One for each collection that fills the cache.
+
+    Args:
+        api: of the cluster.
+        cache: to fill.
+        namespaces: to look at; none given: all.
+    """
+    found = [Reflector(api, Collection("/api/v1/nodes"), _Nodes(cache))]
+    ours = {"labelSelector": JOB_LABEL}
+    others = {"labelSelector": f"!{JOB_LABEL}", "fieldSelector": _HAS_NOT_ENDED}
+    for scope in namespaces or ("",):
+        for kind, plural in (("Pod", "pods"), ("ConfigMap", "configmaps")):
+            path = _path("/api/v1", scope, plural)
+            found.append(Reflector(api, Collection(path, ours), _Owned(cache, kind, scope)))
+        path = _path("/api/v1", scope, "pods")
+        found.append(Reflector(api, Collection(path, others), _Allocations(cache)))
+    return tuple(found)
+
+
+class Jobs(Protocol):
+    """What is told of HeddleJobs that are gone."""
+
+    def drop(self, body: Body) -> None:
+        """A job was deleted."""
+
+    def keep_only(self, namespace: str, uids: frozenset[str], version: int) -> None:
+        """Forget the jobs of a namespace ("": of all) that a list of that version lacks."""
+
+
+def job_reflectors(
+    api: KubeApi, jobs: Jobs, namespaces: tuple[str, ...] = ()
+) -> tuple[Reflector, ...]:
+    """Those that tell which HeddleJobs are gone, also when nobody watched; Kopf tells the rest."""
+    group = "/apis/heddle.dev/v1alpha1"
+    return tuple(
+        Reflector(api, Collection(_path(group, scope, "heddlejobs")), _Gone(jobs, scope))
+        for scope in namespaces or ("",)
+    )
+
+
+def _path(group: str, namespace: str, plural: str) -> str:
+    return joined(f"{group}/namespaces", namespace, plural) if namespace else f"{group}/{plural}"
+
+
+class _Nodes:
+    """Nodes, by name as pods name them."""
+
+    def __init__(self, cache: ObjectCache) -> None:
+        self._cache = cache
+
+    def put(self, body: Body) -> None:
+        self._cache.put_node(body)
+
+    def drop(self, body: Body) -> None:
+        self._cache.drop_node(body["metadata"]["name"])
+
+    def keep(self, uids: frozenset[str], _: int, /) -> None:
+        for name, node in tuple(self._cache.nodes.items()):
+            if node["metadata"].get("uid") not in uids:
+                self._cache.drop_node(name)
+
+
+class _Owned:
+    """Pods or ConfigMaps of jobs; the cache holds some before a watch tells of them."""
+
+    def __init__(self, cache: ObjectCache, kind: str, namespace: str) -> None:
+        self._cache = cache
+        self._kind = kind
+        self._namespace = namespace
+
+    def put(self, body: Body) -> None:
+        self._cache.put(self._kind, body)
+
+    def drop(self, body: Body) -> None:
+        self._cache.drop(body["metadata"]["uid"])
+
+    def keep(self, uids: frozenset[str], version: int, /) -> None:
+        self._cache.keep_only(self._kind, self._namespace, uids, version)
+
+
+class _Allocations:
+    """Pods of others, as far as they hold GPUs."""
+
+    def __init__(self, cache: ObjectCache) -> None:
+        self._cache = cache
+        self._known: set[str] = set()
+
+    def put(self, body: Body) -> None:
+        self._known.add(body["metadata"]["uid"])
+        self._cache.put("Pod", body)
+
+    def drop(self, body: Body) -> None:
+        self._known.discard(body["metadata"]["uid"])
+        self._cache.release(body["metadata"]["uid"])
+
+    def keep(self, uids: frozenset[str], _: int, /) -> None:
+        for uid in self._known - uids:
+            self._cache.release(uid)
+        self._known &= uids
+
+
+class _Gone:
+    """HeddleJobs, of which only that one is gone is news."""
+
+    def __init__(self, jobs: Jobs, namespace: str) -> None:
+        self._jobs = jobs
+        self._namespace = namespace
+
+    def put(self, body: Body) -> None:
+        """Kopf tells of it."""
+
+    def drop(self, body: Body) -> None:
+        self._jobs.drop(body)
+
+    def keep(self, uids: frozenset[str], version: int, /) -> None:
+        self._jobs.keep_only(self._namespace, uids, version)

@@ -1,0 +1,155 @@
+"""Keeps a sink equal to one collection of the API server: one LIST, then watches without an end.
+
+A watch that ends or breaks goes on from the newest version that it saw; a version that the server
+has forgotten (410 Gone) costs one LIST, which also tells what was deleted meanwhile.  There is no
+LIST on a timer.
+Source: client-go's Reflector; the Kubernetes API concepts, "Efficient detection of changes".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from heddle_operator.kube.client import ApiRefused, KubeApi
+from heddle_operator.kube.odd_objects import OddObjects
+
+LOG = logging.getLogger(__name__)
+PAGE = "500"  # objects of a page of a list; what client-go asks for
+WATCH_S = 60  # the server ends a watch after so long, so that a dead connection is known as one
+SILENT_S = WATCH_S + 30  # without a word from the server for so long, nothing is known any more
+PAUSES_S = (0.1, 5.0)  # first and longest pause after a refusal
+GONE = 410
+
+
+class Sink(Protocol):
+    """What the objects of a collection go into.
+
+    Objects may come again and in any order of kinds; what is older than what is held is ignored.
+    """
+
+    def put(self, body: Mapping[str, Any]) -> None:
+        """Take over an object that is new or has changed."""
+
+    def drop(self, body: Mapping[str, Any]) -> None:
+        """Forget an object: it was deleted, or is not selected any more."""
+
+    def keep(self, uids: frozenset[str], version: int, /) -> None:
+        """Forget what a list does not hold, unless it is newer than the list's version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What to reflect.
+
+    Attributes:
+        path: of the collection.
+        selectors: `labelSelector` and `fieldSelector`; the server applies them.
+    """
+
+    path: str
+    selectors: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " ".join([self.path, *self.selectors.values()])
+
+
+class Reflector:
+    """Reflects one collection into a sink.
+
+    Attributes:
+        is_synced: set once the collection was listed.
+        lists: how often it was.
+    """
+
+    def __init__(self, api: KubeApi, collection: Collection, sink: Sink) -> None:
+        self.is_synced = asyncio.Event()
+        self.lists = 0
+        self._api = api
+        self._collection = collection
+        self._sink = sink
+        self._version = ""  # newest that was seen; "": list first
+        self._heard_s = time.monotonic()
+        self._odd = OddObjects()
+
+    @property
+    def selectors(self) -> Mapping[str, str]:
+        """What the server selects by."""
+        return self._collection.selectors
+
+    def problem(self, now: float) -> str:
+        """Why what it says may be old, in words; "" if it is not."""
+        if not self.is_synced.is_set():
+            return f"{self._collection} is not listed yet"
+        if now - self._heard_s > SILENT_S:
+            return f"nothing was heard of {self._collection} for {now - self._heard_s:.0f} s"
+        return ""
+
+    async def run(self) -> None:
+        """Reflect until cancelled."""
+        pause_s, said = PAUSES_S[0], ""
+        while True:
+            try:
+                if not self._version:
+                    await self.list()
+                await self._watch()
+                pause_s, said = PAUSES_S[0], ""
+            except ApiRefused as error:
+                if error.status == GONE:
+                    self._version = ""
+                    continue
+                if str(error) != said:
+                    LOG.warning("%s cannot be watched: %s", self._collection, error)
+                said = str(error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, PAUSES_S[1])
+
+    async def list(self) -> None:
+        """List the collection once and let the sink hold that and nothing else.
+
+        Raises:
+            ApiRefused: a page was refused; with status 410 if the list took too long.
+        """
+        self.lists += 1
+        query, uids = dict(self._collection.selectors), set()
+        while True:
+            page = await self._api.get(self._collection.path, limit=PAGE, **query)
+            for body in page.get("items") or ():
+                uids.add(str(body["metadata"]["uid"]))
+                self._put(body)
+            more = page["metadata"].get("continue")
+            if not more:
+                break
+            query["continue"] = more
+        version = page["metadata"]["resourceVersion"]
+        self._sink.keep(frozenset(uids), int(version))
+        self._version = version
+        self._heard_s = time.monotonic()
+        self.is_synced.set()
+
+    async def _watch(self) -> None:
+        query = {
+            **self._collection.selectors,
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_S),
+        }
+        async for event in self._api.watch(self._collection.path, SILENT_S, **query):
+            self._heard_s = time.monotonic()
+            body = event["object"]
+            if event["type"] == "ERROR":
+                raise ApiRefused(int(body.get("code") or 0), str(body.get("message")))
+            self._version = body["metadata"]["resourceVersion"]
+            if event["type"] == "DELETED":
+                self._odd.read(body, partial(self._sink.drop, body))
+            elif event["type"] != "BOOKMARK":
+                self._put(body)
+        self._heard_s = time.monotonic()
+
+    def _put(self, body: Mapping[str, Any]) -> None:
+        self._odd.read(body, partial(self._sink.put, body))

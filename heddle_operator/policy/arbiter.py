@@ -1,0 +1,158 @@
+"""Which GPUs each of several jobs may plan with: one answer for all of them.
+
+A job has its floor, `minGPUs`, before others have more than theirs: floors are filled by priority,
+from free GPUs first, then from whole pods that jobs of lower priority hold above their own floors.
+What is free beyond that goes by priority, and among equals to whom it is worth most.
+Invariant: no GPU is in two answers; a pod is taken only where the floor that asks for it is
+reached by that; none is taken below its owner's floor, and none for more than a floor.
+Source: kube-scheduler's priorities; the divisor method of D'Hondt with weights (max-min share).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one job holds and wants.
+
+    Attributes:
+        job: its uid.
+        priority: the value of its pods' PriorityClass.
+        since: when it was created; among equals the older one comes first.
+        least: GPUs without which it cannot train.
+        most: GPUs that it may have at most.
+        weight: worth of a further GPU in units of its mean GPU, in (0, 1]; 1 where nobody knows.
+        nodes: node and GPUs there that it could use if no other job were there.
+        pods: node and GPUs of what it holds; of a node only the last one can be given back.
+    """
+
+    job: str
+    priority: int
+    since: str
+    least: int
+    most: int
+    weight: float
+    nodes: tuple[tuple[str, int], ...]
+    pods: tuple[tuple[str, int], ...] = ()
+
+
+Allowance = Mapping[str, int]  # GPUs by node
+
+
+def arbitrate(demands: Iterable[Demand]) -> dict[str, Allowance]:
+    """GPUs by node for each job; the same for the same demands in any order."""
+    ordered = sorted(demands, key=lambda demand: (-demand.priority, demand.since, demand.job))
+    table = _Table(ordered)
+    for demand in ordered:
+        if table.total(demand) < demand.least:
+            trial = copy.deepcopy(table)
+            if trial.reach_floor(demand):
+                table = trial
+    table.share_rest()
+    return {demand.job: table.answer(demand) for demand in ordered}
+
+
+class _Table:
+    """What each job has and what is free, while it is dealt out."""
+
+    def __init__(self, ordered: list[Demand]) -> None:
+        self.ordered = ordered
+        self.pods = {demand.job: list(demand.pods) for demand in ordered}
+        self.usable = {demand.job: dict(demand.nodes) for demand in ordered}
+        self.owed: set[tuple[str, str]] = set()  # (job, node) where it gives a pod back
+        self.free: dict[str, int] = {}
+        for demand in ordered:
+            for node, gpus in demand.nodes:
+                self.free[node] = max(gpus, self.free.get(node, 0))
+        for demand in ordered:
+            for node, gpus in demand.pods:
+                self.free[node] = max(0, self.free.get(node, 0) - gpus)
+
+    def total(self, demand: Demand) -> int:
+        """GPUs that the job has on nodes it can use."""
+        return sum(gpus for node, gpus in self.pods[demand.job] if node in self.usable[demand.job])
+
+    def on_node(self, demand: Demand, node: str) -> int:
+        """GPUs that the job has on a node."""
+        return sum(gpus for name, gpus in self.pods[demand.job] if name == node)
+
+    def answer(self, demand: Demand) -> Allowance:
+        """By node; a job that cannot reach its floor sees what is free, and reserves nothing."""
+        found = {node: self.on_node(demand, node) for node, _ in self.pods[demand.job]}
+        if self.total(demand) < demand.least:
+            for node in self.usable[demand.job]:
+                found[node] = found.get(node, 0) + self._room(demand, node)
+        return found
+
+    def reach_floor(self, demand: Demand) -> bool:
+        """Fill the job's floor from what is free, then from jobs of lower priority."""
+        while self.total(demand) < demand.least:
+            if not self._give(demand) and not self._take_for(demand):
+                return False
+        return True
+
+    def share_rest(self) -> None:
+        """Deal out what is free: by priority, then to whom a further GPU is worth most."""
+        for priority in dict.fromkeys(demand.priority for demand in self.ordered):
+            equals = [
+                demand
+                for demand in self.ordered
+                if demand.priority == priority and self.total(demand) >= demand.least
+            ]
+            while equals:
+                next_one = min(equals, key=lambda d: (self.total(d) + 1) / d.weight)
+                if self.total(next_one) >= next_one.most or not self._give(next_one):
+                    equals.remove(next_one)
+
+    def _room(self, demand: Demand, node: str) -> int:
+        if (demand.job, node) in self.owed:
+            return 0  # a part of a pod cannot be kept
+        own = self.usable[demand.job][node] - self.on_node(demand, node)
+        return max(0, min(self.free[node], own))
+
+    def _give(self, demand: Demand) -> bool:
+        """One free GPU, on a node that the job has already or that nobody else has, if any."""
+        others = {node for d in self.ordered if d is not demand for node, _ in self.pods[d.job]}
+        found = [node for node in self.usable[demand.job] if self._room(demand, node)]
+        if not found:
+            return False
+        node = min(
+            found,
+            key=lambda n: (
+                not self.on_node(demand, n),
+                n in others,
+                -self._room(demand, n),
+                n,
+            ),
+        )
+        self.free[node] -= 1
+        self.pods[demand.job].append((node, 1))
+        return True
+
+    def _take_for(self, demand: Demand) -> bool:
+        """Free one pod of a job of lower priority: of the lowest, there of whom it costs least."""
+        need = demand.least - self.total(demand)
+        for lender in sorted(
+            (d for d in self.ordered if d.priority < demand.priority),
+            key=lambda d: (d.priority, -self.total(d) / d.weight),
+        ):
+            rows = self.pods[lender.job]
+            last = {node: index for index, (node, _) in enumerate(rows)}
+            spare = self.total(lender) - lender.least
+            found = [
+                index
+                for node, index in last.items()
+                if node in self.usable[demand.job] and rows[index][1] <= spare
+            ]
+            if found:
+                # The smallest one that suffices, else the largest.
+                index = min(found, key=lambda i: (rows[i][1] < need, abs(rows[i][1] - need), -i))
+                node, gpus = rows.pop(index)
+                self.free[node] += gpus
+                self.owed.add((lender.job, node))
+                return True
+        return False

@@ -1,0 +1,97 @@
+"""What a job asks of the arbiter, read from its snapshot.
+
+Invariant: what is on record counts as held before its pods are there, so that nobody else gets it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.policy.arbiter import Demand
+from heddle_operator.policy.candidates import eligible_nodes, leaving_nodes
+from heddle_operator.state.situation import Situation
+from heddle_operator.state.snapshot import EpochRecord, Observed
+
+WEIGHT_STEP = 0.25  # so that a new measurement seldom changes who gets what
+
+
+def demand_of(job: HeddleJob, observed: Observed, now: float, where: Situation) -> Demand | None:
+    """What the job holds and wants; None once it has ended."""
+    if any(record.outcome in ("complete", "failed") for record in observed.epochs):
+        return None
+    leaving = leaving_nodes(observed, where.live.hosts if where.live else ())
+    nodes = eligible_nodes(job, observed, where, now, leaving)
+    pods = _held(observed, where)
+    held = sum(gpus for _, gpus in pods)
+    limits = [sum(node.for_jobs for node in nodes)]
+    if job.spec.elastic.max_gpus is not None:
+        limits.append(job.spec.elastic.max_gpus)
+    room = observed.headroom
+    if room.gpus is not None:
+        limits.append(held + room.gpus)
+    if room.pods == 0:
+        limits.append(held)
+    return Demand(
+        job.metadata.uid or job.name,
+        observed.priority,
+        job.metadata.creation_timestamp or "",
+        _least(job, observed, min(limits)),
+        min(limits),
+        weight_of(observed.epochs),
+        tuple((node.name, node.for_jobs) for node in nodes),
+        pods,
+    )
+
+
+def _least(job: HeddleJob, observed: Observed, most: int) -> int:
+    """`minGPUs`, or one more than so many as were shown to have no plan.
+
+    Else two jobs that need two GPUs each would be dealt one each, and neither would train.  A job
+    that something keeps from starting needs more than it can have: so it sees what is free, and
+    keeps it from nobody.
+    """
+    least = max((reply.gpus + 1 for reply in observed.replies.values() if reply.gpus), default=0)
+    live = next((r for r in reversed(observed.epochs) if r.outcome == "live"), None)
+    if live is None and (observed.taken or observed.template_problem):
+        return max(job.spec.elastic.min_gpus, most + 1)
+    if live is not None:  # it trains with what it has, whatever has no plan
+        least = min(least, sum(len(placed.gpus) for placed in live.plan.placement))
+    return max(job.spec.elastic.min_gpus, least)
+
+
+def weight_of(epochs: Iterable[EpochRecord]) -> float:
+    """Worth of a further GPU in units of the job's mean GPU, by the planner's predictions.
+
+    The elasticity of throughput between the two newest plans of different sizes: 1 where twice the
+    GPUs are twice as fast, and where only one size is known.
+    """
+    times: dict[int, float] = {}
+    for record in epochs:
+        if record.step_s:
+            gpus = sum(len(placed.gpus) for placed in record.plan.placement)
+            times.pop(gpus, None)
+            times[gpus] = record.step_s
+    if len(times) < 2:
+        return 1.0
+    (less, slow), (more, fast) = sorted(list(times.items())[-2:])
+    worth = math.log(slow / fast) / math.log(more / less)
+    return min(1.0, max(WEIGHT_STEP, round(worth / WEIGHT_STEP) * WEIGHT_STEP))
+
+
+def _held(observed: Observed, where: Situation) -> tuple[tuple[str, int], ...]:
+    """Pods by node in GPU order, then what a pending plan wants beside them."""
+    pods = [
+        (pod.node, pod.gpus)
+        for pod in sorted(observed.pods, key=lambda pod: (pod.node, pod.ordinal))
+        if pod.phase != "ended" and not pod.deleting
+    ]
+    wanted = where.pending.plan if where.pending else None
+    for node in wanted.nodes if wanted else ():
+        assert wanted is not None
+        needed = 1 + max(g for p in wanted.placement if p.node == node for g in p.gpus)
+        missing = needed - sum(gpus for name, gpus in pods if name == node)
+        if missing > 0:
+            pods.append((node, missing))
+    return tuple(pods)

@@ -1,0 +1,109 @@
+"""A notice with too little time for the best plan: the replicas on the leaving nodes are dropped.
+
+The other replicas hold the whole state already, so nothing moves and nobody is asked: the planner's
+better plan for the same GPUs comes later, as a change without haste.
+Invariant: what is dropped is made up for by further micro-batches of the others, so that every step
+trains the same samples.
+Source: Bamboo and Oobleck drop pipelines of preempted nodes; the notices are in
+inventory/disruptions.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from statistics import median
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.policy.failures import failed_attempt
+from heddle_operator.state.snapshot import EpochRecord, Observed
+from planner.cluster.composition import Composition
+from planner.model.workload import Workload
+from planner.plans.plan import Plan, faults
+
+CHANGE_S = 20.0  # from adoption to training, until the job has measured changes of its own
+MARGIN = 1.5  # a change that has to fit gets so much more than changes took
+
+
+def haste_left_s(
+    job: HeddleJob, observed: Observed, live: EpochRecord, now: float, is_planned: bool
+) -> float:
+    """Seconds until a change must be in haste, to end before the first notice does.
+
+    Args:
+        job: supplies the time of a search.
+        observed: supplies notices, and how long changes took.
+        live: the epoch to move from.
+        now: by the clock of the notices.
+        is_planned: whether the planner has answered.
+    """
+    ends_s = [
+        node.leaving_at_s
+        for node in observed.nodes
+        if node.leaving_at_s is not None and node.name in live.plan.nodes
+    ]
+    took_s = [
+        record.closed_s - record.adopted_s
+        for record in observed.epochs
+        if record.outcome == "live" and record.closed_s and record.reason in ("join", "drain")
+    ]
+    needed_s = median(took_s) if took_s else CHANGE_S
+    needed_s += 0.0 if is_planned else job.spec.planner.budget_seconds
+    return min(ends_s, default=float("inf")) - MARGIN * needed_s - now
+
+
+def hurried_plan(
+    job: HeddleJob, observed: Observed, live: EpochRecord, left: Composition, now: float
+) -> Plan | None:
+    """The live plan without its replicas on nodes that leave; None where that is no plan."""
+    staying = {node.name for node in left.nodes}
+    plan = without_replicas(live.plan, set(live.plan.nodes) - staying, job.workload)
+    if plan is None or plan == live.plan or faults(plan, job.workload, left):
+        return None
+    return None if failed_attempt(observed.epochs, plan, now) else plan
+
+
+def without_replicas(plan: Plan, gone: Collection[str], workload: Workload) -> Plan | None:
+    """The plan without every replica that has a stage on one of these nodes.
+
+    Returns:
+        None if none is left, or if the others cannot train the same number of samples.
+    """
+    hit = {(p.template, p.replica) for p in plan.placement if p.node in gone}
+    kept = [
+        (t, r)
+        for t, template in enumerate(plan.templates)
+        for r in range(template.replicas)
+        if (t, r) not in hit
+    ]
+    before = {(t, r): plan.templates[t].micro_batches[r] for t, r in kept}
+    counts = dict(before)
+    sizes = {place: plan.templates[place[0]].micro_batch for place in kept}
+    missing = workload.global_batch - sum(sizes[place] * counts[place] for place in kept)
+    while missing > 0:
+        fitting = [place for place in kept if sizes[place] <= missing]
+        if not fitting:
+            return None
+        least = min(fitting, key=lambda place: (counts[place] / before[place], place))
+        counts[least] += 1
+        missing -= sizes[least]
+    used = sorted({t for t, _ in kept})
+    new = {place: (used.index(place[0]), _rank_in(kept, place)) for place in kept}
+    templates = tuple(
+        replace(
+            plan.templates[t],
+            micro_batches=tuple(counts[place] for place in kept if place[0] == t),
+        )
+        for t in used
+    )
+    placement = tuple(
+        replace(p, template=new[p.template, p.replica][0], replica=new[p.template, p.replica][1])
+        for p in plan.placement
+        if (p.template, p.replica) in new
+    )
+    return Plan(templates, placement) if templates else None
+
+
+def _rank_in(kept: list[tuple[int, int]], place: tuple[int, int]) -> int:
+    """Which of the kept replicas of its template it is."""
+    return sum(other[0] == place[0] and other[1] < place[1] for other in kept)

@@ -1,0 +1,244 @@
+"""What the author of a job may say in `spec.worker.template`, and what only an administrator may.
+
+Invariant: what is not listed here is refused, unless the chart's `worker.allow` names it; whatever
+passes has the form that Kubernetes asks for, as far as the operator itself reads it.
+Source: Kubernetes' Pod Security Standards (restricted), and what a pod needs to train.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from heddle_operator.apis.errors import InvalidJob
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.apis.labels import WORKER
+from heddle_operator.inventory.requests import GPU
+
+# A form is a word of `_FORMS`, the fields of an object, a list of one form, or whether a value
+# gives the pod no more than it would have without.
+Form: TypeAlias = "str | Mapping[str, Form] | tuple[Form] | Callable[[Any], bool]"
+
+
+def _is_all_of(value: object, kind: type) -> bool:
+    return all(isinstance(row, kind) for row in value) if isinstance(value, list) else False
+
+
+_FORMS: Mapping[str, Callable[[Any], bool]] = {
+    "text": lambda value: isinstance(value, str),
+    "a whole number": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "true or false": lambda value: isinstance(value, bool),
+    "an object": lambda value: isinstance(value, Mapping),
+    "a list": lambda value: isinstance(value, list),
+    "a list of texts": lambda value: _is_all_of(value, str),
+    "a list of whole numbers": lambda value: _is_all_of(value, int),
+    "an object of texts": lambda value: (
+        isinstance(value, Mapping) and all(isinstance(text, str) for text in value.values())
+    ),
+}
+_USER: Mapping[str, Form] = {
+    "runAsUser": lambda user: _FORMS["a whole number"](user) and user > 0,
+    "runAsGroup": "a whole number",
+    "runAsNonRoot": lambda value: value is True,
+    "seccompProfile": lambda found: (
+        isinstance(found, Mapping) and found.get("type") in ("RuntimeDefault", "Localhost")
+    ),
+}
+_KEY: Mapping[str, Form] = {"name": "text", "key": "text", "optional": "true or false"}
+_SOURCE: Mapping[str, Form] = {"name": "text", "optional": "true or false"}
+_CONTAINER: Mapping[str, Form] = {
+    "name": "text",
+    "image": "text",
+    "imagePullPolicy": "text",
+    "command": "a list of texts",
+    "args": "a list of texts",
+    "workingDir": "text",
+    "env": (
+        {
+            "name": "text",
+            "value": "text",
+            "valueFrom": {
+                "fieldRef": "an object",
+                "resourceFieldRef": "an object",
+                "configMapKeyRef": _KEY,
+                "secretKeyRef": _KEY,
+            },
+        },
+    ),
+    "envFrom": ({"prefix": "text", "configMapRef": _SOURCE, "secretRef": _SOURCE},),
+    "ports": ({"name": "text", "containerPort": "a whole number", "protocol": "text"},),
+    "resources": {"limits": "an object", "requests": "an object"},
+    "volumeMounts": (
+        {"name": "text", "mountPath": "text", "subPath": "text", "readOnly": "true or false"},
+    ),
+    "securityContext": {
+        **_USER,
+        "readOnlyRootFilesystem": "true or false",
+        "privileged": lambda value: value is False,
+        "allowPrivilegeEscalation": lambda value: value is False,
+        "capabilities": lambda found: isinstance(found, Mapping) and set(found) <= {"drop"},
+    },
+}
+_TEMPLATE: Mapping[str, Form] = {
+    "metadata": {"labels": "an object of texts", "annotations": "an object of texts"},
+    "spec": {
+        "containers": (_CONTAINER,),
+        "initContainers": (_CONTAINER,),
+        "volumes": (
+            {
+                "name": "text",
+                "persistentVolumeClaim": "an object",
+                "emptyDir": "an object",
+                "configMap": "an object",
+                "secret": "an object",
+            },
+        ),
+        "nodeSelector": "an object of texts",
+        "tolerations": (
+            {
+                "key": "text",
+                "operator": "text",
+                "value": "text",
+                "effect": "text",
+                "tolerationSeconds": "a whole number",
+            },
+        ),
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": (
+                        {
+                            "matchExpressions": (
+                                {"key": "text", "operator": "text", "values": "a list of texts"},
+                            ),
+                            "matchFields": (
+                                {"key": "text", "operator": "text", "values": "a list of texts"},
+                            ),
+                        },
+                    ),
+                },
+                "preferredDuringSchedulingIgnoredDuringExecution": ("an object",),
+            },
+            "podAffinity": "an object",
+            "podAntiAffinity": "an object",
+        },
+        "imagePullSecrets": ({"name": "text"},),
+        "priorityClassName": "text",  # a quota of the namespace says who may use which
+        "terminationGracePeriodSeconds": "a whole number",
+        "securityContext": {
+            **_USER,
+            "fsGroup": "a whole number",
+            "fsGroupChangePolicy": "text",
+            "supplementalGroups": "a list of whole numbers",
+        },
+        "hostNetwork": lambda value: value is False,
+        "hostPID": lambda value: value is False,
+        "hostIPC": lambda value: value is False,
+        "automountServiceAccountToken": lambda value: value is False,
+    },
+}
+# What `worker.allow` may name: fields of a pod, of its containers and of their securityContext, and
+# kinds of volumes.
+GRANTABLE = frozenset(
+    {
+        *("hostNetwork", "hostPID", "hostIPC", "hostUsers", "hostAliases", "hostname", "subdomain"),
+        *("serviceAccountName", "automountServiceAccountToken", "schedulerName"),
+        *("runtimeClassName", "dnsPolicy", "dnsConfig", "shareProcessNamespace", "resourceClaims"),
+        *("privileged", "capabilities", "allowPrivilegeEscalation", "runAsUser", "runAsNonRoot"),
+        *("seccompProfile", "appArmorProfile", "seLinuxOptions", "sysctls", "procMount"),
+        *("livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "hostPort", "claims"),
+        *("volumeDevices", "mountPropagation", "hostPath", "nfs", "csi", "ephemeral", "projected"),
+        *("downwardAPI", "image"),
+    }
+)
+_NAMED = ("containers", "initContainers", "volumes", "volumeMounts", "env")
+_APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
+
+
+def check_allowed(job: HeddleJob, allow: Collection[str]) -> None:
+    """Refuse a job whose pod template asks for more than its author may have.
+
+    Args:
+        job: whose `spec.worker.template` is looked at.
+        allow: of `GRANTABLE`, what the administrator lets authors use besides.
+
+    Raises:
+        InvalidJob: names the first such field, and says what to do.
+    """
+    for sentence in problems_of(job.spec.worker.template, allow):
+        raise InvalidJob(f"{job.name}: {sentence}")
+
+
+def problems_of(template: Mapping[str, Any], allow: Collection[str]) -> Iterator[str]:
+    """What is refused in a template, a sentence each; see `check_allowed`."""
+    found = list(_compared(template, _TEMPLATE, "spec.worker.template", "", allow))
+    yield from found
+    if not found:
+        yield from _foreign(template, allow)
+
+
+def _compared(
+    value: Any, form: Form, path: str, name: str, allow: Collection[str]
+) -> Iterator[str]:
+    """The problems of one value, whose field has this name."""
+    if callable(form):
+        if not form(value) and name not in allow:
+            yield _refused(path, name, value)
+        return
+    word = form if isinstance(form, str) else "a list" if isinstance(form, tuple) else "an object"
+    if not _FORMS[word](value):
+        yield _misshapen(path, word, value)
+    elif isinstance(form, tuple):
+        for index, row in enumerate(value):
+            yield from _compared(row, form[0], f"{path}[{index}]", name, allow)
+            if name in _NAMED and isinstance(row, Mapping) and not row.get("name"):
+                yield f"{path}[{index}] has no name; give it one"
+    elif not isinstance(form, str):
+        yield from _fields(value, form, path, allow)
+
+
+def _fields(
+    value: Mapping[str, Any], form: Mapping[str, Form], path: str, allow: Collection[str]
+) -> Iterator[str]:
+    for key, inner in value.items():
+        if key in form:
+            yield from _compared(inner, form[key], f"{path}.{key}", key, allow)
+        elif key not in allow:
+            yield _refused(f"{path}.{key}", key, None)
+
+
+def _foreign(template: Mapping[str, Any], allow: Collection[str]) -> Iterator[str]:
+    """Volumes and GPUs that others gave the pod, and annotations that are a security context."""
+    spec = template.get("spec", {})
+    own = {volume["name"] for volume in spec.get("volumes", ())}
+    for kind in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(kind, ())):
+            path = f"spec.worker.template.spec.{kind}[{index}]"
+            for mount in container.get("volumeMounts", ()):
+                name = mount["name"]
+                if name not in own and not name.startswith("heddle-"):
+                    yield (
+                        f"{path} mounts the volume {name!r}, which the template does not have; "
+                        "declare it among the template's volumes"
+                    )
+            asked = container.get("resources", {}).values()
+            if (kind, container["name"]) != ("containers", WORKER) and any(GPU in r for r in asked):
+                yield f"{path} asks for {GPU}; the GPUs are the worker's, leave it out"
+    for key in template.get("metadata", {}).get("annotations", {}):
+        if key.startswith(_APPARMOR) and "appArmorProfile" not in allow:
+            yield _refused("spec.worker.template.metadata.annotations", "appArmorProfile", None)
+
+
+def _refused(path: str, name: str, value: object) -> str:
+    found = "" if value is None else f" as {reprlib.repr(value)}"
+    if name not in GRANTABLE:
+        return f"{path}: a job cannot set this{found}; leave it out"
+    return (
+        f"{path}: a job may not set {name}{found}; leave it out, or ask who runs the operator to "
+        f"add {name} to the chart's worker.allow"
+    )
+
+
+def _misshapen(path: str, form: str, value: object) -> str:
+    return f"{path} must be {form}, found {reprlib.repr(value)}"

@@ -1,0 +1,43 @@
+"""Every template of docs/worker-pods.md is one that a job may have, and gives a pod."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from heddle_operator.resources.pods import WorkerDefaults, pod_body
+from heddle_operator.resources.template_rules import problems_of
+from heddle_operator.state.actions import CreatePod
+from tests.unit.heddle_operator.resources.jobs import a_job
+
+TEXT = (Path(__file__).parents[1] / "docs" / "worker-pods.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+TEMPLATES = [block for block in BLOCKS if yaml.safe_load(block).keys() == {"spec"}]
+ACTION = CreatePod("tiny-n1-0", "n1", 0, 8)
+
+
+def test_there_are_templates():
+    assert len(TEMPLATES) == len(BLOCKS) - 1 > 5
+
+
+@pytest.mark.parametrize("block", TEMPLATES)
+def test_a_job_may_have_it_and_it_gives_a_pod(block):
+    template = yaml.safe_load(block)
+    allowed = re.search(r"# worker.allow: \[(\w+)\]", block)
+    assert list(problems_of(template, {allowed[1]} if allowed else set())) == []
+    if allowed:
+        assert list(problems_of(template, set())) != []
+    pod = pod_body(a_job(template), ACTION, WorkerDefaults("heddle-worker:1", {}), 0.0)
+    named = {container["name"] for container in pod["spec"]["containers"]}
+    assert named == {"worker"}
+
+
+def test_the_values_of_the_chart_ask_for_what_the_comment_says():
+    (values,) = [yaml.safe_load(block) for block in BLOCKS if block not in TEMPLATES]
+    defaults = WorkerDefaults("heddle-worker:1", {}, per_gpu=values["worker"]["perGPU"])
+    worker = pod_body(a_job({}), ACTION, defaults, 0.0)["spec"]["containers"][0]
+    requests = worker["resources"]["requests"]
+    assert (requests["cpu"], requests["memory"], requests["rdma/hca"]) == ("96", "1600Gi", "8")

@@ -1,0 +1,34 @@
+"""The arbiter wakes the jobs whose allowance another one has changed, and no other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from heddle_operator.controller.arbiter import PriorityArbiter
+from heddle_operator.policy.arbiter import Demand
+
+NODES = (("a", 2), ("b", 2))
+LOW = Demand("low", 0, "", 2, 4, 1.0, NODES, NODES)
+HIGH = Demand("high", 100, "", 2, 4, 1.0, NODES)
+
+
+def test_a_job_is_woken_when_another_one_takes_or_goes():
+    woken = []
+    arbiter = PriorityArbiter(woken.append)
+    assert sum(arbiter.allow(LOW).values()) == 4
+    assert sum(arbiter.allow(HIGH).values()) == 2
+    assert woken == ["low"]
+    arbiter.allow(HIGH)
+    assert sum(arbiter.allow(LOW).values()) == 2
+    assert woken == ["low"]
+    arbiter.forget("high")
+    assert woken == ["low", "low"]
+    assert list(arbiter.jobs()) == ["low"]
+
+
+def test_a_job_that_gives_back_keeps_what_it_is_allowed():
+    arbiter = PriorityArbiter()
+    arbiter.allow(LOW)
+    arbiter.allow(HIGH)
+    left = arbiter.allow(replace(LOW, pods=NODES[:1]))
+    assert sum(left.values()) == 2

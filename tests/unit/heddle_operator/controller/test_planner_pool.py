@@ -1,0 +1,103 @@
+"""Planner processes are shared by all jobs, and limited in number, time and memory."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from heddle_operator.controller import planner_client
+from heddle_operator.controller.planner_client import PlannerClient
+from heddle_operator.controller.planner_pool import PlannerPool, SearchFailed
+from heddle_operator.controller.planner_server import SearchSettings
+from heddle_operator.ports.trigger import Trigger
+from heddle_operator.state.actions import RequestPlan
+from planner.cluster.composition import Composition, Node
+from planner.plans.plan import Plan
+
+pytestmark = pytest.mark.slow
+SETTINGS = SearchSettings("tiny-llama", 32, 128, budget_evaluations=20)
+LARGE = Composition.from_text("demo-fast=32x8")
+
+
+def nodes(count):
+    return Composition(tuple(Node(f"n{i}", "demo-fast", 1) for i in range(count)))
+
+
+def run(test, **options):
+    async def main():
+        pool = PlannerPool(**options)
+        try:
+            await asyncio.wait_for(test(pool), 110)
+        finally:
+            await pool.close()
+
+    asyncio.run(main())
+
+
+def test_jobs_of_any_models_share_a_few_processes():
+    async def test(pool):
+        kinds = [replace(SETTINGS, global_batch=batch) for batch in (8, 16, 32, 64, 128)]
+        work = [pool.search(settings, RequestPlan(nodes(2), None)) for settings in kinds]
+        found = await asyncio.gather(*work)
+        assert len({Plan.from_json(reply["plan"]).digest for reply in found}) == 5
+        assert len(pool._idle) <= 2
+        assert 0 < pool._held_bytes <= 1 << 30
+
+    run(test)
+
+
+def test_a_search_beyond_its_time_is_killed_said_and_followed_by_others():
+    async def test(pool):
+        await pool.start()
+        endless = replace(SETTINGS, budget_evaluations=10**9)
+        with pytest.raises(SearchFailed, match="did not end within 1 s and was killed"):
+            await pool.search(endless, RequestPlan(LARGE, None))
+        assert pool._held_bytes == 0
+        pool._grace_s = 10.0
+        assert (await pool.search(SETTINGS, RequestPlan(nodes(2), None)))["plan"]
+
+    run(test, size=1, grace_s=-59.0)
+
+
+def test_a_search_that_needs_too_much_memory_is_said_and_the_processes_are_gone():
+    async def test(pool):
+        endless = replace(SETTINGS, budget_evaluations=10**9)
+        with pytest.raises(SearchFailed, match="needs more than"):
+            await pool.search(endless, RequestPlan(LARGE, None))
+        assert pool._held_bytes == 0
+
+    run(test, memory_bytes=1 << 20)
+
+
+def test_a_failed_search_is_an_answer_with_the_reason_and_is_tried_again(monkeypatch):
+    monkeypatch.setattr(planner_client, "FAILED_S", 0.01)
+
+    async def test(pool):
+        trigger = Trigger()
+        client = PlannerClient(SETTINGS, trigger, pool=pool)
+        asked = RequestPlan(nodes(2), None)
+        client.request(asked)
+        await trigger.wait(60)
+        assert "was killed" in client.replies[asked.key].problem
+        await trigger.wait(10)
+        assert client.replies == {}
+        pool._grace_s = 10.0
+        client.request(asked)
+        await trigger.wait(60)
+        assert client.replies[asked.key].plan is not None
+        await client.close()
+
+    run(test, grace_s=-59.999)
+
+
+def test_only_the_newest_answers_are_kept():
+    async def test(pool):
+        client = PlannerClient(SETTINGS, Trigger(), pool=pool)
+        for number in range(200):
+            client._reply((str(number), ""), None)
+        assert len(client.replies) == planner_client.REPLIES_KEPT
+        assert ("199", "") in client.replies
+
+    run(test)

@@ -1,0 +1,159 @@
+"""What an operator reflects, and into what; lists find what watches missed, in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from heddle_operator.kube import reflector as reflector_module
+from heddle_operator.kube.cache import ObjectCache
+from heddle_operator.kube.client import ApiRefused, connect
+from heddle_operator.kube.reflections import job_reflectors, reflectors
+from tests.fakes.api_server import an_api_server
+
+OWNER = {"uid": "job", "controller": True}
+OURS = {"labels": {"heddle.dev/job": "tiny"}, "ownerReferences": [OWNER]}
+
+
+class Reflected:
+    """A cache and what fills it."""
+
+    def __init__(self, api, namespaces=()):
+        self.cache = ObjectCache()
+        self.reflectors = reflectors(api, self.cache, namespaces)
+
+    async def list(self):
+        for reflector in self.reflectors:
+            await reflector.list()
+        return self.cache
+
+
+def run(tmp_path, test):
+    async def main():
+        async with (
+            an_api_server() as server,
+            await connect(server.kubeconfig(tmp_path)) as api,
+        ):
+            await asyncio.wait_for(test(server, api, Reflected(api)), 20)
+
+    asyncio.run(main())
+
+
+def names(cache, kind):
+    return [body["metadata"]["name"] for body in cache.own(kind, "job")]
+
+
+async def fill(server):
+    await server.put("/api/v1/nodes/n1", {"kind": "Node"})
+    spec = {"nodeName": "n1", "containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}]}
+    for namespace in ("ns", "other"):
+        pods = f"/api/v1/namespaces/{namespace}/pods"
+        await server.put(f"{pods}/{namespace}-pod", {"metadata": OURS, "spec": spec})
+        await server.put(f"{pods}/{namespace}-foreign", {"spec": spec})
+        maps = f"/api/v1/namespaces/{namespace}/configmaps"
+        await server.put(f"{maps}/{namespace}-epoch-1", {"metadata": OURS})
+        await server.put(f"{maps}/{namespace}-foreign", {})
+
+
+def test_nodes_claims_and_the_jobs_own_objects_are_taken_over(tmp_path):
+    async def test(server, api, reflected):
+        await fill(server)
+        cache = await reflected.list()
+        assert list(cache.nodes) == ["n1"]
+        assert names(cache, "Pod") == ["ns-pod", "other-pod"]
+        assert names(cache, "ConfigMap") == ["ns-epoch-1", "other-epoch-1"]
+        assert sum(allocation.gpus for allocation in cache.allocations.values()) == 8
+
+    run(tmp_path, test)
+
+
+def test_what_is_gone_is_forgotten(tmp_path):
+    async def test(server, api, reflected):
+        await fill(server)
+        cache = await reflected.list()
+        for path in list(server.objects):
+            if "other" in path or "nodes" in path:
+                await server.remove(path)
+        cache = await reflected.list()
+        assert list(cache.nodes) == []
+        assert (names(cache, "Pod"), names(cache, "ConfigMap")) == (["ns-pod"], ["ns-epoch-1"])
+        assert sum(allocation.gpus for allocation in cache.allocations.values()) == 4
+
+    run(tmp_path, test)
+
+
+def test_only_the_given_namespaces_are_looked_at(tmp_path):
+    async def test(server, api, reflected):
+        await fill(server)
+        cache = await Reflected(api, ("ns",)).list()
+        assert names(cache, "Pod") == ["ns-pod"]
+
+    run(tmp_path, test)
+
+
+def test_long_lists_are_read_page_by_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(reflector_module, "PAGE", "1")
+
+    async def test(server, api, reflected):
+        await fill(server)
+        cache = await reflected.list()
+        assert names(cache, "Pod") == ["ns-pod", "other-pod"]
+        assert server.requests.count(("GET", "/api/v1/pods")) == 4
+
+    run(tmp_path, test)
+
+
+def test_a_list_that_is_refused_forgets_nothing(tmp_path):
+    async def test(server, api, reflected):
+        await fill(server)
+        cache = await reflected.list()
+        server.refuses["GET pods"] = (403, "forbidden")
+        with pytest.raises(ApiRefused):
+            await reflected.list()
+        assert names(cache, "Pod") == ["ns-pod", "other-pod"]
+
+    run(tmp_path, test)
+
+
+def test_pods_of_others_that_have_ended_are_never_sent(tmp_path):
+    async def test(server, api, reflected):
+        await fill(server)
+        pod = "/api/v1/namespaces/ns/pods/ns-foreign"
+        await server.put(pod, {**server.objects[pod], "status": {"phase": "Succeeded"}})
+        cache = await reflected.list()
+        assert sum(allocation.gpus for allocation in cache.allocations.values()) == 6
+        (others,) = [r for r in reflected.reflectors if r.selectors.get("fieldSelector")]
+        page = await api.get("/api/v1/pods", **others.selectors)
+        assert [body["metadata"]["name"] for body in page["items"]] == ["other-foreign"]
+
+    run(tmp_path, test)
+
+
+def test_an_object_that_was_made_after_the_list_is_kept(tmp_path):
+    async def test(server, api, reflected):
+        await fill(server)
+        cache = await reflected.list()
+        metadata = {**OURS, "uid": "new", "name": "new", "namespace": "ns"}
+        cache.put("Pod", {"metadata": {**metadata, "resourceVersion": "1000"}, "spec": {}})
+        await reflected.list()
+        assert "new" in names(cache, "Pod")
+
+    run(tmp_path, test)
+
+
+def test_jobs_that_are_gone_are_told_by_what_a_list_lacks(tmp_path):
+    class Jobs:
+        calls = ()
+
+        def keep_only(self, namespace, uids, version):
+            self.calls = (*self.calls, (namespace, len(uids)))
+
+    async def test(server, api, reflected):
+        jobs = Jobs()
+        await server.put("/apis/heddle.dev/v1alpha1/namespaces/ns/heddlejobs/tiny", {})
+        for reflector in (*job_reflectors(api, jobs), *job_reflectors(api, jobs, ("ns", "x"))):
+            await reflector.list()
+        assert jobs.calls == (("", 1), ("ns", 1), ("x", 0))
+
+    run(tmp_path, test)

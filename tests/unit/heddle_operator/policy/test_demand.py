@@ -1,0 +1,86 @@
+"""What a job asks of the arbiter: the GPUs that jobs have between them, its limits, its pods."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from heddle_operator.policy.demand import demand_of, weight_of
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.situation import situation
+from heddle_operator.state.snapshot import (
+    EpochRecord,
+    Headroom,
+    Observed,
+    ObservedNode,
+    ObservedPod,
+    PlanKey,
+    PlanReply,
+)
+from planner.cluster.composition import Composition, Node
+from tests.fakes.operator import a_job
+from tests.fakes.planner import fake_plan
+
+SEEN = Observed(
+    nodes=(ObservedNode("a", "demo-fast", 2), ObservedNode("b", "demo-fast", 0, lent=4)),
+    pods=(ObservedPod("p", "a", 0, 1, "running"),),
+    unusable=(("b", "has no free GPU"),),
+    priority=7,
+)
+
+
+def demand(seen=SEEN, **elastic):
+    return demand_of(a_job(**elastic), seen, 10.0, situation(seen, 10.0, Settings()))
+
+
+def record(gpus, epoch=1, step_s=1.0, outcome="live"):
+    nodes = Composition((Node("a", "demo-fast", gpus),))
+    plan = fake_plan(nodes, a_job().workload)
+    return EpochRecord(epoch, plan, "start", nodes, 0.0, outcome=outcome, step_s=step_s)
+
+
+def test_what_other_jobs_hold_could_be_its_own():
+    found = demand()
+    assert found.nodes == (("a", 2), ("b", 4))
+    assert (found.pods, found.priority, found.most) == ((("a", 1),), 7, 6)
+
+
+def test_its_limits_are_those_of_the_job_and_of_quotas():
+    assert demand(maxGPUs=3).most == 3
+    assert demand(replace(SEEN, headroom=Headroom(gpus=1))).most == 2
+    assert demand(replace(SEEN, headroom=Headroom(pods=0))).most == 1
+
+
+def test_gpus_that_have_no_plan_are_not_enough():
+    key = PlanKey("some nodes", "")
+    assert demand(replace(SEEN, replies={key: PlanReply(None, gpus=3)})).least == 4
+    assert demand(replace(SEEN, replies={key: PlanReply(None, problem="killed")})).least == 1
+    trains = replace(SEEN, epochs=(record(2),), replies={key: PlanReply(None, gpus=3)})
+    assert demand(trains).least == 2
+
+
+@pytest.mark.parametrize("what", [{"taken": ("a Secret",)}, {"template_problem": "no"}])
+def test_a_job_that_cannot_start_keeps_nothing_from_others(what):
+    found = demand(replace(SEEN, **what))
+    assert found.least > found.most
+    trains = replace(SEEN, epochs=(record(2),), **what)
+    assert demand(trains).least == 1
+
+
+def test_what_a_pending_plan_wants_is_held():
+    assert demand(replace(SEEN, epochs=(record(2, outcome="open"),))).pods == (("a", 1), ("a", 1))
+
+
+def test_a_job_that_ended_wants_nothing():
+    assert demand(replace(SEEN, epochs=(record(2, outcome="complete"),))) is None
+
+
+@pytest.mark.parametrize(
+    ("steps", "weight"),
+    [((), 1.0), ((4.0,), 1.0), ((4.0, 2.0), 1.0), ((4.0, 2.9), 0.5), ((4.0, 4.1), 0.25)],
+    ids=["unknown", "one size", "twice as fast", "half of it", "slower"],
+)
+def test_the_weight_is_the_elasticity_of_the_throughput(steps, weight):
+    sizes = [record(2**i, i + 1, step_s) for i, step_s in enumerate(steps)]
+    assert weight_of(sizes) == weight
