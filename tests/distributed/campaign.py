@@ -145,15 +145,22 @@ class Run:
         )
 
     async def steady(self) -> Observed:
-        """Training on the plan for just the nodes that are there, two steps further than now."""
+        """Training on the plan for just the nodes that are there, two steps further than now.
+
+        A plan that has dropped replicas in haste is on record for the nodes before; it is settled
+        once the planner has found nothing better for those that are left.
+        """
         start = max(self.steps, default=0)
 
         def claim(observed: Observed, decision: Decision) -> bool:
             live = observed.epochs[-1] if observed.epochs else None
-            settled = live is not None and live.outcome == "live" and decision.phase == "Running"
+            if live is None or live.outcome != "live" or decision.phase != "Running":
+                return False
             nodes = {node.name for node in observed.nodes}
-            planned = {node.name for node in live.composition.nodes} if live else set()
-            return settled and planned == nodes and max(self.steps, default=0) >= start + 2
+            planned = {node.name for node in live.composition.nodes}
+            is_planned = planned == nodes or (planned > nodes and decision.keeps_plan)
+            is_left = set(live.plan.nodes) <= nodes
+            return is_planned and is_left and max(self.steps, default=0) >= start + 2
 
         return await self.until(claim, "a steady job")
 
