@@ -94,10 +94,7 @@ class Reconciler:
             observed = with_allowance(self._arbiter, self.job, observed, now, self._settings)
         decision = decide(self.job, observed, now, self._settings)
         self._on_decision(decision, observed, now)
-        if decision.phase != "Recovering":
-            self._recovering_since_s = None
-        elif self._recovering_since_s is None:
-            self._recovering_since_s = time.monotonic()
+        self._recovering_since_s = recovers_since(decision, self._recovering_since_s, now)
         said = (decision.phase, decision.reason)
         if said != self._last:
             LOG.info("job=%s phase=%s reason=%s", self.job.name, *said)
@@ -142,6 +139,13 @@ class Reconciler:
                     LOG.warning("job=%s not done: %s: %s", self.job.name, action, error)
                     return False
         return True
+
+
+def recovers_since(decision: Decision, before_s: float | None, now: float) -> float | None:
+    """Since when the job has recovered from a loss without a break; None where it does not."""
+    if decision.phase != "Recovering":
+        return None
+    return now if before_s is None else before_s
 
 
 def with_allowance(

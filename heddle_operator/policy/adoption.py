@@ -264,13 +264,15 @@ def _hold(
     """Seconds that adoption must still wait, and for what.
 
     After aborts, and losses at one step, it waits for the backoff; where nothing forces the change,
-    for the cooldown.
+    for the cooldown.  An epoch that broke before it was on record as live has no end: the backoff
+    counts from when the loss was seen.
     """
     live = where.live
     last = observed.epochs[-1].closed_s if observed.epochs else None
+    last = observed.recovering_since_s if last is None else last
     resume = resume_of([holder.rank for holder in where.holders]) if reason == "loss" else None
     step = resume.step if resume else None
-    wait = (last or now) + backoff_s(observed.epochs, settings, step) - now
+    wait = (now if last is None else last) + backoff_s(observed.epochs, settings, step) - now
     if reason == "join" and live is not None and live.epoch > 1 and live.closed_s is not None:
         cooldown = live.closed_s + job.spec.elastic.cooldown_seconds - now
         if cooldown > wait:

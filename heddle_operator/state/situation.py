@@ -189,6 +189,8 @@ def _what_happened(
     if not sends_heartbeats(rank, settings):
         return f"fell silent: no heartbeat for {settings.peer_timeout_s:g} s"
     if rank.phase == "halted":
+        if live.outcome == "open" and live.epoch not in (rank.epoch, rank.also_epoch):
+            return ""  # it waits for the vote's outcome, or has it: this was reported before
         return f"halted: {rank.error}" if rank.error else "halted"
     if excused or (rank.phase in ALIVE and rank.epoch is not None):
         return ""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 
 from heddle_operator.apis.errors import ClusterConflict
 from heddle_operator.apis.heddlejob import HeddleJob, load_job
-from heddle_operator.controller.reconciler import with_allowance
+from heddle_operator.controller.reconciler import recovers_since, with_allowance
 from heddle_operator.ports.arbiter import Arbiter
 from heddle_operator.rollout.decide import DEFAULTS, decide
 from heddle_operator.state.actions import RecordEvent
@@ -31,14 +32,18 @@ class FakeOperator:
         self.settings = settings
         self.arbiter = arbiter
         self.decision = Decision((), "Pending", "")
+        self.recovering_since_s: float | None = None
 
     def reconcile(self) -> Decision:
         """One pass; a lost race is forgotten, as the next pass sees it."""
         cluster = self.cluster
-        seen = cluster.snapshot()
+        seen = replace(cluster.snapshot(), recovering_since_s=self.recovering_since_s)
         if self.arbiter is not None:
             seen = with_allowance(self.arbiter, self.job, seen, cluster.now, self.settings)
         self.decision = decide(self.job, seen, cluster.now, self.settings)
+        self.recovering_since_s = recovers_since(
+            self.decision, self.recovering_since_s, cluster.now
+        )
         for action in self.decision.actions:
             with contextlib.suppress(ClusterConflict):
                 cluster.do(action)

@@ -20,6 +20,7 @@ WITHIN_S = 30.0  # of the fault
 SLOW_S = 5.0  # for each part, of a pod that is slow
 SLOW_PARTS = 3  # of a recovery: prepare, switch and the first step wait for it
 TICK_S = 0.5
+LATE_S = 2.5  # from one report to the next of an agent whose reports are late
 CHANGES = ("none", "join", "drain", "loss")
 PARTS = ("training", "gather", "prepare", "switch", "after")
 WAYS = {
@@ -78,11 +79,14 @@ class Trial:
         self.operator.settle()
         self.trained = self.step()
         self.slow = set()  # what was said of slow ranks
+        self.late = set()  # pods whose reports come after those of the others
 
     def step(self):
         return max((rank.step for _, rank in self.cluster.holders()), default=0)
 
     def advance(self):
+        is_held_back = self.cluster.now % LATE_S >= TICK_S
+        self.cluster.frozen = self.late if is_held_back else set()
         self.slow.add(self.operator.reconcile().slow)
         self.cluster.tick(TICK_S)
         assert self.operator.decision.phase != "Failed", self.operator.decision.reason
@@ -236,3 +240,17 @@ def test_who_is_slow_in_every_part_is_waited_for_and_named_and_never_lost(change
     assert pods == (set() if not losses else {"tiny-b-0", "tiny-c-0", "tiny-d-0"})
     assert any("the rank on GPU 0 of c (in part" in sentence for sentence in trial.slow)
     trial.heal()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_report_that_comes_late_makes_nobody_lost(change):
+    """What a rank was before it switched is not what it is: the others may have told already."""
+    trial = Trial(Case(change, "training", ()))
+    trial.late = {"tiny-c-0"}
+    trial.begin()
+    for _ in range(int(60 / TICK_S)):
+        trial.advance()
+    records = trial.cluster.records.all
+    assert [r.reason for r in records].count("loss") == (1 if change == "loss" else 0)
+    assert "tiny-c-0" in records[-1].hosts
+    assert trial.is_steady()

@@ -51,6 +51,25 @@ def test_why_a_job_leaves_a_node_is_in_its_event_with_the_nodes_own_words():
     ]
 
 
+def test_a_recovery_goes_on_though_the_epochs_that_broke_were_never_on_record_as_live():
+    """An epoch without an end gives the backoff no beginning."""
+    operator = running("a", "b", "c")
+    cluster = operator.cluster
+    cluster.kill_node("a")
+    for epoch in (2, 3, 4):
+        adopted(operator)
+        for _ in range(60):
+            cluster.tick()
+            holders = cluster.holders()
+            if {rank.epoch for _, rank in holders} == {epoch}:
+                break
+            operator.reconcile()
+        for agent, rank in holders:
+            agent.change(rank.slot, step=4, phase="halted", error="lost a peer")
+    outcomes = [(record.reason, record.outcome) for record in cluster.records.all]
+    assert outcomes == [("start", "live"), *3 * [("loss", "open")]]
+
+
 def test_why_a_job_recovers_is_in_its_event():
     operator = running("a", "b")
     operator.cluster.kill_node("b")
