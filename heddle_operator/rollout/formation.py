@@ -20,7 +20,13 @@ from heddle_operator.rollout.members import (
 )
 from heddle_operator.state.actions import Action, CloseEpoch, SealEpoch, SendDirective
 from heddle_operator.state.decision import Decision, sooner
-from heddle_operator.state.progress import hang, idle_s, progress_timeout_s, unprepared
+from heddle_operator.state.progress import (
+    hang,
+    idle_s,
+    progress_timeout_s,
+    unprepared,
+    waits_for_a_leaver,
+)
 from heddle_operator.state.reachability import (
     is_pod_lost,
     rank_at,
@@ -115,10 +121,9 @@ def formation_fault(
         fault = _member_fault(record, record.seal, member, observed, now, switching, settings)
         if fault:
             return fault
-    hangs = hang(observed, record, settings) if switching else ""
-    if hangs:
-        return hangs
-    if not switching and record.seal.store not in _stores(record.seal, observed):
+    if switching:
+        return waits_for_a_leaver(observed, record, settings) or hang(observed, record, settings)
+    if record.seal.store not in _stores(record.seal, observed):
         return f"the store {record.seal.store} is gone"
     return ""
 

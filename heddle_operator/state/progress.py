@@ -75,6 +75,21 @@ def hang(observed: Observed, record: EpochRecord, settings: Settings) -> str:
     return f"no rank of epoch {record.epoch} has made progress for {allowed_s:g} s: {names}"
 
 
+def waits_for_a_leaver(observed: Observed, record: EpochRecord, settings: Settings) -> str:
+    """That all members of a change wait for one that left before it had voted; "" if not so.
+
+    Its connections tell those that move state; those that have voted look at the store alone.
+    """
+    members = record.seal.members if record.seal else ()
+    rows = _rows(observed, record)
+    there = {(row.member.pod, row.member.slot) for row in rows}
+    gone = [m for m in members if m.rank is None and (m.pod, m.slot) not in there]
+    limit_s = settings.peer_timeout_s
+    if not gone or not rows or any(not r.rank.waiting or r.idle_s < limit_s for r in rows):
+        return ""
+    return f"the rank on GPU {gone[0].gpu} of {gone[0].node} was lost before it had voted"
+
+
 def progress_timeout_s(record: EpochRecord, settings: Settings) -> float:
     """How long an epoch may get nowhere: long for one whose steps are long."""
     return max(settings.progress_timeout_s, settings.progress_steps * (record.step_s or 0.0))

@@ -18,6 +18,7 @@ class FakeFaults:
         self.failing: dict[str, RankReport] = {}  # nodes: how their ranks fail to prepare
         self.broken: dict[str, tuple[StartCause, str]] = {}  # nodes: why no pod starts there
         self.pulls_until_s: dict[str, float] = {}  # nodes: when they have the image
+        self.votes = False  # ranks in a switch have moved their state, and wait for votes
         self.output_error: str | None = None
         self.halts: list[SendHalt] = []
         self._busy_until_s: dict[str, float] = {}

@@ -75,7 +75,8 @@ class FakeWorlds:
         for agent in self.agents.values():
             for slot, rank in list(agent.ranks.items()):
                 is_inert = self._is_inert(agent.pod, slot)
-                if is_inert or rank.error != "broken":
+                waits_for_votes = rank.phase == "switching" and rank.part == "vote"
+                if is_inert or rank.error != "broken" or waits_for_votes:
                     continue
                 if rank.phase in ("training", "switching"):
                     agent.change(slot, phase="halted", pending_epoch=None)
@@ -144,7 +145,8 @@ class FakeWorlds:
             rank = agent.ranks[member.slot]
             is_free = not self._is_inert(member.pod, member.slot)
             if is_free and rank.phase == "training" and rank.error != "broken":
-                agent.change(member.slot, phase="switching", part="transfer")
+                part = "vote" if self.votes else "transfer"
+                agent.change(member.slot, phase="switching", part=part, waiting=self.votes)
 
     def _is_stuck(self, agent: FakeAgent) -> bool:
         """Whether a rank in a switch waits for a member that never answers."""

@@ -22,7 +22,7 @@ SLOW_PARTS = 3  # of a recovery: prepare, switch and the first step wait for it
 TICK_S = 0.5
 LATE_S = 2.5  # from one report to the next of an agent whose reports are late
 CHANGES = ("none", "join", "drain", "loss")
-PARTS = ("training", "gather", "prepare", "switch", "after")
+PARTS = ("training", "gather", "prepare", "switch", "vote", "after")
 WAYS = {
     "kill": ("dead pod", "dead node", "dead rank"),
     "stop": ("stopped rank", "stopped fork server"),
@@ -97,6 +97,7 @@ class Trial:
     def begin(self):
         """Start the change, and let it come to its part."""
         cluster = self.cluster
+        cluster.votes = self.case.part == "vote"
         cluster.slow_s["tiny-b-0"] = 2 * TICK_S  # so that every part takes some time
         if self.case.change == "join":
             cluster.add_node("e")
@@ -115,17 +116,17 @@ class Trial:
             return True
         if newest.epoch == 1:
             return False
-        told = {a.directive.phase for a in self.cluster.agents.values() if a.directive}
+        directives = [a.directive for a in self.cluster.agents.values() if a.directive]
+        told = {(directive.epoch, directive.phase) for directive in directives}
+        is_open = newest.outcome == "open"
+        switches = is_open and (newest.epoch, "switch") in told
         return {
-            "gather": newest.outcome == "open" and newest.seal is None,
-            "prepare": newest.outcome == "open" and newest.seal is not None,
-            "switch": newest.outcome == "open" and "switch" in told and newest.seal is not None
-            and any(
-                a.directive and (a.directive.epoch, a.directive.phase) == (newest.epoch, "switch")
-                for a in self.cluster.agents.values()
-            ),
+            "gather": is_open and newest.seal is None,
+            "prepare": is_open and newest.seal is not None,
+            "switch": switches,
+            "vote": switches and any(r.part == "vote" for _, r in self.cluster.holders()),
             "after": newest.outcome == "live",
-        }[self.case.part]  # fmt: skip
+        }[self.case.part]
 
     def victim(self, name):
         """The pod that a fault hits; one that is there."""
