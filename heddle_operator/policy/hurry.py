@@ -21,7 +21,7 @@ from planner.cluster.composition import Composition
 from planner.model.workload import Workload
 from planner.plans.plan import Plan, faults
 
-CHANGE_S = 20.0  # from adoption to training, until the job has measured changes of its own
+CHANGE_S = 20.0  # from sealing to training, until the job has measured changes of its own
 MARGIN = 1.5  # a change that has to fit gets so much more than changes took
 
 
@@ -42,10 +42,11 @@ def haste_left_s(
         for node in observed.nodes
         if node.leaving_at_s is not None and node.name in live.plan.nodes
     ]
-    took_s = [
-        record.closed_s - record.adopted_s
+    took_s = [  # from when all pods were there: a node is left for pods that are ready
+        record.closed_s - record.seal.sealed_s
         for record in observed.epochs
-        if record.outcome == "live" and record.closed_s and record.reason in ("join", "drain")
+        if record.outcome == "live" and record.closed_s is not None and record.seal is not None
+        if record.reason in ("join", "drain")
     ]
     needed_s = median(took_s) if took_s else CHANGE_S
     needed_s += 0.0 if is_planned else job.spec.planner.budget_seconds

@@ -60,3 +60,19 @@ def test_haste_begins_when_a_change_and_its_search_no_longer_fit_with_a_margin()
     cluster.drain("b", 120.0)
     assert left(True) == pytest.approx(120 - MARGIN * CHANGE_S)
     assert left(False) == pytest.approx(left(True) - MARGIN * JOB.spec.planner.budget_seconds)
+
+
+def test_a_pod_that_was_long_in_starting_makes_no_haste():
+    """A change measures from when its pods were there, for a drain starts none."""
+    operator = FakeOperator(JOB, a_cluster(JOB, "a", "b"))
+    operator.settle()
+    cluster = operator.cluster
+    cluster.pulls_until_s["c"] = cluster.now + 60
+    cluster.add_node("c")
+    operator.run(lambda _: "c" in cluster.records.all[-1].plan.nodes, passes=1000)
+    operator.settle(passes=1000)
+    live = cluster.records.all[-1]
+    assert live.closed_s - live.adopted_s > 10 * (live.closed_s - live.seal.sealed_s)
+    cluster.drain("b", 30.0)
+    left_s = haste_left_s(JOB, cluster.snapshot(), live, cluster.now, True)
+    assert left_s == pytest.approx(30 - MARGIN * (live.closed_s - live.seal.sealed_s))
