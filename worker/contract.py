@@ -216,6 +216,13 @@ class RankReport(Frozen):
         default=0, description="grows with each micro-batch, message and part that it has done"
     )
     waiting: bool = Field(default=False, description="it waits for its peers, not they for it")
+    compute_s: float | None = Field(
+        default=None,
+        description=(
+            "seconds of its own forward and backward passes in a step of its epoch, waiting left "
+            "out: the median of the newest 16 steps; null before so many"
+        ),
+    )
     kept_as: KeptAs | None = Field(
         default=None, description="how the final weights are kept, once all steps are trained"
     )

@@ -25,6 +25,7 @@ from heddle_operator.apis.heddlejob import (
 from heddle_operator.apis.labels import EVICTABLE_LABEL
 from heddle_operator.controller.agents import Agents
 from heddle_operator.controller.arbiter import PriorityArbiter
+from heddle_operator.controller.node_speeds import NodeSpeeds
 from heddle_operator.controller.planner_client import PlannerClient
 from heddle_operator.controller.planner_pool import PlannerPool
 from heddle_operator.controller.planner_server import SearchSettings
@@ -142,6 +143,7 @@ class JobController:
             self._stalls_s,
             lambda event: self._emit(objects, event),
             self._context.arbiter,
+            NodeSpeeds(job.workload.model),
         )
         try:
             await self._reconcile(job, reconciler, objects)

@@ -16,6 +16,7 @@ from dataclasses import replace
 from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.controller.agents import Agents
+from heddle_operator.controller.node_speeds import NodeSpeeds
 from heddle_operator.controller.planner_client import PlannerClient
 from heddle_operator.policy.demand import demand_of
 from heddle_operator.ports.arbiter import Arbiter
@@ -45,7 +46,12 @@ _INDEPENDENT = (CreatePod, DeletePod, PruneEpoch)
 
 
 class Reconciler:
-    """The loop of one job."""
+    """The loop of one job.
+
+    Args:
+        speeds: tells which nodes are slow; None: all are as fast as is said of them, as on one
+            machine, where nodes share the cores.
+    """
 
     def __init__(
         self,
@@ -59,6 +65,7 @@ class Reconciler:
         stalls_s: Callable[[], tuple[float, ...]] = tuple,
         on_event: Callable[[RecordEvent], None] = lambda _: None,
         arbiter: Arbiter | None = None,
+        speeds: NodeSpeeds | None = None,
     ) -> None:
         self.job = job
         self._cluster = cluster
@@ -70,6 +77,7 @@ class Reconciler:
         self._stalls_s = stalls_s
         self._on_event = on_event
         self._arbiter = arbiter
+        self._speeds = speeds
         self._emitted: Recent[str] = Recent()
         self._last = ("", "")
         self._recovering_since_s: float | None = None
@@ -90,6 +98,8 @@ class Reconciler:
     async def reconcile(self) -> Decision:
         """One pass."""
         observed, now = await self.observe(), time.monotonic()
+        if self._speeds is not None:
+            observed = self._speeds.seen(observed, now)
         if self._arbiter is not None:
             observed = with_allowance(self._arbiter, self.job, observed, now, self._settings)
         decision = decide(self.job, observed, now, self._settings)

@@ -193,6 +193,6 @@ def _cut(
         if gpus > own:
             further, pods = further - (gpus - own), pods - 1
         if gpus > 0:
-            kept.append(Node(node.name, node.gpu_type, gpus, node.link_domain, node.speed_factor))
+            kept.append(Node(node.name, node.gpu_type, gpus, node.link_domain, node.speed))
             left -= gpus
     return kept

@@ -18,6 +18,7 @@ from heddle_operator.rollout.ending import output_failure
 from heddle_operator.rollout.gathering import start_trouble
 from heddle_operator.state.decision import Decision, Phase
 from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.speed import slow_in_plan
 from planner.wording import counted
 
 NODES_NAMED = 5  # that one sentence names
@@ -58,6 +59,7 @@ ConditionReason = (
         "NothingBlocked",
         "OutputFailed",
         "SlowRanks",
+        "NodeSlow",
         "NotFinite",
         "Finite",
     ]
@@ -297,4 +299,6 @@ def _degraded(
     if noticed is not None:
         words = f"pod {noticed.name} must leave: {noticed.notice}"
         return Condition("Degraded", True, "PodMustLeave", words)
-    return None
+    live = live_record(observed)
+    slow = slow_in_plan(observed, live) if live else ""
+    return Condition("Degraded", True, "NodeSlow", slow) if slow else None

@@ -14,6 +14,7 @@ from heddle_operator.rollout.gathering import start_trouble
 from heddle_operator.state.actions import CloseEpoch, EventReason, RecordEvent
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.snapshot import EpochRecord, Observed, Outcome
+from heddle_operator.state.speed import slow_nodes
 
 _REASONS: Mapping[Outcome, EventReason] = {
     "live": "ReconfigurationSucceeded",
@@ -42,6 +43,7 @@ def events_of(observed: Observed, decision: Decision, drain: Drain) -> tuple[Rec
         found.append(RecordEvent(f"diverged-{first.step}", "Diverged", said))
     if decision.slow:
         found.append(RecordEvent(f"slow-{decision.slow}", "SlowRanks", decision.slow))
+    found += [RecordEvent(f"slow-{w}", "NodeSlow", w) for w in slow_nodes(observed).values()]
     live = next((r for r in reversed(observed.epochs) if r.outcome == "live"), None)
     if live is not None:
         found += _leaving(live, observed)

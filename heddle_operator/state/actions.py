@@ -175,6 +175,7 @@ EventReason = Literal[
     "NameTaken",
     "NodeLeaving",
     "NodeLeftOut",
+    "NodeSlow",
     "OutputFailed",
     "PlanKept",
     "PlanRecommended",

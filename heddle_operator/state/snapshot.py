@@ -36,7 +36,9 @@ class ObservedNode:
         leaving_at_s: it got a notice and will be gone then; infinite where nobody says when; None:
             it stays.
         is_cordoned: it takes no new pods; somebody may be about to drain it.
+        speed_factor: that whoever set the node up says of it.
         is_ready: its kubelet answers; ranks on a node that is not ready may be gone unsaid.
+        measured_speed: of the speed that this one gives it, as its ranks measured; 1 is normal.
     """
 
     name: str
@@ -49,11 +51,17 @@ class ObservedNode:
     is_ready: bool = True
     is_cordoned: bool = False
     lent: int = 0
+    measured_speed: float = 1.0
 
     @property
     def for_jobs(self) -> int:
         """GPUs that the jobs have between them."""
         return self.gpus + self.lent
+
+    @property
+    def speed(self) -> float:
+        """What a plan may count on: of the speed that its type has."""
+        return self.speed_factor * self.measured_speed
 
 
 @dataclass(frozen=True, slots=True)

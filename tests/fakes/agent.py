@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from planner.plans.plan import Plan
+from planner.plans.ranks import RankMap
+from worker.agent.compute_times import ComputeTimes
 from worker.contract import Directive, RankExit, RankReport, Report
+
+MICRO_BATCH_S = 0.01  # that a rank computes on one micro-batch, whatever its stage
 
 
 @dataclass
@@ -25,6 +30,8 @@ class FakeAgent:
     ranks: dict[int, RankReport] = field(default_factory=dict)
     exits: list[RankExit] = field(default_factory=list)
     leaving_at_s: float | None = None
+    computing: dict[int, ComputeTimes] = field(default_factory=dict)
+    shares: tuple[str, tuple[int, ...]] = ("", ())  # a plan, and its ranks' micro-batches
 
     def report(self, job: str, beats: Mapping[int, float] = MappingProxyType({})) -> Report:
         """What a GET of the report answers; `beats` has ages of heartbeats by slot."""
@@ -49,7 +56,25 @@ class FakeAgent:
             exits=tuple(self.exits),
         )
 
+    def measure(self, slot: int, speed: float) -> None:
+        """A rank tells what its newest step took, on a device of that speed."""
+        rank, directive = self.ranks[slot], self.directive
+        if rank.rank is None or directive is None or directive.epoch != rank.epoch:
+            return
+        if self.shares[0] != directive.plan_digest:
+            self.shares = (directive.plan_digest, _shares(directive))
+        seconds = MICRO_BATCH_S * self.shares[1][rank.rank] / speed
+        times = self.computing.setdefault(slot, ComputeTimes())
+        times.add(directive.epoch, seconds)
+        self.ranks[slot] = rank.model_copy(update={"compute_s": times.median_s(directive.epoch)})
+
     def change(self, slot: int, **values: object) -> None:
         """Change one rank's report."""
         self.ranks[slot] = self.ranks[slot].model_copy(update=values)
         self.version += 1
+
+
+def _shares(directive: Directive) -> tuple[int, ...]:
+    """Micro-batches of each rank of a plan."""
+    seats = RankMap.of(Plan.from_json(directive.plan)).seats
+    return tuple(seat.pipeline.num_micro_batches for seat in seats)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from heddle_operator.state.actions import SendHalt
 from heddle_operator.state.snapshot import StartCause
 from tests.fakes.agent import FakeAgent
@@ -19,6 +21,7 @@ class FakeFaults:
         self.broken: dict[str, tuple[StartCause, str]] = {}  # nodes: why no pod starts there
         self.pulls_until_s: dict[str, float] = {}  # nodes: when they have the image
         self.votes = False  # ranks in a switch have moved their state, and wait for votes
+        self.speeds: dict[str, Callable[[], float]] = {}  # nodes: of their type's speed, each step
         self.output_error: str | None = None
         self.halts: list[SendHalt] = []
         self._busy_until_s: dict[str, float] = {}

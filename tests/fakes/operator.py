@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from heddle_operator.apis.errors import ClusterConflict
 from heddle_operator.apis.heddlejob import HeddleJob, load_job
+from heddle_operator.controller.node_speeds import NodeSpeeds
 from heddle_operator.controller.reconciler import recovers_since, with_allowance
 from heddle_operator.ports.arbiter import Arbiter
 from heddle_operator.rollout.decide import DEFAULTS, decide
@@ -26,11 +27,13 @@ class FakeOperator:
         cluster: FakeCluster,
         settings: Settings = DEFAULTS,
         arbiter: Arbiter | None = None,
+        speeds: NodeSpeeds | None = None,
     ) -> None:
         self.job = job
         self.cluster = cluster
         self.settings = settings
         self.arbiter = arbiter
+        self.speeds = speeds
         self.decision = Decision((), "Pending", "")
         self.recovering_since_s: float | None = None
 
@@ -38,6 +41,8 @@ class FakeOperator:
         """One pass; a lost race is forgotten, as the next pass sees it."""
         cluster = self.cluster
         seen = replace(cluster.snapshot(), recovering_since_s=self.recovering_since_s)
+        if self.speeds is not None:
+            seen = self.speeds.seen(seen, cluster.now)
         if self.arbiter is not None:
             seen = with_allowance(self.arbiter, self.job, seen, cluster.now, self.settings)
         self.decision = decide(self.job, seen, cluster.now, self.settings)

@@ -30,3 +30,25 @@ def fake_plan(composition: Composition, workload: Workload, as_pipeline: bool = 
         templates,
         tuple(PlacedStage(t, 0, 0, n.name, (gpu,)) for t, (n, gpu) in enumerate(places)),
     )
+
+
+def speed_of(plan: Plan, composition: Composition) -> float:
+    """Throughput: all replicas are as fast as the slowest node lets them be."""
+    factors = {node.name: node.speed_factor for node in composition.nodes}
+    slowest = min(factors[node] for node in plan.nodes)
+    return slowest * sum(SPEEDS[t.stages[0].gpu_type] * t.replicas for t in plan.templates)
+
+
+def without_stragglers(composition: Composition) -> Composition:
+    """The nodes that are fastest together, where the slowest one holds up all."""
+    ordered = sorted(composition.nodes, key=lambda node: -node.speed_factor)
+    if not ordered or ordered[-1].speed_factor == ordered[0].speed_factor:
+        return composition
+
+    def together(count: int) -> float:
+        kept = ordered[:count]
+        gpus = sum(SPEEDS[node.gpu_type] * node.gpus for node in kept)
+        return float(kept[-1].speed_factor * gpus)
+
+    best = max(range(1, len(ordered) + 1), key=lambda count: (together(count), count))
+    return Composition(tuple(ordered[:best]))

@@ -8,7 +8,7 @@ from heddle_operator.state.snapshot import ObservedPod, PlanReply
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from tests.fakes.agent import FakeAgent
-from tests.fakes.planner import SPEEDS, fake_plan
+from tests.fakes.planner import fake_plan, speed_of, without_stragglers
 from worker.contract import Directive
 
 
@@ -33,20 +33,16 @@ class FakeWorlds:
 
     def answer_plans(self) -> None:
         for key, request in list(self.asked.items()):
-            composition = request.composition
-            plan = fake_plan(composition, self.workload, self.as_pipeline)
-            speed = sum(SPEEDS[t.stages[0].gpu_type] * t.replicas for t in plan.templates)
+            asked = request.composition
+            plan = fake_plan(without_stragglers(asked), self.workload, self.as_pipeline)
+            speed = speed_of(plan, asked)
             current = request.current
             fits = current is not None and all(
-                (p.node, gpu) in {(n.name, g) for n in composition.nodes for g in range(n.gpus)}
+                (p.node, gpu) in {(n.name, g) for n in asked.nodes for g in range(n.gpus)}
                 for p in current.placement
                 for gpu in p.gpus
             )
-            now_speed = (
-                sum(SPEEDS[t.stages[0].gpu_type] * t.replicas for t in current.templates)
-                if fits and current
-                else None
-            )
+            now_speed = speed_of(current, asked) if fits and current else None
             self.replies[key] = PlanReply(
                 plan, speed, 1 / speed, current_samples_s=now_speed, holders_min=1
             )
@@ -103,6 +99,8 @@ class FakeWorlds:
             step = min(steps, rank.step + 1)
             phase = "saving" if step >= steps else "training"
             agent.change(rank.slot, step=step, phase=phase, waiting=False)
+            if self.speeds:
+                agent.measure(rank.slot, self.speeds.get(agent.node, lambda: 1.0)())
 
     def _save(self) -> None:
         """Each rank that trained its last step writes its part of the weights and is done."""

@@ -190,7 +190,9 @@ class Agent:
             process.pulse.beat(message["progress"], message["part"], message["waiting"], trains)
             return  # nobody waits for a heartbeat
         if kind == "step":
-            self._add_step(process, StepRecord.model_validate(message["record"]))
+            record = StepRecord.model_validate(message["record"])
+            process.computing.add(record.epoch, message.get("compute_s"))
+            self._add_step(process, record)
             return
         if kind == "report":
             process.report = RankReport.model_validate(message["rank"])

@@ -17,6 +17,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from worker.agent.compute_times import ComputeTimes
 from worker.agent.forkserver import ENVIRONMENT, MESSAGE_BYTES
 from worker.agent.pulse import Pulse
 from worker.contract import RankReport
@@ -34,6 +35,7 @@ class Process:
         report: the newest that it sent.
         pulse: what its heartbeats say.
         step_s: of its slowest step, seconds.
+        computing: what its steps took without waiting.
         error: the last line of what ended it.
     """
 
@@ -43,6 +45,7 @@ class Process:
     report: RankReport | None = None
     pulse: Pulse = field(default_factory=Pulse)
     step_s: float = 0.0
+    computing: ComputeTimes = field(default_factory=ComputeTimes)
     error: str | None = None
 
     def tell(self, kind: str, **content: Any) -> None:
@@ -61,6 +64,7 @@ class Process:
                 "part": pulse.part,
                 "progress": pulse.progress,
                 "waiting": pulse.waiting,
+                "compute_s": self.computing.median_s(self.report.epoch),
             }
         )
 

@@ -61,7 +61,7 @@ from worker.engine.meeting import Told, heard_in, slots_of
 from worker.engine.optimizer import recipe_of, update_
 from worker.engine.parameters import StageParameters, gradient_pieces
 from worker.engine.seam import Evaluation, Progress, StageBuild, StepResult
-from worker.engine.step_clock import StepClock, peak_memory_bytes
+from worker.engine.step_clock import StepClock, computing_s, peak_memory_bytes
 from worker.errors import EngineFailed, NonFinite
 from worker.model.moment import Moment, Now
 from worker.model.own import class_of, loss_of
@@ -314,7 +314,8 @@ class DeepSpeedEngine:
         self.progress.gradients_step = step
         share = own_loss / scale if self._seat.slot == 0 else 0.0
         ready = self._ready_epoch or 0
-        told = Told(share, ready, arrival, self.clock.take(), peak_memory_bytes())
+        parts_s = self.clock.take()
+        told = Told(share, ready, arrival, parts_s, peak_memory_bytes())
         slots = torch.cat([self._sync.squares(), slots_of(told, rank, size)])
         self._world.all_reduce_(slots, "sum")
         norm = float(slots[: self._sync.num_pieces].sum().sqrt())
@@ -329,7 +330,9 @@ class DeepSpeedEngine:
         self.progress.norm = (step, loss, norm)
         rate = learning_rate(self._spec, step)
         known = (heard.agreed_epoch, rate, scale, heard.parts_s)
-        self.result = StepResult(loss, norm, *known, memory_bytes=heard.memory_bytes)
+        self.result = StepResult(
+            *(loss, norm, *known), memory_bytes=heard.memory_bytes, compute_s=computing_s(parts_s)
+        )
         self._last_arrival = heard.last_arrival
 
     def step(self) -> None:

@@ -81,6 +81,8 @@ class StepResult:
         sync_s: from this rank's last backward pass to its update, the sum of gradients and the
             wait for the slowest rank with it.
         memory_bytes: the most that a rank of the plan has held.
+        compute_s: seconds of this rank's own forward and backward passes, waiting left out; the
+            one field that differs between ranks beside `sync_s`.
     """
 
     loss: float
@@ -91,6 +93,7 @@ class StepResult:
     parts_s: tuple[float, ...] = (0.0, 0.0, 0.0)
     sync_s: float = 0.0
     memory_bytes: int = 0
+    compute_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

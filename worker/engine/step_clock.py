@@ -38,6 +38,12 @@ class StepClock:
         return taken
 
 
+def computing_s(parts_s: tuple[float, ...]) -> float:
+    """Seconds of forward and backward passes; what a rank waited for is none of its own work."""
+    by_part = dict(zip(PARTS, parts_s, strict=True))
+    return by_part["forward"] + by_part["backward"]
+
+
 def peak_memory_bytes() -> int:
     """The most that this process has held so far, Python and torch with it."""
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -129,7 +129,7 @@ class Messages:
             sync_s=result.sync_s,
             memory_bytes=result.memory_bytes,
         )
-        self._channel.send("step", record=record.model_dump())
+        self._channel.send("step", record=record.model_dump(), compute_s=result.compute_s)
 
     def evaluated(self, epoch: int, step: int, found: Evaluation, start_s: float) -> None:
         """Tell of an evaluation of the model after so many steps, which ends now."""

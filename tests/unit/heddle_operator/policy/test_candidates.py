@@ -84,6 +84,13 @@ def test_a_pod_that_gets_its_notice_makes_its_node_leave_only_if_it_trains():
     assert leaving_nodes(observed) == frozenset()
 
 
+@pytest.mark.parametrize(("stated", "measured", "planned"), [(1, 0.5, 0.5), (0.8, 0.5, 0.4)])
+def test_a_plan_counts_on_the_speed_that_is_stated_and_measured(stated, measured, planned):
+    node = ObservedNode("a", "demo-fast", 1, speed_factor=stated, measured_speed=measured)
+    found = usable_nodes(a_job(), Observed(nodes=(node,)), on(None), 100.0, frozenset())
+    assert [n.speed_factor for n in found.nodes] == [planned]
+
+
 @pytest.fixture
 def beside_a_cold_node():
     """A job that trains on two nodes, as observed when a third one has just joined."""

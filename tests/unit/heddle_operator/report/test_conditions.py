@@ -184,3 +184,11 @@ def test_nodes_left_out_are_named_with_the_words_of_the_cluster_and_when_they_ar
         "b: pod tiny-b-0: ErrImagePull: no such image; tried again at 1970-01-02T00:01:00Z",
     )
     assert conditions(running("a"))["NodesLeftOut"] == (False, "NothingLeftOut", "")
+
+
+def test_a_job_whose_plan_uses_a_slow_node_is_degraded():
+    operator = running("a", "b")
+    for name, reason in (("b", "NodeSlow"), ("c", "Healthy")):
+        slow = dataclasses.replace(operator.cluster.nodes["b"], name=name, measured_speed=0.6)
+        nodes = (operator.cluster.nodes["a"], slow)
+        assert conditions(operator, nodes=nodes)["Degraded"][1] == reason

@@ -71,6 +71,16 @@ def test_a_pod_with_a_notice_is_told_of_too():
     ]
 
 
+def test_a_slow_node_is_told_of():
+    operator = running("a", "b")
+    nodes = tuple(
+        replace(node, measured_speed=0.6) if node.name == "b" else node
+        for node in operator.cluster.snapshot().nodes
+    )
+    said = "node b computes at 0.6 of the speed that its type has"
+    assert ("NodeSlow", said) in told(operator, nodes=nodes)
+
+
 def test_a_node_that_the_plan_does_not_use_may_leave_in_silence():
     operator = running("a", maxGPUs=1)
     operator.cluster.add_node("b")

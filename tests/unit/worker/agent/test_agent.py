@@ -10,6 +10,7 @@ from aiohttp import ClientSession, web
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from tests.unit.worker.changes import change
 from worker.agent.agent import Agent, AgentSettings
+from worker.agent.compute_times import STEPS
 from worker.agent.http import application
 from worker.agent.processes import Process
 from worker.contract import RankReport
@@ -98,7 +99,8 @@ def test_nobody_without_the_token_ends_a_pod():
 def step(agent, slot, epoch, index):
     process = next(p for p in agent.processes.ranks if p.slot == slot)
     record = {"epoch": epoch, "step": index, "loss": 1.0, "gradient_norm": 1.0}
-    agent.heard(process, {"type": "step", "record": {**record, "start_s": 0.0, "end_s": 0.5}})
+    record |= {"start_s": 0.0, "end_s": 0.5}
+    agent.heard(process, {"type": "step", "record": record, "compute_s": 0.1 * (slot + 1)})
 
 
 def test_steps_are_those_of_a_rank_that_trains_whatever_waits_in_a_lower_slot():
@@ -123,3 +125,18 @@ def test_each_step_is_kept_once_and_again_if_a_later_epoch_trains_it_again():
         return [(record.epoch, record.step) for record in agent.report().steps]
 
     assert asyncio.run(main()) == [(1, 0), (1, 1), (2, 1)]
+
+
+def test_each_rank_tells_its_own_computing_time_once_enough_steps_of_its_epoch_are_measured():
+    async def main():
+        agent = agent_with((0, 1, "training"), (1, 1, "training"), plans=[BOTH])
+        before = []
+        for index in range(STEPS):
+            before = agent.report().ranks
+            for slot in (0, 1):
+                step(agent, slot, 1, index)
+        return before, agent.report().ranks
+
+    before, after = asyncio.run(main())
+    assert [rank.compute_s for rank in before] == [None, None]
+    assert [rank.compute_s for rank in after] == [0.1, 0.2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from worker.engine import step_clock
-from worker.engine.step_clock import StepClock, peak_memory_bytes
+from worker.engine.step_clock import StepClock, computing_s, peak_memory_bytes
 
 
 @pytest.fixture
@@ -28,6 +28,13 @@ def test_a_part_that_fails_is_counted_too(clock):
     with pytest.raises(ValueError, match="broken"), clock.part("waiting"):
         raise ValueError("broken")
     assert clock.take() == (0.0, 0.0, 1.0)
+
+
+def test_what_a_rank_waited_is_none_of_its_computing(clock):
+    for part in ("forward", "waiting", "backward", "waiting"):
+        with clock.part(part):
+            pass
+    assert computing_s(clock.take()) == 2.0
 
 
 def test_a_process_has_held_some_memory():

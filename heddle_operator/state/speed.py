@@ -1,0 +1,208 @@
+"""How fast nodes compute, as their ranks measure it beside their peers; slow ones are remembered.
+
+A straggler slows the whole job, as all ranks meet once a step.  A rank is compared only with ranks
+on other nodes that do the same work: what a profile says of two kinds of work may be further off
+than a straggler is.
+Invariant: a node is slow or well again only after all that was measured for a minute said so, and
+its speed is told in coarse steps, so that no noise asks for a plan.  One that the plan does without
+cannot be measured; it is tried again after a pause that doubles.
+Source: design, section 5, "Whether to move"; Kubernetes' back-off of containers that crash.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from heddle_operator.state.snapshot import EpochRecord, Observed, ObservedNode
+from planner.model.shape import ModelShape
+from planner.plans.plan import Plan
+from planner.plans.ranks import RankMap
+from planner.wording import counted
+
+STEP = 0.05  # speeds are told in steps of this
+SLOW = 0.9  # of its peers' speed: a node below is slow
+WELL = 0.95  # a slow node that has this is well again
+CHANGED = 0.1  # a slow node whose speed differs by this share of it has another one
+BELIEVED_S = 60.0  # so long all that is measured must say so
+FORGOTTEN_S = 600.0  # a slow node that is not measured is tried again after so long; then twice ...
+FORGOTTEN_STEPS = 64  # and not before so many steps: a rank must train 16 to be measured
+FORGOTTEN_LIMIT_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a plan gives one of its ranks in each step.
+
+    Attributes:
+        kind: of one micro-batch; equal for ranks that compute the same.
+    """
+
+    node: str
+    kind: Hashable
+    micro_batches: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSpeed:
+    """What is believed of a node.
+
+    Attributes:
+        speed: of the speed of its peers; 1 is normal.
+        measured_s: when it was measured last.
+        differs_since_s: since when all that was measured differs from that; None: it does not.
+        times: how often it was found slow, since it was measured to be well.
+    """
+
+    speed: float
+    measured_s: float
+    differs_since_s: float | None = None
+    times: int = 0
+
+
+def work_of(plan: Plan, model: ModelShape) -> tuple[Work, ...]:
+    """What each rank of a plan computes, in rank order."""
+    found = []
+    for seat in RankMap.of(plan).seats:
+        template, layers = seat.pipeline.template, seat.layers
+        kinds = tuple(sorted(model.kinds_of(layers.start, layers.stop).items()))
+        kind = (template.stages[seat.stage], template.micro_batch, kinds)
+        found.append(Work(seat.node, kind, seat.pipeline.num_micro_batches))
+    return tuple(found)
+
+
+def measured_speeds(
+    observed: Observed, live: EpochRecord, work: tuple[Work, ...]
+) -> Mapping[str, float]:
+    """By node: the speed of its slowest rank beside its peers, at most 1; absent without peers.
+
+    Args:
+        observed: supplies what the ranks measured, and what is stated of nodes.
+        live: the epoch that they train.
+        work: of its ranks, in rank order.
+    """
+    stated = {node.name: node.speed_factor for node in observed.nodes}
+    paces: dict[Hashable, dict[str, float]] = {}
+    for rank, seconds in _computing(observed, live, len(work)):
+        one = work[rank]
+        pace = seconds * stated.get(one.node, 1.0) / one.micro_batches
+        nodes = paces.setdefault(one.kind, {})
+        nodes[one.node] = max(pace, nodes.get(one.node, 0.0))
+    found: dict[str, float] = {}
+    for nodes in paces.values():
+        usual = _usual(nodes.values())
+        for node, pace in nodes.items() if len(nodes) > 1 else ():
+            found[node] = min(found.get(node, 1.0), usual / pace)
+    return found
+
+
+def known_at_start(
+    nodes: Iterable[ObservedNode], live: EpochRecord | None, now: float
+) -> Mapping[str, KnownSpeed]:
+    """What the record of the live epoch tells: an operator that starts anew goes on with it."""
+    planned = {node.name: node.speed_factor for node in live.composition.nodes} if live else {}
+    speeds = {
+        node.name: _coarse(planned[node.name] / node.speed_factor)
+        for node in nodes
+        if node.name in planned
+    }
+    return {name: KnownSpeed(speed, now, times=1) for name, speed in speeds.items() if speed < 1}
+
+
+def updated(
+    known: Mapping[str, KnownSpeed],
+    nodes: Iterable[ObservedNode],
+    measured: Mapping[str, float],
+    now: float,
+    step_s: float = 0.0,
+) -> Mapping[str, KnownSpeed]:
+    """What is believed after one more look; a node that is gone is forgotten.
+
+    Args:
+        known: what was believed.
+        nodes: that are there.
+        measured: speeds of those that are measured now.
+        now: by the clock of what is known.
+        step_s: what a step takes.
+    """
+    found = {}
+    for node in nodes:
+        held = known.get(node.name, KnownSpeed(1.0, now))
+        speed = measured.get(node.name)
+        found[node.name] = (
+            _unmeasured(held, now, step_s) if speed is None else _measured(held, speed, now)
+        )
+    return found
+
+
+def slow_nodes(observed: Observed) -> Mapping[str, str]:
+    """By node that is known to be slow: how slow it is, in words."""
+    return {
+        node.name: f"node {node.name} computes at {node.measured_speed:g} of the speed that its "
+        "type has"
+        for node in observed.nodes
+        if node.measured_speed < 1
+    }
+
+
+def slow_in_plan(observed: Observed, live: EpochRecord) -> str:
+    """The slow nodes that the live plan uses, in words; "" for none."""
+    said = slow_nodes(observed)
+    used = [said[node] for node in live.plan.nodes if node in said]
+    verb = "is" if len(used) == 2 else "are"
+    more = f", and {counted(len(used) - 1, 'more node')} {verb} slow" if len(used) > 1 else ""
+    return f"{used[0]}{more}" if used else ""
+
+
+def _computing(observed: Observed, live: EpochRecord, ranks: int) -> list[tuple[int, float]]:
+    """(rank, seconds) of the ranks that train the live epoch and have measured enough steps."""
+    rows = [
+        rank
+        for view in observed.agents.values()
+        if view.report is not None and view.unreachable_since_s is None
+        for rank in view.report.ranks
+        if rank.epoch == live.epoch and rank.phase == "training"
+    ]
+    return [
+        (rank.rank, rank.compute_s)
+        for rank in rows
+        if rank.rank is not None and 0 <= rank.rank < ranks
+        if rank.compute_s is not None and math.isfinite(rank.compute_s) and rank.compute_s > 0
+    ]
+
+
+def _usual(paces: Iterable[float]) -> float:
+    """The median; of an even number the faster: where half of the nodes are slow, that they are."""
+    ordered = sorted(paces)
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def _coarse(speed: float) -> float:
+    return min(1.0, max(STEP, round(round(speed / STEP) * STEP, 2)))
+
+
+def _measured(held: KnownSpeed, speed: float, now: float) -> KnownSpeed:
+    """After one more measurement, which is believed if all for so long said the same."""
+    held = replace(held, measured_s=now)
+    is_well = speed >= WELL
+    if held.speed < 1:
+        differs = is_well or abs(speed - held.speed) > CHANGED * held.speed
+    else:
+        differs = speed < SLOW
+    if not differs:
+        return replace(held, differs_since_s=None)
+    since_s = now if held.differs_since_s is None else held.differs_since_s
+    if now - since_s < BELIEVED_S:
+        return replace(held, differs_since_s=since_s)
+    if is_well:
+        return KnownSpeed(1.0, now)
+    return KnownSpeed(_coarse(speed), now, None, held.times + (held.speed == 1))
+
+
+def _unmeasured(held: KnownSpeed, now: float, step_s: float) -> KnownSpeed:
+    """Without a measurement what differed must be seen anew, and in the end a node is tried."""
+    pause_s = min(FORGOTTEN_LIMIT_S, FORGOTTEN_S * 2.0 ** min(max(held.times, 1) - 1, 30))
+    if held.speed < 1 and now - held.measured_s >= max(pause_s, FORGOTTEN_STEPS * step_s):
+        return KnownSpeed(1.0, now, None, held.times)
+    return replace(held, differs_since_s=None)
