@@ -45,16 +45,18 @@ def own_network() -> Iterator[None]:
 
 @contextmanager
 def blackholed(pod: str, pids: Iterable[int]) -> Iterator[None]:
-    """What a pod sends is dropped, and what comes to the sockets that its processes have."""
-    ports = ", ".join(map(str, sorted(set().union(*map(_local_ports, pids)))))
+    """No packet comes through: of the connections that the processes have, nor of new ones.
+
+    Ports alone would not do: the kernel gives those of a process that has died to others.
+    """
     table = _table(pod)
-    rules = (
+    ends = ", ".join(f"{a} . {b}" for a, b in sorted(set().union(*map(_connections, pids))))
+    known = [f"tcp {a}port . tcp {b}port {{ {ends} }} drop" for a, b in ("sd", "ds") if ends]
+    rules = [
         f"add table {table}",
         f"add chain {table} out {{ type filter hook output priority 0; }}",
-        f"add chain {table} in {{ type filter hook input priority 0; }}",
-        f"add rule {table} out meta skgid {group_of(pod)} drop",
-        f"add rule {table} in tcp dport {{ {ports} }} drop",
-    )
+        *(f"add rule {table} out {rule}" for rule in (f"meta skgid {group_of(pod)} drop", *known)),
+    ]
     subprocess.run(["nft", "-f", "-"], input="\n".join(rules), text=True, check=True)
     try:
         yield
@@ -62,15 +64,16 @@ def blackholed(pod: str, pids: Iterable[int]) -> Iterator[None]:
         subprocess.run(["nft", "delete", "table", *table.split()], check=True)
 
 
-def _local_ports(pid: int) -> set[int]:
-    """Of all TCP sockets of a process."""
+def _connections(pid: int) -> set[tuple[int, int]]:
+    """(its own port, the other end's) of each TCP connection of a process."""
     own = {link.readlink().name for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
     found = set()
     for table in ("tcp", "tcp6"):
         for row in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
             fields = row.split()
-            if f"socket:[{fields[9]}]" in own:
-                found.add(int(fields[1].rpartition(":")[2], 16))
+            local, other = (int(end.rpartition(":")[2], 16) for end in fields[1:3])
+            if other and f"socket:[{fields[9]}]" in own:
+                found.add((local, other))
     return found
 
 
