@@ -75,6 +75,7 @@ def test_every_field_and_value_that_is_named_exists():
     crd = (ROOT / "manifests" / "crd" / "heddlejob.yaml").read_text()
     for field in (
         "leaveOnCordon",
+        "yieldToAutoscaler",
         "minGPUs",
         "minHolders",
         "minGainPercent",

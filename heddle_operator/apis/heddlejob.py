@@ -137,6 +137,7 @@ class Elastic(_Section):
     cooldown_seconds: NotNegative = 30.0
     peer_timeout_seconds: Annotated[float, Field(ge=2, le=300)] = 10.0
     leave_on_cordon: bool = False
+    yield_to_autoscaler: bool = False
     verify: Literal["moved", "full"] = "moved"
 
     @model_validator(mode="after")

@@ -22,7 +22,6 @@ from heddle_operator.apis.heddlejob import (
     check_gpu_types,
     load_job,
 )
-from heddle_operator.apis.labels import EVICTABLE_LABEL
 from heddle_operator.controller.agents import Agents
 from heddle_operator.controller.arbiter import PriorityArbiter
 from heddle_operator.controller.node_speeds import NodeSpeeds
@@ -37,7 +36,7 @@ from heddle_operator.kube.client import ApiRefused, KubeApi
 from heddle_operator.kube.config_reference import referenced_config
 from heddle_operator.kube.kubernetes_cluster import KubeCluster
 from heddle_operator.kube.odd_objects import UNREADABLE, what_is_wrong
-from heddle_operator.kube.owned_objects import JobObjects, is_live, now_text
+from heddle_operator.kube.owned_objects import JobObjects, now_text
 from heddle_operator.policy.drain import Drain, drain_of
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.report.conditions import HolderCount, live_record
@@ -190,11 +189,12 @@ class JobController:
                     self._emit(objects, event)
             again = decision.look_again_s
             try:
-                await self._write_budget(job, objects, drain)
+                pods = self._context.cache.own("Pod", job.metadata.uid)
+                await objects.write_budgets(pods, drain)
                 wait_s = await self._write(job, objects, decision, observed, drain)
                 again = sooner(again, wait_s)
                 if has_ended(decision, observed):
-                    await objects.delete_budget()
+                    await objects.delete_budgets()
                     break
             except ApiRefused as error:
                 LOG.warning("job=%s %s", job.name, error)
@@ -223,15 +223,6 @@ class JobController:
         timeout_s = job.spec.elastic.peer_timeout_seconds
         settings = replace(self._context.settings, peer_timeout_s=timeout_s)
         return drain_of(job, observed, now, situation(observed, now, settings))
-
-    async def _write_budget(self, job: HeddleJob, objects: JobObjects, drain: Drain) -> None:
-        pods = self._context.cache.own("Pod", job.metadata.uid)
-        for pod in pods:
-            name = pod["metadata"]["name"]
-            is_evictable = EVICTABLE_LABEL in (pod["metadata"].get("labels") or {})
-            if is_evictable != (name in drain.evictable) and is_live(pod):
-                await objects.set_evictable(pod, name in drain.evictable)
-        await objects.write_budget(pods)
 
     async def _write(
         self,

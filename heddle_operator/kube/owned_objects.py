@@ -1,4 +1,4 @@
-"""Objects of a job beside pods and epochs: token, disruption budget, status, events.
+"""Objects of a job beside pods and epochs: token, disruption budgets, status, events.
 
 Invariant: the budget follows what the API server holds: a pod is counted until it terminates, so a
 pod is always deleted before the budget is lowered.  What the job does not own stays as it is, and
@@ -9,18 +9,27 @@ Source: research on drains: the other order lets another pod be evicted.
 from __future__ import annotations
 
 import base64
+import contextlib
 import logging
 import secrets
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from heddle_operator.apis.errors import NameTaken
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.apis.labels import EVICTABLE_LABEL
+from heddle_operator.apis.labels import EVICTABLE_LABEL, ONE_AT_A_TIME
 from heddle_operator.kube.client import ApiRefused, KubeApi
 from heddle_operator.kube.paths import joined
-from heddle_operator.resources.disruption_budget import budget_body, budget_name
+from heddle_operator.policy.drain import Drain
+from heddle_operator.resources.disruption_budget import (
+    Mark,
+    budget_body,
+    budget_name,
+    least_available,
+    mark_of,
+)
 from heddle_operator.resources.event import event_body
 from heddle_operator.resources.metadata import check_owned
 from heddle_operator.resources.secret import token_body, token_name
@@ -31,11 +40,7 @@ JOBS = "/apis/heddle.dev/v1alpha1"
 
 
 class JobObjects:
-    """Reads and writes them for one job.
-
-    Attributes:
-        taken: why there is no disruption budget, in a sentence; "" if there is, or need be none.
-    """
+    """Reads and writes them for one job."""
 
     def __init__(self, job: HeddleJob, api: KubeApi) -> None:
         self._job = job
@@ -43,9 +48,13 @@ class JobObjects:
         namespace = job.metadata.namespace
         self._core = joined("/api/v1/namespaces", namespace)
         self._budgets = joined("/apis/policy/v1/namespaces", namespace, "poddisruptionbudgets")
-        self._budget = joined(self._budgets, budget_name(job))
-        self._budgeted: int | None = None
-        self.taken = ""
+        self._budgeted: dict[Mark, int] = {}
+        self._taken: dict[Mark, str] = {}
+
+    @property
+    def taken(self) -> str:
+        """Why there is no disruption budget, in a sentence; "" if there is, or need be none."""
+        return next(iter(self._taken.values()), "")
 
     async def token(self) -> str:
         """The job's bearer token, made once.
@@ -76,54 +85,75 @@ class JobObjects:
         check_owned(self._job, held, kind)
         return held
 
-    async def write_budget(self, pods: Collection[Mapping[str, Any]]) -> None:
-        """Let the disruption budget cover exactly the live pods; `taken` says why it cannot.
+    async def write_budgets(self, pods: Collection[Mapping[str, Any]], drain: Drain) -> None:
+        """First what the budgets keep, then whom they cover: nothing is allowed in between.
 
         Args:
             pods: Pod objects of the job, as the API server holds them.
+            drain: what evictions may do now.
+
+        Raises:
+            ApiRefused: something cannot be written; what is written protects no less.
+        """
+        live = {pod["metadata"]["name"]: pod for pod in pods if is_live(pod)}
+        marks = {name: mark_on(pod) for name, pod in live.items()}
+        protected, yielding = least_available(marks, drain)
+        await self.write_budget(protected)
+        yields = drain.yielded or ONE_AT_A_TIME in marks.values()
+        if yields and not await self.write_budget(yielding, ONE_AT_A_TIME):
+            drain = replace(drain, yielded=frozenset())  # without it nothing would protect them
+        for name, mark in marks.items():
+            if mark != mark_of(name, drain):
+                await self.mark(live[name], mark_of(name, drain))
+
+    async def write_budget(self, least: int, covers: Mark = None) -> bool:
+        """Let a disruption budget keep so many pods; False if somebody else has its name.
+
+        `taken` then says so.  One that would keep none is not made.
 
         Raises:
             ApiRefused: it cannot be written.
         """
-        live = sum(is_in_budget(pod) for pod in pods)
-        if live == self._budgeted or (live == 0 and self._budgeted is None):
-            return
+        if least == self._budgeted.get(covers):
+            return True
+        path = joined(self._budgets, budget_name(self._job, covers))
         try:
-            held = await self._found(self._budget, "PodDisruptionBudget")
+            held = await self._found(path, "PodDisruptionBudget")
         except NameTaken as error:
-            self.taken = str(error)
-            return
-        body = budget_body(self._job, live)
-        if held is None:
+            self._taken[covers] = str(error)
+            return False
+        body = budget_body(self._job, least, covers)
+        if held is None and least > 0:
             await self._api.create(self._budgets, body)
-        else:
+        elif held is not None:
             seen = {key: held["metadata"][key] for key in ("uid", "resourceVersion")}
-            await self._api.patch(self._budget, {**body, "metadata": {**body["metadata"], **seen}})
-        self._budgeted, self.taken = live, ""
+            await self._api.patch(path, {**body, "metadata": {**body["metadata"], **seen}})
+        self._budgeted[covers] = least
+        self._taken.pop(covers, None)
+        return True
 
-    async def delete_budget(self) -> None:
-        """Remove the disruption budget: the job has ended.
+    async def delete_budgets(self) -> None:
+        """Remove the disruption budgets: the job has ended.
 
         Raises:
-            ApiRefused: it cannot be deleted.
+            ApiRefused: one cannot be deleted.
         """
-        try:
-            held = await self._found(self._budget, "PodDisruptionBudget")
-        except NameTaken:
-            return
-        if held is not None:
-            await self._api.delete(self._budget, held["metadata"]["uid"])
-        self._budgeted = None
+        for covers in (None, ONE_AT_A_TIME):
+            path = joined(self._budgets, budget_name(self._job, covers))
+            with contextlib.suppress(NameTaken):
+                held = await self._found(path, "PodDisruptionBudget")
+                if held is not None:
+                    await self._api.delete(path, held["metadata"]["uid"])
+        self._budgeted.clear()
 
-    async def set_evictable(self, pod: Mapping[str, Any], is_evictable: bool) -> None:
-        """Take a pod of the job out of the disruption budget, or back into it.
+    async def mark(self, pod: Mapping[str, Any], mark: Mark) -> None:
+        """Say of a pod of the job whether it may be evicted: None protects it.
 
         Raises:
             ApiRefused: it cannot be written.
         """
         seen = pod["metadata"]
-        labels = {EVICTABLE_LABEL: "true" if is_evictable else None}
-        change = {"metadata": {"uid": seen["uid"], "labels": labels}}
+        change = {"metadata": {"uid": seen["uid"], "labels": {EVICTABLE_LABEL: mark}}}
         await self._api.patch(joined(self._core, "pods", seen["name"]), change)
 
     async def delete_job(self) -> None:
@@ -172,10 +202,10 @@ class JobObjects:
             await self._api.delete(path, metadata["uid"], grace_s)
 
 
-def is_in_budget(pod: Mapping[str, Any]) -> bool:
-    """Whether the disruption budget counts the pod."""
-    set_evictable = EVICTABLE_LABEL in (pod["metadata"].get("labels") or {})
-    return is_live(pod) and not set_evictable
+def mark_on(pod: Mapping[str, Any]) -> Mark:
+    """The mark that a pod has."""
+    mark = (pod["metadata"].get("labels") or {}).get(EVICTABLE_LABEL)
+    return None if mark is None else str(mark)
 
 
 def is_live(pod: Mapping[str, Any]) -> bool:

@@ -9,7 +9,8 @@ import pytest
 from heddle_operator.apis.errors import NameTaken
 from heddle_operator.apis.heddlejob import Metadata
 from heddle_operator.kube.client import ApiRefused, connect
-from heddle_operator.kube.owned_objects import JobObjects, is_in_budget, is_live
+from heddle_operator.kube.owned_objects import JobObjects, is_live, mark_on
+from heddle_operator.policy.drain import Drain
 from heddle_operator.state.actions import RecordEvent
 from tests.fakes.api_server import an_api_server
 from tests.fakes.operator import a_job
@@ -17,6 +18,7 @@ from tests.fakes.operator import a_job
 JOB = a_job().model_copy(update={"metadata": Metadata(name="tiny", namespace="ns", uid="job")})
 PATHS = "/api/v1/namespaces/ns"
 BUDGET = "/apis/policy/v1/namespaces/ns/poddisruptionbudgets/tiny"
+YIELDS = f"{BUDGET}-yield"
 STATUS = "/apis/heddle.dev/v1alpha1/namespaces/ns/heddlejobs/tiny"
 
 
@@ -89,35 +91,34 @@ def test_a_secret_that_cannot_be_read_is_no_reason_to_make_another(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("pod", "live", "protected"),
+    ("pod", "live", "mark"),
     [
-        (a_pod(), True, True),
-        (a_pod(phase="Pending"), True, True),
-        (a_pod(evictable=True), True, False),
-        (a_pod(deleting=True), False, False),
-        (a_pod(phase="Succeeded"), False, False),
-        (a_pod(phase="Failed"), False, False),
+        (a_pod(), True, None),
+        (a_pod(phase="Pending"), True, None),
+        (a_pod(evictable=True), True, "true"),
+        (a_pod(deleting=True), False, None),
+        (a_pod(phase="Succeeded"), False, None),
+        (a_pod(phase="Failed"), False, None),
     ],
     ids=["runs", "starts", "let go", "terminates", "ended well", "failed"],
 )
-def test_the_budget_counts_pods_that_live_and_are_not_let_go(pod, live, protected):
-    assert (is_live(pod), is_in_budget(pod)) == (live, protected)
+def test_the_budget_counts_pods_that_live_by_their_mark(pod, live, mark):
+    assert (is_live(pod), mark_on(pod)) == (live, mark)
 
 
 def test_the_budget_follows_the_pods_and_goes_with_the_job(tmp_path):
     async def test(server, objects):
-        await objects.write_budget([])
+        assert await objects.write_budget(0)
         assert BUDGET not in server.objects
-        for pods, wanted in (
-            ([a_pod("a"), a_pod("b")], 2),
-            ([a_pod("a"), a_pod("b", evictable=True)], 1),
-            ([], 0),
-        ):
-            await objects.write_budget(pods)
-            assert server.objects[BUDGET]["spec"]["minAvailable"] == wanted
-        await objects.delete_budget()
-        await objects.delete_budget()
-        assert BUDGET not in server.objects
+        for least in (2, 1, 0):
+            assert await objects.write_budget(least)
+            assert server.objects[BUDGET]["spec"]["minAvailable"] == least
+        assert await objects.write_budget(2, "one-at-a-time")
+        assert server.objects[f"{BUDGET}-yield"]["spec"]["minAvailable"] == 2
+        assert server.objects[BUDGET]["spec"]["minAvailable"] == 0
+        await objects.delete_budgets()
+        await objects.delete_budgets()
+        assert server.of("poddisruptionbudgets") == {}
 
     run(tmp_path, test)
 
@@ -125,24 +126,34 @@ def test_the_budget_follows_the_pods_and_goes_with_the_job(tmp_path):
 def test_a_budget_of_somebody_else_is_neither_changed_nor_deleted(tmp_path):
     async def test(server, objects):
         held = await server.put(BUDGET, {"spec": {"minAvailable": 7}})
-        await objects.write_budget([a_pod()])
+        await objects.write_budget(1)
         assert objects.taken.startswith("PodDisruptionBudget tiny is there and not this job's")
-        await objects.delete_budget()
+        await objects.delete_budgets()
         assert server.objects[BUDGET] == held
         await server.remove(BUDGET)
-        await objects.write_budget([a_pod()])
+        await objects.write_budget(1)
         assert objects.taken == ""
         assert server.objects[BUDGET]["spec"]["minAvailable"] == 1
 
     run(tmp_path, test)
 
 
+def test_a_budget_that_stands_does_not_hide_that_another_is_of_somebody_else(tmp_path):
+    async def test(server, objects):
+        await server.put(BUDGET, {"spec": {"minAvailable": 7}})
+        assert not await objects.write_budget(1)
+        assert await objects.write_budget(1, "one-at-a-time")
+        assert objects.taken.startswith("PodDisruptionBudget tiny is there")
+
+    run(tmp_path, test)
+
+
 def test_a_budget_that_was_replaced_meanwhile_is_not_written_over(tmp_path):
     async def test(server, objects):
-        await objects.write_budget([a_pod()])
+        await objects.write_budget(1)
         other = {"metadata": {"ownerReferences": [], "uid": "another"}, "spec": {}}
         held = await server.put(BUDGET, other)
-        await objects.write_budget([a_pod("a"), a_pod("b")])
+        await objects.write_budget(2)
         assert server.objects[BUDGET] == held
         assert objects.taken
 
@@ -151,10 +162,53 @@ def test_a_budget_that_was_replaced_meanwhile_is_not_written_over(tmp_path):
 
 def test_a_budget_that_is_right_is_not_written_again(tmp_path):
     async def test(server, objects):
-        await objects.write_budget([a_pod()])
+        await objects.write_budget(1)
         asked = len(server.requests)
-        await objects.write_budget([a_pod("another")])
+        await objects.write_budget(1)
         assert len(server.requests) == asked
+
+    run(tmp_path, test)
+
+
+async def pods_at(server, *names):
+    return [await server.put(f"{PATHS}/pods/{n}", {"status": {"phase": "Running"}}) for n in names]
+
+
+def marks(server):
+    found = {}
+    for pod in server.of("pods").values():
+        found[pod["metadata"]["name"]] = mark_on(pod)
+    return found
+
+
+def test_budgets_are_written_before_the_marks_of_the_pods_that_they_cover(tmp_path):
+    async def test(server, objects):
+        pods, drain = await pods_at(server, "a", "b", "c"), Drain(yielded=frozenset("ab"))
+        await objects.write_budgets(pods, drain)
+        least = {name: server.objects[name]["spec"]["minAvailable"] for name in (BUDGET, YIELDS)}
+        assert least == {BUDGET: 3, YIELDS: 1}
+        assert marks(server) == {"a": "one-at-a-time", "b": "one-at-a-time", "c": None}
+        writes = [path for method, path in server.requests if method in ("POST", "PATCH")]
+        assert [path.rsplit("/", 2)[-2] for path in writes[-2:]] == ["pods", "pods"]
+        await objects.write_budgets(
+            list(server.of("pods").values()), Drain(yielded=frozenset("ab"))
+        )
+        assert server.objects[BUDGET]["spec"]["minAvailable"] == 1
+        await objects.write_budgets(list(server.of("pods").values()), Drain())
+        least = {name: server.objects[name]["spec"]["minAvailable"] for name in (BUDGET, YIELDS)}
+        assert least == {BUDGET: 3, YIELDS: 2}
+        assert set(marks(server).values()) == {None}
+
+    run(tmp_path, test)
+
+
+def test_without_the_budget_that_yields_nothing_is_yielded(tmp_path):
+    async def test(server, objects):
+        pods = await pods_at(server, "a", "b")
+        await server.put(YIELDS, {"spec": {"minAvailable": 7}})
+        await objects.write_budgets(pods, Drain(yielded=frozenset("ab")))
+        assert marks(server) == {"a": None, "b": None}
+        assert objects.taken.startswith("PodDisruptionBudget tiny-yield is there")
 
     run(tmp_path, test)
 
@@ -163,13 +217,13 @@ def test_a_pod_is_let_go_and_taken_back(tmp_path):
     async def test(server, objects):
         path = f"{PATHS}/pods/p"
         pod = await server.put(path, {"metadata": {"labels": {"a": "b"}}})
-        await objects.set_evictable(pod, True)
+        await objects.mark(pod, "true")
         assert server.objects[path]["metadata"]["labels"]["heddle.dev/evictable"] == "true"
-        await objects.set_evictable(pod, False)
+        await objects.mark(pod, None)
         assert server.objects[path]["metadata"]["labels"] == {"a": "b"}
         gone = {"metadata": {**pod["metadata"], "uid": "of-an-earlier-pod"}}
         with pytest.raises(ApiRefused):
-            await objects.set_evictable(gone, True)
+            await objects.mark(gone, "true")
         assert server.objects[path]["metadata"]["labels"] == {"a": "b"}
 
     run(tmp_path, test)

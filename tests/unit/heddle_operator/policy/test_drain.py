@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from heddle_operator.policy.drain import Drain, drain_of, request_drain_plan
+from heddle_operator.policy.drain import MOST_YIELDED, Drain, drain_of, request_drain_plan
 from heddle_operator.state.actions import RequestPlan
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
@@ -123,3 +123,79 @@ def test_idle_pods_of_a_cordoned_node_may_go_without_asking_anybody():
     operator.cluster.cordon("b")
     pods = (*operator.cluster.snapshot().pods, idle)
     assert drain(operator, pods=pods) == Drain(frozenset({"tiny-b-0"}))
+
+
+def yielding(*nodes, **elastic):
+    """A job that yields, once the planner has answered what it was asked ahead."""
+    operator = running(*nodes, yieldToAutoscaler=True, **elastic)
+    operator.settle()
+    return operator
+
+
+def test_a_job_that_yields_asks_for_one_plan_after_the_other_without_each_of_its_nodes():
+    job = a_job(yieldToAutoscaler=True)
+    operator, asked = FakeOperator(job, a_cluster(job, "a", "b", "c")), []
+    for _ in range(40):
+        actions = operator.reconcile().actions
+        asked.append([a.composition for a in actions if isinstance(a, RequestPlan)])
+        operator.cluster.tick()
+    assert max(map(len, asked)) == 1
+    names = [tuple(node.name for node in one.nodes) for row in asked for one in row]
+    assert names == [("a", "b", "c"), ("b", "c"), ("a", "c"), ("a", "b")]
+    assert drain(operator).yielded == {"tiny-a-0", "tiny-b-0", "tiny-c-0"}
+
+
+def test_a_node_for_whose_loss_there_is_no_plan_is_not_yielded():
+    operator = yielding("a", "b")
+    replies = {
+        key: replace(reply, plan=None) if len(reply.plan.nodes) == 1 else reply
+        for key, reply in operator.cluster.replies.items()
+    }
+    assert drain(operator, replies=replies) == Drain()
+
+
+def test_nothing_is_yielded_below_min_gpus():
+    assert drain(yielding("a", "b", minGPUs=2)) == Drain()
+
+
+def test_a_free_node_without_a_ready_pod_makes_up_for_none():
+    operator = yielding("a", "b", minGPUs=2)
+    operator.cluster.pulls_until_s["c"] = 1e9
+    operator.cluster.add_node("c")
+    for _ in range(40):
+        operator.reconcile()
+        operator.cluster.tick()
+    assert drain(operator) == Drain()
+    operator.cluster.pulls_until_s.clear()
+    for _ in range(60):
+        operator.reconcile()
+        operator.cluster.tick()
+    assert drain(operator).yielded == {"tiny-a-0", "tiny-b-0", "tiny-c-0"}
+
+
+def test_while_a_pod_goes_no_other_is_yielded():
+    operator = yielding("a", "b", "c")
+    assert len(drain(operator).yielded) == 3
+    first, *others = operator.cluster.snapshot().pods
+    assert drain(operator, pods=(replace(first, deleting=True), *others)) == Drain()
+
+
+def test_while_a_node_leaves_no_pod_is_yielded():
+    operator = yielding("a", "b", "c")
+    operator.cluster.drain("a")
+    assert drain(operator) == Drain()
+
+
+def test_a_cordoned_node_is_drained_freely_and_the_others_are_yielded_without_it():
+    operator = yielding("a", "b", "c")
+    operator.cluster.cordon("a")
+    operator.settle()
+    assert drain(operator) == Drain(
+        frozenset({"tiny-a-0"}), "", frozenset({"tiny-b-0", "tiny-c-0"})
+    )
+
+
+def test_a_large_job_yields_only_so_many_nodes():
+    operator = yielding(*(f"n{i:02}" for i in range(20)))
+    operator.settle(120)
+    assert len(drain(operator).yielded) == MOST_YIELDED
