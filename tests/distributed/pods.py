@@ -76,11 +76,9 @@ class Pods:
         rank_entry: str | None = None,
         environment: dict | None = None,
         options: tuple[str, ...] = (),
-        module: str = "worker",
     ):
         self.folder, self.emulate, self.rank_entry = folder, emulate, rank_entry
         self.options = options  # of the agents' command
-        self.module = module
         self.environment = {
             **os.environ,
             "PYTHONPATH": str(Path(__file__).parents[2]),
@@ -95,7 +93,7 @@ class Pods:
             command = [
                 sys.executable,
                 "-m",
-                self.module,
+                "worker",
                 "agent",
                 "--job",
                 JOB,

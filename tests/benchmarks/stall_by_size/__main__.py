@@ -78,7 +78,7 @@ def row(one: Measured) -> str:
         f"| {1e3 * one.stall_s:.0f} | {1e3 * one.busiest_bytes / link:.0f} | {ratio} "
         f"| {together} "
         f"| {link / 1e9:.2f} "
-        f"| {one.peak_bytes / 1e6:.0f} | {parts} |"
+        f"| {one.peak_bytes / 1e6:.0f} | {one.budget_bytes / 1e6:.0f} | {parts} |"
     )
 
 
@@ -115,11 +115,12 @@ def report(found: list[Measured]) -> str:
         "the first new one; predicted is the makespan of the transfer's plan at the rate of bare "
         "gloo, for which two idle ranks have both cores to themselves; the next column compares "
         "with the bytes that all ranks together receive. The peak is how much a rank's memory "
-        "grew from before the preparation.",
+        "grew from before the preparation; the budget is what a change is refused by if it is "
+        "not free (docs/decisions/0014): what the new plan needs beside the old one, and messages.",
         "",
         "| ranks | what moves | state | moved | stall | predicted | x bare gloo | x for all | "
-        "GB/s | peak | parts |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "GB/s | peak | budget | parts |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
         *map(row, found),
         "",
         "![stall by bytes moved](stall_by_size.svg)",
@@ -135,16 +136,20 @@ def report(found: list[Measured]) -> str:
         f"than 1 GB, {_within(found, LARGE_BYTES)}.",
         "- Small moves are dominated by what does not grow with them: the parts beside the "
         "transfer, and tensors below 256 KB, which are packed into messages whose memory is new.",
-        f"- The most that a rank's memory grew beyond the shards that it receives: "
-        f"{max(one.peak_bytes - one.moved_bytes for one in found) / 1e6:.0f} MB.",
-        "- A second engine, its gradients and its groups are made beside the old ones; a rank that "
-        "receives everything is a new process, whose memory is not counted here.",
+        f"- The most that a rank's memory grew beyond its budget: {_beyond(found) / 1e6:.0f} MB.",
+        "- Groups, the engine's own objects and the allocator's slack are no part of the budget; a "
+        "rank that receives everything is a new process, whose memory is not counted here.",
         "- The parts end when the last rank has ended them, and sum to the stall.",
         "- Two cores carry all ranks: where several receive, their transfers share what two idle "
         f"ranks have to themselves. By the bytes of all ranks it is {_for_all(found):.2f} times at "
         "most there.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _beyond(found: list[Measured]) -> int:
+    """Bytes beyond the budget, of the rank that exceeds it most."""
+    return max(one.peak_bytes - one.budget_bytes for one in found)
 
 
 def _within(found: list[Measured], least_bytes: float) -> str:

@@ -8,16 +8,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from heddle_operator.train.stall import measure_stall
 from migration.links import Links
+from planner.cost.memory import WORKER_BUCKET
 from planner.model.catalogue import find_model
+from planner.model.tensors import held_tensors
 from planner.plans.plan import Plan
+from planner.plans.ranks import RankMap
 from tests.distributed.pods import Pods, place, template
 from worker.contract import LAPS, Directive, SwitchRecord, TrainingSpec
+from worker.engine.seam import Buffers
+from worker.rank.held_state import HeldState
 from worker.rank.move import plan_move
+from worker.rank.room import needed_bytes
 
 NODE = "a"
 BATCH = 4
+GRADIENT_BUFFER_BYTES = 4 * WORKER_BUCKET
 
 
 class Size(NamedTuple):
@@ -46,7 +55,9 @@ class Measured:
         busiest_bytes: of the busiest port by the plan of the transfer.
         stall_s: from the end of the last old step to the start of the first new one.
         parts: {part: seconds until the last rank had done it}.
-        peak_bytes: the largest growth of a rank's memory during preparation and switch.
+        peak_bytes: growth of a rank's memory during preparation and switch, of the one that comes
+            nearest to its budget, or exceeds it most.
+        budget_bytes: of that rank, by which a change is refused that does not fit.
         link_bytes_per_s: of bare gloo between two idle ranks around it; 0 until it is measured.
     """
 
@@ -59,6 +70,7 @@ class Measured:
     stall_s: float
     parts: dict[str, float]
     peak_bytes: int
+    budget_bytes: int
     link_bytes_per_s: float = 0.0
 
 
@@ -93,25 +105,29 @@ def measure(case: Case, size: Size, data: Path) -> Measured:
     """Train the old plan, change to the new one, and read what the ranks say."""
     with tempfile.TemporaryDirectory() as folder:
         spec = _spec(Path(folder), size, data)
-        pods = Pods(Path(folder), module="tests.benchmarks.stall_by_size.worker")
+        pods = Pods(Path(folder))
         try:
             pods.start(NODE, gpus=max(gpu for p in case.new.placement for gpu in p.gpus) + 1)
             pods.change(pods.directive(1, case.old, spec, NODE, reason="start"))
             _train(pods, 2)
             spots = _gpus(case.old)
-            before = {rank.pid: _start_of_peak(rank.pid) for rank in pods.ranks(NODE).values()}
+            ranks = {slot: rank.pid for slot, rank in pods.ranks(NODE).items()}
+            before = {slot: _start_of_peak(pid) for slot, pid in ranks.items()}
             directive = pods.directive(
                 2, case.new, spec, NODE, holds=dict.fromkeys(spots, 1), layouts={1: case.old}
             )
             pods.change(directive)
-            found = {pid: _peak_bytes(pid) for pid in before}
-            peaks = [found[pid] - resident for pid, resident in before.items() if found[pid]]
+            budgets = _budgets_bytes(directive)
+            found = {slot: _peak_bytes(pid) for slot, pid in ranks.items()}
+            peaks = {slot: peak - before[slot] for slot, peak in found.items() if peak}
+            nearest = max(peaks, key=lambda slot: peaks[slot] - budgets[slot], default=None)
+            memory = (0, 0) if nearest is None else (peaks[nearest], budgets[nearest])
             _train(pods, max(rank.step for rank in pods.ranks(NODE).values()) + 2)
             records = [s for s in pods.pods[NODE].report().switches if s.epoch == 2]
             busiest = _busiest_bytes(directive)
         finally:
             pods.close()
-    return _measured(case, records, max(peaks, default=0), _state_bytes(case.new, size), busiest)
+    return _measured(case, records, memory, _state_bytes(case.new, size), busiest)
 
 
 def _spec(folder: Path, size: Size, data: Path) -> TrainingSpec:
@@ -139,7 +155,7 @@ def _train(pods: Pods, step: int) -> None:
 
 
 def _measured(
-    case: Case, records: list[SwitchRecord], peak: int, state: int, busiest: float
+    case: Case, records: list[SwitchRecord], memory: tuple[int, int], state: int, busiest: float
 ) -> Measured:
     stall = measure_stall(records)
     assert stall is not None
@@ -159,7 +175,7 @@ def _measured(
         busiest,
         stall.stall_s,
         {name: stall.parts[f"{name}_s"] for name in LAPS},
-        peak,
+        *memory,
     )
 
 
@@ -169,6 +185,26 @@ def _busiest_bytes(directive: Directive) -> float:
     move = plan_move(find_model(directive.training.model), directive, first.pod, first.slot)
     assert move is not None
     return move.transfer.makespan_s(Links((1.0,), 1.0))
+
+
+def _budgets_bytes(directive: Directive) -> dict[int, int]:
+    """{slot: what a rank may make until the vote}, of those that hold state."""
+    model = find_model(directive.training.model)
+    old = RankMap.of(Plan.from_json(directive.layouts[1]))
+    found = {}
+    for member in directive.members:
+        if member.holds is None:
+            continue
+        move = plan_move(model, directive, member.pod, member.slot)
+        assert move is not None
+        seat = next(s for s in old.seats if (s.node, s.gpu) == (member.node, member.gpu))
+        held = HeldState(model)
+        nothing = torch.empty(0)
+        names = [tensor.name for tensor in held_tensors(model, seat.layers)]
+        beside = dict.fromkeys(names, nothing)
+        held.add_shards(seat, dict.fromkeys(names, (nothing,) * 3), Buffers(beside, beside))
+        found[member.slot] = needed_bytes(model, move, held) + GRADIENT_BUFFER_BYTES
+    return found
 
 
 def _state_bytes(plan: Plan, size: Size) -> int:
