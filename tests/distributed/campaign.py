@@ -156,7 +156,9 @@ class Run:
             live = observed.epochs[-1] if observed.epochs else None
             if live is None or live.outcome != "live" or decision.phase != "Running":
                 return False
-            nodes = {node.name for node in observed.nodes if node.leaving_at_s is None}
+            if any(node.leaving_at_s is not None for node in observed.nodes):
+                return False
+            nodes = {node.name for node in observed.nodes}
             planned = {node.name for node in live.composition.nodes}
             is_planned = planned == nodes or (planned > nodes and decision.keeps_plan)
             is_left = set(live.plan.nodes) <= nodes
