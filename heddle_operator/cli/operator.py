@@ -28,6 +28,12 @@ def operator() -> None:
     help="Watch only this namespace; may be given several times.  [default: all]",
 )
 @click.option(
+    "--all-pods",
+    is_flag=True,
+    help="With --namespace: read the pods of all namespaces all the same, for the GPUs that they "
+    "hold. It needs the right to list and watch the pods of the cluster.",
+)
+@click.option(
     "--port",
     default=8080,
     show_default=True,
@@ -110,6 +116,7 @@ def operator() -> None:
 )
 def run(
     namespaces: tuple[str, ...],
+    all_pods: bool,
     port: int,
     worker_image: str,
     worker_templates: tuple[Path, ...],
@@ -156,6 +163,7 @@ def run(
             _quantity("--worker-shm-per-gpu", f"shm={worker_shm_per_gpu}")[1],
         ),
         Settings(),
+        all_pods,
     )
     sys.exit(asyncio.run(run_operator(options)))
 

@@ -40,7 +40,7 @@ from heddle_operator.kube.owned_objects import JobObjects, now_text
 from heddle_operator.policy.drain import Drain, drain_of
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.report.conditions import HolderCount, live_record
-from heddle_operator.report.events import events_of
+from heddle_operator.report.events import UNSEEN, events_of
 from heddle_operator.report.status import Status, count_holders, refused_status, status_of
 from heddle_operator.report.timings import reconfigurations
 from heddle_operator.resources.pods import WorkerDefaults, pod_body, with_data_folder
@@ -68,6 +68,7 @@ class ControllerContext:
         left_s: seconds in which this operator may still tell agents anything.
         pool: of planners; None: each job has a process of its own.
         arbiter: divides GPUs among the jobs.
+        sees_all_pods: no GPU is held unseen.
     """
 
     api: KubeApi
@@ -78,6 +79,7 @@ class ControllerContext:
     left_s: Callable[[], float] = lambda: math.inf
     pool: PlannerPool | None = None
     arbiter: PriorityArbiter = field(default_factory=PriorityArbiter)
+    sees_all_pods: bool = True
 
 
 class JobController:
@@ -178,6 +180,8 @@ class JobController:
 
     async def _reconcile(self, job: HeddleJob, reconciler: Reconciler, objects: JobObjects) -> None:
         emitted: Recent[str] = Recent()
+        if not self._context.sees_all_pods:
+            self._emit(objects, RecordEvent("unseen", "GPUsNotSeen", UNSEEN))
         while True:
             decision = await reconciler.reconcile()
             observed = self._seen[1] if self._seen else Observed()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -24,11 +25,14 @@ from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
 from heddle_operator.kube.leader_election import LeaderElector, LeaseSettings
 from heddle_operator.kube.reflections import job_reflectors, reflectors
+from heddle_operator.report.events import UNSEEN
 from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.settings import Settings
 from heddle_operator.telemetry.metrics import OperatorMetrics
 from heddle_operator.telemetry.probes import health_application
 from worker.http_limits import serving
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class OperatorOptions:
     Attributes:
         namespaces: to look at; none given: all.
         port: of probes and metrics.
+        all_pods: pods of all namespaces are looked at all the same, for the GPUs that they hold.
     """
 
     namespaces: tuple[str, ...]
@@ -45,6 +50,12 @@ class OperatorOptions:
     lease: LeaseSettings
     defaults: WorkerDefaults
     settings: Settings
+    all_pods: bool = False
+
+    @property
+    def sees_all_pods(self) -> bool:
+        """Whether no GPU is held unseen."""
+        return self.all_pods or not self.namespaces
 
 
 async def run_operator(options: OperatorOptions) -> int:
@@ -69,11 +80,14 @@ async def run_operator(options: OperatorOptions) -> int:
                 elector.left_s,
                 planners,
                 arbiter,
+                options.sees_all_pods,
             )
         )
         namespaces = options.namespaces
+        if not options.sees_all_pods:
+            LOG.warning("%s", UNSEEN)
         found = (
-            *reflectors(watching, cache, namespaces),
+            *reflectors(watching, cache, namespaces, options.all_pods),
             *job_reflectors(watching, controller, namespaces),
         )
         for reflector in found:

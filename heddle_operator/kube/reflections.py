@@ -21,7 +21,7 @@ Body = Mapping[str, Any]
 
 
 def reflectors(
-    api: KubeApi, cache: ObjectCache, namespaces: tuple[str, ...] = ()
+    api: KubeApi, cache: ObjectCache, namespaces: tuple[str, ...] = (), all_pods: bool = False
 ) -> tuple[Reflector, ...]:
     """One for each collection that fills the cache.
 
@@ -29,15 +29,18 @@ def reflectors(
         api: of the cluster.
         cache: to fill.
         namespaces: to look at; none given: all.
+        all_pods: pods of all namespaces are looked at all the same, for the GPUs that they hold.
     """
     found = [Reflector(api, Collection("/api/v1/nodes"), _Nodes(cache))]
     ours = {"labelSelector": JOB_LABEL}
     others = {"labelSelector": f"!{JOB_LABEL}", "fieldSelector": _HAS_NOT_ENDED}
-    for scope in namespaces or ("",):
-        for kind, plural in (("Pod", "pods"), ("ConfigMap", "configmaps")):
-            path = _path("/api/v1", scope, plural)
-            found.append(Reflector(api, Collection(path, ours), _Owned(cache, kind, scope)))
+    scopes = namespaces or ("",)
+    for scope in scopes:
+        path = _path("/api/v1", scope, "configmaps")
+        found.append(Reflector(api, Collection(path, ours), _Owned(cache, "ConfigMap", scope)))
+    for scope in ("",) if all_pods else scopes:
         path = _path("/api/v1", scope, "pods")
+        found.append(Reflector(api, Collection(path, ours), _Owned(cache, "Pod", scope)))
         found.append(Reflector(api, Collection(path, others), _Allocations(cache)))
     return tuple(found)
 

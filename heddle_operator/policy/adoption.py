@@ -236,12 +236,16 @@ def _too_few(
         unusable.append(f"{room.why} leaves {counted(room.gpus, 'GPU')} more")
     if room.pods is not None:
         unusable.append(f"{room.why} leaves {counted(room.pods, 'pod')} more")
-    unusable += [f"{out.node} is left out: {out.sentence}" for out in left_out]
+    unusable += [f"{out.node} {_how_left_out(out)}: {out.sentence}" for out in left_out]
     unusable += [f"{node} {why}" for node, why in observed.unusable]
     if not unusable:
         return sentence
     more = f" and {len(unusable) - NODES_NAMED} more" if len(unusable) > NODES_NAMED else ""
     return f"{sentence} ({'; '.join(unusable[:NODES_NAMED])}{more})"
+
+
+def _how_left_out(out: LeftOut) -> str:
+    return f"is used with at most {counted(out.gpus, 'GPU')}" if out.gpus else "is left out"
 
 
 def _kept_event(

@@ -83,7 +83,8 @@ def eligible_nodes(
     staying = {pod.node for pod in observed.pods if not pod.deleting}
     sound = {name: gpus_up(observed, name, hosts) for name in starting}
     for left_out in nodes_left_out(job, observed, now):
-        sound[left_out.node] = gpus_up(observed, left_out.node, hosts)
+        up = gpus_up(observed, left_out.node, hosts)
+        sound[left_out.node] = up if left_out.node in sound else max(up, left_out.gpus)
     for name, gpu in failed_gpus(observed, where, now):
         sound[name] = min(gpu, sound.get(name, gpu))
     return [

@@ -4,12 +4,14 @@ The memory is the epoch records, so every operator has it: an epoch that was giv
 which errors its plan failed or on which nodes its pods did not start, one that recovers tells from
 which errors.
 Invariant: a node that trains is never left out, only the GPUs that its further pods would have
-had; another spec of the job, or a node that went and came again, is tried at once.
+had; one that lacks GPUs by the scheduler's word is tried with half as many; another spec of the
+job, or a node that went and came again, is tried at once.
 Source: Kubernetes' back-off of containers that crash (pauses that double).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -31,11 +33,12 @@ _OF_AN_EPOCH: tuple[ErrorKind, ...] = ("device", "other")
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A node that no plan gets for some time.
+    """A node that no plan gets for some time, or only a part of it.
 
     Attributes:
         times: how often pods did not start there for this cause since they last did.
         until_s: when it is tried again, by the clock of the records.
+        gpus: that are tried meanwhile: half of those that the scheduler had not.
     """
 
     node: str
@@ -43,6 +46,7 @@ class LeftOut:
     sentence: str
     times: int
     until_s: float
+    gpus: int = 0
 
 
 def causes_of(where: Situation) -> tuple[Failure, ...]:
@@ -112,7 +116,7 @@ def nodes_left_out(job: HeddleJob, observed: Observed, now: float) -> tuple[Left
     for record in observed.epochs:
         at_s = record.closed_s or now
         if record.outcome == "live":
-            times = {key: rows for key, rows in times.items() if key[0] not in record.plan.nodes}
+            times = _without_started(times, record)
         for failure in record.start_failures:
             is_same_spec = failure.generation == job.metadata.generation
             if is_same_spec and at_s >= joined.get(failure.node, at_s + 1):
@@ -122,8 +126,24 @@ def nodes_left_out(job: HeddleJob, observed: Observed, now: float) -> tuple[Left
         at_s, failure = rows[-1]
         until_s = at_s + _pause_s(len(rows), NODE_PAUSE_S, NODE_PAUSE_LIMIT_S)
         if until_s > max(now, found[node].until_s if node in found else now):
-            found[node] = LeftOut(node, cause, failure.sentence, len(rows), until_s)
+            gpus = failure.gpus // 2
+            found[node] = LeftOut(node, cause, failure.sentence, len(rows), until_s, gpus)
     return tuple(found[node] for node in sorted(found))
+
+
+def _without_started(
+    times: Mapping[tuple[str, StartCause], list[tuple[float, StartFailure]]], record: EpochRecord
+) -> dict[tuple[str, StartCause], list[tuple[float, StartFailure]]]:
+    """What is still known once pods of an epoch run: that a node has fewer GPUs than were asked.
+
+    The epoch shows nothing else if it uses fewer GPUs of the node.
+    """
+    used = Counter(placed.node for placed in record.plan.placement for _ in placed.gpus)
+    return {
+        (node, cause): rows
+        for (node, cause), rows in times.items()
+        if node not in used or rows[-1][1].gpus > used[node]
+    }
 
 
 def is_remembered(record: EpochRecord, now: float) -> bool:

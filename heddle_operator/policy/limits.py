@@ -53,10 +53,13 @@ def beyond_backoff(job: HeddleJob, epochs: tuple[EpochRecord, ...], step: int | 
 
 
 def _failed_starts(epochs: tuple[EpochRecord, ...]) -> int:
-    """Newest attempts in a row that were given up because pods did not start on some node."""
+    """Newest attempts in a row that were given up because pods did not start on some node.
+
+    One that only taught that a node has fewer GPUs is none: the next one asks for fewer.
+    """
     failed = 0
     for record in reversed(epochs):
         if record.outcome != "aborted":
             break
-        failed += bool(record.start_failures)
+        failed += any(failure.gpus < 2 for failure in record.start_failures)
     return failed

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.inventory.requests import GPU
 from heddle_operator.state.reachability import is_pod_lost, report_of
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import (
@@ -20,6 +21,7 @@ from heddle_operator.state.snapshot import (
     StartFailure,
 )
 
+_TOO_FEW = f"Insufficient {GPU}"  # as the scheduler says it
 SHARED_FATE = 0.5  # of `pod_problem_s`: a trouble so old fails with the first that is given up
 
 
@@ -29,12 +31,14 @@ class Trouble:
 
     Attributes:
         since_s: since when the pod exists, or was adopted.
+        gpus: see `StartFailure`.
     """
 
     node: str
     cause: StartCause
     sentence: str
     since_s: float
+    gpus: int = 0
 
 
 def is_ready(observed: Observed, pod: ObservedPod) -> bool:
@@ -69,7 +73,8 @@ def troubles(record: EpochRecord, observed: Observed) -> tuple[Trouble, ...]:
             since_s = max(record.adopted_s, pod.created_s)
             cause: StartCause = pod.cause if pod.problem else "agent"
             sentence = f"pod {pod.name}: {pod.problem or misread}"
-            found.setdefault(pod.node, Trouble(pod.node, cause, sentence, since_s))
+            gpus = _gpus_refused(observed, pod)
+            found.setdefault(pod.node, Trouble(pod.node, cause, sentence, since_s, gpus))
     names = {pod.name for pod in observed.pods}
     for refused in observed.refusals:
         if refused.name not in names and refused.node in nodes:
@@ -90,7 +95,21 @@ def start_failures(
         found += [(trouble.node, trouble.cause, trouble.sentence) for trouble in old]
     rows = {node: (cause, sentence) for node, cause, sentence in reversed(found)}
     generation = job.metadata.generation
-    return tuple(StartFailure(node, *rows[node], generation) for node in sorted(rows))
+    gpus = {t.node: t.gpus for t in told if rows.get(t.node) == (t.cause, t.sentence)}
+    return tuple(
+        StartFailure(node, *rows[node], generation, gpus.get(node, 0)) for node in sorted(rows)
+    )
+
+
+def _gpus_refused(observed: Observed, pod: ObservedPod) -> int:
+    """GPUs of its node that the job cannot have together, where the scheduler lacks some; else 0.
+
+    A pod is tied to its node, so what the scheduler says of GPUs is about that one.
+    """
+    if pod.cause != "scheduling" or _TOO_FEW not in pod.problem:
+        return 0
+    running = [p for p in observed.pods if p.node == pod.node and p.phase == "running"]
+    return pod.gpus + sum(other.gpus for other in running)
 
 
 def _ended(

@@ -201,10 +201,15 @@ def _left_out(nodes: tuple[LeftOut, ...], observed: Observed) -> Condition:
     """The nodes on which pods did not start, in the cluster's words, and until when."""
     if not nodes:
         return Condition("NodesLeftOut", False, "NothingLeftOut", "")
-    named = [f"{out.node}: {out.sentence}; tried again at {_time(out, observed)}" for out in nodes]
+    named = [f"{out.node}: {out.sentence}; {_until(out, observed)}" for out in nodes]
     more = len(named) - NODES_NAMED
     words = ". ".join(named[:NODES_NAMED]) + (f". And {more} more" if more > 0 else "")
     return Condition("NodesLeftOut", True, "PodsCannotStart", words)
+
+
+def _until(out: LeftOut, observed: Observed) -> str:
+    at = _time(out, observed)
+    return f"at most {counted(out.gpus, 'GPU')} until {at}" if out.gpus else f"tried again at {at}"
 
 
 def _time(out: LeftOut, observed: Observed) -> str:

@@ -13,7 +13,7 @@ from heddle_operator.policy.drain import Drain
 from heddle_operator.rollout.gathering import start_trouble
 from heddle_operator.state.actions import CloseEpoch, EventReason, RecordEvent
 from heddle_operator.state.decision import Decision
-from heddle_operator.state.snapshot import EpochRecord, Observed, Outcome
+from heddle_operator.state.snapshot import EpochRecord, Observed, Outcome, StartFailure
 from heddle_operator.state.speed import slow_nodes
 
 _REASONS: Mapping[Outcome, EventReason] = {
@@ -22,6 +22,10 @@ _REASONS: Mapping[Outcome, EventReason] = {
     "complete": "Complete",
     "failed": "Failed",
 }
+UNSEEN = (
+    "the operator looks at some namespaces only: GPUs that pods of other namespaces hold are not "
+    "seen, and count as free until the scheduler refuses a pod"
+)
 
 
 def events_of(observed: Observed, decision: Decision, drain: Drain) -> tuple[RecordEvent, ...]:
@@ -59,10 +63,16 @@ def _left_out(action: CloseEpoch) -> list[RecordEvent]:
         RecordEvent(
             f"left-out-{action.epoch}-{failure.node}",
             "NodeLeftOut",
-            f"node {failure.node} is left out for some time: {failure.sentence}",
+            f"{_what_follows(failure)}: {failure.sentence}",
         )
         for failure in action.start_failures
     ]
+
+
+def _what_follows(failure: StartFailure) -> str:
+    if failure.gpus < 2:
+        return f"node {failure.node} is left out for some time"
+    return f"node {failure.node} has fewer than {failure.gpus} GPUs for the job"
 
 
 def _leaving(live: EpochRecord, observed: Observed) -> list[RecordEvent]:

@@ -118,7 +118,10 @@ def _start_failures_of(data: Mapping[str, str]) -> tuple[StartFailure, ...]:
         if row["cause"] not in get_args(StartCause):
             raise ValueError(f"the cause of a start failure is {row['cause']!r}")
     return tuple(
-        StartFailure(str(r["node"]), r["cause"], str(r["sentence"]), int(r["generation"]))
+        StartFailure(
+            *(str(r["node"]), r["cause"], str(r["sentence"]), int(r["generation"])),
+            int(r.get("gpus", 0)),
+        )
         for r in rows
     )
 

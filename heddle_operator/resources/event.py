@@ -12,9 +12,11 @@ _WARNINGS: frozenset[EventReason] = frozenset(
     {
         "DrainBlocked",
         "Failed",
+        "GPUsNotSeen",
         "InsufficientGPUs",
         "InvalidSpec",
         "NameTaken",
+        "NodeSlow",
         "PlanRefused",
         "PodsCannotStart",
         "RankStuck",

@@ -170,6 +170,7 @@ EventReason = Literal[
     "DrainBlocked",
     "Failed",
     "GPUFailed",
+    "GPUsNotSeen",
     "InsufficientGPUs",
     "InvalidSpec",
     "NameTaken",

@@ -140,12 +140,15 @@ class StartFailure:
     Attributes:
         sentence: the cluster's own words.
         generation: of the job's spec then; another template may start where this one did not.
+        gpus: that the scheduler had not for the job there, with those of its pods that ran; 0:
+            that is not why.
     """
 
     node: str
     cause: StartCause
     sentence: str
     generation: int
+    gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True)

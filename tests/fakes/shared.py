@@ -49,6 +49,7 @@ class SharedNodes:
         seed: of the scheduler's order, and of the operators'.
         priorities: of the jobs, by name.
         arbiter: divides the GPUs among them; None: nobody does.
+        unseen: GPUs by node that pods of other namespaces hold, which no operator here sees.
     """
 
     def __init__(
@@ -58,8 +59,10 @@ class SharedNodes:
         seed: int,
         priorities: Mapping[str, int] | None = None,
         arbiter: Arbiter | None = None,
+        unseen: Mapping[str, int] | None = None,
     ) -> None:
         self.gpus = gpus
+        self.unseen = dict(unseen or {})
         self.random = random.Random(seed)
         self.now = 0.0
         self.priorities = priorities or {}
@@ -120,7 +123,7 @@ class SharedNodes:
             taken = sum(
                 row.gpus for row in self.allocations() if row.is_bound and row.node == pod.node
             )
-            if taken + pod.gpus <= self.gpus[pod.node]:
+            if taken + self.unseen.get(pod.node, 0) + pod.gpus <= self.gpus[pod.node]:
                 cluster.bound.add(pod.name)
                 cluster.pods[pod.name] = replace(pod, problem="")
             else:

@@ -81,8 +81,9 @@ class Pod:
 class Stage:
     """A node, its kubelet (this), a job, and the operator's run of it."""
 
-    def __init__(self, server, api):
+    def __init__(self, server, api, sees_all_pods=True):
         self.server, self.api, self.pod = server, api, Pod()
+        self.sees_all_pods = sees_all_pods
         self.metrics, self.cache = OperatorMetrics(), ObjectCache(lambda _: self.run.trigger.set())
 
     async def begin(self, model, worker=None, before=None, limits=None, **elastic):
@@ -117,7 +118,10 @@ class Stage:
         )
         settings = replace(Settings(), plan_evaluations=20)
         defaults = WorkerDefaults("heddle:1", {})
-        context = ControllerContext(self.api, self.cache, defaults, settings, self.metrics)
+        context = ControllerContext(
+            *(self.api, self.cache, defaults, settings, self.metrics),
+            sees_all_pods=self.sees_all_pods,
+        )
         self.run = JobController(body, context)
         await self.sync()
         self.task = asyncio.create_task(self.run.run())
@@ -153,13 +157,13 @@ class Stage:
 def run(tmp_path, monkeypatch):
     monkeypatch.setattr(pod_view, "AGENT_PORT", pod_view.AGENT_PORT)
 
-    def run(test, model=None, worker=None, before=None, limits=None, **elastic):
+    def run(test, model=None, worker=None, before=None, limits=None, sees_all_pods=True, **elastic):
         async def main():
             async with (
                 an_api_server() as server,
                 await connect(server.kubeconfig(tmp_path)) as api,
             ):
-                stage = Stage(server, api)
+                stage = Stage(server, api, sees_all_pods)
                 port = await stage.pod.start()
                 named = model or {"name": "tiny-llama"}
                 await stage.begin(named, worker, before, limits, **elastic)
@@ -303,6 +307,16 @@ def test_a_template_that_opens_the_node_is_refused_in_a_condition(run):
         assert stage.server.of("pods") == stage.server.of("secrets") == {}
 
     run(test, worker={"template": {"spec": {"volumes": [volume]}}})
+
+
+@pytest.mark.parametrize("sees_all_pods", [False, True])
+def test_a_job_is_told_where_gpus_of_others_are_not_seen(run, sees_all_pods):
+    async def test(stage, port):
+        await stage.phase("Pending")
+        await stage.server.until(lambda _: "InsufficientGPUs" in stage.reasons())
+        assert ("GPUsNotSeen" in stage.reasons()) is not sees_all_pods
+
+    run(test, sees_all_pods=sees_all_pods, minGPUs=3)
 
 
 def test_an_api_server_that_refuses_for_a_while_costs_only_time(run):

@@ -19,9 +19,9 @@ OURS = {"labels": {"heddle.dev/job": "tiny"}, "ownerReferences": [OWNER]}
 class Reflected:
     """A cache and what fills it."""
 
-    def __init__(self, api, namespaces=()):
+    def __init__(self, api, namespaces=(), all_pods=False):
         self.cache = ObjectCache()
-        self.reflectors = reflectors(api, self.cache, namespaces)
+        self.reflectors = reflectors(api, self.cache, namespaces, all_pods)
 
     async def list(self):
         for reflector in self.reflectors:
@@ -88,6 +88,23 @@ def test_only_the_given_namespaces_are_looked_at(tmp_path):
         await fill(server)
         cache = await Reflected(api, ("ns",)).list()
         assert names(cache, "Pod") == ["ns-pod"]
+
+    run(tmp_path, test)
+
+
+def test_gpus_that_pods_of_other_namespaces_hold_are_seen_where_all_pods_may_be_read(tmp_path):
+    async def test(server, api, reflected):
+        await fill(server)
+        for all_pods, gpus in ((False, 4), (True, 8)):
+            one = Reflected(api, ("ns",), all_pods)
+            cache = await one.list()
+            assert sum(allocation.gpus for allocation in cache.allocations.values()) == gpus
+            assert names(cache, "ConfigMap") == ["ns-epoch-1"]
+        for path in list(server.objects):
+            if "other" in path:
+                await server.remove(path)
+        cache = await one.list()
+        assert sum(allocation.gpus for allocation in cache.allocations.values()) == 4
 
     run(tmp_path, test)
 

@@ -112,3 +112,17 @@ def test_steps_may_grow_while_the_job_trains_and_the_plan_stays():
     assert cluster.agents["tiny-a-0"].directive.training.steps == 800
     assert not [a for a in decide(more, cluster.snapshot(), cluster.now).actions
                 if isinstance(a, CloseEpoch)]  # fmt: skip
+
+
+def test_an_attempt_that_only_taught_that_a_node_has_fewer_gpus_is_no_failure():
+    job = limited(backoff_limit=0)
+    operator = FakeOperator(job, a_cluster(job))
+    cluster = operator.cluster
+    cluster.add_node("a", gpus=4)
+    words = "Unschedulable: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu"
+    cluster.broken = {"a": ("scheduling", words)}
+    while operator.reconcile().phase != "Failed":
+        cluster.tick(1.0)
+        assert cluster.now < 60
+    assert [record.plan.gpus for record in cluster.records.all] == [4, 2, 1]
+    assert operator.decision.reason.startswith("BackoffLimitExceeded: 1 attempt failed")

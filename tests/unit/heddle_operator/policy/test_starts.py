@@ -219,3 +219,64 @@ def test_a_failure_is_written_with_the_words_of_the_cluster_and_the_generation_o
     sentence = f"pod tiny-b-0: {NO_CPU[1]}"
     assert closed[0].start_failures == (StartFailure("b", "scheduling", sentence, 0),)
     assert closed[0].message == sentence
+
+
+NO_GPU = ("scheduling", "Unschedulable: 0/4 nodes are available: 1 Insufficient nvidia.com/gpu")
+
+
+def lacking(gpus, **elastic):
+    """A job on nodes a, and b of so many GPUs, for none of whose pods the scheduler has them."""
+    job = a_job(**elastic)
+    operator = FakeOperator(job, a_cluster(job, "a"))
+    operator.cluster.add_node("b", gpus=gpus)
+    operator.cluster.broken = {"b": NO_GPU}
+    return operator
+
+
+def test_of_a_node_that_lacks_gpus_half_as_many_are_tried():
+    operator = lacking(4)
+    at(operator, 12)
+    out = left_out(operator)["b"]
+    assert (out.gpus, out.times, out.sentence) == (2, 1, f"pod tiny-b-0: {NO_GPU[1]}")
+    at(operator, 60)
+    refused = [f.gpus for r in operator.cluster.records.all for f in r.start_failures]
+    assert refused == [4, 2, 1]
+    assert left_out(operator)["b"].gpus == 0
+    assert trained_nodes(operator.cluster) == ("a",)
+
+
+def test_that_a_node_lacks_gpus_is_still_known_when_fewer_are_used_there():
+    operator = lacking(4)
+    at(operator, 12)
+    operator.cluster.broken = {}
+    at(operator, 12)
+    live = operator.cluster.records.all[-1]
+    assert (live.outcome, live.plan.gpus, trained_nodes(operator.cluster)) == (
+        "live",
+        3,
+        ("a", "b"),
+    )
+    assert left_out(operator)["b"].gpus == 2
+    at(operator, NODE_PAUSE_S)
+    assert operator.cluster.records.all[-1].plan.gpus == 5
+    assert left_out(operator) == {}
+
+
+def test_what_the_scheduler_lacks_besides_says_nothing_of_gpus():
+    operator = lacking(4)
+    operator.cluster.broken = {"b": NO_CPU}
+    at(operator, 15)
+    assert left_out(operator)["b"].gpus == 0
+
+
+def test_further_gpus_that_are_refused_count_with_those_that_the_job_has_there():
+    job = a_job()
+    operator = FakeOperator(job, a_cluster(job, "a"))
+    operator.settle()
+    operator.cluster.nodes["a"] = dataclasses.replace(operator.cluster.nodes["a"], gpus=4)
+    operator.cluster.broken = {"a": NO_GPU}
+    at(operator, 15)
+    (failure,) = (f for r in operator.cluster.records.all for f in r.start_failures)
+    assert failure.gpus == 4
+    at(operator, 30)
+    assert operator.cluster.holders()

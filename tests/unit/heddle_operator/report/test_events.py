@@ -135,3 +135,10 @@ def test_each_node_on_which_pods_did_not_start_is_told_of_once_for_each_attempt(
     events = events_of(Observed(), Decision((closing,), "Running", ""), Drain())
     assert [(event.key, event.reason) for event in events][1:] == [("left-out-3-b", "NodeLeftOut")]
     assert events[1].message == f"node b is left out for some time: {failure.sentence}"
+
+
+def test_a_node_that_lacks_gpus_is_told_of_with_how_many():
+    failure = StartFailure("b", "scheduling", "pod tiny-b-0: Insufficient nvidia.com/gpu", 1, 8)
+    closing = CloseEpoch(3, "aborted", failure.sentence, (), (failure,))
+    events = events_of(Observed(), Decision((closing,), "Running", ""), Drain())
+    assert events[1].message == f"node b has fewer than 8 GPUs for the job: {failure.sentence}"

@@ -37,7 +37,7 @@ RECORDS = {
         step_s=0.1 + 0.2,
         cause=(Failure("other", "ValueError: no", 6, 3, (("a", 0), ("b", 1))),),
         failures=(Failure("device", "out of memory", 7, 4, (("a", 0),)),),
-        start_failures=(StartFailure("a", "image", "ErrImagePull: no such image", 3),),
+        start_failures=(StartFailure("a", "image", "ErrImagePull: no such image", 3, 4),),
     ),
 }
 
