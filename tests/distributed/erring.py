@@ -3,7 +3,8 @@
 `HEDDLE_TEST_ERRORS` is a folder; a file in it named by a GPU holds the name of the error, which
 comes whenever a rank on that GPU begins its fourth step; one named `<node>.<GPU>.build`, when it
 builds an engine, and then holds the monotonic time of that instead.  One named `<node>.<GPU>.room`
-leaves that rank no memory for a change, and then holds the time as well.
+leaves that rank no memory for a change, and then holds the time as well; one named
+`<node>.<GPU>.slow` holds how many times as long its emulated device takes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from worker.engine.deepspeed import DeepSpeedEngine
 from worker.engine.seam import Engine, StageBuild, StepResult
 from worker.rank import process
 from worker.rank.move import Move
+from worker.world.pace import EmulatedPace
 
 STEP = 3
 MANY_EPOCHS = 1000
@@ -50,6 +52,13 @@ def raise_once() -> None:
     raise ZeroDivisionError("division by zero")
 
 
+def slow_down(pace: EmulatedPace, factor: float) -> None:
+    """Let the device take so many times as long to compute."""
+    times = pace._times
+    longer = {"forward_s": factor * times.forward_s, "backward_s": factor * times.backward_s}
+    pace._times = times._replace(**longer)
+
+
 class Erring(process.GlooServices):
     """Spoils a step of an engine, or its making, or leaves no room for it."""
 
@@ -70,6 +79,10 @@ class Erring(process.GlooServices):
             globals()[error]()
         engine = super().build_engine(build)
         assert isinstance(engine, DeepSpeedEngine)
+        slow = order.with_name(f"{build.seat.node}.{build.seat.gpu}.slow")
+        if slow.exists():
+            assert isinstance(engine.pace, EmulatedPace)
+            slow_down(engine.pace, float(slow.read_text()))
         train_step = engine.train_step
 
         def spoilt(ready_epoch: int | None) -> StepResult:

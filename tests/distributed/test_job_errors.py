@@ -25,7 +25,9 @@ from heddle_operator.local.cluster import LocalCluster
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.settings import Settings
+from heddle_operator.state.speed import SLOW, measured_speeds, work_of
 from planner.cluster.composition import Node
+from worker.agent.compute_times import STEPS
 from worker.contract import Report
 from worker.data.dataset import Dataset
 from worker.training_settings import Corpus, DataSpec
@@ -33,6 +35,7 @@ from worker.training_settings import Corpus, DataSpec
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 BATCH, SEQUENCE = 8, 128
 LIMIT_S = 45.0
+NODES = (Node("a", "demo-fast", 3),)
 DONE_S = 10.0  # after a disk can be written again
 KNOWN_S = 1.0  # to the operator, after a rank knows that a change has failed
 
@@ -88,14 +91,17 @@ class Run:
 
 
 @asynccontextmanager
-async def running(folder: Path, data: Path, **spec: object) -> AsyncIterator[Run]:
+async def running(
+    folder: Path, data: Path, nodes: tuple[Node, ...] = NODES, **spec: object
+) -> AsyncIterator[Run]:
     training = {"globalBatch": BATCH, "sequenceLength": SEQUENCE, "warmupSteps": 0}
     training |= spec.pop("training", {})  # type: ignore[arg-type, operator]
     content = {"data": {"path": str(data)}, "training": training, "steps": 100_000, **spec}
     run = Run(folder, content)
     try:
         await run.planning.start()
-        run.cluster.join(Node("a", "demo-fast", 3), since_s=0.0)
+        for node in nodes:
+            run.cluster.join(node, since_s=0.0)
         yield run
     finally:
         await run.cluster.close()
@@ -221,3 +227,21 @@ def test_a_full_disk_at_the_end_delays_the_job_until_there_is_room(
         assert names == {"config.json", "model.safetensors"}
     finally:
         subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def test_ranks_tell_how_slow_a_node_is(tmp_path: Path, corpus: Path, errors: Path) -> None:
+    (errors / "b.0.slow").write_text("2")
+    nodes = tuple(Node(name, "demo-fast", 1) for name in "abcd")  # two replicas of two stages
+
+    async def main() -> dict[str, float]:
+        async with running(tmp_path, corpus, nodes) as run:
+            await run.until(lambda _: run.step > STEPS + 1)
+            observed = await run.loop.observe()
+            live = observed.epochs[-1]
+            work = work_of(live.plan, run.loop.job.workload.model)
+            return dict(measured_speeds(observed, live, work))
+
+    speeds = asyncio.run(main())
+    assert speeds.pop("b") == pytest.approx(0.5, abs=0.05)
+    assert set(speeds) == set("acd")
+    assert min(speeds.values()) > SLOW
