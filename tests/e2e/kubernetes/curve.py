@@ -43,6 +43,19 @@ class Curve:
         newest = {step: record for (_, step, _), record in sorted(self.records.items())}
         return [newest[step] for step in sorted(newest)]
 
+    def gaps(self) -> list[str]:
+        """Steps that were lost, or trained more than once, in words; a loss does the latter."""
+        epochs: dict[int, set[int]] = {}
+        for epoch, step, _ in self.records:
+            epochs.setdefault(step, set()).add(epoch)
+        again = [
+            f"step {step} was trained in epochs {', '.join(map(str, sorted(of)))}"
+            for step, of in sorted(epochs.items())
+            if len(of) > 1
+        ]
+        missing = sorted(set(range(self.step + 1)) - set(epochs))
+        return [*self.doubled, *(f"step {step} was never trained" for step in missing), *again]
+
     def faults(self, expected: Sequence[float]) -> list[str]:
         """What is wrong with the final history, in words.
 

@@ -129,6 +129,14 @@ class Listener:
         epochs = sorted({record.epoch for record in curve.history()})
         print(f"{self.job.name}: {curve.step + 1} steps in epochs {epochs}, exact")
 
+    def assert_nothing_lost(self) -> None:
+        """Every step was trained exactly once."""
+        with self._heard:
+            curve = deepcopy(self.curve)
+        assert not curve.gaps()
+        epochs = sorted({epoch for epoch, _, _ in curve.records})
+        print(f"{self.job.name}: {curve.step + 1} steps in epochs {epochs}, none lost")
+
     def _hear(self, report: Report) -> None:
         with self._heard:
             self.reports[report.pod] = report

@@ -40,6 +40,13 @@ def test_a_step_that_a_loss_undid_counts_in_the_epoch_that_trained_it_again():
     assert curve.step == 2
 
 
+def test_a_step_that_two_epochs_trained_was_lost_once():
+    steps = (trained(1, 0), trained(1, 1), trained(2, 2))
+    assert curve_of(*steps).gaps() == []
+    assert curve_of(*steps, trained(2, 1)).gaps() == ["step 1 was trained in epochs 1, 2"]
+    assert curve_of(*steps[::2]).gaps() == ["step 1 was never trained"]
+
+
 @pytest.mark.parametrize(
     ("records", "fault"),
     [
