@@ -76,7 +76,8 @@ def consider_plan(
         followed = adopt_referenced(job, observed, composition, reason, live, now)
         if followed is not None:
             return replace(followed, look_again_s=sooner(followed.look_again_s, again))
-    if reason == "join" and live is not None and composition == live.composition:
+    asked = live is not None and not live.in_haste
+    if reason == "join" and live is not None and asked and composition == live.composition:
         sentence = "the plan is kept: it was found for these very nodes"
         return Decision((), phase, sentence, again, keeps_plan=True)
     return _ask(job, observed, now, composition, reason, where, leaving, again, phase, settings)
@@ -101,13 +102,8 @@ def _ask(
     if reason == "drain" and live is not None:
         haste_s = haste_left_s(job, observed, live, now, reply is not None)
         if haste_s <= 0 and (plan := hurried_plan(job, observed, live, composition, now)):
-            return _hurry(
-                job,
-                observed,
-                live,
-                plan,
-                _why_moved(live.plan, leaving, where, given_back(observed)),
-            )
+            why = _why_moved(live.plan, leaving, where, given_back(observed))
+            return _hurry(job, observed, live, plan, composition, why)
         again = sooner(again, haste_s if 0 < haste_s < math.inf else None)
     if reply is None:
         actions = () if request.key in observed.planning else (request,)
@@ -196,15 +192,20 @@ def _judge(
     return Decision((adopt, event), "Preparing", verdict.reason, again)
 
 
-def _hurry(job: HeddleJob, observed: Observed, live: EpochRecord, plan: Plan, why: str) -> Decision:
-    """Adopt the live plan without the replicas that must go.
-
-    It is recorded as one for the nodes of the live plan, so that a better one is searched later.
-    """
+def _hurry(
+    job: HeddleJob,
+    observed: Observed,
+    live: EpochRecord,
+    plan: Plan,
+    composition: Composition,
+    why: str,
+) -> Decision:
+    """Adopt the live plan without the replicas that must go; a better one is searched later."""
     reason = f"the job moves in haste, by dropping replicas: {why}"
     adopt = AdoptPlan(
-        *(observed.next_epoch, plan, "drain", live.composition, live.step_s),
+        *(observed.next_epoch, plan, "drain", composition, live.step_s),
         steps=job.spec.steps,
+        in_haste=True,
     )
     event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {reason}")
     return Decision((adopt, event), "Preparing", reason)

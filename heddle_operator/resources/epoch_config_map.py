@@ -63,6 +63,8 @@ def record_to_body(job: HeddleJob, record: EpochRecord, clock_offset_s: float) -
             data[key] = json.dumps([asdict(failure) for failure in failures])
     if record.steps is not None:
         data["steps"] = str(record.steps)
+    if record.in_haste:
+        data["inHaste"] = "true"
     if record.start_failures:
         data["startFailures"] = json.dumps([asdict(failure) for failure in record.start_failures])
     return {
@@ -102,6 +104,7 @@ def record_of_body(body: Mapping[str, Any], clock_offset_s: float) -> EpochRecor
         _failures_of(data, "failures"),
         _start_failures_of(data),
         int(data["steps"]) if "steps" in data else None,
+        data.get("inHaste") == "true",
     )
 
 

@@ -136,6 +136,7 @@ def let_steps_grow(job: HeddleJob, observed: Observed, live: EpochRecord) -> Dec
     adopt = AdoptPlan(
         *(observed.next_epoch, live.plan, "join", live.composition, live.step_s),
         steps=job.spec.steps,
+        in_haste=live.in_haste,
     )
     event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {reason}")
     return Decision((adopt, event), "Preparing", reason)

@@ -47,6 +47,7 @@ class AdoptPlan:
         step_s: predicted seconds of a step; None where nobody predicted it.
         cause: errors that it recovers from.
         steps: that its ranks train to.
+        in_haste: the live plan without some replicas, for which the planner was not asked.
     """
 
     epoch: int
@@ -56,6 +57,7 @@ class AdoptPlan:
     step_s: float | None = None
     cause: tuple[Failure, ...] = ()
     steps: int | None = None
+    in_haste: bool = False
 
     def __str__(self) -> str:
         return (

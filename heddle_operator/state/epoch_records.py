@@ -95,6 +95,7 @@ def adopted(records: Iterable[EpochRecord], action: AdoptPlan, now: float) -> Ep
         step_s=action.step_s,
         cause=action.cause,
         steps=action.steps,
+        in_haste=action.in_haste,
     )
 
 

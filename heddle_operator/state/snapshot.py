@@ -164,6 +164,7 @@ class EpochRecord:
         failures: errors for which this one was given up: its plan fails on these nodes.
         start_failures: nodes for which this one was given up: its pods do not start there.
         steps: that its ranks train to; None in records of earlier versions.
+        in_haste: the plan before it without some replicas; the planner has not been asked yet.
         closed_s: when the outcome was written.
         message: why it was given up.
     """
@@ -182,6 +183,7 @@ class EpochRecord:
     failures: tuple[Failure, ...] = ()
     start_failures: tuple[StartFailure, ...] = ()
     steps: int | None = None
+    in_haste: bool = False
 
     @property
     def ranked(self) -> tuple[Member, ...]:

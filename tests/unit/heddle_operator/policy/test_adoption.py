@@ -162,3 +162,30 @@ def test_a_job_that_waits_for_a_quota_says_so():
     observed = replace(cluster.snapshot(), headroom=Headroom(1, None, "quota team"))
     reason = decide(job, observed, cluster.now).reason
     assert "1 GPU is usable, minGPUs is 2 (quota team leaves 1 GPU more)" in reason
+
+
+def moved_in_haste():
+    """A job that dropped its replica on b, because b had 5 s left."""
+    operator = running("a", "b")
+    operator.cluster.drain("b", 5.0)
+    (message,) = events(adopted(operator))
+    assert message.startswith("epoch 2: the job moves in haste")
+    return operator
+
+
+def test_after_a_move_in_haste_the_planner_is_asked_about_the_gpus_that_are_left():
+    operator = moved_in_haste()
+    operator.run(lambda decision: decision.phase == "Running")
+    asked = operator.run(lambda decision: any(isinstance(a, RequestPlan) for a in decision.actions))
+    (request,) = (a for a in asked.actions if isinstance(a, RequestPlan))
+    assert [node.name for node in request.composition.nodes] == ["a"]
+    assert operator.settle().reason.startswith("the plan is kept: ")
+
+
+def test_a_node_that_comes_back_after_a_move_in_haste_is_used_again():
+    operator = moved_in_haste()
+    operator.settle()
+    assert operator.cluster.records.all[-1].plan.nodes == ("a",)
+    operator.cluster.add_node("b")
+    operator.settle()
+    assert operator.cluster.records.all[-1].plan.nodes == ("a", "b")
