@@ -30,6 +30,8 @@ _STUCK: Mapping[str, StartCause] = {
     "CreateContainerError": "container",
     "RunContainerError": "container",
 }
+# The kubelet has fewer devices than the API server shows: its plugin has yet to register.
+_REJECTED = ("UnexpectedAdmissionError", "OutOf")
 OVERDUE_S = 2.0  # a pod of a dead node is given up so long after its grace
 
 
@@ -101,7 +103,8 @@ def _problem(status: Mapping[str, Any], phase: PodPhase) -> tuple[StartCause, st
         *(status.get("containerStatuses") or ()),
     ]
     if phase == "ended":
-        return "crash", _last_words(status, containers)
+        is_rejected = str(status.get("reason") or "").startswith(_REJECTED)
+        return "rejected" if is_rejected else "crash", _last_words(status, containers)
     if phase == "running":
         return "container", ""
     for container in containers:

@@ -26,6 +26,9 @@ PLAN_PAUSE_S = 600.0  # the same plan is not tried again on the same nodes for s
 GPU_PAUSE_S = 600.0  # a GPU that failed is left out for so long; twice as long each further time
 GPU_PAUSE_LIMIT_S = 86_400.0
 NODE_PAUSE_S = 60.0  # a node on which a pod did not start is left out for so long; then twice ...
+# Where the kubelet rejected the pod: for some seconds after the start of a node or a kubelet, the
+# API server still shows the GPUs from before, and their plugin has yet to register.
+REJECTED_PAUSE_S = 5.0
 NODE_PAUSE_LIMIT_S = 3_600.0
 _OF_A_PLAN: tuple[ErrorKind, ...] = ("device", "other", "numeric")
 _OF_AN_EPOCH: tuple[ErrorKind, ...] = ("device", "other")
@@ -124,7 +127,8 @@ def nodes_left_out(job: HeddleJob, observed: Observed, now: float) -> tuple[Left
     found: dict[str, LeftOut] = {}
     for (node, cause), rows in times.items():
         at_s, failure = rows[-1]
-        until_s = at_s + _pause_s(len(rows), NODE_PAUSE_S, NODE_PAUSE_LIMIT_S)
+        first_s = REJECTED_PAUSE_S if cause == "rejected" else NODE_PAUSE_S
+        until_s = at_s + _pause_s(len(rows), first_s, NODE_PAUSE_LIMIT_S)
         if until_s > max(now, found[node].until_s if node in found else now):
             gpus = failure.gpus // 2
             found[node] = LeftOut(node, cause, failure.sentence, len(rows), until_s, gpus)

@@ -123,7 +123,8 @@ def _ended(
             continue
         words = f": {pod.problem}" if pod.problem else ""
         if is_new and is_pod_lost(observed, pod.name, now, settings):
-            found.append((pod.node, "crash", f"pod {pod.name} failed{words}"))
+            cause: StartCause = "rejected" if pod.cause == "rejected" else "crash"
+            found.append((pod.node, cause, f"pod {pod.name} failed{words}"))
         elif now - max(pod.created_s, record.adopted_s) > settings.pod_timeout_s:
             late = f"pod {pod.name} was not ready after {settings.pod_timeout_s:g} s{words}"
             found.append((pod.node, "slow", late))

@@ -19,10 +19,12 @@ from worker.contract import ErrorKind, Member, Reason, Report, Resume, StepRecor
 PodPhase = Literal["pending", "running", "ended"]
 Outcome = Literal["open", "live", "aborted", "complete", "failed"]
 # What keeps a pod from starting: its image, its containers, the scheduler, its network or volumes,
-# its own end, a refusal by the API server, an agent that is not understood, or nobody knows what.
+# its own end, a refusal by the API server or by the kubelet, an agent that is not understood, or
+# nobody knows what.
 StartCause = Literal[
-    "image", "container", "scheduling", "sandbox", "volume", "crash", "refused", "agent", "slow"
-]
+    "image", "container", "scheduling", "sandbox", "volume",
+    "crash", "refused", "rejected", "agent", "slow",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,14 @@ def test_what_keeps_a_pod_from_starting_is_said(status, cause, problem):
     assert (seen.cause, seen.problem) == (cause, problem)
 
 
+@pytest.mark.parametrize("reason", ["UnexpectedAdmissionError", "OutOfnvidia.com/gpu"])
+def test_a_pod_that_the_kubelet_rejected_is_told_from_one_that_crashed(reason):
+    said = "Pod was rejected: Requested: 2, Available: 0"
+    seen = view(a_pod("Failed", reason=reason, message=said))
+    assert (seen.cause, seen.problem) == ("rejected", f"{reason}: {said}")
+    assert view(a_pod("Failed", reason="Evicted")).cause == "crash"
+
+
 def test_a_pod_that_failed_says_its_last_words():
     ended = {"terminated": {"exitCode": 2, "message": "one\nError: no data\n"}}
     seen = view(a_pod("Failed", initContainerStatuses=[{"name": "data", "state": ended}]))

@@ -81,6 +81,26 @@ def test_a_bad_node_is_tried_again_after_growing_pauses_and_joins_once_it_works(
     assert left_out(operator) == {}
 
 
+def test_a_node_whose_kubelet_rejects_the_pod_is_tried_again_within_seconds():
+    job = a_job()
+    operator = FakeOperator(job, a_cluster(job, "a"))
+    cluster = operator.cluster
+    operator.settle()
+    cluster.pulls_until_s["b"] = cluster.now + 180
+    cluster.add_node("b")
+    operator.run(lambda _: "tiny-b-0" in cluster.pods)
+    why = "UnexpectedAdmissionError: Available: 0"
+    cluster.pods["tiny-b-0"] = dataclasses.replace(
+        cluster.pods["tiny-b-0"], phase="ended", cause="rejected", problem=why
+    )
+    at(operator, TICK_S)
+    out = left_out(operator)["b"]
+    assert (out.cause, out.until_s - cluster.now) == ("rejected", pytest.approx(5, abs=1))
+    cluster.pulls_until_s = {}
+    at(operator, 10)
+    assert trained_nodes(cluster) == ("a", "b")
+
+
 def test_pauses_have_a_limit_and_another_operator_knows_of_them():
     job = a_job()
     operator = FakeOperator(job, a_cluster(job, "a", "b"))
