@@ -26,7 +26,7 @@ from worker.data.index import write_index
 from worker.data.parts import Part, lengths_of, read_part, token_type, write_part
 from worker.data.readers import Keys
 from worker.data.tokenizing import Tokenization, tokenization
-from worker.data.units import LINES_SUFFIXES, PARQUET_SUFFIXES, TEXT_SUFFIXES, Unit, units_of
+from worker.data.units import LINES_SUFFIXES, PARQUET_SUFFIXES, TEXT_SUFFIXES, Unit, each_unit
 from worker.errors import InvalidDataset
 
 SUFFIXES = (".bin", ".mask", ".json", ".idx")  # the index comes last: without it there is no pair
@@ -79,7 +79,7 @@ class _Told:
 
     def of(self, unit: Unit) -> None:
         """A unit is read."""
-        self.done += unit.size
+        self.done = min(self.total, self.done + unit.size)
         if self.progress is not None:
             self.progress(self.done, self.total)
 
@@ -122,16 +122,18 @@ def prepare(
         InvalidDataset: an input is missing, damaged or plain JSON, nothing in them is text, or the
             output cannot be written.
     """
-    how, units = tokenization(tokenizer, end), units_of(inputs)
+    how, found = tokenization(tokenizer, end), each_unit(inputs)
+    units = list(found) if max_bytes is None else []
     folder = Path(f"{output}.parts")
     _make_folder(folder)
     work = _Work(folder, keys, tokenizer, end)
-    names = [unit.digest(keys, how.digest, how.end, max_bytes) for unit in units]
-    had = sum(read_part(folder, name) is not None for name in names) if max_bytes is None else 0
-    told = _Told(progress, sum(unit.size for unit in units))
+    names = [unit.digest(keys, how.digest, how.end, None) for unit in units]
+    had = sum(read_part(folder, name) is not None for name in names)
+    total = sum(unit.size for unit in units) if max_bytes is None else max_bytes
+    told = _Told(progress, total)
     try:
         if max_bytes is not None:
-            parts = _read_up_to(max_bytes, work, how, list(zip(names, units, strict=True)), told)
+            parts = _read_up_to(max_bytes, work, how, found, told)
         else:
             parts = _read_all(work, how, dict(zip(names, units, strict=True)), processes, told)
         if not any(part.documents for part in parts.values()):
@@ -141,7 +143,7 @@ def prepare(
                 f"there is no text in {', '.join(map(str, inputs))}; name text files, or "
                 f"folders of {', '.join(suffixes)} files"
             )
-        _join(output, folder, [name for name in names if name in parts], how, keys)
+        _join(output, folder, names or list(parts), how, keys)
     except OSError as error:
         raise _unwritable(error.filename or output, error) from None
     shutil.rmtree(folder, ignore_errors=True)
@@ -153,15 +155,14 @@ def _read_up_to(
     max_bytes: int,
     work: _Work,
     how: Tokenization,
-    units: Sequence[tuple[str, Unit]],
+    units: Iterator[Unit],
     told: _Told,
 ) -> dict[str, Part]:
     """One unit after the other, for what a unit may hold is known when those before it are read."""
     parts: dict[str, Part] = {}
     left = max_bytes
-    for name, unit in units:
-        if left <= 0:
-            break
+    while left > 0 and (unit := next(units, None)):
+        name = unit.digest(work.keys, how.digest, how.end, max_bytes)
         parts[name] = write_part(work.folder, name, unit, work.keys, how, left)
         left -= parts[name].text_bytes
         told.of(unit)

@@ -52,19 +52,18 @@ def units_of(inputs: Sequence[Path]) -> list[Unit]:
     Raises:
         InvalidDataset: an input is missing, plain JSON, or Parquet that cannot be read.
     """
-    found: list[Unit] = []
-    texts: list[tuple[str, int]] = []
-    for path in _files(inputs):
-        kind = _kind_of(path)
-        if kind == "text":
-            texts.append((str(path), _size_of(path)))
-            if sum(size for _, size in texts) >= UNIT_BYTES:
-                found.extend(_text_unit(texts))
-        else:
-            found.extend(_text_unit(texts))
-            found.extend(_line_units(path) if kind == "lines" else _row_units(path))
-    found.extend(_text_unit(texts))
-    return found
+    return list(each_unit(inputs))
+
+
+def each_unit(inputs: Sequence[Path]) -> Iterator[Unit]:
+    """The same, found one after the other: who needs the first ones only looks at no more files.
+
+    Raises:
+        InvalidDataset: at once, if an input is missing or plain JSON.
+    """
+    for given in inputs:
+        _check(given)
+    return _units(inputs)
 
 
 def open_parquet(path: str) -> Any:
@@ -95,17 +94,36 @@ def _kind_of(path: Path) -> Kind:
     return "parquet" if suffix in PARQUET_SUFFIXES else "text"
 
 
+def _units(inputs: Sequence[Path]) -> Iterator[Unit]:
+    texts: list[tuple[str, int]] = []
+    gathered = 0
+    for path in _files(inputs):
+        kind = _kind_of(path)
+        if kind == "text":
+            texts.append((str(path), _size_of(path)))
+            gathered += texts[-1][1]
+        if kind != "text" or gathered >= UNIT_BYTES:
+            yield from _text_unit(texts)
+            gathered = 0
+        if kind != "text":
+            yield from _line_units(path) if kind == "lines" else _row_units(path)
+    yield from _text_unit(texts)
+
+
+def _check(given: Path) -> None:
+    if not given.exists():
+        raise InvalidDataset(f"input {str(given)!r} does not exist; name files or folders")
+    if given.suffix.lower() == ".json" and not given.is_dir():
+        raise InvalidDataset(
+            f"input {str(given)!r} is JSON, whose brackets and keys would be trained on; "
+            "write one object a line into a .jsonl file"
+        )
+
+
 def _files(inputs: Iterable[Path]) -> Iterator[Path]:
     """All files to read, each once: in the order of the inputs, sorted within a folder."""
     seen: set[Path] = set()
     for given in inputs:
-        if not given.exists():
-            raise InvalidDataset(f"input {str(given)!r} does not exist; name files or folders")
-        if given.suffix.lower() == ".json" and not given.is_dir():
-            raise InvalidDataset(
-                f"input {str(given)!r} is JSON, whose brackets and keys would be trained on; "
-                "write one object a line into a .jsonl file"
-            )
         for path in _files_of(given) if given.is_dir() else (given,):
             if path.resolve() not in seen:
                 seen.add(path.resolve())

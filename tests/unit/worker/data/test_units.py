@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from worker.data import units as module
-from worker.data.units import open_parquet, units_of
+from worker.data.units import each_unit, open_parquet, units_of
 from worker.errors import InvalidDataset
 
 
@@ -54,3 +54,14 @@ def test_damaged_parquet_is_one_sentence(tmp_path):
     with pytest.raises(InvalidDataset, match=r"x.parquet' cannot be read as Parquet: ") as caught:
         units_of([tmp_path])
     assert "\n" not in str(caught.value)
+
+
+def test_who_needs_the_first_units_only_looks_at_no_later_file(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
+    (tmp_path / "x.parquet").write_bytes(b"no table at all")
+    assert next(each_unit([tmp_path])).kind == "lines"
+
+
+def test_what_is_missing_is_told_before_anything_is_read(tmp_path):
+    with pytest.raises(InvalidDataset, match="does not exist; name files or folders"):
+        each_unit([tmp_path, tmp_path / "missing"])
