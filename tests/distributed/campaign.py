@@ -147,8 +147,7 @@ class Run:
     async def steady(self) -> Observed:
         """Training on the plan for just the nodes that are there, two steps further than now.
 
-        A plan that has dropped replicas in haste is on record for the nodes before; it is settled
-        once the planner has found nothing better for those that are left.
+        A plan that has dropped replicas in haste is settled once the planner was asked.
         """
         start = max(self.steps, default=0)
 
@@ -160,9 +159,8 @@ class Run:
                 return False
             nodes = {node.name for node in observed.nodes}
             planned = {node.name for node in live.composition.nodes}
-            is_planned = planned == nodes or (planned > nodes and decision.keeps_plan)
-            is_left = set(live.plan.nodes) <= nodes
-            return is_planned and is_left and max(self.steps, default=0) >= start + 2
+            is_planned = planned == nodes and (not live.in_haste or decision.keeps_plan)
+            return is_planned and max(self.steps, default=0) >= start + 2
 
         return await self.until(claim, "a steady job")
 
