@@ -1,4 +1,4 @@
-"""One job, installed by the chart, through everything that befalls its nodes and its operator.
+"""A job, installed by the chart, through everything that befalls its nodes and its operator.
 
 The scenarios are long because each start of a job costs a dozen seconds, and because what comes
 before is what makes the next event hard.
@@ -41,13 +41,21 @@ WEIGHTS_TOLERANCE = 1e-5
 
 @pytest.fixture(scope="module")
 def chart(assets: Assets) -> Iterator[Installation]:
-    """Heddle installed by its chart beside two slow nodes of two GPUs each."""
-    nodes = (OPERATOR_NODE, NodeSpec("n1", 2, "demo-slow"), NodeSpec("n2", 2, "demo-slow"))
-    with Cluster.start(nodes, assets=assets) as cluster:
+    """Heddle installed by its chart beside two slow nodes of two GPUs each, and another team's."""
+    slow = (NodeSpec(name, 2, "demo-slow", (("team", "life"),)) for name in ("n1", "n2"))
+    beside = NodeSpec("n4", 2, labels=(("team", "beside"),))
+    with Cluster.start((OPERATOR_NODE, *slow, beside), assets=assets) as cluster:
         installation = Installation(cluster)
         installation.install("--set=worker.allow={hostPath}")  # of the volume of final weights
         yield installation
         print(installation.operator_log())
+
+
+def body_of_team(team: str) -> Json:
+    """A job that keeps to the nodes of its team."""
+    body = job_body(team)
+    body["spec"]["worker"] = {"template": {"spec": {"nodeSelector": {"team": team}}}}
+    return body
 
 
 def wait_for_gpus(cluster: Cluster, node: str, field: str, count: int) -> None:
@@ -73,17 +81,23 @@ def test_a_job_lives_through_all_that_befalls_its_nodes_and_its_operator(
     chart: Installation, reference: Reference
 ) -> None:
     cluster = chart.cluster
-    job = Job.apply(cluster, job_body("life"))
-    with Listener(job) as heard:
+    job = Job.apply(cluster, body_of_team("life"))
+    other = Job.apply(cluster, body_of_team("beside"))
+    with Listener(job) as heard, Listener(other) as heard_beside:
         job.wait_until_on("n1", "n2", gpus=4)  # at once, or a node that is late joins
         heard.wait_for_steps(2)
 
         cluster.add_node("n3", 2, "demo-fast")
+        cluster.kubectl("label", "node", "n3", "team=life")
         assert job.wait_until_on("n1", "n2", "n3", gpus=6)["plan"]["reason"] == "join"
         heard.wait_for_steps(2)
 
         a_restarted_kubelet_is_no_loss(cluster, job, heard)
-        the_job_goes_on_without_its_operator(chart, job, heard)
+        other.wait_until_on("n4", gpus=2)
+        heard_beside.wait_for_steps(2)
+        both_go_on_without_their_operator(chart, heard, heard_beside)
+        a_node_joins_the_pod_that_is_older_than_the_operator(cluster, other, heard_beside)
+        other.delete()
         a_drain_waits_until_the_state_has_moved(cluster, job, heard)
         a_sick_gpu_is_left(cluster, job, heard)
         a_node_with_a_termination_taint_is_left(cluster, job, heard)
@@ -112,20 +126,37 @@ def a_drain_waits_until_the_state_has_moved(cluster: Cluster, job: Job, heard: L
     heard.wait_for_steps(2)
 
 
-def the_job_goes_on_without_its_operator(chart: Installation, job: Job, heard: Listener) -> None:
+def both_go_on_without_their_operator(chart: Installation, *jobs: Listener) -> None:
     """Upgrade, uninstall and reinstall change nothing for the ranks."""
-    ranks, epoch = heard.processes(), job.epoch
+    before = [(heard.job.epoch, heard.processes()) for heard in jobs]
     chart.upgrade("--set=log.level=debug", "--set=worker.allow={hostPath}")
     assert "--log-level=debug" in chart.cluster.kubectl("get", chart.operator, "--output=yaml")
     chart.uninstall()
     assert not chart.cluster.kubectl("get", "deployments", "--output=name")
     assert "heddlejobs.heddle.dev" in chart.cluster.kubectl("get", "crds", "--output=name")
-    heard.wait_for_steps(5)
+    for heard in jobs:
+        heard.wait_for_steps(5)
     # Pods that join from now on are of the image that the job started with: there is no other.
     chart.install("--set=worker.allow={hostPath}", *NEXT_WORKERS)
-    trained = heard.step
-    job.wait(lambda status: status["progress"]["step"] > trained, "a status of the new operator")
-    assert (job.epoch, heard.processes()) == (epoch, ranks)
+    for heard in jobs:
+        trained = heard.step
+        heard.job.wait(
+            lambda status, trained=trained: status["progress"]["step"] > trained,
+            "a status of the new operator",
+        )
+    assert [(heard.job.epoch, heard.processes()) for heard in jobs] == before
+
+
+def a_node_joins_the_pod_that_is_older_than_the_operator(
+    cluster: Cluster, job: Job, heard: Listener
+) -> None:
+    ranks = heard.processes()
+    cluster.add_node("n5", 2)
+    cluster.kubectl("label", "node", "n5", "team=beside")
+    assert job.wait_until_on("n4", "n5", gpus=4)["plan"]["reason"] == "join"
+    heard.wait_for_steps(2)
+    assert ranks < heard.processes()
+    heard.assert_nothing_lost()
 
 
 def a_sick_gpu_is_left(cluster: Cluster, job: Job, heard: Listener) -> None:
