@@ -90,6 +90,13 @@ class Agents:
         """Tell an agent in the background that the job has ended, unless it was told just now."""
         self._send((pod, 0, "end"), "end", b"{}")
 
+    async def end_all(self) -> None:
+        """Tell all agents that the job is gone; returns once they know, or do not answer."""
+        for pod in self._watchers:
+            self.end(pod)
+        if self._sending:
+            await asyncio.wait(self._sending, timeout=self._answer_s)
+
     def finish(self) -> None:
         """Tell all agents in the background to end the training at the next boundary."""
         for pod in self._watchers:

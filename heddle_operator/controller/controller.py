@@ -62,13 +62,19 @@ class Controller:
         self._runs[uid] = (run, task)
 
     def drop(self, body: Mapping[str, Any]) -> None:
-        """A job was deleted: its pods go at once, everything else by its owner references."""
+        """A job was deleted: its pods go at once, everything else by its owner references.
+
+        Its agents are told, too: a kubelet may let a pod that it was told to end train on through
+        the grace of its template, however short that of the deletion is.
+        """
         metadata = body["metadata"]
         uid = metadata["uid"]
         self._gone.add(uid)  # an event that is late does not bring it back
         self._bodies.pop(uid, None)
         if self._generations.pop(uid, None) is None:
             return
+        if uid in self._runs:
+            self._runs[uid][0].gone()
         self._stop(uid)
         self._context.arbiter.forget(uid)
         self._context.metrics.forget(metadata.get("namespace", "default"), metadata["name"])

@@ -99,6 +99,11 @@ class JobController:
         self._status: Mapping[str, Any] = body.get("status") or {}
         self._throttle = StatusThrottle()
         self._emitting: set[asyncio.Task[None]] = set()
+        self._is_gone = False
+
+    def gone(self) -> None:
+        """The job was deleted: when this is cancelled, its pods are told not to train on."""
+        self._is_gone = True
 
     async def run(self) -> None:
         """Follow the job until it has ended."""
@@ -149,6 +154,8 @@ class JobController:
         try:
             await self._reconcile(job, reconciler, objects)
         finally:
+            if self._is_gone:
+                await agents.end_all()
             await agents.close()
             await planner.close()
 

@@ -56,7 +56,7 @@ def a_race(cluster: Cluster, *names: str) -> None:
     second.wait_for_pods(lambda pods: not pods, "the other job to hold nothing")
     second.wait_for_event("InsufficientGPUs", "minGPUs is 4")
     ended_s = time.monotonic()
-    first.delete()
+    cluster.kubectl("delete", "heddlejob", first.name, "--wait=false")
     second.wait_for_pods(lambda pods: len(pods) >= 2, "the other job's pods", STARTS_WITHIN_S)
     print(f"the other's pods are made {time.monotonic() - ended_s:.1f} s after the first ended")
     second.wait(lambda status: status.get("activeGPUs", 0) >= 4, "the other job to train")

@@ -227,6 +227,21 @@ def test_a_drain_of_the_only_node_is_blocked_and_said(run):
     run(test)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_agents_end_with_a_job_that_was_deleted_and_not_with_an_operator(run, is_gone):
+    async def test(stage, port):
+        await stage.start_pod(port)
+        await stage.phase("Running")
+        if is_gone:
+            stage.run.gone()
+        stage.task.cancel()
+        await asyncio.gather(stage.task, return_exceptions=True)
+        assert stage.pod.is_ended.is_set() == is_gone
+
+    run(test)
+
+
 def test_a_job_without_enough_gpus_waits_and_says_so(run):
     async def test(stage, port):
         await stage.phase("Pending")
