@@ -64,7 +64,9 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := await reader.read(1 << 16):
                 await self._flows.wait()
-                if reader.at_eof():  # it hung up meanwhile; a reset takes what it had sent with it
+                # It hung up meanwhile, after whatever else it said (a TLS alert is no request): a
+                # reset takes what it had sent with it.
+                if reader.at_eof() or getattr(reader, "_eof", False):
                     break
                 writer.write(data)
                 await writer.drain()
