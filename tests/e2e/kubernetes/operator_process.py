@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.cluster.assets import Assets
 from tests.cluster.cluster import Cluster
+from tests.cluster.configuration import NodeSpec
 from tests.cluster.errors import ClusterFailed
-from tests.cluster.installation import start_operator
+from tests.cluster.installation import install_crd, start_operator
 from tests.cluster.processes import Process, last_lines
 from tests.e2e.kubernetes.dying_operator import VARIABLE
 from tests.e2e.kubernetes.job import WITHIN_S
@@ -66,3 +68,12 @@ def operator_of(cluster: Cluster) -> Iterator[OperatorProcess]:
     finally:
         operator.kill()
         print(operator.log.read_text())
+
+
+@contextmanager
+def operator_on(nodes: Sequence[NodeSpec], assets: Assets) -> Iterator[OperatorProcess]:
+    """A running operator of a cluster of its own with these nodes."""
+    with Cluster.start(nodes, assets=assets) as cluster:
+        install_crd(cluster)
+        with operator_of(cluster) as found:
+            yield found

@@ -13,10 +13,9 @@ import pytest
 from tests.cluster.assets import Assets
 from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import NodeSpec
-from tests.cluster.installation import install_crd
 from tests.e2e.kubernetes.job import Job, Json, job_body
 from tests.e2e.kubernetes.listener import Listener
-from tests.e2e.kubernetes.operator_process import OperatorProcess, operator_of
+from tests.e2e.kubernetes.operator_process import OperatorProcess, operator_on
 from tests.e2e.kubernetes.reference import Reference
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(1200)]
@@ -26,10 +25,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(1200)]
 def operator(assets: Assets) -> Iterator[OperatorProcess]:
     """An operator of two slow nodes with two GPUs each."""
     nodes = (NodeSpec("n1", 2, "demo-slow"), NodeSpec("n2", 2, "demo-slow"))
-    with Cluster.start(nodes, assets=assets) as cluster:
-        install_crd(cluster)
-        with operator_of(cluster) as found:
-            yield found
+    with operator_on(nodes, assets) as found:
+        yield found
 
 
 def test_a_job_survives_what_a_power_failure_and_every_kind_of_partition_do_to_a_node(

@@ -12,9 +12,8 @@ import pytest
 from tests.cluster.assets import Assets
 from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import NodeSpec
-from tests.cluster.installation import install_crd
 from tests.e2e.kubernetes.job import JOBS, WITHIN_S, Job, Json, job_body
-from tests.e2e.kubernetes.operator_process import OperatorProcess, operator_of
+from tests.e2e.kubernetes.operator_process import OperatorProcess, operator_on
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(1200)]
 
@@ -26,10 +25,8 @@ STARTS_WITHIN_S = 30.0  # of the end of the other, until its pods are made
 def operator(assets: Assets) -> Iterator[OperatorProcess]:
     """An operator of three nodes with two GPUs each."""
     nodes = tuple(NodeSpec(f"n{number}", 2) for number in (1, 2, 3))
-    with Cluster.start(nodes, assets=assets) as cluster:
-        install_crd(cluster)
-        with operator_of(cluster) as found:
-            yield found
+    with operator_on(nodes, assets) as found:
+        yield found
 
 
 def test_one_trains_the_other_holds_none_and_starts_when_the_first_has_ended(

@@ -23,10 +23,9 @@ from tests.cluster.api import NODES, condition
 from tests.cluster.assets import Assets
 from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import NodeSpec
-from tests.cluster.installation import install_crd
 from tests.e2e.kubernetes.job import TRAINING, WITHIN_S, Job, job_body
 from tests.e2e.kubernetes.listener import Listener
-from tests.e2e.kubernetes.operator_process import OperatorProcess, operator_of
+from tests.e2e.kubernetes.operator_process import OperatorProcess, operator_on
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(1200)]
 
@@ -42,10 +41,8 @@ ANNOTATION = "heddle.dev/draining"
 def operator(assets: Assets) -> Iterator[OperatorProcess]:
     """An operator of two nodes with two GPUs each."""
     nodes = (NodeSpec("n1", 2, TYPE), NodeSpec(NODE, 2, TYPE))
-    with Cluster.start(nodes, assets=assets) as cluster:
-        install_crd(cluster)
-        with operator_of(cluster) as found:
-            yield found
+    with operator_on(nodes, assets) as found:
+        yield found
 
 
 def test_after_a_notice_of_30_s_the_state_has_left_before_the_power_fails(

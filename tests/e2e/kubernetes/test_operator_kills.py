@@ -12,13 +12,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.assets import Assets
-from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import NodeSpec
-from tests.cluster.installation import install_crd
 from tests.e2e.kubernetes.dying_operator import MOMENTS
 from tests.e2e.kubernetes.job import Job, job_body
 from tests.e2e.kubernetes.listener import Listener
-from tests.e2e.kubernetes.operator_process import OperatorProcess, operator_of
+from tests.e2e.kubernetes.operator_process import OperatorProcess, operator_on
 from tests.e2e.kubernetes.reference import Reference
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(1200)]
@@ -30,10 +28,8 @@ WITHOUT_JOINERS = tuple(moment for moment in MOMENTS if moment != "pods created"
 @pytest.fixture
 def operator(assets: Assets) -> Iterator[OperatorProcess]:
     """An operator of one slow node with two GPUs; a second one waits to join."""
-    with Cluster.start([NodeSpec("n1", 2, "demo-slow")], assets=assets) as cluster:
-        install_crd(cluster)
-        with operator_of(cluster) as found:
-            yield found
+    with operator_on([NodeSpec("n1", 2, "demo-slow")], assets) as found:
+        yield found
 
 
 def test_an_operator_that_is_killed_at_any_moment_of_a_change_is_followed_by_one_that_ends_it(
