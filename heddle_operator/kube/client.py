@@ -24,6 +24,7 @@ from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, ApiException, Configuration
 
 from heddle_operator.apis.errors import OperatorError
+from heddle_operator.kube.connections import RestClient
 from heddle_operator.kube.paths import is_plain
 from heddle_operator.kube.server_clock import ServerClock
 
@@ -58,6 +59,7 @@ class KubeApi:
         self.namespace = namespace
         self.clock = ServerClock()
         self._client = ApiClient(configuration)
+        self._client.rest_client = RestClient(configuration)
         self._left_s: Callable[[], float] = lambda: math.inf
 
     def fenced(self, left_s: Callable[[], float]) -> Self:
@@ -186,6 +188,8 @@ class KubeApi:
             raise ApiRefused(0, "this operator does not hold its lease any more; nothing is sent")
         sent_s = time.monotonic()
         with self._refusals():
+            if self._left_s() < math.inf:  # the server, too, is to be done with it by then
+                query = {**query, "timeout": f"{limit_s:.3f}s"}
             async with asyncio.timeout(limit_s):
                 unlimited = aiohttp.ClientTimeout(total=None)
                 answer = await self._request(method, path, body, query, content_type, unlimited)

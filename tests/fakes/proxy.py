@@ -64,9 +64,7 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := await reader.read(1 << 16):
                 await self._flows.wait()
-                # It hung up meanwhile, after whatever else it said (a TLS alert is no request): a
-                # reset takes what it had sent with it.
-                if reader.at_eof() or getattr(reader, "_eof", False):
+                if reader.exception() is not None:  # a reset takes with it what was sent before
                     break
                 writer.write(data)
                 await writer.drain()
