@@ -22,9 +22,10 @@ import aiohttp
 import yaml
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, ApiException, Configuration
+from kubernetes.aio.client.rest import RESTClientObject
 
 from heddle_operator.apis.errors import OperatorError
-from heddle_operator.kube.connections import RestClient
+from heddle_operator.kube.connections import Connector
 from heddle_operator.kube.paths import is_plain
 from heddle_operator.kube.server_clock import ServerClock
 
@@ -47,6 +48,13 @@ class ApiRefused(OperatorError):
         self.status = status
 
 
+class _RestClient(RESTClientObject):
+    """The client's transport over connections that can be broken off."""
+
+    def _create_connector(self) -> Connector:
+        return Connector(self.maxsize, self.ssl_context)
+
+
 class KubeApi:
     """A connection to one API server; use it as a context.
 
@@ -59,7 +67,7 @@ class KubeApi:
         self.namespace = namespace
         self.clock = ServerClock()
         self._client = ApiClient(configuration)
-        self._client.rest_client = RestClient(configuration)
+        self._client.rest_client = _RestClient(configuration)
         self._left_s: Callable[[], float] = lambda: math.inf
 
     def fenced(self, left_s: Callable[[], float]) -> Self:

@@ -11,23 +11,21 @@ Source: socket(7), SO_LINGER; kube-apiserver (a request's context ends with its 
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from typing import Any
 
 import aiohttp
-from kubernetes.aio.client.rest import RESTClientObject
 
 _NO_LINGERING = struct.pack("ii", 1, 0)
 
 
-class RestClient(RESTClientObject):  # type: ignore[misc] # the client is untyped
-    """The transport of the `kubernetes` client over such connections."""
+class Connector(aiohttp.TCPConnector):
+    """Makes such connections, over TLS or not."""
 
-    def _create_connector(self) -> aiohttp.TCPConnector:
-        return _Connector(limit=self.maxsize, ssl=self.ssl_context, socket_factory=_socket)
+    def __init__(self, limit: int, ssl: ssl.SSLContext) -> None:
+        super().__init__(limit=limit, ssl=ssl, socket_factory=_socket)
 
-
-class _Connector(aiohttp.TCPConnector):
     def _release(self, key: Any, protocol: Any, *, should_close: bool = False) -> None:
         # The only place at which aiohttp ends the connection of a request that was cancelled.
         if should_close:
