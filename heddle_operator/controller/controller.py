@@ -40,6 +40,12 @@ class Controller:
             if job_uid in ("", uid):
                 run.trigger.set()
 
+    def enqueue_namespace(self, namespace: str) -> None:
+        """Let all jobs of a namespace be reconciled."""
+        for uid, body in self._bodies.items():
+            if body["metadata"].get("namespace", "default") == namespace:
+                self.enqueue(uid)
+
     def start(self) -> None:
         """The cache is whole: jobs may be followed."""
         self._is_whole.set()

@@ -68,7 +68,10 @@ async def run_operator(options: OperatorOptions) -> int:
     ):
         planners = PlannerPool()
         elector = LeaderElector(api, options.lease)
-        cache = ObjectCache(lambda uid: controller.enqueue(uid))
+        cache = ObjectCache(
+            lambda uid: controller.enqueue(uid),
+            lambda namespace: controller.enqueue_namespace(namespace),
+        )
         arbiter = PriorityArbiter(lambda job: controller.enqueue(job))
         controller = Controller(
             ControllerContext(

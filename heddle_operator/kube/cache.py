@@ -1,4 +1,4 @@
-"""The objects that watches and lists have brought: nodes, allocated GPUs, and the jobs' own.
+"""The objects that watches and lists have brought: nodes, allocated GPUs, quotas, the jobs' own.
 
 Invariant: an object never goes back to an older resourceVersion, and one that was deleted does not
 come back; so events, lists and answers to writes may arrive in any order.
@@ -19,18 +19,25 @@ GONE_KEPT = 4096  # uids of deleted objects that a late answer may still name
 
 
 class ObjectCache:
-    """An informer cache of nodes, allocated GPUs, pods and ConfigMaps.
+    """An informer cache of nodes, allocated GPUs, quotas, pods and ConfigMaps.
 
     Args:
         on_change: gets the uid of the job whose objects changed, or "" if all jobs may care.
+        on_quota: gets the namespace of a quota that changed.
     """
 
-    def __init__(self, on_change: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        on_change: Callable[[str], None] = lambda _: None,
+        on_quota: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.nodes: dict[str, Body] = {}
         self.allocations: dict[str, GpuAllocation] = {}
         self._own: dict[str, Body] = {}  # pods and ConfigMaps of jobs, by uid
+        self._quotas: dict[str, Body] = {}  # by uid
         self._gone: collections.deque[str] = collections.deque(maxlen=GONE_KEPT)
         self._on_change = on_change
+        self._on_quota = on_quota
 
     def own(self, kind: str, job_uid: str) -> tuple[Body, ...]:
         """The job's objects of a kind, by name."""
@@ -40,6 +47,33 @@ class ObjectCache:
             if body["kind"] == kind and owner_uid(body["metadata"]) == job_uid
         ]
         return tuple(sorted(found, key=lambda body: str(body["metadata"]["name"])))
+
+    def quotas(self, namespace: str) -> tuple[Body, ...]:
+        """The ResourceQuotas of a namespace, by name."""
+        found = [body for body in self._quotas.values() if _namespace_of(body) == namespace]
+        return tuple(sorted(found, key=lambda body: str(body["metadata"]["name"])))
+
+    def put_quota(self, quota: Mapping[str, Any]) -> None:
+        """Take over a ResourceQuota."""
+        uid = quota["metadata"]["uid"]
+        old = self._quotas.get(uid)
+        if uid in self._gone or (old is not None and _is_older(quota, old)):
+            return
+        self._quotas[uid] = dict(quota)
+        if old is None or _without_version(old) != _without_version(quota):
+            self._on_quota(_namespace_of(quota))
+
+    def drop_quota(self, uid: str) -> None:
+        """Forget a ResourceQuota."""
+        self._gone.append(uid)
+        old = self._quotas.pop(uid, None)
+        if old is not None:
+            self._on_quota(_namespace_of(old))
+
+    def keep_quotas(self, namespace: str, uids: Collection[str], version: int) -> None:
+        """Forget the quotas that a full list does not hold; see `keep_only`."""
+        for uid in _missing(self._quotas, namespace, uids, version):
+            self.drop_quota(uid)
 
     def put_node(self, node: Mapping[str, Any]) -> None:
         """Take over a Node."""
@@ -95,12 +129,9 @@ class ObjectCache:
             uids: of what the list holds.
             version: of the list; what is newer was made since.
         """
-        for uid, body in tuple(self._own.items()):
-            metadata = body["metadata"]
-            is_listed = body["kind"] == kind and namespace in ("", metadata.get("namespace"))
-            is_old = int(metadata.get("resourceVersion") or 0) <= version
-            if is_listed and is_old and uid not in uids:
-                self.drop(uid)
+        held = {uid: body for uid, body in self._own.items() if body["kind"] == kind}
+        for uid in _missing(held, namespace, uids, version):
+            self.drop(uid)
 
     def _allocate(self, uid: str, allocation: GpuAllocation | None) -> None:
         if self.allocations.get(uid) == allocation:
@@ -110,6 +141,23 @@ class ObjectCache:
         else:
             self.allocations[uid] = allocation
         self._on_change("")
+
+
+def _missing(
+    held: Mapping[str, Body], namespace: str, uids: Collection[str], version: int
+) -> tuple[str, ...]:
+    """Uids of what is held, was there before a list of that version, and is not in it."""
+    return tuple(
+        uid
+        for uid, body in held.items()
+        if uid not in uids
+        and namespace in ("", _namespace_of(body))
+        and int(body["metadata"].get("resourceVersion") or 0) <= version
+    )
+
+
+def _namespace_of(body: Mapping[str, Any]) -> str:
+    return str(body["metadata"].get("namespace", ""))
 
 
 def _slim_node(node: Mapping[str, Any]) -> Body:

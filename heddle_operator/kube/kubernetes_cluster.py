@@ -99,7 +99,7 @@ class KubeCluster:
         self._noticed: dict[str, float] = {}  # nodes with a notice, and when it was seen first
         self._has_looked = False
         self._refusals: dict[str, RefusedPod] = {}
-        self._rules = NamespaceRules(api, job.metadata.namespace)
+        self._rules = NamespaceRules(api, cache, job.metadata.namespace)
         self._words = PodWords(api, job.metadata.namespace)
         self._odd = OddObjects()
         self._taken = ""  # why the next epoch cannot be put on record
@@ -128,7 +128,7 @@ class KubeCluster:
             unusable=tuple((view.name, view.why) for view in views if view.why),
             refusals=tuple(self._refusals[name] for name in sorted(self._refusals)),
             referenced=await self._referenced.read(self.job.spec.plan_ref, now),
-            headroom=await self._rules.headroom(spec, now),
+            headroom=self._rules.headroom(spec, now),
             template_problem=await self._rules.template_problem(self._trial, now),
             priority=self._priority(),
             taken=(self._taken,) if self._taken else (),

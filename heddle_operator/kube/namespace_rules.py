@@ -1,7 +1,6 @@
 """What a namespace lets a job have: its quotas, and whether the API server would take its pods.
 
-Asked beside the watches, seldom and at most so often; a quota that may not be read is learnt from
-the refusal of a pod.
+Quotas come by a watch; one that may not be watched is learnt from the refusal of a pod.
 Invariant: an API server that does not answer changes nothing of what is known.
 Source: Kubernetes' ResourceQuota; `dryRun=All` runs all of admission and stores nothing.
 """
@@ -13,13 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from heddle_operator.inventory.quotas import headroom_of, is_quota_refusal, quota_in
+from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import ApiRefused, KubeApi
 from heddle_operator.kube.paths import joined
 from heddle_operator.state.snapshot import Headroom
 
 LOG = logging.getLogger(__name__)
-QUOTAS_S = 10.0  # quotas are read again after so long where there are any
-NO_QUOTAS_S = 60.0  # and where there are none, or where they may not be read
+TAUGHT_S = 60.0  # what a refusal said of a quota is believed for so long
 TRY_AGAIN_S = (5.0, 60.0)  # first and longest pause after the API server took no pod
 
 
@@ -28,46 +27,45 @@ class NamespaceRules:
 
     Args:
         api: of the cluster.
+        cache: what is known of it.
         namespace: of the job.
     """
 
-    def __init__(self, api: KubeApi, namespace: str) -> None:
+    def __init__(self, api: KubeApi, cache: ObjectCache, namespace: str) -> None:
         self._api = api
+        self._cache = cache
+        self._namespace = namespace
         self._path = joined("/api/v1/namespaces", namespace)
-        self._quotas: tuple[Mapping[str, Any], ...] = ()
-        self._read_again_s = float("-inf")
+        self._taught: Mapping[str, Any] | None = None
+        self._taught_s = float("-inf")
         self._try_again_s: float | None = float("-inf")  # None: a pod was taken
         self._pause_s = TRY_AGAIN_S[0]
         self._problem = ""
         self.priority = 0  # of the job's pods, as admission says
 
-    async def headroom(self, pod_spec: Mapping[str, Any], now: float) -> Headroom:
+    def headroom(self, pod_spec: Mapping[str, Any], now: float) -> Headroom:
         """What quotas leave for further pods."""
-        if now >= self._read_again_s:
-            try:
-                listed = await self._api.get(f"{self._path}/resourcequotas")
-            except ApiRefused as error:
-                if error.status == 403:
-                    self._quotas = ()  # they may not be read; what a refusal taught is old by now
-                self._read_again_s = now + NO_QUOTAS_S
-                LOG.info("quotas of %s are not read: %s", self._path, error)
-            else:
-                self._quotas = tuple(listed.get("items") or ())
-                self._read_again_s = now + (QUOTAS_S if self._quotas else NO_QUOTAS_S)
-        return headroom_of(self._quotas, pod_spec)
+        quotas: tuple[Mapping[str, Any], ...] = self._cache.quotas(self._namespace)
+        if self._taught is not None and now < self._taught_s + TAUGHT_S:
+            quotas = (*quotas, self._taught)
+        return headroom_of(quotas, pod_spec)
 
     async def learn(self, message: str, now: float) -> None:
-        """A pod was refused in these words: read the quotas anew, or believe the words."""
+        """A pod was refused in these words: read the quotas before the watch tells of them.
+
+        Where they may not be read, the words are believed.
+        """
         taught = quota_in(message)
         if taught is None:
             return
         try:
             listed = await self._api.get(f"{self._path}/resourcequotas")
-            self._quotas = tuple(listed.get("items") or ())
-            self._read_again_s = now + QUOTAS_S
         except ApiRefused:
-            self._quotas = (taught,)
-            self._read_again_s = now + NO_QUOTAS_S
+            self._taught, self._taught_s = taught, now
+            return
+        self._taught = None
+        for quota in listed.get("items") or ():
+            self._cache.put_quota(quota)
 
     async def template_problem(self, pod: Callable[[], Mapping[str, Any]], now: float) -> str:
         """Why the API server would not take a pod, in its words; "" if it would.

@@ -1,4 +1,4 @@
-"""Which collections an operator reflects, and into what: nodes, pods, epoch records, jobs.
+"""Which collections an operator reflects, and into what: nodes, pods, epoch records, quotas, jobs.
 
 Pods of others are taken only while they may hold GPUs, and ConfigMaps only of jobs; the API server
 selects them, so nothing else is sent.
@@ -38,6 +38,8 @@ def reflectors(
     for scope in scopes:
         path = _path("/api/v1", scope, "configmaps")
         found.append(Reflector(api, Collection(path, ours), _Owned(cache, "ConfigMap", scope)))
+        quotas = Collection(_path("/api/v1", scope, "resourcequotas"), is_optional=True)
+        found.append(Reflector(api, quotas, _Quotas(cache, scope)))
     for scope in ("",) if all_pods else scopes:
         path = _path("/api/v1", scope, "pods")
         found.append(Reflector(api, Collection(path, ours), _Owned(cache, "Pod", scope)))
@@ -104,6 +106,23 @@ class _Owned:
 
     def keep(self, uids: frozenset[str], version: int, /) -> None:
         self._cache.keep_only(self._kind, self._namespace, uids, version)
+
+
+class _Quotas:
+    """ResourceQuotas; where they may not be read, a refused pod tells of one."""
+
+    def __init__(self, cache: ObjectCache, namespace: str) -> None:
+        self._cache = cache
+        self._namespace = namespace
+
+    def put(self, body: Body) -> None:
+        self._cache.put_quota(body)
+
+    def drop(self, body: Body) -> None:
+        self._cache.drop_quota(body["metadata"]["uid"])
+
+    def keep(self, uids: frozenset[str], version: int, /) -> None:
+        self._cache.keep_quotas(self._namespace, uids, version)
 
 
 class _Allocations:

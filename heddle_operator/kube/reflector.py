@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +25,8 @@ PAGE = "500"  # objects of a page of a list; what client-go asks for
 WATCH_S = 60  # the server ends a watch after so long, so that a dead connection is known as one
 SILENT_S = WATCH_S + 30  # without a word from the server for so long, nothing is known any more
 PAUSES_S = (0.1, 5.0)  # first and longest pause after a refusal
-GONE = 410
+DENIED_PAUSE_S = 60.0  # somebody may give the right later
+GONE, FORBIDDEN = 410, 403
 
 
 class Sink(Protocol):
@@ -50,10 +52,12 @@ class Collection:
     Attributes:
         path: of the collection.
         selectors: `labelSelector` and `fieldSelector`; the server applies them.
+        is_optional: that it may not be read is no problem; it counts as empty then.
     """
 
     path: str
     selectors: Mapping[str, str] = field(default_factory=dict)
+    is_optional: bool = False
 
     def __str__(self) -> str:
         return " ".join([self.path, *self.selectors.values()])
@@ -75,7 +79,11 @@ class Reflector:
         self._sink = sink
         self._version = ""  # newest that was seen; "": list first
         self._heard_s = time.monotonic()
+        self._is_denied = False
         self._odd = OddObjects()
+
+    def __str__(self) -> str:
+        return str(self._collection)
 
     @property
     def selectors(self) -> Mapping[str, str]:
@@ -84,6 +92,8 @@ class Reflector:
 
     def problem(self, now: float) -> str:
         """Why what it says may be old, in words; "" if it is not."""
+        if self._is_denied:
+            return ""
         if not self.is_synced.is_set():
             return f"{self._collection} is not listed yet"
         if now - self._heard_s > SILENT_S:
@@ -106,6 +116,9 @@ class Reflector:
                 if str(error) != said:
                     LOG.warning("%s cannot be watched: %s", self._collection, error)
                 said = str(error)
+                if error.status == FORBIDDEN and self._collection.is_optional:
+                    self._deny()
+                    pause_s = DENIED_PAUSE_S
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, PAUSES_S[1])
 
@@ -130,6 +143,14 @@ class Reflector:
         self._sink.keep(frozenset(uids), int(version))
         self._version = version
         self._heard_s = time.monotonic()
+        self._is_denied = False
+        self.is_synced.set()
+
+    def _deny(self) -> None:
+        """Go on without the collection; what was known of it may be old by now."""
+        self._is_denied = True
+        self._sink.keep(frozenset(), sys.maxsize)
+        self._version = ""
         self.is_synced.set()
 
     async def _watch(self) -> None:

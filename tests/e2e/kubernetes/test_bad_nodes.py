@@ -33,6 +33,7 @@ QUOTA = {
     "metadata": {"name": "team"},
     "spec": {"hard": {"requests.nvidia.com/gpu": "2"}},
 }
+RAISED = {"spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}
 # Takes most of the two cores of n3.
 HOG = {
     "apiVersion": "v1",
@@ -127,3 +128,7 @@ def a_quota_is_a_limit_of_the_plan(cluster: Cluster) -> None:
     )
     print(f"trains within the quota {time.monotonic() - applied_s:.1f} s after the apply")
     assert [pod["status"]["phase"] for pod in job.pods().values()] == ["Running"]
+    raised_s = time.monotonic()
+    cluster.kubectl("patch", "quota", "team", "--type=merge", f"--patch={json.dumps(RAISED)}")
+    job.wait_for_pods(lambda pods: len(pods) == 2, "a second pod", ADOPTED_WITHIN_S)
+    print(f"a second pod {time.monotonic() - raised_s:.1f} s after the quota was raised")

@@ -178,3 +178,21 @@ def test_a_job_whose_deletion_nobody_heard_is_dropped_by_the_next_list(tmp_path)
         assert list(controller._runs) == ["uid-young"]
 
     run(tmp_path, test)
+
+
+def test_what_changes_in_a_namespace_wakes_its_jobs_and_no_others(tmp_path, monkeypatch):
+    async def sleep(run):
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(JobController, "run", sleep)
+
+    async def test(server, controller, cache):
+        here, there = a_body(), a_body("other")
+        there["metadata"]["namespace"] = "elsewhere"
+        for body in (here, there):
+            controller.put(body)
+        triggers = [run.trigger for run, _ in controller._runs.values()]
+        controller.enqueue_namespace("ns")
+        assert [await trigger.wait(0.0) for trigger in triggers] == [True, False]
+
+    run(tmp_path, test)

@@ -1,4 +1,4 @@
-"""Quotas are read seldom, learnt from refusals; a template is tried until it is taken once."""
+"""Quotas come from the cache or are learnt from refusals; a template is tried until it is taken once."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
-from heddle_operator.kube.namespace_rules import NO_QUOTAS_S, QUOTAS_S, NamespaceRules
+from heddle_operator.kube.namespace_rules import TAUGHT_S, NamespaceRules
 from heddle_operator.state.snapshot import Headroom
 from tests.fakes.api_server import an_api_server
 
@@ -26,59 +27,47 @@ def run(tmp_path):
                 an_api_server() as server,
                 await connect(server.kubeconfig(tmp_path)) as api,
             ):
-                await asyncio.wait_for(test(NamespaceRules(api, "ns"), server), 20)
+                rules = NamespaceRules(api, ObjectCache(), "ns")
+                await asyncio.wait_for(test(rules, server), 20)
 
         asyncio.run(main())
 
     return run
 
 
-async def put_quota(server, used):
-    status = {"hard": {"pods": "3"}, "used": {"pods": str(used)}}
-    await server.put(f"{QUOTAS}/team", {"status": status})
+def quota(used):
+    return {"status": {"hard": {"pods": "3"}, "used": {"pods": str(used)}}}
 
 
-def test_quotas_are_read_again_after_a_while(run):
+def test_the_quotas_of_the_namespace_limit_the_job(run):
     async def test(rules, server):
-        assert await rules.headroom({}, 0.0) == Headroom()
-        await put_quota(server, 1)
-        assert await rules.headroom({}, NO_QUOTAS_S - 1) == Headroom()
-        assert await rules.headroom({}, NO_QUOTAS_S) == Headroom(None, 2, "quota team")
-        await put_quota(server, 3)
-        assert (await rules.headroom({}, NO_QUOTAS_S + QUOTAS_S)).pods == 0
+        assert rules.headroom({}, 0.0) == Headroom()
+        for namespace, used in (("other", 3), ("ns", 1)):
+            path = f"/api/v1/namespaces/{namespace}/resourcequotas/team"
+            rules._cache.put_quota(await server.put(path, quota(used)))
+        assert rules.headroom({}, 0.0) == Headroom(None, 2, "quota team")
 
     run(test)
 
 
 def test_a_refusal_has_them_read_at_once(run):
     async def test(rules, server):
-        await rules.headroom({}, 0.0)
-        await put_quota(server, 1)
+        await server.put(f"{QUOTAS}/team", quota(1))
         await rules.learn("violates PodSecurity", 1.0)
-        assert await rules.headroom({}, 1.0) == Headroom()
+        assert rules.headroom({}, 1.0) == Headroom()
         await rules.learn(REFUSAL, 1.0)
-        assert await rules.headroom({}, 1.0) == Headroom(None, 2, "quota team")
+        assert rules.headroom({}, 1.0) == Headroom(None, 2, "quota team")
 
     run(test)
 
 
-def test_a_server_that_does_not_answer_changes_nothing_of_what_is_known(run):
+@pytest.mark.parametrize("status", [403, 503])
+def test_where_they_cannot_be_read_the_refusal_is_believed_for_a_while(run, status):
     async def test(rules, server):
-        await put_quota(server, 1)
-        assert (await rules.headroom({}, 0.0)).pods == 2
-        server.refuses["GET /resourcequotas"] = (503, "starting")
-        assert (await rules.headroom({}, QUOTAS_S)).pods == 2
-
-    run(test)
-
-
-def test_where_they_may_not_be_read_the_refusal_is_believed_for_a_while(run):
-    async def test(rules, server):
-        server.refuses["GET /resourcequotas"] = (403, "forbidden")
-        assert await rules.headroom({}, 0.0) == Headroom()
+        server.refuses["GET /resourcequotas"] = (status, "forbidden")
         await rules.learn(REFUSAL, 1.0)
-        assert await rules.headroom({}, 1.0) == Headroom(None, 0, "quota team")
-        assert await rules.headroom({}, 1.0 + NO_QUOTAS_S) == Headroom()
+        assert rules.headroom({}, 1.0) == Headroom(None, 0, "quota team")
+        assert rules.headroom({}, 1.0 + TAUGHT_S) == Headroom()
 
     run(test)
 

@@ -109,6 +109,48 @@ def test_gpus_that_pods_of_other_namespaces_hold_are_seen_where_all_pods_may_be_
     run(tmp_path, test)
 
 
+QUOTA = {"status": {"hard": {"pods": "3"}}}
+
+
+def test_quotas_are_taken_over_and_tell_their_namespace_once_for_each_change(tmp_path):
+    async def test(server, api, reflected):
+        told = []
+        cache = ObjectCache(on_quota=told.append)
+        found = {str(r): r for r in reflectors(api, cache, ("ns", "other"))}
+        quotas = [r for name, r in found.items() if "resourcequotas" in name]
+        for namespace in ("ns", "other"):
+            await server.put(f"/api/v1/namespaces/{namespace}/resourcequotas/team", QUOTA)
+        for reflector in (*quotas, *quotas):
+            await reflector.list()
+        assert [len(cache.quotas(name)) for name in ("ns", "other", "")] == [1, 1, 0]
+        await server.remove("/api/v1/namespaces/other/resourcequotas/team")
+        for reflector in quotas:
+            await reflector.list()
+        assert [len(cache.quotas(name)) for name in ("ns", "other")] == [1, 0]
+        assert told == ["ns", "other", "other"]
+
+    run(tmp_path, test)
+
+
+def test_quotas_that_may_not_be_read_count_as_none_and_keep_nobody_waiting(tmp_path):
+    async def test(server, api, reflected):
+        await server.put("/api/v1/namespaces/ns/resourcequotas/team", QUOTA)
+        for reflector in reflected.reflectors:
+            if "resourcequotas" not in str(reflector):
+                continue
+            await reflector.list()
+            assert len(reflected.cache.quotas("ns")) == 1
+            reflector.is_synced.clear()
+            server.refuses["GET resourcequotas"] = (403, "forbidden")
+            task = asyncio.create_task(reflector.run())
+            await reflector.is_synced.wait()
+            assert reflected.cache.quotas("ns") == ()
+            assert reflector.problem(1e9) == ""
+            task.cancel()
+
+    run(tmp_path, test)
+
+
 def test_long_lists_are_read_page_by_page(tmp_path, monkeypatch):
     monkeypatch.setattr(reflector_module, "PAGE", "1")
 
