@@ -1,4 +1,4 @@
-"""Quotas come from the cache or are learnt from refusals; a template is tried until it is taken once."""
+"""Quotas come from the cache or a refusal; a template is tried until it is taken once."""
 
 from __future__ import annotations
 
