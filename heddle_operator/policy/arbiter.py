@@ -2,7 +2,8 @@
 
 A job has its floor, `minGPUs`, before others have more than theirs: floors are filled by priority,
 from free GPUs first, then from whole pods that jobs of lower priority hold above their own floors.
-What is free beyond that goes by priority, and among equals to whom it is worth most.
+What is free beyond that goes by priority, and among equals to whom it is worth most; a job that
+only recommends what it would take (mode Recommend) gets what is left then.
 Invariant: no GPU is in two answers; a pod is taken only where the floor that asks for it is
 reached by that; none is taken below its owner's floor, and none for more than a floor.
 Source: kube-scheduler's priorities; the divisor method of D'Hondt with weights (max-min share).
@@ -11,6 +12,7 @@ Source: kube-scheduler's priorities; the divisor method of D'Hondt with weights 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -25,6 +27,7 @@ class Demand:
         since: when it was created; among equals the older one comes first.
         least: GPUs without which it cannot train.
         most: GPUs that it may have at most.
+        firm: GPUs that it takes by itself; beyond them it gets what nobody else takes.
         weight: worth of a further GPU in units of its mean GPU, in (0, 1]; 1 where nobody knows.
         nodes: node and GPUs there that it could use if no other job were there.
         pods: node and GPUs of what it holds; of a node only the last one can be given back.
@@ -38,6 +41,7 @@ class Demand:
     weight: float
     nodes: tuple[tuple[str, int], ...]
     pods: tuple[tuple[str, int], ...] = ()
+    firm: float = math.inf
 
 
 Allowance = Mapping[str, int]  # GPUs by node
@@ -52,7 +56,8 @@ def arbitrate(demands: Iterable[Demand]) -> dict[str, Allowance]:
             trial = copy.deepcopy(table)
             if trial.reach_floor(demand):
                 table = trial
-    table.share_rest()
+    table.share_rest({demand.job: demand.firm for demand in ordered})
+    table.share_rest({})
     return {demand.job: table.answer(demand) for demand in ordered}
 
 
@@ -95,8 +100,12 @@ class _Table:
                 return False
         return True
 
-    def share_rest(self) -> None:
-        """Deal out what is free: by priority, then to whom a further GPU is worth most."""
+    def share_rest(self, limits: Mapping[str, float]) -> None:
+        """Deal out what is free: by priority, then to whom a further GPU is worth most.
+
+        Args:
+            limits: GPUs of jobs beyond which they get no more this time.
+        """
         for priority in dict.fromkeys(demand.priority for demand in self.ordered):
             equals = [
                 demand
@@ -105,7 +114,8 @@ class _Table:
             ]
             while equals:
                 next_one = min(equals, key=lambda d: (self.total(d) + 1) / d.weight)
-                if self.total(next_one) >= next_one.most or not self._give(next_one):
+                most = min(next_one.most, limits.get(next_one.job, math.inf))
+                if self.total(next_one) >= most or not self._give(next_one):
                     equals.remove(next_one)
 
     def _room(self, demand: Demand, node: str) -> int:

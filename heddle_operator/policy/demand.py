@@ -42,7 +42,22 @@ def demand_of(job: HeddleJob, observed: Observed, now: float, where: Situation) 
         weight_of(observed.epochs),
         tuple((node.name, node.for_jobs) for node in nodes),
         pods,
+        _firm(job, observed, held),
     )
+
+
+def _firm(job: HeddleJob, observed: Observed, held: int) -> float:
+    """GPUs that it takes by itself: without mode Auto those of its plan and of `planRef`."""
+    live = _live(observed)
+    if job.spec.elastic.mode == "Auto" or live is None:
+        return math.inf
+    named = observed.referenced.plan if observed.referenced else None
+    return max(held, live.plan.gpus, named.gpus if named else 0)
+
+
+def _live(observed: Observed) -> EpochRecord | None:
+    """The epoch that trains, by its record."""
+    return next((r for r in reversed(observed.epochs) if r.outcome == "live"), None)
 
 
 def _least(job: HeddleJob, observed: Observed, most: int) -> int:
@@ -53,11 +68,11 @@ def _least(job: HeddleJob, observed: Observed, most: int) -> int:
     keeps it from nobody.
     """
     least = max((reply.gpus + 1 for reply in observed.replies.values() if reply.gpus), default=0)
-    live = next((r for r in reversed(observed.epochs) if r.outcome == "live"), None)
+    live = _live(observed)
     if live is None and (observed.taken or observed.template_problem):
         return max(job.spec.elastic.min_gpus, most + 1)
     if live is not None:  # it trains with what it has, whatever has no plan
-        least = min(least, sum(len(placed.gpus) for placed in live.plan.placement))
+        least = min(least, live.plan.gpus)
     return max(job.spec.elastic.min_gpus, least)
 
 
@@ -70,7 +85,7 @@ def weight_of(epochs: Iterable[EpochRecord]) -> float:
     times: dict[int, float] = {}
     for record in epochs:
         if record.step_s:
-            gpus = sum(len(placed.gpus) for placed in record.plan.placement)
+            gpus = record.plan.gpus
             times.pop(gpus, None)
             times[gpus] = record.step_s
     if len(times) < 2:

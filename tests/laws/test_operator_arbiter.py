@@ -26,7 +26,8 @@ def random_jobs(chance):
     for index in range(chance.randint(2, 5)):
         least = chance.choice((1, 1, 2, 3))
         most = chance.choice((None, least, least + 2))
-        elastic = {"minGPUs": least} | ({"maxGPUs": most} if most else {})
+        mode = chance.choice(("Auto", "Auto", "Recommend"))
+        elastic = {"minGPUs": least, "mode": mode} | ({"maxGPUs": most} if most else {})
         job = a_job(**elastic)
         metadata = job.metadata.model_copy(update={"name": f"j{index}", "uid": f"j{index}"})
         spec = job.spec.model_copy(update={"steps": chance.choice((200, 100_000))})

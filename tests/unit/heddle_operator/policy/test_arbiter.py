@@ -57,6 +57,13 @@ def test_the_rest_goes_by_priority_then_by_worth():
     assert totals(steep, replace(flat, priority=1, most=5)) == {"f": 5, "s": 1}
 
 
+def test_what_a_job_only_recommends_goes_to_it_last():
+    third = {"least": 1, "pods": ()}
+    says, takes = replace(HIGH, firm=2, **third), replace(LOW, **third)
+    assert totals(says, takes) == {"high": 2, "low": 4}
+    assert totals(says, replace(takes, most=3)) == {"high": 3, "low": 3}
+
+
 def test_who_cannot_reach_the_floor_sees_what_is_free_and_reserves_none():
     poor = replace(HIGH, least=9)
     found = arbitrate([poor, replace(LOW, pods=NODES[:1], most=4)])

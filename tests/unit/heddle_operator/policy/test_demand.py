@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ from heddle_operator.state.snapshot import (
     ObservedPod,
     PlanKey,
     PlanReply,
+    ReferencedPlan,
 )
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
@@ -50,6 +52,15 @@ def test_its_limits_are_those_of_the_job_and_of_quotas():
     assert demand(maxGPUs=3).most == 3
     assert demand(replace(SEEN, headroom=Headroom(gpus=1))).most == 2
     assert demand(replace(SEEN, headroom=Headroom(pods=0))).most == 1
+
+
+def test_a_job_that_trains_takes_no_more_by_itself_unless_its_mode_is_auto():
+    trains = replace(SEEN, epochs=(record(2),))
+    assert [demand(SEEN, mode=mode).firm for mode in ("Recommend", "Manual")] == [math.inf] * 2
+    assert demand(trains, mode="Auto").firm == math.inf
+    assert demand(trains, mode="Recommend").firm == 2
+    named = ReferencedPlan("mine", record(5).plan)
+    assert demand(replace(trains, referenced=named), mode="Manual").firm == 5
 
 
 def test_gpus_that_have_no_plan_are_not_enough():
