@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from planner.cli.command import run
+from worker.contract_version import CONTRACT, VARIABLE
 from worker.data.cli import data
 from worker.errors import WorkerError
 from worker.log_lines import FORMATS
@@ -33,7 +35,27 @@ def worker() -> None:
     """Run the processes of a worker pod."""
 
 
-@worker.command()
+class _AgentCommand(click.Command):
+    """Leaves out options that only the newer operator knows which started it."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **rest: Any,
+    ) -> click.Context:
+        is_lenient = _is_of_a_newer_operator()
+        rest |= {"ignore_unknown_options": is_lenient, "allow_extra_args": is_lenient}
+        return super().make_context(info_name, args, parent, **rest)
+
+
+def _is_of_a_newer_operator() -> bool:
+    found = os.environ.get(VARIABLE, "")
+    return found.isdecimal() and int(found) > CONTRACT
+
+
+@worker.command(cls=_AgentCommand)
 @click.option("--job", required=True, help="Name of the job.")
 @click.option("--pod", required=True, help="Name of this pod.")
 @click.option("--node", required=True, help="Name of the node it runs on.")
@@ -115,6 +137,7 @@ def agent(
     It prints one line of JSON with its port as soon as it listens.
     """
     import asyncio
+    import logging
 
     from worker.agent.agent import AgentSettings
     from worker.agent.pod import run_pod
@@ -122,6 +145,10 @@ def agent(
 
     configure(log_format)
     note(job=job, pod=pod)
+    left_out = click.get_current_context().args
+    if left_out:
+        words = "options of a newer operator are left out: %s"
+        logging.getLogger(__name__).warning(words, " ".join(left_out))
     _require_number(peer_timeout_s, "--peer-timeout-s")
     _require_number(grace_s, "--grace-s")
     token = _token(Path(token_file))

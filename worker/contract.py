@@ -20,7 +20,8 @@ HTTP + JSON between the operator and the agent of each worker pod.
 Two versions may meet, because the pods of a job keep their image while the operator is upgraded.
 So fields are only ever added, each with a default that means what was so before; a reader leaves
 out what it does not know; what would change its meaning gets a new path (`/v2/...`) beside the old
-one for one version.  `tests/data/contract` holds what earlier versions wrote.
+one for one version.  `tests/data/contract` holds what earlier versions wrote.  The options of the
+agent's command are a message, too: `contract_version.VARIABLE` in its environment has the version.
 
 The operator calls, agents call nobody.  One rank process per GPU; its name for life is (pod, slot),
 its rank belongs to an epoch.  `step` always counts *completed* optimizer steps, so it is also the
@@ -49,12 +50,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from worker.contract_version import CONTRACT
 from worker.step_record import EvaluationRecord as EvaluationRecord  # the contract's, by its name
 from worker.step_record import StepRecord as StepRecord
 from worker.training_settings import Frozen
 from worker.training_settings import TrainingSpec as TrainingSpec
 
-CONTRACT = 1  # counts what was added; a reader leaves out fields that it does not know
 DirectivePhase = Literal["prepare", "switch", "abort"]
 Reason = Literal["start", "join", "drain", "loss"]
 RankPhase = Literal[

@@ -26,6 +26,7 @@ from heddle_operator.resources.metadata import Body, metadata
 from heddle_operator.resources.pod_template import merge
 from heddle_operator.resources.secret import token_name
 from heddle_operator.state.actions import CreatePod
+from worker.contract_version import CONTRACT, VARIABLE
 from worker.log_lines import Format
 
 GRACE_S = 60  # from the notice to the end of a pod; the agent trains on until 5 s before
@@ -163,6 +164,7 @@ def _worker_container(image: str) -> Body:
             {"name": "USER", "value": "heddle"},  # torch asks for a name, and the uid may have none
             {"name": "HOME", "value": "/tmp"},
             {"name": "TMPDIR", "value": "/tmp"},
+            {"name": VARIABLE, "value": str(CONTRACT)},
         ],
         "ports": [{"name": "agent", "containerPort": AGENT_PORT}],
         # A pod that does not answer for two minutes is beyond what the operator waits for.
