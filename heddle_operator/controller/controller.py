@@ -146,7 +146,7 @@ class Controller:
 
     async def _remove_pods(self, body: Mapping[str, Any]) -> None:
         objects = JobObjects(stub_of(body), self._context.api)
-        pods = self._context.cache.own("Pod", body["metadata"]["uid"])
+        pods = self._context.cache.own("Pod", objects.namespace, body["metadata"]["uid"])
         try:
             await objects.remove_pods(pods, GONE_GRACE_S)
         except ApiRefused as error:

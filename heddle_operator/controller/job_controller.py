@@ -136,6 +136,7 @@ class JobController:
             self._context.defaults,
             gpu_types,
             self.trigger,
+            token,
             self._context.arbiter.jobs,
         )
         reconciler = Reconciler(
@@ -200,7 +201,7 @@ class JobController:
                     self._emit(objects, event)
             again = decision.look_again_s
             try:
-                pods = self._context.cache.own("Pod", job.metadata.uid)
+                pods = self._context.cache.own("Pod", job.metadata.namespace, job.metadata.uid)
                 await objects.write_budgets(pods, drain)
                 wait_s = await self._write(job, objects, decision, observed, drain)
                 again = sooner(again, wait_s)

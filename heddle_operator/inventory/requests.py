@@ -31,6 +31,12 @@ class GpuAllocation:
     gpus: int
     owner_uid: str = ""
     is_bound: bool = True
+    namespace: str = ""
+
+    @property
+    def owner(self) -> tuple[str, str]:
+        """Namespace and uid of the controller; an owner is of the namespace of what it owns."""
+        return self.namespace, self.owner_uid
 
 
 def allocation_of(pod: Mapping[str, Any]) -> GpuAllocation | None:
@@ -42,7 +48,10 @@ def allocation_of(pod: Mapping[str, Any]) -> GpuAllocation | None:
     if not node or not gpus or status.get("phase") in ("Succeeded", "Failed"):
         return None
     metadata = pod["metadata"]
-    return GpuAllocation(metadata["uid"], node, gpus, owner_uid(metadata), bool(bound_to))
+    return GpuAllocation(
+        *(metadata["uid"], node, gpus, owner_uid(metadata), bool(bound_to)),
+        str(metadata.get("namespace", "")),
+    )
 
 
 def requested_gpus(spec: Mapping[str, Any]) -> int:
@@ -58,8 +67,10 @@ def requested_gpus(spec: Mapping[str, Any]) -> int:
     return max(together, *alone)
 
 
-def gpus_held(allocations: Iterable[GpuAllocation], job_uid: str) -> dict[str, tuple[int, int]]:
-    """By node: GPUs that pods of the job hold or claim, and GPUs that all others do.
+def gpus_held(
+    allocations: Iterable[GpuAllocation], job: tuple[str, str]
+) -> dict[str, tuple[int, int]]:
+    """By node: GPUs that pods of the job (namespace, uid) hold or claim, and that all others do.
 
     Where the job has pods itself, the claims of others are left out: who gets there first is the
     scheduler's matter.
@@ -68,7 +79,7 @@ def gpus_held(allocations: Iterable[GpuAllocation], job_uid: str) -> dict[str, t
     others: dict[str, int] = {}
     claims: dict[str, int] = {}
     for allocation in allocations:
-        is_own = allocation.owner_uid == job_uid
+        is_own = allocation.owner == job
         rows = own if is_own else others if allocation.is_bound else claims
         rows[allocation.node] = rows.get(allocation.node, 0) + allocation.gpus
     return {
@@ -80,11 +91,11 @@ def gpus_held(allocations: Iterable[GpuAllocation], job_uid: str) -> dict[str, t
 
 
 def gpus_of_others(
-    allocations: Iterable[GpuAllocation], job_uid: str, jobs: Collection[str]
+    allocations: Iterable[GpuAllocation], job: tuple[str, str], jobs: Collection[str]
 ) -> dict[str, int]:
     """By node: GPUs among those that `gpus_held` counts as others' which these jobs hold."""
-    theirs = [a for a in allocations if a.owner_uid == job_uid or a.owner_uid in jobs]
-    return {node: others for node, (_, others) in gpus_held(theirs, job_uid).items()}
+    theirs = [a for a in allocations if a.owner == job or a.owner_uid in jobs]
+    return {node: others for node, (_, others) in gpus_held(theirs, job).items()}
 
 
 def owner_uid(metadata: Mapping[str, Any]) -> str:

@@ -1,13 +1,14 @@
 """The objects that watches and lists have brought: nodes, allocated GPUs, quotas, the jobs' own.
 
-Invariant: an object never goes back to an older resourceVersion, and one that was deleted does not
-come back; so events, lists and answers to writes may arrive in any order.
+Invariant: an object never goes back to an older resourceVersion, and one that was deleted comes
+back only in a newer one; so events, lists and answers to writes may arrive in any order.
 Source: Kubernetes' informers (client-go `cache.Store`).
 """
 
 from __future__ import annotations
 
 import collections
+import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from heddle_operator.apis.labels import JOB_LABEL
 from heddle_operator.inventory.requests import GPU, GpuAllocation, allocation_of, owner_uid
 
 Body = dict[str, Any]
-GONE_KEPT = 4096  # uids of deleted objects that a late answer may still name
+GONE_KEPT = 4096  # uids and versions of deleted objects that a late answer may still name
 
 
 class ObjectCache:
@@ -35,16 +36,23 @@ class ObjectCache:
         self.allocations: dict[str, GpuAllocation] = {}
         self._own: dict[str, Body] = {}  # pods and ConfigMaps of jobs, by uid
         self._quotas: dict[str, Body] = {}  # by uid
-        self._gone: collections.deque[str] = collections.deque(maxlen=GONE_KEPT)
+        self._strangers: set[str] = set()  # uids of pods that are no job's, and may hold GPUs
+        self._gone: collections.OrderedDict[str, int] = collections.OrderedDict()
         self._on_change = on_change
         self._on_quota = on_quota
 
-    def own(self, kind: str, job_uid: str) -> tuple[Body, ...]:
-        """The job's objects of a kind, by name."""
+    def own(self, kind: str, namespace: str, job_uid: str) -> tuple[Body, ...]:
+        """The job's objects of a kind, by name.
+
+        Whoever may write in another namespace can name the job as an owner there, too; an owner is
+        of the same namespace.
+        """
         found = [
             body
             for body in self._own.values()
-            if body["kind"] == kind and owner_uid(body["metadata"]) == job_uid
+            if body["kind"] == kind
+            and _namespace_of(body) == namespace
+            and owner_uid(body["metadata"]) == job_uid
         ]
         return tuple(sorted(found, key=lambda body: str(body["metadata"]["name"])))
 
@@ -57,15 +65,14 @@ class ObjectCache:
         """Take over a ResourceQuota."""
         uid = quota["metadata"]["uid"]
         old = self._quotas.get(uid)
-        if uid in self._gone or (old is not None and _is_older(quota, old)):
+        if old is not None and _is_older(quota, old):
             return
         self._quotas[uid] = dict(quota)
         if old is None or _without_version(old) != _without_version(quota):
             self._on_quota(_namespace_of(quota))
 
     def drop_quota(self, uid: str) -> None:
-        """Forget a ResourceQuota."""
-        self._gone.append(uid)
+        """Forget a ResourceQuota: it was deleted, or may not be read any more."""
         old = self._quotas.pop(uid, None)
         if old is not None:
             self._on_quota(_namespace_of(old))
@@ -95,28 +102,33 @@ class ObjectCache:
         """Take over a Pod or a ConfigMap."""
         metadata = body["metadata"]
         uid = metadata["uid"]
-        if uid in self._gone:
+        is_labelled = JOB_LABEL in (metadata.get("labels") or {})
+        if is_labelled and self._is_late(body):  # of pods of others only one watch tells, in order
             return
         if kind == "Pod":
+            (self._strangers.discard if is_labelled else self._strangers.add)(uid)
             self._allocate(uid, allocation_of(body))
-        if JOB_LABEL not in (metadata.get("labels") or {}):
+        if not is_labelled or not owner_uid(metadata):
             return
         old = self._own.get(uid)
         if old is not None and _is_older(body, old):
             return
-        self._own[uid] = {**body, "kind": kind}
+        kept = {key: value for key, value in metadata.items() if key != "managedFields"}
+        self._own[uid] = {**body, "kind": kind, "metadata": kept}
         self._on_change(owner_uid(metadata))
 
-    def drop(self, uid: str) -> None:
-        """Forget a Pod or a ConfigMap."""
-        self._gone.append(uid)
-        self._allocate(uid, None)
+    def drop(self, uid: str, version: int = sys.maxsize) -> None:
+        """Forget a Pod or a ConfigMap: in that version it was deleted, or is no job's any more."""
+        self._forget(uid, version)
+        if uid not in self._strangers:
+            self._allocate(uid, None)
         old = self._own.pop(uid, None)
         if old is not None:
             self._on_change(owner_uid(old["metadata"]))
 
     def release(self, uid: str) -> None:
         """A pod of somebody else holds no GPU any more."""
+        self._strangers.discard(uid)
         if uid not in self._own:
             self._allocate(uid, None)
 
@@ -131,7 +143,19 @@ class ObjectCache:
         """
         held = {uid: body for uid, body in self._own.items() if body["kind"] == kind}
         for uid in _missing(held, namespace, uids, version):
-            self.drop(uid)
+            self.drop(uid, version)
+
+    def _forget(self, uid: str, version: int) -> None:
+        self._gone[uid] = version
+        self._gone.move_to_end(uid)
+        while len(self._gone) > GONE_KEPT:
+            self._gone.popitem(last=False)
+
+    def _is_late(self, body: Mapping[str, Any]) -> bool:
+        """Whether it is from before its deletion."""
+        metadata = body["metadata"]
+        gone = self._gone.get(metadata["uid"])
+        return gone is not None and int(metadata.get("resourceVersion") or 0) < gone
 
     def _allocate(self, uid: str, allocation: GpuAllocation | None) -> None:
         if self.allocations.get(uid) == allocation:

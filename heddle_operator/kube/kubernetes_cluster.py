@@ -73,6 +73,7 @@ class KubeCluster:
         defaults: what an administrator gives all worker pods.
         gpu_types: those with a profile for the job's model.
         trigger: set on what the cache does not hold; who feeds the cache sets it for all else.
+        token: of the job; what is pinned in its records is signed with it.
         jobs: uids of the jobs among which GPUs are divided.
     """
 
@@ -84,6 +85,7 @@ class KubeCluster:
         defaults: WorkerDefaults,
         gpu_types: tuple[str, ...],
         trigger: Trigger,
+        token: str,
         jobs: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self.job = job
@@ -92,6 +94,7 @@ class KubeCluster:
         self._defaults = defaults
         self._gpu_types = gpu_types
         self._trigger = trigger
+        self._token = token
         self._jobs = jobs
         # The server's clock less the loop's; fixed, so that records read twice are equal.
         self._offset_s = api.clock.offset_s
@@ -110,16 +113,14 @@ class KubeCluster:
     async def observe(self) -> Observed:
         """Nodes, pods and epoch records, as the cache holds them."""
         now = time.monotonic()
-        uid = self.job.metadata.uid
+        mine = self.job.metadata.namespace, self.job.metadata.uid
         allocations = self._cache.allocations.values()
-        held, lent = gpus_held(allocations, uid), gpus_of_others(allocations, uid, self._jobs())
+        held, lent = gpus_held(allocations, mine), gpus_of_others(allocations, mine, self._jobs())
         spec = pod_spec_of(self.job, self._workers())
         views = self._views(spec, held, lent, now)
         pods = await self._with_words(self._pods(held))
         names = {pod.name for pod in pods}
-        self._deleted &= {
-            body["metadata"]["uid"] for body in self._cache.own("Pod", self.job.metadata.uid)
-        }
+        self._deleted &= {body["metadata"]["uid"] for body in self._own("Pod")}
         self._refusals = {n: r for n, r in self._refusals.items() if n not in names}
         return Observed(
             nodes=tuple(view.seen for view in views if view.seen is not None),
@@ -169,6 +170,9 @@ class KubeCluster:
                 self._joined.pop(name, None)
             if view is not None:
                 views.append(view)
+        for known in (self._joined, self._noticed):  # a node that comes back is a new one
+            for name in known.keys() - self._cache.nodes.keys():
+                del known[name]
         self._has_looked = self._has_looked or bool(self._cache.nodes)
         return tuple(views)
 
@@ -204,7 +208,7 @@ class KubeCluster:
     def _pods(self, held: HeldNodes) -> tuple[ObservedPod, ...]:
         now_wall_s, found = self._now_wall_s, []
         by_node: dict[str, list[Body]] = {}
-        for body in self._cache.own("Pod", self.job.metadata.uid):
+        for body in self._own("Pod"):
             node = self._cache.nodes.get(_node_of(body))
             ready = node is not None and is_ready(node)
             pod = self._odd.read(
@@ -224,7 +228,7 @@ class KubeCluster:
 
     async def _with_words(self, pods: tuple[ObservedPod, ...]) -> tuple[ObservedPod, ...]:
         """The pods, with what the kubelet says of those that wait without a word."""
-        bodies = {b["metadata"]["name"]: b for b in self._cache.own("Pod", self.job.metadata.uid)}
+        bodies = {b["metadata"]["name"]: b for b in self._own("Pod")}
         silent = {
             pod.name: bodies[pod.name]
             for pod in pods
@@ -242,17 +246,17 @@ class KubeCluster:
     def _trial(self) -> Body:
         """A pod of the job that is tried and never made."""
         trial = CreatePod(f"{self.job.name}-dry-run", "dry-run", 0, 1)
-        return pod_body(self.job, trial, self._defaults, time.time())
+        return pod_body(self.job, trial, self._workers(), time.time())
 
     def _priority(self) -> int:
         """Of the job's pods, as admission has resolved their PriorityClass."""
-        found = [b["spec"].get("priority") for b in self._cache.own("Pod", self.job.metadata.uid)]
+        found = [b["spec"].get("priority") for b in self._own("Pod")]
         return next((int(p) for p in found if p is not None), self._rules.priority)
 
     def _epochs(self) -> list[tuple[EpochRecord, Mapping[str, Any]]]:
         """The records with their ConfigMaps, oldest first."""
         found, kept = [], {}
-        for body in self._cache.own("ConfigMap", self.job.metadata.uid):
+        for body in self._own("ConfigMap"):
             key = (body["metadata"]["uid"], body["metadata"]["resourceVersion"])
             record = self._records.get(key) or self._odd.read(
                 body, partial(record_of_body, body, self._offset_s)
@@ -266,10 +270,11 @@ class KubeCluster:
     def _workers(self) -> WorkerDefaults:
         """What the job's pods are made of: what was so when it started, whatever is so by now."""
         for _, body in reversed(self._epochs()):
-            text = body["data"].get(WORKERS)
-            if text is not None:
-                found = self._odd.read(body, partial(workers_of_json, text, self._defaults))
-                return found or self._defaults
+            text = body["data"].get(WORKERS, "")
+            read = partial(workers_of_json, text, self._defaults, self._token)
+            found = self._odd.read(body, read) if text else None
+            if found is not None:
+                return found
         return self._defaults
 
     async def _create(self, action: CreatePod) -> None:
@@ -300,7 +305,7 @@ class KubeCluster:
         return owner_uid(body["metadata"]) == self.job.metadata.uid
 
     async def _delete(self, action: DeletePod) -> None:
-        for body in self._cache.own("Pod", self.job.metadata.uid):
+        for body in self._own("Pod"):
             uid = body["metadata"]["uid"]
             if body["metadata"]["name"] == action.name and uid not in self._deleted:
                 LOG.info("job=%s delete pod %s: %s", self.job.name, action.name, action.why)
@@ -326,7 +331,7 @@ class KubeCluster:
         record = adopted((held for held, _ in self._epochs()), action, time.monotonic())
         body = record_to_body(self.job, record, self._offset_s)
         pinned = self._defaults if action.reason == "start" else self._workers()
-        body["data"][WORKERS] = workers_to_json(pinned)
+        body["data"][WORKERS] = workers_to_json(pinned, self._token)
         try:
             made = await self._api.create(self._path("configmaps"), body)
         except ApiRefused as error:
@@ -385,6 +390,10 @@ class KubeCluster:
             path = self._path("configmaps", epoch_name(self.job, action.epoch))
             await self._api.delete(path, uid)
             self._cache.drop(uid)
+
+    def _own(self, kind: str) -> tuple[Body, ...]:
+        """The job's objects of a kind, as the cache holds them."""
+        return self._cache.own(kind, self.job.metadata.namespace, self.job.metadata.uid)
 
     @property
     def _now_wall_s(self) -> float:

@@ -52,6 +52,11 @@ class JobObjects:
         self._taken: dict[Mark, str] = {}
 
     @property
+    def namespace(self) -> str:
+        """Of the job, and of all that it owns."""
+        return self._job.metadata.namespace
+
+    @property
     def taken(self) -> str:
         """Why there is no disruption budget, in a sentence; "" if there is, or need be none."""
         return next(iter(self._taken.values()), "")
@@ -67,7 +72,12 @@ class JobObjects:
         held = await self._found(joined(path, name), "Secret")
         if held is None:
             held = await self._api.create(path, token_body(self._job, secrets.token_urlsafe(32)))
-        return base64.b64decode(held["data"]["token"]).decode()
+        token = (held.get("data") or {}).get("token")
+        if not token:
+            raise NameTaken(
+                f"Secret {name} holds no `token`; delete it, and the operator makes it anew"
+            )
+        return base64.b64decode(token).decode()
 
     async def _found(self, path: str, kind: str) -> Mapping[str, Any] | None:
         """The job's object at a path; None if there is none.

@@ -7,6 +7,7 @@ Source: Kubernetes' informers.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -72,6 +73,11 @@ def _path(group: str, namespace: str, plural: str) -> str:
     return joined(f"{group}/namespaces", namespace, plural) if namespace else f"{group}/{plural}"
 
 
+def _version_of(body: Body) -> int:
+    """Of an object that was deleted: that of its deletion."""
+    return int(body["metadata"].get("resourceVersion") or sys.maxsize)
+
+
 class _Nodes:
     """Nodes, by name as pods name them."""
 
@@ -102,7 +108,7 @@ class _Owned:
         self._cache.put(self._kind, body)
 
     def drop(self, body: Body) -> None:
-        self._cache.drop(body["metadata"]["uid"])
+        self._cache.drop(body["metadata"]["uid"], _version_of(body))
 
     def keep(self, uids: frozenset[str], version: int, /) -> None:
         self._cache.keep_only(self._kind, self._namespace, uids, version)

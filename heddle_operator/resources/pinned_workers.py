@@ -1,43 +1,45 @@
-"""Image and administrator's templates of a job's pods, kept in its epoch records.
+"""What the administrator gives a job's pods, kept in the job's epoch records.
 
 A job that trains goes on with the image it started with when the operator is upgraded, so that its
 pods never run two; an upgrade is no drain.  What the job's own author writes is not pinned.
-Invariant: a record gives a pod nothing that the job's author could not ask for, because whoever may
-write ConfigMaps could have written it: a template that says more holds only while the administrator
-says the same.
+Invariant: what is read back was written by an operator: it is signed with the job's token, because
+records are ConfigMaps, which others may write.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
 
 from heddle_operator.resources.pods import WorkerDefaults
-from heddle_operator.resources.template_rules import problems_of
 
 WORKERS = "workers"  # key of an epoch record
-_TEMPLATES = ("template", "base")
+_TODAYS = ("allow", "log_format")  # of jobs' templates, and of what nobody reads back
+_PINNED = tuple(field.name for field in fields(WorkerDefaults) if field.name not in _TODAYS)
 
 
-def workers_to_json(defaults: WorkerDefaults) -> str:
-    """As text for a record."""
-    return json.dumps({key: getattr(defaults, key) for key in ("image", *_TEMPLATES)})
+def workers_to_json(defaults: WorkerDefaults, token: str) -> str:
+    """As text for a record, signed with the job's token."""
+    pinned = {key: getattr(defaults, key) for key in _PINNED}
+    return json.dumps({"pinned": pinned, "signature": _signature(pinned, token)})
 
 
-def workers_of_json(text: str, now: WorkerDefaults) -> WorkerDefaults:
-    """What a record holds; the rest, and templates that an author may not write, are as now.
+def workers_of_json(text: str, now: WorkerDefaults, token: str) -> WorkerDefaults:
+    """What a record holds; the rest is as now.
 
     Raises:
-        LookupError, TypeError, ValueError: somebody wrote something else there.
+        LookupError, TypeError, ValueError: it was not written by an operator of this job.
     """
     held = json.loads(text)
-    templates = {key: held[key] for key in _TEMPLATES}
-    if not isinstance(held["image"], str) or not all(map(_is_mapping, templates.values())):
-        raise TypeError("the pinned image is no text, or a pinned template no mapping")
-    if any(next(problems_of(row, now.allow), None) for row in templates.values()):
-        templates = {}
-    return replace(now, image=held["image"], **templates)
+    pinned = held["pinned"]
+    if not hmac.compare_digest(str(held["signature"]), _signature(pinned, token)):
+        raise ValueError("what is pinned is not signed with the job's token")
+    return replace(now, **{key: pinned[key] for key in _PINNED if key in pinned})
 
 
-def _is_mapping(found: object) -> bool:
-    return isinstance(found, dict)
+def _signature(pinned: Mapping[str, Any], token: str) -> str:
+    text = f"{WORKERS}\n{json.dumps(pinned, sort_keys=True)}"
+    return hmac.new(token.encode(), text.encode(), "sha256").hexdigest()

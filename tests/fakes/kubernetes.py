@@ -87,7 +87,7 @@ async def a_kubernetes(
         cache = ObjectCache()
         kube = KubeCluster(
             job.model_copy(update={"metadata": mine}), api, cache,
-            WorkerDefaults("localhost/none", {}), tuple(nodes.gpu_types), trigger,
+            WorkerDefaults("localhost/none", {}), tuple(nodes.gpu_types), trigger, "secret",
         )  # fmt: skip
         plane.kubectl("wait", "--for=create", "serviceaccount/default", "--namespace", namespace)
 

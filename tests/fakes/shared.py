@@ -29,7 +29,7 @@ class SharedCluster(FakeCluster):
 
     def snapshot(self) -> Observed:
         seen = super().snapshot()
-        held = gpus_held(self.around.allocations(), self.job)
+        held = gpus_held(self.around.allocations(), ("", self.job))
         nodes = []
         for node in seen.nodes:
             free = max(0, node.gpus - held.get(node.name, (0, 0))[1])

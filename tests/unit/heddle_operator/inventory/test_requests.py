@@ -66,7 +66,8 @@ def test_the_job_s_own_gpus_are_told_from_those_of_others():
         GpuAllocation("2", "a", 1, "other"),
         GpuAllocation("3", "b", 4),
     ]
-    assert gpus_held(allocations, "job") == {"a": (2, 1), "b": (0, 4)}
+    assert gpus_held(allocations, ("elsewhere", "job")) == {"a": (0, 3), "b": (0, 4)}
+    assert gpus_held(allocations, ("", "job")) == {"a": (2, 1), "b": (0, 4)}
 
 
 def tied(node="n1", key="metadata.name", **spec):
@@ -100,7 +101,7 @@ def test_claims_of_others_count_only_where_the_job_has_no_pods_itself():
         GpuAllocation("r", "a", 1, "other"),
         GpuAllocation("s", "b", 2, "other", is_bound=False),
     ]
-    assert gpus_held(rows, "mine") == {"a": (1, 1), "b": (0, 2)}
+    assert gpus_held(rows, ("", "mine")) == {"a": (1, 1), "b": (0, 2)}
 
 
 def test_gpus_of_other_jobs_are_told_from_those_of_strangers():
@@ -110,4 +111,4 @@ def test_gpus_of_other_jobs_are_told_from_those_of_strangers():
         GpuAllocation("r", "a", 1, "stranger"),
         GpuAllocation("s", "b", 2, "job", is_bound=False),
     ]
-    assert gpus_of_others(rows, "mine", {"mine", "job"}) == {"a": 2, "b": 2}
+    assert gpus_of_others(rows, ("", "mine"), {"mine", "job"}) == {"a": 2, "b": 2}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from heddle_operator.kube.cache import ObjectCache
 
 
-def a_pod(version, uid="u1", job="j1", gpus=1, node="n1", phase="Running"):
+def a_pod(version, uid="u1", job="j1", gpus=1, node="n1", phase="Running", namespace="ns"):
     return {
         "metadata": {
-            "name": f"pod-{uid}", "uid": uid, "resourceVersion": str(version),
+            "name": f"pod-{uid}", "namespace": namespace, "uid": uid,
+            "resourceVersion": str(version),
             "labels": {"heddle.dev/job": "tiny"},
             "ownerReferences": [{"uid": job, "controller": True}],
         },
@@ -27,7 +30,7 @@ def a_node(version, heartbeat="1", gpus="4"):
 
 
 def versions(cache):
-    return [body["metadata"]["resourceVersion"] for body in cache.own("Pod", "j1")]
+    return [body["metadata"]["resourceVersion"] for body in cache.own("Pod", "ns", "j1")]
 
 
 def test_an_older_object_never_replaces_a_newer_one():
@@ -50,7 +53,42 @@ def test_objects_of_other_jobs_are_other_jobs():
     cache = ObjectCache()
     cache.put("Pod", a_pod(1, "u1", "j1"))
     cache.put("Pod", a_pod(2, "u2", "j2"))
-    assert [body["metadata"]["uid"] for body in cache.own("Pod", "j2")] == ["u2"]
+    assert [body["metadata"]["uid"] for body in cache.own("Pod", "ns", "j2")] == ["u2"]
+
+
+def test_an_owner_is_of_the_namespace_of_what_it_owns():
+    cache = ObjectCache()
+    cache.put("Pod", a_pod(1, namespace="elsewhere"))
+    assert versions(cache) == []
+    (allocation,) = cache.allocations.values()
+    assert allocation.owner == ("elsewhere", "j1")
+
+
+def test_what_has_the_label_of_a_job_and_no_owner_is_not_kept():
+    cache = ObjectCache()
+    orphan = a_pod(1)
+    del orphan["metadata"]["ownerReferences"]
+    cache.put("Pod", orphan)
+    assert cache.own("Pod", "ns", "") == ()
+    assert cache.allocations["u1"].gpus == 1
+
+
+@pytest.mark.parametrize("is_told_first", [True, False])
+def test_a_pod_whose_label_is_taken_off_still_holds_its_gpus(is_told_first):
+    """The watch of labelled pods tells that it is gone, that of the others that it is there."""
+    cache = ObjectCache()
+    cache.put("Pod", a_pod(1))
+    bare = a_pod(2)
+    del bare["metadata"]["labels"]
+    tells = [lambda: cache.put("Pod", bare), lambda: cache.drop("u1", 2)]
+    for tell in tells if is_told_first else reversed(tells):
+        tell()
+    assert versions(cache) == []
+    assert cache.allocations["u1"].gpus == 1
+    cache.put("Pod", a_pod(3))
+    cache.release("u1")
+    assert versions(cache) == ["3"]
+    assert cache.allocations["u1"].gpus == 1
 
 
 def test_a_pod_that_ends_gives_its_gpus_back():

@@ -15,6 +15,7 @@ from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
 from heddle_operator.kube.kubernetes_cluster import KubeCluster
 from heddle_operator.ports.trigger import Trigger
+from heddle_operator.resources.pinned_workers import workers_to_json
 from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, CreatePod, DeletePod, PruneEpoch
 from planner.cluster.composition import Composition, Node
@@ -28,6 +29,8 @@ PLAN = fake_plan(NODES, a_job().workload)
 ADOPT = AdoptPlan(1, PLAN, "start", NODES)
 POD = CreatePod("tiny-a-0", "a", 0, 2)
 NS = "/api/v1/namespaces/ns"
+TOKEN = "secret"
+EVIL = workers_to_json(WorkerDefaults("evil:1", {}), "another token")
 EARLIER = {"ownerReferences": [{"uid": "earlier", "controller": True}]}
 
 
@@ -48,7 +51,7 @@ class ControllerContext:
         cache = ObjectCache() if job is None else self.cache
         job = job or self.adapter.job
         defaults = WorkerDefaults("heddle:1", {})
-        return KubeCluster(job, self.api, cache, defaults, ("demo-fast",), self.trigger)
+        return KubeCluster(job, self.api, cache, defaults, ("demo-fast",), self.trigger, TOKEN)
 
     async def node(self, name="a", gpus=2, **spec):
         resources = {"nvidia.com/gpu": str(gpus)}
@@ -306,7 +309,8 @@ def test_a_job_goes_on_with_the_image_and_template_that_it_started_with(run):
         await around.adapter.apply(CloseEpoch(1, "live", ""))
         newer = WorkerDefaults("heddle:2", {"spec": {"priorityClassName": "new"}})
         upgraded = KubeCluster(
-            around.adapter.job, around.api, around.cache, newer, ("demo-fast",), around.trigger
+            *(around.adapter.job, around.api, around.cache, newer, ("demo-fast",), around.trigger),
+            TOKEN,
         )
         await upgraded.apply(POD)
         await upgraded.apply(AdoptPlan(2, PLAN, "join", NODES))
@@ -323,7 +327,35 @@ def test_a_job_goes_on_with_the_image_and_template_that_it_started_with(run):
     run(test)
 
 
-@pytest.mark.parametrize("forged", ["", "[]", "{}", '{"image": 1, "template": {}, "base": {}}'])
+def test_a_record_in_another_namespace_is_no_record_of_the_job(run):
+    """Whoever may write there can give it the labels and the owner of one."""
+
+    async def test(around, server):
+        await around.adapter.apply(ADOPT)
+        body = server.objects[f"{NS}/configmaps/tiny-epoch-1"]
+        metadata = {**body["metadata"], "uid": "forged", "namespace": "elsewhere"}
+        path = "/api/v1/namespaces/elsewhere/configmaps/tiny-epoch-1"
+        await server.put(path, {**body, "metadata": metadata})
+        assert len((await around.observe()).epochs) == 1
+
+    run(test)
+
+
+def test_a_node_that_comes_back_is_a_new_one(run):
+    async def test(around, server):
+        await around.node("b")
+        await around.node("a")
+        first = {node.name: node.joined_at_s for node in (await around.observe()).nodes}["a"]
+        await server.remove("/api/v1/nodes/a")
+        await around.observe()
+        await around.node("a")
+        again = {node.name: node.joined_at_s for node in (await around.observe()).nodes}["a"]
+        assert again > first
+
+    run(test)
+
+
+@pytest.mark.parametrize("forged", ["", "[]", "{}", EVIL])
 def test_a_forged_pin_is_as_none(run, forged):
     async def test(around, server):
         await around.adapter.apply(ADOPT)

@@ -41,7 +41,10 @@ def run(tmp_path, test):
 
 
 def names(cache, kind):
-    return [body["metadata"]["name"] for body in cache.own(kind, "job")]
+    return [
+        body["metadata"]["name"]
+        for body in [*cache.own(kind, "ns", "job"), *cache.own(kind, "other", "job")]
+    ]
 
 
 async def fill(server):
