@@ -12,6 +12,9 @@ from typing import Any, Literal
 
 import click
 
+# The API server stores objects of up to 10,000 levels, and to read or merge one takes a few calls
+# for each: without that, the list that holds one could not be read, nor any job in it be followed.
+DEEPEST = 60_000
 IMAGE = f"heddle-worker:{version('heddle')}"  # what `make image` builds
 
 
@@ -165,6 +168,7 @@ def run(
         Settings(),
         all_pods,
     )
+    sys.setrecursionlimit(DEEPEST)
     sys.exit(asyncio.run(run_operator(options)))
 
 

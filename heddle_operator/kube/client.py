@@ -180,7 +180,9 @@ class KubeApi:
         Raises:
             ApiRefused: the answer is an error, or there was none.
         """
-        answer: Body = json.loads(await self._send(method, path, body, query or {}, content_type))
+        data = await self._send(method, path, body, query or {}, content_type)
+        with self._refusals():
+            answer: Body = json.loads(data)
         return answer
 
     async def _send(
@@ -241,6 +243,9 @@ class KubeApi:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             words = str(error) or type(error).__name__
             raise ApiRefused(0, f"the API server {self.server} does not answer: {words}") from None
+        except (ValueError, RecursionError) as error:
+            words = f"the API server {self.server} gave an answer that is no JSON that can be read"
+            raise ApiRefused(0, f"{words}: {error}") from None
 
 
 # What the client raises at a kubeconfig that is broken: it takes its form for granted.

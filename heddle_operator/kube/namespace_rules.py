@@ -70,7 +70,8 @@ class NamespaceRules:
     async def template_problem(self, pod: Callable[[], Mapping[str, Any]], now: float) -> str:
         """Why the API server would not take a pod, in its words; "" if it would.
 
-        It is asked until it once would.  A quota is no matter of the template.
+        It is asked until it once would.  A quota is no matter of the template; while one refuses
+        the pod, its priority is not known, and it is asked seldom.
 
         Args:
             pod: makes its body, called only when the API server is asked.
@@ -87,7 +88,10 @@ class NamespaceRules:
             if error.status == 0 or error.status >= 500 or error.status == 429:
                 self._try_again_s = now + TRY_AGAIN_S[0]
                 return self._problem
-            if error.status != 409 and not is_quota_refusal(str(error)):
+            if is_quota_refusal(str(error)):
+                self._problem, self._try_again_s = "", now + TRY_AGAIN_S[1]
+                return self._problem
+            if error.status != 409:
                 self._problem, self._try_again_s = str(error), now + self._pause_s
                 self._pause_s = min(2 * self._pause_s, TRY_AGAIN_S[1])
                 return self._problem

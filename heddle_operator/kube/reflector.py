@@ -121,6 +121,11 @@ class Reflector:
                     pause_s = DENIED_PAUSE_S
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, PAUSES_S[1])
+            except Exception:
+                # A defect of ours: what it kept from being told is found by a new list.
+                LOG.exception("%s is listed anew", self._collection)
+                self._version = ""
+                await asyncio.sleep(PAUSES_S[1])
 
     async def list(self) -> None:
         """List the collection once and let the sink hold that and nothing else.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import time
 
 import pytest
 
+from heddle_operator.cli.operator import DEEPEST
 from heddle_operator.kube.client import ApiRefused, connect
 from tests.builders import heddle_job
 from tests.cluster.installation import start_operator
@@ -58,11 +60,47 @@ async def store(plane, strangers):
     return found
 
 
+def deep_job(name, levels):
+    """A job whose template holds something that deep, where an author may write."""
+    deep = "x"
+    for _ in range(levels):
+        deep = {"a": deep}
+    spec = {"affinity": {"nodeAffinity": deep}, "nodeSelector": deep}
+    return heddle_job(name, worker={"template": {"spec": spec}})
+
+
 def clean(plane):
     """Delete all that was stored."""
     now = ("--all", "--wait=false", "--grace-period=0", "--force")
     for kind in ("heddlejobs", "pods", "configmaps", "nodes"):
         plane.kubectl("delete", kind, *now)
+
+
+@pytest.fixture
+def deep_recursion():
+    """This process, too, reads the objects that it stores."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(DEEPEST)
+    yield
+    sys.setrecursionlimit(limit)
+
+
+def test_a_job_of_ten_thousand_levels_stops_nobody(control_plane, deep_recursion):
+    plane, levels = control_plane, 9_900
+    log = plane.folder / "deep.log"
+    with pytest.raises(ApiRefused):
+        asyncio.run(create(plane, JOBS, deep_job("deepest", 10_100)))
+    asyncio.run(create(plane, JOBS, deep_job("early", levels)))
+    operator = start_operator(plane, log)
+    try:
+        answered_s(plane, "first")
+        asyncio.run(create(plane, JOBS, deep_job("late", levels)))
+        assert answered_s(plane, "second") <= 10.0
+        assert operator.alive()
+    finally:
+        operator.kill()
+        clean(plane)
+    assert "Traceback" not in log.read_text(), log.read_text()[-4000:]
 
 
 def test_a_thousand_odd_objects_cost_no_traceback_and_no_other_job_its_time(control_plane):

@@ -8,7 +8,7 @@ import pytest
 
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
-from heddle_operator.kube.namespace_rules import TAUGHT_S, NamespaceRules
+from heddle_operator.kube.namespace_rules import TAUGHT_S, TRY_AGAIN_S, NamespaceRules
 from heddle_operator.state.snapshot import Headroom
 from tests.fakes.api_server import an_api_server
 
@@ -92,6 +92,18 @@ def test_a_quota_is_no_matter_of_the_template(run, refusal):
     async def test(rules, server):
         server.refuses["POST /pods"] = refusal
         assert await rules.template_problem(lambda: POD, 0.0) == ""
+
+    run(test)
+
+
+def test_the_priority_is_asked_for_again_once_the_quota_may_let_the_pod_in(run):
+    async def test(rules, server):
+        resolved = {**POD, "spec": {"priority": 1000}}
+        server.refuses["POST /pods"] = (403, REFUSAL)
+        assert await rules.template_problem(lambda: resolved, 0.0) == ""
+        server.refuses.clear()
+        assert await rules.template_problem(lambda: resolved, TRY_AGAIN_S[1]) == ""
+        assert rules.priority == 1000
 
     run(test)
 

@@ -41,10 +41,8 @@ def run(tmp_path, test):
 
 
 def names(cache, kind):
-    return [
-        body["metadata"]["name"]
-        for body in [*cache.own(kind, "ns", "job"), *cache.own(kind, "other", "job")]
-    ]
+    found = [*cache.own(kind, "ns", "job"), *cache.own(kind, "other", "job")]
+    return [body["metadata"]["name"] for body in found]
 
 
 async def fill(server):
@@ -217,5 +215,30 @@ def test_jobs_that_are_gone_are_told_by_what_a_list_lacks(tmp_path):
         for reflector in (*job_reflectors(api, jobs), *job_reflectors(api, jobs, ("ns", "x"))):
             await reflector.list()
         assert jobs.calls == (("", 1), ("ns", 1), ("x", 0))
+
+    run(tmp_path, test)
+
+
+def test_a_defect_in_what_is_told_costs_a_list_and_not_the_reflector(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(reflector_module, "PAUSES_S", (0.01, 0.01))
+
+    class Broken(ObjectCache):
+        breaks = True
+
+        def put_node(self, node):
+            if self.breaks:
+                self.breaks = False
+                raise SystemError("a defect")
+            super().put_node(node)
+
+    async def test(server, api, reflected):
+        await server.put("/api/v1/nodes/n1", {})
+        cache = Broken()
+        (nodes,) = [r for r in reflectors(api, cache) if str(r) == "/api/v1/nodes"]
+        task = asyncio.create_task(nodes.run())
+        await nodes.is_synced.wait()
+        assert list(cache.nodes) == ["n1"]
+        assert "is listed anew" in caplog.text
+        task.cancel()
 
     run(tmp_path, test)
