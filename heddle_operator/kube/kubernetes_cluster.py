@@ -18,14 +18,8 @@ from typing import Any
 from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable, NameTaken
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import NODE_ANNOTATION
-from heddle_operator.inventory.nodes import (
-    NodeRequirements,
-    NodeView,
-    is_ready,
-    ready_since,
-    unhealthy_pods,
-    view_node,
-)
+from heddle_operator.inventory.node_history import NodeHistory
+from heddle_operator.inventory.nodes import NodeRequirements, NodeView, is_ready, unhealthy_pods
 from heddle_operator.inventory.pods import view_pod
 from heddle_operator.inventory.requests import gpus_held, gpus_of_others, owner_uid
 from heddle_operator.kube.cache import ObjectCache
@@ -98,9 +92,7 @@ class KubeCluster:
         self._jobs = jobs
         # The server's clock less the loop's; fixed, so that records read twice are equal.
         self._offset_s = api.clock.offset_s
-        self._joined: dict[str, float] = {}
-        self._noticed: dict[str, float] = {}  # nodes with a notice, and when it was seen first
-        self._has_looked = False
+        self._history = NodeHistory(self._offset_s)
         self._refusals: dict[str, RefusedPod] = {}
         self._rules = NamespaceRules(api, cache, job.metadata.namespace)
         self._words = PodWords(api, job.metadata.namespace)
@@ -164,46 +156,11 @@ class KubeCluster:
         required = NodeRequirements(spec, self.job.spec.elastic.leave_on_cordon, self._gpu_types)
         views = []
         for name in sorted(self._cache.nodes):
-            node = self._cache.nodes[name]
-            view = self._odd.read(node, partial(self._view, node, held, lent, required, now))
-            if view is None or view.seen is None or not view.seen.for_jobs:
-                self._joined.pop(name, None)
-            if view is not None:
-                views.append(view)
-        for known in (self._joined, self._noticed):  # a node that comes back is a new one
-            for name in known.keys() - self._cache.nodes.keys():
-                del known[name]
-        self._has_looked = self._has_looked or bool(self._cache.nodes)
-        return tuple(views)
-
-    def _view(
-        self,
-        node: Body,
-        held: HeldNodes,
-        lent: Mapping[str, int],
-        required: NodeRequirements,
-        now: float,
-    ) -> NodeView | None:
-        """A node as the job sees it; a usable one is remembered by when it joined."""
-        name = node["metadata"]["name"]
-        # Nodes that were there before this operator have waited long enough already.
-        since = now if self._has_looked else ready_since(node) - self._offset_s
-        since = self._joined.setdefault(name, since)
-        noticed_s = self._noticed.get(name, now)
-        view = view_node(
-            node,
-            held.get(name, (0, 0)),
-            required,
-            since,
-            noticed_s,
-            self._offset_s,
-            lent.get(name, 0),
-        )
-        if view is not None and view.seen is not None and view.seen.leaving_at_s is not None:
-            self._noticed[name] = noticed_s
-        else:
-            self._noticed.pop(name, None)
-        return view
+            node, own = self._cache.nodes[name], held.get(name, (0, 0))
+            view = partial(self._history.view, node, own, required, now, lent.get(name, 0))
+            views.append(self._odd.read(node, view))
+        self._history.keep_only(self._cache.nodes)
+        return tuple(view for view in views if view is not None)
 
     def _pods(self, held: HeldNodes) -> tuple[ObservedPod, ...]:
         now_wall_s, found = self._now_wall_s, []
