@@ -38,7 +38,8 @@ def reflectors(
     scopes = namespaces or ("",)
     for scope in scopes:
         path = _path("/api/v1", scope, "configmaps")
-        found.append(Reflector(api, Collection(path, ours), _Owned(cache, "ConfigMap", scope)))
+        maps = Collection(path, ours, is_large=True)
+        found.append(Reflector(api, maps, _Owned(cache, "ConfigMap", scope)))
         quotas = Collection(_path("/api/v1", scope, "resourcequotas"), is_optional=True)
         found.append(Reflector(api, quotas, _Quotas(cache, scope)))
     for scope in ("",) if all_pods else scopes:

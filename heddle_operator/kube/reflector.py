@@ -22,6 +22,7 @@ from heddle_operator.kube.odd_objects import OddObjects
 
 LOG = logging.getLogger(__name__)
 PAGE = "500"  # objects of a page of a list; what client-go asks for
+LARGE_PAGE = "20"
 WATCH_S = 60  # the server ends a watch after so long, so that a dead connection is known as one
 SILENT_S = WATCH_S + 30  # without a word from the server for so long, nothing is known any more
 PAUSES_S = (0.1, 5.0)  # first and longest pause after a refusal
@@ -53,11 +54,13 @@ class Collection:
         path: of the collection.
         selectors: `labelSelector` and `fieldSelector`; the server applies them.
         is_optional: that it may not be read is no problem; it counts as empty then.
+        is_large: its objects may be as large as the API server takes (1.5 MiB).
     """
 
     path: str
     selectors: Mapping[str, str] = field(default_factory=dict)
     is_optional: bool = False
+    is_large: bool = False
 
     def __str__(self) -> str:
         return " ".join([self.path, *self.selectors.values()])
@@ -136,7 +139,8 @@ class Reflector:
         self.lists += 1
         query, uids = dict(self._collection.selectors), set()
         while True:
-            page = await self._api.get(self._collection.path, limit=PAGE, **query)
+            size = LARGE_PAGE if self._collection.is_large else PAGE
+            page = await self._api.get(self._collection.path, limit=size, **query)
             for body in page.get("items") or ():
                 uids.add(str(body["metadata"]["uid"]))
                 self._put(body)
