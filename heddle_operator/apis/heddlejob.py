@@ -21,7 +21,7 @@ from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.apis.model import Model
 from heddle_operator.apis.references import ConfigMapName
 from heddle_operator.apis.section import Section as _Section
-from planner.errors import HeddleError
+from planner.errors import HeddleError, kind_of
 from planner.model.workload import Recompute, Workload
 from planner.strict_yaml import read_yaml
 from worker.contract import TrainingSpec
@@ -259,7 +259,7 @@ def load_job(
         data = read_yaml(Path(source), "job file", InvalidJob)
     if not isinstance(data, Mapping):
         raise InvalidJob(
-            f"{where} holds {type(data).__name__}; a HeddleJob is a mapping with apiVersion, kind, "
+            f"{where} holds {kind_of(data)}; a HeddleJob is a mapping with apiVersion, kind, "
             "metadata, spec"
         )
     try:
@@ -310,7 +310,7 @@ def mistakes_of(data: object) -> tuple[str, ...]:
     """
     if not isinstance(data, Mapping):
         return (
-            f"it holds {type(data).__name__}; a HeddleJob is a mapping with apiVersion, kind, "
+            f"it holds {kind_of(data)}; a HeddleJob is a mapping with apiVersion, kind, "
             "metadata, spec",
         )
     try:

@@ -78,11 +78,12 @@ def megatron(
 
 def _read(path: Path) -> dict[str, Any]:
     from heddle_operator.apis.errors import InvalidArguments
+    from planner.errors import kind_of
 
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InvalidArguments(f"{path} cannot be read as JSON: {error}") from None
     if not isinstance(content, dict):
-        raise InvalidArguments(f"{path} holds {type(content).__name__}; it must be an object")
+        raise InvalidArguments(f"{path} holds {kind_of(content)}; it must be an object")
     return content

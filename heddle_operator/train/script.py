@@ -12,7 +12,7 @@ from typing import Literal
 
 from heddle_operator.apis.errors import InvalidScript
 from planner.cluster.composition import Composition, Node
-from planner.errors import InvalidComposition
+from planner.errors import InvalidComposition, kind_of
 from planner.strict_yaml import read_yaml
 
 Verb = Literal["join", "drain", "kill"]
@@ -53,9 +53,7 @@ def load_script(path: Path, nodes: Composition) -> tuple[Event, ...]:
     """
     rows = read_yaml(path, "script file", InvalidScript)
     if not isinstance(rows, list):
-        raise InvalidScript(
-            f"script {path} holds {type(rows).__name__}; it must be a list of events"
-        )
+        raise InvalidScript(f"script {path} holds {kind_of(rows)}; it must be a list of events")
     events = tuple(_event(row, f"script {path}, event {i}") for i, row in enumerate(rows, 1))
     check_script(events, nodes, str(path))
     return tuple(sorted(events, key=lambda event: event.at_step))

@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from planner.cluster.composition import Composition
 from planner.cost.money import DEAREST
-from planner.errors import InvalidComposition, InvalidPlan, InvalidWorkload
+from planner.errors import InvalidComposition, InvalidPlan, InvalidWorkload, kind_of
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload, usual_workload
 from planner.plans.plan import Plan
@@ -98,7 +98,7 @@ def read_plan_file(path: str) -> dict[str, Any]:
         data = json.loads(text)
         if isinstance(data, dict):
             return data
-        wrong = f"must hold one JSON object, found {type(data).__name__}"
+        wrong = f"must hold one JSON object, found {kind_of(data)}"
     except (OSError, ValueError, RecursionError) as error:
         wrong = f"cannot be read: {error}"
     raise InvalidPlan(f"plan {path} {wrong}; `heddle plan --output json` prints one")

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner.errors import InvalidComposition
+from planner.errors import InvalidComposition, kind_of
 
 _GROUP = re.compile(r"^(?P<nodes>\d+)x(?P<gpus>\d+)$")
 _NODE_KEYS = ("name", "type", "gpus", "link_domain", "speed_factor", "price", "nic_gbit_s")
@@ -152,7 +152,7 @@ class Composition:
         """
         if not isinstance(rows, list):
             raise InvalidComposition(
-                f"a nodes file holds a list of nodes, found {type(rows).__name__}; write one `- "
+                f"a nodes file holds a list of nodes, found {kind_of(rows)}; write one `- "
                 f"name: ...` per node"
             )
         return Composition(tuple(_node(row, index) for index, row in enumerate(rows)))

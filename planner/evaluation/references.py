@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.cluster.composition import Composition
-from planner.errors import HeddleError, InvalidRequest
+from planner.errors import HeddleError, InvalidRequest, kind_of
 from planner.evaluation.composition_sets import ListedComposition
 from planner.model.workload import Workload
 from planner.plans.plan import Plan
@@ -106,7 +106,7 @@ class References:
         try:
             data = json.loads(file.read_text(encoding="utf-8"))
             if not isinstance(data, list):
-                raise InvalidRequest(f"it holds no list of references but {type(data).__name__}")
+                raise InvalidRequest(f"it holds no list of references but {kind_of(data)}")
             rows = [Reference.from_json(row) for row in data]
         except (OSError, ValueError, TypeError, KeyError, HeddleError) as error:
             reason = " ".join(str(error).split())

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.errors import InvalidWorkload
+from planner.errors import InvalidWorkload, kind_of
 from planner.model.configuration import Configuration
 from planner.model.families import READERS
 from planner.model.shape import ModelShape
@@ -31,7 +31,7 @@ def model_from_config(path: Path) -> ModelShape:
         raise InvalidWorkload(f"model configuration {path} cannot be read: {error}") from None
     if not isinstance(config, dict):
         raise InvalidWorkload(
-            f"model configuration {path} must hold one JSON object, found {type(config).__name__}"
+            f"model configuration {path} must hold one JSON object, found {kind_of(config)}"
         )
     name = str(config.get("_name_or_path") or path.resolve().parent.name)
     return model_of_config(config, name.rstrip("/").split("/")[-1], str(path))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from planner.errors import InvalidWorkload
+from planner.errors import InvalidWorkload, kind_of
 from planner.model.catalogue import find_model
 from planner.model.shape import ModelShape, StageRecompute
 
@@ -91,7 +91,7 @@ class Workload:
             InvalidWorkload: a key is missing, unknown or of the wrong type.
         """
         if not isinstance(data, Mapping):
-            raise InvalidWorkload(f"a workload is a JSON object, found {type(data).__name__}")
+            raise InvalidWorkload(f"a workload is a JSON object, found {kind_of(data)}")
         unknown = sorted(set(data) - set(Workload.__slots__))
         if unknown:
             raise InvalidWorkload(

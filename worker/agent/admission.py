@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from planner.errors import PlanningError
+from planner.errors import PlanningError, kind_of
 from planner.model.workload import Workload
 from planner.plans.plan import Plan, check
 from planner.plans.ranks import RankMap
@@ -33,7 +33,7 @@ class Refused:
 def read_directive(body: object) -> Directive | Refused:
     """The directive in a request body, or 400 with what is wrong with it."""
     if not isinstance(body, Mapping):
-        return Refused(400, f"a directive is a JSON object, found {type(body).__name__}")
+        return Refused(400, f"a directive is a JSON object, found {kind_of(body)}")
     try:
         directive = Directive.model_validate(body)
     except ValidationError as error:
@@ -46,7 +46,7 @@ def read_directive(body: object) -> Directive | Refused:
 def read_halt(body: object) -> Halt | Refused:
     """The word of a lost peer in a request body, or 400 with what is wrong with it."""
     if not isinstance(body, Mapping):
-        return Refused(400, f"a halt is a JSON object, found {type(body).__name__}")
+        return Refused(400, f"a halt is a JSON object, found {kind_of(body)}")
     try:
         return Halt.model_validate(body)
     except ValidationError as error:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from planner.errors import kind_of
 from worker.data.units import Unit, open_parquet
 from worker.errors import InvalidDataset
 
@@ -96,7 +97,7 @@ def _object(line: bytes, path: str, start: int) -> Mapping[str, Any]:
         ) from None
     if not isinstance(found, dict):
         raise InvalidDataset(
-            f"{_where(path, start)} holds {type(found).__name__}; each line is one object"
+            f"{_where(path, start)} holds {kind_of(found)}; each line is one object"
         )
     return found
 
@@ -126,7 +127,7 @@ def _document(record: Mapping[str, Any], keys: Keys, path: str, start: int | Non
         value = record[key]
         if not isinstance(value, str):
             raise InvalidDataset(
-                f"{_where(path, start)} has {type(value).__name__} as {key!r}, not text; "
+                f"{_where(path, start)} has {kind_of(value)} as {key!r}, not text; "
                 "write the text itself there"
             )
         texts.append(value.encode(errors="replace"))  # JSON can hold half of a surrogate pair

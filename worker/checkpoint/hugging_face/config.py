@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from planner.errors import kind_of
 from planner.model.shape import ModelShape
 from worker.checkpoint.hugging_face.families import FAMILIES
 from worker.errors import InvalidWeights
@@ -37,7 +38,7 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{path} cannot be read: {error}; give the folder of a Hugging Face model"
         ) from None
     if not isinstance(config, dict):
-        raise InvalidWeights(f"{path} must hold one JSON object, found {type(config).__name__}")
+        raise InvalidWeights(f"{path} must hold one JSON object, found {kind_of(config)}")
     return config
 
 

@@ -39,7 +39,7 @@ def test_events_are_sorted_by_step(tmp_path):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("at_step: 3", "holds dict; it must be a list of events"),
+        ("at_step: 3", "holds a mapping; it must be a list of events"),
         ("- 3", "event 1 is 3"),
         ("- {at_step: 3}", "event 1 has 0 things to do"),
         ("- {at_step: 3, drain: fast-1, kill: fast-1}", "has 2 things to do"),

@@ -175,7 +175,7 @@ STAGE = ("templates", 0, "stages", 0)
         (changed("workload", "zero", value=3), "ZeRO stage 3 is not supported"),
         (changed("workload", "global_batch", value="x"), "global_batch is 'x'; it must be a whole"),
         (changed("workload", "colour", value=1), "unknown key 'colour'"),
-        (changed("workload", value=[]), "a workload is a JSON object, found list"),
+        (changed("workload", value=[]), "a workload is a JSON object, found a list"),
         (changed("composition", value=[]), "do not fit on the 0 of the composition"),
     ],
 )

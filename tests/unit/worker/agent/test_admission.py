@@ -57,7 +57,7 @@ def test_what_a_newer_operator_adds_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        pytest.param([], "a directive is a JSON object, found list", id="not-an-object"),
+        pytest.param([], "a directive is a JSON object, found a list", id="not-an-object"),
         pytest.param({}, "job: Field required", id="empty"),
         pytest.param(body(plan={"templates": []}), "this is not a plan", id="not-a-plan"),
         pytest.param(body(plan_digest="0" * 16), "the plan's own is", id="wrong-digest"),

@@ -102,7 +102,7 @@ def test_an_accepted_directive_is_in_the_report():
     [
         (b"{", 400, "the body is not JSON"),
         (b"\xff\xfe", 400, "the body is not JSON"),
-        (b"[1]", 400, "a directive is a JSON object, found list"),
+        (b"[1]", 400, "a directive is a JSON object, found a list"),
         (b"{}", 400, "job: Field required"),
         (b"[" * 100_000, 400, "the body is not JSON"),
     ],
@@ -120,7 +120,7 @@ def test_a_body_that_is_no_directive_is_refused_in_one_sentence(body, status, se
     ("body", "sentence"),
     [
         (b"{", "the body is not JSON"),
-        (b"[1]", "a halt is a JSON object, found list"),
+        (b"[1]", "a halt is a JSON object, found a list"),
         (b"{}", "epoch: Field required; a halt has an epoch and a reason"),
         (b'{"epoch": 0, "reason": "x"}', "epoch: Input should be greater than or equal to 1"),
     ],

@@ -50,10 +50,10 @@ def test_a_pair_has_a_prompt_and_a_completion(tmp_path):
     ("line", "sentence"),
     [
         ('{"text": "a"', "line 3 of '.*x.jsonl' is not JSON"),
-        ("[1]", "line 3 of '.*x.jsonl' holds list; each line is one object"),
+        ("[1]", "line 3 of '.*x.jsonl' holds a list; each line is one object"),
         ('{"body": "a", "id": 1}', "has no key 'text'; its keys are body, id; .*--text-key"),
         ('{"text": [{"role": "user"}]}', "has list as 'text', not text"),
-        ('{"text": null}', "has NoneType as 'text', not text"),
+        ('{"text": null}', "has nothing as 'text', not text"),
     ],
 )
 def test_a_record_that_is_wrong_is_named_with_its_line(tmp_path, line, sentence):
@@ -81,5 +81,5 @@ def test_a_table_without_the_column_is_refused_with_those_it_has(tmp_path):
     write_table(pa.table({"body": ["a", None], "id": [1, 2]}), tmp_path / "x.parquet")
     with pytest.raises(InvalidDataset, match="has no column 'text'; its columns are body, id"):
         read(tmp_path / "x.parquet")
-    with pytest.raises(InvalidDataset, match=r"a row of '.*x.parquet' has NoneType as 'body'"):
+    with pytest.raises(InvalidDataset, match=r"a row of '.*x.parquet' has nothing as 'body'"):
         read(tmp_path / "x.parquet", Keys("body"))
