@@ -37,7 +37,7 @@ from heddle_operator.state.actions import Action, AdoptPlan, RecordEvent, Reques
 from heddle_operator.state.decision import Decision, Phase, sooner
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation
-from heddle_operator.state.snapshot import EpochRecord, Observed, PlanReply
+from heddle_operator.state.snapshot import EpochRecord, Headroom, Observed, PlanReply
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 from planner.wording import counted
@@ -78,7 +78,9 @@ def consider_plan(
             return replace(followed, look_again_s=sooner(followed.look_again_s, again))
     asked = live is not None and not live.in_haste
     if reason == "join" and live is not None and asked and composition == live.composition:
-        sentence = "the plan is kept: it was found for these very nodes"
+        room = observed.headroom
+        spent = f" ({'; '.join(_left_by(room))})" if 0 in (room.gpus, room.pods) else ""
+        sentence = f"the plan is kept: it was found for these very nodes{spent}"
         return Decision((), phase, sentence, again, keeps_plan=True)
     return _ask(job, observed, now, composition, reason, where, leaving, again, phase, settings)
 
@@ -231,18 +233,19 @@ def _too_few(
     usable, wanted = composition.gpus, job.spec.elastic.min_gpus
     verb = "is" if usable == 1 else "are"
     sentence = f"the job waits: {counted(usable, 'GPU')} {verb} usable, minGPUs is {wanted}"
-    room = observed.headroom
-    unusable = []
-    if room.gpus is not None:
-        unusable.append(f"{room.why} leaves {counted(room.gpus, 'GPU')} more")
-    if room.pods is not None:
-        unusable.append(f"{room.why} leaves {counted(room.pods, 'pod')} more")
+    unusable = _left_by(observed.headroom)
     unusable += [f"{out.node} {_how_left_out(out)}: {out.sentence}" for out in left_out]
     unusable += [f"{node} {why}" for node, why in observed.unusable]
     if not unusable:
         return sentence
     more = f" and {len(unusable) - NODES_NAMED} more" if len(unusable) > NODES_NAMED else ""
     return f"{sentence} ({'; '.join(unusable[:NODES_NAMED])}{more})"
+
+
+def _left_by(room: Headroom) -> list[str]:
+    """What quotas leave, in words; empty without quotas."""
+    rooms = ((room.gpus, "GPU"), (room.pods, "pod"))
+    return [f"{room.why} leaves {counted(n, what)} more" for n, what in rooms if n is not None]
 
 
 def _how_left_out(out: LeftOut) -> str:

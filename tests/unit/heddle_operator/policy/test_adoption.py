@@ -156,6 +156,25 @@ def test_a_template_that_the_cluster_refuses_is_told_before_any_plan_is_asked_fo
     assert decision.reason == "the cluster takes no pod of the job: violates PodSecurity"
 
 
+@pytest.mark.parametrize(
+    ("room", "words"),
+    [
+        (Headroom(0, None, "quota team"), " (quota team leaves 0 GPUs more)"),
+        (Headroom(None, 0, "quota team"), " (quota team leaves 0 pods more)"),
+        (Headroom(5, 5, "quota team"), ""),
+    ],
+)
+def test_a_job_that_trains_says_which_quota_keeps_it_from_more(room, words):
+    operator = running("a", "b")
+    snapshot = operator.cluster.snapshot
+    operator.cluster.snapshot = lambda: replace(snapshot(), headroom=room)
+    sentence = operator.reconcile().reason
+    if words:
+        assert sentence == f"the plan is kept: it was found for these very nodes{words}"
+    else:
+        assert "quota" not in sentence
+
+
 def test_a_job_that_waits_for_a_quota_says_so():
     job = a_job(minGPUs=2)
     cluster = a_cluster(job, "a", "b")
