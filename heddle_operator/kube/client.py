@@ -277,7 +277,7 @@ async def connect(kubeconfig: Path | None = None, connections: int = CONNECTIONS
             config.load_incluster_config(client_configuration=configuration)
             namespace = _IN_CLUSTER.with_name("namespace").read_text(encoding="utf-8").strip()
         else:
-            file = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or None
+            file = _kubeconfig(kubeconfig)
             await config.load_kube_config(config_file=file, client_configuration=configuration)
             _, chosen = config.list_kube_config_contexts(config_file=file)
             namespace = str(chosen["context"].get("namespace") or "default")
@@ -289,6 +289,18 @@ async def connect(kubeconfig: Path | None = None, connections: int = CONNECTIONS
         raise OperatorError(
             f"no cluster to talk to: {reason}; set KUBECONFIG, or run inside a cluster"
         ) from None
+
+
+def _kubeconfig(given: Path | None) -> str:
+    """The path of the kubeconfig, or several as KUBECONFIG may hold them.
+
+    Raises:
+        FileNotFoundError: none is there; the client would log that and go on without.
+    """
+    found = str(given or os.environ.get("KUBECONFIG") or "~/.kube/config")
+    if not any(Path(each).expanduser().exists() for each in found.split(os.pathsep) if each):
+        raise FileNotFoundError(f"there is no kubeconfig {found}")
+    return found
 
 
 def is_in_cluster() -> bool:

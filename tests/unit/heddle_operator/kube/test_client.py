@@ -114,6 +114,17 @@ def test_without_a_cluster_one_sentence_says_what_to_set(tmp_path, content):
     assert "\n" not in str(found.value)
 
 
+def test_a_kubeconfig_that_is_not_there_is_named_and_nothing_is_logged(
+    monkeypatch, tmp_path, caplog
+):
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for file, name in ((None, "~/.kube/config"), (tmp_path / "x", f"{tmp_path}/x")):
+        with pytest.raises(OperatorError, match=f"to: there is no kubeconfig {name}; set KUBE"):
+            asyncio.run(connect(file))
+    assert caplog.text == ""
+
+
 def test_a_kubeconfig_trumps_the_service_account(monkeypatch):
     monkeypatch.setenv("KUBECONFIG", "somewhere")
     assert not is_in_cluster()
