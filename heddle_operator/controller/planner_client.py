@@ -32,6 +32,7 @@ class PlannerClient:
         trigger: set by each answer.
         environment: further variables of the planner's processes, if it has its own.
         pool: that searches; by default one process of its own.
+        job: uid, by which the pool knows whose searches these are.
     """
 
     def __init__(
@@ -40,10 +41,12 @@ class PlannerClient:
         trigger: Trigger,
         environment: Mapping[str, str] | None = None,
         pool: PlannerPool | None = None,
+        job: str = "",
     ) -> None:
         self.replies: dict[PlanKey, PlanReply] = {}
         self._settings = settings
         self._trigger = trigger
+        self._job = job
         self._owns_pool = pool is None
         self._pool = pool or PlannerPool(1, environment=environment)
         self._noted: Recent[str] = Recent()  # what the planner said already
@@ -76,7 +79,7 @@ class PlannerClient:
 
     async def _search(self, action: RequestPlan) -> None:
         try:
-            data = await self._pool.search(self._settings, action)
+            data = await self._pool.search(self._settings, action, self._job)
         except SearchFailed as error:
             LOG.warning("%s: %s", action, error)
             self._reply(action.key, PlanReply(None, problem=str(error)))

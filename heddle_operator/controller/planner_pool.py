@@ -1,8 +1,9 @@
 """Planner processes that all jobs of an operator share, each limited in time, all in memory.
 
 A search that takes longer than its budget and `GRACE_S` is killed with its process, and its
-question is answered with that.  The processes hold at most `memory_bytes` together: whoever is
-above that is killed, and what it searched is searched once more while nothing else is.
+question is answered with that.  Jobs take turns (search_turns).  The processes hold at most
+`memory_bytes` together: whoever is above that is killed, and what it searched is searched once more
+while nothing else is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from heddle_operator.controller.planner_server import READY, SearchSettings
+from heddle_operator.controller.search_turns import SearchTurns
 from heddle_operator.state.actions import RequestPlan
 
 LOG = logging.getLogger(__name__)
@@ -58,8 +60,7 @@ class PlannerPool:
         self._memory_bytes = memory_bytes
         self._grace_s = grace_s
         self._environment = {**os.environ, **(environment or {})}
-        self._slots = asyncio.Semaphore(size)
-        self._alone = asyncio.Lock()
+        self._turns = SearchTurns(size)
         self._idle: list[_Process] = []
         self._busy: set[_Process] = set()
 
@@ -68,8 +69,13 @@ class PlannerPool:
         async with self._process():
             pass
 
-    async def search(self, settings: SearchSettings, action: RequestPlan) -> Answer:
-        """Search a plan.
+    async def search(self, settings: SearchSettings, action: RequestPlan, job: str) -> Answer:
+        """Search a plan once it is the job's turn.
+
+        Args:
+            settings: of all searches of the job.
+            action: asks for the plan.
+            job: uid of the one that asks; each has one search in flight at most.
 
         Raises:
             SearchFailed: it took too long or too much memory, or its process ended.
@@ -81,12 +87,12 @@ class PlannerPool:
         }
         limit_s = (settings.budget_s or USUAL_S) + self._grace_s
         try:
-            async with self._slots:
+            async with self._turns.turn(job):
                 return await self._search(question, limit_s)
         except _TooLarge:
             LOG.info("a search that needs much memory is done again while nothing else is searched")
         try:
-            async with self._alone, _all_of(self._slots, self._size):
+            async with self._turns.turn(job, self._size):
                 return await self._search(question, limit_s)
         except _TooLarge:
             gib = self._memory_bytes / (1 << 30)
@@ -228,17 +234,3 @@ class _Process:
             code = await self._process.wait()
             raise SearchFailed(f"a planner process ended with {code}; the log has its words")
         return line
-
-
-@asynccontextmanager
-async def _all_of(slots: asyncio.Semaphore, size: int) -> AsyncIterator[None]:
-    """All slots of a semaphore at once."""
-    taken = 0
-    try:
-        for _ in range(size):
-            await slots.acquire()
-            taken += 1
-        yield
-    finally:
-        for _ in range(taken):
-            slots.release()

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from heddle_operator.apis.generate import CRD, REFERENCE, TEMPLATE, chart_template, reference
-from heddle_operator.apis.heddlejob import JobSpec
+from heddle_operator.apis.heddlejob import MOST_BUDGET_S, JobSpec
 from planner.model.workload import MOST_SAMPLES, MOST_TOKENS
 
 ROOT = Path(__file__).parents[4]
@@ -53,6 +53,11 @@ def test_the_resource_takes_no_more_samples_and_tokens_than_the_planner():
     training = SCHEMA["properties"]["spec"]["properties"]["training"]["properties"]
     assert training["globalBatch"]["maximum"] == MOST_SAMPLES
     assert training["sequenceLength"]["maximum"] == MOST_TOKENS
+
+
+def test_the_resource_takes_no_longer_search_than_the_operator():
+    planner = SCHEMA["properties"]["spec"]["properties"]["planner"]["properties"]
+    assert planner["budgetSeconds"]["maximum"] == MOST_BUDGET_S
 
 
 def test_no_description_is_cut_by_a_comma():

@@ -73,6 +73,7 @@ def test_training_settings_default_as_in_the_workers_contract():
         ("spec.model.entryPoint", "m:f", "give exactly one of `name`, `path` and `entryPoint`"),
         ("spec.elastic.minGPUs", 32, "minGPUs 32 is above maxGPUs 16"),
         ("spec.elastic.minGPUs", 0, "spec.elastic.minGPUs: "),
+        ("spec.planner.budgetSeconds", 61, "spec.planner.budgetSeconds: Input should be less than"),
         ("spec.training.globalBatch", 0, "spec.training.globalBatch: "),
         ("spec.training.precision", "fp8", "'fp32', 'bf16' or 'fp16' (found 'fp8')"),
         ("spec.training.lossScale", {"initial": 2}, "precision fp32 has no loss scale; leave"),

@@ -39,7 +39,8 @@ def run(test, **options):
 def test_jobs_of_any_models_share_a_few_processes():
     async def test(pool):
         kinds = [replace(SETTINGS, global_batch=batch) for batch in (8, 16, 32, 64, 128)]
-        work = [pool.search(settings, RequestPlan(nodes(2), None)) for settings in kinds]
+        asked = RequestPlan(nodes(2), None)
+        work = [pool.search(settings, asked, str(settings)) for settings in kinds]
         found = await asyncio.gather(*work)
         assert len({Plan.from_json(reply["plan"]).digest for reply in found}) == 5
         assert len(pool._idle) <= 2
@@ -53,10 +54,10 @@ def test_a_search_beyond_its_time_is_killed_said_and_followed_by_others():
         await pool.start()
         endless = replace(SETTINGS, budget_evaluations=10**9)
         with pytest.raises(SearchFailed, match="did not end within 1 s and was killed"):
-            await pool.search(endless, RequestPlan(LARGE, None))
+            await pool.search(endless, RequestPlan(LARGE, None), "job")
         assert pool._held_bytes == 0
         pool._grace_s = 10.0
-        assert (await pool.search(SETTINGS, RequestPlan(nodes(2), None)))["plan"]
+        assert (await pool.search(SETTINGS, RequestPlan(nodes(2), None), "job"))["plan"]
 
     run(test, size=1, grace_s=-59.0)
 
@@ -65,7 +66,7 @@ def test_a_search_that_needs_too_much_memory_is_said_and_the_processes_are_gone(
     async def test(pool):
         endless = replace(SETTINGS, budget_evaluations=10**9)
         with pytest.raises(SearchFailed, match="needs more than"):
-            await pool.search(endless, RequestPlan(LARGE, None))
+            await pool.search(endless, RequestPlan(LARGE, None), "job")
         assert pool._held_bytes == 0
 
     run(test, memory_bytes=1 << 20)
@@ -99,5 +100,25 @@ def test_only_the_newest_answers_are_kept():
             client._reply((str(number), ""), None)
         assert len(client.replies) == planner_client.REPLIES_KEPT
         assert ("199", "") in client.replies
+
+    run(test)
+
+
+def test_one_jobs_long_searches_leave_the_other_process_to_the_others():
+    async def test(pool):
+        endless = replace(SETTINGS, budget_evaluations=10**9)
+        hogs = [
+            asyncio.create_task(pool.search(endless, RequestPlan(LARGE, None), "hog"))
+            for _ in range(2)
+        ]
+        try:
+            async with asyncio.timeout(40):
+                reply = await pool.search(SETTINGS, RequestPlan(nodes(2), None), "other")
+            assert reply["plan"]
+            assert not any(hog.done() for hog in hogs)
+        finally:
+            for hog in hogs:
+                hog.cancel()
+            await asyncio.gather(*hogs, return_exceptions=True)
 
     run(test)

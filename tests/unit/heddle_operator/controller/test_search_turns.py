@@ -1,0 +1,123 @@
+"""Searches of all jobs take turns, one of each job at a time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from heddle_operator.controller.search_turns import SearchTurns
+
+
+class Searches:
+    """Searches that last until they are told to end, and the order in which they began."""
+
+    def __init__(self, slots):
+        self.turns = SearchTurns(slots)
+        self.began, self.ends, self.tasks = [], {}, {}
+
+    async def ask(self, *names, slots=1):
+        for name in names:
+            self.ends[name] = asyncio.Event()
+            self.tasks[name] = asyncio.create_task(self._search(name, slots))
+        await self.settle()
+
+    async def _search(self, name, slots):
+        async with self.turns.turn(name[0], slots):
+            self.began.append(name)
+            await self.ends[name].wait()
+
+    async def settle(self):
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    async def end(self, name):
+        self.ends[name].set()
+        await self.tasks[name]
+        await self.settle()
+
+    async def cancel(self, name):
+        self.tasks[name].cancel()
+        await asyncio.gather(self.tasks[name], return_exceptions=True)
+        await self.settle()
+
+
+def run(test, slots):
+    asyncio.run(test(Searches(slots)))
+
+
+def test_a_job_has_one_search_in_flight():
+    async def test(searches):
+        await searches.ask("a1", "a2", "b1")
+        assert searches.began == ["a1", "b1"]
+        await searches.end("a1")
+        assert searches.began == ["a1", "b1", "a2"]
+
+    run(test, 3)
+
+
+def test_a_second_search_of_a_job_waits_behind_the_first_of_all_others():
+    async def test(searches):
+        await searches.ask("a1", "a2", "a3", "b1", "c1", "b2")
+        for name in ("a1", "b1", "c1", "a2", "b2", "a3"):
+            assert searches.began[-1] == name
+            await searches.end(name)
+
+    run(test, 1)
+
+
+def test_a_job_that_asks_anew_after_each_answer_does_not_overtake_one_that_waits():
+    async def test(searches):
+        await searches.ask("a1", "a2", "b1")
+        await searches.end("a1")
+        await searches.end("b1")
+        assert searches.began == ["a1", "b1", "a2"]
+        await searches.ask("b2", "a3", "c1")
+        for name in ("a2", "b2", "c1", "a3"):
+            assert searches.began[-1] == name
+            await searches.end(name)
+
+    run(test, 1)
+
+
+def test_a_search_that_takes_all_slots_has_them_alone_and_is_not_overtaken_for_ever():
+    async def test(searches):
+        await searches.ask("a1", "b1")
+        await searches.ask("c1", slots=2)
+        await searches.ask("d1")
+        await searches.end("a1")
+        assert searches.began == ["a1", "b1"]
+        await searches.end("b1")
+        assert searches.began[2:] == ["c1"]
+        await searches.end("c1")
+        assert searches.began[3:] == ["d1"]
+
+    run(test, 2)
+
+
+@pytest.mark.parametrize("cancelled", ["a1", "b1"])
+def test_a_search_that_is_given_up_leaves_its_turn_to_the_next(cancelled):
+    async def test(searches):
+        await searches.ask("a1", "b1", "c1")
+        await searches.cancel(cancelled)
+        last = "b1" if cancelled == "a1" else "a1"
+        await searches.end(last)
+        await searches.end("c1")
+        assert searches.turns._free == 1
+        assert searches.turns._searching == set()
+
+    run(test, 1)
+
+
+def test_what_is_remembered_of_jobs_does_not_grow():
+    async def test(searches):
+        for number in range(100):
+            async with searches.turns.turn(str(number)):
+                pass
+        assert len(searches.turns._next) <= 101
+        for _ in range(100):
+            async with searches.turns.turn("same"):
+                pass
+        assert len(searches.turns._next) == 1
+
+    run(test, 1)
