@@ -61,8 +61,9 @@ class Controller:
             return
         self._generations[uid] = generation
         self._bodies[uid] = body
+        before = self._runs[uid][0].accepted if uid in self._runs else None
         self._stop(uid)
-        run = JobController(body, self._context)
+        run = JobController(body, self._context, before)
         name = f"{metadata.get('namespace', 'default')}/{metadata['name']}"
         task = asyncio.create_task(self._guard(name, run), name=f"job {name}")
         self._runs[uid] = (run, task)

@@ -15,45 +15,38 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from heddle_operator.apis.errors import InvalidJob, NameTaken
-from heddle_operator.apis.heddlejob import (
-    API_VERSION,
-    HeddleJob,
-    Metadata,
-    check_gpu_types,
-    load_job,
-)
+from heddle_operator.apis.heddlejob import API_VERSION, HeddleJob, Metadata
+from heddle_operator.controller import acceptance
+from heddle_operator.controller.acceptance import Terms, accepted, gpu_types_of, held_terms
 from heddle_operator.controller.agents import Agents
 from heddle_operator.controller.arbiter import PriorityArbiter
+from heddle_operator.controller.held_pods import HeldPods
 from heddle_operator.controller.node_speeds import NodeSpeeds
-from heddle_operator.controller.planner_client import PlannerClient
+from heddle_operator.controller.planner_client import PlannerClient, search_settings_of
 from heddle_operator.controller.planner_pool import PlannerPool
-from heddle_operator.controller.planner_server import SearchSettings
 from heddle_operator.controller.reconciler import Reconciler, has_ended
 from heddle_operator.controller.status_writer import StatusThrottle
-from heddle_operator.inventory.filters import refusal_of
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import ApiRefused, KubeApi
 from heddle_operator.kube.config_reference import referenced_config
 from heddle_operator.kube.kubernetes_cluster import KubeCluster
-from heddle_operator.kube.odd_objects import UNREADABLE, what_is_wrong
 from heddle_operator.kube.owned_objects import JobObjects, now_text
 from heddle_operator.policy.drain import Drain, drain_of
+from heddle_operator.ports.cluster import Cluster
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.report.conditions import HolderCount, live_record
 from heddle_operator.report.events import UNSEEN, events_of
 from heddle_operator.report.status import Status, count_holders, refused_status, status_of
 from heddle_operator.report.timings import reconfigurations
-from heddle_operator.resources.pods import WorkerDefaults, pod_body, with_data_folder
-from heddle_operator.resources.template_rules import check_allowed
-from heddle_operator.state.actions import CreatePod, RecordEvent
+from heddle_operator.resources.pods import WorkerDefaults, with_data_folder
+from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.recent import Recent
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
-from heddle_operator.state.snapshot import Observed
+from heddle_operator.state.snapshot import Observed, Outcome
 from heddle_operator.telemetry.metrics import OperatorMetrics
 from planner.errors import HeddleError
-from planner.profiles.generator import find_profile
 
 LOG = logging.getLogger(__name__)
 RETRY_S = 2.0  # after the API server refused something that is not a pod
@@ -88,9 +81,19 @@ class JobController:
     Args:
         body: the HeddleJob object.
         context: what all jobs share.
+        before: the job as it was accepted last, if this operator did so.
+
+    Attributes:
+        accepted: the job as it was accepted last; None: this operator never did.
     """
 
-    def __init__(self, body: Mapping[str, Any], context: ControllerContext) -> None:
+    def __init__(
+        self,
+        body: Mapping[str, Any],
+        context: ControllerContext,
+        before: HeddleJob | None = None,
+    ) -> None:
+        self.accepted = before
         self.trigger = Trigger()
         self._body = body
         self._context = context
@@ -107,16 +110,10 @@ class JobController:
 
     async def run(self) -> None:
         """Follow the job until it has ended."""
-        try:
-            job = load_job(self._body, await self._config())
-            profile = find_profile(job.workload)
-            gpu_types = tuple(sorted(profile.types))
-            check_gpu_types(job, gpu_types)
-            check_allowed(job, self._context.defaults.allow)
-            check_template(job, self._context.defaults)
-        except HeddleError as error:
-            await self._refuse(str(error))
+        terms = await self._terms()
+        if terms is None:
             return
+        job = terms.job
         objects = JobObjects(job, self._context.api)
         token = await self._token(objects)
         agents = Agents(
@@ -127,21 +124,23 @@ class JobController:
             left_s=self._context.left_s,
         )
         planner = PlannerClient(
-            _search_settings(job, self._context.settings),
+            search_settings_of(job, self._context.settings),
             self.trigger,
             pool=self._context.pool,
             job=job.metadata.uid,
         )
-        cluster = KubeCluster(
+        cluster: Cluster = KubeCluster(
             job,
             self._context.api,
             self._context.cache,
             self._context.defaults,
-            gpu_types,
+            gpu_types_of(job),
             self.trigger,
             token,
             self._context.arbiter.jobs,
         )
+        if terms.no_pods:
+            cluster = HeldPods(cluster, terms.no_pods, self.trigger)
         reconciler = Reconciler(
             with_data_folder(job),
             cluster,
@@ -156,24 +155,72 @@ class JobController:
             NodeSpeeds(job.workload.model),
         )
         try:
-            await self._reconcile(job, reconciler, objects)
+            await self._reconcile(terms, reconciler, objects)
         finally:
             if self._is_gone:
                 await agents.end_all()
             await agents.close()
             await planner.close()
 
+    async def _terms(self) -> Terms | None:
+        """What the job is followed by; None if by nothing, which its status then says."""
+        config = None
+        try:
+            config = await self._config()
+            self.accepted = accepted(self._body, config, self._context.defaults)
+            return Terms(self.accepted)
+        except HeddleError as error:
+            refusal = str(error)
+        if self._has_ended:
+            LOG.warning("job=%s has ended, and its spec is refused: %s", *self._said(refusal))
+            return None
+        terms = None
+        if self._trains:
+            defaults = self._context.defaults
+            terms = held_terms(self._body, config, defaults, self.accepted, refusal)
+        if terms is None:
+            await self._refuse(refusal)
+        else:
+            LOG.warning("job=%s trains, and its spec is refused: %s", *self._said(terms.refusal))
+        return terms
+
+    def _said(self, sentence: str) -> tuple[str, str]:
+        return self._body["metadata"]["name"], sentence
+
     async def _config(self) -> Mapping[str, Any] | None:
-        """The config.json that the job names, once it is there; until then the job says so."""
+        """The config.json that the job names, once it is there; until then the job says so.
+
+        Raises:
+            InvalidJob: it is not there, and the job can go on as it was accepted before, or has
+                ended.
+        """
         said = ""
         while True:
             try:
                 return await referenced_config(self._context.api, self._body)
             except (ApiRefused, InvalidJob) as error:
-                if str(error) != said:
-                    said = str(error)
-                    await self._refuse(f"spec.model.configRef: {said}")
+                sentence = f"spec.model.configRef: {error}"
+                is_answer = isinstance(error, InvalidJob) or error.status == 404
+                if self._has_ended or (is_answer and self.accepted and self._trains):
+                    raise InvalidJob(sentence) from None
+                if sentence != said:
+                    said = sentence
+                    await self._refuse(said)
             await asyncio.sleep(RETRY_S)
+
+    @property
+    def _trains(self) -> bool:
+        return acceptance.trains(self._outcomes, self._status)
+
+    @property
+    def _has_ended(self) -> bool:
+        return acceptance.has_ended(self._outcomes, self._status)
+
+    @property
+    def _outcomes(self) -> tuple[Outcome, ...]:
+        job = stub_of(self._body).metadata
+        bodies = self._context.cache.own("ConfigMap", job.namespace, job.uid)
+        return acceptance.outcomes_of(bodies)
 
     async def _token(self, objects: JobObjects) -> str:
         """The job's token, once nobody else's Secret has its name; until then the job says so."""
@@ -189,8 +236,12 @@ class JobController:
                 LOG.warning("job=%s %s", self._body["metadata"]["name"], error)
             await asyncio.sleep(RETRY_S)
 
-    async def _reconcile(self, job: HeddleJob, reconciler: Reconciler, objects: JobObjects) -> None:
+    async def _reconcile(self, terms: Terms, reconciler: Reconciler, objects: JobObjects) -> None:
+        job, refusal = terms.job, terms.refusal
         emitted: Recent[str] = Recent()
+        if refusal:
+            key = f"InvalidSpec-{job.metadata.generation}-{refusal}"
+            self._emit(objects, RecordEvent(key, "InvalidSpec", refusal))
         if not self._context.sees_all_pods:
             self._emit(objects, RecordEvent("unseen", "GPUsNotSeen", UNSEEN))
         while True:
@@ -206,7 +257,7 @@ class JobController:
             try:
                 pods = self._context.cache.own("Pod", job.metadata.namespace, job.metadata.uid)
                 await objects.write_budgets(pods, drain)
-                wait_s = await self._write(job, objects, decision, observed, drain)
+                wait_s = await self._write(terms, objects, decision, observed, drain)
                 again = sooner(again, wait_s)
                 if has_ended(decision, observed):
                     await objects.delete_budgets()
@@ -241,17 +292,18 @@ class JobController:
 
     async def _write(
         self,
-        job: HeddleJob,
+        terms: Terms,
         objects: JobObjects,
         decision: Decision,
         observed: Observed,
         drain: Drain,
     ) -> float | None:
         """Write the status if it is due; seconds until it may be written next."""
-        ended = decision.phase in ("Complete", "Failed")
+        job, ended = terms.job, decision.phase in ("Complete", "Failed")
         holders = self._count_holders(job, observed)
         status = status_of(
-            *(job, observed, decision, holders, drain, self._status, now_text(), time.monotonic())
+            *(job, observed, decision, holders, drain, self._status, now_text(), time.monotonic()),
+            refusal=terms.refusal,
         )
         self._context.metrics.take(job.metadata.namespace, job.name, status, decision)
         wait_s = self._throttle.wait_s(status, time.monotonic())
@@ -287,17 +339,26 @@ class JobController:
     async def _refuse(
         self, sentence: str, reason: Literal["InvalidSpec", "NameTaken"] = "InvalidSpec"
     ) -> None:
-        """Say why the job cannot be run; a change of its spec starts it anew."""
-        LOG.warning("job=%s is refused: %s", self._body["metadata"]["name"], sentence)
+        """Say why the job cannot be run; a change of its spec starts it anew.
+
+        It asks for no GPUs meanwhile; what its pods hold is theirs.
+        """
+        trains = self._trains
+        if trains:
+            sentence += "; its pods train on, and nobody follows them until that is corrected"
+        LOG.warning("job=%s is refused: %s", *self._said(sentence))
+        self._context.arbiter.forget(self._body["metadata"]["uid"])
         objects = JobObjects(stub_of(self._body), self._context.api)
         generation = int(self._body["metadata"].get("generation", 0))
-        status: Status = refused_status(generation, sentence, self._status, now_text(), reason)
+        before, now = self._status, now_text()
+        status: Status = refused_status(generation, sentence, before, now, reason, trains)
 
         async def write() -> bool:
             await objects.write_status(status)
             return True
 
         await self._until_done(write)
+        self._status = {**before, **status}
         await objects.record_event(
             RecordEvent(f"{reason}-{generation}-{sentence}", reason, sentence)
         )
@@ -310,41 +371,6 @@ class JobController:
             except ApiRefused as error:
                 LOG.warning("job=%s %s", self._body["metadata"]["name"], error)
                 await asyncio.sleep(RETRY_S)
-
-
-def check_template(job: HeddleJob, defaults: WorkerDefaults) -> None:
-    """Whether a pod can be made of the job's template, which the API server does not look into.
-
-    Raises:
-        InvalidJob: it cannot.
-    """
-    node: dict[str, Any] = {"metadata": {"name": "any", "labels": {}}}
-    tainted = {**node, "spec": {"taints": [{"key": "any", "effect": "NoSchedule"}]}}
-    try:
-        spec = pod_body(job, CreatePod("any", "any", 0, 1), defaults, 0.0)["spec"]
-        refusal_of(node, spec)
-        refusal_of(tainted, spec)
-    except UNREADABLE as error:
-        raise InvalidJob(
-            f"spec.worker.template gives no pod ({what_is_wrong(error)}); it must be a pod "
-            "template as `kubectl explain pod` shows it"
-        ) from None
-
-
-def _search_settings(job: HeddleJob, settings: Settings) -> SearchSettings:
-    workload = job.workload
-    return SearchSettings(
-        workload.model.name,
-        workload.global_batch,
-        workload.sequence_length,
-        settings.plan_seed,
-        job.spec.elastic.min_holders,
-        settings.plan_evaluations,
-        job.spec.planner.budget_seconds,
-        shape=job.training.shape,
-        precision=workload.precision,
-        recompute=workload.recompute,
-    )
 
 
 def stub_of(body: Mapping[str, Any]) -> HeddleJob:

@@ -11,11 +11,13 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
+from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.controller.planner_pool import PlannerPool, SearchFailed
 from heddle_operator.controller.planner_server import SearchSettings
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.actions import RequestPlan
 from heddle_operator.state.recent import Recent
+from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import PlanKey, PlanReply
 from planner.plans.plan import Plan
 
@@ -105,3 +107,20 @@ class PlannerClient:
     def _forget(self, key: PlanKey) -> None:
         self.replies.pop(key, None)
         self._trigger.set()
+
+
+def search_settings_of(job: HeddleJob, settings: Settings) -> SearchSettings:
+    """What all searches of a job have in common."""
+    workload = job.workload
+    return SearchSettings(
+        workload.model.name,
+        workload.global_batch,
+        workload.sequence_length,
+        settings.plan_seed,
+        job.spec.elastic.min_holders,
+        settings.plan_evaluations,
+        job.spec.planner.budget_seconds,
+        shape=job.training.shape,
+        precision=workload.precision,
+        recompute=workload.recompute,
+    )

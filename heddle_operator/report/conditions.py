@@ -98,8 +98,9 @@ def conditions_of(
     drain: Drain,
     skipped_steps: int = 0,
     now: float = 0.0,
+    refusal: str = "",
 ) -> tuple[Condition, ...]:
-    """All conditions of a job that is accepted.
+    """All conditions of a job that is followed.
 
     Args:
         job: supplies the limits.
@@ -109,6 +110,7 @@ def conditions_of(
         drain: what a drain of its nodes may do now.
         skipped_steps: of which loss or norm was not finite.
         now: by the clock of the times in `observed`.
+        refusal: what is wrong with its spec, and what holds meanwhile; "" where it is accepted.
     """
     phase, reason = decision.phase, decision.reason
     live = live_record(observed)
@@ -121,7 +123,7 @@ def conditions_of(
     failed = _failed_reason(reason) if phase == "Failed" else None
     blocked = "" if ended else drain.blocked
     return (
-        Condition("Accepted", True, "Valid", "the job can be run"),
+        _accepted(refusal),
         Condition(
             "Planned",
             planned is not None,
@@ -154,6 +156,12 @@ def conditions_of(
             reason if phase == "Failed" else "",
         ),
     )
+
+
+def _accepted(refusal: str) -> Condition:
+    if refusal:
+        return Condition("Accepted", False, "InvalidSpec", refusal)
+    return Condition("Accepted", True, "Valid", "the job can be run")
 
 
 def live_record(observed: Observed) -> EpochRecord | None:

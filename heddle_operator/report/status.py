@@ -47,6 +47,7 @@ def status_of(
     before: Mapping[str, Any],
     now_text: str,
     now: float = 0.0,
+    refusal: str = "",
 ) -> Status:
     """The whole status.
 
@@ -59,6 +60,7 @@ def status_of(
         before: the status that is there now.
         now_text: the time, as Kubernetes writes it.
         now: the same by the clock of the times in `observed`.
+        refusal: see `conditions_of`.
     """
     live = live_record(observed)
     known = before.get("progress") or {"step": 0, "steps": job.spec.steps}
@@ -69,7 +71,8 @@ def status_of(
         "message": decision.reason,
         "conditions": with_times(
             conditions_of(
-                *(job, observed, decision, holders, drain, progress.get("skippedSteps", 0), now)
+                *(job, observed, decision, holders, drain, progress.get("skippedSteps", 0), now),
+                refusal=refusal,
             ),
             before,
             job.metadata.generation,
@@ -109,15 +112,26 @@ def refused_status(
     before: Mapping[str, Any],
     now_text: str,
     reason: Literal["InvalidSpec", "NameTaken"] = "InvalidSpec",
+    trains: bool = False,
 ) -> Status:
-    """The status of a job that cannot be run as it is written."""
+    """The status of a job that cannot be run as it is written.
+
+    Args:
+        job_generation: of the spec that is refused.
+        sentence: why.
+        before: the status that is there now; its other conditions stay.
+        now_text: the time, as Kubernetes writes it.
+        reason: of the condition.
+        trains: its pods do, though nobody follows them: its phase stays what it was.
+    """
     conditions = (Condition("Accepted", False, reason, sentence),)
     stated = with_times(conditions, before, job_generation, now_text)
+    others = [row for row in before.get("conditions") or () if row.get("type") != "Accepted"]
     return {
         "observedGeneration": job_generation,
-        "phase": "Invalid",
+        "phase": before.get("phase", "Running") if trains else "Invalid",
         "message": sentence,
-        "conditions": stated,
+        "conditions": [*stated, *others],
     }
 
 

@@ -67,6 +67,28 @@ def test_a_job_that_is_refused_says_so_in_one_condition():
     assert accepted["message"] == "spec.model.name: unknown"
 
 
+def test_a_refusal_keeps_the_other_conditions_and_the_phase_of_what_trains():
+    before = status(running("a"))
+    for trains, phase in ((False, "Invalid"), (True, "Running")):
+        found = refused_status(3, "no", before, "T2", trains=trains)
+        assert found["phase"] == phase
+        others = [row for row in before["conditions"] if row["type"] != "Accepted"]
+        assert found["conditions"][1:] == others
+        assert condition(found, "Accepted")["message"] == "no"
+
+
+def test_a_job_that_goes_on_says_what_is_wrong_with_its_spec():
+    operator = running("a")
+    observed, now = operator.cluster.snapshot(), operator.cluster.now
+    decision = decide(operator.job, observed, now)
+    found = status_of(
+        *(operator.job, observed, decision, None, Drain(), {}, "T1", now), refusal="not so"
+    )
+    accepted = condition(found, "Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "InvalidSpec")
+    assert (accepted["message"], found["phase"]) == ("not so", "Running")
+
+
 def test_the_holders_of_the_state_are_counted_for_people():
     found = status(running("a"), HolderCount(1, 7))
     assert found["holders"] == {"minNodes": 1, "singlePieces": 7}

@@ -1,0 +1,125 @@
+"""A job that trains goes on while its spec is refused, by what can be known of it."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import pytest
+
+from heddle_operator.apis.errors import InvalidJob
+from heddle_operator.controller.acceptance import (
+    accepted,
+    has_ended,
+    held_terms,
+    outcomes_of,
+    trains,
+)
+from heddle_operator.resources.epoch_config_map import record_to_body
+from heddle_operator.resources.pods import WorkerDefaults
+from planner.errors import HeddleError
+from tests.builders import heddle_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job
+
+DEFAULTS = WorkerDefaults("heddle:1", {})
+HOST = {"name": "host", "hostPath": {"path": "/"}}
+TOLERATION = {"key": "team", "operator": "Exists", "effect": "NoSchedule"}
+
+
+def a_body(**spec):
+    body = copy.deepcopy(heddle_job("tiny", **spec))
+    body["metadata"] |= {"uid": "u", "namespace": "ns", "generation": 4}
+    return body
+
+
+def held(body, before=None):
+    with pytest.raises(HeddleError) as refused:
+        accepted(body, None, DEFAULTS)
+    return held_terms(body, None, DEFAULTS, before, str(refused.value))
+
+
+def test_the_spec_that_was_accepted_last_holds_whole():
+    before = accepted(a_body(elastic={"minGPUs": 2}), None, DEFAULTS)
+    terms = held(a_body(steps="many"), before)
+    assert terms.job.spec == before.spec
+    assert terms.job.metadata.generation == 4
+    assert "steps" in terms.refusal
+    assert "the spec that was accepted before holds" in terms.refusal
+    assert terms.no_pods == ""
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"planner": {"budgetSeconds": 1e6}},
+        {"elastic": {"mode": "Auto", "minGPUs": 3, "maxGPUs": 2}},
+        {"elastic": {"peerTimeoutSeconds": 0.5, "colour": "red"}},
+        {"deadlineSeconds": -1},
+        {"planRef": "../secrets"},
+    ],
+)
+def test_after_a_restart_the_job_goes_on_without_what_is_wrong_and_moves_for_losses_only(wrong):
+    terms = held(a_body(**wrong))
+    assert terms.job.spec.elastic.mode == "Recommend"
+    assert terms.job.training == accepted(a_body(), None, DEFAULTS).training
+    assert terms.refusal.endswith("goes on without it and moves only where it loses GPUs")
+    assert terms.no_pods == ""
+
+
+@pytest.mark.parametrize("wrong", [{"steps": 0}, {"training": {"globalBatch": 8, "seed": "x"}}])
+def test_what_the_training_depends_on_is_never_guessed(wrong):
+    assert held(a_body(**wrong)) is None
+
+
+def test_of_a_template_that_is_refused_no_pod_is_made_and_its_nodes_still_count():
+    template = {"spec": {"volumes": [HOST], "tolerations": [TOLERATION]}}
+    terms = held(a_body(worker={"template": template}))
+    assert "hostPath" in terms.no_pods
+    assert terms.job.spec.worker.template["spec"]["tolerations"] == [TOLERATION]
+    assert terms.job.spec.elastic.mode == "Auto"
+
+
+@pytest.mark.parametrize("containers", ["x", [7], [{"name": "worker", "args": 3}]])
+def test_of_a_template_that_gives_no_pod_counts_what_can_be_read(containers):
+    template = {"spec": {"containers": containers, "nodeSelector": {"team": "a"}}}
+    terms = held(a_body(worker={"template": template}))
+    assert terms.no_pods
+    assert terms.job.spec.worker.template == {"spec": {"nodeSelector": {"team": "a"}}}
+
+
+@pytest.mark.parametrize("worker", [{"template": "x"}, {"template": {}, "logFormat": "xml"}])
+def test_a_template_that_is_left_out_is_no_template_to_make_pods_of(worker):
+    assert held(a_body(worker=worker)).no_pods
+
+
+def test_a_new_job_is_refused():
+    with pytest.raises(InvalidJob, match="hostPath"):
+        accepted(a_body(worker={"template": {"spec": {"volumes": [HOST]}}}), None, DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "phase", "is_training", "is_over"),
+    [
+        ((), "", False, False),
+        ((), "Failed", False, True),
+        (("open",), "Preparing", True, False),
+        (("aborted",), "Pending", False, False),
+        (("live", "aborted"), "Running", True, False),
+        (("live", "complete"), "Running", False, True),
+        (("live", "failed"), "Running", False, True),
+        (("live",), "Complete", False, True),
+    ],
+)
+def test_a_job_trains_while_an_epoch_lives_or_opens(outcomes, phase, is_training, is_over):
+    assert trains(outcomes, {"phase": phase}) == is_training
+    assert has_ended(outcomes, {"phase": phase}) == is_over
+
+
+def test_outcomes_are_in_the_order_of_epochs_and_what_is_no_record_is_left_out():
+    job = a_job()
+    operator = FakeOperator(job, a_cluster(job, "a"))
+    operator.settle()
+    (record,) = operator.cluster.records.all
+    third = dataclasses.replace(record, epoch=3, outcome="open")
+    bodies = [record_to_body(job, each, 0.0) for each in (third, record)]
+    assert outcomes_of([*bodies, {"data": {}}, {}]) == ("live", "open")
