@@ -13,24 +13,51 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Annotated
 
 import aiohttp
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
+from heddle_operator.ports.pace import Pace
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.progress import not_finite_steps, progress_times
 from heddle_operator.state.snapshot import AgentView, ObservedPod
-from worker.contract import Directive, Halt, Refusal, Report
+from worker.contract import (
+    Directive,
+    EvaluationRecord,
+    Halt,
+    RankExit,
+    RankReport,
+    Refusal,
+    Report,
+    StepRecord,
+    SwitchRecord,
+)
 
 LOG = logging.getLogger(__name__)
 RETRY_S = (0.05, 1.0)  # first and longest pause after an agent did not answer
 SENT_KEPT = 4096  # messages that are remembered, before those of which the pause has passed go
 RESEND_S = 1.0  # a directive that was refused or got lost is sent again after so long
 _SAME_IMAGE = "give workers and operator the same image"
-ANSWER_MAX_BYTES = 16 << 20  # of any answer; a report with all that an agent keeps has 5 MiB
+ANSWER_MAX_BYTES = 6 << 20  # of any answer; a report with all that an agent keeps has 5 MiB
+RECORDS_MOST = 4096  # of each kind, as an agent keeps them
+EXITS_MOST = 64  # likewise
+RANKS_MOST = 64  # of a pod, one for each GPU; machines have 16 at most
+REPORT_PAUSE_S, REPORT_BURST = 0.1, 10  # of one pod: a change is several reports within tenths
+READING_SHARE = 20  # a pod pauses so many times as long as it took to read its report
 ANSWER_S = 2.5  # an agent's loop answers within milliseconds; longer means that it hangs
 BEAT_LATE_S = 2.0  # ranks beat every second; one that is late is looked at more often
 LATE_WAIT_S = 0.5
+
+
+class _Heard(Report):
+    """A report, no longer than one that an agent of ours sends: pods belong to others."""
+
+    ranks: Annotated[tuple[RankReport, ...], Field(max_length=RANKS_MOST)] = ()
+    exits: Annotated[tuple[RankExit, ...], Field(max_length=EXITS_MOST)] = ()
+    steps: Annotated[tuple[StepRecord, ...], Field(max_length=RECORDS_MOST)] = ()
+    switches: Annotated[tuple[SwitchRecord, ...], Field(max_length=RECORDS_MOST)] = ()
+    evaluations: Annotated[tuple[EvaluationRecord, ...], Field(max_length=RECORDS_MOST)] = ()
 
 
 class Agents:
@@ -142,12 +169,17 @@ class Agents:
 
     async def _watch(self, name: str, address: str) -> None:
         version, step, pause_s, wait_s = -1, 0, RETRY_S[0], self._wait_s
+        pace = Pace(REPORT_PAUSE_S, REPORT_BURST)
         while True:
+            began_s = math.inf
             try:
-                report = await self._get(address, version, step, wait_s)
+                text = await self._get(address, version, step, wait_s)
+                began_s = time.monotonic()
+                report = _Heard.model_validate_json(text)
             except (aiohttp.ClientError, TimeoutError, ValidationError, OSError) as error:
                 self._mark_unreachable(name, error)
-                await asyncio.sleep(pause_s)
+                spent_s = max(0.0, time.monotonic() - began_s)
+                await asyncio.sleep(max(pause_s, READING_SHARE * spent_s))
                 pause_s = min(2 * pause_s, RETRY_S[1])
                 version = -1
                 continue
@@ -157,8 +189,12 @@ class Agents:
             self._take(name, report, is_late or report.version != version)
             version = report.version
             step = max([step, *(record.step for record in report.steps)])
+            now = time.monotonic()
+            # An agent that does not hold its reports back, or sends long ones, has its share of
+            # the loop that all jobs have in common, and no more.
+            await asyncio.sleep(pace.wait_s(now, READING_SHARE * (now - began_s)))
 
-    async def _get(self, address: str, version: int, step: int, wait_s: float) -> Report:
+    async def _get(self, address: str, version: int, step: int, wait_s: float) -> bytes:
         # The last step is asked for again: after a loss it may be trained a second time.
         query = {"after": version, "wait_s": wait_s, "steps_from": max(0, step - 1)}
         url = f"http://{address}/v1/report"
@@ -167,7 +203,7 @@ class Agents:
                 raise aiohttp.ClientResponseError(
                     answer.request_info, (), status=answer.status, message=str(answer.reason)
                 )
-            return Report.model_validate_json(await _read(answer))
+            return await _read(answer)
 
     def _take(self, name: str, report: Report, is_new: bool) -> None:
         view, now = self.views.get(name), time.monotonic()
@@ -233,7 +269,7 @@ class Agents:
 def _misunderstanding(error: Exception) -> str:
     """What is wrong with an agent that answers, but not as this operator understands it."""
     if isinstance(error, ValidationError):
-        first = error.errors()[0]
+        first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "report"
         return f"its agent is of another version: {where}: {first['msg']}; {_SAME_IMAGE}"
     if isinstance(error, aiohttp.ClientResponseError) and error.status in (401, 403):

@@ -33,6 +33,7 @@ from heddle_operator.kube.kubernetes_cluster import KubeCluster
 from heddle_operator.kube.owned_objects import JobObjects, now_text
 from heddle_operator.policy.drain import Drain, drain_of
 from heddle_operator.ports.cluster import Cluster
+from heddle_operator.ports.pace import Pace
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.report.conditions import HolderCount, live_record
 from heddle_operator.report.events import UNSEEN, events_of
@@ -51,6 +52,7 @@ from planner.errors import HeddleError
 LOG = logging.getLogger(__name__)
 RETRY_S = 2.0  # after the API server refused something that is not a pod
 PROGRESS_S = 5.0  # step and loss are written this often
+LOOK_PAUSE_S, LOOK_BURST = 0.05, 20  # agents and others decide how often a job is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +240,7 @@ class JobController:
 
     async def _reconcile(self, terms: Terms, reconciler: Reconciler, objects: JobObjects) -> None:
         job, refusal = terms.job, terms.refusal
+        pace = Pace(LOOK_PAUSE_S, LOOK_BURST)
         emitted: Recent[str] = Recent()
         if refusal:
             key = f"InvalidSpec-{job.metadata.generation}-{refusal}"
@@ -265,6 +268,7 @@ class JobController:
             except ApiRefused as error:
                 LOG.warning("job=%s %s", job.name, error)
                 again = sooner(again, RETRY_S)
+            await asyncio.sleep(pace.wait_s(time.monotonic()))
             await self.trigger.wait(again)
         await self._expire(job, objects, observed)
 

@@ -10,18 +10,28 @@ import pytest
 from aiohttp import web
 
 from heddle_operator.controller import agents as agents_module
-from heddle_operator.controller.agents import ANSWER_MAX_BYTES, Agents
+from heddle_operator.controller.agents import (
+    ANSWER_MAX_BYTES,
+    EXITS_MOST,
+    RANKS_MOST,
+    RECORDS_MOST,
+    REPORT_BURST,
+    REPORT_PAUSE_S,
+    Agents,
+)
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.snapshot import ObservedPod
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
+from worker.agent.agent import EXITS_KEPT
 from worker.agent.records import KEPT
 from worker.contract import (
     LAPS,
     Directive,
     EvaluationRecord,
     Halt,
+    RankExit,
     RankReport,
     Refusal,
     Report,
@@ -176,7 +186,7 @@ def test_an_answer_of_any_length_costs_the_operator_no_more_than_it_reads(monkey
         agents.watch([pod(address)])
         await until(trigger, lambda: "p" in agents.views)
         assert agents.views["p"].unreachable_since_s is not None
-        assert "its answer is longer than 16 MiB" in caplog.text
+        assert "its answer is longer than 6 MiB" in caplog.text
         assert told < 1 << 26
 
     run(test)
@@ -190,9 +200,53 @@ def test_no_report_is_as_long_as_what_is_refused():
         name: [kind.model_construct(**{f: laps.get(f, 1e7 / 3) for f in kind.model_fields})] * KEPT
         for name, kind in kinds.items()
     }
-    ranks = [RankReport(slot=n, pid=n, started_s=1 / 3, phase="training") for n in range(64)]
-    report = Report.model_construct(ranks=ranks, **records)
-    assert len(report.model_dump_json(warnings=False)) < ANSWER_MAX_BYTES / 2
+    words = "x" * 1000
+    ranks = [
+        RankReport(slot=n, pid=n, started_s=1 / 3, phase="training", error=words)
+        for n in range(RANKS_MOST)
+    ]
+    exits = [RankExit(slot=n, pid=n, code=1, at_s=1 / 3, error=words) for n in range(EXITS_KEPT)]
+    report = Report.model_construct(ranks=ranks, exits=exits, **records)
+    assert len(report.model_dump_json(warnings=False)) < 0.9 * ANSWER_MAX_BYTES
+    assert (RECORDS_MOST, EXITS_MOST) == (KEPT, EXITS_KEPT)
+
+
+def test_a_report_of_more_rows_than_an_agent_keeps_is_not_read():
+    row = '{"slot":0,"pid":0,"code":0,"at_s":0}'
+    rows = ",".join([row] * (EXITS_MOST + 1))
+
+    async def test(agents, trigger, server, address):
+        server.says = (200, '{"job":"j","pod":"p","node":"n","version":1,"agent_pid":1,'
+                       f'"agent_started_s":0,"ready":true,"exits":[{rows}]}}')  # fmt: skip
+        agents.watch([pod(address)])
+        await until(trigger, lambda: "p" in agents.views)
+        assert agents.views["p"].report is None
+        assert "exits: Tuple should have at most 64 items" in agents.views["p"].problem
+
+    run(test)
+
+
+def test_an_agent_that_holds_nothing_back_is_asked_no_more_often_than_others():
+    async def test(agents, trigger, server, address):
+        told = asyncio.Semaphore(0)
+
+        async def at_once(request):
+            server.version += 1
+            told.release()
+            report = Report(
+                job="tiny", pod="p", node="n", version=server.version, agent_pid=1,
+                agent_started_s=0.0, ready=True,
+            )  # fmt: skip
+            return web.Response(text=report.model_dump_json())
+
+        server.answers = at_once
+        began_s = time.monotonic()
+        agents.watch([pod(address)])
+        for _ in range(REPORT_BURST + 5):
+            await told.acquire()
+        assert time.monotonic() - began_s > 4 * REPORT_PAUSE_S - 0.05
+
+    run(test)
 
 
 @pytest.mark.parametrize("status", [301, 302, 307])
