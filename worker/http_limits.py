@@ -9,6 +9,7 @@ Source: aiohttp's server (its keep-alive time-out counts from the first byte tha
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -17,13 +18,20 @@ from aiohttp import web
 MOST_CONNECTIONS = 256  # a quarter of the descriptors that a process has by default
 IDLE_S = 10.0  # for the head of a request, and between two
 LINGERING_S = 1.0  # for the rest of a body that nobody wants
-BACKLOG = 1024
+ROUND = 64  # connections taken before the first of them counts: asyncio takes all that wait at once
+QUEUE = 1024  # those that may wait in the kernel meanwhile
 TRUSTED = web.AppKey("trusted", set)
 
 
 def trust(request: web.Request) -> None:
     """The connection of this request goes for no stranger's: it proved whose it is."""
     request.config_dict[TRUSTED].add(request.protocol)
+
+
+def allow_open_files() -> None:
+    """Let this process open as many files as it may: each connection is one."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class _Gate:
@@ -57,6 +65,7 @@ async def serving(
     Raises:
         OSError: it cannot listen there.
     """
+    allow_open_files()
     trusted: set[asyncio.Protocol] = app.get(TRUSTED, set())
     runner = web.AppRunner(
         app,
@@ -70,8 +79,11 @@ async def serving(
     try:
         gate = _Gate(runner.server, trusted)
         loop = asyncio.get_running_loop()
-        listener = await loop.create_server(gate, host, port, backlog=BACKLOG)
+        listener = await loop.create_server(gate, host, port, backlog=ROUND)
         try:
+            for each in listener.sockets:
+                with each.dup() as same:
+                    same.listen(QUEUE)
             yield listener.sockets[0].getsockname()[:2]
         finally:
             listener.close()

@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import resource
 import socket
 from collections import OrderedDict
 
 from worker.control import secret
 from worker.control.channel import BEAT_S, Channel
 from worker.control.entries import Entries
+from worker.http_limits import allow_open_files
 
 HELLO_S = 5.0  # to prove that the secret is known
 MOST_STRANGERS = 64  # who have not, at a time; the oldest goes first
@@ -119,8 +119,7 @@ def main(connection: socket.socket, host: str, key: str) -> None:
         host: address to listen on.
         key: of the job's stores, see `secret.store_key`.
     """
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # two connections for each rank
+    allow_open_files()  # two connections for each rank
     asyncio.run(_serve(connection, host, key))
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+import socket
+import time
+from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession, web
@@ -99,3 +103,54 @@ def test_ordinary_clients_notice_nothing(monkeypatch):
                     assert await answer.text() == "ok"
 
     run(test, monkeypatch)
+
+
+def open_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_burst_is_taken_in_rounds_so_that_its_connections_count(monkeypatch):
+    """Those that are taken at once count only afterwards, and each takes a descriptor."""
+
+    async def test(host, port):
+        before, most, held = open_files(), 0, []
+        for _ in range(200):
+            held.append(socket.socket())
+            held[-1].setblocking(False)
+            held[-1].connect_ex((host, port))
+        for _ in range(200):  # rounds of the loop
+            await asyncio.sleep(0)
+            most = max(most, open_files() - before - len(held))
+        assert await asked(*await sent(host, port, b"")) == b"HTTP/1.1 200 OK"
+        for each in held:
+            each.close()
+        return most
+
+    assert 8 <= run(test, monkeypatch, MOST_CONNECTIONS=8, ROUND=8) <= 40
+
+
+def test_whoever_comes_while_the_loop_is_busy_waits_in_the_kernel(monkeypatch):
+    async def test(host, port):
+        held = [socket.socket() for _ in range(100)]
+        for each in held:
+            each.settimeout(1.0)
+            each.connect((host, port))
+        for each in held:
+            each.close()
+
+    began_s = time.monotonic()
+    run(test, monkeypatch)
+    assert time.monotonic() - began_s < 1.0, "no connection is tried again after a second"
+
+
+def test_a_server_may_open_as_many_files_as_its_limit_can_be_raised_to(monkeypatch):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def test(host, port):
+        return resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1024), hard))
+    try:
+        assert run(test, monkeypatch) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
