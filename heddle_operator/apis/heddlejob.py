@@ -36,6 +36,9 @@ API_VERSION = "heddle.dev/v1alpha1"
 # Two planner processes serve all jobs of a cluster, so others wait for a search as long as it
 # takes; a plan of 4,096 GPUs is found within 0.05 s.
 MOST_BUDGET_S = 60.0
+# Of a model: the deepest that were ever trained have a thousand (Wang et al., "DeepNet", 2022), and
+# the operator looks at each of them in the loop that all jobs share.
+MOST_LAYERS = 1024
 MAX_NAME = 42  # leaves 21 of a host name's 63 characters for node and ordinal
 Mode = Literal["Auto", "Recommend", "Manual"]
 
@@ -274,6 +277,11 @@ def load_job(
         workload = job.workload
     except HeddleError as error:
         raise InvalidJob(f"{where}: {error}") from None
+    if workload.model.layers > MOST_LAYERS:
+        raise InvalidJob(
+            f"{where}: spec.model: {workload.model.name} has {workload.model.layers:,} layers; a "
+            f"job's model may have at most {MOST_LAYERS:,}, so correct its configuration"
+        )
     try:
         _ = job.training
     except ValidationError as error:

@@ -25,7 +25,8 @@ pytestmark = pytest.mark.slow
 
 IDLE, BURST = 10_000, 1200
 OPEN_FILES = 1024
-ANSWER_S, ANSWER_MOST_S, LOG_BYTES_PER_S = 0.1, 1.0, 1000
+ANSWER_S, LOG_BYTES_PER_S = 0.1, 1000
+ANSWER_MOST_S = 2.0  # who finds the kernel's queue full is connected a second later
 HALF = b"GET /v1/report HTTP/1.1\r\nHost: x\r\n"
 GARBAGE = (b"\x16\x03\x01 no HTTP at all\r\n\r\n", HALF + b"Authorization: Bearer \xff\r\n\r\n")
 

@@ -53,6 +53,13 @@ def test_a_job_by_name_has_no_folder():
     assert (spec.shape, spec.config, spec.folder, spec.weights) == (None, None, None, None)
 
 
+def test_a_model_has_no_more_layers_than_anybody_has_trained():
+    given = job({"path": "/volume/llama", "configRef": "llama"})
+    assert load_job(given, CONFIG | {"num_hidden_layers": 1024}).workload.model.layers == 1024
+    with pytest.raises(InvalidJob, match="llama has 100,000 layers; a job's model may have at"):
+        load_job(given, CONFIG | {"num_hidden_layers": 100_000})
+
+
 def test_with_a_config_map_the_folder_is_not_looked_at():
     given = job({"path": "/volume/llama", "configRef": "llama"})
     found = load_job(given, CONFIG)
