@@ -163,6 +163,7 @@ class JobController:
                 await agents.end_all()
             await agents.close()
             await planner.close()
+            await self._post_no_more()
 
     async def _terms(self) -> Terms | None:
         """What the job is followed by; None if by nothing, which its status then says."""
@@ -270,6 +271,7 @@ class JobController:
                 again = sooner(again, RETRY_S)
             await asyncio.sleep(pace.wait_s(time.monotonic()))
             await self.trigger.wait(again)
+        await asyncio.gather(*self._emitting, return_exceptions=True)
         await self._expire(job, objects, observed)
 
     async def _expire(self, job: HeddleJob, objects: JobObjects, observed: Observed) -> None:
@@ -339,6 +341,13 @@ class JobController:
         task = asyncio.create_task(objects.record_event(event), name="event")
         self._emitting.add(task)
         task.add_done_callback(self._emitting.discard)
+
+    async def _post_no_more(self) -> None:
+        """No Event is on its way any more: the lease may be given up."""
+        tasks = tuple(self._emitting)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _refuse(
         self, sentence: str, reason: Literal["InvalidSpec", "NameTaken"] = "InvalidSpec"

@@ -183,6 +183,25 @@ def test_an_api_server_that_refuses_for_a_while_costs_only_time(run):
     run(test, minGPUs=3)
 
 
+def test_no_event_is_on_its_way_once_a_job_is_not_followed_any_more(run):
+    async def test(stage, port):
+        post, arrived = stage.server._post, asyncio.Event()
+
+        async def held_up(request, path):
+            if path.endswith("/events"):
+                arrived.set()
+                await asyncio.sleep(3600)
+            return await post(request, path)
+
+        stage.server._post = held_up
+        await arrived.wait()
+        stage.task.cancel()
+        await asyncio.gather(stage.task, return_exceptions=True)
+        assert "event" not in {task.get_name() for task in asyncio.all_tasks()}
+
+    run(test, minGPUs=3)
+
+
 def test_even_of_a_job_that_cannot_be_read_the_identity_is_known():
     metadata = {"name": "x.y", "namespace": "ns", "uid": "u", "generation": 4}
     found = stub_of({"metadata": metadata})
