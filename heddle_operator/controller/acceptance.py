@@ -20,12 +20,19 @@ import contextlib
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
 
 from heddle_operator.apis.errors import InvalidJob
-from heddle_operator.apis.heddlejob import HeddleJob, Metadata, check_gpu_types, load_job
+from heddle_operator.apis.heddlejob import (
+    API_VERSION,
+    HeddleJob,
+    Metadata,
+    check_gpu_types,
+    load_job,
+)
 from heddle_operator.inventory.filters import refusal_of
 from heddle_operator.kube.odd_objects import UNREADABLE, what_is_wrong
 from heddle_operator.resources.epoch_config_map import record_of_body
@@ -163,6 +170,26 @@ def trains(outcomes: tuple[Outcome, ...], status: Mapping[str, Any]) -> bool:
     return is_there and not has_ended(outcomes, status)
 
 
+def ended_wall_s(status: Mapping[str, Any]) -> float | None:
+    """When a job completed or failed, in seconds of the wall clock; None if that is not known.
+
+    Args:
+        status: whose conditions say so.
+    """
+    for row in status.get("conditions") or ():
+        if row.get("type") in ("Complete", "Failed") and row.get("status") == "True":
+            with contextlib.suppress(*UNREADABLE):
+                return datetime.fromisoformat(row["lastTransitionTime"]).timestamp()
+    return None
+
+
+def ttl_in(body: Mapping[str, Any]) -> int | None:
+    """`ttlSecondsAfterFinished` of a job, whose spec may be refused; None if it has none."""
+    spec = body.get("spec")
+    found = spec.get("ttlSecondsAfterFinished") if isinstance(spec, Mapping) else None
+    return found if isinstance(found, int) and found >= 0 else None
+
+
 def check_template(job: HeddleJob, defaults: WorkerDefaults) -> None:
     """Whether a pod can be made of the job's template, which the API server does not look into.
 
@@ -234,3 +261,18 @@ def _changed(job: HeddleJob, **sections: Any) -> HeddleJob:
 
 def _metadata(body: Mapping[str, Any]) -> Metadata:
     return Metadata.model_validate(body["metadata"])
+
+
+def stub_of(body: Mapping[str, Any]) -> HeddleJob:
+    """The identity of a job that cannot be read, to say so at its place."""
+    metadata = body["metadata"]
+    return HeddleJob.model_construct(
+        api_version=API_VERSION,
+        kind="HeddleJob",
+        metadata=Metadata.model_construct(
+            name=metadata["name"],
+            namespace=metadata.get("namespace", "default"),
+            uid=metadata["uid"],
+            generation=int(metadata.get("generation", 0)),
+        ),
+    )

@@ -12,7 +12,8 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from heddle_operator.controller.job_controller import ControllerContext, JobController, stub_of
+from heddle_operator.controller.acceptance import stub_of
+from heddle_operator.controller.job_controller import ControllerContext, JobController
 from heddle_operator.kube.client import ApiRefused
 from heddle_operator.kube.owned_objects import JobObjects
 from heddle_operator.state.recent import Recent

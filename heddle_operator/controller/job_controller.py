@@ -15,9 +15,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from heddle_operator.apis.errors import InvalidJob, NameTaken
-from heddle_operator.apis.heddlejob import API_VERSION, HeddleJob, Metadata
+from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.controller import acceptance
-from heddle_operator.controller.acceptance import Terms, accepted, gpu_types_of, held_terms
+from heddle_operator.controller.acceptance import (
+    Terms,
+    accepted,
+    ended_wall_s,
+    gpu_types_of,
+    held_terms,
+    stub_of,
+    ttl_in,
+)
 from heddle_operator.controller.agents import Agents
 from heddle_operator.controller.arbiter import PriorityArbiter
 from heddle_operator.controller.held_pods import HeldPods
@@ -176,6 +184,7 @@ class JobController:
             refusal = str(error)
         if self._has_ended:
             LOG.warning("job=%s has ended, and its spec is refused: %s", *self._said(refusal))
+            await self._expire(JobObjects(stub_of(self._body), self._context.api), Observed())
             return None
         terms = None
         if self._trains:
@@ -272,17 +281,22 @@ class JobController:
             await asyncio.sleep(pace.wait_s(time.monotonic()))
             await self.trigger.wait(again)
         await asyncio.gather(*self._emitting, return_exceptions=True)
-        await self._expire(job, objects, observed)
+        await self._expire(objects, observed)
 
-    async def _expire(self, job: HeddleJob, objects: JobObjects, observed: Observed) -> None:
-        """Delete the job once `ttlSecondsAfterFinished` have passed since its end."""
-        ttl_s = job.spec.ttl_seconds_after_finished
+    async def _expire(self, objects: JobObjects, observed: Observed) -> None:
+        """Delete the job once `ttlSecondsAfterFinished` have passed since its end.
+
+        The end is on record, or, of a job that never had an epoch, in its conditions.
+        """
+        ttl_s = ttl_in(self._body)
         if ttl_s is None:
             return
-        now = time.monotonic()
+        now, offset_s = time.monotonic(), self._context.api.clock.offset_s
         ended = [r for r in observed.epochs if r.outcome in ("complete", "failed")]
         ended_s = ended[0].closed_s if ended else None
-        await asyncio.sleep(max(0.0, (now if ended_s is None else ended_s) + ttl_s - now))
+        if ended_s is None:
+            ended_s = (ended_wall_s(self._status) or now + offset_s) - offset_s
+        await asyncio.sleep(max(0.0, ended_s + ttl_s - now))
 
         async def delete() -> bool:
             await objects.delete_job()
@@ -384,18 +398,3 @@ class JobController:
             except ApiRefused as error:
                 LOG.warning("job=%s %s", self._body["metadata"]["name"], error)
                 await asyncio.sleep(RETRY_S)
-
-
-def stub_of(body: Mapping[str, Any]) -> HeddleJob:
-    """The identity of a job that cannot be read, to say so at its place."""
-    metadata = body["metadata"]
-    return HeddleJob.model_construct(
-        api_version=API_VERSION,
-        kind="HeddleJob",
-        metadata=Metadata.model_construct(
-            name=metadata["name"],
-            namespace=metadata.get("namespace", "default"),
-            uid=metadata["uid"],
-            generation=int(metadata.get("generation", 0)),
-        ),
-    )

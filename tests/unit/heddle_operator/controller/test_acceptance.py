@@ -10,10 +10,13 @@ import pytest
 from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.controller.acceptance import (
     accepted,
+    ended_wall_s,
     has_ended,
     held_terms,
     outcomes_of,
+    stub_of,
     trains,
+    ttl_in,
 )
 from heddle_operator.resources.epoch_config_map import record_to_body
 from heddle_operator.resources.pods import WorkerDefaults
@@ -123,3 +126,33 @@ def test_outcomes_are_in_the_order_of_epochs_and_what_is_no_record_is_left_out()
     third = dataclasses.replace(record, epoch=3, outcome="open")
     bodies = [record_to_body(job, each, 0.0) for each in (third, record)]
     assert outcomes_of([*bodies, {"data": {}}, {}]) == ("live", "open")
+
+
+@pytest.mark.parametrize(
+    ("rows", "ended_s"),
+    [
+        ([("Complete", "False", "2026-01-01T00:00:00Z")], None),
+        ([("Complete", "False", "?"), ("Failed", "True", "1970-01-01T00:01:00Z")], 60.0),
+        ([("Complete", "True", "1970-01-01T01:00:00+01:00")], 0.0),
+        ([("Failed", "True", "yesterday")], None),
+    ],
+)
+def test_the_end_of_a_job_is_in_its_conditions(rows, ended_s):
+    keys = ("type", "status", "lastTransitionTime")
+    assert (
+        ended_wall_s({"conditions": [dict(zip(keys, row, strict=True)) for row in rows]}) == ended_s
+    )
+
+
+@pytest.mark.parametrize(
+    ("ttl", "seconds"), [(None, None), (0, 0), (60, 60), (-1, None), ("x", None)]
+)
+def test_a_time_to_live_is_read_of_a_spec_that_is_refused(ttl, seconds):
+    assert ttl_in(a_body(steps=0, ttlSecondsAfterFinished=ttl)) == seconds
+    assert ttl_in({"spec": None}) is None
+
+
+def test_even_of_a_job_that_cannot_be_read_the_identity_is_known():
+    metadata = {"name": "x.y", "namespace": "ns", "uid": "u", "generation": 4}
+    found = stub_of({"metadata": metadata})
+    assert (found.name, found.metadata.namespace, found.metadata.uid) == ("x.y", "ns", "u")

@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-from heddle_operator.controller.job_controller import stub_of
 from planner.model.catalogue import MODELS
 from tests.unit.heddle_operator.controller.stage import BUDGET, JOB, NS, runner
 from worker.checkpoint.hugging_face.config import config_of
@@ -202,12 +201,6 @@ def test_no_event_is_on_its_way_once_a_job_is_not_followed_any_more(run):
     run(test, minGPUs=3)
 
 
-def test_even_of_a_job_that_cannot_be_read_the_identity_is_known():
-    metadata = {"name": "x.y", "namespace": "ns", "uid": "u", "generation": 4}
-    found = stub_of({"metadata": metadata})
-    assert (found.name, found.metadata.namespace, found.metadata.uid) == ("x.y", "ns", "u")
-
-
 @pytest.mark.parametrize(
     "spec",
     [
@@ -315,3 +308,22 @@ def test_a_job_that_is_refused_asks_for_no_gpus_of_the_others(run):
         assert uid not in stage.context.arbiter.jobs()
 
     run(test, minGPUs=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [10, "many"])
+def test_a_time_to_live_goes_on_after_a_restart_though_no_epoch_is_on_record(run, steps):
+    async def test(stage, port):
+        await stage.phase("Failed")
+        held = stage.server.objects[JOB]
+        long_ago = [
+            {**row, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+            for row in held["status"]["conditions"]
+        ]
+        status = {**held["status"], "conditions": long_ago}
+        metadata = {**held["metadata"], "creationTimestamp": "2026-01-01T00:00:00Z"}
+        await stage.server.put(JOB, {**held, "metadata": metadata, "status": status})
+        await stage.follow_anew({"steps": steps}, is_restarted=True)
+        await stage.server.until(lambda s: JOB not in s.objects)
+
+    run(test, limits={"deadlineSeconds": 1, "ttlSecondsAfterFinished": 3600}, minGPUs=3)
