@@ -21,6 +21,7 @@ from heddle_operator.state.recent import Recent
 LOG = logging.getLogger(__name__)
 RESTART_S = (5.0, 300.0)  # first and longest pause after a task failed by a defect of ours
 GONE_GRACE_S = 2  # for pods of a job that was deleted
+UNHEARD_S = 30.0  # Kopf tells of a change within a second, and watches again within some
 
 
 class Controller:
@@ -34,6 +35,9 @@ class Controller:
         self._gone: Recent[str] = Recent()
         self._ending: set[asyncio.Task[None]] = set()
         self._is_whole = asyncio.Event()
+        self._started_s = float("inf")
+        # Jobs that are there and of which Kopf did not tell: generation, and since when.
+        self._unheard: dict[str, tuple[int, float]] = {}
 
     def enqueue(self, job_uid: str) -> None:
         """Let a job be reconciled, or, with "", all of them."""
@@ -50,11 +54,33 @@ class Controller:
     def start(self) -> None:
         """The cache is whole: jobs may be followed."""
         self._is_whole.set()
+        self._started_s = time.monotonic()
+
+    def seen(self, body: Mapping[str, Any]) -> None:
+        """A job is there, as another watch than Kopf's tells; Kopf is to tell of it, too."""
+        metadata = body["metadata"]
+        uid, generation = metadata["uid"], int(metadata.get("generation", 0))
+        is_heard = uid in self._gone or self._generations.get(uid, -1) >= generation
+        if not is_heard and self._unheard.get(uid, (-1, 0.0))[0] != generation:
+            self._unheard[uid] = generation, time.monotonic()
+
+    def problem(self, now: float) -> str:
+        """That Kopf tells nothing any more, in words; "" while it does, or has not to.
+
+        Args:
+            now: by the monotonic clock.
+        """
+        since_s = max(min((at for _, at in self._unheard.values()), default=now), self._started_s)
+        if now - since_s > UNHEARD_S:
+            return f"the watch of HeddleJobs has missed a change for {now - since_s:.0f} s"
+        return ""
 
     def put(self, body: Mapping[str, Any]) -> None:
         """A job is there; its task is started, or started anew if its spec changed."""
         metadata = body["metadata"]
         uid, generation = metadata["uid"], int(metadata.get("generation", 0))
+        if self._unheard.get(uid, (generation + 1, 0.0))[0] <= generation:
+            del self._unheard[uid]
         if metadata.get("deletionTimestamp"):
             self.drop(body)
             return
@@ -78,6 +104,7 @@ class Controller:
         metadata = body["metadata"]
         uid = metadata["uid"]
         self._gone.add(uid)  # an event that is late does not bring it back
+        self._unheard.pop(uid, None)
         self._bodies.pop(uid, None)
         if self._generations.pop(uid, None) is None:
             return

@@ -97,7 +97,9 @@ async def run_operator(options: OperatorOptions) -> int:
             background(reflector.run())
 
         def problem() -> str:
-            return next(filter(None, (each.problem(time.monotonic()) for each in found)), "")
+            now = time.monotonic()
+            said = (*(each.problem(now) for each in found), controller.problem(now))
+            return next(filter(None, said), "")
 
         app = health_application(metrics, problem)
         async with serving(app, None, options.port):

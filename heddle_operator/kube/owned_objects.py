@@ -50,6 +50,7 @@ class JobObjects:
         self._budgets = joined("/apis/policy/v1/namespaces", namespace, "poddisruptionbudgets")
         self._budgeted: dict[Mark, int] = {}
         self._taken: dict[Mark, str] = {}
+        self._version = ""  # of the job, as this has seen or written it
 
     @property
     def namespace(self) -> str:
@@ -177,18 +178,36 @@ class JobObjects:
         await self._api.delete(path, uid=metadata.uid)
 
     async def write_status(self, status: Mapping[str, Any]) -> None:
-        """Write the status of the job; one that is gone is fine.
+        """Write the status of the job; one that is gone, or has a successor of its name, is fine.
 
         Raises:
             ApiRefused: it cannot be written.
         """
-        namespace, name = self._job.metadata.namespace, self._job.name
-        path = joined(f"{JOBS}/namespaces", namespace, "heddlejobs", name, "status")
         try:
-            await self._api.patch(path, {"status": dict(status)})
+            for is_last in (False, True):
+                try:
+                    await self._patch_status(status)
+                    return
+                except ApiRefused as error:
+                    if error.status != 409 or is_last:
+                        raise
+                    self._version = ""  # the job has changed, or is another one by now
         except ApiRefused as error:
             if error.status != 404:
                 raise
+
+    async def _patch_status(self, status: Mapping[str, Any]) -> None:
+        """Write it to the version that is known to be this job's: a status ignores a uid."""
+        metadata = self._job.metadata
+        path = joined(f"{JOBS}/namespaces", metadata.namespace, "heddlejobs", metadata.name)
+        if not self._version:
+            held = await self._api.get(path)
+            if held["metadata"]["uid"] != metadata.uid:
+                return
+            self._version = held["metadata"]["resourceVersion"]
+        seen = {"resourceVersion": self._version}
+        made = await self._api.patch(f"{path}/status", {"metadata": seen, "status": dict(status)})
+        self._version = made["metadata"]["resourceVersion"]
 
     async def record_event(self, event: RecordEvent) -> None:
         """Post an Event; one that exists, or that the API server refuses, is skipped."""

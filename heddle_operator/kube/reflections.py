@@ -50,7 +50,10 @@ def reflectors(
 
 
 class Jobs(Protocol):
-    """What is told of HeddleJobs that are gone."""
+    """What is told of HeddleJobs beside what Kopf tells."""
+
+    def seen(self, body: Body) -> None:
+        """A job is there, or has changed."""
 
     def drop(self, body: Body) -> None:
         """A job was deleted."""
@@ -62,7 +65,10 @@ class Jobs(Protocol):
 def job_reflectors(
     api: KubeApi, jobs: Jobs, namespaces: tuple[str, ...] = ()
 ) -> tuple[Reflector, ...]:
-    """Those that tell which HeddleJobs are gone, also when nobody watched; Kopf tells the rest."""
+    """Those that tell which HeddleJobs are gone, also when nobody watched, and which are there.
+
+    Kopf tells what is in them; that it does is seen by what it should have told.
+    """
     group = "/apis/heddle.dev/v1alpha1"
     return tuple(
         Reflector(api, Collection(_path(group, scope, "heddlejobs")), _Gone(jobs, scope))
@@ -154,14 +160,14 @@ class _Allocations:
 
 
 class _Gone:
-    """HeddleJobs, of which only that one is gone is news."""
+    """HeddleJobs: that one is gone is news; that one is there shows whether Kopf tells of it."""
 
     def __init__(self, jobs: Jobs, namespace: str) -> None:
         self._jobs = jobs
         self._namespace = namespace
 
     def put(self, body: Body) -> None:
-        """Kopf tells of it."""
+        self._jobs.seen(body)
 
     def drop(self, body: Body) -> None:
         self._jobs.drop(body)

@@ -1,8 +1,8 @@
 """The operator's own HTTP: probes and metrics.
 
 `/healthz` does not answer when the loop stands still, which is how it fails.  `/readyz` succeeds
-once the cluster is known, and fails when nothing was heard of it for too long; on a standby it
-succeeds too, because a standby watches as well and is ready to take over.
+once the cluster is known, and fails when nothing was heard of it for too long, or of a change of a
+job; on a standby it succeeds too, because a standby watches as well and is ready to take over.
 """
 
 from __future__ import annotations

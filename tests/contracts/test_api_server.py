@@ -8,7 +8,10 @@ import secrets
 
 import pytest
 
+from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.kube.client import ApiRefused, connect
+from heddle_operator.kube.owned_objects import JobObjects
+from tests.builders import heddle_job
 from tests.fakes.api_server import an_api_server
 
 LABELS = {"heddle.dev/job": "tiny"}
@@ -107,6 +110,22 @@ def test_a_patch_names_the_object_that_was_seen(run):
         stale = {"metadata": seen, "data": {"key": "4"}}
         assert await refused(api.patch(f"{maps}/one", stale)) == 409
         assert (await api.get(f"{maps}/one"))["data"] == {"key": "3"}
+
+    run(test)
+
+
+def test_a_job_gets_no_status_of_an_earlier_one_of_its_name(run):
+    async def test(api, maps):
+        jobs = maps.replace("/api/v1", "/apis/heddle.dev/v1alpha1").replace(
+            "configmaps", "heddlejobs"
+        )
+        made = await api.create(jobs, heddle_job("tiny"))
+        metadata = {key: made["metadata"][key] for key in ("name", "namespace", "uid")}
+        earlier = {**metadata, "uid": "6e1f0a44-0000-4000-8000-000000000000"}
+        for named, phase in ((metadata, "Pending"), (earlier, "Failed")):
+            job = HeddleJob.model_validate({**made, "metadata": named})
+            await JobObjects(job, api).write_status({"phase": phase})
+        assert (await api.get(f"{jobs}/tiny"))["status"]["phase"] == "Pending"
 
     run(test)
 

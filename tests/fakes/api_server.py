@@ -184,7 +184,9 @@ class FakeApiServer:
     async def _patch(self, request: web.Request, path: str) -> web.StreamResponse:
         body = await request.json()
         if path.endswith("/status"):
-            path, body = path.removesuffix("/status"), {"status": body["status"]}
+            version = body.get("metadata", {}).get("resourceVersion")
+            named = {"resourceVersion": version} if version else {}  # all that counts of metadata
+            path, body = path.removesuffix("/status"), {"metadata": named, "status": body["status"]}
         if path not in self.objects:
             return _status(404, f"{path} not found")
         held = self.objects[path]["metadata"]

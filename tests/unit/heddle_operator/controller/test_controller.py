@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 from heddle_operator.controller import controller as controller_module
 from heddle_operator.controller.controller import Controller
@@ -194,5 +195,39 @@ def test_what_changes_in_a_namespace_wakes_its_jobs_and_no_others(tmp_path, monk
         triggers = [run.trigger for run, _ in controller._runs.values()]
         controller.enqueue_namespace("ns")
         assert [await trigger.wait(0.0) for trigger in triggers] == [True, False]
+
+    run(tmp_path, test)
+
+
+def test_that_kopf_tells_nothing_of_a_job_is_a_problem_once_it_should_have(tmp_path):
+    async def test(server, controller, cache):
+        body = a_body()
+        body["metadata"]["generation"] = 2
+        controller.seen(body)
+        now = time.monotonic()
+        assert controller.problem(now + 3600) == "", "Kopf does not watch on a standby"
+        controller.start()
+        assert controller.problem(now + 20) == ""
+        assert controller.problem(now + 60).startswith("the watch of HeddleJobs has missed a")
+        older = {**body, "metadata": {**body["metadata"], "generation": 1}}
+        controller.put(older)
+        assert controller.problem(now + 60)
+        controller.put(body)
+        assert controller.problem(now + 60) == ""
+        controller.seen(body)
+        assert controller.problem(now + 60) == ""
+        controller.drop(body)
+        controller.seen(body)  # told late
+        assert controller.problem(now + 3600) == ""
+
+    run(tmp_path, test)
+
+
+def test_a_job_that_is_gone_before_kopf_told_of_it_is_no_problem(tmp_path):
+    async def test(server, controller, cache):
+        controller.start()
+        controller.seen(a_body())
+        controller.drop(a_body())
+        assert controller.problem(time.monotonic() + 3600) == ""
 
     run(tmp_path, test)

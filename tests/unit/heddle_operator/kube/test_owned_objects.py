@@ -232,7 +232,10 @@ def test_a_pod_is_let_go_and_taken_back(tmp_path):
 def test_the_status_is_written_and_a_job_that_is_gone_is_fine(tmp_path):
     async def test(server, objects):
         await objects.write_status({"phase": "Running"})
-        await server.put(STATUS, {"spec": {"steps": 1}})
+        await server.put(STATUS, {"metadata": {"uid": "successor"}, "spec": {}})
+        await objects.write_status({"phase": "Running"})
+        assert "status" not in server.objects[STATUS]
+        await server.put(STATUS, {"metadata": {"uid": "job"}, "spec": {"steps": 1}})
         await objects.write_status({"phase": "Running"})
         assert server.objects[STATUS]["status"] == {"phase": "Running"}
         assert server.objects[STATUS]["spec"] == {"steps": 1}

@@ -204,7 +204,10 @@ def test_an_object_that_was_made_after_the_list_is_kept(tmp_path):
 
 def test_jobs_that_are_gone_are_told_by_what_a_list_lacks(tmp_path):
     class Jobs:
-        calls = ()
+        calls, told = (), ()
+
+        def seen(self, body):
+            self.told = (*self.told, body["metadata"]["name"])
 
         def keep_only(self, namespace, uids, version):
             self.calls = (*self.calls, (namespace, len(uids)))
@@ -215,6 +218,7 @@ def test_jobs_that_are_gone_are_told_by_what_a_list_lacks(tmp_path):
         for reflector in (*job_reflectors(api, jobs), *job_reflectors(api, jobs, ("ns", "x"))):
             await reflector.list()
         assert jobs.calls == (("", 1), ("ns", 1), ("x", 0))
+        assert jobs.told == ("tiny", "tiny")
 
     run(tmp_path, test)
 
