@@ -174,11 +174,13 @@ class Agents:
             began_s = math.inf
             try:
                 text = await self._get(address, version, step, wait_s)
-                began_s = time.monotonic()
+                began_s = (
+                    time.thread_time()
+                )  # what others compute meanwhile is no fault of the agent
                 report = _Heard.model_validate_json(text)
             except (aiohttp.ClientError, TimeoutError, ValidationError, OSError) as error:
                 self._mark_unreachable(name, error)
-                spent_s = max(0.0, time.monotonic() - began_s)
+                spent_s = max(0.0, time.thread_time() - began_s)
                 await asyncio.sleep(max(pause_s, READING_SHARE * spent_s))
                 pause_s = min(2 * pause_s, RETRY_S[1])
                 version = -1
@@ -189,10 +191,10 @@ class Agents:
             self._take(name, report, is_late or report.version != version)
             version = report.version
             step = max([step, *(record.step for record in report.steps)])
-            now = time.monotonic()
             # An agent that does not hold its reports back, or sends long ones, has its share of
             # the loop that all jobs have in common, and no more.
-            await asyncio.sleep(pace.wait_s(now, READING_SHARE * (now - began_s)))
+            rest_s = READING_SHARE * (time.thread_time() - began_s)
+            await asyncio.sleep(pace.wait_s(time.monotonic(), rest_s))
 
     async def _get(self, address: str, version: int, step: int, wait_s: float) -> bytes:
         # The last step is asked for again: after a loss it may be trained a second time.
