@@ -30,6 +30,7 @@ from heddle_operator.policy.gain import (
     quiet_left_s,
 )
 from heddle_operator.policy.gang import turn_left_s
+from heddle_operator.policy.growth import growth_pause_s, let_steps_grow
 from heddle_operator.policy.hurry import haste_left_s, hurried_plan
 from heddle_operator.policy.modes import adopt_referenced, recommend
 from heddle_operator.policy.partitions import without_partitioned
@@ -63,6 +64,11 @@ def consider_plan(
     )
     left_out = nodes_left_out(job, observed, now)
     again = sooner(debounce_left_s(job, observed, now), *(out.until_s - now for out in left_out))
+    if reason == "join" and live is not None:
+        pause_s = growth_pause_s(job, observed, live, now, settings)
+        if pause_s is not None and pause_s <= 0:
+            return let_steps_grow(job, observed, live)
+        again = sooner(again, pause_s)
     if composition.gpus < job.spec.elastic.min_gpus:
         sentence = _too_few(job, observed, composition, left_out)
         event = RecordEvent(f"waiting-{sentence}", "InsufficientGPUs", sentence)

@@ -29,7 +29,7 @@ from heddle_operator.rollout.release import (
     silent_pods,
     stuck_pods,
 )
-from heddle_operator.state.actions import Action, AdoptPlan, CloseEpoch, RecordEvent, SendDirective
+from heddle_operator.state.actions import Action, AdoptPlan, CloseEpoch, SendDirective
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.progress import progress_timeout_s, slow_ranks
 from heddle_operator.state.reachability import doubt_left_s, rank_at, report_of
@@ -115,8 +115,7 @@ def _next_step(
     phases = _phases(where.live, observed)
     if where.live.outcome != "live":
         return _finish_switch(job, where.live, phases, observed, settings)
-    further = let_steps_grow(job, observed, where.live)
-    planned = further or consider_plan(job, observed, now, where, settings)
+    planned = consider_plan(job, observed, now, where, settings)
     if any(isinstance(action, AdoptPlan) for action in planned.actions):
         return planned  # the new plan may want the pods that the live one leaves idle
     keeps = planned.keeps_plan
@@ -126,20 +125,6 @@ def _next_step(
         actions=(*planned.actions, *released),
         look_again_s=sooner(planned.look_again_s, wait),
     )
-
-
-def let_steps_grow(job: HeddleJob, observed: Observed, live: EpochRecord) -> Decision | None:
-    """The live plan once more as a new epoch, where its ranks train to fewer steps than wanted."""
-    if live.steps is None or live.steps >= job.spec.steps:
-        return None
-    reason = f"steps grow from {live.steps} to {job.spec.steps}; the plan is the same"
-    adopt = AdoptPlan(
-        *(observed.next_epoch, live.plan, "join", live.composition, live.step_s),
-        steps=job.spec.steps,
-        in_haste=live.in_haste,
-    )
-    event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {reason}")
-    return Decision((adopt, event), "Preparing", reason)
 
 
 def _finish_switch(
