@@ -5,7 +5,8 @@ from free GPUs first, then from whole pods that jobs of lower priority hold abov
 What is free beyond that goes by priority, and among equals to whom it is worth most; a job that
 only recommends what it would take (mode Recommend) gets what is left then.
 Invariant: no GPU is in two answers; a pod is taken only where the floor that asks for it is
-reached by that; none is taken below its owner's floor, and none for more than a floor.
+reached by that; none is taken below its owner's floor, and none for more than a floor.  A job that
+may not have as many GPUs as its floor is reserved none.
 Source: kube-scheduler's priorities; the divisor method of D'Hondt with weights (max-min share).
 """
 
@@ -52,7 +53,7 @@ def arbitrate(demands: Iterable[Demand]) -> dict[str, Allowance]:
     ordered = sorted(demands, key=lambda demand: (-demand.priority, demand.since, demand.job))
     table = _Table(ordered)
     for demand in ordered:
-        if table.total(demand) < demand.least:
+        if table.total(demand) < demand.least <= demand.most:
             trial = copy.deepcopy(table)
             if trial.reach_floor(demand):
                 table = trial

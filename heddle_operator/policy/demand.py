@@ -6,13 +6,14 @@ Invariant: what is on record counts as held before its pods are there, so that n
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.arbiter import Demand
 from heddle_operator.policy.candidates import eligible_nodes, leaving_nodes
 from heddle_operator.state.situation import Situation
-from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.snapshot import EpochRecord, Observed, ObservedNode
 
 WEIGHT_STEP = 0.25  # so that a new measurement seldom changes who gets what
 
@@ -25,14 +26,9 @@ def demand_of(job: HeddleJob, observed: Observed, now: float, where: Situation) 
     nodes = eligible_nodes(job, observed, where, now, leaving)
     pods = _held(observed, where)
     held = sum(gpus for _, gpus in pods)
-    limits = [sum(node.for_jobs for node in nodes)]
+    limits = [sum(node.for_jobs for node in nodes), *_quota_limits(observed, nodes)]
     if job.spec.elastic.max_gpus is not None:
         limits.append(job.spec.elastic.max_gpus)
-    room = observed.headroom
-    if room.gpus is not None:
-        limits.append(held + room.gpus)
-    if room.pods == 0:
-        limits.append(held)
     return Demand(
         job.metadata.uid or job.name,
         observed.priority,
@@ -44,6 +40,24 @@ def demand_of(job: HeddleJob, observed: Observed, now: float, where: Situation) 
         pods,
         _firm(job, observed, held),
     )
+
+
+def _quota_limits(observed: Observed, nodes: Iterable[ObservedNode]) -> list[int]:
+    """GPUs that quotas leave the job on these nodes, with those that its pods have there.
+
+    A pod that leaves fills its quota until it is gone: its GPUs are nobody's meanwhile.
+    """
+    own = Counter[str]()
+    for pod in observed.pods:
+        if pod.phase != "ended" and not pod.deleting:
+            own[pod.node] += pod.gpus
+    further = {node.name: max(0, node.for_jobs - own[node.name]) for node in nodes}
+    held = sum(own[name] for name in further)
+    room = observed.headroom
+    limits = [] if room.gpus is None else [held + room.gpus]
+    if room.pods is not None:
+        limits.append(held + sum(sorted(further.values(), reverse=True)[: room.pods]))
+    return limits
 
 
 def _firm(job: HeddleJob, observed: Observed, held: int) -> float:

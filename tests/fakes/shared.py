@@ -5,6 +5,7 @@ What each job sees of the others is what the operator's own rule makes of all po
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +13,8 @@ from dataclasses import replace
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.inventory.requests import GpuAllocation, gpus_held
 from heddle_operator.ports.arbiter import Arbiter
-from heddle_operator.state.snapshot import Observed, ObservedPod
+from heddle_operator.state.actions import CreatePod
+from heddle_operator.state.snapshot import Headroom, Observed, ObservedPod
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.operator import FakeOperator
 
@@ -34,7 +36,17 @@ class SharedCluster(FakeCluster):
         for node in seen.nodes:
             free = max(0, node.gpus - held.get(node.name, (0, 0))[1])
             nodes.append(replace(node, gpus=free, lent=node.gpus - free))
-        return replace(seen, nodes=tuple(nodes), priority=self.around.priorities.get(self.job, 0))
+        priority, quota = self.around.priorities.get(self.job, 0), self.around.quotas.get(self.job)
+        room = Headroom() if quota is None else Headroom(quota - self._gpus(), None, "quota q")
+        return replace(seen, nodes=tuple(nodes), priority=priority, headroom=room)
+
+    def _gpus(self) -> int:
+        return sum(pod.gpus for pod in self.pods.values() if pod.phase != "ended")
+
+    def _create(self, action: CreatePod) -> None:
+        super()._create(action)
+        quota = self.around.quotas.get(self.job, math.inf)
+        assert self._gpus() <= quota, f"{action.name} is beyond the quota of {quota} GPUs"
 
     def _is_kept_from_starting(self, pod: ObservedPod) -> bool:
         return pod.name not in self.bound or super()._is_kept_from_starting(pod)
@@ -49,6 +61,7 @@ class SharedNodes:
         seed: of the scheduler's order, and of the operators'.
         priorities: of the jobs, by name.
         arbiter: divides the GPUs among them; None: nobody does.
+        quotas: GPUs that a job's namespace may have, by the job's name.
         unseen: GPUs by node that pods of other namespaces hold, which no operator here sees.
     """
 
@@ -60,9 +73,11 @@ class SharedNodes:
         priorities: Mapping[str, int] | None = None,
         arbiter: Arbiter | None = None,
         unseen: Mapping[str, int] | None = None,
+        quotas: Mapping[str, int] | None = None,
     ) -> None:
         self.gpus = gpus
         self.unseen = dict(unseen or {})
+        self.quotas = quotas or {}
         self.random = random.Random(seed)
         self.now = 0.0
         self.priorities = priorities or {}

@@ -1,11 +1,13 @@
 """Several jobs under one arbiter: 2 to 5 random ones, which come, end and get new nodes.
 
-No GPU is in two plans; nobody keeps a pod above its floor that would bring a job of higher priority
-to its own; no job moves more than three times after a change.
+Some have a quota.  No GPU is in two plans; nobody keeps a pod above its floor that would bring a
+job of higher priority to its own; no GPU stays idle that a job could use; no job moves more than
+three times after a change.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import random
 
@@ -33,6 +35,12 @@ def random_jobs(chance):
         spec = job.spec.model_copy(update={"steps": chance.choice((200, 100_000))})
         found.append(job.model_copy(update={"metadata": metadata, "spec": spec}))
     return found
+
+
+def random_quotas(jobs, chance):
+    """For some jobs, below `minGPUs`, just enough or with room."""
+    found = {job.name: job.spec.elastic.min_gpus + chance.choice((-1, 0, 2)) for job in jobs}
+    return {name: quota for name, quota in found.items() if chance.random() < 0.4}
 
 
 def planned(cluster):
@@ -74,7 +82,7 @@ def check_floors_come_first(around):
     held = {cluster.job: around.held(cluster.job) for _, _, cluster in active}
     free = sum(around.gpus.values()) - sum(held.values())
     for priority, least, cluster in active:
-        if held[cluster.job] >= least:
+        if held[cluster.job] >= least or around.quotas.get(cluster.job, least) < least:
             continue
         spare = free
         for other_priority, other_least, other in active:
@@ -89,13 +97,29 @@ def check_floors_come_first(around):
         )
 
 
+def check_nothing_is_idle(around):
+    held = dict.fromkeys(around.gpus, 0)
+    for row in around.allocations():
+        held[row.node] += row.gpus
+    idle = sum(count - held[node] for node, count in around.gpus.items())
+    for operator, cluster in zip(around.operators, around.clusters, strict=True):
+        elastic = operator.job.spec.elastic
+        most = min(elastic.max_gpus or math.inf, around.quotas.get(cluster.job, math.inf))
+        if operator.decision.phase != "Running" or elastic.mode != "Auto":
+            continue
+        assert not idle or sum(planned(cluster).values()) >= most, (
+            f"{idle} GPUs are idle, and {cluster.job} could use them: {operator.decision.reason}"
+        )
+
+
 @pytest.mark.parametrize("seed", range(CASES))
 def test_random_jobs_share_the_nodes_by_priority(seed):
     chance = random.Random(seed)
     jobs = random_jobs(chance)
     gpus = {f"n{index}": chance.choice((1, 2, 4)) for index in range(chance.randint(2, 4))}
     priorities = {job.name: chance.choice((0, 0, 100, 1000)) for job in jobs}
-    around = SharedNodes([], gpus, seed, priorities, PriorityArbiter())
+    quotas = random_quotas(jobs, chance)
+    around = SharedNodes([], gpus, seed, priorities, PriorityArbiter(), quotas=quotas)
     for change in (*jobs, {"x": 2}):
         if isinstance(change, dict):
             around.add_nodes(change)
@@ -118,3 +142,4 @@ def test_random_jobs_share_the_nodes_by_priority(seed):
                 moves = adopted(cluster) - before[cluster.job]
                 assert moves <= MOVES, f"{cluster.job} moved {moves} times after one change"
         check_floors_come_first(around)
+        check_nothing_is_idle(around)

@@ -35,6 +35,13 @@ def test_nothing_is_taken_below_a_floor_or_in_vain():
     assert totals(LOW, replace(HIGH, least=5)) == {"high": 0, "low": 6}
 
 
+def test_a_floor_that_a_quota_forbids_is_reserved_nothing_and_moves_nobody():
+    forbidden = replace(HIGH, most=1)
+    assert totals(LOW, forbidden) == {"high": 0, "low": 6}
+    old, new = replace(forbidden, job="old", priority=0), replace(LOW, since="2", pods=NODES[:1])
+    assert totals(old, new) == {"old": 0, "low": 6}
+
+
 def test_free_gpus_come_before_those_of_others():
     found = arbitrate([replace(LOW, pods=NODES[:2]), HIGH])
     assert found["high"] == {"c": 2}

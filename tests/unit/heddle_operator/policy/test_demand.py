@@ -52,6 +52,14 @@ def test_its_limits_are_those_of_the_job_and_of_quotas():
     assert demand(maxGPUs=3).most == 3
     assert demand(replace(SEEN, headroom=Headroom(gpus=1))).most == 2
     assert demand(replace(SEEN, headroom=Headroom(pods=0))).most == 1
+    assert demand(replace(SEEN, headroom=Headroom(pods=1))).most == 5
+    assert demand(replace(SEEN, headroom=Headroom(pods=2))).most == 6
+
+
+def test_a_pod_that_must_leave_its_node_fills_its_quota_and_counts_for_nothing():
+    going = replace(SEEN.nodes[0], leaving_at_s=math.inf)
+    seen = replace(SEEN, nodes=(going, SEEN.nodes[1]), headroom=Headroom(gpus=1))
+    assert demand(seen, minGPUs=2).most == 1
 
 
 def test_a_job_that_trains_takes_no_more_by_itself_unless_its_mode_is_auto():
