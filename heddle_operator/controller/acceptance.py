@@ -82,7 +82,7 @@ def accepted(
     """
     job = load_job(body, config)
     check_gpu_types(job, gpu_types_of(job))
-    check_allowed(job, defaults.allow)
+    check_allowed(job, defaults.allow, defaults.templates)
     check_template(job, defaults)
     return job
 
@@ -131,7 +131,7 @@ def held_terms(
         job = _changed(job, elastic=elastic)
         words += " and moves only where it loses GPUs"
     try:
-        check_allowed(job, defaults.allow)
+        check_allowed(job, defaults.allow, defaults.templates)
         check_template(job, defaults)
     except InvalidJob as error:
         no_pods = str(error)

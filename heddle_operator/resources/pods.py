@@ -66,6 +66,11 @@ class WorkerDefaults:
     per_gpu: Mapping[str, str] = field(default_factory=dict)
     shm_per_gpu: str = "8Gi"
 
+    @property
+    def templates(self) -> tuple[Mapping[str, Any], ...]:
+        """The administrator's, below and over the job's own."""
+        return self.base, self.template
+
 
 def pod_spec_of(job: HeddleJob, defaults: WorkerDefaults) -> Body:
     """Spec of the job's pods as far as it is the same for all of them."""
@@ -93,7 +98,7 @@ def pod_spec_of(job: HeddleJob, defaults: WorkerDefaults) -> Body:
         base = merge(base, template.get("spec") or {})
     for kind in ("containers", "initContainers"):
         if kind in base:
-            base[kind] = [merge({"securityContext": _UNPRIVILEGED}, row) for row in base[kind]]
+            base[kind] = [_secured(row) for row in base[kind]]
     return base
 
 
@@ -153,6 +158,16 @@ def pod_body(
 def with_data_folder(job: HeddleJob) -> HeddleJob:
     """The job as its pods see it: init containers make pairs of its texts."""
     return job.with_data(DATA_FOLDER)
+
+
+def _secured(container: Mapping[str, Any]) -> Body:
+    """The container unprivileged, unless it says otherwise."""
+    own = container.get("securityContext") or {}
+    added = (own.get("capabilities") or {}).get("add") or ()
+    given: Body = dict(_UNPRIVILEGED)
+    if own.get("privileged") or "CAP_SYS_ADMIN" in added:
+        del given["allowPrivilegeEscalation"]  # the API server takes no such pod that denies it
+    return merge({"securityContext": given}, container)
 
 
 def _worker_container(image: str) -> Body:

@@ -1,14 +1,16 @@
 """What the author of a job may say in `spec.worker.template`, and what only an administrator may.
 
 Invariant: what is not listed here is refused, unless the chart's `worker.allow` names it; whatever
-passes has the form that Kubernetes asks for, as far as the operator itself reads it.
+passes has the form that Kubernetes asks for, as far as the operator itself reads it, and changes no
+volume or container of the administrator, because it has none of their names.
 Source: Kubernetes' Pod Security Standards (restricted), and what a pod needs to train.
 """
 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, TypeAlias
 
 from heddle_operator.apis.errors import InvalidJob
@@ -153,20 +155,27 @@ GRANTABLE = frozenset(
     }
 )
 _NAMED = ("containers", "initContainers", "volumes", "volumeMounts", "env")
+_OWN = "heddle.dev/"
+GRACE_LIMIT_S = 86_400  # a day; agents refuse more
 _APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
 
 
-def check_allowed(job: HeddleJob, allow: Collection[str]) -> None:
+def check_allowed(
+    job: HeddleJob, allow: Collection[str], others: Iterable[Mapping[str, Any]] = ()
+) -> None:
     """Refuse a job whose pod template asks for more than its author may have.
 
     Args:
         job: whose `spec.worker.template` is looked at.
         allow: of `GRANTABLE`, what the administrator lets authors use besides.
+        others: the administrator's templates, which the job's own is merged with by name.
 
     Raises:
         InvalidJob: names the first such field, and says what to do.
     """
-    for sentence in problems_of(job.spec.worker.template, allow):
+    template = job.spec.worker.template
+    # What is misshapen is refused before the names in it are looked at.
+    for sentence in chain(problems_of(template, allow), _taken(template, others)):
         raise InvalidJob(f"{job.name}: {sentence}")
 
 
@@ -176,6 +185,45 @@ def problems_of(template: Mapping[str, Any], allow: Collection[str]) -> Iterator
     yield from found
     if not found:
         yield from _foreign(template, allow)
+        yield from _out_of_range(template)
+
+
+def _taken(template: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Names of the administrator's volumes and containers, which would be merged with the job's."""
+    for kind in ("volumes", "containers", "initContainers"):
+        theirs = {
+            row.get("name") for other in others for row in (other.get("spec") or {}).get(kind) or ()
+        }
+        for index, row in enumerate(template.get("spec", {}).get(kind, ())):
+            if row["name"] in theirs and (kind, row["name"]) != ("containers", WORKER):
+                yield (
+                    f"spec.worker.template.spec.{kind}[{index}] has the name {row['name']!r}, "
+                    "which whoever runs the operator uses; choose another"
+                )
+
+
+def _out_of_range(template: Mapping[str, Any]) -> Iterator[str]:
+    """Values of the right form that mean something else to the operator or the agent."""
+    spec = template.get("spec", {})
+    for index, volume in enumerate(spec.get("volumes", ())):
+        if len(volume) != 2:  # its name, and the source
+            yield (
+                f"spec.worker.template.spec.volumes[{index}] has {len(volume) - 1} sources; "
+                "give it one, such as a persistentVolumeClaim"
+            )
+    for kind in ("labels", "annotations"):
+        for key in template.get("metadata", {}).get(kind, {}):
+            if key.startswith(_OWN):
+                yield (
+                    f"spec.worker.template.metadata.{kind}: what begins with {_OWN} is the "
+                    f"operator's, found {reprlib.repr(key)}; leave it out"
+                )
+    grace_s = spec.get("terminationGracePeriodSeconds", 0)
+    if not 0 <= grace_s <= GRACE_LIMIT_S:
+        yield (
+            "spec.worker.template.spec.terminationGracePeriodSeconds must be from 0 to "
+            f"{GRACE_LIMIT_S}, found {grace_s}"
+        )
 
 
 def _compared(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from heddle_operator.resources.pods import GRACE_S, WorkerDefaults, pod_body, with_data_folder
 from heddle_operator.state.actions import CreatePod
 from tests.unit.heddle_operator.resources.jobs import a_job
@@ -76,6 +78,16 @@ def test_no_container_of_a_pod_may_become_more_than_it_is():
         assert secured["capabilities"] == {"drop": ["ALL"]}
     assert [c["name"] for c in spec["initContainers"]] == ["i", "data"]
     assert spec["containers"][1]["securityContext"]["runAsUser"] == 7
+
+
+@pytest.mark.parametrize(
+    "allowed", [{"privileged": True}, {"capabilities": {"add": ["CAP_SYS_ADMIN"]}}]
+)
+def test_a_container_that_may_be_privileged_is_not_denied_it_in_the_same_breath(allowed):
+    containers = [{"name": "worker", "securityContext": allowed}, {"name": "sidecar"}]
+    first, second = a_pod({"spec": {"containers": containers}})["spec"]["containers"]
+    assert "allowPrivilegeEscalation" not in first["securityContext"]
+    assert second["securityContext"]["allowPrivilegeEscalation"] is False
 
 
 def test_what_a_template_adds_is_merged_by_name():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,73 @@ def test_a_volume_that_others_gave_the_pod_is_not_mounted_elsewhere():
     mount = worker(volumeMounts=[{"name": "host-0", "mountPath": "/x"}])
     (sentence,) = problems_of(mount, GRANTABLE)
     assert "mounts the volume 'host-0', which the template does not have" in sentence
+
+
+ADMINISTRATORS = (
+    {
+        "spec": {
+            "containers": [{"name": "worker", "command": ["heddle"]}],
+            "volumes": [{"name": "datasets", "hostPath": {"path": "/srv"}}],
+        }
+    },
+    {
+        "spec": {
+            "containers": [{"name": "fabric", "image": "fabric:1"}],
+            "initContainers": [{"name": "tune", "image": "tune:1"}],
+        }
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        (
+            spec(volumes=[{"name": "datasets", "emptyDir": {}}]),
+            "volumes[0] has the name 'datasets'",
+        ),
+        (spec(containers=[{"name": "worker"}, {"name": "fabric"}]), "containers[1] has the name"),
+        (spec(initContainers=[{"name": "tune"}]), "initContainers[0] has the name 'tune'"),
+    ],
+)
+def test_a_name_of_the_administrator_is_not_the_authors(template, words):
+    with pytest.raises(InvalidJob, match=re.escape(f"{WHERE}.spec.{words}")) as error:
+        check_allowed(a_job(template), GRANTABLE, ADMINISTRATORS)
+    assert str(error.value).endswith("which whoever runs the operator uses; choose another")
+    check_allowed(a_job(template), GRANTABLE)
+
+
+def test_what_is_misshapen_is_said_before_any_name_is_looked_at():
+    with pytest.raises(InvalidJob, match="must be an object, found 7"):
+        check_allowed(a_job(spec(containers=[7])), (), ADMINISTRATORS)
+
+
+def test_other_names_and_the_worker_itself_are_the_authors():
+    check_allowed(a_job(ALLOWED), (), ADMINISTRATORS)
+    check_allowed(a_job(ALLOWED), (), ({}, {"spec": {"volumes": None}}))
+
+
+def test_a_volume_has_one_source():
+    two = {"emptyDir": {}, "secret": {"secretName": "s"}}
+    for source, count in (({}, 0), (two, 2)):
+        (sentence,) = problems_of(volume(**source), ())
+        assert f"volumes[0] has {count} sources; give it one" in sentence
+
+
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+def test_the_operators_own_labels_and_annotations_are_not_the_authors(kind):
+    (sentence,) = problems_of({"metadata": {kind: {"heddle.dev/evictable": "true"}}}, GRANTABLE)
+    assert sentence == (
+        f"{WHERE}.metadata.{kind}: what begins with heddle.dev/ is the operator's, "
+        "found 'heddle.dev/evictable'; leave it out"
+    )
+
+
+@pytest.mark.parametrize(("grace_s", "is_refused"), [(-1, 1), (0, 0), (86_400, 0), (86_401, 1)])
+def test_a_grace_period_is_one_that_the_agent_takes(grace_s, is_refused):
+    found = list(problems_of(spec(terminationGracePeriodSeconds=grace_s), ()))
+    assert len(found) == is_refused
+    assert all(f"must be from 0 to 86400, found {grace_s}" in sentence for sentence in found)
 
 
 def test_gpus_are_asked_for_by_the_worker_alone():
