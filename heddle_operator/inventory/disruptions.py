@@ -1,5 +1,6 @@
 """What tells that a node will be gone, and when: taints, conditions, labels, a user's own word.
 
+A node may have several such signs, which come one after the other; the one that ends first holds.
 Invariant: a notice is read from the Node alone, so that an operator that starts anew sees it too.
 What says no time leaves as much as a drain leaves: as long as the state takes to move.
 Source: the autoscalers, termination handlers and clouds named beside each key, and the seconds that
@@ -9,7 +10,7 @@ their documentation promises at least.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -73,47 +74,70 @@ class Notice:
         return since_s + self.lead_s
 
 
-def notice_of(node: Mapping[str, Any], leave_on_cordon: bool) -> Notice | None:
-    """Why the node will be gone, and when; None if it stays.
+def notices_of(node: Mapping[str, Any], leave_on_cordon: bool) -> tuple[Notice, ...]:
+    """Every sign that the node will be gone; none if it stays.
 
     Args:
         node: a Node object.
         leave_on_cordon: whether a cordon is a notice to this job.
     """
-    said = _said_by_metadata(node.get("metadata", {}))
+    spec, status = node.get("spec", {}), node.get("status", {})
+    conditions = {c["type"]: c for c in status.get("conditions") or ()}
+    found = [
+        *_said_by_metadata(node.get("metadata", {})),
+        *_said_by_taints(spec.get("taints") or ()),
+        *_said_by_conditions(conditions),
+    ]
+    ready = conditions.get("Ready", {})
+    if ready.get("status") != "True":
+        why = ready.get("reason", "its kubelet has not reported")
+        found.append(Notice(f"is not ready ({why})"))
+    if leave_on_cordon and spec.get("unschedulable"):
+        found.append(Notice("is cordoned"))
+    return tuple(found)
+
+
+def first_to_end(
+    notices: Iterable[Notice], seen_s: Mapping[str, float], now: float, clock_offset_s: float
+) -> tuple[Notice, float] | None:
+    """The notice that holds, and when the node goes by it; None without any.
+
+    Args:
+        notices: of one node; of those that end together the first one holds.
+        seen_s: when each was seen first, by its words; one that is not here is seen now.
+        now: by the loop's clock, like those times.
+        clock_offset_s: wall clock less the loop's clock.
+    """
+    ends = [(n, n.ends_at_s(seen_s.get(n.why, now), clock_offset_s)) for n in notices]
+    return min(ends, key=lambda row: row[1], default=None)
+
+
+def _said_by_metadata(metadata: Mapping[str, Any]) -> Iterator[Notice]:
+    if metadata.get("deletionTimestamp"):
+        yield Notice("is being deleted")
+    said = (metadata.get("annotations") or {}).get(DRAINING)
     if said:
-        return said
-    spec = node.get("spec", {})
-    for taint in spec.get("taints") or ():
+        yield Notice(f"has the annotation {DRAINING}", at_wall_s=_wall_s(said))
+    for key, values in _LABELS.items():
+        found = (metadata.get("labels") or {}).get(key)
+        if found in values:
+            yield Notice(f"has the label {key}={found}")
+
+
+def _said_by_taints(taints: Iterable[Mapping[str, Any]]) -> Iterator[Notice]:
+    for taint in taints:
         key = str(taint.get("key", ""))
         lead_s = next((s for start, s in _TAINTS.items() if key.startswith(start)), None)
         if lead_s is not None:
-            return Notice(f"has the taint {key}", lead_s, _wall_s(taint.get("timeAdded")))
-    conditions = {c["type"]: c for c in node.get("status", {}).get("conditions") or ()}
+            yield Notice(f"has the taint {key}", lead_s, _wall_s(taint.get("timeAdded")))
+
+
+def _said_by_conditions(conditions: Mapping[str, Mapping[str, Any]]) -> Iterator[Notice]:
     for kind, (bad, lead_s) in _CONDITIONS.items():
         held = conditions.get(kind, {})
         if held.get("status") == bad:
             since_s = _wall_s(held.get("lastTransitionTime"))
-            return Notice(f"has the condition {kind}={bad}", lead_s, since_s)
-    ready = conditions.get("Ready", {})
-    if ready.get("status") != "True":
-        return Notice(f"is not ready ({ready.get('reason', 'its kubelet has not reported')})")
-    if leave_on_cordon and spec.get("unschedulable"):
-        return Notice("is cordoned")
-    return None
-
-
-def _said_by_metadata(metadata: Mapping[str, Any]) -> Notice | None:
-    if metadata.get("deletionTimestamp"):
-        return Notice("is being deleted")
-    said = (metadata.get("annotations") or {}).get(DRAINING)
-    if said:
-        return Notice(f"has the annotation {DRAINING}", at_wall_s=_wall_s(said))
-    for key, values in _LABELS.items():
-        found = (metadata.get("labels") or {}).get(key)
-        if found in values:
-            return Notice(f"has the label {key}={found}")
-    return None
+            yield Notice(f"has the condition {kind}={bad}", lead_s, since_s)
 
 
 def _wall_s(text: object) -> float | None:

@@ -1,4 +1,4 @@
-"""Since when each node has been usable, and since when it has had a notice to end.
+"""Since when each node has been usable, and since when it has had each of its notices.
 
 Invariant: a node that was gone and comes back is a new one.
 Source: design, section 5: a node that joins is waited for, and a notice has a deadline.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from heddle_operator.inventory.disruptions import notices_of
 from heddle_operator.inventory.nodes import NodeRequirements, NodeView, ready_since, view_node
 
 
@@ -22,14 +23,15 @@ class NodeHistory:
     def __init__(self, clock_offset_s: float) -> None:
         self._offset_s = clock_offset_s
         self._joined_s: dict[str, float] = {}
-        self._noticed_s: dict[str, float] = {}
+        self._noticed_s: dict[str, dict[str, float]] = {}  # by the words of each notice
         self._has_looked = False
 
     def keep_only(self, names: Collection[str]) -> None:
         """All of these were looked at; forget the others."""
-        for known in (self._joined_s, self._noticed_s):
-            for name in known.keys() - set(names):
-                del known[name]
+        for name in self._joined_s.keys() - set(names):
+            del self._joined_s[name]
+        for name in self._noticed_s.keys() - set(names):
+            del self._noticed_s[name]
         self._has_looked = self._has_looked or bool(names)
 
     def view(
@@ -45,8 +47,12 @@ class NodeHistory:
         # Nodes that were there before this operator have waited long enough already.
         since_s = now if self._has_looked else ready_since(node) - self._offset_s
         since_s = self._joined_s.pop(name, since_s)
-        noticed_s = self._noticed_s.pop(name, now)
-        view = view_node(node, held, required, since_s, noticed_s, self._offset_s, lent)
+        known_s = self._noticed_s.pop(name, {})
+        noticed_s = {
+            notice.why: known_s.get(notice.why, now)
+            for notice in notices_of(node, required.leave_on_cordon)
+        }
+        view = view_node(node, held, required, since_s, now, self._offset_s, lent, noticed_s)
         seen = view.seen if view is not None else None
         if seen is not None and seen.for_jobs:
             self._joined_s[name] = since_s

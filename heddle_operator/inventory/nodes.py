@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from heddle_operator.inventory.accelerators import gpu_type_of
-from heddle_operator.inventory.disruptions import notice_of
+from heddle_operator.inventory.disruptions import first_to_end, notices_of
 from heddle_operator.inventory.filters import refusal_of
 from heddle_operator.inventory.quantities import whole
 from heddle_operator.inventory.requests import GPU
@@ -61,6 +62,7 @@ def view_node(
     now: float,
     clock_offset_s: float = 0.0,
     lent: int = 0,
+    noticed_s: Mapping[str, float] = MappingProxyType({}),
 ) -> NodeView | None:
     """A node as a job sees it; None if it has no GPUs, and never had any of the job's.
 
@@ -69,9 +71,10 @@ def view_node(
         held: GPUs that pods of the job hold there, and that others hold.
         required: what the job asks of its nodes.
         joined_at_s: since when it is usable.
-        now: by the same clock: when the notice was seen first, if the node has one.
+        now: by the same clock.
         clock_offset_s: wall clock less that clock.
         lent: GPUs of those that others hold which other jobs hold.
+        noticed_s: when each notice was seen first, by its words; by the same clock.
     """
     metadata, status = node["metadata"], node.get("status", {})
     name, labels = metadata["name"], metadata.get("labels") or {}
@@ -87,8 +90,9 @@ def view_node(
         return NodeView(name, None, problem)
     # Until the device plugin has said, the job's own pods are all that is known.
     free = _count(status.get("allocatable")) - others if capacity else own
-    notice = notice_of(node, required.leave_on_cordon)
-    refusal = notice.why if notice else refusal_of(node, required.pod_spec)
+    notices = notices_of(node, required.leave_on_cordon)
+    first = first_to_end(notices, noticed_s, now, clock_offset_s)
+    refusal = first[0].why if first else refusal_of(node, required.pod_spec)
     gpus = max(0, min(free, own) if refusal else free)
     lent = 0 if refusal else max(0, lent + min(free, 0))
     if not gpus and not refusal:
@@ -98,7 +102,7 @@ def view_node(
         gpu_type,
         gpus,
         joined_at_s,
-        notice.ends_at_s(now, clock_offset_s) if notice else None,
+        first[1] if first else None,
         next((labels[key] for key in LINK_DOMAINS if labels.get(key)), "default"),
         is_ready=is_ready(node),
         is_cordoned=bool(node.get("spec", {}).get("unschedulable")),

@@ -32,6 +32,7 @@ _STUCK: Mapping[str, StartCause] = {
 }
 # The kubelet has fewer devices than the API server shows: its plugin has yet to register.
 _REJECTED = ("UnexpectedAdmissionError", "OutOf")
+RELEASED_S = 5.0  # a leaving pod trains on until so long before the end of its grace
 OVERDUE_S = 2.0  # a pod of a dead node is given up so long after its grace
 
 
@@ -59,6 +60,7 @@ def view_pod(
         phase = "ended"
     created = notes.get(CREATED_ANNOTATION)
     cause, problem = _problem(status, phase)
+    leaves_at_s = wall_s(deleting) - RELEASED_S - clock_offset_s if deleting else None
     created_wall_s = float(created) if created else wall_s(metadata["creationTimestamp"])
     return ObservedPod(
         metadata["name"],
@@ -68,6 +70,7 @@ def view_pod(
         phase,
         _address(status) if phase == "running" else None,
         deleting=deleting is not None,
+        leaving_at_s=leaves_at_s,
         created_s=created_wall_s - clock_offset_s,
         notice=notice or _disruption(status),
         problem=problem,

@@ -1,5 +1,7 @@
 """A notice with too little time for the best plan: the replicas on the leaving nodes are dropped.
 
+The notice is that of a node, or that of a pod which is evicted or deleted.
+
 The other replicas hold the whole state already, so nothing moves and nobody is asked: the planner's
 better plan for the same GPUs comes later, as a change without haste.
 Invariant: what is dropped is made up for by further micro-batches of the others, so that every step
@@ -38,9 +40,9 @@ def haste_left_s(
         is_planned: whether the planner has answered.
     """
     ends_s = [
-        node.leaving_at_s
-        for node in observed.nodes
-        if node.leaving_at_s is not None and node.name in live.plan.nodes
+        *(node.leaving_at_s for node in observed.nodes if node.name in live.plan.nodes),
+        # What an agent says of its own end is by the clock of its node; this is the API server's.
+        *(pod.leaving_at_s for pod in observed.pods if pod.name in live.hosts),
     ]
     took_s = [  # from when all pods were there: a node is left for pods that are ready
         record.closed_s - record.seal.sealed_s
@@ -50,7 +52,8 @@ def haste_left_s(
     ]
     needed_s = median(took_s) if took_s else CHANGE_S
     needed_s += 0.0 if is_planned else job.spec.planner.budget_seconds
-    return min(ends_s, default=float("inf")) - MARGIN * needed_s - now
+    first_s = min((at_s for at_s in ends_s if at_s is not None), default=float("inf"))
+    return first_s - MARGIN * needed_s - now
 
 
 def hurried_plan(

@@ -74,6 +74,7 @@ class ObservedPod:
         ordinal: counts the job's pods of one node; their GPUs are the node's, in that order.
         address: host:port of its agent, once that listens.
         deleting: it got its notice.
+        leaving_at_s: until when it trains on then; None: it stays, or nobody says.
         notice: why its GPUs must be left, in words (one is unhealthy); "" while they need not.
         problem: why it does not start, in words (an image that is not there); "" while it may.
         cause: which kind of problem that is.
@@ -90,6 +91,7 @@ class ObservedPod:
     notice: str = ""
     problem: str = ""
     cause: StartCause = "container"
+    leaving_at_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

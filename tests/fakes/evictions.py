@@ -61,7 +61,8 @@ class Evictions:
     def evict(self, name: str) -> None:
         """The pod gets its notice; its agent trains on until its ranks have left."""
         cluster = self._cluster
-        cluster.pods[name] = replace(cluster.pods[name], deleting=True)
+        leaving = {"deleting": True, "leaving_at_s": cluster.now + GRACE_S}
+        cluster.pods[name] = replace(cluster.pods[name], **leaving)
         self._marks.pop(name, None)
         agent = cluster.agents.get(name)
         if agent is None:

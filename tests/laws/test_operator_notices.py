@@ -1,6 +1,6 @@
 """Whatever time a notice leaves, its node is left before it ends, and no step is lost.
 
-On a virtual clock: nodes, notices of 15 to 120 s, a planner that takes up to two minutes, joiners
+On a virtual clock: nodes, notices of 15 to 120 s, evicted pods with 60 s of grace, a planner that takes up to two minutes, joiners
 that pull their image, slow parts of a change.
 """
 
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 
 import pytest
 
+from tests.fakes.evictions import GRACE_S, Evictions
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 
 CASES = int(os.environ.get("HEDDLE_NOTICES", "8"))
@@ -48,14 +50,20 @@ class Trial:
             self.advance()
         trained = max(rank.step for _, rank in cluster.holders())
         node = pick.choice(cluster.records.all[0].plan.nodes)
-        notice_s = pick.choice(NOTICES_S)
-        cluster.drain(node, notice_s)
+        notice_s, evictions = pick.choice(NOTICES_S), Evictions(self.operator)
+        if pick.random() < 0.3:
+            notice_s = GRACE_S
+            cluster.nodes[node] = replace(cluster.nodes[node], is_cordoned=True)
+            evictions.evict(f"tiny-{node}-0")
+        else:
+            cluster.drain(node, notice_s)
         ends_s = cluster.now + notice_s
         while any(pod.node == node for pod in cluster.pods.values()):
             assert cluster.now < ends_s, f"{node} is not left: {self.operator.decision.reason}"
             self.advance()
+            evictions.pass_time()
         cluster.kill_node(node)
-        assert min(cluster.training_steps()) >= trained
+        assert min(rank.step for _, rank in cluster.holders()) >= trained
         assert [record.reason for record in cluster.records.all].count("loss") == 0
         cluster.slow_s, self.search_s = {}, 0.5
         for _ in range(100):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from heddle_operator.inventory.node_history import NodeHistory
@@ -63,3 +65,11 @@ def test_a_notice_counts_from_when_it_was_seen_and_anew_after_it_was_gone(look):
         assert look(now, a_node(taints=[taint])).leaving_at_s == 50.0 + 120.0
     look(70.0, a_node())
     assert look(80.0, a_node(taints=[taint])).leaving_at_s == 80.0 + 120.0
+
+
+def test_a_notice_that_follows_another_counts_from_when_it_was_seen_itself(look):
+    keys = ("rebalance-recommendation", "spot-itn")
+    first, second = ({"key": f"aws-node-termination-handler/{key}"} for key in keys)
+    assert look(40.0, a_node(taints=[first])).leaving_at_s == math.inf
+    for now in (50.0, 60.0):
+        assert look(now, a_node(taints=[first, second])).leaving_at_s == 50.0 + 120.0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from heddle_operator.policy.hurry import CHANGE_S, MARGIN, haste_left_s, without_replicas
+from heddle_operator.state.actions import AdoptPlan
 from planner.cluster.composition import Composition, Node
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage, faults
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
@@ -60,6 +63,18 @@ def test_haste_begins_when_a_change_and_its_search_no_longer_fit_with_a_margin()
     cluster.drain("b", 120.0)
     assert left(True) == pytest.approx(120 - MARGIN * CHANGE_S)
     assert left(False) == pytest.approx(left(True) - MARGIN * JOB.spec.planner.budget_seconds)
+
+
+def test_an_evicted_pod_is_in_haste_like_a_node_with_a_notice():
+    operator = FakeOperator(JOB, a_cluster(JOB, "a", "b", "c"))
+    operator.settle()
+    cluster = operator.cluster
+    pod = cluster.pods["tiny-b-0"]
+    cluster.pods["tiny-b-0"] = replace(pod, deleting=True, leaving_at_s=cluster.now + 10.0)
+    decision = operator.reconcile()
+    (adopt,) = [action for action in decision.actions if isinstance(action, AdoptPlan)]
+    assert (adopt.plan.nodes, adopt.in_haste) == (("a", "c"), True)
+    assert decision.reason.endswith("node b hosts pod tiny-b-0, which must leave")
 
 
 def test_a_pod_that_was_long_in_starting_makes_no_haste():
