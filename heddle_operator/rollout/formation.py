@@ -108,9 +108,10 @@ def formation_fault(
     if gone:
         return f"node {gone[0]} is gone"
     if record.seal is None:
-        going = sorted(leaving_nodes(observed) & set(where.live.plan.nodes if where.live else ()))
-        if going and record.reason == "join":  # what has a deadline goes first
-            return f"node {going[0]} is leaving"
+        live = where.live
+        used = leaving_nodes(observed, live.hosts) & set(live.plan.nodes) if live else ()
+        if used and record.reason == "join":  # what has a deadline goes first
+            return f"node {min(used)} is leaving"
         return gathering_fault(record, observed, now, settings)
     leaving = leaving_nodes(observed, record.hosts)
     going = [node for node in record.plan.nodes if node in leaving]

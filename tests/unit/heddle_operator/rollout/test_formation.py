@@ -24,6 +24,19 @@ def test_an_agent_that_refuses_the_directive_is_quoted():
     )
 
 
+def test_a_join_that_gathers_gives_way_to_an_evicted_pod_of_the_live_plan():
+    operator = FakeOperator(a_job(), a_cluster(a_job(), "a", "b"))
+    operator.settle()
+    cluster = operator.cluster
+    cluster.pulls_until_s["c"] = cluster.now + 60.0
+    cluster.add_node("c")
+    operator.run(lambda d: d.reason == "epoch 2 waits for pod tiny-c-0")
+    cluster.pods["tiny-b-0"] = dataclasses.replace(cluster.pods["tiny-b-0"], deleting=True)
+    operator.reconcile()
+    newest = cluster.records.all[-1]
+    assert (newest.outcome, newest.message) == ("aborted", "node b is leaving")
+
+
 def test_an_agent_that_comes_back_late_is_told_that_its_epoch_was_given_up():
     job = a_job()
     operator = FakeOperator(job, a_cluster(job, "a", "b"))
