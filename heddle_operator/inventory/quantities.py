@@ -1,4 +1,4 @@
-"""How many a quantity of Kubernetes is: `8`, `"1k"` (what `"1000"` is stored as), `2e3`, `4Ki`.
+"""How many a quantity of Kubernetes is: `8`, `1.5`, `"1k"` (so `"1000"` is stored), `2e3`, `4Ki`.
 
 Invariant: never raises, whatever an object holds; what is no quantity counts as nothing.
 Source: apimachinery's `resource.Quantity`; the tests hold it to the kubernetes client's own parser.
@@ -24,7 +24,7 @@ def whole(quantity: object) -> int:
 
 def amount(quantity: object) -> Decimal:
     """The exact number, in the resource's own unit (cores, bytes, pods)."""
-    if isinstance(quantity, bool) or not isinstance(quantity, int | str):
+    if isinstance(quantity, bool) or not isinstance(quantity, int | float | str):
         return Decimal(0)
     found = _FORM.fullmatch(str(quantity))
     if found is None:

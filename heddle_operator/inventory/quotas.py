@@ -8,8 +8,9 @@ Source: Kubernetes' ResourceQuota admission: its resources, scopes and the words
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 from heddle_operator.inventory.quantities import amount
@@ -23,12 +24,17 @@ _REFUSED = re.compile(
 )
 
 
-def headroom_of(quotas: Iterable[Mapping[str, Any]], pod_spec: Mapping[str, Any]) -> Headroom:
+def headroom_of(
+    quotas: Iterable[Mapping[str, Any]],
+    pod_spec: Mapping[str, Any],
+    per_gpu: Mapping[str, str] = MappingProxyType({}),
+) -> Headroom:
     """What all quotas together leave.
 
     Args:
         quotas: ResourceQuota objects of the job's namespace.
-        pod_spec: of the job's pods, without their GPUs.
+        pod_spec: of the job's pods, without their GPUs and what they ask for with them.
+        per_gpu: quantities that a pod requests with each of its GPUs, by resource.
     """
     gpus: dict[str, int] = {}
     pods: dict[str, int] = {}
@@ -40,11 +46,16 @@ def headroom_of(quotas: Iterable[Mapping[str, Any]], pod_spec: Mapping[str, Any]
         for resource, hard in (status.get("hard") or {}).items():
             left = max(Decimal(0), amount(hard) - amount(used.get(resource)))
             if resource == GPU_QUOTA:
-                gpus[name] = int(left)
+                gpus[name] = min(int(left), gpus.get(name, int(left)))
                 continue
             asked = Decimal(1) if resource in _COUNTS else _asked(pod_spec, resource)
+            each = amount(per_gpu.get(resource.removeprefix("requests.")))
+            if each > 0:  # with one pod; what further pods ask for besides is learnt by refusals
+                fit = int(max(Decimal(0), left - asked) / each)
+                gpus[name] = min(fit, gpus.get(name, fit))
             if asked > 0:
-                pods[name] = min(int(left / asked), pods.get(name, int(left / asked)))
+                fit = int(left / (asked + each))
+                pods[name] = min(fit, pods.get(name, fit))
     names = sorted(gpus.keys() | pods.keys())
     return Headroom(
         min(gpus.values(), default=None),
@@ -74,13 +85,14 @@ def _pairs(text: str) -> dict[str, str]:
 
 def _applies(spec: Mapping[str, Any], pod_spec: Mapping[str, Any]) -> bool:
     """Whether the quota's scopes match pods that ask for GPUs and have no deadline."""
-    if {"Terminating", "BestEffort"} & set(spec.get("scopes") or ()):
-        return False
+    scopes = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
     terms = (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
-    return all(_matches(term, pod_spec) for term in terms)
+    return all(_matches(term, pod_spec) for term in (*scopes, *terms))
 
 
 def _matches(term: Mapping[str, Any], pod_spec: Mapping[str, Any]) -> bool:
+    if term.get("scopeName") == "CrossNamespacePodAffinity":
+        return any(_reaches_out(row) for row in _affinity_terms(pod_spec))
     if term.get("scopeName") != "PriorityClass":
         return term.get("scopeName") in ("NotTerminating", "NotBestEffort")
     found, values = pod_spec.get("priorityClassName"), term.get("values") or ()
@@ -93,6 +105,20 @@ def _matches(term: Mapping[str, Any], pod_spec: Mapping[str, Any]) -> bool:
             return bool(found)
         case _:
             return not found
+
+
+def _affinity_terms(pod_spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Terms of affinity, and of anti-affinity, to other pods."""
+    for kind in ("podAffinity", "podAntiAffinity"):
+        given = (pod_spec.get("affinity") or {}).get(kind) or {}
+        yield from given.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+        for row in given.get("preferredDuringSchedulingIgnoredDuringExecution") or ():
+            yield row.get("podAffinityTerm") or {}
+
+
+def _reaches_out(term: Mapping[str, Any]) -> bool:
+    """Whether a term is about pods of other namespaces, too."""
+    return bool(term.get("namespaces")) or term.get("namespaceSelector") is not None
 
 
 def _asked(pod_spec: Mapping[str, Any], resource: str) -> Decimal:

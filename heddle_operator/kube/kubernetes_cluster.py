@@ -34,7 +34,7 @@ from heddle_operator.ports.trigger import Trigger
 from heddle_operator.resources.epoch_config_map import epoch_name, record_of_body, record_to_body
 from heddle_operator.resources.metadata import check_owned
 from heddle_operator.resources.pinned_workers import WORKERS, workers_of_json, workers_to_json
-from heddle_operator.resources.pods import WorkerDefaults, pod_body, pod_spec_of
+from heddle_operator.resources.pods import WorkerDefaults, per_gpu_of, pod_body, pod_spec_of
 from heddle_operator.state.actions import (
     AdoptPlan,
     CloseEpoch,
@@ -121,7 +121,7 @@ class KubeCluster:
             unusable=tuple((view.name, view.why) for view in views if view.why),
             refusals=tuple(self._refusals[name] for name in sorted(self._refusals)),
             referenced=await self._referenced.read(self.job.spec.plan_ref, now),
-            headroom=self._rules.headroom(spec, now),
+            headroom=self._rules.headroom(spec, now, per_gpu_of(spec, self._workers())),
             template_problem=await self._rules.template_problem(self._trial, now),
             priority=self._priority(),
             taken=(self._taken,) if self._taken else (),

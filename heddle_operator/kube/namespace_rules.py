@@ -43,12 +43,14 @@ class NamespaceRules:
         self._problem = ""
         self.priority = 0  # of the job's pods, as admission says
 
-    def headroom(self, pod_spec: Mapping[str, Any], now: float) -> Headroom:
+    def headroom(
+        self, pod_spec: Mapping[str, Any], now: float, per_gpu: Mapping[str, str] | None = None
+    ) -> Headroom:
         """What quotas leave for further pods."""
         quotas: tuple[Mapping[str, Any], ...] = self._cache.quotas(self._namespace)
         if self._taught is not None and now < self._taught_s + TAUGHT_S:
             quotas = (*quotas, self._taught)
-        return headroom_of(quotas, pod_spec)
+        return headroom_of(quotas, pod_spec, per_gpu or {})
 
     async def learn(self, message: str, now: float) -> None:
         """A pod was refused in these words: read the quotas before the watch tells of them.

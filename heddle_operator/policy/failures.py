@@ -4,8 +4,8 @@ The memory is the epoch records, so every operator has it: an epoch that was giv
 which errors its plan failed or on which nodes its pods did not start, one that recovers tells from
 which errors.
 Invariant: a node that trains is never left out, only the GPUs that its further pods would have
-had; one that lacks GPUs by the scheduler's word is tried with half as many; another spec of the
-job, or a node that went and came again, is tried at once.
+had; one that lacks room (GPUs, CPU, memory, a quota) is tried with half as many; another spec of
+the job, or a node that went and came again, is tried at once.
 Source: Kubernetes' back-off of containers that crash (pauses that double).
 """
 
@@ -41,7 +41,7 @@ class LeftOut:
     Attributes:
         times: how often pods did not start there for this cause since they last did.
         until_s: when it is tried again, by the clock of the records.
-        gpus: that are tried meanwhile: half of those that the scheduler had not.
+        gpus: that are tried meanwhile: half of those for which there was no room.
     """
 
     node: str

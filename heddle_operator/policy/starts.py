@@ -6,11 +6,11 @@ Source: Kubernetes' pod life cycle; the pauses that follow are in policy/failure
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.inventory.requests import GPU
 from heddle_operator.state.reachability import is_pod_lost, report_of
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import (
@@ -21,7 +21,9 @@ from heddle_operator.state.snapshot import (
     StartFailure,
 )
 
-_TOO_FEW = f"Insufficient {GPU}"  # as the scheduler says it
+# Words of the scheduler, of a quota and of a LimitRange for what fewer GPUs may get: a pod asks for
+# CPU and memory with its GPUs.
+_TOO_LARGE = re.compile(r"Insufficient \S|exceeded quota: |maximum \S+ usage per \w+ is ")
 SHARED_FATE = 0.5  # of `pod_problem_s`: a trouble so old fails with the first that is given up
 
 
@@ -79,7 +81,8 @@ def troubles(record: EpochRecord, observed: Observed) -> tuple[Trouble, ...]:
     for refused in observed.refusals:
         if refused.name not in names and refused.node in nodes:
             sentence = f"pod {refused.name} is refused: {refused.message}"
-            trouble = Trouble(refused.node, "refused", sentence, record.adopted_s)
+            gpus = _gpus_wanted(record, refused.node) if _is_too_large(refused.message) else 0
+            trouble = Trouble(refused.node, "refused", sentence, record.adopted_s, gpus)
             found.setdefault(refused.node, trouble)
     return tuple(found[node] for node in sorted(found))
 
@@ -102,14 +105,24 @@ def start_failures(
 
 
 def _gpus_refused(observed: Observed, pod: ObservedPod) -> int:
-    """GPUs of its node that the job cannot have together, where the scheduler lacks some; else 0.
+    """GPUs of its node that the job cannot have together, where the scheduler lacks room; else 0.
 
-    A pod is tied to its node, so what the scheduler says of GPUs is about that one.
+    A pod is tied to its node, so what the scheduler lacks it lacks on that one.
     """
-    if pod.cause != "scheduling" or _TOO_FEW not in pod.problem:
+    if pod.cause != "scheduling" or not _is_too_large(pod.problem):
         return 0
     running = [p for p in observed.pods if p.node == pod.node and p.phase == "running"]
     return pod.gpus + sum(other.gpus for other in running)
+
+
+def _gpus_wanted(record: EpochRecord, node: str) -> int:
+    """GPUs of a node that an epoch's plan needs, counted from the node's first."""
+    return 1 + max(g for p in record.plan.placement if p.node == node for g in p.gpus)
+
+
+def _is_too_large(sentence: str) -> bool:
+    """Whether a pod is refused for what it asks for, and not for what it is."""
+    return _TOO_LARGE.search(sentence) is not None
 
 
 def _ended(

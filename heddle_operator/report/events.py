@@ -72,7 +72,7 @@ def _left_out(action: CloseEpoch) -> list[RecordEvent]:
 def _what_follows(failure: StartFailure) -> str:
     if failure.gpus < 2:
         return f"node {failure.node} is left out for some time"
-    return f"node {failure.node} has fewer than {failure.gpus} GPUs for the job"
+    return f"node {failure.node} has no room for {failure.gpus} GPUs of the job"
 
 
 def _leaving(live: EpochRecord, observed: Observed) -> list[RecordEvent]:

@@ -102,6 +102,14 @@ def pod_spec_of(job: HeddleJob, defaults: WorkerDefaults) -> Body:
     return base
 
 
+def per_gpu_of(spec: Mapping[str, Any], defaults: WorkerDefaults) -> Mapping[str, str]:
+    """Quantities that a pod of this spec requests with each GPU, but for what its templates say."""
+    worker = next(row for row in spec["containers"] if row["name"] == WORKER)
+    own = worker.get("resources") or {}
+    said = {*(own.get("limits") or {}), *(own.get("requests") or {})}
+    return {name: each for name, each in defaults.per_gpu.items() if name not in said}
+
+
 def pod_body(
     job: HeddleJob, action: CreatePod, defaults: WorkerDefaults, now_wall_s: float
 ) -> Body:
@@ -125,7 +133,7 @@ def pod_body(
     ]
     gpus = {GPU: str(action.gpus)}
     own = worker.get("resources") or {}
-    asked = merge(_per_gpu(defaults, action.gpus, own.get("limits") or {}), own)
+    asked = merge(_with_gpus(per_gpu_of(spec, defaults), action.gpus), own)
     resources = merge(asked, {"limits": gpus, "requests": gpus})
     spec["volumes"] = [_limited(row, defaults, action.gpus) for row in spec["volumes"]]
     agent = {
@@ -202,10 +210,9 @@ def _worker_container(image: str) -> Body:
     }
 
 
-def _per_gpu(defaults: WorkerDefaults, gpus: int, limits: Mapping[str, Any]) -> Body:
-    """What a pod asks for with its GPUs, but for what its template limits; devices are limited."""
-    given = {name: each for name, each in defaults.per_gpu.items() if name not in limits}
-    asked = {name: times(each, gpus) for name, each in given.items()}
+def _with_gpus(per_gpu: Mapping[str, str], gpus: int) -> Body:
+    """What a pod asks for with its GPUs; devices are limited, too."""
+    asked = {name: times(each, gpus) for name, each in per_gpu.items()}
     devices = {name: quantity for name, quantity in asked.items() if "/" in name}
     return {"requests": asked, **({"limits": devices} if devices else {})}
 

@@ -144,8 +144,8 @@ class StartFailure:
     Attributes:
         sentence: the cluster's own words.
         generation: of the job's spec then; another template may start where this one did not.
-        gpus: that the scheduler had not for the job there, with those of its pods that ran; 0:
-            that is not why.
+        gpus: for which there was no room there, with those of its pods that ran; 0: that is not
+            why.
     """
 
     node: str

@@ -17,13 +17,27 @@ SUFFIXES = ("", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "
 @pytest.mark.parametrize(
     ("quantity", "number"),
     [("8", 8), (8, 8), ("1k", 1000), ("2e3", 2000), ("4Ki", 4096), ("500m", 1), ("+3", 3),
-     ("1E", 10**18), ("1.5Ki", 1536), ("-1", 0), (".5k", 500), ("0", 0)],
+     ("1E", 10**18), ("1.5Ki", 1536), ("-1", 0), (".5k", 500), ("0", 0), (1.5, 2), (8.0, 8)],
 )  # fmt: skip
 def test_every_form_of_a_quantity_is_read(quantity, number):
     assert whole(quantity) == number
 
 
-ODD = ("", "x", "1kk", "1ki", "\u0663", "1e999999", "9" * 99, None, True, [], {})
+ODD = (
+    "",
+    "x",
+    "1kk",
+    "1ki",
+    "\u0663",
+    "1e999999",
+    "9" * 99,
+    None,
+    True,
+    [],
+    {},
+    math.nan,
+    math.inf,
+)
 
 
 @pytest.mark.parametrize("odd", ODD)

@@ -57,6 +57,7 @@ def test_a_quota_that_is_exceeded_already_leaves_nothing():
         ({"limits.memory": "7Gi"}, {"limits.memory": "1Gi"}, 3),
         ({"requests.memory": "2Gi"}, {}, 1),  # what is limited is requested, too
         ({"persistentvolumeclaims": "0"}, {}, None),
+        ({"requests.cpu": 4.5}, {"requests.cpu": 1.5}, 2),
         ({"limits.cpu": "1"}, {}, None),  # the pod limits none: that it must is told by a refusal
     ],
 )
@@ -70,6 +71,9 @@ def test_what_a_pod_declares_is_counted(hard, used, pods):
         ({"scopes": ["BestEffort"]}, False),
         ({"scopes": ["Terminating"]}, False),
         ({"scopes": ["NotTerminating", "NotBestEffort"]}, True),
+        ({"scopes": ["PriorityClass"]}, True),
+        ({"scopes": ["CrossNamespacePodAffinity"]}, False),
+        ({"scopes": ["VolumeAttributesClass"]}, False),
         ({"scopeSelector": {"matchExpressions": [
             {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}}, True),
         ({"scopeSelector": {"matchExpressions": [
@@ -90,3 +94,47 @@ def test_a_refusal_teaches_its_quota():
     assert is_quota_refusal(REFUSAL)
     assert headroom_of([quota_in(REFUSAL)], POD) == Headroom(2, 2, "quota team")
     assert quota_in('pods "x" is forbidden: violates PodSecurity "restricted:latest"') is None
+
+
+@pytest.mark.parametrize(
+    ("hard", "used", "room"),
+    [
+        ({"requests.cpu": "40"}, {"requests.cpu": "6"}, Headroom(4, 3, "quota team")),
+        ({"cpu": "9"}, {}, Headroom(0, 0, "quota team")),
+        ({"requests.memory": "128Gi"}, {}, Headroom(1, 1, "quota team")),
+        ({"limits.cpu": "8"}, {}, Headroom()),
+    ],
+)
+def test_what_a_pod_asks_for_with_each_gpu_limits_its_gpus(hard, used, room):
+    """A pod asks for 1.5 cores and 2 GiB, and for 8 and 64 with each GPU."""
+    per_gpu = {"cpu": "8", "memory": "64Gi"}
+    assert headroom_of([quota(used=used, **hard)], POD, per_gpu) == room
+    gpus = quota("gpus", requests_gpu="2")
+    assert headroom_of([quota(used=used, **hard), gpus], POD, per_gpu).gpus == min(
+        2, 2 if room.gpus is None else room.gpus
+    )
+
+
+@pytest.mark.parametrize(
+    ("term", "applies"),
+    [
+        ({"topologyKey": "zone"}, False),
+        ({"topologyKey": "zone", "namespaces": ["other"]}, True),
+        ({"topologyKey": "zone", "namespaceSelector": {}}, True),
+    ],
+)
+def test_a_quota_of_affinity_across_namespaces_counts_pods_that_have_one(term, applies):
+    rows = [quota(spec={"scopes": ["CrossNamespacePodAffinity"]}, pods="0")]
+    for affinity in (
+        {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+        {"podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"podAffinityTerm": term}]
+        }},
+    ):  # fmt: skip
+        found = headroom_of(rows, {**POD, "affinity": affinity}).pods
+        assert found == (0 if applies else None)
+
+
+def test_a_quota_of_priorities_counts_pods_that_name_one():
+    rows = [quota(spec={"scopes": ["PriorityClass"]}, pods="0")]
+    assert headroom_of(rows, {**POD, "priorityClassName": None}) == Headroom()

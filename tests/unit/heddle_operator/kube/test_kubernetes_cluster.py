@@ -44,14 +44,15 @@ class ControllerContext:
             update={"metadata": metadata, "spec": job.spec.model_copy(update=spec)}
         )
         self.server, self.api, self.cache, self.trigger = server, api, ObjectCache(), Trigger()
+        self.defaults = WorkerDefaults("heddle:1", {})
         self.adapter = self.another(job)
 
     def another(self, job=None):
         """A further operator, with a cache of its own."""
         cache = ObjectCache() if job is None else self.cache
         job = job or self.adapter.job
-        defaults = WorkerDefaults("heddle:1", {})
-        return KubeCluster(job, self.api, cache, defaults, ("demo-fast",), self.trigger, TOKEN)
+        types = ("demo-fast",)
+        return KubeCluster(job, self.api, cache, self.defaults, types, self.trigger, TOKEN)
 
     async def node(self, name="a", gpus=2, **spec):
         resources = {"nvidia.com/gpu": str(gpus)}
@@ -193,6 +194,18 @@ def test_only_the_record_that_was_seen_is_pruned(run):
         await server.put(path, {**server.objects[path], "metadata": other})
         await around.adapter.apply(PruneEpoch(1))
         assert path in server.objects
+
+    run(test)
+
+
+def test_a_quota_of_cpu_limits_the_gpus_that_ask_for_some(run):
+    async def test(around, server):
+        await around.node("a")
+        quota = {"status": {"hard": {"requests.cpu": "8"}, "used": {}}}
+        await server.put(f"{NS}/resourcequotas/team", quota)
+        around.defaults = WorkerDefaults("heddle:1", {}, per_gpu={"cpu": "8"})
+        around.adapter = around.another(around.adapter.job)
+        assert (await around.observe()).headroom.gpus == 1
 
     run(test)
 

@@ -237,7 +237,7 @@ def test_a_failure_is_written_with_the_words_of_the_cluster_and_the_generation_o
         closed = [a for a in operator.reconcile().actions if isinstance(a, CloseEpoch)]
         cluster.tick(TICK_S)
     sentence = f"pod tiny-b-0: {NO_CPU[1]}"
-    assert closed[0].start_failures == (StartFailure("b", "scheduling", sentence, 0),)
+    assert closed[0].start_failures == (StartFailure("b", "scheduling", sentence, 0, 1),)
     assert closed[0].message == sentence
 
 
@@ -282,11 +282,34 @@ def test_that_a_node_lacks_gpus_is_still_known_when_fewer_are_used_there():
     assert left_out(operator) == {}
 
 
-def test_what_the_scheduler_lacks_besides_says_nothing_of_gpus():
+@pytest.mark.parametrize(
+    ("words", "gpus"),
+    [(NO_CPU[1], 2), ("Unschedulable: 0/4 nodes are available: 1 had untolerated taint", 0)],
+)
+def test_what_a_pod_asks_for_with_its_gpus_is_less_for_fewer(words, gpus):
     operator = lacking(4)
-    operator.cluster.broken = {"b": NO_CPU}
+    operator.cluster.broken = {"b": ("scheduling", words)}
     at(operator, 15)
-    assert left_out(operator)["b"].gpus == 0
+    assert left_out(operator)["b"].gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("message", "gpus"),
+    [
+        ("exceeded quota: q, requested: requests.cpu=32, used: cpu=0, limited: cpu=16", 4),
+        ("maximum cpu usage per Pod is 16, but limit is 32", 4),
+        ("[maximum memory usage per Container is 64Gi, but limit is 256Gi]", 4),
+        ("minimum cpu usage per Pod is 1, but request is 500m", 0),
+        ('violates PodSecurity "restricted:latest"', 0),
+    ],
+)
+def test_a_pod_that_is_refused_for_its_size_may_have_fewer_gpus(message, gpus):
+    operator = lacking(4)
+    operator.run(lambda _: bool(operator.cluster.records.all))
+    refusal = RefusedPod("tiny-b-0", "b", f'pods "tiny-b-0" is forbidden: {message}', 0.0)
+    observed = dataclasses.replace(operator.cluster.snapshot(), pods=(), refusals=(refusal,))
+    (trouble,) = troubles(operator.cluster.records.all[-1], observed)
+    assert (trouble.cause, trouble.gpus) == ("refused", gpus)
 
 
 def test_further_gpus_that_are_refused_count_with_those_that_the_job_has_there():

@@ -141,4 +141,4 @@ def test_a_node_that_lacks_gpus_is_told_of_with_how_many():
     failure = StartFailure("b", "scheduling", "pod tiny-b-0: Insufficient nvidia.com/gpu", 1, 8)
     closing = CloseEpoch(3, "aborted", failure.sentence, (), (failure,))
     events = events_of(Observed(), Decision((closing,), "Running", ""), Drain())
-    assert events[1].message == f"node b has fewer than 8 GPUs for the job: {failure.sentence}"
+    assert events[1].message == f"node b has no room for 8 GPUs of the job: {failure.sentence}"

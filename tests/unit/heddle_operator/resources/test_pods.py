@@ -6,7 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from heddle_operator.resources.pods import GRACE_S, WorkerDefaults, pod_body, with_data_folder
+from heddle_operator.resources.pods import (
+    GRACE_S,
+    WorkerDefaults,
+    per_gpu_of,
+    pod_body,
+    pod_spec_of,
+    with_data_folder,
+)
 from heddle_operator.state.actions import CreatePod
 from tests.unit.heddle_operator.resources.jobs import a_job
 
@@ -199,6 +206,9 @@ def test_a_pod_asks_for_its_share_of_the_node_for_each_of_its_gpus():
     resources = worker(a_pod(template, defaults))["resources"]
     assert resources["requests"]["cpu"] == "7"
     assert "memory" not in resources["requests"]  # Kubernetes asks for the limit
+    spec = pod_spec_of(a_job(template), defaults)
+    assert per_gpu_of(spec, defaults) == {"rdma/hca": "1"}
+    assert per_gpu_of(pod_spec_of(a_job(), defaults), defaults) == defaults.per_gpu
 
 
 def test_shared_memory_has_a_limit_for_each_gpu_and_the_root_is_read_only():
