@@ -1,7 +1,7 @@
 """Which GPUs of which node a pod holds, as the scheduler counts them, or claims.
 
 Invariant: a pod that ended holds nothing; one that terminates holds its GPUs until it is gone.  One
-that is not bound yet claims those of the node that it is tied to.
+that is not bound yet claims those of the node that it is tied to, if that has so many.
 Source: Kubernetes' scheduler, "effective requests" of pods with init containers.
 """
 
@@ -90,6 +90,25 @@ def gpus_held(
     }
 
 
+def bindable(
+    allocations: Iterable[GpuAllocation],
+    nodes: Mapping[str, Mapping[str, Any]],
+    job: tuple[str, str],
+) -> tuple[GpuAllocation, ...]:
+    """Without claims of others that no scheduler can meet: on more GPUs than their node has.
+
+    Args:
+        allocations: of all pods.
+        nodes: Node objects by name.
+        job: (namespace, uid) of the job that looks.
+    """
+    return tuple(
+        row
+        for row in allocations
+        if row.is_bound or row.owner == job or row.gpus <= _allocatable(nodes.get(row.node) or {})
+    )
+
+
 def gpus_of_others(
     allocations: Iterable[GpuAllocation], job: tuple[str, str], jobs: Collection[str]
 ) -> dict[str, int]:
@@ -102,6 +121,10 @@ def owner_uid(metadata: Mapping[str, Any]) -> str:
     """Uid of the controller in an object's metadata; "" without one."""
     owners = metadata.get("ownerReferences") or ()
     return next((str(owner["uid"]) for owner in owners if owner.get("controller")), "")
+
+
+def _allocatable(node: Mapping[str, Any]) -> int:
+    return whole(((node.get("status") or {}).get("allocatable") or {}).get(GPU))
 
 
 def _tied_to(spec: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from heddle_operator.apis.labels import NODE_ANNOTATION
 from heddle_operator.inventory.node_history import NodeHistory
 from heddle_operator.inventory.nodes import NodeRequirements, NodeView, is_ready, unhealthy_pods
 from heddle_operator.inventory.pods import view_pod
-from heddle_operator.inventory.requests import gpus_held, gpus_of_others, owner_uid
+from heddle_operator.inventory.requests import bindable, gpus_held, gpus_of_others, owner_uid
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import ApiRefused, Body, KubeApi
 from heddle_operator.kube.namespace_rules import NamespaceRules
@@ -106,7 +106,7 @@ class KubeCluster:
         """Nodes, pods and epoch records, as the cache holds them."""
         now = time.monotonic()
         mine = self.job.metadata.namespace, self.job.metadata.uid
-        allocations = self._cache.allocations.values()
+        allocations = bindable(self._cache.allocations.values(), self._cache.nodes, mine)
         held, lent = gpus_held(allocations, mine), gpus_of_others(allocations, mine, self._jobs())
         spec = pod_spec_of(self.job, self._workers())
         views = self._views(spec, held, lent, now)

@@ -219,6 +219,10 @@ def test_gpus_of_others_and_cordons_are_seen(run):
         a, b = (await around.observe()).nodes
         assert (a.gpus, a.is_cordoned) == (1, False)
         assert (b.gpus, b.is_cordoned) == (0, True)
+        greedy = {"containers": [{"resources": {"requests": {"nvidia.com/gpu": "1k"}}}]}
+        tied = {"nodeSelector": {"kubernetes.io/hostname": "a"}, **greedy}
+        await server.put(f"{NS}/pods/greedy", {"spec": tied, "status": {"phase": "Pending"}})
+        assert (await around.observe()).nodes[0].gpus == 1
         ended = {**server.objects[f"{NS}/pods/foreign"], "status": {"phase": "Succeeded"}}
         await server.put(f"{NS}/pods/foreign", ended)
         assert (await around.observe()).nodes[0].gpus == 2
