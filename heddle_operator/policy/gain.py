@@ -128,13 +128,20 @@ def backoff_s(
 
 
 def failed_in_a_row(epochs: tuple[EpochRecord, ...], step: int | None = None) -> int:
-    """Newest attempts in a row that came to nothing; see `backoff_s`."""
-    failed = 0
+    """How many of the newest attempts in a row came to nothing; see `backoff_s`."""
+    return len(failed_records(epochs, step))
+
+
+def failed_records(
+    epochs: tuple[EpochRecord, ...], step: int | None = None
+) -> tuple[EpochRecord, ...]:
+    """Newest attempts in a row that came to nothing, the newest first; see `backoff_s`."""
+    failed: list[EpochRecord] = []
     for record in reversed(epochs):
         if record.outcome == "aborted" and record.seal is None:
             continue  # it cost nothing, and what kept its pods from starting has its own pauses
         resume = record.seal.resume if record.seal else None
         if record.outcome != "aborted" and (step is None or resume is None or resume.step != step):
             break
-        failed += 1
-    return failed
+        failed.append(record)
+    return tuple(failed)

@@ -8,9 +8,10 @@ Source: Kubernetes' Job (activeDeadlineSeconds, backoffLimit).
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import takewhile
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.policy.gain import failed_in_a_row
+from heddle_operator.policy.gain import failed_in_a_row, failed_records
 from heddle_operator.state.snapshot import EpochRecord, Observed
 from planner.wording import counted
 
@@ -44,7 +45,7 @@ def beyond_backoff(job: HeddleJob, epochs: tuple[EpochRecord, ...], step: int | 
     limit = job.spec.backoff_limit
     if limit is None:
         return ""
-    failed = failed_in_a_row(epochs, step) + _failed_starts(epochs)
+    failed = failed_in_a_row(epochs, step) + len(_failed_starts(epochs))
     if failed <= limit:
         return ""
     words = next((record.message for record in reversed(epochs) if record.message), "")
@@ -52,14 +53,21 @@ def beyond_backoff(job: HeddleJob, epochs: tuple[EpochRecord, ...], step: int | 
     return f"{counted(failed, 'attempt')} failed in a row, backoffLimit is {limit}{last}"
 
 
-def _failed_starts(epochs: tuple[EpochRecord, ...]) -> int:
-    """Newest attempts in a row that were given up because pods did not start on some node.
+def attempts_that_count(job: HeddleJob, epochs: tuple[EpochRecord, ...]) -> frozenset[int]:
+    """Epochs without whose records `beyond_backoff` would count too few attempts."""
+    limit = job.spec.backoff_limit
+    if limit is None:
+        return frozenset()
+    newest = next((record for record in reversed(epochs) if record.outcome != "aborted"), None)
+    resume = newest.seal.resume if newest is not None and newest.seal is not None else None
+    rows = failed_records(epochs, resume.step if resume else None), _failed_starts(epochs)
+    return frozenset(record.epoch for row in rows for record in row[: limit + 1])
+
+
+def _failed_starts(epochs: tuple[EpochRecord, ...]) -> tuple[EpochRecord, ...]:
+    """Newest attempts in a row that were given up because pods did not start, the newest first.
 
     One that only taught that a node has fewer GPUs is none: the next one asks for fewer.
     """
-    failed = 0
-    for record in reversed(epochs):
-        if record.outcome != "aborted":
-            break
-        failed += any(failure.gpus < 2 for failure in record.start_failures)
-    return failed
+    row = takewhile(lambda record: record.outcome == "aborted", reversed(epochs))
+    return tuple(r for r in row if any(failure.gpus < 2 for failure in r.start_failures))

@@ -70,7 +70,7 @@ def decide(
         *(stranded or silent_pods(observed, where, now, settings)),
         *outdated_pods(observed, where),
         *abort_stale(job, observed, where),
-        *prune_epochs(observed, where, now, settings),
+        *prune_epochs(job, observed, where, now, settings),
         *request_drain_plan(job, observed, now, where),
     )
     slow = decision.slow

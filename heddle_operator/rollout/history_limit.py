@@ -1,7 +1,7 @@
 """Which epoch records go: all but what somebody may still need, and the newest for history.
 
-A record is needed while a rank may hold its layout, while an agent follows it, and while a
-directive that may be sent again names it.
+A record is needed while a rank may hold its layout, while an agent follows it, while a directive
+that may be sent again names it, and while it counts for `backoffLimit`.
 Invariants: the newest record stays, so that numbers only grow; nothing goes while any agent's word
 is missing, because its ranks may hold any layout.
 Source: Kubernetes' `revisionHistoryLimit` of Deployments.
@@ -9,7 +9,9 @@ Source: Kubernetes' `revisionHistoryLimit` of Deployments.
 
 from __future__ import annotations
 
+from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.failures import is_remembered
+from heddle_operator.policy.limits import attempts_that_count
 from heddle_operator.state.actions import PruneEpoch
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation
@@ -18,7 +20,7 @@ from worker.contract import Report
 
 
 def prune_epochs(
-    observed: Observed, where: Situation, now: float, settings: Settings
+    job: HeddleJob, observed: Observed, where: Situation, now: float, settings: Settings
 ) -> tuple[PruneEpoch, ...]:
     """Records that nothing needs any more, oldest first."""
     old = [record.epoch for record in observed.epochs[: -max(1, settings.epochs_kept)]]
@@ -26,6 +28,7 @@ def prune_epochs(
         return ()
     needed = _needed(observed, where)
     needed |= {record.epoch for record in observed.epochs if is_remembered(record, now)}
+    needed |= attempts_that_count(job, observed.epochs)
     return tuple(PruneEpoch(epoch) for epoch in old if epoch not in needed)
 
 

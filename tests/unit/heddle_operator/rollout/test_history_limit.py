@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from heddle_operator.policy.limits import beyond_backoff
 from heddle_operator.rollout.history_limit import prune_epochs
 from heddle_operator.state.actions import PruneEpoch
 from heddle_operator.state.settings import Settings
@@ -17,14 +18,16 @@ from heddle_operator.state.snapshot import (
     Observed,
     ObservedPod,
     Seal,
+    StartFailure,
 )
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
-from worker.contract import Member, RankReport, Report
+from worker.contract import Member, RankReport, Report, Resume
 
 NODES = Composition((Node("a", "demo-fast", 1),))
 PLAN = fake_plan(NODES, a_job().workload)
+JOB = a_job()
 POD = ObservedPod("tiny-a-0", "a", 0, 1, "running")
 
 
@@ -51,10 +54,10 @@ def a_view(follows=None, **rank):
     return AgentView(POD.name, report)
 
 
-def pruned(records, view, kept=2):
+def pruned(records, view, kept=2, job=JOB):
     settings = Settings(epochs_kept=kept)
     observed = Observed(pods=(POD,), epochs=tuple(records), agents={POD.name: view} if view else {})
-    actions = prune_epochs(observed, situation(observed, 100.0, settings), 100.0, settings)
+    actions = prune_epochs(job, observed, situation(observed, 100.0, settings), 100.0, settings)
     assert all(isinstance(action, PruneEpoch) for action in actions)
     return [action.epoch for action in actions]
 
@@ -116,3 +119,39 @@ def test_a_record_stays_while_its_errors_count():
     failure = Failure("device", "out of memory", 3, 7, (("a", 0),))
     failed = replace(a_record(3), closed_s=90.0, failures=(failure,))
     assert pruned([*TEN[:2], failed, *TEN[3:]], a_view(epoch=10)) == [1, 2, 4, 5, 6, 7, 8]
+
+
+def limited(backoff_limit):
+    job = a_job()
+    spec = job.spec.model_copy(update={"backoff_limit": backoff_limit})
+    return job.model_copy(update={"spec": spec})
+
+
+def sealed(epoch, outcome="aborted", resume=None):
+    return replace(a_record(epoch, outcome), seal=Seal((), "s:1", resume, 0.0))
+
+
+@pytest.mark.parametrize("limit", [30, 60])
+@pytest.mark.parametrize("failed", ["formed", "did not start"])
+def test_attempts_that_count_for_the_limit_stay_until_it_is_reached(limit, failed):
+    job, records = limited(limit), ()
+    for epoch in range(1, limit + 2):
+        assert beyond_backoff(job, records) == ""
+        record = sealed(epoch)
+        if failed == "did not start":
+            failure = StartFailure("a", "image", "no image", 0)
+            record = replace(a_record(epoch), closed_s=-1e6, start_failures=(failure,))
+        gone = pruned((*records, record), a_view(), 20, job)
+        records = tuple(row for row in (*records, record) if row.epoch not in gone)
+    assert beyond_backoff(job, records).startswith(f"{limit + 1} attempts failed in a row")
+
+
+def test_recoveries_to_the_same_step_count_and_what_came_before_them_does_not():
+    here, there = Resume(step=7), Resume(step=5)
+    records = (
+        sealed(1, "live", there), *(sealed(n) for n in range(2, 5)),
+        *(sealed(n, "live", here) for n in range(5, 9)), *(sealed(n) for n in range(9, 12)),
+    )  # fmt: skip
+    assert pruned(records, a_view(epoch=8), 1, limited(20)) == [1]
+    assert pruned(records, a_view(epoch=8), 1, limited(3)) == [1, 2, 3, 4, 5, 6, 7]
+    assert pruned(records, a_view(epoch=8), 1) == [1, 2, 3, 4, 5, 6, 7, 9, 10]
