@@ -15,7 +15,7 @@ AT_ONCE := -n auto --maxprocesses 4 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup format check test test-fast test-kills test-e2e bench bench-planner bench-policy validate-cost demo demo-kubernetes kube-assets cluster cluster-down image generate
+.PHONY: help setup format check test test-fast test-kills test-samples test-e2e bench bench-planner bench-policy validate-cost demo demo-kubernetes kube-assets cluster cluster-down image generate
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,10 @@ test: $(STAMP) ## Run every test; those on a real Kubernetes need root, others s
 test-kills: $(STAMP) ## Kill, stop, cut off or slow every kind of process in every part of a change; 45 minutes
 	@HEDDLE_FAULTS=3200 $(BIN)/pytest -q $(AT_ONCE) tests/laws/test_operator_faults.py
 	@$(BIN)/pytest $(KILLS)
+
+test-samples: $(STAMP) ## Draw 1,000 random cases each of gangs, notices and shared nodes, on a virtual clock; 10 minutes
+	@HEDDLE_GANGS=1000 HEDDLE_NOTICES=1000 HEDDLE_ARBITERS=1000 $(BIN)/pytest -q $(AT_ONCE) \
+	  tests/laws/test_operator_gang.py tests/laws/test_operator_notices.py tests/laws/test_operator_arbiter.py
 
 test-e2e: kube-assets ## Run the tests on a real Kubernetes with emulated GPUs; needs root
 	@$(BIN)/pytest tests/cluster tests/e2e/kubernetes
