@@ -21,7 +21,13 @@ from heddle_operator.policy.candidates import (
     started_nodes,
     usable_nodes,
 )
-from heddle_operator.policy.failures import LeftOut, causes_of, failed_attempt, nodes_left_out
+from heddle_operator.policy.failures import (
+    LeftOut,
+    causes_of,
+    failed_attempt,
+    nodes_left_out,
+    retry_left_s,
+)
 from heddle_operator.policy.gain import (
     backoff_s,
     expected_change_s,
@@ -30,7 +36,6 @@ from heddle_operator.policy.gain import (
     quiet_left_s,
 )
 from heddle_operator.policy.gang import turn_left_s
-from heddle_operator.policy.growth import growth_pause_s, let_steps_grow
 from heddle_operator.policy.hurry import haste_left_s, hurried_plan
 from heddle_operator.policy.modes import adopt_referenced, recommend
 from heddle_operator.policy.partitions import without_partitioned
@@ -64,10 +69,10 @@ def consider_plan(
     )
     left_out = nodes_left_out(job, observed, now)
     again = sooner(debounce_left_s(job, observed, now), *(out.until_s - now for out in left_out))
-    if reason == "join" and live is not None:
-        pause_s = growth_pause_s(job, observed, live, now, settings)
+    if reason == "join" and live is not None:  # else the plan of the move brings the steps along
+        pause_s = _growth_pause_s(job, observed, live, now, settings)
         if pause_s is not None and pause_s <= 0:
-            return let_steps_grow(job, observed, live)
+            return _let_steps_grow(job, observed, live)
         again = sooner(again, pause_s)
     if composition.gpus < job.spec.elastic.min_gpus:
         sentence = _too_few(job, observed, composition, left_out)
@@ -198,6 +203,30 @@ def _judge(
         f"epoch {adopt.epoch} ({reason}): {verdict.reason}",
     )
     return Decision((adopt, event), "Preparing", verdict.reason, again)
+
+
+def _growth_pause_s(
+    job: HeddleJob, observed: Observed, live: EpochRecord, now: float, settings: Settings
+) -> float | None:
+    """Seconds until the steps may grow, at most 0 for now; None where they need not."""
+    if live.steps is None or live.steps >= job.spec.steps:
+        return None
+    ended_s = observed.epochs[-1].closed_s
+    pause_s = (now if ended_s is None else ended_s) + backoff_s(observed.epochs, settings) - now
+    failed = failed_attempt(observed.epochs, live.plan, now)
+    return pause_s if failed is None else max(pause_s, retry_left_s(failed, now))
+
+
+def _let_steps_grow(job: HeddleJob, observed: Observed, live: EpochRecord) -> Decision:
+    """Adopt the live plan once more, with the steps that the job wants now."""
+    reason = f"steps grow from {live.steps} to {job.spec.steps}; the plan is the same"
+    adopt = AdoptPlan(
+        *(observed.next_epoch, live.plan, "join", live.composition, live.step_s),
+        steps=job.spec.steps,
+        in_haste=live.in_haste,
+    )
+    event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {reason}")
+    return Decision((adopt, event), "Preparing", reason)
 
 
 def _hurry(
