@@ -74,7 +74,7 @@ test-kills: $(STAMP) ## Kill, stop, cut off or slow every kind of process in eve
 	@HEDDLE_FAULTS=3200 $(BIN)/pytest -q $(AT_ONCE) tests/laws/test_operator_faults.py
 	@$(BIN)/pytest $(KILLS)
 
-test-samples: $(STAMP) ## Draw 1,000 random cases each of gangs, notices and shared nodes, on a virtual clock; 10 minutes
+test-samples: $(STAMP) ## Draw 1,000 random cases each of gangs, notices and shared nodes, on a virtual clock; 20 minutes
 	@HEDDLE_GANGS=1000 HEDDLE_NOTICES=1000 HEDDLE_ARBITERS=1000 $(BIN)/pytest -q $(AT_ONCE) \
 	  tests/laws/test_operator_gang.py tests/laws/test_operator_notices.py tests/laws/test_operator_arbiter.py
 
