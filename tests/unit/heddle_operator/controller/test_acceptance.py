@@ -156,3 +156,13 @@ def test_even_of_a_job_that_cannot_be_read_the_identity_is_known():
     metadata = {"name": "x.y", "namespace": "ns", "uid": "u", "generation": 4}
     found = stub_of({"metadata": metadata})
     assert (found.name, found.metadata.namespace, found.metadata.uid) == ("x.y", "ns", "u")
+
+
+def test_a_volume_that_the_administrator_names_is_not_the_authors():
+    template = {"spec": {"volumes": [{"name": "host", "emptyDir": {}}]}}
+    body = a_body(worker={"template": template})
+    assert accepted(body, None, DEFAULTS).name == "tiny"
+    for kind in ("base", "template"):
+        given = {kind: {"spec": {"volumes": [HOST]}}}
+        with pytest.raises(InvalidJob, match="whoever runs the operator uses"):
+            accepted(body, None, dataclasses.replace(DEFAULTS, **given))
