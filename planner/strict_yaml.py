@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from planner.wording import reason_of
+
 
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader, which also refuses a key that stands twice."""
@@ -56,8 +58,5 @@ def read_yaml(path: Path, what: str, error: type[Exception]) -> object:
     """
     try:
         return load_yaml(path.read_text(encoding="utf-8"))
-    except OSError as problem:
-        reason = problem.strerror
-    except (UnicodeDecodeError, yaml.YAMLError) as problem:
-        reason = " ".join(str(problem).split())
-    raise error(f"{what} {path} cannot be read: {reason}")
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
+        raise error(f"{what} {path} cannot be read: {reason_of(problem)}") from None

@@ -1,4 +1,4 @@
-"""Words of messages that depend on what was found: numbers with their noun, and likely names."""
+"""Words of messages that depend on what was found: numbers, likely names, reasons of errors."""
 
 from __future__ import annotations
 
@@ -23,3 +23,26 @@ def did_you_mean(found: str, known: Iterable[str]) -> str:
     longer = sorted(name for name in names if wrong and name.startswith(wrong))
     near = longer or get_close_matches(wrong, names, n=1, cutoff=0.6)
     return f" (did you mean {names[near[0]]!r}?)" if near else ""
+
+
+def reason_of(error: Exception) -> str:
+    """Why a file could not be read, without the names that Python and its libraries use.
+
+    Made for `<what> <path> cannot be read: <reason>`; the path is not said again.
+    """
+    from json import JSONDecodeError
+
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not text in UTF-8"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, KeyError):
+        return f"it has no key {error.args[0]!r}"
+    if isinstance(error, JSONDecodeError):
+        if not error.doc.strip():
+            return "it is empty"
+        where = f"line {error.lineno}, column {error.colno}"
+        return f"it is not JSON ({where}: {error.msg[:1].lower()}{error.msg[1:]})"
+    return " ".join(str(error).split())

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from planner.cli.command import run
+from planner.wording import reason_of
 from worker.contract_version import CONTRACT, VARIABLE
 from worker.data.cli import data
 from worker.errors import WorkerError
@@ -170,7 +171,7 @@ def _token(path: Path) -> str:
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise WorkerError(f"token file {path} cannot be read: {error}") from None
+        raise WorkerError(f"token file {path} cannot be read: {reason_of(error)}") from None
     if not token:
         raise WorkerError(f"token file {path} is empty; write the job's token into it")
     return token

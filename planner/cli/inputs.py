@@ -23,6 +23,7 @@ from planner.model.workload import Workload, usual_workload
 from planner.plans.plan import Plan
 from planner.profiles.profile import Profile
 from planner.search.candidate import best_placed
+from planner.wording import reason_of
 
 Prices = Annotated[dict[str, Annotated[float, Field(ge=0, lt=DEAREST)]], Field(min_length=1)]
 
@@ -100,7 +101,7 @@ def read_plan_file(path: str) -> dict[str, Any]:
             return data
         wrong = f"must hold one JSON object, found {kind_of(data)}"
     except (OSError, ValueError, RecursionError) as error:
-        wrong = f"cannot be read: {error}"
+        wrong = f"cannot be read: {reason_of(error)}"
     raise InvalidPlan(f"plan {path} {wrong}; `heddle plan --output json` prints one")
 
 

@@ -18,6 +18,7 @@ from planner.cluster.composition import Composition
 from planner.errors import InvalidComposition
 from planner.model.workload import MOST_SAMPLES
 from planner.profiles.profile import PROFILES
+from planner.wording import did_you_mean, reason_of
 
 COMMITTED = PROFILES / "compositions"
 # stated: the paper's text gives it; reconstructed: it gives less; generated: from a seed.
@@ -52,10 +53,11 @@ def read_composition_file(path: Path) -> tuple[ListedComposition, ...]:
     try:
         text = path.read_text(encoding="utf-8-sig")  # editors of some systems put a mark first
     except (OSError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
+        near = did_you_mean(str(path), (one.stem for one in COMMITTED.glob("*.txt")))
         known = ", ".join(sorted(one.stem for one in COMMITTED.glob("*.txt")))
         raise InvalidComposition(
-            f"compositions file {path} cannot be read: {reason}; give a file, or one of {known}"
+            f"compositions file {path} cannot be read: {reason_of(error)}{near}; give a file, "
+            f"or one of {known}"
         ) from None
     return listed(text, str(path))
 

@@ -19,6 +19,7 @@ from planner.model.workload import Workload
 from planner.plans.plan import Plan
 from planner.profiles.profile import Profile
 from planner.search.candidate import Judge
+from planner.wording import reason_of
 
 EQUAL = 1e-9  # prices that differ by less, relatively, are the same
 _Key = tuple[str, str, int]
@@ -109,10 +110,9 @@ class References:
                 raise InvalidRequest(f"it holds no list of references but {kind_of(data)}")
             rows = [Reference.from_json(row) for row in data]
         except (OSError, ValueError, TypeError, KeyError, HeddleError) as error:
-            reason = " ".join(str(error).split())
             raise InvalidRequest(
-                f"references file {file} cannot be read: {reason}; give a file that this command "
-                f"wrote, or one that does not exist yet"
+                f"references file {file} cannot be read: {reason_of(error)}; give a file that "
+                f"this command wrote, or one that does not exist yet"
             ) from None
         return References({(r.model, r.composition, r.batch): r for r in rows}, file)
 

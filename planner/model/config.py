@@ -15,6 +15,7 @@ from planner.errors import InvalidWorkload, kind_of
 from planner.model.configuration import Configuration
 from planner.model.families import READERS
 from planner.model.shape import ModelShape
+from planner.wording import reason_of
 
 OWN = "heddle"  # the model_type of a model of the user's own, as `heddle model` prints it
 
@@ -27,8 +28,11 @@ def model_from_config(path: Path) -> ModelShape:
     """
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InvalidWorkload(f"model configuration {path} cannot be read: {error}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidWorkload(
+            f"model configuration {path} cannot be read: {reason_of(error)}; give the config.json "
+            f"of a Hugging Face model"
+        ) from None
     if not isinstance(config, dict):
         raise InvalidWorkload(
             f"model configuration {path} must hold one JSON object, found {kind_of(config)}"

@@ -24,6 +24,7 @@ from planner.policy.card import AGAIN, WORD, PolicyCard
 from planner.policy.network import Network, shapes
 from planner.policy.schema import Array, FeatureSchema
 from planner.profiles.profile import PROFILES
+from planner.wording import reason_of
 
 WEIGHTS, CARD = "weights.safetensors", "card.json"
 FOLDER = "policy"
@@ -102,7 +103,7 @@ def load_policy(folder: Path) -> Policy:
         text = (folder / CARD).read_text(encoding="utf-8")
         content = (folder / WEIGHTS).read_bytes()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidPolicy(f"policy in {folder} cannot be read: {error}") from None
+        raise InvalidPolicy(f"policy in {folder} cannot be read: {reason_of(error)}") from None
     card = PolicyCard.from_text(text, str(folder / CARD))
     wrong, arrays = "", {}
     if card.features != card.schema.digest:

@@ -25,6 +25,7 @@ from planner.profiles.entries import (
     LinkCost,
     TileKey,
 )
+from planner.wording import reason_of
 
 
 class _Part(BaseModel):
@@ -113,8 +114,9 @@ def _read(path: Path, form: type[_File]) -> _File:
     try:
         text = path.read_text(encoding="utf-8")
         json.loads(text)
-    except (OSError, ValueError) as error:
-        raise UnprofiledConfiguration(f"profile file {path} cannot be read: {error}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = reason_of(error)
+        raise UnprofiledConfiguration(f"profile file {path} cannot be read: {reason}") from None
     try:
         return form.model_validate_json(text)
     except ValidationError as error:

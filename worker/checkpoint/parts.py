@@ -17,7 +17,7 @@ import torch
 from planner.errors import HeddleError
 from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor
-from planner.wording import counted
+from planner.wording import counted, reason_of
 from worker.checkpoint.final_weights import INDEX
 from worker.checkpoint.sources import Box, OpenFiles, narrowed
 from worker.errors import InvalidWeights
@@ -48,8 +48,8 @@ class WeightParts:
             origin = index["folder"]
         except (OSError, ValueError, KeyError, TypeError, HeddleError) as error:
             raise InvalidWeights(
-                f"index of weights {path} cannot be read ({type(error).__name__}: {error}); give "
-                "the output folder of a job whose steps are all trained"
+                f"index of weights {path} cannot be read ({reason_of(error)}); give the "
+                "output folder of a job whose steps are all trained"
             ) from None
         self.origin = Path(origin) if origin else None
         self._files = OpenFiles(folder)

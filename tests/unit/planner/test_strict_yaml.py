@@ -30,7 +30,7 @@ def test_what_is_wrong_is_an_error_of_yaml(text, words):
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, "No such file"), (b"a: [", "while parsing"), (b"\xff\xfe", "can't decode")],
+    [(None, "No such file"), (b"a: [", "while parsing"), (b"\xff\xfe", "not text in UTF-8")],
 )
 def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path, content, words):
     path = tmp_path / "nodes.yaml"

@@ -15,6 +15,7 @@ from typing import Any
 
 from planner.errors import kind_of
 from planner.model.shape import ModelShape
+from planner.wording import reason_of
 from worker.checkpoint.hugging_face.families import FAMILIES
 from worker.errors import InvalidWeights
 
@@ -33,9 +34,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidWeights(
-            f"{path} cannot be read: {error}; give the folder of a Hugging Face model"
+            f"{path} cannot be read: {reason_of(error)}; give the folder of a Hugging Face model"
         ) from None
     if not isinstance(config, dict):
         raise InvalidWeights(f"{path} must hold one JSON object, found {kind_of(config)}")

@@ -16,7 +16,7 @@ import torch
 
 from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor
-from planner.wording import counted
+from planner.wording import counted, reason_of
 from worker.checkpoint.hugging_face.families import Family
 from worker.checkpoint.hugging_face.tensors import StoredTensor, stored_tensors
 from worker.checkpoint.sources import DTYPES, Box, OpenFiles, narrowed, whole
@@ -211,8 +211,8 @@ def _read_index(path: Path) -> Mapping[str, str]:
         files = {str(key): str(file) for key, file in found.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidWeights(
-            f"weights index {path} cannot be read ({type(error).__name__}: {error}); it must be "
-            "JSON with a weight_map, so copy the folder again"
+            f"weights index {path} cannot be read ({reason_of(error)}); it must be JSON with "
+            "a weight_map, so copy the folder again"
         ) from None
     for file in files.values():
         if Path(file).name != file or not file.endswith(".safetensors"):

@@ -118,3 +118,8 @@ def test_the_paper_gives_the_ends_of_its_ranges():
         assert round(100 * slow / composition.gpus) == 57
     assert [row.composition.gpus for row in sets["hardware"]] == [3, 7, 11, 15, 19]
     assert sorted(path.stem for path in COMMITTED.iterdir()) == sorted(sets)
+
+
+def test_a_set_that_is_not_there_is_compared_with_those_that_are():
+    with pytest.raises(InvalidComposition, match=r"No such file.*\(did you mean 'demo'\?\); give"):
+        read_composition_file(Path("demoo"))
