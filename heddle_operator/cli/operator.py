@@ -162,8 +162,8 @@ def run(
             chosen,
             reduce(merge, map(_read_template, worker_bases), {}),
             _allowed(worker_allow),
-            dict(_quantity("--worker-per-gpu", pair) for pair in worker_per_gpu),
-            _quantity("--worker-shm-per-gpu", f"shm={worker_shm_per_gpu}")[1],
+            dict(_named_quantity("--worker-per-gpu", pair) for pair in worker_per_gpu),
+            _quantity("--worker-shm-per-gpu", worker_shm_per_gpu),
         ),
         Settings(),
         all_pods,
@@ -175,23 +175,33 @@ def run(
 def _allowed(fields: tuple[str, ...]) -> frozenset[str]:
     from heddle_operator.apis.errors import OperatorError
     from heddle_operator.resources.template_rules import GRANTABLE
+    from planner.wording import did_you_mean
 
     for field in fields:
         if field not in GRANTABLE:
             known = ", ".join(sorted(GRANTABLE))
-            raise OperatorError(f"--worker-allow {field}: one can allow {known}")
+            near = did_you_mean(field, GRANTABLE)
+            raise OperatorError(f"--worker-allow {field}{near}: one can allow {known}")
     return frozenset(fields)
 
 
-def _quantity(option: str, pair: str) -> tuple[str, str]:
+def _named_quantity(option: str, pair: str) -> tuple[str, str]:
+    from heddle_operator.apis.errors import OperatorError
+
+    name, _, quantity = pair.partition("=")
+    if not (name and quantity):
+        raise OperatorError(f"{option} {pair}: it is not NAME=QUANTITY; write for example cpu=8")
+    return name, _quantity(option, quantity)
+
+
+def _quantity(option: str, quantity: str) -> str:
     from heddle_operator.apis.errors import OperatorError
     from heddle_operator.inventory.quantities import times
 
-    name, _, quantity = pair.partition("=")
     try:
-        return name, times(quantity, 1)
+        return times(quantity, 1)
     except ValueError as error:
-        raise OperatorError(f"{option} {pair}: {error}") from None
+        raise OperatorError(f"{option}: {error}") from None
 
 
 def _read_template(path: Path) -> dict[str, Any]:

@@ -23,7 +23,11 @@ def convert() -> None:
     """Turn another trainer's arguments into a HeddleJob."""
 
 
-@convert.command(help=HELP, context_settings={"ignore_unknown_options": True})
+@convert.command(
+    help=HELP,
+    short_help="Print the HeddleJob of a run of Megatron.",
+    context_settings={"ignore_unknown_options": True},
+)
 @click.option(
     "--args-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -58,8 +62,13 @@ def megatron(
     from heddle_operator.convert.megatron import convert as turn
     from heddle_operator.convert.words import read_words, words_of_text
 
-    given = [*(words_of_text(args_file.read_text(encoding="utf-8")) if args_file else ())]
+    given = words_of_text(_text(args_file)) if args_file else []
     words = read_words([*given, *arguments])
+    if words.unknown and not words.values:
+        raise InvalidArguments(
+            f"Megatron has no argument {words.unknown[0]} that Heddle knows; "
+            "docs/megatron.md lists those that it reads"
+        )
     if not words.values:
         raise InvalidArguments("no arguments of Megatron were given; give them, or --args-file")
     folder = model_folder or Path(f"{name}-model")
@@ -76,14 +85,25 @@ def megatron(
     click.echo(yaml.safe_dump(found.job, sort_keys=False), nl=False)
 
 
+def _text(path: Path) -> str:
+    from heddle_operator.apis.errors import InvalidArguments
+    from planner.wording import reason_of
+
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InvalidArguments(f"{path} cannot be read: {reason_of(error)}") from None
+
+
 def _read(path: Path) -> dict[str, Any]:
     from heddle_operator.apis.errors import InvalidArguments
     from planner.errors import kind_of
+    from planner.wording import reason_of
 
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InvalidArguments(f"{path} cannot be read as JSON: {error}") from None
+        content = json.loads(_text(path))
+    except (ValueError, RecursionError) as error:
+        raise InvalidArguments(f"{path} cannot be read: {reason_of(error)}") from None
     if not isinstance(content, dict):
         raise InvalidArguments(f"{path} holds {kind_of(content)}; it must be an object")
     return content

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Sequence
@@ -44,9 +45,12 @@ class Words:
         if text is None:
             return otherwise
         try:
-            return float(text)
+            value = float(text)
         except ValueError:
-            raise InvalidArguments(f"{name} is {text!r}; it must be a number") from None
+            value = math.nan
+        if not math.isfinite(value):
+            raise InvalidArguments(f"{name} is {text!r}; it must be a number")
+        return value
 
     def count(self, name: str, otherwise: int | None = None) -> int | None:
         """The value as a whole number.
@@ -63,8 +67,15 @@ class Words:
 
 
 def words_of_text(text: str) -> list[str]:
-    """The words of a shell script's part; lines that end in a backslash go on."""
-    return shlex.split(text.replace("\\\n", " "), comments=True)
+    """The words of a shell script's part; lines that end in a backslash go on.
+
+    Raises:
+        InvalidArguments: a quotation mark is left open.
+    """
+    try:
+        return shlex.split(text.replace("\\\n", " "), comments=True)
+    except ValueError:
+        raise InvalidArguments("a quotation mark of the arguments is never closed") from None
 
 
 def read_words(given: Sequence[str]) -> Words:

@@ -6,7 +6,7 @@ one machine is said, never silently left out; everything else is honoured or ref
 
 from __future__ import annotations
 
-import os
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from heddle_operator.train.script import Event, check_script, load_nodes, load_s
 from planner.cluster.composition import Composition, Node
 from planner.errors import HeddleError
 from planner.strict_yaml import read_yaml
+from planner.wording import reason_of
 from worker.data.corpus import check_pairs
 from worker.data.tokenizing import tokenization, why_unfit
 from worker.log_lines import Format
@@ -259,11 +260,14 @@ def _output(folder: Path, job: HeddleJob) -> list[str]:
             "name another one with --output-path"
         ]
     existing = next(p for p in (folder, *folder.absolute().parents) if p.exists())
-    if existing.is_dir() and os.access(existing, os.W_OK):
-        return []
-    return [
-        f"the output folder {folder} cannot be written; name one of this machine with --output-path"
-    ]
+    try:
+        with tempfile.TemporaryDirectory(prefix=".heddle-", dir=existing):
+            return []
+    except OSError as error:
+        return [
+            f"the output folder {folder} cannot be written, nothing can be made "
+            f"in {existing} ({reason_of(error)}); name another one with --output-path"
+        ]
 
 
 def _limits(job: HeddleJob, nodes: Composition | None, script: tuple[Event, ...]) -> list[str]:

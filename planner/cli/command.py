@@ -30,6 +30,7 @@ EXTRAS = {  # what comes with which extra of the package
     "tokenizers": "worker",
     "torch": "all",
 }
+CLOSED_PIPE = 141
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # anything may be written when a disk gets full
 
 
@@ -37,7 +38,7 @@ def run(command: click.Command) -> NoReturn:
     """Run a command with the arguments of this program, and exit."""
     _escape_what_cannot_be_shown()
     try:
-        status = command(standalone_mode=False)
+        status = _status(command)
         gc.freeze()  # else the interpreter looks for garbage once more before it ends: 0.3 s
     except HeddleError as error:
         click.echo(f"Error: {error}", err=True)
@@ -59,7 +60,7 @@ def run(command: click.Command) -> NoReturn:
         sys.exit(2)
     except BrokenPipeError:
         _forget_output()
-        sys.exit(141)
+        sys.exit(CLOSED_PIPE)
     except OSError as error:
         if error.errno not in FULL:
             raise
@@ -68,6 +69,17 @@ def run(command: click.Command) -> NoReturn:
         click.echo(f"Error: {where} cannot be written: {error.strerror}; make room", err=True)
         sys.exit(2)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _status(command: click.Command) -> object:
+    """What the command returns; a pipe that was closed is an error, where click exits with 1."""
+    output = sys.stdout
+    try:
+        return command(standalone_mode=False)
+    except SystemExit:
+        if sys.stdout is output:  # click puts a wrapper there once the pipe is closed
+            raise
+        raise BrokenPipeError from None
 
 
 def _escape_what_cannot_be_shown() -> None:

@@ -31,6 +31,7 @@ from planner.request import Method, PlanRequest
 from planner.training.compositions import range_for, training_compositions, usual_types
 from planner.training.curriculum import curriculum_of
 from planner.training.settings import TrainingSettings
+from planner.wording import did_you_mean
 
 METHODS = "policy,auto,search,columns,random"
 REFERENCE_S = 30.0
@@ -150,6 +151,8 @@ def read_methods(text: str) -> tuple[Method, ...]:
     names = [name for name in (part.strip() for part in text.split(",")) if name]
     unknown = [name for name in names if name not in known]
     if unknown or not names:
-        found = f"the method {unknown[0]!r} is unknown" if unknown else "--methods names no method"
+        found = "--methods names no method"
+        if unknown:
+            found = f"the method {unknown[0]!r} is unknown{did_you_mean(unknown[0], known)}"
         raise InvalidRequest(f"{found}; there are {', '.join(known)}")
     return tuple(dict.fromkeys(known[name] for name in names))

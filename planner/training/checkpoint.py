@@ -16,6 +16,7 @@ import torch
 from planner.errors import InvalidPolicy
 from planner.policy.weights import write_atomically
 from planner.training.settings import TrainingSettings
+from planner.wording import reason_of
 
 CHECKPOINT = "checkpoint.pt"
 DIGEST_BYTES = 16  # of the state, at the beginning of the file
@@ -41,7 +42,8 @@ def take_up(folder: Path, settings: TrainingSettings, questions: str) -> dict[st
         content = (folder / CHECKPOINT).read_bytes()
     except OSError as error:
         raise InvalidPolicy(
-            f"there is no training to resume in {folder}: {error}; leave --resume out"
+            f"there is no training to resume in {folder}: {CHECKPOINT}: {reason_of(error)}; "
+            f"leave --resume out"
         ) from None
     digest, content = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
     if digest != _digest(content):

@@ -84,6 +84,8 @@ def parts_in(folder: Path) -> WeightParts:
     for found in (folder / PARTS, folder):
         if (found / INDEX).is_file():
             return WeightParts(found)
+    if not folder.is_dir():
+        raise InvalidWeights(f"there is no folder {folder}; give the output folder of a job")
     raise InvalidWeights(
         f"{folder} holds no {INDEX}; give the output folder of a job whose steps are all trained"
     )

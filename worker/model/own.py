@@ -54,6 +54,10 @@ def own_model(entry_point: str) -> OwnModel:
         InvalidWorkload: it cannot be called, or returns something else; one sentence.
     """
     module, _, function = entry_point.partition(":")
+    if not (module and function):
+        raise InvalidWorkload(
+            f"entry point {entry_point!r} is not module:function; write for example mixer:model"
+        )
     try:
         found = getattr(importlib.import_module(module), function)()
     except Exception as error:  # it is the user's code

@@ -39,8 +39,21 @@ def test_a_worker_template_that_cannot_be_used_is_named(tmp_path, text, words):
 
 def test_what_nobody_can_allow_is_named_with_what_one_can():
     error = refused("--worker-allow", "hostpath")
-    assert "--worker-allow hostpath: one can allow " in str(error)
+    assert "--worker-allow hostpath (did you mean 'hostPath'?): one can allow " in str(error)
     assert " hostPath, " in str(error)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--worker-per-gpu", "memory", "--worker-per-gpu memory: it is not NAME=QUANTITY"),
+        ("--worker-per-gpu", "=8", "--worker-per-gpu =8: it is not NAME=QUANTITY"),
+        ("--worker-per-gpu", "memory=lots", "--worker-per-gpu: 'lots' is no quantity"),
+        ("--worker-shm-per-gpu", "lots", "--worker-shm-per-gpu: 'lots' is no quantity"),
+    ],
+)
+def test_a_quantity_that_is_none_is_named_with_its_option(option, value, words):
+    assert str(refused(option, value)).startswith(words)
 
 
 @pytest.mark.parametrize(

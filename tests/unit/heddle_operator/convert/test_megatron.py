@@ -222,3 +222,28 @@ def test_the_table_of_the_documents_is_the_table_of_the_code():
     text = (Path(__file__).parents[4] / "docs" / "megatron.md").read_text()
     assert "\n".join(markdown()) in text
     assert all(name.startswith("--") for name in ARGUMENTS)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\xff\xfe", "cannot be read: it is not text in UTF-8"),
+        (b"--lr 'half", "a quotation mark of the arguments is never closed"),
+        (b"--num-layer 3", r"no argument --num-layer \(did you mean '--num-layers'\?\)"),
+        (b"", "no arguments of Megatron were given"),
+    ],
+)
+def test_a_file_without_arguments_is_refused_in_a_sentence(tmp_path, content, words):
+    file = tmp_path / "pretrain.sh"
+    file.write_bytes(content)
+    done = CliRunner().invoke(command, ["megatron", "--args-file", str(file)])
+    assert isinstance(done.exception, InvalidArguments)
+    with pytest.raises(InvalidArguments, match=words):
+        raise done.exception
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1e999", "many"])
+def test_a_number_that_is_none_is_refused(text):
+    words = read_words(["--num-layers", text])
+    with pytest.raises(InvalidArguments, match=f"--num-layers is '{text}'; it must be a number"):
+        words.count("--num-layers")

@@ -216,3 +216,16 @@ def test_a_pair_of_another_tokenizer_is_found_before_anything_starts(tmp_path):
     data = {"path": prefix, "tokenizer": tokenizer(tmp_path, "a")}
     (line,) = mistakes(job_file(tmp_path, spec__data=data))
     assert "was prepared with another tokenizer than" in line
+
+
+@pytest.mark.parametrize("folder", ["/proc/nowhere/out", "/dev/null/out"])
+def test_a_folder_that_refuses_is_a_mistake_before_anything_is_measured(tmp_path, folder):
+    """Also for root, whom the mode of a folder stops from nothing."""
+    (line,) = mistakes(job_file(tmp_path), output=Path(folder))
+    assert f"the output folder {folder} cannot be written" in line
+    assert "--output-path" in line
+
+
+def test_what_is_tried_in_the_output_folder_leaves_nothing_behind(tmp_path):
+    choose(job_file(tmp_path), Wishes(output=tmp_path / "new" / "out"), MACHINE)
+    assert [file.name for file in tmp_path.iterdir()] == ["job.yaml"]

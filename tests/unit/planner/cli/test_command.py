@@ -75,18 +75,18 @@ def test_a_full_disk_is_one_sentence_and_another_failure_of_the_system_is_not_hi
         ends(monkeypatch, fail_with(IsADirectoryError(errno.EISDIR, "a folder")))
 
 
-def test_a_reader_that_leaves_early_hears_no_complaint():
+def test_a_reader_that_leaves_early_hears_no_complaint_and_the_status_says_why():
     program = (
         "import click; from planner.cli.command import run\n"
         "run(click.Command('x', callback=lambda: [click.echo('much' * 9999) for _ in range(99)]))"
     )
     found = subprocess.run(
-        ["/bin/sh", "-c", '"$0" -c "$1" | head -c 1', sys.executable, program],
+        ["/bin/sh", "-c", '{ "$0" -c "$1"; echo $? >&2; } | head -c 1', sys.executable, program],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (found.stdout, found.stderr) == ("m", "")
+    assert (found.stdout, found.stderr) == ("m", "141\n")
 
 
 def test_what_a_terminal_cannot_show_is_escaped():

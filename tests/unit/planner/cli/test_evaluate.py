@@ -94,6 +94,7 @@ def test_the_usual_methods_are_known():
 @pytest.mark.parametrize(
     ("text", "found"),
     [
+        ("serch", r"the method 'serch' is unknown \(did you mean 'search'\?\); there are auto, "),
         ("search,oracle", "the method 'oracle' is unknown; there are auto, "),
         (",", "--methods names no method; there are auto, "),
     ],

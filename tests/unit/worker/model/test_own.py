@@ -68,3 +68,9 @@ def test_an_entry_point_that_gives_none_is_one_sentence(function, sentence):
 def test_an_entry_point_has_a_module_and_a_function():
     with pytest.raises(InvalidWorkload, match="must be module:function"):
         OwnTensors("mixer", (), (), ())
+
+
+@pytest.mark.parametrize("entry_point", ["mixer", "mixer:", ":model", ""])
+def test_an_entry_point_is_a_module_and_a_function(entry_point):
+    with pytest.raises(InvalidWorkload, match=r"is not module:function; write for example"):
+        own_model(entry_point)
