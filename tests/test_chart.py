@@ -1,0 +1,97 @@
+"""charts/heddle: every value is explained, and a wrong one is refused by name."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cluster.assets import Assets
+
+CHART = Path(__file__).parents[1] / "charts" / "heddle"
+HELM = Assets.of(os.environ).path("helm")
+needs_helm = pytest.mark.skipif(not HELM.exists(), reason="helm is built by: make kube-assets")
+
+
+def leaves(values, path=()):
+    """The paths of all values that are no mapping."""
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, (*path, key))
+        else:
+            yield (*path, key)
+
+
+def test_every_value_or_the_mapping_that_it_stands_in_is_explained():
+    text = (CHART / "values.yaml").read_text()
+    explained = set()
+    path: tuple[str, ...] = ()
+    lines = text.splitlines()
+    for before, line in pairwise(lines):
+        found = re.match(r"( *)([A-Za-z]+):", line)
+        if found:
+            path = (*path[: len(found[1]) // 2], found[2])
+            if re.match(r" *# -- [A-Z/].*\.$", before):
+                explained.add(path)
+    wanted = list(leaves(yaml.safe_load(text)))
+    assert len(wanted) > 50
+    assert not [w for w in wanted if not {w[:n] for n in range(len(w) + 1)} & explained]
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("replicas=2", "additional properties 'replicas' not allowed"),
+        ("worker=null", "missing property 'worker'"),
+        ("probes.liveness=null", "at '/probes': missing property 'liveness'"),
+        ("probes.liveness.period=1", "at '/probes/liveness': additional properties 'period'"),
+        ("image.repository=", "at '/image/repository': minLength"),
+        ("image.pullPolicy=always", "value must be one of 'Always', 'IfNotPresent', 'Never'"),
+        ("worker.shmPerGPU=lots", "at '/worker/shmPerGPU': 'lots' does not match"),
+        ("worker.shmPerGPU=8", "at '/worker/shmPerGPU': got number, want string"),
+        ("worker.perGPU.memory=-5Gi", "at '/worker/perGPU/memory': '-5Gi' does not match"),
+        ("worker.template.containers=1", "at '/worker/template': additional properties"),
+        ("watchNamespaces={Team_A}", "at '/watchNamespaces/0': 'Team_A' does not match"),
+        ("watchNamespaces={a,a}", "at '/watchNamespaces': items at 0 and 1 are equal"),
+        ("resources.limit.memory=1Gi", "at '/resources': additional properties 'limit'"),
+        ("podAnnotations.a=1", "at '/podAnnotations/a': got number, want string"),
+        ("extraEnv[0].value=a", "at '/extraEnv/0': missing property 'name'"),
+        ("fullnameOverride=A_B", "at '/fullnameOverride': 'A_B' does not match"),
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_refused_by_name(setting, said):
+    done = template("--set", setting)
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"worker": {"perGPU": {"cpu": 12, "memory": "200Gi", "rdma/hca": "1"}}},
+        {"worker": {"template": {"spec": {"runtimeClassName": "nvidia"}}}},
+        {"watchNamespaces": ["team-a", "team-b"], "readAllPods": True},
+        {"resources": {"requests": {"cpu": 0.5, "memory": "1e9"}, "limits": None}},
+        {"priorityClassName": "system-cluster-critical", "serviceAccount": {"name": "a.b"}},
+        {"global": {"anything": 1}},
+    ],
+)
+def test_a_value_that_can_be_meant_is_taken(tmp_path, values):
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    done = template("--values", str(file))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def template(*options):
+    """What `helm template` says."""
+    command = [str(HELM), "template", "trial", str(CHART), *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
