@@ -91,6 +91,29 @@ def test_a_value_that_can_be_meant_is_taken(tmp_path, values):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@needs_helm
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("crds.keep=true", "keeps the resource HeddleJob and all jobs"),
+        ("crds.keep=false", "REMOVES the resource HeddleJob and ALL JOBS"),
+        ("crds.keep=false,crds.enabled=false", "keeps the resource HeddleJob and all jobs"),
+    ],
+)
+def test_the_notes_say_what_becomes_of_the_jobs(settings, said):
+    command = [str(HELM), "install", "trial", str(CHART), "--dry-run=client", "--set", settings]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"Uninstalling this release {said}" in done.stdout
+
+
+@needs_helm
+@pytest.mark.parametrize("is_served", [True, False])
+def test_metrics_are_tested_where_they_are_served(is_served):
+    done = template("--set", f"metrics.enabled={str(is_served).lower()}")
+    assert ("helm.sh/hook: test" in done.stdout) is is_served
+    assert ("kind: Service\n" in done.stdout) is is_served
+
+
 def template(*options):
     """What `helm template` says."""
     command = [str(HELM), "template", "trial", str(CHART), *options]
