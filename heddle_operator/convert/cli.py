@@ -75,14 +75,26 @@ def megatron(
     found = turn(words, _read(ds_config) if ds_config else {}, name, str(folder.resolve()))
     load_job(found.job, found.config)
     if found.config is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(found.config, indent=2)
-        (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+        _write(folder, json.dumps(found.config, indent=2) + "\n")
         click.echo(f"The model is described in {folder / 'config.json'}.", err=True)
         click.echo("On Kubernetes spec.model.configRef names a ConfigMap of it.", err=True)
     for note in found.notes:
         click.echo(f"left out: {note}", err=True)
     click.echo(yaml.safe_dump(found.job, sort_keys=False), nl=False)
+
+
+def _write(folder: Path, config: str) -> None:
+    from heddle_operator.apis.errors import InvalidArguments
+    from planner.wording import reason_of
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(config, encoding="utf-8")
+    except OSError as error:
+        raise InvalidArguments(
+            f"the model cannot be described in {folder}: {reason_of(error)}; name another folder "
+            "with --model-folder"
+        ) from None
 
 
 def _text(path: Path) -> str:

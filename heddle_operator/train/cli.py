@@ -94,7 +94,7 @@ def train(
 
     JOB is the YAML file that `kubectl apply` takes as well. The ranks are processes of this
     machine; its processor is measured at the first use with a model. Exit status: 0 all steps are
-    trained, 1 the job failed, 2 the input is wrong.
+    trained, 1 the job failed, 2 the input is wrong, 130 it was ended by Ctrl-C.
     """
     if not check:
         click.echo(

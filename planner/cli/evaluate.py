@@ -6,7 +6,6 @@ Invariant: progress goes to stderr and only on a terminal; what is printed is th
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,7 +13,7 @@ import click
 
 from planner.api import POLICY_METHODS, require_policy_folder, with_budget
 from planner.cli.evaluation_report import evaluation_text, to_json
-from planner.cli.options import A_FILE, MODEL_HELP, SHOWN, answer_options, effort_options
+from planner.cli.options import A_FILE, MODEL_HELP, SHOWN, Finite, answer_options, effort_options
 from planner.cli.progress import progress_bar
 from planner.cluster.composition import Composition
 from planner.errors import Infeasible, InvalidPolicy, InvalidRequest, NoPolicy, PolicyMisfit
@@ -50,7 +49,7 @@ CURVE_EVALUATIONS = 32768  # the paper's figure ends at 32,000
 @click.option("--methods", default=METHODS, help="Methods of `heddle plan`, joined by commas.")
 @click.option(
     "--reference-s",
-    type=click.FloatRange(0),
+    type=Finite(0),
     default=REFERENCE_S,
     help="Seconds of the search that methods are measured by; 0: by the best of them.",
 )
@@ -86,8 +85,6 @@ def evaluate_command(
     """
     shape = find_model(model)
     workload = usual_workload(shape)
-    if not math.isfinite(reference_s):
-        raise InvalidRequest(f"--reference-s is {reference_s}; give a number of seconds")
     listed, chosen = read_composition_file(file), read_methods(methods)
     if set(POLICY_METHODS) & set(chosen):
         require_policy_folder(effort["policy"])

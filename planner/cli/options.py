@@ -5,6 +5,7 @@ Invariant: each is written once, so that it means the same to all of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +19,27 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Command], Command]
 
 A_FILE = click.Path(path_type=Path)
-ABOVE_0 = click.FloatRange(0, min_open=True)
+
+
+class Finite(click.FloatRange):
+    """A range of numbers without NaN, which every range lets in, and without infinity."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number.
+
+        Raises:
+            InvalidRequest: it is not finite.
+        """
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            option = param.opts[0] if param else "the value"
+            raise InvalidRequest(f"{option} is {number}; give a number that is finite")
+        return number
+
+
+ABOVE_0 = Finite(0, min_open=True)
 AT_LEAST_1 = click.IntRange(1)
 SHOWN = {"show_default": True}  # settings of a command: its help says every default
 MODEL_HELP = "Name of the model, or the path of a Hugging Face config.json."
@@ -84,7 +105,9 @@ def answer_options(picture: str) -> Decorator[Any]:
     )
 
 
-output_option = click.option("--output", type=click.Choice(["table", "json"]), default="table")
+output_option = click.option(
+    "--output", type=click.Choice(["table", "json"]), default="table", help="What is printed."
+)
 
 
 def _together(*options: Decorator[Any]) -> Decorator[Any]:

@@ -26,6 +26,7 @@ from planner.cli.options import (
     AT_LEAST_1,
     MODEL_HELP,
     SHOWN,
+    Finite,
     answer_options,
     effort_options,
     gpu_options,
@@ -106,7 +107,7 @@ SETTINGS = (
 )
 @click.option("--prices", type=A_FILE, help="YAML or JSON file: GPU type: money per GPU-hour.")
 @click.option("--min-throughput", type=ABOVE_0, help="Samples per second to reach at least.")
-@click.option("--max-price", type=click.FloatRange(0), help="Money per hour for the nodes used.")
+@click.option("--max-price", type=Finite(0), help="Money per hour for the nodes used.")
 @click.option(
     "--method", type=click.Choice(get_args(Method)), default="auto", help="Which engine searches."
 )
@@ -124,13 +125,18 @@ SETTINGS = (
     default=1,
     help="Nodes on which each piece of the state must live.",
 )
-@click.option("--current", help="JSON file of the plan that runs now.")
-@click.option("--exclude", multiple=True, metavar="NODE", help="Plan without this node.")
+@click.option("--current", metavar="PLAN.json", help="Plan that runs now; `-`: standard input.")
+@click.option(
+    "--exclude",
+    multiple=True,
+    metavar="NODE",
+    help="Plan without this node; may be given several times.",
+)
 @click.option("--bound", "wants_bound", is_flag=True, help="Say what no plan can exceed.")
 @click.option(
     "--marginal", "wants_marginal", is_flag=True, help="Say what one more node of a type adds."
 )
-@click.option("--seed", default=0, help="Of the local search.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Of the search.")
 @answer_options(picture="stages, layers, load over time")
 @click.option(
     "--export",

@@ -7,7 +7,6 @@ goes on with --resume and ends with the same weights.
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.progress import Progress
 
-from planner.cli.options import AT_LEAST_1, MODEL_HELP, SHOWN, output_option
+from planner.cli.options import AT_LEAST_1, MODEL_HELP, SHOWN, Finite, output_option
 from planner.cli.progress import progress_bar
 from planner.errors import InvalidPolicy, InvalidRequest
 from planner.model.catalogue import find_model
@@ -57,7 +56,12 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
     help="Judge a rollout by what it adds to the best of so many; 1: alone.  [default: 8]",
 )
 @click.option("--together", type=AT_LEAST_1, help="Groups that step together.  [default: 16]")
-@click.option("--without", multiple=True, type=click.Choice(PARTS), help="Leave a part out.")
+@click.option(
+    "--without",
+    multiple=True,
+    type=click.Choice(PARTS),
+    help="Leave a part out; may be given several times.",
+)
 @click.option("--blind-to-batch", is_flag=True, help="No features of n, b, M and B.")
 @click.option(
     "--out",
@@ -67,7 +71,7 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 @click.option("--overwrite", is_flag=True, help="Write to the folder though it holds files.")
 @click.option("--resume", is_flag=True, help="Go on where a killed training was.")
 @click.option(
-    "--keep-every-s", default=15.0, type=click.FloatRange(0), help="Seconds between states on disk."
+    "--keep-every-s", default=15.0, type=Finite(0), help="Seconds between states on disk."
 )
 @output_option
 def train_policy(
@@ -90,8 +94,6 @@ def train_policy(
     from planner.training.settings import TrainingSettings
 
     shape, commit = find_model(model), _commit()
-    if not math.isfinite(keep_every_s):
-        raise InvalidRequest(f"--keep-every-s is {keep_every_s}; give a number of seconds")
     asked: dict[str, Any] = {name: n for name, n in numbers.items() if n is not None}
     asked |= {f"uses_{part}": part not in without for part in PARTS}
     settings = TrainingSettings(seed=seed, sees_batch=not blind_to_batch, **asked)

@@ -132,7 +132,8 @@ class References:
             new.replace(self.file)
         except OSError as error:
             raise InvalidRequest(
-                f"references file {self.file} cannot be written: {error}"
+                f"references file {self.file} cannot be written: {reason_of(error)}; "
+                f"name another one with --references"
             ) from None
 
     def of(self, model: str, listed: ListedComposition) -> Reference:

@@ -88,7 +88,9 @@ def export(
     _print(about, output)
 
 
-@weights.command(context_settings=SHOWN)
+@weights.command(
+    short_help="Say whether a job can start from these weights.", context_settings=SHOWN
+)
 @click.argument("folder", type=A_FILE)
 @output_option
 def check(folder: Path, output: str) -> None:

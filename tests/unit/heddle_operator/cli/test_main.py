@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import version
 
+import click
 import pytest
 
 from heddle_operator.cli.main import COMMANDS
+from heddle_operator.cli.main import heddle as table
 
 RUN = "from heddle_operator.cli.main import main; main()"
 
@@ -89,3 +92,32 @@ def test_a_terminal_of_ascii_gets_ascii_and_files_are_utf_8(tmp_path):
     assert planned.returncode == 0, planned.stderr
     assert planned.stdout.isascii()
     assert "●" in picture.read_text(encoding="utf-8")
+
+
+def commands(group, path=()):
+    """(words, command) of each command that is shown, those of groups within groups included."""
+    context = click.Context(group, info_name="heddle")
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if command.hidden:
+            continue
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+def test_every_option_of_every_command_is_explained():
+    options = [
+        ((*words, option.name), option.help or "")
+        for words, command in commands(table)
+        for option in command.params
+        if isinstance(option, click.Option) and not option.hidden
+    ]
+    assert len(options) > 100
+    assert [words for words, told in options if not re.fullmatch(r"[^[].+[.\]]", told)] == []
+
+
+def test_the_line_about_a_command_in_the_help_of_its_group_is_whole():
+    for words, command in commands(table):
+        if len(words) > 1:
+            assert not command.get_short_help_str(limit=68).endswith("..."), words

@@ -247,3 +247,13 @@ def test_a_number_that_is_none_is_refused(text):
     words = read_words(["--num-layers", text])
     with pytest.raises(InvalidArguments, match=f"--num-layers is '{text}'; it must be a number"):
         words.count("--num-layers")
+
+
+def test_a_folder_that_refuses_the_models_config_is_named(tmp_path):
+    file = tmp_path / "pretrain.sh"
+    file.write_text(LLAMA.replace("\n", " "))
+    arguments = ["megatron", "--args-file", str(file), "--model-folder", "/proc/nowhere"]
+    done = CliRunner().invoke(command, arguments)
+    assert isinstance(done.exception, InvalidArguments)
+    assert "the model cannot be described in /proc/nowhere" in str(done.exception)
+    assert done.stdout == ""

@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from planner.cli.evaluate import evaluate_command
-from planner.cli.options import effort_options
+from planner.cli.options import Finite, effort_options
 from planner.cli.plan import plan
+from planner.errors import InvalidRequest
 
 SHARED = ("rollouts", "policy", "budget_s", "budget_evaluations", "threads")
 
@@ -75,3 +76,10 @@ def test_plan_and_evaluate_offer_them_in_the_same_words():
     )
     assert one == other
     assert set(one) == set(SHARED)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf"])
+def test_a_number_that_is_not_finite_is_refused_by_the_name_of_its_option(text):
+    command = click.Command("some", params=[click.Option(["--max-price"], type=Finite(0))])
+    with pytest.raises(InvalidRequest, match=f"--max-price is {text}; give a number"):
+        command.main(["--max-price", text], standalone_mode=False)
