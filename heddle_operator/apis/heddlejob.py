@@ -11,7 +11,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
@@ -24,6 +24,7 @@ from heddle_operator.apis.section import Section as _Section
 from planner.errors import HeddleError, kind_of
 from planner.model.workload import Recompute, Workload
 from planner.strict_yaml import read_yaml
+from planner.wording import did_you_mean
 from worker.contract import TrainingSpec
 from worker.log_lines import Format
 from worker.trainable import why_untrainable
@@ -349,6 +350,20 @@ def check_gpu_types(job: HeddleJob, profiled: tuple[str, ...]) -> None:
             )
 
 
+def _near(path: tuple[int | str, ...]) -> str:
+    """The field that may have been meant, in brackets; nothing if none is like it."""
+    section: type[BaseModel] = HeddleJob
+    for part in path[:-1]:
+        found = [f for n, f in section.model_fields.items() if part in (n, f.alias)]
+        kinds = [found[0].annotation, *get_args(found[0].annotation)] if found else []
+        sections = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]
+        if not sections:
+            return ""
+        section = sections[0]
+    names = (field.alias or name for name, field in section.model_fields.items())
+    return did_you_mean(str(path[-1]), names)
+
+
 def _sentence(error: ErrorDetails) -> str:
     field = ".".join(str(part) for part in error["loc"])
     found = (
@@ -360,7 +375,7 @@ def _sentence(error: ErrorDetails) -> str:
     if message is None and error["type"] == "missing":
         message = "this field is required"
     if message is None and error["type"] == "extra_forbidden":
-        message = "a HeddleJob has no such field"
+        message = f"a HeddleJob has no such field{_near(error['loc'])}"
     if message is None:
         message = error["msg"].removeprefix("Value error, ")
     return f"{field}: {message}{found}"

@@ -14,6 +14,7 @@ from heddle_operator.apis.errors import InvalidScript
 from planner.cluster.composition import Composition, Node
 from planner.errors import InvalidComposition, kind_of
 from planner.strict_yaml import read_yaml
+from planner.wording import did_you_mean
 
 Verb = Literal["join", "drain", "kill"]
 VERBS: tuple[Verb, ...] = ("join", "drain", "kill")
@@ -82,7 +83,9 @@ def _event(row: object, where: str) -> Event:
     verbs = [verb for verb in VERBS if verb in row]
     unknown = sorted(str(key) for key in set(row) - {"at_step", *VERBS})
     if unknown or len(verbs) != 1:
-        found = f"the unknown key {unknown[0]!r}" if unknown else f"{len(verbs)} things to do"
+        found = f"{len(verbs)} things to do"
+        if unknown:
+            found = f"the unknown key {unknown[0]!r}{did_you_mean(unknown[0], VERBS)}"
         raise InvalidScript(f"{where} has {found}; it takes at_step and one of {', '.join(VERBS)}")
     step, verb = row.get("at_step"), verbs[0]
     if not isinstance(step, int) or isinstance(step, bool) or step < 0:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.errors import InvalidComposition, kind_of
+from planner.wording import did_you_mean
 
 _GROUP = re.compile(r"^(?P<nodes>\d+)x(?P<gpus>\d+)$")
 _NODE_KEYS = ("name", "type", "gpus", "link_domain", "speed_factor", "price", "nic_gbit_s")
@@ -201,8 +202,9 @@ def _node(row: object, index: int) -> Node:
         )
     unknown = sorted(set(row) - set(_NODE_KEYS))
     if unknown:
+        near = did_you_mean(str(unknown[0]), _NODE_KEYS)
         raise InvalidComposition(
-            f"node {index + 1} has the unknown key {unknown[0]!r}; allowed are "
+            f"node {index + 1} has the unknown key {unknown[0]!r}{near}; allowed are "
             f"{', '.join(_NODE_KEYS)}"
         )
     for key, kind, kind_name in (
@@ -235,7 +237,7 @@ def _number(row: Mapping[Any, Any], key: str, index: int) -> float | None:
     usable = isinstance(number, int | float) and not isinstance(number, bool)
     if not usable or not -1e15 < number < 1e15:
         raise InvalidComposition(
-            f"node {index + 1} has {key} {reprlib.repr(number)}; it must be a number, and no such "
-            f"large one"
+            f"node {index + 1} has {key} {reprlib.repr(number)}; it must be a number "
+            f"between -1e15 and 1e15"
         )
     return float(number)

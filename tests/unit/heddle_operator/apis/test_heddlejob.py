@@ -77,6 +77,8 @@ def test_training_settings_default_as_in_the_workers_contract():
         ("spec.training.globalBatch", 0, "spec.training.globalBatch: "),
         ("spec.training.precision", "fp8", "'fp32', 'bf16' or 'fp16' (found 'fp8')"),
         ("spec.training.lossScale", {"initial": 2}, "precision fp32 has no loss scale; leave"),
+        ("spec.step", 3, "spec.step: a HeddleJob has no such field (did you mean 'steps'?)"),
+        ("spec.elastic.minGPU", 3, "no such field (did you mean 'minGPUs'?)"),
         ("spec.training.epochs", 3, "spec.training.epochs: a HeddleJob has no such field"),
         ("spec.training.schedule.kind", "linear", "'constant', 'cosine' or 'wsd' (found 'linear')"),
         ("spec.training.schedule.kind", "wsd", "spec.training: a wsd schedule needs"),

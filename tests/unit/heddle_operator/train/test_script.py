@@ -43,6 +43,7 @@ def test_events_are_sorted_by_step(tmp_path):
         ("- 3", "event 1 is 3"),
         ("- {at_step: 3}", "event 1 has 0 things to do"),
         ("- {at_step: 3, drain: fast-1, kill: fast-1}", "has 2 things to do"),
+        ("- {at_step: 3, kil: fast-1}", "the unknown key 'kil' (did you mean 'kill'?)"),
         ("- {at_step: 3, reboot: fast-1}", "the unknown key 'reboot'"),
         ("- {at_step: soon, drain: fast-1}", "at_step 'soon'; it must be a number"),
         ("- {at_step: -1, drain: fast-1}", "at_step -1"),
