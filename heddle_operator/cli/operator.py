@@ -196,8 +196,10 @@ def _named_quantity(option: str, pair: str) -> tuple[str, str]:
 
 def _quantity(option: str, quantity: str) -> str:
     from heddle_operator.apis.errors import OperatorError
-    from heddle_operator.inventory.quantities import times
+    from heddle_operator.inventory.quantities import amount, times
 
+    if amount(quantity) < 0:
+        raise OperatorError(f"{option}: {quantity!r} is below 0; write for example 8, 500m or 64Gi")
     try:
         return times(quantity, 1)
     except ValueError as error:

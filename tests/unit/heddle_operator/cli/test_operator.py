@@ -49,6 +49,8 @@ def test_what_nobody_can_allow_is_named_with_what_one_can():
         ("--worker-per-gpu", "memory", "--worker-per-gpu memory: it is not NAME=QUANTITY"),
         ("--worker-per-gpu", "=8", "--worker-per-gpu =8: it is not NAME=QUANTITY"),
         ("--worker-per-gpu", "memory=lots", "--worker-per-gpu: 'lots' is no quantity"),
+        ("--worker-per-gpu", "memory=-1Gi", "--worker-per-gpu: '-1Gi' is below 0"),
+        ("--worker-shm-per-gpu", "-8Gi", "--worker-shm-per-gpu: '-8Gi' is below 0"),
         ("--worker-shm-per-gpu", "lots", "--worker-shm-per-gpu: 'lots' is no quantity"),
     ],
 )
