@@ -1,4 +1,4 @@
-"""Names of the ConfigMaps that a job refers to.
+"""Names of the ConfigMaps that a job refers to, and of namespaces.
 
 Invariant: a name is a DNS label, so that it can leave neither its namespace nor its kind, whoever
 puts it into a path.
@@ -16,9 +16,14 @@ from pydantic import AfterValidator
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
+def is_label(name: str) -> bool:
+    """Whether it is a DNS label, as the name of each namespace is."""
+    return _LABEL.fullmatch(name) is not None
+
+
 def why_no_name(name: str) -> str:
     """What is wrong with the name of a ConfigMap; "" if nothing is."""
-    if _LABEL.fullmatch(name):
+    if is_label(name):
         return ""
     return (
         f"{reprlib.repr(name)} cannot be the name of a ConfigMap here; give one of at most 63 "

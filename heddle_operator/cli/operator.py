@@ -149,6 +149,7 @@ def run(
     from heddle_operator.state.settings import Settings
     from heddle_operator.telemetry.log_format import configure_logs
 
+    _check_namespaces(namespaces)
     configure_logs(log_format, log_level)
     chosen: Literal["text", "json"] = "json" if log_format == "json" else "text"
     identity = f"{socket.gethostname()}_{os.getpid()}"
@@ -172,6 +173,18 @@ def run(
     sys.exit(asyncio.run(run_operator(options)))
 
 
+def _check_namespaces(names: tuple[str, ...]) -> None:
+    from heddle_operator.apis.errors import OperatorError
+    from heddle_operator.apis.references import is_label
+
+    for name in names:
+        if not is_label(name):
+            raise OperatorError(
+                f"--namespace {name!r} is no name of a namespace; give at most 63 lower-case "
+                "letters, digits and dashes"
+            )
+
+
 def _allowed(fields: tuple[str, ...]) -> frozenset[str]:
     from heddle_operator.apis.errors import OperatorError
     from heddle_operator.resources.template_rules import GRANTABLE
@@ -187,8 +200,11 @@ def _allowed(fields: tuple[str, ...]) -> frozenset[str]:
 
 def _named_quantity(option: str, pair: str) -> tuple[str, str]:
     from heddle_operator.apis.errors import OperatorError
+    from heddle_operator.inventory.requests import GPU
 
     name, _, quantity = pair.partition("=")
+    if name == GPU:
+        raise OperatorError(f"{option} {pair}: the operator itself asks for the GPUs; leave it out")
     if not (name and quantity):
         raise OperatorError(f"{option} {pair}: it is not NAME=QUANTITY; write for example cpu=8")
     return name, _quantity(option, quantity)

@@ -28,6 +28,7 @@ from heddle_operator.apis.errors import OperatorError
 from heddle_operator.kube.connections import Connector
 from heddle_operator.kube.paths import is_plain
 from heddle_operator.kube.server_clock import ServerClock
+from planner.wording import reason_of
 
 Body = dict[str, Any]
 REQUEST_S = 15.0
@@ -283,8 +284,8 @@ async def connect(kubeconfig: Path | None = None, connections: int = CONNECTIONS
             namespace = str(chosen["context"].get("namespace") or "default")
         return KubeApi(configuration, namespace)
     except _BROKEN as error:
-        reason = " ".join(str(error).split())
-        if not isinstance(error, config.ConfigException | OSError):
+        reason = " ".join(reason_of(error).split())
+        if not isinstance(error, config.ConfigException | FileNotFoundError):
             reason = f"the kubeconfig cannot be read ({reason})"
         raise OperatorError(
             f"no cluster to talk to: {reason}; set KUBECONFIG, or run inside a cluster"
@@ -295,11 +296,11 @@ def _kubeconfig(given: Path | None) -> str:
     """The path of the kubeconfig, or several as KUBECONFIG may hold them.
 
     Raises:
-        FileNotFoundError: none is there; the client would log that and go on without.
+        ConfigException: none is there; the client would log that and go on without.
     """
     found = str(given or os.environ.get("KUBECONFIG") or "~/.kube/config")
     if not any(Path(each).expanduser().exists() for each in found.split(os.pathsep) if each):
-        raise FileNotFoundError(f"there is no kubeconfig {found}")
+        raise config.ConfigException(f"there is no kubeconfig {found}")
     return found
 
 

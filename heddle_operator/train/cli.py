@@ -96,12 +96,6 @@ def train(
     machine; its processor is measured at the first use with a model. Exit status: 0 all steps are
     trained, 1 the job failed, 2 the input is wrong, 130 it was ended by Ctrl-C.
     """
-    if not check:
-        click.echo(
-            f"heddle train {job}: Ctrl-C ends it after the step and writes the weights.",
-            err=output == "json",
-        )
-        sys.stdout.flush()
     if interactive and not sys.stdin.isatty():
         raise click.UsageError("--interactive reads keys, so standard input must be a terminal")
     from heddle_operator.apis.errors import InvalidJob
@@ -120,8 +114,13 @@ def train(
     if check:
         _say_checked(job, choices, machine, output)
         return
+    click.echo(
+        f"heddle train {job}: Ctrl-C ends it after the step and writes the weights.",
+        err=output == "json",
+    )
     for note in choices.notes:
         click.echo(f"note: {note}", err=output == "json")
+    sys.stdout.flush()  # the heavy imports follow
     is_live = not (headless or output == "json") and _fits_live()
     sys.exit(_train(choices, machine, seed, is_live, interactive, output))
 

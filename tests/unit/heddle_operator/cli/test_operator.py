@@ -47,6 +47,7 @@ def test_what_nobody_can_allow_is_named_with_what_one_can():
     ("option", "value", "words"),
     [
         ("--worker-per-gpu", "memory", "--worker-per-gpu memory: it is not NAME=QUANTITY"),
+        ("--worker-per-gpu", "nvidia.com/gpu=1", "--worker-per-gpu nvidia.com/gpu=1: the operator"),
         ("--worker-per-gpu", "=8", "--worker-per-gpu =8: it is not NAME=QUANTITY"),
         ("--worker-per-gpu", "memory=lots", "--worker-per-gpu: 'lots' is no quantity"),
         ("--worker-per-gpu", "memory=-1Gi", "--worker-per-gpu: '-1Gi' is below 0"),
@@ -56,6 +57,11 @@ def test_what_nobody_can_allow_is_named_with_what_one_can():
 )
 def test_a_quantity_that_is_none_is_named_with_its_option(option, value, words):
     assert str(refused(option, value)).startswith(words)
+
+
+@pytest.mark.parametrize("name", ["Foo_Bar", "", "a" * 64, "-a"])
+def test_a_namespace_that_cannot_be_is_refused_before_anything_is_asked(name):
+    assert "is no name of a namespace" in str(refused("--namespace", name))
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,12 @@ def test_keys_need_a_terminal():
     assert "standard input must be a terminal" in invoked(EXAMPLE, "--interactive").output
 
 
+def test_a_job_that_cannot_be_read_is_all_that_is_said(tmp_path):
+    done = invoked(str(tmp_path / "missing.yaml"))
+    assert done.output == ""
+    assert "cannot be read: No such file" in str(done.exception)
+
+
 def test_the_first_line_says_what_ctrl_c_does(tmp_path):
     done = invoked(EXAMPLE, "--output-path", str(tmp_path))
     assert done.output.startswith(f"heddle train {EXAMPLE}: Ctrl-C ends it after the step")
