@@ -52,7 +52,7 @@ def test_a_pair_has_a_prompt_and_a_completion(tmp_path):
         ('{"text": "a"', "line 3 of '.*x.jsonl' is not JSON"),
         ("[1]", "line 3 of '.*x.jsonl' holds a list; each line is one object"),
         ('{"body": "a", "id": 1}', "has no key 'text'; its keys are body, id; .*--text-key"),
-        ('{"text": [{"role": "user"}]}', "has list as 'text', not text"),
+        ('{"text": [{"role": "user"}]}', "has a list as 'text', not text"),
         ('{"text": null}', "has nothing as 'text', not text"),
     ],
 )
