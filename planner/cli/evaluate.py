@@ -51,18 +51,23 @@ CURVE_EVALUATIONS = 32768  # the paper's figure ends at 32,000
     "--reference-s",
     type=Finite(0),
     default=REFERENCE_S,
-    help="Seconds of the search that methods are measured by; 0: by the best of them.",
+    help="Seconds of the long search that methods are compared with; 0 compares them with the best "
+    "of themselves.",
 )
 @click.option(
-    "--references", "kept", type=A_FILE, help="JSON file that keeps the best plans from run to run."
+    "--references",
+    "kept",
+    type=A_FILE,
+    help="JSON file that keeps the best plans for the next run; it is made if there is none.",
 )
 @effort_options
-@click.option("--seed", default=0, type=click.IntRange(0), help="Of the searches.")
-@answer_options(picture="best so far by evaluation")
+@click.option("--seed", default=0, type=click.IntRange(0), help="Seed of the searches.")
+@answer_options(picture="the best throughput found by number of priced plans")
 @click.option(
     "--curve-evaluations",
     type=click.IntRange(0),
-    help=f"Plans of the curves' last point.  [default: {CURVE_EVALUATIONS} with --picture, or 0]",
+    help=f"Number of priced plans at which the curves end; 0 draws none.  "
+    f"[default: {CURVE_EVALUATIONS} with --picture, else 0]",
 )
 def evaluate_command(
     model: str,

@@ -99,9 +99,19 @@ def gpu_options(otherwise: str = "") -> Decorator[Any]:
 def answer_options(picture: str) -> Decorator[Any]:
     """Give a command `profiles`, `output` and `picture`, which shows what is said."""
     return _together(
-        click.option("--profile", "profiles", type=A_FILE, help="Folder of profiles."),
+        click.option(
+            "--profile",
+            "profiles",
+            type=A_FILE,
+            help="Folder of profiles, to use instead of those that come with Heddle.",
+        ),
         output_option,
-        click.option("--picture", type=A_FILE, callback=picture_file, help=f"SVG file: {picture}."),
+        click.option(
+            "--picture",
+            type=A_FILE,
+            callback=picture_file,
+            help=f"SVG file to write, with {picture}.",
+        ),
     )
 
 
@@ -126,18 +136,27 @@ effort_options = _together(  # how hard to look for a plan
         "--rollouts",
         default=DEFAULT_ROLLOUTS,
         type=AT_LEAST_1,
-        help="Plans that methods policy and random build; the best counts.",
-    ),
-    click.option("--policy", type=A_FILE, help="Folder of a trained policy."),
-    click.option(
-        "--budget-s", type=ABOVE_0, help="Stop a search after so many seconds.  [default: 2]"
+        help="Number of plans that the methods policy and random build; the best counts.",
     ),
     click.option(
-        "--budget-evaluations", type=AT_LEAST_1, help="Stop after so many priced plans instead."
+        "--policy",
+        type=A_FILE,
+        help="Folder of a trained policy.  [default: the model's, which comes with Heddle]",
+    ),
+    click.option(
+        "--budget-s",
+        type=ABOVE_0,
+        help="Seconds after which a search ends.  "
+        "[default: 2, unless --budget-evaluations is given]",
+    ),
+    click.option(
+        "--budget-evaluations",
+        type=AT_LEAST_1,
+        help="Number of priced plans after which a search ends, instead of seconds.",
     ),
     click.option(
         "--threads",
         type=click.IntRange(1, MOST_THREADS),
-        help="Search on so many cores, where seconds end it.  [default: all, at most 4]",
+        help="Number of cores that a search of so many seconds uses.  [default: all, at most 4]",
     ),
 )

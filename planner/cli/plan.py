@@ -78,41 +78,61 @@ SETTINGS = (
 @click.option("--model", default="tiny-llama", help=MODEL_HELP)
 @gpu_options()
 @click.option(
-    "--batch", "global_batch", type=int, help="Samples a step.  [default: 2048; tiny-llama: 20]"
+    "--batch",
+    "global_batch",
+    type=int,
+    help="Number of samples in a training step.  [default: 2048; tiny-llama: 20]",
 )
 @click.option(
     "--seq-len",
     "sequence_length",
     type=int,
-    help="Tokens a sample.  [default: 2048; tiny-llama: 128]",
+    help="Number of tokens in a sample.  [default: 2048; tiny-llama: 128]",
 )
 @click.option(
     "--precision",
     type=click.Choice(get_args(Precision)),
-    help="Of weights and activations.  [default: fp16; tiny-llama: fp32]",
+    help="Precision of weights and activations.  [default: fp16; tiny-llama: fp32]",
 )
-@click.option("--zero", type=click.IntRange(0, 1), default=0, help="ZeRO stage.")
+@click.option(
+    "--zero",
+    type=click.IntRange(0, 1),
+    default=0,
+    help="Stage of ZeRO: 0, or 1 to cut the optimizer's state over replicas.",
+)
 @click.option(
     "--recompute",
     type=click.Choice(RECOMPUTATIONS),
-    help="What the backward pass computes again; auto: chosen by stage.  [default: the model's]",
+    help="What the backward pass computes again; auto chooses for each stage.  "
+    "[default: the model's]",
 )
-@click.option("--sequence-parallel", is_flag=True, help="Megatron's sequence parallelism.")
+@click.option("--sequence-parallel", is_flag=True, help="Use Megatron's sequence parallelism.")
 @click.option("--no-ep", is_flag=True, help="Do not use expert parallelism.")
 @click.option(
     "--objective",
     type=click.Choice(get_args(Objective)),
     default="throughput",
-    help="Most samples a second, or least money a sample.",
+    help="What the best plan has: most samples per second, or least money per sample.",
 )
-@click.option("--prices", type=A_FILE, help="YAML or JSON file: GPU type: money per GPU-hour.")
-@click.option("--min-throughput", type=ABOVE_0, help="Samples per second to reach at least.")
-@click.option("--max-price", type=Finite(0), help="Money per hour for the nodes used.")
 @click.option(
-    "--method", type=click.Choice(get_args(Method)), default="auto", help="Which engine searches."
+    "--prices", type=A_FILE, help="YAML or JSON file with the money per GPU-hour of each GPU type."
+)
+@click.option(
+    "--min-throughput", type=ABOVE_0, help="Least throughput of the plan, in samples per second."
+)
+@click.option(
+    "--max-price", type=Finite(0), help="Most money that the nodes of the plan may cost, per hour."
+)
+@click.option(
+    "--method",
+    type=click.Choice(get_args(Method)),
+    default="auto",
+    help="How plans are searched; docs/planner.md describes the methods.",
 )
 @effort_options
-@click.option("--d-max", type=AT_LEAST_1, help="Most stages.  [default: min(layers, 24)]")
+@click.option(
+    "--d-max", type=AT_LEAST_1, help="Most stages of a pipeline.  [default: min(layers, 24)]"
+)
 @click.option(
     "--max-templates",
     type=AT_LEAST_1,
@@ -123,7 +143,7 @@ SETTINGS = (
     "--min-holders",
     type=AT_LEAST_1,
     default=1,
-    help="Nodes on which each piece of the state must live.",
+    help="Number of nodes on which each piece of the state must live at least.",
 )
 @click.option("--current", metavar="PLAN.json", help="Plan that runs now; `-`: standard input.")
 @click.option(
@@ -132,19 +152,28 @@ SETTINGS = (
     metavar="NODE",
     help="Plan without this node; may be given several times.",
 )
-@click.option("--bound", "wants_bound", is_flag=True, help="Say what no plan can exceed.")
 @click.option(
-    "--marginal", "wants_marginal", is_flag=True, help="Say what one more node of a type adds."
+    "--bound", "wants_bound", is_flag=True, help="Also say which throughput no plan can exceed."
 )
-@click.option("--seed", type=click.IntRange(0), default=0, help="Of the search.")
-@answer_options(picture="stages, layers, load over time")
+@click.option(
+    "--marginal",
+    "wants_marginal",
+    is_flag=True,
+    help="Also say how much throughput one more node of each type adds.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the search.")
+@answer_options(picture="the plan's stages, their layers, and their load over time")
 @click.option(
     "--export",
     type=click.Choice(["megatron"]),
     help="Print the launch arguments of another trainer instead.",
 )
 @click.option(
-    "--diff", type=str, nargs=2, metavar="A.json B.json", help="Say what changes between two plans."
+    "--diff",
+    type=str,
+    nargs=2,
+    metavar="A.json B.json",
+    help="Say what changes from plan A to plan B, and search nothing.",
 )
 def plan(
     text: str | None,

@@ -28,9 +28,16 @@ from planner.profiles.profile import Profile
 @click.command("price", context_settings=SHOWN)
 @click.argument("path", metavar="PLAN.json")
 @gpu_options(otherwise="the plan's own")
-@click.option("--model", help="Name of the model; the plan's own if not given.")
-@click.option("--batch", type=int, help="Global batch; the plan's own if not given.")
-@click.option("--seq-len", type=int, help="Tokens a sample; the plan's own if not given.")
+@click.option(
+    "--model",
+    help="Name of the model, or the path of a Hugging Face config.json.  [default: the plan's own]",
+)
+@click.option(
+    "--batch", type=int, help="Number of samples in a training step.  [default: the plan's own]"
+)
+@click.option(
+    "--seq-len", type=int, help="Number of tokens in a sample.  [default: the plan's own]"
+)
 @click.option(
     "--placement/--no-placement",
     "placed",
@@ -38,7 +45,7 @@ from planner.profiles.profile import Profile
     help="Edges inside a node take the node's link, or count as crossing nodes.  "
     "[default: the node's link, unless the plan says otherwise]",
 )
-@answer_options(picture="stages, layers, load over time")
+@answer_options(picture="the plan's stages, their layers, and their load over time")
 def price(
     path: str,
     text: str | None,

@@ -44,34 +44,56 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 
 @click.command("train-policy", help=TRAIN_HELP, context_settings=SHOWN)
 @click.option("--model", required=True, help=MODEL_HELP)
-@click.option("--types", help="GPU types, with commas.  [default: those of the paper]")
-@click.option("--groups", type=AT_LEAST_1, help="Rollout groups.  [default: 10000]")
-@click.option("--seed", default=0, type=SEED, help="Of everything that is drawn.")
-@click.option("--compositions", type=AT_LEAST_1, help="To train on.")
-@click.option("--teacher-steps", type=AT_LEAST_1, help="Steps of each teacher's search.")
-@click.option("--revisions", type=click.IntRange(0), help="Times the teachers teach again.")
+@click.option(
+    "--types", help="GPU types to train for, joined by commas.  [default: those of the paper]"
+)
+@click.option(
+    "--groups",
+    type=AT_LEAST_1,
+    help="Number of groups of 16 rollouts to train on.  [default: 10000]",
+)
+@click.option("--seed", default=0, type=SEED, help="Seed of everything that is drawn at random.")
+@click.option(
+    "--compositions", type=AT_LEAST_1, help="Number of compositions to train on.  [default: 1128]"
+)
+@click.option(
+    "--teacher-steps",
+    type=AT_LEAST_1,
+    help="Number of steps of each teacher's search.  [default: 3000]",
+)
+@click.option(
+    "--revisions", type=click.IntRange(0), help="How often the teachers teach again.  [default: 2]"
+)
 @click.option(
     "--best-of",
     type=AT_LEAST_1,
-    help="Judge a rollout by what it adds to the best of so many; 1: alone.  [default: 8]",
+    help="Number of rollouts to the best of which a rollout must add; 1 judges each alone.  "
+    "[default: 8]",
 )
-@click.option("--together", type=AT_LEAST_1, help="Groups that step together.  [default: 16]")
+@click.option(
+    "--together", type=AT_LEAST_1, help="Number of groups that step side by side.  [default: 16]"
+)
 @click.option(
     "--without",
     multiple=True,
     type=click.Choice(PARTS),
-    help="Leave a part out; may be given several times.",
+    help="Part of the training to leave out; may be given several times.",
 )
-@click.option("--blind-to-batch", is_flag=True, help="No features of n, b, M and B.")
+@click.option(
+    "--blind-to-batch", is_flag=True, help="Train without the features that describe the batch."
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     help="Folder that the policy is written to.  [default: policy-NAME in the current folder]",
 )
-@click.option("--overwrite", is_flag=True, help="Write to the folder though it holds files.")
-@click.option("--resume", is_flag=True, help="Go on where a killed training was.")
+@click.option("--overwrite", is_flag=True, help="Write to the folder although it holds files.")
+@click.option("--resume", is_flag=True, help="Go on where a training that was killed has stopped.")
 @click.option(
-    "--keep-every-s", default=15.0, type=Finite(0), help="Seconds between states on disk."
+    "--keep-every-s",
+    default=15.0,
+    type=Finite(0),
+    help="Seconds from one state of the training on disk to the next.",
 )
 @output_option
 def train_policy(

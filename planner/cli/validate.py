@@ -34,7 +34,11 @@ from planner.wording import counted
     type=A_FILE,
     help="Folder of measured sets, laid out as tests/data/measured.",
 )
-@click.option("--facts", type=A_FILE, help="Facts about the sets, a YAML file.")
+@click.option(
+    "--facts",
+    type=A_FILE,
+    help="YAML file with facts about the sets.  [default: those that come with Heddle]",
+)
 @output_option
 def validate_cost(data: Path, facts: Path | None, output: str) -> None:
     """Price measured plans and print how far the prices are off.

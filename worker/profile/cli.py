@@ -177,7 +177,7 @@ def _layers(
 def links(
     asked: tuple[Path, str, str | None, str | None, int], link_domain: str, devices: int | None
 ) -> None:
-    """Measure messages and all-reduces inside this node or between nodes.
+    """Measure messages and all-reduces within or between nodes.
 
     If a launcher starts one process on each node (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), each
     node is measured with the next one of its link domain; otherwise the devices of this node.

@@ -115,6 +115,9 @@ def test_every_option_of_every_command_is_explained():
     ]
     assert len(options) > 100
     assert [words for words, told in options if not re.fullmatch(r"[^[].+[.\]]", told)] == []
+    halves = ("Of ", "To ", "For ", "By ")
+    assert [words for words, told in options if told.startswith(halves)] == []
+    assert [words for words, told in options if len(told.split()) < 3] == []
 
 
 def test_the_line_about_a_command_in_the_help_of_its_group_is_whole():
