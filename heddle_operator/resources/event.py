@@ -8,23 +8,18 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.resources.metadata import Body
 from heddle_operator.state.actions import EventReason, RecordEvent
 
-_WARNINGS: frozenset[EventReason] = frozenset(
+# What went as it should; any other reason is a warning.
+_NORMAL: frozenset[EventReason] = frozenset(
     {
-        "DrainBlocked",
-        "Failed",
-        "GPUsNotSeen",
-        "InsufficientGPUs",
-        "InvalidSpec",
-        "NameTaken",
-        "NodeSlow",
-        "PlanRefused",
-        "PodsCannotStart",
-        "RankStuck",
-        "ReconfigurationAborted",
-        "StateLost",
-        "WorkerLost",
+        "Complete",
+        "NodeLeaving",
+        "PlanKept",
+        "PlanRecommended",
+        "PlanSelected",
+        "ReconfigurationSucceeded",
     }
 )
+NOTE_BYTES = 1024  # Kubernetes counts bytes, not letters
 
 
 def event_body(job: HeddleJob, action: RecordEvent, now_text: str) -> Body:
@@ -46,6 +41,6 @@ def event_body(job: HeddleJob, action: RecordEvent, now_text: str) -> Body:
             "namespace": job.metadata.namespace,
             "uid": job.metadata.uid,
         },
-        "note": action.message[:1024],
-        "type": "Warning" if action.reason in _WARNINGS else "Normal",
+        "note": action.message.encode()[:NOTE_BYTES].decode(errors="ignore"),
+        "type": "Normal" if action.reason in _NORMAL else "Warning",
     }

@@ -18,9 +18,25 @@ def test_an_event_is_named_after_its_key():
     assert len(event("a")["note"]) == 1024
 
 
+def test_a_note_is_cut_by_bytes_and_between_letters():
+    note = event_body(a_job(), RecordEvent("k", "PlanKept", "a" + "”" * 1000), "t")["note"]
+    assert note == "a" + "”" * 341  # three bytes each
+
+
 @pytest.mark.parametrize(
     ("reason", "kind"),
-    [("PlanKept", "Normal"), ("StateLost", "Warning"), ("InvalidSpec", "Warning")],
+    [
+        ("PlanKept", "Normal"),
+        ("NodeLeaving", "Normal"),
+        ("StateLost", "Warning"),
+        ("InvalidSpec", "Warning"),
+        ("DeadlineExceeded", "Warning"),
+        ("DeterministicError", "Warning"),
+        ("Diverged", "Warning"),
+        ("GPUFailed", "Warning"),
+        ("OutputFailed", "Warning"),
+        ("SlowRanks", "Warning"),
+    ],
 )
 def test_bad_news_is_a_warning(reason, kind):
     assert event_body(a_job(), RecordEvent("k", reason, "m"), "t")["type"] == kind
