@@ -2,7 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+# By the type of pydantic's error; what is in braces is in its context.
+_DEMANDS = {
+    "bool_parsing": "it must be true or false",
+    "bool_type": "it must be true or false",
+    "dict_type": "it must be a mapping",
+    "finite_number": "it must be a finite number",
+    "float_parsing": "it must be a number",
+    "float_type": "it must be a number",
+    "greater_than": "it must be above {gt}",
+    "greater_than_equal": "it must be at least {ge}",
+    "int_from_float": "it must be a whole number",
+    "int_parsing": "it must be a whole number",
+    "int_parsing_size": "it must be a whole number of fewer digits",
+    "int_type": "it must be a whole number",
+    "less_than": "it must be below {lt}",
+    "less_than_equal": "it must be at most {le}",
+    "list_type": "it must be a list",
+    "literal_error": "it must be {expected}",
+    "mapping_type": "it must be a mapping",
+    "model_attributes_type": "it must be a mapping",
+    "model_type": "it must be a mapping",
+    "string_type": "it must be a text",
+    "too_long": "it must have at most {max_length} entries",
+    "too_short": "it must have at least {min_length} entries",
+    "tuple_type": "it must be a list",
+}
+
+
+def demand_of(error: Mapping[str, Any]) -> str:
+    """What a value must be, in plain words, by one of pydantic's errors about it."""
+    words = _DEMANDS.get(error["type"])
+    if words is None:
+        return str(error["msg"]).removeprefix("Value error, ")
+    limits = {key: _number(value) for key, value in error.get("ctx", {}).items()}
+    return words.format(**limits)
+
+
+def _number(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def counted(number: int, noun: str) -> str:

@@ -24,7 +24,7 @@ from heddle_operator.apis.section import Section as _Section
 from planner.errors import HeddleError, kind_of
 from planner.model.workload import Recompute, Workload
 from planner.strict_yaml import read_yaml
-from planner.wording import did_you_mean
+from planner.wording import demand_of, did_you_mean
 from worker.contract import TrainingSpec
 from worker.log_lines import Format
 from worker.trainable import why_untrainable
@@ -286,8 +286,7 @@ def load_job(
     try:
         _ = job.training
     except ValidationError as error:
-        message = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise InvalidJob(f"{where}: spec.training: {message}") from None
+        raise InvalidJob(f"{where}: spec.training: {demand_of(error.errors()[0])}") from None
     untrainable = why_untrainable(
         workload.model,
         workload.sequence_length,
@@ -376,6 +375,11 @@ def _sentence(error: ErrorDetails) -> str:
         message = "this field is required"
     if message is None and error["type"] == "extra_forbidden":
         message = f"a HeddleJob has no such field{_near(error['loc'])}"
+    if message is None and (field, error["type"]) == ("metadata.name", "string_pattern_mismatch"):
+        message = (
+            "it must hold lower-case letters, digits and dashes only, and begin and end with a "
+            "letter or digit"
+        )
     if message is None:
-        message = error["msg"].removeprefix("Value error, ")
+        message = demand_of(error)
     return f"{field}: {message}{found}"

@@ -1,12 +1,14 @@
-"""Plurals, names that somebody may have meant, and why a file cannot be read."""
+"""Plurals, names that somebody may have meant, why a file cannot be read, what a value must be."""
 
 from __future__ import annotations
 
 import json
+from typing import Annotated
 
 import pytest
+from pydantic import BaseModel, Field, ValidationError
 
-from planner.wording import counted, did_you_mean, reason_of
+from planner.wording import counted, demand_of, did_you_mean, reason_of
 
 
 @pytest.mark.parametrize(
@@ -54,3 +56,29 @@ def test_a_reason_has_no_words_of_python_and_names_no_file(tmp_path, content, re
     assert said.startswith(reason)
     assert "Errno" not in said
     assert "some.json" not in said
+
+
+class _Some(BaseModel):
+    number: Annotated[int, Field(ge=1, le=2**20)] = 1
+    share: Annotated[float, Field(gt=0, lt=0.5, allow_inf_nan=False)] = 0.1
+    many: Annotated[list[str], Field(min_length=2)] = ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"number": "x"}, "it must be a whole number"),
+        ({"number": 0}, "it must be at least 1"),
+        ({"number": 2**21}, "it must be at most 1,048,576"),
+        ({"share": 0}, "it must be above 0"),
+        ({"share": 0.5}, "it must be below 0.5"),
+        ({"share": float("inf")}, "it must be a finite number"),
+        ({"many": ["a"]}, "it must have at least 2 entries"),
+        ({"many": "a"}, "it must be a list"),
+        (5, "it must be a mapping"),
+    ],
+)
+def test_what_a_value_must_be_is_said_in_plain_words(data, words):
+    with pytest.raises(ValidationError) as caught:
+        _Some.model_validate(data)
+    assert demand_of(caught.value.errors()[0]) == words

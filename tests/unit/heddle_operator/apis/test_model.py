@@ -74,7 +74,7 @@ def test_with_a_config_map_the_folder_is_not_looked_at():
         ({"path": "/none/there"}, "/none/there/config.json cannot be read: "),
         ({"name": "tiny-llama", "path": "/x"}, "give exactly one of `name`, `path` and"),
         ({"name": "tiny-llama", "init": "seed"}, "`init` belongs to a `path`; leave it out"),
-        ({"path": "/x", "init": "zeros"}, "spec.model.init: Input should be 'weights' or 'seed'"),
+        ({"path": "/x", "init": "zeros"}, "spec.model.init: it must be 'weights' or 'seed'"),
         ({"path": "/x", "config": {}}, "spec.model.config: a HeddleJob has no such field"),
     ],
 )
