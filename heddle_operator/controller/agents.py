@@ -259,7 +259,6 @@ class Agents:
                 self._note_refusal(pod, why if answer.status == 400 else "")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             LOG.info("PUT %s of %s got lost: %s", url, pod, error or type(error).__name__)
-            return
 
     def _note_refusal(self, pod: str, refusal: str) -> None:
         view = self.views.get(pod)

@@ -10,8 +10,9 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from heddle_operator.apis.errors import InvalidJob, NameTaken
@@ -298,11 +299,7 @@ class JobController:
             ended_s = (ended_wall_s(self._status) or now + offset_s) - offset_s
         await asyncio.sleep(max(0.0, ended_s + ttl_s - now))
 
-        async def delete() -> bool:
-            await objects.delete_job()
-            return True
-
-        await self._until_done(delete)
+        await self._until_done(objects.delete_job)
 
     def _drain(self, job: HeddleJob, observed: Observed) -> Drain:
         now = time.monotonic()
@@ -380,21 +377,18 @@ class JobController:
         before, now = self._status, now_text()
         status: Status = refused_status(generation, sentence, before, now, reason, trains)
 
-        async def write() -> bool:
-            await objects.write_status(status)
-            return True
-
-        await self._until_done(write)
+        await self._until_done(partial(objects.write_status, status))
         self._status = {**before, **status}
         await objects.record_event(
             RecordEvent(f"{reason}-{generation}-{sentence}", reason, sentence)
         )
 
-    async def _until_done(self, work: Any) -> Any:
+    async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do it until the API server lets it be done."""
         while True:
             try:
-                return await work()
+                await work()
+                return
             except ApiRefused as error:
                 LOG.warning("job=%s %s", self._body["metadata"]["name"], error)
                 await asyncio.sleep(RETRY_S)

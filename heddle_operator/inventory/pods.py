@@ -38,7 +38,6 @@ OVERDUE_S = 2.0  # a pod of a dead node is given up so long after its grace
 
 def view_pod(
     pod: Mapping[str, Any],
-    notice: str,
     is_node_ready: bool,
     now_wall_s: float,
     clock_offset_s: float,
@@ -47,7 +46,6 @@ def view_pod(
 
     Args:
         pod: a Pod object of the job.
-        notice: why its GPUs must be left; "" while they need not.
         is_node_ready: whether its node's kubelet reports.
         now_wall_s: of the wall clock.
         clock_offset_s: wall clock less the loop's clock.
@@ -72,7 +70,7 @@ def view_pod(
         deleting=deleting is not None,
         leaving_at_s=leaves_at_s,
         created_s=created_wall_s - clock_offset_s,
-        notice=notice or _disruption(status),
+        notice=_disruption(status),
         problem=problem,
         cause=cause,
     )

@@ -168,9 +168,7 @@ class KubeCluster:
         for body in self._own("Pod"):
             node = self._cache.nodes.get(_node_of(body))
             ready = node is not None and is_ready(node)
-            pod = self._odd.read(
-                body, partial(view_pod, body, "", ready, now_wall_s, self._offset_s)
-            )
+            pod = self._odd.read(body, partial(view_pod, body, ready, now_wall_s, self._offset_s))
             if pod is not None:
                 by_node.setdefault(pod.node, []).append(body)
                 found.append(pod)

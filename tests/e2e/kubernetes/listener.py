@@ -168,7 +168,7 @@ class Listener:
     def _follow(self, seen: Mapping[str, Json]) -> None:
         found = []
         for pod in seen.values():
-            view = view_pod(pod, "", True, time.time(), 0.0)
+            view = view_pod(pod, True, time.time(), 0.0)
             if view.address is not None:
                 found.append(self._forwarded(view, pod["metadata"]["uid"]))
         self._loop.call_soon_threadsafe(self._tell, found)

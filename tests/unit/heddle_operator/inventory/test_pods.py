@@ -25,8 +25,8 @@ def a_pod(phase="Running", metadata=None, **status):
     }
 
 
-def view(pod, notice="", ready=True):
-    return view_pod(pod, notice, ready, NOW_S, 999_000.0)
+def view(pod, ready=True):
+    return view_pod(pod, ready, NOW_S, 999_000.0)
 
 
 def test_a_running_pod_has_an_address_and_a_precise_birth():
