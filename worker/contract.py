@@ -86,6 +86,8 @@ LAPS = (
     "vote",
     "flip",
 )  # parts of a switch that ranks measure, in order
+RECORDS_KEPT = 4096  # of steps, of evaluations, of switches: the newest that an agent reports
+EXITS_KEPT = 64  # rank processes that ended: likewise
 
 
 class Member(Frozen):

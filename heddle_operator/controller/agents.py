@@ -23,6 +23,8 @@ from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.progress import not_finite_steps, progress_times
 from heddle_operator.state.snapshot import AgentView, ObservedPod
 from worker.contract import (
+    EXITS_KEPT,
+    RECORDS_KEPT,
     Directive,
     EvaluationRecord,
     Halt,
@@ -40,11 +42,10 @@ SENT_KEPT = 4096  # messages that are remembered, before those of which the paus
 RESEND_S = 1.0  # a directive that was refused or got lost is sent again after so long
 _SAME_IMAGE = "give workers and operator the same image"
 ANSWER_MAX_BYTES = 6 << 20  # of any answer; a report with all that an agent keeps has 5 MiB
-RECORDS_MOST = 4096  # of each kind, as an agent keeps them
-EXITS_MOST = 64  # likewise
 RANKS_MOST = 64  # of a pod, one for each GPU; machines have 16 at most
 REPORT_PAUSE_S, REPORT_BURST = 0.1, 10  # of one pod: a change is several reports within tenths
 READING_SHARE = 20  # a pod pauses so many times as long as it took to read its report
+WHY_MOST = 1024  # letters of a refusal: it goes into the log and into the status of the job
 ANSWER_S = 2.5  # an agent's loop answers within milliseconds; longer means that it hangs
 BEAT_LATE_S = 2.0  # ranks beat every second; one that is late is looked at more often
 LATE_WAIT_S = 0.5
@@ -54,10 +55,10 @@ class _Heard(Report):
     """A report, no longer than one that an agent of ours sends: pods belong to others."""
 
     ranks: Annotated[tuple[RankReport, ...], Field(max_length=RANKS_MOST)] = ()
-    exits: Annotated[tuple[RankExit, ...], Field(max_length=EXITS_MOST)] = ()
-    steps: Annotated[tuple[StepRecord, ...], Field(max_length=RECORDS_MOST)] = ()
-    switches: Annotated[tuple[SwitchRecord, ...], Field(max_length=RECORDS_MOST)] = ()
-    evaluations: Annotated[tuple[EvaluationRecord, ...], Field(max_length=RECORDS_MOST)] = ()
+    exits: Annotated[tuple[RankExit, ...], Field(max_length=EXITS_KEPT)] = ()
+    steps: Annotated[tuple[StepRecord, ...], Field(max_length=RECORDS_KEPT)] = ()
+    switches: Annotated[tuple[SwitchRecord, ...], Field(max_length=RECORDS_KEPT)] = ()
+    evaluations: Annotated[tuple[EvaluationRecord, ...], Field(max_length=RECORDS_KEPT)] = ()
 
 
 class Agents:
@@ -298,6 +299,6 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
 
 async def _why(answer: aiohttp.ClientResponse) -> str:
     try:
-        return Refusal.model_validate_json(await _read(answer)).error
+        return Refusal.model_validate_json(await _read(answer)).error[:WHY_MOST]
     except ValidationError:
         return f"HTTP {answer.status}"

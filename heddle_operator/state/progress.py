@@ -15,11 +15,10 @@ from heddle_operator.state.reachability import rank_at
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import AgentView, EpochRecord, Observed
 from planner.wording import counted
-from worker.contract import Member, RankReport, Report, StepRecord
+from worker.contract import RECORDS_KEPT, Member, RankReport, Report, StepRecord
 
 MOVING = ("starting", "prepared", "training", "switching")
 NAMED = 3  # ranks that a sentence names
-STEPS_KEPT = 4096  # as an agent keeps them
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ def not_finite_steps(before: AgentView | None, report: Report) -> tuple[StepReco
         is_finite = math.isfinite(record.loss) and math.isfinite(record.gradient_norm)
         if not is_finite and not record.overflowed:
             found[record.step] = record
-    return tuple(found[step] for step in sorted(found)[-STEPS_KEPT:])
+    return tuple(found[step] for step in sorted(found)[-RECORDS_KEPT:])
 
 
 def idle_s(observed: Observed, member: Member, since_s: float) -> float:

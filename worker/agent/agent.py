@@ -28,6 +28,7 @@ from worker.agent.processes import Process, Processes
 from worker.agent.records import Records
 from worker.agent.watchdog import Watchdog
 from worker.contract import (
+    EXITS_KEPT,
     Directive,
     EvaluationRecord,
     RankExit,
@@ -41,7 +42,6 @@ from worker.control.secret import store_key
 _log = logging.getLogger(__name__)
 RANK_ENTRY = "worker.rank.process:main"
 STORE_ENTRY = "worker.control.store:main"
-EXITS_KEPT = 64
 RELEASE_BEFORE_S = 5.0  # a leaving pod trains on until this long before its end
 
 

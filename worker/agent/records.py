@@ -5,9 +5,8 @@ from __future__ import annotations
 import collections
 from typing import TypeVar
 
-from worker.contract import EvaluationRecord, StepRecord, SwitchRecord
+from worker.contract import RECORDS_KEPT, EvaluationRecord, StepRecord, SwitchRecord
 
-KEPT = 4096
 _Record = TypeVar("_Record", StepRecord, EvaluationRecord)
 
 
@@ -19,9 +18,11 @@ class Records:
     """
 
     def __init__(self) -> None:
-        self._steps: collections.deque[StepRecord] = collections.deque(maxlen=KEPT)
-        self._evaluations: collections.deque[EvaluationRecord] = collections.deque(maxlen=KEPT)
-        self.switches: collections.deque[SwitchRecord] = collections.deque(maxlen=KEPT)
+        self._steps: collections.deque[StepRecord] = collections.deque(maxlen=RECORDS_KEPT)
+        self._evaluations: collections.deque[EvaluationRecord] = collections.deque(
+            maxlen=RECORDS_KEPT
+        )
+        self.switches: collections.deque[SwitchRecord] = collections.deque(maxlen=RECORDS_KEPT)
 
     def add_step(self, record: StepRecord) -> None:
         """Keep the first record of each step: all ranks of an epoch see the same."""

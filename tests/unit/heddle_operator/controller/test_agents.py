@@ -12,9 +12,7 @@ from aiohttp import web
 from heddle_operator.controller import agents as agents_module
 from heddle_operator.controller.agents import (
     ANSWER_MAX_BYTES,
-    EXITS_MOST,
     RANKS_MOST,
-    RECORDS_MOST,
     REPORT_BURST,
     REPORT_PAUSE_S,
     Agents,
@@ -28,10 +26,10 @@ from tests.unit.heddle_operator.controller.agent_server import (
     run,
     until,
 )
-from worker.agent.agent import EXITS_KEPT
-from worker.agent.records import KEPT
 from worker.contract import (
+    EXITS_KEPT,
     LAPS,
+    RECORDS_KEPT,
     EvaluationRecord,
     Halt,
     RankExit,
@@ -95,7 +93,8 @@ def test_no_report_is_as_long_as_what_is_refused():
     kinds = {"steps": StepRecord, "switches": SwitchRecord, "evaluations": EvaluationRecord}
     laps = {"laps": dict.fromkeys(LAPS, 1e7 / 3)}
     records = {
-        name: [kind.model_construct(**{f: laps.get(f, 1e7 / 3) for f in kind.model_fields})] * KEPT
+        name: [kind.model_construct(**{f: laps.get(f, 1e7 / 3) for f in kind.model_fields})]
+        * RECORDS_KEPT
         for name, kind in kinds.items()
     }
     words = "x" * 1000
@@ -106,12 +105,11 @@ def test_no_report_is_as_long_as_what_is_refused():
     exits = [RankExit(slot=n, pid=n, code=1, at_s=1 / 3, error=words) for n in range(EXITS_KEPT)]
     report = Report.model_construct(ranks=ranks, exits=exits, **records)
     assert len(report.model_dump_json(warnings=False)) < 0.9 * ANSWER_MAX_BYTES
-    assert (RECORDS_MOST, EXITS_MOST) == (KEPT, EXITS_KEPT)
 
 
 def test_a_report_of_more_rows_than_an_agent_keeps_is_not_read():
     row = '{"slot":0,"pid":0,"code":0,"at_s":0}'
-    rows = ",".join([row] * (EXITS_MOST + 1))
+    rows = ",".join([row] * (EXITS_KEPT + 1))
 
     async def test(agents, trigger, server, address):
         server.says = (200, '{"job":"j","pod":"p","node":"n","version":1,"agent_pid":1,'
@@ -200,6 +198,18 @@ def test_a_refusal_is_said_and_the_view_goes_on(caplog):
         server.change()
         await until(trigger, lambda: agents.views["p"].report.version == 2)
         assert agents.views["p"].refusal == "", "the agent follows something newer"
+
+    run(test)
+
+
+def test_of_a_refusal_that_is_very_long_the_beginning_is_kept(caplog):
+    async def test(agents, trigger, server, address):
+        agents.watch([pod(address)])
+        await until(trigger, lambda: "p" in agents.views)
+        server.refuses = (400, "x" * 100_000)
+        agents.send("p", directive(1))
+        await until(trigger, lambda: agents.views["p"].refusal == "x" * 1024)
+        assert len(caplog.text) < 4096
 
     run(test)
 

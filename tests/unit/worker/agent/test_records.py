@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from worker.agent.records import KEPT, Records
-from worker.contract import EvaluationRecord, StepRecord
+from worker.agent.records import Records
+from worker.contract import RECORDS_KEPT, EvaluationRecord, StepRecord
 
 
 def step(epoch, index, loss=1.0):
@@ -40,6 +40,6 @@ def test_the_first_record_of_each_evaluation_is_kept():
 
 def test_the_oldest_records_go_when_there_are_many():
     records = Records()
-    for index in range(KEPT + 3):
+    for index in range(RECORDS_KEPT + 3):
         records.add_step(step(1, index))
     assert records.steps_from(0)[0].step == 3
