@@ -285,7 +285,9 @@ async def connect(kubeconfig: Path | None = None, connections: int = CONNECTIONS
         return KubeApi(configuration, namespace)
     except _BROKEN as error:
         reason = " ".join(reason_of(error).split())
-        if not isinstance(error, config.ConfigException | FileNotFoundError):
+        if isinstance(error, TypeError | AttributeError | KeyError):
+            reason = "the kubeconfig has not the form of one"
+        elif not isinstance(error, config.ConfigException | FileNotFoundError):
             reason = f"the kubeconfig cannot be read ({reason})"
         raise OperatorError(
             f"no cluster to talk to: {reason}; set KUBECONFIG, or run inside a cluster"
@@ -306,7 +308,7 @@ def _kubeconfig(given: Path | None) -> str:
 
 def is_in_cluster() -> bool:
     """Whether this runs in a pod that is to use its own service account."""
-    return _IN_CLUSTER.exists() and "KUBECONFIG" not in os.environ
+    return _IN_CLUSTER.exists() and not os.environ.get("KUBECONFIG")
 
 
 def _message(error: ApiException) -> str:

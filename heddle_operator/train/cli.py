@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # what a shell says of a program that SIGINT ended
 NARROW = 80  # columns below which the live view does not fit
+MOST_RANKS = 32  # `heddle_operator.train.run.MOST_GPUS`, which must not be imported here
 file_option = click.Path(path_type=Path)
 
 
@@ -29,7 +30,7 @@ file_option = click.Path(path_type=Path)
 @click.option("--check", is_flag=True, help="Say all that is wrong with the job, and run nothing.")
 @click.option(
     "--ranks",
-    type=click.IntRange(1, 256),
+    type=click.IntRange(1, MOST_RANKS),
     help="Processes that train, each on one core.  [default: one for each core, at most 16]",
 )
 @click.option(

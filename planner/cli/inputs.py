@@ -51,7 +51,8 @@ def read_prices(file: Path) -> dict[str, float]:
     try:
         return TypeAdapter(Prices).validate_python(data, strict=True)
     except ValidationError as error:
-        found = reprlib.repr(error.errors()[0]["input"])
+        wrong = error.errors()[0]["input"]
+        found = kind_of(wrong) if wrong is None or isinstance(wrong, list) else reprlib.repr(wrong)
     raise InvalidComposition(
         f"prices file {file} has {found}; it maps GPU types to money per GPU-hour, a number of 0 "
         f"or more each, for example `h100: 2.5`"

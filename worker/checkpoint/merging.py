@@ -87,5 +87,6 @@ def parts_in(folder: Path) -> WeightParts:
     if not folder.is_dir():
         raise InvalidWeights(f"there is no folder {folder}; give the output folder of a job")
     raise InvalidWeights(
-        f"{folder} holds no {INDEX}; give the output folder of a job whose steps are all trained"
+        f"{folder} holds neither weights (config.json) nor parts of weights ({INDEX}); give the "
+        "output folder of a job whose steps are all trained"
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
 from heddle_operator.apis.errors import OperatorError
+from heddle_operator.kube import client
 from heddle_operator.kube.client import ApiRefused, connect, is_in_cluster
 from tests.fakes.api_server import an_api_server
 
@@ -111,7 +113,9 @@ def test_without_a_cluster_one_sentence_says_what_to_set(tmp_path, content):
         path.write_bytes(content)
     with pytest.raises(OperatorError, match=r"^no cluster to talk to: .*; set KUBECONFIG") as found:
         asyncio.run(connect(path))
-    assert "\n" not in str(found.value)
+    said = str(found.value)
+    assert "\n" not in said
+    assert not re.search("codec|NoneType|object does not|Errno", said), said
 
 
 def test_a_kubeconfig_that_is_not_there_is_named_and_nothing_is_logged(
@@ -125,6 +129,23 @@ def test_a_kubeconfig_that_is_not_there_is_named_and_nothing_is_logged(
     assert caplog.text == ""
 
 
-def test_a_kubeconfig_trumps_the_service_account(monkeypatch):
+def test_a_kubeconfig_trumps_the_service_account(monkeypatch, tmp_path):
+    token = tmp_path / "token"
+    token.touch()
+    monkeypatch.setattr(client, "_IN_CLUSTER", token)
     monkeypatch.setenv("KUBECONFIG", "somewhere")
     assert not is_in_cluster()
+
+
+def test_a_kubeconfig_that_is_empty_is_none(monkeypatch, tmp_path):
+    token = tmp_path / "token"
+    token.touch()
+    monkeypatch.setattr(client, "_IN_CLUSTER", token)
+    monkeypatch.setenv("KUBECONFIG", "")
+    assert is_in_cluster()
+
+
+def test_a_kubeconfig_that_is_a_folder_is_one_sentence(tmp_path):
+    words = r"the kubeconfig cannot be read \(Is a directory\); set KUBECONFIG"
+    with pytest.raises(OperatorError, match=words):
+        asyncio.run(connect(tmp_path))

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.train import cli
-from heddle_operator.train.cli import train
+from heddle_operator.train.cli import MOST_RANKS, train
+from heddle_operator.train.run import MOST_GPUS
 
 EXAMPLE = str(Path(__file__).parents[4] / "manifests" / "examples" / "tiny.yaml")
 
@@ -33,6 +34,14 @@ def test_a_job_without_mistakes_says_what_it_would_do(tmp_path):
     done = invoked("--check", EXAMPLE, "--ranks", "3", "--output-path", str(tmp_path))
     assert done.exit_code == 0, done.output
     assert "nothing is wrong; it would train 200 steps with 3 ranks on cpu-" in done.output
+
+
+def test_more_ranks_than_a_machine_runs_are_refused_by_the_option_whose_help_says_so():
+    assert MOST_RANKS == MOST_GPUS
+    done = invoked("--check", EXAMPLE, "--ranks", str(MOST_RANKS + 1))
+    assert done.exit_code == 2
+    assert "--ranks" in done.output
+    assert f"<={MOST_RANKS}]" in invoked("--help").output
 
 
 def test_mistakes_are_a_line_each_and_in_json_a_list(tmp_path):

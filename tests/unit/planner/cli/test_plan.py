@@ -301,6 +301,13 @@ def test_a_wrong_prices_file_is_one_sentence(tmp_path, prices):
     assert "\n" not in str(caught.value)
 
 
+def test_a_prices_file_that_is_empty_has_nothing(tmp_path):
+    path = tmp_path / "prices.yaml"
+    path.touch()
+    with pytest.raises(InvalidComposition, match=re.escape(f"{path} has nothing; it maps GPU")):
+        run(plan, f"{PRICED} {path}")
+
+
 @pytest.mark.parametrize(
     "content", ["no json", "[]", "{}", '{"templates": [], "placement": 3}', "\x00"]
 )

@@ -113,7 +113,8 @@ def test_nothing_is_overwritten_unasked(tmp_path):
 
 
 def test_a_run_without_weights_is_refused(tmp_path):
-    assert "holds no weights.index.json" in refusal("export", tmp_path, tmp_path / "out")
+    said = refusal("export", tmp_path, tmp_path / "out")
+    assert "holds neither weights (config.json) nor parts" in said
 
 
 def test_a_part_that_is_missing_is_named(tmp_path):

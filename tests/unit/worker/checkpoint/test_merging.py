@@ -154,7 +154,7 @@ def test_weights_of_an_earlier_export_are_gone_before_the_folder_is_whole(tmp_pa
 
 
 def test_a_folder_without_parts_is_refused(tmp_path):
-    with pytest.raises(InvalidWeights, match=r"holds no weights.index.json"):
+    with pytest.raises(InvalidWeights, match=r"holds neither weights \(config.json\) nor parts"):
         parts_in(tmp_path)
     with pytest.raises(InvalidWeights, match=r"there is no folder .*none; give the output folder"):
         parts_in(tmp_path / "none")
