@@ -59,4 +59,17 @@ def read_yaml(path: Path, what: str, error: type[Exception]) -> object:
     try:
         return load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
-        raise error(f"{what} {path} cannot be read: {reason_of(problem)}") from None
+        raise error(f"{what} {path} cannot be read: {_reason_of(problem)}") from None
+
+
+def _reason_of(problem: Exception) -> str:
+    """What is wrong and where, without the names that PyYAML uses."""
+    if isinstance(problem, yaml.reader.ReaderError):
+        return "it holds a character that YAML does not allow"
+    if not isinstance(problem, yaml.MarkedYAMLError) or problem.problem_mark is None:
+        return reason_of(problem)
+    mark, words = problem.problem_mark, problem.problem
+    where = f"line {mark.line + 1}, column {mark.column + 1}"
+    if isinstance(problem, yaml.constructor.ConstructorError):
+        return f"{words} ({where})"
+    return f"it is not YAML ({where}: {words})"

@@ -30,9 +30,9 @@ from worker.log_lines import Format
 from worker.trainable import why_untrainable
 from worker.training_settings import Precision
 
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
-NotNegative = Annotated[float, Field(ge=0)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 API_VERSION = "heddle.dev/v1alpha1"
 # Two planner processes serve all jobs of a cluster, so others wait for a search as long as it
 # takes; a plan of 4,096 GPUs is found within 0.05 s.

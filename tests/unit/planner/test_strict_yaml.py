@@ -30,7 +30,13 @@ def test_what_is_wrong_is_an_error_of_yaml(text, words):
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, "No such file"), (b"a: [", "while parsing"), (b"\xff\xfe", "not text in UTF-8")],
+    [
+        (None, "No such file"),
+        (b"a: [", "it is not YAML (line 1, column 5: expected the node content, but found"),
+        (b"\xff\xfe", "not text in UTF-8"),
+        (b"a: 1\nb: 2\na: 3", "the key 'a' stands twice; keep one (line 3, column 1)"),
+        (b"a: \x00", "it holds a character that YAML does not allow"),
+    ],
 )
 def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path, content, words):
     path = tmp_path / "nodes.yaml"
@@ -40,3 +46,4 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path, content, words):
         read_yaml(path, "nodes file", LookupError)
     assert words in str(found.value)
     assert "\n" not in str(found.value)
+    assert "unicode string" not in str(found.value)

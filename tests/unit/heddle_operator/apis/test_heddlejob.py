@@ -95,6 +95,9 @@ def test_training_settings_default_as_in_the_workers_contract():
         ("spec.suspend", True, "suspending is not supported yet"),
         ("spec.data", {"builtin": "text", "path": "x"}, "one of `builtin`, `path` and `blend`"),
         ("spec.data", {"path": "a.jsonl"}, "spec.data: 'a.jsonl' is text, which needs a `tok"),
+        ("spec.training.learningRate", float("inf"), "learningRate: it must be a finite number"),
+        ("spec.training.epsilon", float("nan"), "epsilon: it must be a finite number (found nan)"),
+        ("spec.elastic.cooldownSeconds", float("inf"), "it must be a finite number (found inf)"),
         ("spec.data.documentMask", "very", "it must be true or false (found 'very')"),
         ("spec.data.blend", [{"path": "x", "weight": 1}], "one of `builtin`, `path` and `blend`"),
         ("spec.data", {"blend": []}, "spec.data.blend: "),
@@ -128,7 +131,7 @@ def test_a_missing_field_is_named():
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a: [", "cannot be read: while parsing"),
+        ("a: [", "cannot be read: it is not YAML"),
         ("- 1", "a HeddleJob is a mapping"),
         (None, "cannot be read"),
     ],

@@ -53,7 +53,7 @@ def test_events_are_sorted_by_step(tmp_path):
         ("- {at_step: 3, join: {name: fast-1, type: demo-fast, gpus: 1}}", "is there already"),
         ("- {at_step: 3, join: {name: new, type: demo-fast, gpus: 0}}", "has 0 GPUs"),
         ("- {at_step: 3, join: {name: new, kind: demo-fast}}", "unknown key 'kind'"),
-        ("- {at_step: 3", "cannot be read: while parsing"),
+        ("- {at_step: 3", "cannot be read: it is not YAML"),
     ],
 )
 def test_a_mistake_in_a_script_is_one_sentence(tmp_path, text, sentence):
