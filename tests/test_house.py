@@ -124,6 +124,15 @@ def test_every_file_that_a_document_names_exists():
     assert not gone
 
 
+def test_the_architecture_has_a_row_for_each_folder_of_the_packages():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    for package in ("planner", "worker", "heddle_operator"):
+        table = text.partition(f"| `{package}/` |")[2].partition("\n\n")[0]
+        rows = {word for row in table.splitlines() for word in re.findall("`(\\w+)`", row)}
+        folders = {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
+        assert folders <= rows, (package, folders - rows)
+
+
 def test_no_file_holds_a_path_of_one_machine_or_an_index_address():
     found = {
         name(path): match.group()
