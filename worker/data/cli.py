@@ -29,7 +29,7 @@ def data() -> None:
     "--output",
     required=True,
     type=click.Path(),
-    help="Prefix of the files to write, PREFIX.bin and PREFIX.idx.",
+    help="Prefix of the files to write, PREFIX.bin and PREFIX.idx; an older pair is replaced.",
 )
 @click.option(
     "--max-bytes", type=click.IntRange(1), help="Stop after so many bytes of text.  [default: all]"

@@ -139,8 +139,10 @@ def prepare(
         if not any(part.documents for part in parts.values()):
             suffixes = (*TEXT_SUFFIXES, *LINES_SUFFIXES, *PARQUET_SUFFIXES)
             shutil.rmtree(folder, ignore_errors=True)
+            skipped = sum(part.skipped for part in parts.values())
+            why = f" ({counted(skipped, 'unreadable or binary file')})" if skipped else ""
             raise InvalidDataset(
-                f"there is no text in {', '.join(map(str, inputs))}; name text files, or "
+                f"there is no text in {', '.join(map(str, inputs))}{why}; name text files, or "
                 f"folders of {', '.join(suffixes)} files"
             )
         _join(output, folder, names or list(parts), how, keys)

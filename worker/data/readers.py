@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from planner.errors import kind_of
+from planner.wording import reason_of
 from worker.data.units import Unit, open_parquet
 from worker.errors import InvalidDataset
 
@@ -91,10 +92,14 @@ def _lines(unit: Unit, keys: Keys) -> Iterator[Document]:
 def _object(line: bytes, path: str, start: int) -> Mapping[str, Any]:
     try:
         found = json.loads(line)
-    except ValueError as error:  # a letter that is no UTF-8 is one too
-        raise InvalidDataset(
-            f"{_where(path, start)} is not JSON ({error}); correct it or leave it out"
-        ) from None
+    except json.JSONDecodeError as error:
+        why = f"is not JSON (column {error.colno}: {error.msg[:1].lower()}{error.msg[1:]})"
+    except (ValueError, RecursionError) as error:  # a letter that is no UTF-8 is a ValueError
+        why = f"is not JSON ({reason_of(error)})"
+    else:
+        why = ""
+    if why:
+        raise InvalidDataset(f"{_where(path, start)} {why}; correct it or leave it out")
     if not isinstance(found, dict):
         raise InvalidDataset(
             f"{_where(path, start)} holds {kind_of(found)}; each line is one object"

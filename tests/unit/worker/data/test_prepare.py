@@ -207,7 +207,7 @@ def test_a_missing_input_is_named(tmp_path):
 def test_without_text_nothing_is_written_and_an_older_pair_stays(folder, tmp_path):
     prepare([folder], tmp_path / "corpus")
     before = files_of(tmp_path / "corpus")
-    with pytest.raises(InvalidDataset, match="there is no text in"):
+    with pytest.raises(InvalidDataset, match=r"image.png \(1 unreadable or binary file\)"):
         prepare([folder / "image.png"], tmp_path / "corpus")
     assert files_of(tmp_path / "corpus") == before
     assert not (tmp_path / "corpus.parts").exists()

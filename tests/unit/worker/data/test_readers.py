@@ -50,6 +50,8 @@ def test_a_pair_has_a_prompt_and_a_completion(tmp_path):
     ("line", "sentence"),
     [
         ('{"text": "a"', "line 3 of '.*x.jsonl' is not JSON"),
+        ("no", r"is not JSON \(column 1: expecting value\); correct it"),
+        ("[" * 100_000, r"is not JSON \(it is nested too deeply\); correct it"),
         ("[1]", "line 3 of '.*x.jsonl' holds a list; each line is one object"),
         ('{"body": "a", "id": 1}', "has no key 'text'; its keys are body, id; .*--text-key"),
         ('{"text": [{"role": "user"}]}', "has a list as 'text', not text"),
