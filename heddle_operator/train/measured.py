@@ -22,6 +22,7 @@ from typing import Any
 from heddle_operator.apis.errors import ProcessFailed
 from heddle_operator.train.machine import ALIAS, Machine
 from planner.model.workload import Workload
+from planner.wording import reason_of
 
 NAME = "model"  # in the cache; the same shape has the same times, whatever it is called
 FORM = 2  # of what is measured; grows with every change of that
@@ -115,12 +116,21 @@ def copy_for(folder: Path, target: Path, model: str, machine: Machine, ranks: in
     """A copy of a profile for a model of that name and shape, as a folder of profiles.
 
     Each of so many ranks has its share of the machine's memory.
+
+    Raises:
+        ProcessFailed: the profile is damaged.
     """
     home = target / model
-    shutil.copytree(folder / NAME, home)
     file = home / f"{machine.gpu_type}.json"
-    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        shutil.copytree(folder / NAME, home)
+        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        content["gpu_type"]["memory_bytes"] = machine.memory_bytes // ranks
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ProcessFailed(
+            f"the measured profile in {folder} is damaged ({reason_of(error)}); delete that "
+            "folder, and this machine is measured again"
+        ) from None
     content["model"] = model
-    content["gpu_type"]["memory_bytes"] = machine.memory_bytes // ranks
     file.write_text(json.dumps(content), encoding="utf-8")
     return target

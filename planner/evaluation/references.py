@@ -109,7 +109,7 @@ class References:
             if not isinstance(data, list):
                 raise InvalidRequest(f"it holds no list of references but {kind_of(data)}")
             rows = [Reference.from_json(row) for row in data]
-        except (OSError, ValueError, TypeError, KeyError, HeddleError) as error:
+        except (OSError, ValueError, TypeError, KeyError, RecursionError, HeddleError) as error:
             raise InvalidRequest(
                 f"references file {file} cannot be read: {reason_of(error)}; give a file that "
                 f"this command wrote, or one that does not exist yet"

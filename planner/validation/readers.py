@@ -27,6 +27,7 @@ from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.profiles.generator import generate
 from planner.profiles.profile import Profile
 from planner.validation.facts import SetFacts
+from planner.wording import reason_of
 
 TYPES = {  # as Sailor writes them
     "A100-40": "a100-40",
@@ -143,8 +144,8 @@ def read_plan_file(path: Path, facts: SetFacts, hardware: Hardware) -> Iterator[
     """
     try:
         yield _file_plan(json.loads(path.read_text(encoding="utf-8")), facts, hardware)
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        what = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        what = f"the key {error} is missing" if isinstance(error, KeyError) else reason_of(error)
         raise InvalidMeasurements(f"{path} is not a plan of Sailor's validation: {what}") from None
 
 

@@ -46,7 +46,7 @@ class WeightParts:
             self.model = ModelShape.from_json(index["shape"])
             self.config: dict[str, Any] | None = index["config"]
             origin = index["folder"]
-        except (OSError, ValueError, KeyError, TypeError, HeddleError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, HeddleError) as error:
             raise InvalidWeights(
                 f"index of weights {path} cannot be read ({reason_of(error)}); give the "
                 "output folder of a job whose steps are all trained"

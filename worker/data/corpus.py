@@ -74,7 +74,7 @@ class IndexedCorpus:
     def _read_notes(self) -> dict[str, Any]:
         try:
             notes = json.loads(Path(f"{self.prefix}.json").read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return notes if isinstance(notes, dict) else {}
 

@@ -155,7 +155,7 @@ def _configured_end(path: Path) -> str | None:
     """What the tokenizer_config.json beside a tokenizer.json says."""
     try:
         said = json.loads((path.parent / "tokenizer_config.json").read_bytes())["eos_token"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     if isinstance(said, dict):
         said = said.get("content")

@@ -209,7 +209,7 @@ def _read_index(path: Path) -> Mapping[str, str]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
         files = {str(key): str(file) for key, file in found.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidWeights(
             f"weights index {path} cannot be read ({reason_of(error)}); it must be JSON with "
             "a weight_map, so copy the folder again"

@@ -74,3 +74,13 @@ def test_each_rank_of_a_run_has_its_share_of_the_memory(tmp_path):
     found = json.loads((copied / "tiny-llama" / "cpu-amd-epyc.json").read_text())
     assert (found["model"], found["gpu_type"]["memory_bytes"]) == ("tiny-llama", 1 << 32)
     assert json.loads(file.read_text())["gpu_type"]["memory_bytes"] == 1 << 34
+
+
+@pytest.mark.parametrize("content", [None, "", '{"gpu_type', "[]", "{}", "[" * 100_000])
+def test_a_profile_that_is_damaged_is_named_with_what_to_do(tmp_path, content):
+    kept = tmp_path / "kept"
+    if content is not None:
+        (kept / NAME).mkdir(parents=True)
+        (kept / NAME / f"{MACHINE.gpu_type}.json").write_text(content)
+    with pytest.raises(ProcessFailed, match=r"profile in .*kept is damaged .*; delete that folder"):
+        copy_for(kept, tmp_path / "copy", "tiny-llama", MACHINE, 2)

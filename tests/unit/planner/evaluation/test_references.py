@@ -60,7 +60,7 @@ def test_a_file_that_is_not_there_yet_holds_nothing(tmp_path):
     known().save()  # without a file there is nothing to write, and nothing to complain about
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '[{"model": "x"}]', "{}"])
+@pytest.mark.parametrize("text", ["", "{", "[1]", '[{"model": "x"}]', "{}", "[" * 100_000])
 def test_a_file_of_something_else_is_refused(tmp_path, text):
     file = tmp_path / "best.json"
     file.write_text(text)

@@ -161,3 +161,6 @@ def test_a_folder_without_parts_is_refused(tmp_path):
     (tmp_path / "weights.index.json").write_text("{}")
     with pytest.raises(InvalidWeights, match=r"cannot be read \(it has no key 'tensors'\)"):
         parts_in(tmp_path)
+    (tmp_path / "weights.index.json").write_text("[" * 100_000)
+    with pytest.raises(InvalidWeights, match=r"cannot be read \(it is nested too deeply\)"):
+        parts_in(tmp_path)

@@ -52,7 +52,7 @@ def test_a_file_that_is_missing_is_named(tmp_path, suffix):
         IndexedCorpus(prefix)
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff"])
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff", b"[" * 100_000])
 def test_notes_that_cannot_be_read_are_none(tmp_path, content):
     """They are ours alone, and nothing that is trained depends on them."""
     prefix = write_pair(tmp_path / "text", [[1, 2, 3]])

@@ -128,3 +128,9 @@ def test_the_files_of_the_library_are_read_as_it_reads_them(save):
 def test_a_folder_stands_for_the_tokenizer_in_it(save):
     path = save("<unk>", "</s>")
     assert tokenization(path.parent).digest == tokenization(path).digest == digest_of(path.parent)
+
+
+def test_a_configuration_that_cannot_be_read_says_nothing(save):
+    path = save("?", "a", "</s>", config={})
+    (path.parent / "tokenizer_config.json").write_text("[" * 100_000)
+    assert tokenization(path).end == 2

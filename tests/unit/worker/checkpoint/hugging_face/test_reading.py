@@ -116,7 +116,7 @@ def test_a_damaged_file_is_refused(tmp_path):
     assert refusal(tmp_path).startswith("weights file FOLDER/model.safetensors cannot be read: ")
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"weight_map": 3}'])
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"weight_map": 3}', "[" * 100_000])
 def test_a_damaged_index_is_refused(tmp_path, content):
     (tmp_path / "model.safetensors.index.json").write_text(content)
     assert "it must be JSON with a weight_map" in refusal(tmp_path)
