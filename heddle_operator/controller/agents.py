@@ -45,7 +45,7 @@ ANSWER_MAX_BYTES = 6 << 20  # of any answer; a report with all that an agent kee
 RANKS_MOST = 64  # of a pod, one for each GPU; machines have 16 at most
 REPORT_PAUSE_S, REPORT_BURST = 0.1, 10  # of one pod: a change is several reports within tenths
 READING_SHARE = 20  # a pod pauses so many times as long as it took to read its report
-WHY_MOST = 1024  # letters of a refusal: it goes into the log and into the status of the job
+WORDS_MOST = 1024  # letters of a sentence of an agent: it goes into logs, records and statuses
 ANSWER_S = 2.5  # an agent's loop answers within milliseconds; longer means that it hangs
 BEAT_LATE_S = 2.0  # ranks beat every second; one that is late is looked at more often
 LATE_WAIT_S = 0.5
@@ -178,7 +178,7 @@ class Agents:
                 began_s = (
                     time.thread_time()
                 )  # what others compute meanwhile is no fault of the agent
-                report = _Heard.model_validate_json(text)
+                report = _with_short_words(_Heard.model_validate_json(text))
             except (aiohttp.ClientError, TimeoutError, ValidationError, OSError) as error:
                 self._mark_unreachable(name, error)
                 spent_s = max(0.0, time.thread_time() - began_s)
@@ -268,6 +268,25 @@ class Agents:
             self._trigger.set()
 
 
+def _with_short_words(report: Report) -> Report:
+    """The report, whose sentences are no longer than a record or a status of a job can hold."""
+    ranks = tuple(
+        rank.model_copy(
+            update={"error": rank.error and rank.error[:WORDS_MOST], "part": rank.part[:WORDS_MOST]}
+        )
+        if len(rank.error or "") > WORDS_MOST or len(rank.part) > WORDS_MOST
+        else rank
+        for rank in report.ranks
+    )
+    exits = tuple(
+        left.model_copy(update={"error": left.error[:WORDS_MOST]})
+        if left.error is not None and len(left.error) > WORDS_MOST
+        else left
+        for left in report.exits
+    )
+    return report.model_copy(update={"ranks": ranks, "exits": exits})
+
+
 def _misunderstanding(error: Exception) -> str:
     """What is wrong with an agent that answers, but not as this operator understands it."""
     if isinstance(error, ValidationError):
@@ -299,6 +318,6 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
 
 async def _why(answer: aiohttp.ClientResponse) -> str:
     try:
-        return Refusal.model_validate_json(await _read(answer)).error[:WHY_MOST]
+        return Refusal.model_validate_json(await _read(answer)).error[:WORDS_MOST]
     except ValidationError:
         return f"HTTP {answer.status}"

@@ -214,6 +214,18 @@ def test_of_a_refusal_that_is_very_long_the_beginning_is_kept(caplog):
     run(test)
 
 
+def test_of_an_error_that_is_very_long_the_beginning_is_kept():
+    async def test(agents, trigger, server, address):
+        values = {"slot": 0, "pid": 1, "started_s": 0.0, "phase": "halted"}
+        server.ranks = (RankReport(**values, error="x" * 100_000, part="y" * 100_000),)
+        agents.watch([pod(address)])
+        await until(trigger, lambda: "p" in agents.views and agents.views["p"].report)
+        rank = agents.views["p"].report.ranks[0]
+        assert (rank.error, rank.part) == ("x" * 1024, "y" * 1024)
+
+    run(test)
+
+
 def test_what_an_agent_finds_wrong_is_in_its_view_until_it_accepts_a_directive():
     async def test(agents, trigger, server, address):
         agents.watch([pod(address)])
