@@ -327,7 +327,10 @@ class LocalRun:
         if process.returncode:
             words = said.decode(errors="replace").strip().splitlines()
             last = words[-1] if words else "it said nothing"
-            raise ProcessFailed(f"`worker {' '.join(arguments[:2])}` failed: {last}")
+            what = (
+                "the data set cannot be made" if arguments[0] == "data" else "the comparison failed"
+            )
+            raise ProcessFailed(f"{what}: {last.removeprefix('Error: ')}")
 
     def _last_words(self) -> str:
         lines = []

@@ -146,8 +146,8 @@ def _end_of(path: Path, tokenizer: Any, end: str | None) -> int:
             return int(token)
     what = f"has no token {named!r}" if named else "does not say which token ends a document"
     raise InvalidDataset(
-        f"tokenizer {str(path)!r} {what}; name one of its tokens with --eod, or end documents "
-        f"without one by --eod {NO_END}"
+        f"tokenizer {str(path)!r} {what}; name one of its tokens with `heddle data prepare "
+        f"--eod`, or end documents without one by `--eod {NO_END}`"
     )
 
 

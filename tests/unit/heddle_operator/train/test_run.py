@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import stat
 from pathlib import Path
 
 import pytest
 import yaml
 
+from heddle_operator.apis.errors import ProcessFailed
 from heddle_operator.apis.heddlejob import load_job
 from heddle_operator.demo.run import DemoOptions, DemoRun
 from heddle_operator.train.recorder import Recorder
@@ -102,3 +104,10 @@ def test_plans_are_searched_for_what_the_job_trains():
     body["spec"]["planner"] = {"recompute": "full"}
     options = RunOptions(load_job(body), TWO, (), (), demo_profile())
     assert search_settings(options).workload == options.job.workload
+
+
+@pytest.mark.slow
+def test_data_that_cannot_be_made_are_a_sentence_about_the_data(run):
+    command = ("data", "prepare", "--input", "nowhere", "--output", "x")
+    with pytest.raises(ProcessFailed, match=r"^the data set cannot be made: input 'nowhere'"):
+        asyncio.run(run.call(*command))
