@@ -143,7 +143,7 @@ SETTINGS = (
     "--min-holders",
     type=AT_LEAST_1,
     default=1,
-    help="Number of nodes on which each piece of the state must live at least.",
+    help="Number of nodes on which each piece of the state is to live; a note says if it cannot.",
 )
 @click.option("--current", metavar="PLAN.json", help="Plan that runs now; `-`: standard input.")
 @click.option(
