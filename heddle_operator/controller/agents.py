@@ -175,9 +175,7 @@ class Agents:
             began_s = math.inf
             try:
                 text = await self._get(address, version, step, wait_s)
-                began_s = (
-                    time.thread_time()
-                )  # what others compute meanwhile is no fault of the agent
+                began_s = time.thread_time()  # what others compute meanwhile counts for nothing
                 report = _with_short_words(_Heard.model_validate_json(text))
             except (aiohttp.ClientError, TimeoutError, ValidationError, OSError) as error:
                 self._mark_unreachable(name, error)

@@ -201,7 +201,7 @@ class KubeCluster:
     def _trial(self) -> Body:
         """A pod of the job that is tried and never made."""
         trial = CreatePod(f"{self.job.name}-dry-run", "dry-run", 0, 1)
-        return pod_body(self.job, trial, self._workers(), time.time())
+        return pod_body(self.job, trial, self._workers(), self._now_wall_s)
 
     def _priority(self) -> int:
         """Of the job's pods, as admission has resolved their PriorityClass."""
