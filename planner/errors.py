@@ -66,11 +66,3 @@ class Infeasible(PlanningError):
 
 class InvalidMeasurements(PlanningError):
     """A folder of measured plans, or the facts about it, is wrong; the message names the file."""
-
-
-def kind_of(found: object) -> str:
-    """What was read from JSON or YAML, in words for a message: "a list", "nothing"."""
-    kinds = {dict: "a mapping", list: "a list", str: "a text", bool: "a truth value"}
-    if found is None:
-        return "nothing"
-    return kinds.get(type(found), "a number" if isinstance(found, int | float) else "another value")

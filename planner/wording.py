@@ -1,4 +1,4 @@
-"""Words of messages that depend on what was found: numbers, likely names, reasons of errors."""
+"""Words of messages that depend on what was found: kinds, numbers, likely names, reasons."""
 
 from __future__ import annotations
 
@@ -46,6 +46,14 @@ def _number(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def kind_of(found: object) -> str:
+    """What was read from JSON or YAML, in words for a message: "a list", "nothing"."""
+    kinds = {dict: "a mapping", list: "a list", str: "a text", bool: "a truth value"}
+    if found is None:
+        return "nothing"
+    return kinds.get(type(found), "a number" if isinstance(found, int | float) else "another value")
 
 
 def counted(number: int, noun: str) -> str:

@@ -1,4 +1,7 @@
-"""The version of what operator and agents agree on; see `worker.contract`."""
+"""The version of what operator and agents agree on; `worker.contract` is the agreement itself.
+
+It is apart from that, because `--help` of the agent is to be quick and imports no pydantic.
+"""
 
 from __future__ import annotations
 

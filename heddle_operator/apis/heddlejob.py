@@ -21,10 +21,10 @@ from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.apis.model import Model
 from heddle_operator.apis.references import ConfigMapName
 from heddle_operator.apis.section import Section as _Section
-from planner.errors import HeddleError, kind_of
+from planner.errors import HeddleError
 from planner.model.workload import Recompute, Workload
 from planner.strict_yaml import read_yaml
-from planner.wording import demand_of, did_you_mean
+from planner.wording import demand_of, did_you_mean, kind_of
 from worker.contract import TrainingSpec
 from worker.log_lines import Format
 from worker.trainable import why_untrainable

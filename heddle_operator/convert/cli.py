@@ -109,8 +109,7 @@ def _text(path: Path) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     from heddle_operator.apis.errors import InvalidArguments
-    from planner.errors import kind_of
-    from planner.wording import reason_of
+    from planner.wording import kind_of, reason_of
 
     try:
         content = json.loads(_text(path))

@@ -12,7 +12,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import ClassVar
@@ -20,7 +20,7 @@ from typing import ClassVar
 from heddle_operator.apis.errors import InvalidScript, ProcessFailed
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.controller.agents import Agents
-from heddle_operator.controller.planner_client import PlannerClient
+from heddle_operator.controller.planner_client import PlannerClient, search_settings_of
 from heddle_operator.controller.planner_server import SearchSettings
 from heddle_operator.controller.reconciler import Reconciler
 from heddle_operator.local.cluster import LocalCluster
@@ -111,19 +111,12 @@ def check_nodes(nodes: Composition, script: tuple[Event, ...], profile: Profile)
 
 def search_settings(options: RunOptions) -> SearchSettings:
     """By what plans of a run are searched."""
-    job, workload = options.job, options.job.workload
-    return SearchSettings(
-        workload.model.name,
-        workload.global_batch,
-        workload.sequence_length,
-        options.seed,
-        job.spec.elastic.min_holders,
-        options.evaluations,
-        None if options.evaluations else job.spec.planner.budget_seconds,
-        str(options.profiles) if options.profiles else None,
-        job.training.shape,
-        workload.precision,
-        workload.recompute,
+    settings = Settings(plan_seed=options.seed, plan_evaluations=options.evaluations)
+    found = search_settings_of(options.job, settings)
+    return replace(
+        found,
+        budget_s=None if options.evaluations else found.budget_s,
+        profiles=str(options.profiles) if options.profiles else None,
     )
 
 

@@ -12,9 +12,9 @@ from typing import Literal
 
 from heddle_operator.apis.errors import InvalidScript
 from planner.cluster.composition import Composition, Node
-from planner.errors import InvalidComposition, kind_of
+from planner.errors import InvalidComposition
 from planner.strict_yaml import read_yaml
-from planner.wording import did_you_mean
+from planner.wording import did_you_mean, kind_of
 
 Verb = Literal["join", "drain", "kill"]
 VERBS: tuple[Verb, ...] = ("join", "drain", "kill")

@@ -17,13 +17,13 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from planner.cluster.composition import Composition
 from planner.cost.money import DEAREST
-from planner.errors import InvalidComposition, InvalidPlan, InvalidWorkload, kind_of
+from planner.errors import InvalidComposition, InvalidPlan, InvalidWorkload
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload, usual_workload
 from planner.plans.plan import Plan
 from planner.profiles.profile import Profile
 from planner.search.candidate import best_placed
-from planner.wording import reason_of
+from planner.wording import kind_of, reason_of
 
 Prices = Annotated[dict[str, Annotated[float, Field(ge=0, lt=DEAREST)]], Field(min_length=1)]
 

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner.errors import InvalidComposition, kind_of
-from planner.wording import did_you_mean
+from planner.errors import InvalidComposition
+from planner.wording import did_you_mean, kind_of
 
 _GROUP = re.compile(r"^(?P<nodes>\d+)x(?P<gpus>\d+)$")
 _NODE_KEYS = ("name", "type", "gpus", "link_domain", "speed_factor", "price", "nic_gbit_s")

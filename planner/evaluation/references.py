@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from planner.cluster.composition import Composition
-from planner.errors import HeddleError, InvalidRequest, kind_of
+from planner.errors import HeddleError, InvalidRequest
 from planner.evaluation.composition_sets import ListedComposition
 from planner.model.workload import Workload
 from planner.plans.plan import Plan
 from planner.profiles.profile import Profile
 from planner.search.candidate import Judge
-from planner.wording import reason_of
+from planner.wording import kind_of, reason_of
 
 EQUAL = 1e-9  # prices that differ by less, relatively, are the same
 _Key = tuple[str, str, int]

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.errors import InvalidWorkload, kind_of
+from planner.errors import InvalidWorkload
 from planner.model.configuration import Configuration
 from planner.model.families import READERS
 from planner.model.shape import ModelShape
-from planner.wording import reason_of
+from planner.wording import kind_of, reason_of
 
 OWN = "heddle"  # the model_type of a model of the user's own, as `heddle model` prints it
 

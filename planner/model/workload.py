@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from planner.errors import InvalidWorkload, kind_of
+from planner.errors import InvalidWorkload
 from planner.model.catalogue import find_model
 from planner.model.shape import ModelShape, StageRecompute
+from planner.wording import kind_of
 
 Precision = Literal["fp32", "fp16", "bf16"]
 # By whose rules memory is counted: what Heddle's worker allocates, or the paper's (DeepSpeed's own

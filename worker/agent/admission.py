@@ -12,10 +12,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from planner.errors import PlanningError, kind_of
+from planner.errors import PlanningError
 from planner.model.workload import Workload
 from planner.plans.plan import Plan, check
 from planner.plans.ranks import RankMap
+from planner.wording import kind_of
 from worker.contract import Directive, Halt
 from worker.trainable import why_untrainable
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from planner.errors import kind_of
-from planner.wording import reason_of
+from planner.wording import kind_of, reason_of
 from worker.data.units import Unit, open_parquet
 from worker.errors import InvalidDataset
 

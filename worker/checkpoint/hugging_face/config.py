@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.errors import kind_of
 from planner.model.shape import ModelShape
-from planner.wording import reason_of
+from planner.wording import kind_of, reason_of
 from worker.checkpoint.hugging_face.families import FAMILIES
 from worker.errors import InvalidWeights
 
