@@ -33,7 +33,7 @@ from heddle_operator.controller.held_pods import HeldPods
 from heddle_operator.controller.node_speeds import NodeSpeeds
 from heddle_operator.controller.planner_client import PlannerClient, search_settings_of
 from heddle_operator.controller.planner_pool import PlannerPool
-from heddle_operator.controller.reconciler import Reconciler, has_ended
+from heddle_operator.controller.reconciler import Reconciler, nothing_is_left
 from heddle_operator.controller.status_writer import StatusThrottle
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import ApiRefused, KubeApi
@@ -273,7 +273,7 @@ class JobController:
                 await objects.write_budgets(pods, drain)
                 wait_s = await self._write(terms, objects, decision, observed, drain)
                 again = sooner(again, wait_s)
-                if has_ended(decision, observed):
+                if nothing_is_left(decision, observed):
                     await objects.delete_budgets()
                     break
             except ApiRefused as error:

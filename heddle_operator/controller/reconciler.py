@@ -120,7 +120,7 @@ class Reconciler:
         """Pass after pass until the job and all its pods have ended."""
         while True:
             decision = await self.reconcile()
-            if has_ended(decision, await self._cluster.observe()):
+            if nothing_is_left(decision, await self._cluster.observe()):
                 return decision
             await self._trigger.wait(decision.look_again_s)
 
@@ -170,8 +170,8 @@ def with_allowance(
     return replace(observed, allowed=arbiter.allow(demand))
 
 
-def has_ended(decision: Decision, observed: Observed) -> bool:
-    """Whether the job and all its pods have ended, and that is on record."""
+def nothing_is_left(decision: Decision, observed: Observed) -> bool:
+    """Whether the job has ended, that is on record, and no pod of it runs."""
     is_busy = any(not isinstance(action, RecordEvent) for action in decision.actions)
     ended = decision.phase in ("Complete", "Failed") and not is_busy
     return ended and all(pod.phase == "ended" for pod in observed.pods)
