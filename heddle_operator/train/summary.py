@@ -28,20 +28,20 @@ def summary(result: Mapping[str, Any]) -> tuple[str, ...]:
             f"{newest['loss']:.3f} (step {newest['step']})."
         )
     last = result["epochs"][-1]
-    pace = ""
+    paces = []
     if last["step_s"]:
         kind = "emulated" if result["emulated"] else "predicted"
-        pace = (
+        paces.append(
             f"A step of the last plan took {last['step_s']:.3f} s in the median "
             f"({last['predicted_step_s']:.3f} s {kind})."
         )
     measured = last["measured"]
     if "memory_bytes" in measured:
-        pace += (
-            f" It trained {measured.get('tokens_per_s', 0):,.0f} tokens/s"
+        paces.append(
+            f"It trained {measured.get('tokens_per_s', 0):,.0f} tokens/s"
             + (f" at an MFU of {100 * measured['mfu']:.1f} %" if "mfu" in measured else "")
             + f"; a rank held up to {measured['memory_bytes'] / 1e6:,.0f} MB, Python and torch "
             f"with it, of which the plan foresaw {last['predicted_memory_bytes'] / 1e6:,.0f} MB."
         )
     weights = f"The weights are in {result['output']}." if result["output"] else ""
-    return tuple(sentence for sentence in (trained, pace, weights) if sentence)
+    return tuple(sentence for sentence in (trained, " ".join(paces), weights) if sentence)

@@ -102,7 +102,7 @@ class Agent:
         self._right: set[tuple[str, str]] = set()  # use and folder, of those that were tried
         self._told_to_finish = False
         self._measurements: Measurements | None = None
-        self._use = ModelUse(settings.peak_flops_s)
+        self._use = ModelUse(settings.peak_flops_s, settings.emulate)
         self._exits: collections.deque[RankExit] = collections.deque(maxlen=EXITS_KEPT)
         self._records = Records()
         self._tasks: set[asyncio.Task[None]] = set()

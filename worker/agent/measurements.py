@@ -14,7 +14,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -39,10 +39,12 @@ class ModelUse:
 
     Args:
         own_peak: FLOP/s of one rank of this machine, for a GPU type without a data sheet.
+        emulates: the GPUs are not there, so that nothing uses a share of them.
     """
 
-    def __init__(self, own_peak: float | None) -> None:
+    def __init__(self, own_peak: float | None, emulates: bool = False) -> None:
         self._own_peak = own_peak
+        self._emulates = emulates
         self._known: tuple[int, float | None] = (0, None)  # epoch, peak of its plan
 
     def measured(self, record: StepRecord, directive: Directive | None) -> StepRecord:
@@ -50,14 +52,14 @@ class ModelUse:
 
         A directive of another epoch says nothing about the step.
         """
-        if directive is None or directive.epoch != record.epoch or record.tokens is None:
+        if self._emulates or directive is None or directive.epoch != record.epoch:
             return record
         if self._known[0] != directive.epoch:
             is_half = directive.training.precision != "fp32"
             peak = peak_flops_s(Plan.from_json(directive.plan), self._own_peak, is_half)
             self._known = (directive.epoch, peak)
         peak = self._known[1]
-        if peak is None or record.step_s <= 0:
+        if peak is None or record.tokens is None or record.step_s <= 0:
             return record
         training = directive.training
         flops = flops_per_token(training.model_shape(), training.sequence_length) * record.tokens
@@ -89,7 +91,7 @@ def row_of(record: StepRecord | EvaluationRecord, time_s: float) -> dict[str, An
 
 
 class Measurements:
-    """Writes records from a thread of its own.
+    """Writes records from threads of its own: lines at once, and files for TensorBoard beside them.
 
     Args:
         folder: the job's output folder.
@@ -97,42 +99,87 @@ class Measurements:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / FOLDER
-        self._rows: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-        # No thread that is joined at the end: it may hang with its disk.
-        self._thread = threading.Thread(target=self._write, name="measurements", daemon=True)
-        self._thread.start()
+        self._lines = _Queue("lines of measurements", lambda: _Lines(self._folder))
+        self._board = _Queue("points for TensorBoard", lambda: _board(self._folder))
 
     def add(self, record: StepRecord | EvaluationRecord) -> None:
         """Write a record soon."""
-        self._rows.put(row_of(record, time.time()))
+        row = row_of(record, time.time())
+        self._lines.add(row)
+        self._board.add(row)
 
-    def close(self, patience_s: float = 1.0) -> None:
-        """Write what is left, if the disk takes it in time."""
+    def close(self, patience_s: float = 1.0, board_patience_s: float = 5.0) -> None:
+        """Write what is left; a disk that takes nothing for so long costs the rest.
+
+        Args:
+            patience_s: without a further line.
+            board_patience_s: without a further point; its package is slow to import.
+        """
+        self._lines.close(patience_s)
+        self._board.close(board_patience_s)
+
+
+class _Queue:
+    """Rows on their way to one writer, which is opened and used in a thread of its own."""
+
+    def __init__(self, what: str, open_writer: Callable[[], Writer]) -> None:
+        self._what = what
+        self._open = open_writer
+        self._rows: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._added = 0
+        self._written = 0
+        # No thread that is joined at the end: it may hang with its disk.
+        self._thread = threading.Thread(target=self._write, name=what, daemon=True)
+        self._thread.start()
+
+    def add(self, row: dict[str, Any]) -> None:
+        self._added += 1
+        self._rows.put(row)
+
+    def close(self, patience_s: float) -> None:
+        """Wait while rows are written, then say how many are lost."""
         self._rows.put(None)
-        self._thread.join(patience_s)
+        before = -1
+        while self._thread.is_alive() and self._written > before:
+            before = self._written
+            self._thread.join(patience_s)
+        lost = self._added - self._written
+        if lost:
+            _log.warning("%d of %d %s were not written", lost, self._added, self._what)
 
     def _write(self) -> None:
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with contextlib.closing(_board(self._folder)) as board:
+            with contextlib.closing(self._open()) as writer:
                 while (row := self._rows.get()) is not None:
-                    what = "evaluations" if "held_out_loss" in row else "steps"
-                    name = f"{what}-epoch-{row['epoch']:04d}.jsonl"
-                    with (self._folder / name).open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(row) + "\n")
-                    board.add(row)
+                    writer.add(row)
+                    self._written += 1
         except OSError as error:
-            _log.warning("measurements are not written any more: %s", error)
+            _log.warning("%s are not written any more: %s", self._what, error)
 
 
-class Board(Protocol):
-    """What TensorBoard reads is written here."""
+class Writer(Protocol):
+    """Where rows go."""
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Add the numbers of one step."""
+        """Write one row."""
 
     def close(self) -> None:
         """Write what is left."""
+
+
+class _Lines:
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        what = "evaluations" if "held_out_loss" in row else "steps"
+        name = f"{what}-epoch-{row['epoch']:04d}.jsonl"
+        with (self._folder / name).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def close(self) -> None:
+        """Each line is in its file already."""
 
 
 class _NoBoard:
@@ -158,11 +205,12 @@ class _TensorBoard:
         self._writer.close()
 
 
-def _board(folder: Path) -> Board:
+def _board(folder: Path) -> Writer:
     """Event files beside the lines, where the package that writes them is installed."""
     try:
         from tensorboardX import SummaryWriter
     except ModuleNotFoundError:
         _log.info("no files for TensorBoard are written; install heddle[tensorboard]")
         return _NoBoard()
+    folder.mkdir(parents=True, exist_ok=True)
     return _TensorBoard(SummaryWriter(str(folder), flush_secs=10))

@@ -42,3 +42,8 @@ def test_an_emulated_step_is_called_emulated_and_no_weights_are_named_that_are_n
     found = summary({**RESULT, "epochs": [EPOCH], "emulated": True, "output": None})
     assert "(0.400 s emulated)" in found[1]
     assert len(found) == 2
+
+
+def test_a_last_plan_of_few_steps_has_no_median_and_the_sentence_begins_as_one():
+    _, pace, _ = summary({**RESULT, "epochs": [{**EPOCH, "step_s": None}]})
+    assert pace.startswith("It trained 5,120 tokens/s")

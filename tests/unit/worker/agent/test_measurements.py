@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,6 +47,10 @@ def test_without_a_peak_or_for_another_epoch_nothing_is_claimed():
     assert ModelUse(1e9).measured(record(), None).mfu is None
 
 
+def test_an_emulated_gpu_is_not_used_so_nothing_is_claimed():
+    assert ModelUse(1e9, emulates=True).measured(record(), DIRECTIVE).mfu is None
+
+
 def test_a_type_with_a_data_sheet_has_the_peak_of_the_precision():
     stages = FilledTemplate((Stage("h100", 2, 2),), 1, (1,))
     found, h100 = Plan((stages,), (PlacedStage(0, 0, 0, "a", (0, 1)),)), find_gpu("h100")
@@ -78,3 +85,51 @@ def test_a_disk_that_refuses_costs_the_files_and_a_line_in_the_log(tmp_path, cap
     files.add(record())
     files.close(patience_s=30)
     assert "measurements are not written any more" in caplog.text
+
+
+def steps_in(tmp_path):
+    lines = (tmp_path / FOLDER / "steps-epoch-0001.jsonl").read_text().splitlines()
+    return [json.loads(line)["step"] for line in lines]
+
+
+def test_a_run_that_ends_before_tensorboard_is_imported_leaves_its_lines(
+    tmp_path, monkeypatch, caplog
+):
+    imported = threading.Event()
+
+    def writer(*_, **__):
+        imported.wait()
+        raise OSError("nobody is here any more")
+
+    monkeypatch.setitem(sys.modules, "tensorboardX", SimpleNamespace(SummaryWriter=writer))
+    files = Measurements(tmp_path)
+    for step in range(3):
+        files.add(record(step))
+    files.close(patience_s=30, board_patience_s=0.01)
+    assert steps_in(tmp_path) == [0, 1, 2]
+    assert "3 of 3 points for TensorBoard were not written" in caplog.text
+    imported.set()
+
+
+def test_the_end_waits_for_a_slow_disk_as_long_as_it_takes_rows(tmp_path, monkeypatch, caplog):
+    taken = []
+
+    class SlowWriter:
+        def __init__(self, *_, **__):
+            pass
+
+        def add_scalar(self, name, *_, **__):
+            if name == "loss":
+                threading.Event().wait(0.02)
+                taken.append(name)
+
+        def close(self):
+            pass
+
+    monkeypatch.setitem(sys.modules, "tensorboardX", SimpleNamespace(SummaryWriter=SlowWriter))
+    files = Measurements(tmp_path)
+    for step in range(50):
+        files.add(record(step))
+    files.close(patience_s=30, board_patience_s=0.5)
+    assert len(taken) == 50
+    assert "not written" not in caplog.text
