@@ -141,7 +141,7 @@ def _run(
     import tempfile
 
     from heddle_operator.demo.run import DemoRun
-    from heddle_operator.train.show import show
+    from heddle_operator.train.screen.show import show
 
     with tempfile.TemporaryDirectory(prefix="heddle-demo-") as folder:
 

@@ -156,7 +156,7 @@ def _train(
     from heddle_operator.apis.errors import ProcessFailed
     from heddle_operator.train.local_job import LocalJob, run_options
     from heddle_operator.train.run import check_nodes
-    from heddle_operator.train.show import show
+    from heddle_operator.train.screen.show import show
 
     is_quiet = output == "json"
     with tempfile.TemporaryDirectory(prefix="heddle-train-") as made:

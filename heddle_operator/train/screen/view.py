@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from heddle_operator.state.snapshot import EpochRecord
-from heddle_operator.train.grid import Cell, cells, sparkline
 from heddle_operator.train.run import LocalRun
+from heddle_operator.train.screen.grid import Cell, cells, sparkline
 from heddle_operator.train.stall import stall_line
 from planner.cost.evaluate import price
 from planner.wording import counted

@@ -13,9 +13,9 @@ from typing import TypeVar
 from rich.console import Console
 from rich.live import Live
 
-from heddle_operator.train.keys import LEGEND, event_for, keys
 from heddle_operator.train.run import LocalRun
-from heddle_operator.train.view import LiveView
+from heddle_operator.train.screen.keys import LEGEND, event_for, keys
+from heddle_operator.train.screen.view import LiveView
 
 REFRESH_PER_S = 4
 

@@ -1,4 +1,4 @@
-"""heddle_operator/train/show.py: whatever moment a run is ended at, nothing of it is left."""
+"""heddle_operator/train/screen/show.py: whatever moment a run is ended at, nothing of it is left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from heddle_operator.demo.run import DemoOptions, DemoRun
 from heddle_operator.demo.story import NODES
 from heddle_operator.local.processes import processes_with
-from heddle_operator.train.show import show
+from heddle_operator.train.screen.show import show
 
 MARK = "HEDDLE_TEST_SHOW"
 

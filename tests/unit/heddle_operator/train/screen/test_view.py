@@ -1,4 +1,4 @@
-"""heddle_operator/train/view.py: what the screen shows of a known run."""
+"""heddle_operator/train/screen/view.py: what the screen shows of a known run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Console
 
 from heddle_operator.state.snapshot import EpochRecord
 from heddle_operator.train.recorder import Recorder
-from heddle_operator.train.view import KEPT_LINES, LiveView, measured_line
+from heddle_operator.train.screen.view import KEPT_LINES, LiveView, measured_line
 from planner.cost.evaluate import price
 from tests.fakes.cluster import FakeCluster
 from tests.unit.heddle_operator.train.recorded import (

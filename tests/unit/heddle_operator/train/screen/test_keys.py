@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heddle_operator.demo.story import JOINERS
 from heddle_operator.state.snapshot import ObservedNode
-from heddle_operator.train.keys import event_for
+from heddle_operator.train.screen.keys import event_for
 
 NODES = {name: ObservedNode(name, "demo-fast", 1) for name in ("a", "b", "c")}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heddle_operator.state.snapshot import ObservedNode
-from heddle_operator.train.grid import cells, sparkline
+from heddle_operator.train.screen.grid import cells, sparkline
 from planner.model.catalogue import MODELS
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 
