@@ -53,7 +53,7 @@ from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.recent import Recent
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.situation import situation
+from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import Observed, Outcome
 from heddle_operator.telemetry.metrics import OperatorMetrics
 from planner.errors import HeddleError
@@ -84,6 +84,10 @@ class ControllerContext:
     pool: PlannerPool | None = None
     arbiter: PriorityArbiter = field(default_factory=PriorityArbiter)
     sees_all_pods: bool = True
+
+
+def _drain(job: HeddleJob, observed: Observed, where: Situation | None) -> Drain:
+    return drain_of(job, observed, time.monotonic(), where) if where is not None else Drain()
 
 
 class JobController:
@@ -263,7 +267,7 @@ class JobController:
             observed = self._seen[1] if self._seen else Observed()
             if objects.taken:
                 observed = replace(observed, taken=(*observed.taken, objects.taken))
-            drain = self._drain(job, observed)
+            drain = _drain(job, observed, reconciler.where)
             for event in events_of(observed, decision, drain):
                 if emitted.add(event.key):
                     self._emit(objects, event)
@@ -300,12 +304,6 @@ class JobController:
         await asyncio.sleep(max(0.0, ended_s + ttl_s - now))
 
         await self._until_done(objects.delete_job)
-
-    def _drain(self, job: HeddleJob, observed: Observed) -> Drain:
-        now = time.monotonic()
-        timeout_s = job.spec.elastic.peer_timeout_seconds
-        settings = replace(self._context.settings, peer_timeout_s=timeout_s)
-        return drain_of(job, observed, now, situation(observed, now, settings))
 
     async def _write(
         self,

@@ -37,7 +37,7 @@ from heddle_operator.state.actions import (
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.recent import Recent
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.situation import situation
+from heddle_operator.state.situation import Situation, situation
 from heddle_operator.state.snapshot import Observed
 
 LOG = logging.getLogger(__name__)
@@ -81,6 +81,7 @@ class Reconciler:
         self._emitted: Recent[str] = Recent()
         self._last = ("", "")
         self._recovering_since_s: float | None = None
+        self.where: Situation | None = None  # what the newest pass made of its picture
 
     async def observe(self) -> Observed:
         """The whole picture: the cluster's part, the agents' and the planner's."""
@@ -100,9 +101,10 @@ class Reconciler:
         observed, now = await self.observe(), time.monotonic()
         if self._speeds is not None:
             observed = self._speeds.seen(observed, now)
+        where = self.where = situation(observed, now, self._settings.of_job(self.job))
         if self._arbiter is not None:
-            observed = with_allowance(self._arbiter, self.job, observed, now, self._settings)
-        decision = decide(self.job, observed, now, self._settings)
+            observed = with_allowance(self._arbiter, self.job, observed, now, where)
+        decision = decide(self.job, observed, now, self._settings, where)
         self._on_decision(decision, observed, now)
         self._recovering_since_s = recovers_since(decision, self._recovering_since_s, now)
         said = (decision.phase, decision.reason)
@@ -159,11 +161,10 @@ def recovers_since(decision: Decision, before_s: float | None, now: float) -> fl
 
 
 def with_allowance(
-    arbiter: Arbiter, job: HeddleJob, observed: Observed, now: float, settings: Settings
+    arbiter: Arbiter, job: HeddleJob, observed: Observed, now: float, where: Situation
 ) -> Observed:
     """The picture, with what the job may plan with among all jobs."""
-    settings = replace(settings, peer_timeout_s=job.spec.elastic.peer_timeout_seconds)
-    demand = demand_of(job, observed, now, situation(observed, now, settings))
+    demand = demand_of(job, observed, now, where)
     if demand is None:
         arbiter.forget(job.metadata.uid or job.name)
         return observed

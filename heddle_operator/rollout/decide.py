@@ -41,7 +41,11 @@ DEFAULTS = Settings()
 
 
 def decide(
-    job: HeddleJob, observed: Observed, now: float, settings: Settings = DEFAULTS
+    job: HeddleJob,
+    observed: Observed,
+    now: float,
+    settings: Settings = DEFAULTS,
+    where: Situation | None = None,
 ) -> Decision:
     """Decide what to do now.
 
@@ -50,6 +54,7 @@ def decide(
         observed: the cluster as it is.
         now: by the clock of the times in `observed`.
         settings: limits and expectations.
+        where: what was made of the picture already; None: nothing yet.
     """
     ended = next(
         (record for record in observed.epochs if record.outcome in ("complete", "failed")), None
@@ -59,8 +64,8 @@ def decide(
         reason = ended.message or (TRAINED if complete else "")
         ends, again = end_pods(observed, ended, now, settings)
         return Decision(ends, "Complete" if complete else "Failed", reason, again)
-    settings = replace(settings, peer_timeout_s=job.spec.elastic.peer_timeout_seconds)
-    where = situation(observed, now, settings)
+    settings = settings.of_job(job)
+    where = where or situation(observed, now, settings)
     decision = _next_step(job, observed, now, where, settings)
     stranded = halt_stranded(observed, where, now, settings)
     tidy: tuple[Action, ...] = (

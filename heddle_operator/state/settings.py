@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from heddle_operator.apis.heddlejob import HeddleJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +62,7 @@ class Settings:
     plan_seed: int = 0
     plan_evaluations: int | None = None
     report_wait_s: float = 3.0
+
+    def of_job(self, job: HeddleJob) -> Settings:
+        """The settings with what the job sets itself."""
+        return replace(self, peer_timeout_s=job.spec.elastic.peer_timeout_seconds)

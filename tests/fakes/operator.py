@@ -15,6 +15,7 @@ from heddle_operator.rollout.decide import DEFAULTS, decide
 from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.settings import Settings
+from heddle_operator.state.situation import situation
 from tests.fakes.cluster import FakeCluster
 
 
@@ -43,9 +44,10 @@ class FakeOperator:
         seen = replace(cluster.snapshot(), recovering_since_s=self.recovering_since_s)
         if self.speeds is not None:
             seen = self.speeds.seen(seen, cluster.now)
+        where = situation(seen, cluster.now, self.settings.of_job(self.job))
         if self.arbiter is not None:
-            seen = with_allowance(self.arbiter, self.job, seen, cluster.now, self.settings)
-        self.decision = decide(self.job, seen, cluster.now, self.settings)
+            seen = with_allowance(self.arbiter, self.job, seen, cluster.now, where)
+        self.decision = decide(self.job, seen, cluster.now, self.settings, where)
         self.recovering_since_s = recovers_since(
             self.decision, self.recovering_since_s, cluster.now
         )

@@ -6,7 +6,10 @@ import asyncio
 import time
 
 from heddle_operator.apis.errors import ClusterUnavailable
+from heddle_operator.controller import reconciler
+from heddle_operator.controller.arbiter import PriorityArbiter
 from heddle_operator.controller.reconciler import Reconciler, batches
+from heddle_operator.rollout import decide
 from heddle_operator.state.actions import (
     AdoptPlan,
     CloseEpoch,
@@ -17,6 +20,7 @@ from heddle_operator.state.actions import (
     RecordEvent,
 )
 from heddle_operator.state.settings import Settings
+from heddle_operator.state.situation import situation
 from tests.fakes.operator import a_cluster, a_job
 
 
@@ -99,6 +103,17 @@ def test_a_job_runs_to_its_end_and_leaves_ended_pods():
         "Saving",
         "Complete",
     ]
+
+
+def test_one_pass_reads_its_picture_once(monkeypatch):
+    read = []
+    for module in (reconciler, decide):
+        monkeypatch.setattr(module, "situation", lambda *row: read.append(row) or situation(*row))
+    _, loop = a_loop(arbiter=PriorityArbiter())
+    decision = asyncio.run(loop.reconcile())
+    assert len(read) == 1
+    assert decision.phase == "Planning"
+    assert loop.where == situation(*read[0])
 
 
 def test_a_lost_race_is_no_error():
