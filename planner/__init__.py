@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from planner.api import plan as plan
     from planner.cluster.composition import Composition as Composition
     from planner.cluster.composition import Node as Node
+    from planner.cluster.gpu_limits import GpuLimits as GpuLimits
     from planner.errors import HeddleError as HeddleError
     from planner.model.catalogue import find_model as find_model
     from planner.model.workload import Workload as Workload
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Composition": "cluster.composition",
+    "GpuLimits": "cluster.gpu_limits",
     "HeddleError": "errors",
     "Node": "cluster.composition",
     "PlanAnswer": "request",
