@@ -161,7 +161,9 @@ def _train(
     is_quiet = output == "json"
     with tempfile.TemporaryDirectory(prefix="heddle-train-") as made:
         folder = Path(made)
-        profiles = None if choices.emulates else _measured(choices, machine, folder)
+        profiles = None
+        if not choices.emulates:
+            profiles = _measured(choices, machine, folder, is_live, output)
         options: RunOptions = run_options(choices, profiles, seed)
         check_nodes(choices.nodes, choices.script, options.profile)
 
@@ -179,22 +181,20 @@ def _train(
     return INTERRUPTED if run.is_finishing or run.has_quit else 0
 
 
-def _measured(choices: Choices, machine: Machine, folder: Path) -> Path:
+def _measured(choices: Choices, machine: Machine, folder: Path, is_live: bool, output: str) -> Path:
     """The profile of this machine for this run."""
     import asyncio
     import os
 
     from heddle_operator.train.measured import copy_for, measured_folder
-    from planner.cli.progress import progress_bar
+    from heddle_operator.train.screen.measuring import measuring_progress
 
-    with progress_bar() as bar:
-        task = bar.add_task(f"measuring {machine.gpu_type}, once for this model", total=None)
+    def say(line: str) -> None:
+        click.echo(line, err=output == "json")
+        sys.stdout.flush()
 
-        def progress(done: int, parts: int, what: str) -> None:
-            text = f"measuring {machine.gpu_type}, once for this model: {what}"
-            bar.update(task, completed=done, total=parts, description=text)
-
-        workload = choices.job.workload
+    workload = choices.job.workload
+    with measuring_progress(machine.gpu_type, not is_live, say) as progress:
         found = asyncio.run(measured_folder(machine, workload, dict(os.environ), progress))
     name = workload.model.name
     return copy_for(found, folder / "profiles", name, machine, choices.most_ranks)

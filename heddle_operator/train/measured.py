@@ -75,6 +75,7 @@ async def measured_folder(
         "memory_bytes": machine.memory_bytes,
         "folder": str(folder),
     }
+    progress(0, 1, "torch is imported")  # which takes seconds
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "worker.profile.machine", json.dumps(question)),
         stdin=asyncio.subprocess.DEVNULL,

@@ -144,6 +144,7 @@ class LocalRun:
         self._logs = options.logs or directory
         self._logs.mkdir(parents=True, exist_ok=True)
         self._say = say
+        self.on_steps: Callable[[], None] = lambda: None
         self._trigger = Trigger()
         self._environment = {**os.environ, RUN_MARK: self.run_id}
         token = secrets.token_hex(16)
@@ -268,6 +269,7 @@ class LocalRun:
         step = self.recorder.step
         if step > before:
             self._stepped_s = time.monotonic()
+            self.on_steps()
         while self._left and self._left[0].at_step <= step and step:
             if self.options.is_patient and not self._is_settled():
                 break

@@ -15,6 +15,7 @@ from rich.live import Live
 
 from heddle_operator.train.run import LocalRun
 from heddle_operator.train.screen.keys import LEGEND, event_for, keys
+from heddle_operator.train.screen.lines import StepLines
 from heddle_operator.train.screen.view import LiveView
 
 REFRESH_PER_S = 4
@@ -61,6 +62,8 @@ async def show(
             if is_live:
                 view = LiveView(run, LEGEND if interactive else "")
                 stack.enter_context(_live(view))
+            else:
+                run.on_steps = StepLines(run, say).take_steps
             try:
                 await training
             except asyncio.CancelledError:

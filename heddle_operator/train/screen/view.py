@@ -5,6 +5,8 @@ Invariant: reads the recorder and the cluster, changes neither.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -71,7 +73,9 @@ class LiveView:
             f"E embedding, 1-{blocks} blocks, H head, 1/2 half of them; green: moved here; "
             "was: before"
         )
-        return Group(table, Text(legend, style="dim"))
+        idle = sorted({cell.node for cell in found if not cell.now})
+        why = [Text(idle_reason(self._run, lived, idle), style="dim")] if idle else []
+        return Group(table, *why, Text(legend, style="dim"))
 
     def _throughput(self) -> Text:
         lived = self._lived()
@@ -122,6 +126,18 @@ class LiveView:
             f"{counted(refused.composition.gpus, 'GPU')}: {refused.reason}"
             for refused in recorder.refusals.values()
         ]
+
+
+def idle_reason(run: LocalRun, lived: Sequence[EpochRecord], idle: Sequence[str]) -> str:
+    """Why GPUs of these nodes train nothing."""
+    recorder = run.recorder
+    if not lived:
+        return f"idle: no step is trained yet: {recorder.reason}"
+    planned = {node.name: node.gpus for node in lived[-1].composition.nodes}
+    nodes = run.cluster.nodes
+    if all(planned.get(name, 0) >= nodes[name].gpus for name in idle):
+        return "idle: no plan that was found is faster with them"
+    return f"idle: {recorder.reason}"
 
 
 def measured_line(step: StepRecord) -> str:

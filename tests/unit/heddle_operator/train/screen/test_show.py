@@ -1,4 +1,4 @@
-"""heddle_operator/train/screen/show.py: whatever moment a run is ended at, nothing of it is left."""
+"""heddle_operator/train/screen/show.py: at whatever moment a run ends, nothing of it is left."""
 
 from __future__ import annotations
 

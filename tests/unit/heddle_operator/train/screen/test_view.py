@@ -58,6 +58,16 @@ def test_a_gpu_without_work_says_what_it_held(run):
     assert "[E1-3]" in text
 
 
+def test_an_idle_gpu_has_its_reason(run):
+    run.recorder.epochs = (EpochRecord(1, FIRST, "start", TWO, 0.0),)
+    run.recorder.reason = "the planner searches a plan for 4 GPUs on 3 nodes"
+    assert "idle: the planner searches a plan for 4 GPUs on 3 nodes" in screen(LiveView(run))
+    run.recorder.epochs = (EpochRecord(1, FIRST, "start", THREE, 0.0),)
+    assert "idle: no plan that was found is faster with them" in screen(LiveView(run))
+    run.recorder.epochs = (EpochRecord(2, SECOND, "join", THREE, 0.0),)
+    assert "idle:" not in screen(LiveView(run))
+
+
 def test_a_node_with_a_notice_is_leaving(run):
     run.recorder.epochs = run.recorder.epochs[:1]
     run.cluster = FakeCluster("demo", JOB.workload)
@@ -103,6 +113,7 @@ def test_before_the_first_step_the_reason_is_shown(tmp_path):
     text = screen(LiveView(run))
     assert "starting: waiting for demo-fast-1-0" in text
     assert text.count("[idle]") == 4
+    assert "idle: no step is trained yet: waiting for demo-fast-1-0" in text
 
 
 def test_only_the_last_lines_of_the_log_are_kept(run):
