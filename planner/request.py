@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from planner.cluster.composition import Composition
-from planner.cluster.gpu_limits import GpuLimits
+from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
 from planner.cost.evaluate import Price
 from planner.cost.money import money_per_sample, plan_price
 from planner.cost.simulation import simulated_seconds
@@ -63,7 +63,7 @@ class PlanRequest:
     objective: Objective = "throughput"  # samples per second, or money per sample
     min_throughput: float | None = None  # samples per second that the plan must reach
     max_price: float | None = None  # money per hour that its nodes may cost
-    max_gpus: GpuLimits = GpuLimits()  # that it may use, in all and of a GPU type
+    max_gpus: GpuLimits = UNLIMITED  # that it may use, in all and of a GPU type
     allow_ep: bool = True  # whether whole experts may be spread over GPUs (EP above 1)
     wants_bound: bool = False  # whether the answer is to say what no plan can exceed
     wants_marginal: bool = False  # whether it is to say what one more node of each type would add

@@ -128,6 +128,9 @@ class GpuLimits:
         return GpuLimits(total, tuple(by_type.items()))
 
 
+UNLIMITED = GpuLimits()
+
+
 def gpus_by_type(composition: Composition) -> Counter[str]:
     """How many GPUs there are of each type."""
     found: Counter[str] = Counter()

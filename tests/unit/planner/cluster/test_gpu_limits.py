@@ -64,7 +64,7 @@ def test_limits_are_read_from_one_option_or_several():
     "text", ["0", "h100=", "=8", "", "8,", "-1", "1.5", "h100", "h100=4,h100=4", "8,9", "1e9"]
 )
 def test_what_is_no_limit_is_refused_in_one_sentence(text: str):
-    with pytest.raises(InvalidRequest, match="^--max-gpus .*; give|^--max-gpus .*; write"):
+    with pytest.raises(InvalidRequest, match=r"^--max-gpus .*; give|^--max-gpus .*; write"):
         GpuLimits.from_text([text])
 
 
@@ -75,11 +75,19 @@ def test_json_reads_back_to_equal_limits(limits: GpuLimits):
 
 @pytest.mark.parametrize(
     "row",
-    [8, {"most": 8}, {"total": "8"}, {"total": True}, {"by_type": [1]}, {"by_type": {"h100": 1.5}}]
-    + [{"total": -1}, {"by_type": {"h100": -1}}],
+    [
+        8,
+        {"most": 8},
+        {"total": "8"},
+        {"total": True},
+        {"total": -1},
+        {"by_type": [1]},
+        {"by_type": {"h100": 1.5}},
+        {"by_type": {"h100": -1}},
+    ],
 )
 def test_json_that_is_no_limit_is_refused(row: object):
-    with pytest.raises(InvalidRequest, match="^max_gpus "):
+    with pytest.raises(InvalidRequest, match=r"^max_gpus "):
         GpuLimits.from_json(row)
 
 
