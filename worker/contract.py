@@ -166,7 +166,10 @@ class SwitchRecord(Frozen):
     pid: int
     step: int = Field(description="completed steps at which the switch happened")
     stopped_s: float | None = Field(
-        description="end of the last old step, or when the loss was noticed; null for a joiner"
+        description="end of the last step that the rank trained before; null: it trained none"
+    )
+    halted_s: float | None = Field(
+        default=None, description="when it noticed a loss and halted; null: it did not"
     )
     laps: dict[str, float] = Field(description="when each part of LAPS ended")
     first_step_s: float | None = Field(default=None, description="when the first new step started")

@@ -171,7 +171,8 @@ def _finish(result: dict[str, Any], run: DemoRun, output: str, picture: Path | N
         change = epoch["reconfiguration"]
         if change and change["parts"]:
             name = f"epoch {epoch['epoch']} ({epoch['reason']})"
-            click.echo(stall_line(name, change["stall_s"], change["parts"], change["restart_s"]))
+            names = ("stall_s", "parts", "restart_s", "from_kill_s")
+            click.echo(stall_line(name, *(change[key] for key in names)))
     click.echo()
     for sentence in summary(result):
         click.echo(sentence)

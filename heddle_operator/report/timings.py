@@ -2,7 +2,8 @@
 
 Clocks of different machines cannot be compared, so every part is a distance on one rank's clock:
 the rank that stood still the longest speaks for all.
-Invariant: the parts sum to the stall; what training went on beside counts 0.
+Invariant: the parts sum to the stall; what training went on beside counts 0.  Of a loss `detect_s`
+is all of the silence, from the end of the last step until the rank halted.
 Source: design, section 4 (the names of the parts).
 """
 
@@ -69,13 +70,17 @@ def _before_the_switch(
 ) -> dict[str, float]:
     """Nothing trained while a loss was noticed, planned for and prepared for: split that wait.
 
-    The time from adoption to the switch is known by the operator's clock; the rest, in which the
-    survivors noticed, halted and were planned for, is detection.
+    The rank knows how long it took to notice; the time from adoption to the switch is known by the
+    operator's clock; what is left between them is planning.
     """
-    switch_s = _stall_s(slowest) - waited_s
     adopted_until_live_s = (record.closed_s or record.adopted_s) - record.adopted_s
-    prepare_s = min(waited_s, max(0.0, adopted_until_live_s - switch_s))
-    return {"detect_s": waited_s - prepare_s, "prepare_s": prepare_s, "drain_s": 0.0}
+    prepare_s = min(waited_s, max(0.0, adopted_until_live_s - (_stall_s(slowest) - waited_s)))
+    detect_s = waited_s - prepare_s  # of an agent of an earlier version, planning with it
+    if slowest.halted_s is not None:
+        detect_s = max(0.0, min(waited_s, slowest.halted_s - (slowest.stopped_s or 0.0)))
+        prepare_s = min(prepare_s, waited_s - detect_s)
+    plan_s = max(0.0, waited_s - detect_s - prepare_s)
+    return {"detect_s": detect_s, "plan_s": plan_s, "prepare_s": prepare_s, "drain_s": 0.0}
 
 
 def _stall_s(switch: SwitchRecord) -> float:

@@ -59,7 +59,7 @@ class OperatorMetrics:
         )
         self._stall = Histogram(
             "heddle_reconfiguration_seconds",
-            "Stall of a change of plan",
+            "Stall of a change of plan, from the end of the last old step, of a loss too",
             JOB,
             buckets=PARTS_S,
             registry=self.registry,

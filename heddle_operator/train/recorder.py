@@ -119,15 +119,20 @@ class Recorder:
         loss = None
         times = self.times.get(epoch)
         if record is not None and record.reason == "loss" and times is not None:
-            killed = [kill for kill in self.kills_s if kill <= times.halted_s]
             loss = LossTimes(
-                max(killed, default=times.halted_s),
+                self._killed_s(epoch, times.halted_s),
                 times.halted_s,
                 times.agreed_s,
                 times.adopted_s,
                 times.prepared_s,
             )
         return measure_stall(tuple(self.switches.get(epoch, {}).values()), loss)
+
+    def _killed_s(self, epoch: int, halted_s: float) -> float | None:
+        """The kill that an epoch recovers from: during the last step before it, or after that."""
+        before = [e for e in self.steps if e < epoch and self.steps[e]]
+        last_s = self.steps_of(max(before))[-1].start_s if before else 0.0
+        return max((at_s for at_s in self.kills_s if last_s <= at_s <= halted_s), default=None)
 
     def stalls_s(self) -> tuple[float, ...]:
         """Measured stalls of planned moves, oldest first; what the next adoption must pay for."""

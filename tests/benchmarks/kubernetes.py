@@ -161,8 +161,8 @@ one that came to train counts:
 | --- | --- | --- |
 {events}
 
-Stall by part, from the end of the last old step (of a loss: from when it was noticed) to the start
-of the first new one, in milliseconds, median / maximum:
+Stall by part, from the end of the last old step to the start of the first new one by the survivors'
+clock, in milliseconds, median / maximum; of a loss `detect` is all of the silence:
 
 | part | {head} |
 | --- |{" --- |" * len(reasons)}

@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from heddle_operator.report.timings import reconfigurations
+from heddle_operator.state.snapshot import AgentView, EpochRecord, Observed
+from planner.cluster.composition import Composition
 from planner.model.catalogue import find_model
 from planner.plans.plan import Plan
 from tests.distributed.pods import Pods, place, template
-from worker.contract import Resume, TrainingSpec, resume_of
+from worker.contract import Halt, Resume, TrainingSpec, resume_of
 from worker.training_settings import LossScale
 
 pytestmark = pytest.mark.slow
@@ -24,6 +27,9 @@ TWO = place(
 )
 LEFT = place((template("1x2+1x4", 2, 4),), [("a", 0), ("a", 1)])
 TOLERANCE = 1e-5
+SILENCE_S = 3.0  # until the operator takes the node for lost
+STEP_S = 1.0  # that may still end after the node has fallen silent
+OTHER_RANK_S = 0.1  # a pod keeps the steps of one of its two ranks, the slower one has the stall
 HALT_S = 2.0  # far below the 10 s time-out: a closed connection tells, not silence
 
 
@@ -97,6 +103,31 @@ def test_survivors_of_a_killed_node_that_hosts_the_store_roll_forward(
     pods.change(directive)
     pods.pods["a"].wait(lambda report: all(rank.phase == "done" for rank in report.ranks))
     curve_is_exact(pods, spec)
+
+
+def test_the_stall_of_a_loss_is_the_gap_between_the_survivors_own_steps(
+    pods: Pods, spec: TrainingSpec
+) -> None:
+    """The node falls silent: nobody's connection closes, and the operator tells the survivors."""
+    os.killpg(pods.pods["b"].process.pid, signal.SIGSTOP)
+    silent_s = time.monotonic()
+    survivor = pods.pods["a"]
+    survivor.wait(lambda report: time.monotonic() - silent_s > SILENCE_S)
+    halt = Halt(epoch=1, reason="pod tiny-b-0 fell silent")
+    assert survivor.request("PUT", "/v1/halt", halt.model_dump_json().encode())[0] == 200
+    resume = survivors_halt(pods, ("a",), time.monotonic(), set())
+    pods.kill("b")
+    holds = {gpu: 1 for gpu in gpus(TWO) if gpu[0] == "a"}
+    how = {"reason": "loss", "holds": holds, "layouts": {1: TWO}, "resume": resume}
+    pods.change(pods.directive(2, LEFT, spec, "a", **how))
+    report = survivor.wait(lambda report: all(rank.phase == "done" for rank in report.ranks))
+    last = [step for step in report.steps if step.epoch == 1][-1]
+    first = next(step for step in report.steps if step.epoch == 2)
+    record = EpochRecord(2, LEFT, "loss", Composition(()), 0.0, outcome="live", closed_s=0.1)
+    (change,) = reconfigurations(Observed(epochs=(record,), agents={"a": AgentView("a", report)}))
+    assert change.stall_s == pytest.approx(first.start_s - last.end_s, abs=OTHER_RANK_S)
+    assert change.stall_s > change.parts["detect_s"] > SILENCE_S - STEP_S
+    assert sum(change.parts.values()) == pytest.approx(change.stall_s)
 
 
 @pytest.mark.parametrize("victim", [("a", 0), ("b", 1)], ids=["tp-lead", "last-stage"])

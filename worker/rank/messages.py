@@ -147,15 +147,24 @@ class Messages:
         """Tell of one switch, once its first step starts or this rank has left."""
         self._channel.send("switch", record=record.model_dump())
 
-    def record(self, switch: Switch, stopped_s: float | None, digest: str | None) -> SwitchRecord:
-        """This rank's part of a switch; `digest` is of the state in the new engine."""
+    def record(
+        self, switch: Switch, times_s: tuple[float | None, float | None], digest: str | None
+    ) -> SwitchRecord:
+        """This rank's part of a switch.
+
+        Args:
+            switch: that is over.
+            times_s: when its last step ended and when it halted; None: it did not.
+            digest: of the state in the new engine.
+        """
         prepared = switch.prepared
         return SwitchRecord(
             epoch=prepared.move.directive.epoch,
             slot=self._slot,
             pid=os.getpid(),
             step=switch.agreed.step,
-            stopped_s=stopped_s,
+            stopped_s=times_s[0],
+            halted_s=times_s[1],
             laps=switch.laps,
             bytes_sent=prepared.transport.bytes_sent,
             bytes_received=prepared.transport.bytes_received,

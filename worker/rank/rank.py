@@ -57,7 +57,8 @@ class Rank:
         self._told_to_halt: str | None = None
         self._told_to_finish = False
         self._record: SwitchRecord | None = None  # waits for the start of the first new step
-        self._stopped_s: float | None = None
+        self._stopped_s: float | None = None  # end of the last step
+        self._halted_s: float | None = None  # when its loss was noticed, until it trains again
         self._saving: Saving | None = None
 
     def run(self) -> None:
@@ -158,16 +159,18 @@ class Rank:
         assert engine is not None
         assert spec is not None
         assert epoch is not None
+        start_s, is_trained = time.monotonic(), engine.progress.step >= spec.steps
         if self._record is not None:
-            update = {"first_step_s": time.monotonic()}
+            update = {} if is_trained else {"first_step_s": start_s}
             self._messages.switched(self._record.model_copy(update=update))
             self._record = None
-        if spec.evaluates_at(engine.progress.step) and not self._evaluate(engine, epoch):
-            return
-        if engine.progress.step >= spec.steps:
+        if spec.evaluates_at(engine.progress.step):
+            if not self._evaluate(engine, epoch):
+                return
+            start_s = time.monotonic()
+        if is_trained:
             self._finish(spec)
             return
-        start_s = time.monotonic()
         try:
             ready = FINISH if self._told_to_finish else self._change.ready_epoch
             result = self._call(lambda: engine.train_step(ready))
@@ -251,7 +254,7 @@ class Rank:
         traceback.clear_frames(error.__traceback__)  # a frame would keep a group, and connections
         self._leave_world()
         self._change.forget()
-        self._stopped_s = time.monotonic()
+        self._halted_s = self._halted_s or time.monotonic()
         self._become("halted")
 
     def _leave_world(self) -> None:
@@ -349,7 +352,8 @@ class Rank:
         self._told_to_halt = None  # of the epoch that ends
         self._services.on_phase("flip")
         state, successor = self._state, prepared.successor
-        stopped_s = self._stopped_s if state.layout else None
+        times_s = (self._stopped_s, self._halted_s) if state.layout else (None, None)
+        self._halted_s = None
         self._change.take()
         self._change.forget()
         self._fail(None)
@@ -367,7 +371,7 @@ class Rank:
             old_world.leave()
         switch.lap("flip")
         if successor is None:
-            self._messages.switched(self._messages.record(switch, stopped_s, None))
+            self._messages.switched(self._messages.record(switch, times_s, None))
             self._become("left")
             raise SystemExit(0)
         try:
@@ -375,7 +379,7 @@ class Rank:
         except Exception as error:  # the outcome stands: an epoch must be formed again
             self._halt(error)
             return
-        self._record = self._messages.record(switch, stopped_s, digest)
+        self._record = self._messages.record(switch, times_s, digest)
         layout = self._state.layout
         if layout is not None:
             note(epoch=layout.epoch, rank=layout.seat.rank)

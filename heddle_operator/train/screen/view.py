@@ -121,7 +121,8 @@ class LiveView:
             stall = recorder.stall(record.epoch)
             if stall is not None:
                 name = f"epoch {record.epoch} ({record.reason})"
-                lines.append(stall_line(name, stall.stall_s, stall.parts, self._run.restart_s))
+                restart_s, kill_s = self._run.restart_s, stall.from_kill_s
+                lines.append(stall_line(name, stall.stall_s, stall.parts, restart_s, kill_s))
         return lines + [
             f"{counted(refused.composition.gpus, 'GPU')}: {refused.reason}"
             for refused in recorder.refusals.values()

@@ -72,7 +72,9 @@ class Demo:
         self._title("A node loses its power: no notice, no answer")
         before = self._status()["epoch"]
         self._cluster.power_off("n2")
+        failed_s = time.monotonic()
         self._until(lambda status: status.get("nodes") == ["n3"], "training on n3 alone")
+        self._console.print(f"n3 goes on alone {time.monotonic() - failed_s:.1f} s after that.")
         self._until_moved(before)
         self._title("What is left to train")
         status = self._until(lambda status: status.get("phase") == "Complete", "completion")

@@ -16,10 +16,12 @@ PLAN = fake_plan(NODES, a_job().workload)
 LAPS = {"drain": 10.1, "transfer": 10.3, "verify": 10.4, "vote": 10.5, "flip": 10.8}
 
 
-def a_switch(slot=0, stopped_s=10.0, first_step_s=11.0, epoch=2, laps=None, sent=100):
+def a_switch(
+    slot=0, stopped_s=10.0, first_step_s=11.0, epoch=2, laps=None, sent=100, halted_s=None
+):
     return SwitchRecord(
         epoch=epoch, slot=slot, pid=1, step=5, stopped_s=stopped_s, first_step_s=first_step_s,
-        laps=LAPS if laps is None else laps, bytes_sent=sent,
+        laps=LAPS if laps is None else laps, bytes_sent=sent, halted_s=halted_s,
     )  # fmt: skip
 
 
@@ -62,7 +64,18 @@ def test_a_lap_that_was_not_taken_is_no_time():
     assert sum(change.parts.values()) == pytest.approx(1.0)
 
 
-def test_after_a_loss_the_wait_is_split_into_noticing_and_preparing():
+def test_the_silence_before_a_loss_was_noticed_is_in_its_stall():
+    laps = {name: at_s + 10.5 for name, at_s in LAPS.items()}
+    silent = a_switch(laps=laps, first_step_s=21.5, halted_s=20.0)
+    (change,) = changes(silent, reason="loss", adopted_s=50.0, closed_s=51.3)
+    assert change.stall_s == pytest.approx(11.5)
+    parts = {name: round(change.parts[f"{name}_s"], 3) for name in ("detect", "plan", "prepare")}
+    assert parts == {"detect": 10.0, "plan": 0.2, "prepare": 0.4}
+    assert change.parts["drain_s"] == 0
+    assert sum(change.parts.values()) == pytest.approx(change.stall_s)
+
+
+def test_what_an_agent_of_an_earlier_version_saw_of_a_loss_is_split_by_the_operators_clock():
     laps = {**LAPS, "drain": 10.6, "transfer": 10.6, "verify": 10.6, "vote": 10.6}
     (change,) = changes(a_switch(laps=laps), reason="loss", adopted_s=50.0, closed_s=50.9)
     assert change.parts["drain_s"] == 0

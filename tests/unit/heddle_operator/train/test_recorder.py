@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heddle_operator.state.snapshot import EpochRecord
-from heddle_operator.train.recorder import Recorder
+from heddle_operator.train.recorder import EpochTimes, Recorder
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
@@ -76,3 +76,22 @@ def test_the_stall_of_a_loss_is_no_price_of_a_planned_move():
     for reason, stalls_s in (("join", (pytest.approx(8.5),)), ("loss", ())):
         recorder.epochs = (EpochRecord(2, plan, reason, composition, 0.0),)
         assert recorder.stalls_s() == stalls_s
+
+
+def test_the_kill_that_stands_beside_a_loss_is_that_of_its_own_time():
+    """A node without a rank may be killed long before, and another one after the loss."""
+    recorder = Recorder()
+    recorder.kills_s = [3.0, 10.3, 30.0]
+    recorder.take_report(report(*(step(1, i, 9.0 + i) for i in range(2))))
+    told = SwitchRecord(
+        epoch=2, slot=0, pid=1, step=2, stopped_s=10.1, halted_s=20.3, first_step_s=21.1,
+        laps={"drain": 20.9},
+    )  # fmt: skip
+    recorder.take_report(report(switches=(told,)))
+    composition = Composition((Node("a", "demo-fast", 1),))
+    plan = fake_plan(composition, a_job().workload)
+    recorder.epochs = (EpochRecord(2, plan, "loss", composition, 0.0),)
+    recorder.times[2] = EpochTimes(20.4, 20.4, 20.5, 20.8)
+    stall = recorder.stall(2)
+    assert (stall.stall_s, stall.from_kill_s) == (pytest.approx(11.0), pytest.approx(10.8))
+    assert stall.parts["detect_s"] == pytest.approx(10.2)

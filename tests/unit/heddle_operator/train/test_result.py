@@ -72,6 +72,7 @@ def test_the_promised_names_are_all_there():
     assert set(second["reconfiguration"]) == {
         "stall_s",
         "parts",
+        "from_kill_s",
         "restart_s",
         "bytes_moved",
         "bytes_minimum",

@@ -31,12 +31,15 @@ def test_a_part_ends_when_the_last_rank_ends_it():
     assert list(stall.parts.values()) == pytest.approx(expected)
 
 
-def test_a_loss_counts_from_the_kill():
-    loss = LossTimes(lost_s=9.0, halted_s=9.2, agreed_s=9.2, adopted_s=9.3, prepared_s=9.9)
-    stall = measure_stall([STAYS, JOINS], loss)
-    assert stall.stall_s == pytest.approx(1.6)
+def test_a_loss_counts_from_the_survivors_last_step_and_the_kill_stands_beside_it():
+    loss = LossTimes(killed_s=10.2, halted_s=12.2, agreed_s=12.2, adopted_s=12.3, prepared_s=12.9)
+    ends_s = (13.0, 13.1, 13.15, 13.2, 13.4)
+    survivor = switch(0, 10.0, 13.5, *ends_s).model_copy(update={"halted_s": 12.1})
+    stall = measure_stall([survivor, switch(1, None, 13.6, *ends_s)], loss)
+    assert stall.stall_s == pytest.approx(3.6)
+    assert stall.from_kill_s == pytest.approx(3.4)
     names = ("detect_s", "agree_s", "plan_s", "prepare_s", "drain_s")
-    assert [stall.parts[name] for name in names] == pytest.approx([0.2, 0.0, 0.1, 0.6, 0.2])
+    assert [stall.parts[name] for name in names] == pytest.approx([2.1, 0.1, 0.1, 0.6, 0.1])
 
 
 @pytest.mark.parametrize("records", [[], [LEAVES], [JOINS]], ids=["none", "unfinished", "start"])
@@ -53,8 +56,7 @@ times = st.floats(0, 100, allow_nan=False)
 )
 def test_parts_sum_to_the_stall_even_if_clocks_lie(records, loss):
     switches = [switch(i, min(a, b), max(a, b), *ends) for i, (a, b, ends) in enumerate(records)]
-    begin_s = min(s.stopped_s for s in switches)
-    seen = LossTimes(*(min(begin_s, time) for time in loss)) if loss else None
+    seen = LossTimes(*loss) if loss else None
     stall = measure_stall(switches, seen)
     assert sum(stall.parts.values()) == pytest.approx(stall.stall_s)
     assert all(part >= 0 for part in stall.parts.values())
@@ -63,3 +65,5 @@ def test_parts_sum_to_the_stall_even_if_clocks_lie(records, loss):
 def test_a_stall_line_leaves_out_parts_that_cost_nothing():
     line = stall_line("join", 0.1, {"detect_s": 0.0, "transfer_s": 0.1}, 7.0)
     assert line.startswith("join: stall 100 ms = transfer 100; a cold restart takes 7.0 s")
+    line = stall_line("loss", 0.5, {"detect_s": 0.5}, None, 0.4)
+    assert line == "loss: stall 500 ms = detect 500, 400 ms from the kill"
