@@ -24,6 +24,7 @@ from planner.estimator.jit import compile_all
 from planner.model.catalogue import find_model
 from planner.model.shape import ModelShape
 from planner.model.workload import Precision, Recompute, Workload
+from planner.plans.pieces import holders_min
 from planner.plans.plan import Plan, faults
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
@@ -96,9 +97,10 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
         found = answer_of(request, profile)
     except HeddleError as error:
         return {"problem": str(error)}
-    current_samples_s = None
+    current_samples_s, current_holders = None, 0
     if current is not None and not faults(current, workload, composition):
         current_samples_s = price(current, workload, composition, profile).throughput_samples_s
+        current_holders = holders_min(workload.model, current)
     return {
         "plan": found.plan.to_json(),
         "throughput_samples_s": found.price.throughput_samples_s,
@@ -106,6 +108,7 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
         "memory_bytes": found.price.peak_memory_bytes,
         "simulation_s": found.simulation_s,
         "current_samples_s": current_samples_s,
+        "current_holders": current_holders,
         "holders_min": found.holders_min,
         "search_s": time.perf_counter() - started_s,
         "notes": list(found.notes),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import os
 import signal
 import sys
@@ -36,7 +37,6 @@ from worker.log_lines import Format
 
 LOG = logging.getLogger(__name__)
 TERMINATION_GRACE_S = 1.0
-DRAIN_NOTICE_S = 30.0  # as a spot instance's
 
 
 @dataclass(slots=True)
@@ -92,6 +92,7 @@ class LocalCluster:
         self._pods: dict[str, _Pod] = {}
         self._records = EpochRecords()
         self._watchers: set[asyncio.Task[None]] = set()
+        self._notices: list[asyncio.TimerHandle] = []
 
     @property
     def nodes(self) -> Mapping[str, ObservedNode]:
@@ -111,12 +112,20 @@ class LocalCluster:
         )
         self._trigger.set()
 
-    def drain(self, name: str) -> None:
-        """A node gets its notice; it goes when the job has left it."""
+    def drain(self, name: str, notice_s: float = math.inf) -> None:
+        """A node gets its notice; it goes when the job has left it.
+
+        Args:
+            name: of the node.
+            notice_s: then its power fails, whatever is on it; infinite: it waits, as `kubectl
+                drain` does.
+        """
         node = self._nodes[name]
         if node.leaving_at_s is None:
-            leaving_at_s = time.monotonic() + DRAIN_NOTICE_S
-            self._nodes[name] = replace(node, leaving_at_s=leaving_at_s)
+            self._nodes[name] = replace(node, leaving_at_s=time.monotonic() + notice_s)
+            if notice_s < math.inf:
+                loop = asyncio.get_running_loop()
+                self._notices.append(loop.call_later(notice_s, self._end_notice, name))
         self._forget_empty_nodes()
         self._trigger.set()
 
@@ -135,6 +144,12 @@ class LocalCluster:
             del self._pods[pod.seen.name]
         self._trigger.set()
         return killed_s
+
+    def _end_notice(self, name: str) -> None:
+        """The time of a notice is over; a node that came back meanwhile is another one."""
+        node = self._nodes.get(name)
+        if node is not None and node.leaving_at_s is not None:
+            self.kill(name)
 
     async def observe(self) -> Observed:
         """Nodes, pods and epoch records."""
@@ -159,6 +174,8 @@ class LocalCluster:
 
     async def close(self) -> None:
         """End every process of the run and wait until all are gone."""
+        for notice in self._notices:
+            notice.cancel()
         for name in list(self._pods):
             await self._delete(name)
         if self._watchers:

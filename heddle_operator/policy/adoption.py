@@ -36,7 +36,7 @@ from heddle_operator.policy.gain import (
     quiet_left_s,
 )
 from heddle_operator.policy.gang import turn_left_s
-from heddle_operator.policy.hurry import haste_left_s, hurried_plan
+from heddle_operator.policy.hurry import haste_left_s, hurried_plan, nodes_after
 from heddle_operator.policy.modes import adopt_referenced, recommend
 from heddle_operator.policy.partitions import without_partitioned
 from heddle_operator.state.actions import Action, AdoptPlan, RecordEvent, RequestPlan
@@ -143,10 +143,11 @@ def _occasion(
         return "start", untried(job, observed, started, None, now)
     if not where.lost and not _loses_gpus(live.plan, started):
         return "join", untried(job, observed, started, live, now, live.plan.nodes)
-    composition = usable_nodes(job, observed, where, now, frozenset(leaving))
-    composition = ready_nodes(job, observed, live.plan, composition)
+    left = usable_nodes(job, observed, where, now, frozenset(leaving))
     if not where.lost:
+        composition = nodes_after(job, observed, live, left, now)
         return "drain", untried(job, observed, composition, live, now)
+    composition = ready_nodes(job, observed, live.plan, left)
     composition = without_partitioned(job, observed, where, composition)
     return "loss", untried(job, observed, composition, live, now)
 
@@ -185,7 +186,7 @@ def _judge(
         return keep_after_failure(failed, now, again)
     if job.spec.elastic.mode == "Recommend" and reason == "join":
         return recommend(reply, composition, verdict.gain_percent, again)
-    wait, pause = _hold(job, observed, now, reason, where, settings)
+    wait, pause = _hold(job, observed, now, reason, where, settings, verdict.is_safer)
     if reason == "start":
         turn = turn_left_s(job, observed, reply.plan, now)
         wait, pause = (turn, "job's turn has come") if turn > wait else (wait, pause)
@@ -303,12 +304,13 @@ def _hold(
     reason: Reason,
     where: Situation,
     settings: Settings,
+    is_safer: bool,
 ) -> tuple[float, str]:
     """Seconds that adoption must still wait, and for what.
 
-    After aborts, and losses at one step, it waits for the backoff; where nothing forces the change,
-    for the cooldown.  An epoch that broke before it was on record as live has no end: the backoff
-    counts from when the loss was seen.
+    After aborts, and losses at one step, it waits for the backoff; where neither anything forces
+    the change nor `minHolders` asks for it, for the cooldown.  An epoch that broke before it was on
+    record as live has no end: the backoff counts from when the loss was seen.
     """
     live = where.live
     last = observed.epochs[-1].closed_s if observed.epochs else None
@@ -316,7 +318,8 @@ def _hold(
     resume = resume_of([holder.rank for holder in where.holders]) if reason == "loss" else None
     step = resume.step if resume else None
     wait = (now if last is None else last) + backoff_s(observed.epochs, settings, step) - now
-    if reason == "join" and live is not None and live.epoch > 1 and live.closed_s is not None:
+    waits = reason == "join" and not is_safer
+    if waits and live is not None and live.epoch > 1 and live.closed_s is not None:
         cooldown = live.closed_s + job.spec.elastic.cooldown_seconds - now
         if cooldown > wait:
             return cooldown, "cooldown"

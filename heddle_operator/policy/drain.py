@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import named
-from heddle_operator.policy.candidates import leaving_nodes, ready_nodes, usable_nodes
+from heddle_operator.policy.candidates import leaving_nodes, usable_nodes
+from heddle_operator.policy.hurry import nodes_after
 from heddle_operator.policy.starts import is_ready
 from heddle_operator.state.actions import RequestPlan
 from heddle_operator.state.situation import Situation
@@ -166,4 +167,4 @@ def _left(
     live = where.live
     leaving = leaving_nodes(observed, live.hosts if live else ()) | set(cordoned)
     left = usable_nodes(job, observed, where, now, leaving)
-    return ready_nodes(job, observed, live.plan, left) if live else left
+    return nodes_after(job, observed, live, left, now) if live else left

@@ -1,7 +1,8 @@
 """Whether to move to another plan: the gain must pay for the stall before the next change.
 
 Invariant: a plan that lost GPUs is always left; otherwise the job moves only if gain >=
-minGainPercent and gain x expected time to the next change > measured stall.  What does not pay now
+minGainPercent and gain x expected time to the next change > measured stall, or if the state then
+lives on more nodes while these are fewer than minHolders.  What does not pay now
 pays once the cluster has been quiet for long enough, and the verdict says when.
 Source: design, section 5, "Whether to move".
 """
@@ -15,6 +16,7 @@ from heddle_operator.apis.heddlejob import Elastic
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import EpochRecord, PlanReply
 from planner.plans.plan import Plan
+from planner.wording import counted
 
 LOOK_LATER_S = 0.1  # past the moment itself, so that rounding cannot put it off once more
 
@@ -26,12 +28,14 @@ class Verdict:
     Attributes:
         pays_from_change_s: expected time to the next change from which the plan would be adopted;
             None where no such time would change the verdict.
+        is_safer: it is adopted because minHolders comes before gain.
     """
 
     adopts: bool
     gain_percent: float
     reason: str
     pays_from_change_s: float | None = None
+    is_safer: bool = False
 
 
 def judge(
@@ -48,7 +52,7 @@ def judge(
         reply: with a plan.
         current: the live plan, if there is one.
         forced: why the live plan lost GPUs, or will; "" if it did not.
-        elastic: supplies `minGainPercent`.
+        elastic: supplies `minGainPercent` and `minHolders`.
         expected_change_s: time until the cluster is expected to change again.
         stall_s: what a change is expected to cost.
     """
@@ -61,6 +65,13 @@ def judge(
         return Verdict(False, 0.0, "the plan is kept: no better one was found")
     gain = reply.throughput_samples_s / reply.current_samples_s - 1
     percent = 100 * gain
+    held, will_hold = reply.current_holders, reply.holders_min
+    if 0 < held < min(will_hold, elastic.min_holders):
+        reason = (
+            f"the job moves: every piece of the state is then on {counted(will_hold, 'node')} at "
+            f"least, not on {held} as now; minHolders is {elastic.min_holders}"
+        )
+        return Verdict(True, percent, reason, is_safer=True)
     if percent < elastic.min_gain_percent:
         return Verdict(
             False,

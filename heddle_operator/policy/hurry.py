@@ -1,9 +1,11 @@
-"""A notice with too little time for the best plan: the replicas on the leaving nodes are dropped.
+"""How long a notice lets the job wait, and what it does where there is too little time.
 
 The notice is that of a node, or that of a pod which is evicted or deleted.
 
-The other replicas hold the whole state already, so nothing moves and nobody is asked: the planner's
-better plan for the same GPUs comes later, as a change without haste.
+A notice that leaves the time for it waits for the pods of other nodes, if without them the state
+would live on fewer nodes than `minHolders`.  One that leaves no time for the best plan drops the
+replicas on the leaving nodes: the others hold the whole state already, so nothing moves and nobody
+is asked.  The planner's better plan for the same GPUs comes later, as a change without haste.
 Invariant: what is dropped is made up for by further micro-batches of the others, so that every step
 trains the same samples.
 Source: Bamboo and Oobleck drop pipelines of preempted nodes; the notices are in
@@ -17,14 +19,58 @@ from dataclasses import replace
 from statistics import median
 
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.policy.candidates import ready_nodes
 from heddle_operator.policy.failures import failed_attempt
+from heddle_operator.state.actions import RequestPlan
 from heddle_operator.state.snapshot import EpochRecord, Observed
 from planner.cluster.composition import Composition
 from planner.model.workload import Workload
 from planner.plans.plan import Plan, faults
 
+START_S = 20.0  # from adoption until all pods are ready, until the job has started pods
 CHANGE_S = 20.0  # from sealing to training, until the job has measured changes of its own
 MARGIN = 1.5  # a change that has to fit gets so much more than changes took
+
+
+def nodes_after(
+    job: HeddleJob, observed: Observed, live: EpochRecord, left: Composition, now: float
+) -> Composition:
+    """Nodes for the plan that leaves others: those whose pods are ready, or all that are left.
+
+    Who has to leave may have seconds, so pods that have yet to start join later.  They are waited
+    for where the notice leaves the time and the state lives on more nodes with them, as long as
+    these are fewer than `minHolders`.
+
+    Args:
+        job: supplies `minHolders`.
+        observed: supplies pods, notices and the planner's answers.
+        live: the epoch to move from.
+        left: the composition without the nodes that are left.
+        now: by the clock of the notices.
+    """
+    ready = ready_nodes(job, observed, live.plan, left)
+    wanted = min(job.spec.elastic.min_holders, len(left.nodes))
+    if ready == left or wanted == 1:
+        return ready
+    held = 1
+    if len(ready.nodes) >= wanted:
+        reply = observed.replies.get(RequestPlan(ready, live.plan).key)
+        if reply is None or reply.holders_min >= wanted:
+            return ready
+        held = reply.holders_min
+    reply = observed.replies.get(RequestPlan(left, live.plan).key)
+    is_no_better = reply is not None and (reply.plan is None or reply.holders_min <= held)
+    waits = start_left_s(job, observed, live, now, reply is not None) > 0
+    return left if waits and not is_no_better else ready
+
+
+def start_left_s(
+    job: HeddleJob, observed: Observed, live: EpochRecord, now: float, is_planned: bool
+) -> float:
+    """Seconds until it is too late to start pods first; see `haste_left_s`."""
+    took_s = [r.seal.sealed_s - r.adopted_s for r in observed.epochs if r.seal is not None]
+    start_s = MARGIN * max(took_s, default=START_S)
+    return haste_left_s(job, observed, live, now, is_planned) - start_s
 
 
 def haste_left_s(

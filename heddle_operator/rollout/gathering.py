@@ -7,6 +7,7 @@ Source: design, section 4 "Epochs".
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from heddle_operator.apis.heddlejob import HeddleJob
@@ -14,6 +15,7 @@ from heddle_operator.apis.wording import named
 from heddle_operator.policy.adoption import consider_plan
 from heddle_operator.policy.candidates import leaving_nodes, ready_nodes
 from heddle_operator.policy.coverage import NO_COMMON_STEP, lost_piece
+from heddle_operator.policy.hurry import haste_left_s
 from heddle_operator.policy.partitions import needed_holders
 from heddle_operator.policy.starts import starting_nodes, troubles
 from heddle_operator.rollout.members import (
@@ -29,6 +31,8 @@ from heddle_operator.state.reachability import is_silent, report_of
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import EpochRecord, Observed, Seal
+from planner.plans.pieces import holders_min
+from planner.plans.plan import Plan
 from planner.wording import counted
 from worker.contract import Member, RankExit, Resume, resume_of
 
@@ -176,19 +180,36 @@ def give_way(
     hosts = where.live.hosts if where.live else frozenset()
     late = sorted(starting_nodes(observed, hosts) & set(record.plan.nodes))
     wait_s = settings.late_s if where.live else settings.start_late_s
-    left_s = record.adopted_s + wait_s - now
+    left_s, haste_s = record.adopted_s + wait_s - now, math.inf
     if not late:
         return None
-    if left_s > 0:
-        return Decision((), "Preparing", "", left_s)
+    if record.reason == "drain" and where.live is not None:
+        haste_s = haste_left_s(job, observed, where.live, now, True)
+    if min(left_s, haste_s) > 0:
+        return Decision((), "Preparing", "", min(left_s, haste_s))
     other = consider_plan(job, observed, now, replace(where, pending=None), settings)
     can_go = _can_go(observed, where)
     for action in other.actions:
         if isinstance(action, AdoptPlan) and set(action.plan.nodes) <= can_go:
+            if haste_s > 0 and _lowers_holders(job, record.plan, action.plan, observed):
+                continue
             reason = f"the others go first, without waiting for {named('node', late)}"
             return Decision((CloseEpoch(record.epoch, "aborted", reason),), "Preparing", reason)
     asked = tuple(action for action in other.actions if isinstance(action, RequestPlan))
-    return Decision(asked, "Preparing", "", other.look_again_s)
+    again = haste_s if 0 < haste_s < math.inf else None
+    return Decision(asked, "Preparing", "", sooner(other.look_again_s, again))
+
+
+def _lowers_holders(job: HeddleJob, waits: Plan, goes: Plan, observed: Observed) -> bool:
+    """Whether the state would live on fewer nodes than `minHolders`, and than if it is waited."""
+    wanted = job.spec.elastic.min_holders
+    if wanted == 1:
+        return False
+    known = {r.plan.digest: r.holders_min for r in observed.replies.values() if r.plan is not None}
+    kept, held = (
+        known.get(plan.digest) or holders_min(job.workload.model, plan) for plan in (waits, goes)
+    )
+    return held < min(wanted, kept)
 
 
 def _can_go(observed: Observed, where: Situation) -> set[str]:

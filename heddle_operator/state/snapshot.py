@@ -285,7 +285,10 @@ class PlanReply:
         plan: the best plan found; None if none is feasible.
         current_samples_s: throughput of the current plan on the same composition; None where it no
             longer fits.
+        current_holders: nodes that every piece of the state lives on at least, by the current plan;
+            0 where it no longer fits.
         memory_bytes: most that a GPU is to hold.
+        holders_min: nodes that every piece of the state is to live on at least.
         problem: why there is no plan.
         gpus: that have no plan; 0 where there is one, or the search failed.
     """
@@ -297,6 +300,7 @@ class PlanReply:
     simulation_s: float = 0.0
     current_samples_s: float | None = None
     holders_min: int = 0
+    current_holders: int = 0
     search_s: float = 0.0
     problem: str = ""
     gpus: int = 0

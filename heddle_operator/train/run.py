@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import secrets
 import sys
@@ -257,8 +258,9 @@ class LocalRun:
             self._say(f"step {self.recorder.step}: node {event.name} joins")
             self.cluster.join(event.node)
         elif event.verb == "drain" and present:
-            self._say(f"step {self.recorder.step}: node {event.name} is drained")
-            self.cluster.drain(event.name)
+            notice = f", {event.notice_s:g} s are left" if event.notice_s < math.inf else ""
+            self._say(f"step {self.recorder.step}: node {event.name} is drained{notice}")
+            self.cluster.drain(event.name, event.notice_s)
         elif event.verb == "kill" and present:
             self._say(f"step {self.recorder.step}: node {event.name} is killed without notice")
             self.recorder.kills_s.append(self.cluster.kill(event.name))

@@ -5,6 +5,7 @@ Source: the format is our own; a node is written as in a nodes file (`planner.cl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +23,19 @@ VERBS: tuple[Verb, ...] = ("join", "drain", "kill")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happens once the job has completed `at_step` steps."""
+    """One thing that happens once the job has completed `at_step` steps.
+
+    Attributes:
+        node: that joins.
+        notice_s: of a drain: the power of the node fails then; infinite: the drain waits until the
+            job has left the node.
+    """
 
     at_step: int
     verb: Verb
     name: str
     node: Node | None = None
+    notice_s: float = math.inf
 
     def __str__(self) -> str:
         return f"{self.verb} {self.name}"
@@ -48,6 +56,8 @@ def load_nodes(path: Path) -> Composition:
 
 def load_script(path: Path, nodes: Composition) -> tuple[Event, ...]:
     """Read a script: a list of `{at_step: 40, join: {name, type, gpus}}`, drain or kill: NAME.
+
+    A drain may have `notice_s`.
 
     Raises:
         InvalidScript: the first mistake, with the event it is in.
@@ -81,7 +91,8 @@ def _event(row: object, where: str) -> Event:
     if not isinstance(row, Mapping):
         raise InvalidScript(f"{where} is {row!r}; write for example {{at_step: 40, drain: NODE}}")
     verbs = [verb for verb in VERBS if verb in row]
-    unknown = sorted(str(key) for key in set(row) - {"at_step", *VERBS})
+    known = {"at_step", "notice_s", *VERBS} if "drain" in verbs else {"at_step", *VERBS}
+    unknown = sorted(str(key) for key in set(row) - known)
     if unknown or len(verbs) != 1:
         found = f"{len(verbs)} things to do"
         if unknown:
@@ -93,9 +104,17 @@ def _event(row: object, where: str) -> Event:
     if verb != "join":
         if not isinstance(row[verb], str):
             raise InvalidScript(f"{where} has {verb} {row[verb]!r}; it must be the name of a node")
-        return Event(step, verb, row[verb])
+        return Event(step, verb, row[verb], notice_s=_notice_s(row, where))
     try:
         node = Composition.from_json([row["join"]]).nodes[0]
     except InvalidComposition as error:
         raise InvalidScript(f"{where}: {error}") from None
     return Event(step, "join", node.name, node)
+
+
+def _notice_s(row: Mapping[object, object], where: str) -> float:
+    """How long a drain waits; it waits for the job unless the script says otherwise."""
+    said = row.get("notice_s", math.inf)
+    if isinstance(said, bool) or not isinstance(said, int | float) or not said >= 0:
+        raise InvalidScript(f"{where} has notice_s {said!r}; it must be a number of seconds")
+    return float(said)

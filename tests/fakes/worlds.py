@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heddle_operator.state.snapshot import ObservedPod, PlanReply
+from planner.plans.pieces import holders_min
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from tests.fakes.agent import FakeAgent
@@ -43,8 +44,12 @@ class FakeWorlds:
                 for gpu in p.gpus
             )
             now_speed = speed_of(current, asked) if fits and current else None
+            held = holders_min(self.workload.model, current) if fits and current else 0
             self.replies[key] = PlanReply(
-                plan, speed, 1 / speed, current_samples_s=now_speed, holders_min=1
+                *(plan, speed, 1 / speed),
+                current_samples_s=now_speed,
+                holders_min=holders_min(self.workload.model, plan),
+                current_holders=held,
             )
             del self.asked[key]
 

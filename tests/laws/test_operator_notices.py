@@ -23,7 +23,7 @@ TICK_S = 0.5
 class Trial:
     def __init__(self, seed):
         self.random = random.Random(seed)
-        self.job = a_job(minGainPercent=0)
+        self.job = a_job(minGainPercent=0, minHolders=1 + seed % 2)
         nodes = "abcdef"[: self.random.randint(2, 6)]
         self.cluster = a_cluster(self.job, *nodes)
         self.operator = FakeOperator(self.job, self.cluster)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import math
 import sys
 
 import pytest
@@ -128,6 +129,18 @@ def test_who_ignores_its_notice_is_killed_after_the_grace(tmp_path):
     with_cluster(test, tmp_path, STUBBORN)
 
 
+def test_a_notice_that_ends_takes_the_node_with_all_its_processes(tmp_path):
+    async def test(cluster, until):
+        await cluster.apply(POD)
+        await until(runs)
+        cluster.drain("a", notice_s=0.1)
+        observed = await until(lambda o: not o.pods)
+        assert observed.nodes == ()
+        assert not processes_of(cluster)
+
+    with_cluster(test, tmp_path)
+
+
 def test_a_drained_node_stays_until_its_last_pod_has_gone(tmp_path):
     async def test(cluster, until):
         await cluster.apply(POD)
@@ -136,7 +149,7 @@ def test_a_drained_node_stays_until_its_last_pod_has_gone(tmp_path):
         (node,) = (await cluster.observe()).nodes
         notice_s = node.leaving_at_s
         cluster.drain("a")  # again: the notice stands
-        assert cluster.nodes["a"].leaving_at_s == notice_s
+        assert cluster.nodes["a"].leaving_at_s == notice_s == math.inf
         await cluster.apply(DeletePod("tiny-a-0", "its state has moved"))
         observed = await until(lambda o: not o.pods)
         assert observed.nodes == ()

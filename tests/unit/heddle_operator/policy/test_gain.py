@@ -56,6 +56,22 @@ def test_a_plan_is_adopted_only_if_it_is_forced_or_pays(case, adopts, words):
     assert words in found.reason
 
 
+@pytest.mark.parametrize(
+    ("held", "will_hold", "adopts"), [(1, 2, True), (1, 1, False), (2, 3, False), (0, 2, False)]
+)
+def test_the_holders_that_a_job_asks_for_come_before_gain(held, will_hold, adopts):
+    reply = PlanReply(
+        NEW, 90.0, current_samples_s=100.0, holders_min=will_hold, current_holders=held
+    )
+    found = judge(reply, OLD, "", a_job(minHolders=2).spec.elastic, 600.0, 1.0)
+    assert (found.adopts, found.is_safer) == (adopts, adopts)
+    if adopts:
+        assert found.reason == (
+            "the job moves: every piece of the state is then on 2 nodes at least, not on 1 as now; "
+            "minHolders is 2"
+        )
+
+
 def record(epoch, outcome, closed_s):
     return EpochRecord(epoch, OLD, "join", ONE, 0.0, outcome=outcome, closed_s=closed_s)
 

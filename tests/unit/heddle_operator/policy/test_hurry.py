@@ -1,7 +1,8 @@
-"""A plan without some of its replicas: the same samples, nothing that moves."""
+"""How long a drain waits for other pods, and the plan of one that cannot: fewer replicas."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from tests.fakes.operator import FakeOperator, a_cluster, a_job
 from tests.fakes.planner import fake_plan
 
 JOB = a_job()
+TICK_S = 0.5
 NODES = Composition(tuple(Node(name, "demo-fast", 2) for name in "abc"))
 
 
@@ -91,3 +93,94 @@ def test_a_pod_that_was_long_in_starting_makes_no_haste():
     cluster.drain("b", 30.0)
     left_s = haste_left_s(JOB, cluster.snapshot(), live, cluster.now, True)
     assert left_s == pytest.approx(30 - MARGIN * (live.closed_s - live.seal.sealed_s))
+
+
+class Story:
+    """Nodes a and b train, c joins and its pod takes a while to start; then a is drained."""
+
+    def __init__(self, notice_s: float, start_s: float, **elastic: object) -> None:
+        job = a_job(**{"minHolders": 2, "minGainPercent": 0, **elastic})
+        self.operator = FakeOperator(job, a_cluster(job, "a", "b"))
+        self.operator.settle()
+        self.cluster = self.operator.cluster
+        self.cluster.add_node("c")
+        self.cluster.pulls_until_s["c"] = self.cluster.now + start_s
+        self.fewest, self.left_s = 2, math.inf
+        self.reasons: list[str] = []
+        self.cluster.drain("a", notice_s)
+        self.drained_s = self.cluster.now
+
+    def run(self, seconds: float) -> Story:
+        """Pass and tick; note how few nodes hold state, and when `a` is left."""
+        cluster = self.cluster
+        end_s = cluster.now + seconds
+        while cluster.now < end_s:
+            decision = self.operator.reconcile()
+            if decision.reason not in self.reasons:
+                self.reasons.append(decision.reason)
+            cluster.tick(TICK_S)
+            holding = {agent.node for agent, _ in cluster.holders()}
+            self.fewest = min(self.fewest, len(holding))
+            if "a" not in holding:
+                self.left_s = min(self.left_s, cluster.now - self.drained_s)
+        return self
+
+    @property
+    def lived(self) -> list[tuple[str, ...]]:
+        """Nodes of the plans that were trained."""
+        return [r.plan.nodes for r in self.cluster.records.all if r.outcome == "live"]
+
+
+@pytest.mark.parametrize("notice_s", [math.inf, 300.0])
+def test_the_pod_of_another_node_is_started_first(notice_s):
+    story = Story(notice_s, start_s=60.0).run(120)
+    assert story.lived == [("a", "b"), ("b", "c")]
+    assert story.fewest == 2
+    assert 60 <= story.left_s < 70
+
+
+def test_a_short_notice_makes_haste():
+    story = Story(30.0, start_s=60.0).run(120)
+    assert story.lived[:2] == [("a", "b"), ("b",)]
+    assert story.left_s < 10
+    assert story.lived[-1] == ("b", "c")
+    assert any("in haste" in reason for reason in story.reasons)
+
+
+def test_who_waited_in_vain_moves_before_the_notice_ends():
+    story = Story(120.0, start_s=600.0).run(200)
+    assert story.lived == [("a", "b"), ("b",)]
+    assert 60 < story.left_s < 120
+
+
+def test_where_no_node_can_help_nobody_waits():
+    story = Story(math.inf, start_s=60.0, minHolders=1).run(20)
+    assert story.lived == [("a", "b"), ("b",)]
+    assert story.left_s < 10
+
+
+def test_a_pod_that_cannot_start_holds_up_no_drain():
+    story = Story(math.inf, start_s=0.0)
+    story.cluster.broken = {"c": ("image", "the image cannot be pulled")}
+    story.run(60)
+    assert story.lived == [("a", "b"), ("b",)]
+    assert story.left_s < 40
+
+
+def test_a_node_lost_while_a_drain_waits_costs_no_state():
+    story = Story(math.inf, start_s=60.0).run(20)
+    story.cluster.kill_node("b")
+    story.run(120)
+    assert story.lived == [("a", "b"), ("c",)]
+    assert max(rank.step for _, rank in story.cluster.holders()) > 0
+
+
+def test_the_grace_of_an_evicted_pod_is_used_to_start_another_one_first():
+    story = Story(math.inf, start_s=20.0)
+    cluster = story.cluster
+    cluster.nodes["a"] = replace(cluster.nodes["a"], leaving_at_s=None, is_cordoned=True)
+    pod = cluster.pods["tiny-a-0"]
+    cluster.pods["tiny-a-0"] = replace(pod, deleting=True, leaving_at_s=cluster.now + 60.0)
+    story.run(60)
+    assert story.lived == [("a", "b"), ("b", "c")]
+    assert story.fewest == 2

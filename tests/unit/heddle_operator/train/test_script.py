@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,14 @@ def test_events_are_sorted_by_step(tmp_path):
     assert [(event.at_step, str(event)) for event in events] == [(3, "join new"), (9, "kill new")]
 
 
+def test_a_drain_waits_unless_the_script_says_for_how_long(tmp_path):
+    waits, ends = script(
+        tmp_path,
+        "- {at_step: 3, drain: fast-1}\n- {at_step: 9, drain: fast-2, notice_s: 30}\n",
+    )
+    assert (waits.notice_s, ends.notice_s) == (math.inf, 30.0)
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -48,6 +57,8 @@ def test_events_are_sorted_by_step(tmp_path):
         ("- {at_step: soon, drain: fast-1}", "at_step 'soon'; it must be a number"),
         ("- {at_step: -1, drain: fast-1}", "at_step -1"),
         ("- {drain: fast-1}", "at_step None"),
+        ("- {at_step: 3, drain: fast-1, notice_s: soon}", "notice_s 'soon'; it must be a number"),
+        ("- {at_step: 3, kill: fast-1, notice_s: 3}", "the unknown key 'notice_s'"),
         ("- {at_step: 3, drain: 7}", "drain 7; it must be the name of a node"),
         ("- {at_step: 3, drain: nobody}", "'nobody' is not there; there are fast-1, fast-2"),
         ("- {at_step: 3, join: {name: fast-1, type: demo-fast, gpus: 1}}", "is there already"),
