@@ -38,6 +38,17 @@ class Curve:
         """When the first step of an epoch began, by the machine's monotonic clock."""
         return min(r.start_s for (found, _, _), r in self.records.items() if found == epoch)
 
+    def gap_s(self, epoch: int) -> float:
+        """The longest time without a step before an epoch, of pods that trained before and in it."""
+        found: dict[str, tuple[list[float], list[float]]] = {}
+        for (of, _, pod), record in self.records.items():
+            ends, starts = found.setdefault(pod, ([], []))
+            if of < epoch:
+                ends.append(record.end_s)
+            elif of == epoch:
+                starts.append(record.start_s)
+        return max(min(starts) - max(ends) for ends, starts in found.values() if ends and starts)
+
     def history(self) -> list[StepRecord]:
         """The final history: of each step the record of the newest epoch that trained it."""
         newest = {step: record for (_, step, _), record in sorted(self.records.items())}

@@ -77,6 +77,11 @@ class Listener:
         with self._heard:
             return self.curve.first_step_s(epoch)
 
+    def gap_s(self, epoch: int) -> float:
+        """The time without a step before an epoch; see `Curve`."""
+        with self._heard:
+            return self.curve.gap_s(epoch)
+
     def wait(
         self, claim: Callable[[Listener], bool], what: str, within_s: float = WITHIN_S
     ) -> None:

@@ -51,9 +51,23 @@ def befall(
     fault("n2")
     assert job.wait_until_on("n1")["plan"]["reason"] == reason
     heard.wait_for_steps(2)
+    the_status_has_all_the_time_without_a_step(job, heard)
     cluster.heal("n2")
     job.wait_until_on("n1", "n2", gpus=4)
     heard.wait_for_steps(2)
+
+
+def the_status_has_all_the_time_without_a_step(job: Job, heard: Listener) -> None:
+    """The stall is what the steps of the pod on n1 leave between them, the silence with it."""
+    epoch = job.epoch
+    changed = job.wait(
+        lambda status: status.get("lastReconfiguration", {}).get("epoch") == epoch,
+        "what the change took",
+    )["status"]["lastReconfiguration"]
+    gap_s = heard.gap_s(epoch)
+    assert changed["stallSeconds"] == pytest.approx(gap_s, abs=OTHER_RANK_S)
+    if changed["reason"] == "loss":
+        assert gap_s > changed["parts"]["detect_s"] > PEER_TIMEOUT_S - OTHER_RANK_S
 
 
 def the_peers_lose_each_other(cluster: Cluster, job: Job, heard: Listener) -> None:
