@@ -36,7 +36,7 @@ from heddle_operator.policy.gain import (
     quiet_left_s,
 )
 from heddle_operator.policy.gang import turn_left_s
-from heddle_operator.policy.hurry import haste_left_s, hurried_plan, nodes_after
+from heddle_operator.policy.hurry import haste_left_s, hurried_plan, joined_lately, nodes_after
 from heddle_operator.policy.modes import adopt_referenced, recommend
 from heddle_operator.policy.partitions import without_partitioned
 from heddle_operator.state.actions import Action, AdoptPlan, RecordEvent, RequestPlan
@@ -74,6 +74,15 @@ def consider_plan(
         if pause_s is not None and pause_s <= 0:
             return _let_steps_grow(job, observed, live)
         again = sooner(again, pause_s)
+    if reason == "drain" and live is not None:
+        joined = joined_lately(job, observed, live, composition, now)
+        if joined is not None:
+            why = _why_moved(live.plan, leaving, where, ())
+            sentence = (
+                f"the job moves once node {joined[0]}, which joined lately, may be used: "
+                f"minHolders is {job.spec.elastic.min_holders}, and {why}"
+            )
+            return Decision((), phase, sentence, sooner(again, joined[1]))
     if composition.gpus < job.spec.elastic.min_gpus:
         sentence = _too_few(job, observed, composition, left_out)
         event = RecordEvent(f"waiting-{sentence}", "InsufficientGPUs", sentence)

@@ -14,12 +14,13 @@ inventory/disruptions.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
 from statistics import median
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.policy.candidates import ready_nodes
+from heddle_operator.policy.candidates import given_back, ready_nodes
 from heddle_operator.policy.failures import failed_attempt
 from heddle_operator.state.actions import RequestPlan
 from heddle_operator.state.snapshot import EpochRecord, Observed
@@ -64,10 +65,41 @@ def nodes_after(
     return left if waits and not is_no_better else ready
 
 
+def joined_lately(
+    job: HeddleJob, observed: Observed, live: EpochRecord, left: Composition, now: float
+) -> tuple[str, float] | None:
+    """A node that joined too lately to be used, and the seconds until it may be.
+
+    None where the state can live on `minHolders` nodes without it, or the notice does not leave the
+    time to wait for it and its pod.
+    """
+    if len(left.nodes) >= job.spec.elastic.min_holders:
+        return None
+    refusing = {name for name, _ in observed.unusable}
+    types = job.spec.elastic.gpu_types.allow
+    waits = [
+        (node.joined_at_s + job.spec.elastic.join_debounce_seconds - now, node.name)
+        for node in observed.nodes
+        if node.leaving_at_s is None and not node.is_cordoned and node.name not in refusing
+        if node.for_jobs > 0 and (not types or node.gpu_type in types)
+        if node.name not in live.plan.nodes
+    ]
+    first = min((wait for wait in waits if wait[0] > 0), default=None)
+    if first is None or start_left_s(job, observed, live, now, is_planned=False) <= first[0]:
+        return None
+    return first[1], first[0]
+
+
 def start_left_s(
     job: HeddleJob, observed: Observed, live: EpochRecord, now: float, is_planned: bool
 ) -> float:
-    """Seconds until it is too late to start pods first; see `haste_left_s`."""
+    """Seconds until it is too late to start pods first; see `haste_left_s`.
+
+    It always is where a GPU is unhealthy, or another job needs it.
+    """
+    owed = given_back(observed)
+    if any(p.notice or p.name in owed for p in observed.pods if p.name in live.hosts):
+        return -math.inf
     took_s = [r.seal.sealed_s - r.adopted_s for r in observed.epochs if r.seal is not None]
     start_s = MARGIN * max(took_s, default=START_S)
     return haste_left_s(job, observed, live, now, is_planned) - start_s
@@ -85,11 +117,6 @@ def haste_left_s(
         now: by the clock of the notices.
         is_planned: whether the planner has answered.
     """
-    ends_s = [
-        *(node.leaving_at_s for node in observed.nodes if node.name in live.plan.nodes),
-        # What an agent says of its own end is by the clock of its node; this is the API server's.
-        *(pod.leaving_at_s for pod in observed.pods if pod.name in live.hosts),
-    ]
     took_s = [  # from when all pods were there: a node is left for pods that are ready
         record.closed_s - record.seal.sealed_s
         for record in observed.epochs
@@ -98,8 +125,18 @@ def haste_left_s(
     ]
     needed_s = median(took_s) if took_s else CHANGE_S
     needed_s += 0.0 if is_planned else job.spec.planner.budget_seconds
-    first_s = min((at_s for at_s in ends_s if at_s is not None), default=float("inf"))
+    ends_s = _ends_s(observed, live)
+    first_s = min((at_s for at_s in ends_s if at_s is not None), default=math.inf)
     return first_s - MARGIN * needed_s - now
+
+
+def _ends_s(observed: Observed, live: EpochRecord) -> tuple[float | None, ...]:
+    """When the nodes and pods of a plan go; None for those that stay."""
+    return (
+        *(node.leaving_at_s for node in observed.nodes if node.name in live.plan.nodes),
+        # What an agent says of its own end is by the clock of its node; this is the API server's.
+        *(pod.leaving_at_s for pod in observed.pods if pod.name in live.hosts),
+    )
 
 
 def hurried_plan(

@@ -39,7 +39,7 @@ class Curve:
         return min(r.start_s for (found, _, _), r in self.records.items() if found == epoch)
 
     def gap_s(self, epoch: int) -> float:
-        """The longest time without a step before an epoch, of pods that trained before and in it."""
+        """The longest time without a step before an epoch, of pods that trained in both."""
         found: dict[str, tuple[list[float], list[float]]] = {}
         for (of, _, pod), record in self.records.items():
             ends, starts = found.setdefault(pod, ([], []))

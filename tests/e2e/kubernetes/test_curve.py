@@ -40,6 +40,14 @@ def test_a_step_that_a_loss_undid_counts_in_the_epoch_that_trained_it_again():
     assert curve.step == 2
 
 
+def test_the_gap_before_an_epoch_is_that_of_a_pod_which_trained_before_it():
+    curve = curve_of(trained(1, 0, start_s=1.0), trained(1, 1, start_s=2.0))
+    curve.add("a", [trained(2, 2, start_s=15.0)])
+    curve.add("b", [trained(1, 1, start_s=2.5)])
+    curve.add("c", [trained(2, 2, start_s=14.0)])
+    assert curve.gap_s(2) == 12.0
+
+
 def test_a_step_that_two_epochs_trained_was_lost_once():
     steps = (trained(1, 0), trained(1, 1), trained(2, 2))
     assert curve_of(*steps).gaps() == []

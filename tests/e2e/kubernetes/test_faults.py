@@ -18,6 +18,8 @@ from tests.e2e.kubernetes.listener import Listener
 from tests.e2e.kubernetes.operator_process import OperatorProcess, operator_on
 from tests.e2e.kubernetes.reference import Reference
 
+PEER_TIMEOUT_S = 10.0  # after which the survivors are told to halt
+OTHER_RANK_S = 0.2  # a pod tells the steps of one of its two ranks; the slower one has the stall
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 

@@ -100,9 +100,10 @@ class Story:
 
     def __init__(self, notice_s: float, start_s: float, **elastic: object) -> None:
         job = a_job(**{"minHolders": 2, "minGainPercent": 0, **elastic})
-        self.operator = FakeOperator(job, a_cluster(job, "a", "b"))
+        self.cluster = a_cluster(job, "a", "b")
+        self.cluster.now = 100.0  # both joined long ago
+        self.operator = FakeOperator(job, self.cluster)
         self.operator.settle()
-        self.cluster = self.operator.cluster
         self.cluster.add_node("c")
         self.cluster.pulls_until_s["c"] = self.cluster.now + start_s
         self.fewest, self.left_s = 2, math.inf
@@ -137,6 +138,23 @@ def test_the_pod_of_another_node_is_started_first(notice_s):
     assert story.lived == [("a", "b"), ("b", "c")]
     assert story.fewest == 2
     assert 60 <= story.left_s < 70
+
+
+def test_a_node_that_joined_just_before_is_waited_for():
+    """It could flap, so no plan uses it before it has been there for some seconds."""
+    story = Story(math.inf, start_s=20.0, joinDebounceSeconds=5).run(120)
+    assert story.lived == [("a", "b"), ("b", "c")]
+    assert story.fewest == 2
+    assert story.reasons[0] == (
+        "the job moves once node c, which joined lately, may be used: minHolders is 2, and node a "
+        "got a notice"
+    )
+
+
+def test_a_short_notice_waits_for_no_node_that_joined_just_before():
+    story = Story(30.0, start_s=20.0, joinDebounceSeconds=5).run(120)
+    assert story.lived[:2] == [("a", "b"), ("b",)]
+    assert story.left_s < 10
 
 
 def test_a_short_notice_makes_haste():
@@ -184,3 +202,17 @@ def test_the_grace_of_an_evicted_pod_is_used_to_start_another_one_first():
     story.run(60)
     assert story.lived == [("a", "b"), ("b", "c")]
     assert story.fewest == 2
+
+
+@pytest.mark.parametrize("why", ["unhealthy", "another job's"])
+def test_gpus_that_must_be_left_now_are(why):
+    story = Story(math.inf, start_s=60.0)
+    cluster = story.cluster
+    if why == "unhealthy":
+        cluster.pods["tiny-a-0"] = replace(cluster.pods["tiny-a-0"], notice="a GPU is unhealthy")
+    else:
+        snapshot = cluster.snapshot
+        cluster.snapshot = lambda: replace(snapshot(), allowed={"b": 1, "c": 1})
+    story.run(20)
+    assert story.lived == [("a", "b"), ("b",)]
+    assert story.left_s < 10
