@@ -45,12 +45,15 @@ RUN uv venv /opt/heddle \
         /opt/heddle/lib \
     && cd / && /opt/heddle/bin/python -m planner.cli.warm_up
 
+# COMMIT: of the sources, which the operator's metrics name; last, so that it makes nothing anew.
 FROM ${BASE} AS operator
 COPY --from=operator-build /opt/heddle /opt/heddle
 ENV PATH=/opt/heddle/bin:/usr/local/bin:/usr/bin:/bin \
     NUMBA_CPU_NAME=generic \
     USER=heddle \
     HOME=/tmp
+ARG COMMIT=""
+ENV HEDDLE_COMMIT=${COMMIT}
 USER 65532:65532
 ENTRYPOINT ["heddle"]
 

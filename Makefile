@@ -121,7 +121,8 @@ image: ## Build the images of operator and worker with buildah, podman or docker
 	  if command -v $$tool >/dev/null; then \
 	    echo "Building $(REPOSITORY)-operator:$(TAG) and $(REPOSITORY)-worker:$(TAG) with $$tool:" \
 	      "downloads 3.4 GB, 7 GB on disk."; \
-	    $$tool build --target operator --tag $(REPOSITORY)-operator:$(TAG) . && \
+	    $$tool build --build-arg COMMIT=$$(git rev-parse HEAD 2>/dev/null) \
+	      --target operator --tag $(REPOSITORY)-operator:$(TAG) . && \
 	      exec $$tool build --target worker --tag $(REPOSITORY)-worker:$(TAG) .; exit; fi; \
 	done; \
 	echo "Nothing here builds images: install buildah (apt install buildah), podman or docker."; exit 2

@@ -202,7 +202,7 @@ def test_the_image_that_make_builds_is_the_one_that_the_chart_pulls():
     values = yaml.safe_load((ROOT / "charts/heddle/values.yaml").read_text())
     for target, image in (("operator", values["image"]), ("worker", values["worker"]["image"])):
         name = f"{image['repository']}:{image['tag'] or version[1]}"
-        assert f"build --target {target} --tag {name} ." in recipe.stdout
+        assert f"--target {target} --tag {name} ." in recipe.stdout
 
 
 def test_the_operators_lock_is_the_part_of_the_lock_that_it_needs():

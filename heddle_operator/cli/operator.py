@@ -148,6 +148,8 @@ def run(
     from heddle_operator.resources.pods import WorkerDefaults
     from heddle_operator.state.settings import Settings
     from heddle_operator.telemetry.log_format import configure_logs
+    from heddle_operator.telemetry.loop_probe import timed_loop
+    from heddle_operator.telemetry.metrics import OperatorMetrics
 
     _check_namespaces(namespaces)
     configure_logs(log_format, log_level)
@@ -170,7 +172,9 @@ def run(
         all_pods,
     )
     sys.setrecursionlimit(DEEPEST)
-    sys.exit(asyncio.run(run_operator(options)))
+    metrics = OperatorMetrics(version("heddle"), os.environ.get("HEDDLE_COMMIT", ""))
+    with asyncio.Runner(loop_factory=lambda: timed_loop(metrics.turn)) as runner:
+        sys.exit(runner.run(run_operator(options, metrics)))
 
 
 def _check_namespaces(names: tuple[str, ...]) -> None:

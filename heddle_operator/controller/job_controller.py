@@ -143,6 +143,7 @@ class JobController:
             self.trigger,
             pool=self._context.pool,
             job=job.metadata.uid,
+            planned=self._context.metrics.planned,
         )
         cluster: Cluster = KubeCluster(
             job,
@@ -340,6 +341,8 @@ class JobController:
 
     def _note(self, decision: Decision, observed: Observed, _: float) -> None:
         self._seen = (decision, observed)
+        if self.trigger.since_s is not None:
+            self._context.metrics.decided(time.monotonic() - self.trigger.since_s)
 
     def _stalls_s(self) -> tuple[float, ...]:
         """Stalls of planned moves: a loss waits for time-outs that no move has to wait for."""

@@ -58,9 +58,8 @@ class OperatorOptions:
         return self.all_pods or not self.namespaces
 
 
-async def run_operator(options: OperatorOptions) -> int:
+async def run_operator(options: OperatorOptions, metrics: OperatorMetrics) -> int:
     """Run until a signal comes (0) or the lease is lost (1)."""
-    metrics = OperatorMetrics()
     async with (
         await connect() as api,
         await connect(connections=0) as watching,  # each watch takes a connection for good

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.controller.planner_pool import PlannerPool, SearchFailed
@@ -35,6 +36,7 @@ class PlannerClient:
         environment: further variables of the planner's processes, if it has its own.
         pool: that searches; by default one process of its own.
         job: uid, by which the pool knows whose searches these are.
+        planned: takes the seconds from a question to its answer.
     """
 
     def __init__(
@@ -44,11 +46,13 @@ class PlannerClient:
         environment: Mapping[str, str] | None = None,
         pool: PlannerPool | None = None,
         job: str = "",
+        planned: Callable[[float], None] = lambda _: None,
     ) -> None:
         self.replies: dict[PlanKey, PlanReply] = {}
         self._settings = settings
         self._trigger = trigger
         self._job = job
+        self._planned = planned
         self._owns_pool = pool is None
         self._pool = pool or PlannerPool(1, environment=environment)
         self._noted: Recent[str] = Recent()  # what the planner said already
@@ -80,6 +84,7 @@ class PlannerClient:
             await self._pool.close()
 
     async def _search(self, action: RequestPlan) -> None:
+        began_s = time.monotonic()
         try:
             data = await self._pool.search(self._settings, action, self._job)
         except SearchFailed as error:
@@ -89,6 +94,7 @@ class PlannerClient:
             return
         finally:
             self._searches.pop(action.key, None)
+        self._planned(time.monotonic() - began_s)
         plan = data.pop("plan", None)
         for note in data.pop("notes", ()):
             if self._noted.add(note):

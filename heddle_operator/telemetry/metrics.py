@@ -18,12 +18,18 @@ from heddle_operator.state.recent import Recent
 
 JOB = ("namespace", "job")
 PARTS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+TURNS_S = (0.001, 0.01, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60)
 
 
 class OperatorMetrics:
-    """The operator's series, in a registry of their own."""
+    """The operator's series, in a registry of their own.
 
-    def __init__(self) -> None:
+    Args:
+        version: of Heddle.
+        commit: of its sources; "": not known.
+    """
+
+    def __init__(self, version: str = "", commit: str = "") -> None:
         self.registry = CollectorRegistry()
         self._gauges = {
             key: Gauge(name, text, JOB, registry=self.registry)
@@ -64,6 +70,29 @@ class OperatorMetrics:
             buckets=PARTS_S,
             registry=self.registry,
         )
+        self._loop_blocked, self._loop_cpu, self._decision, self._planning = (
+            Histogram(name, text, buckets=buckets, registry=self.registry)
+            for name, text, buckets in (
+                ("heddle_loop_blocked_seconds", "Turn of the event loop", TURNS_S),
+                ("heddle_loop_cpu_seconds", "CPU time of a turn of the event loop", TURNS_S),
+                (
+                    "heddle_decision_seconds",
+                    "From a change that concerns a job to the decision on it",
+                    TURNS_S,
+                ),
+                (
+                    "heddle_planning_seconds",
+                    "Search of a plan and the wait for its turn",
+                    PARTS_S,
+                ),
+            )
+        )
+        Gauge(
+            "heddle_build_info",
+            "1 for the version and the commit of this operator",
+            ("version", "commit"),
+            registry=self.registry,
+        ).labels(version, commit).set(1)
         self.is_leader = Gauge(
             "heddle_operator_is_leader", "1 while this operator decides", registry=self.registry
         )
@@ -102,6 +131,19 @@ class OperatorMetrics:
             self._decisions.remove(namespace, job, reason)
         for series in (*self._gauges.values(), self._stall):
             series.remove(namespace, job)
+
+    def turn(self, blocked_s: float, cpu_s: float) -> None:
+        """The event loop has worked so long without a look at what happened."""
+        self._loop_blocked.observe(blocked_s)
+        self._loop_cpu.observe(cpu_s)
+
+    def decided(self, since_change_s: float) -> None:
+        """A job was decided on, so long after the first change that concerned it."""
+        self._decision.observe(since_change_s)
+
+    def planned(self, seconds: float) -> None:
+        """A search of a plan was answered after so long."""
+        self._planning.observe(seconds)
 
     def text(self) -> bytes:
         """All series, as Prometheus reads them."""

@@ -29,6 +29,9 @@ def test_a_job_is_planned_started_completed_and_its_pods_stay_ended(run):
         assert stage.metrics.registry.get_sample_value(
             "heddle_job_epoch", {"namespace": "ns", "job": "tiny"}
         )
+        for timed in ("decision", "planning"):
+            name = f"heddle_{timed}_seconds_count"
+            assert stage.metrics.registry.get_sample_value(name) >= 1
         await stage.pod.change(phase="done", step=10)
         await asyncio.wait_for(stage.pod.is_ended.wait(), 10)
         await stage.phase("Complete")

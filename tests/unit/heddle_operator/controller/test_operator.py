@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import socket
 import sys
+from importlib.metadata import version
 
 import aiohttp
 import pytest
@@ -30,7 +32,8 @@ class Operators:
 
     def __init__(self, server, kubeconfig):
         self.server = server
-        self.environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+        own = {"KUBECONFIG": str(kubeconfig), "HEDDLE_COMMIT": "c0ffee"}
+        self.environment = {**os.environ, **own}
         self.processes = []
 
     async def start(self):
@@ -95,6 +98,9 @@ def test_it_leads_follows_jobs_answers_probes_and_ends_when_told(tmp_path):
         assert await fetch(f"{url}/readyz") == (200, "ok")
         status, series = await fetch(f"{url}/metrics")
         assert (status, "heddle_operator_is_leader 1.0" in series) == (200, True)
+        assert f'heddle_build_info{{commit="c0ffee",version="{version("heddle")}"}} 1.0' in series
+        turns = re.search(r"^heddle_loop_blocked_seconds_count (.*)$", series, re.MULTILINE)
+        assert float(turns[1]) > 1
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), 20) == 0
         assert operators.holder() == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -17,6 +18,23 @@ def test_changes_before_the_wait_are_not_lost_and_count_once():
         return await trigger.wait(None), await trigger.wait(0.0)
 
     assert asyncio.run(main()) == (True, False)
+
+
+def test_a_wait_that_a_change_ended_has_the_time_of_the_first_one():
+    async def main():
+        trigger = Trigger()
+        before_s = time.monotonic()
+        trigger.set()
+        after_s = time.monotonic()
+        while time.monotonic() == after_s:
+            pass
+        trigger.set()
+        await trigger.wait(None)
+        assert before_s <= trigger.since_s <= after_s
+        await trigger.wait(0.0)
+        assert trigger.since_s is None
+
+    asyncio.run(main())
 
 
 def test_a_change_ends_a_wait():

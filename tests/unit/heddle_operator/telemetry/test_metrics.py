@@ -113,3 +113,23 @@ def test_years_of_decisions_are_counted_and_not_kept():
     assert len(metrics._seen["ns", "tiny"].counted) == 1024
     metrics.forget("ns", "tiny")
     assert not lines(metrics)
+
+
+def test_turns_decisions_and_searches_are_observed_by_their_seconds():
+    metrics = OperatorMetrics()
+    for blocked_s in (0.15, 0.3):
+        metrics.turn(blocked_s, 0.02)
+    metrics.decided(0.4)
+    metrics.planned(3.0)
+    found = metrics.registry.get_sample_value
+    assert found("heddle_loop_blocked_seconds_sum") == pytest.approx(0.45)
+    assert found("heddle_loop_blocked_seconds_bucket", {"le": "0.2"}) == 1
+    assert found("heddle_loop_cpu_seconds_bucket", {"le": "0.05"}) == 2
+    assert found("heddle_decision_seconds_sum") == 0.4
+    assert found("heddle_planning_seconds_sum") == 3.0
+
+
+def test_the_version_and_the_commit_of_the_operator_are_a_series():
+    metrics = OperatorMetrics("1.2.3", "abc")
+    labels = {"version": "1.2.3", "commit": "abc"}
+    assert metrics.registry.get_sample_value("heddle_build_info", labels) == 1
