@@ -21,8 +21,13 @@ from typing import Any
 
 from heddle_operator.apis.errors import ProcessFailed
 from heddle_operator.train.machine import ALIAS, Machine
+from planner.errors import UnprofiledConfiguration
 from planner.model.workload import Workload
+from planner.profiles.profile import load_profile
+from planner.profiles.schema import read_type_file
 from planner.wording import reason_of
+from worker.profile.files import rows_of
+from worker.profile.rows import worth_measuring
 
 NAME = "model"  # in the cache; the same shape has the same times, whatever it is called
 FORM = 2  # of what is measured; grows with every change of that
@@ -57,13 +62,18 @@ def folder_of(machine: Machine, workload: Workload, torch_version: str) -> Path:
 async def measured_folder(
     machine: Machine, workload: Workload, environment: dict[str, str], progress: Progress
 ) -> Path:
-    """The folder; measured now if it is not there, in a process of its own.
+    """The folder; measured now if it is not there or damaged, in a process of its own.
+
+    Rows that were measured while the machine was busy, or that contradict each other, are measured
+    again once it is quieter.
 
     Raises:
         ProcessFailed: it could not be measured; the message holds the reason.
     """
     folder = folder_of(machine, workload, version("torch"))
-    if folder.exists():
+    if _is_damaged(folder, machine):
+        shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists() and not _is_worth_measuring(folder, machine):
         return folder
     question = {
         "model": {**workload.model.to_json(), "name": NAME},
@@ -105,10 +115,27 @@ async def measured_folder(
     return folder
 
 
+def _is_damaged(folder: Path, machine: Machine) -> bool:
+    """Whether a profile is there that cannot be read as one."""
+    if not folder.exists():
+        return False
+    try:
+        load_profile(NAME, folder)
+        return not (folder / NAME / f"{machine.gpu_type}.json").exists()
+    except UnprofiledConfiguration:
+        return True
+
+
+def _is_worth_measuring(folder: Path, machine: Machine) -> bool:
+    file = read_type_file(folder / NAME / f"{machine.gpu_type}.json")
+    rows = {(key[0], key[3]): row for key, row in rows_of(file).items()}
+    return worth_measuring(rows, machine.cores, os.getloadavg()[0])
+
+
 def measured_peak(folder: Path) -> float | None:
     """FLOP/s of one core in a large product, as it was measured; None if it was not."""
     for file in folder.glob(f"*/{ALIAS}-*.json"):
-        peak = json.loads(file.read_text(encoding="utf-8"))["provenance"].get("peak_flops_s")
+        peak = read_type_file(file).provenance.get("peak_flops_s")
         return float(peak) if peak else None
     return None
 

@@ -23,6 +23,7 @@ from planner.profiles.entries import (
     LayerCost,
     LayerKey,
     LinkCost,
+    Seconds,
     TileKey,
 )
 from planner.wording import reason_of
@@ -42,13 +43,21 @@ class _Part(BaseModel):
 @with_config(STRICT)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRow(LayerCost):
-    """A layer's cost with its key."""
+    """A layer's cost with its key, and how it was measured.
+
+    Attributes:
+        spread: how much longer the median of the repeats was than the smallest, as a share of it.
+        load: of the machine when it was measured, as the system averages it over a minute; None in
+            files of earlier versions and in modelled ones.
+    """
 
     kind: Kind
     tp: Count
     micro_batch: Count
     ep: Count = 1
     etp: Count | None = None
+    spread: Seconds | None = None
+    load: Seconds | None = None
 
     def cost(self) -> LayerCost:
         """The cost without its key."""

@@ -107,7 +107,8 @@ def _count(rank, store, epoch, case, data):
     from worker.engine.deepspeed import DeepSpeedEngine
     from worker.engine.seam import Progress, StageBuild
     from worker.model.initial_weights import initial_rows
-    from worker.profile.layers import Bench, measure_layer
+    from worker.profile.bench import Bench
+    from worker.profile.layers import measure_layer
     from worker.rank.home import Home
     from worker.world.pace import RealPace
     from worker.world.world import World, rank_sets

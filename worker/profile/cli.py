@@ -7,8 +7,10 @@ be measured here is named, never made up.
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import platform
+import time
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,8 +18,9 @@ import click
 
 from planner.cluster.composition import LABEL
 from planner.model.catalogue import find_model
+from planner.model.shape import Kind
 from planner.model.workload import Precision, usual_workload
-from planner.profiles.entries import GpuType, LayerCost, LayerKey, LinkCost
+from planner.profiles.entries import GpuType, LayerKey, LinkCost
 from planner.profiles.generator import RESERVE_BYTES, RESERVE_SHARE
 from planner.profiles.profile import PROFILES, load_profile
 from planner.wording import counted
@@ -58,7 +61,7 @@ from worker.errors import WorkerError
     default=10,
     show_default=True,
     type=click.IntRange(1),
-    help="Number of measurements, of which the median counts.",
+    help="Number of measurements, of which the smallest counts.",
 )
 @click.option(
     "--output-folder",
@@ -114,9 +117,11 @@ def _layers(
 ) -> None:
     import torch
 
+    from worker.profile.bench import Bench
     from worker.profile.files import make_folder, write_layers, write_links
-    from worker.profile.layers import Bench, check_model, measure_layer, measure_optimizer
+    from worker.profile.layers import check_model, measure_layer, measure_optimizer
     from worker.profile.links import inside_node
+    from worker.profile.rows import Row, measured_rows
 
     folder, name, gpu_type, device, repeats = where
     model = find_model(name)
@@ -128,25 +133,27 @@ def _layers(
     if device == "cpu":
         torch.set_num_threads(1)
     bench = Bench(torch.device(device), repeats)
-    layers: dict[LayerKey, LayerCost] = {}
+    layers: dict[LayerKey, Row] = {}
     rings: dict[int, LinkCost] = {}
     message: LinkCost | None = None
     for degree in degrees:
         if degree > 1:
             message, rings[degree] = inside_node(device, degree, repeats=repeats)
         ring = rings.get(degree)
-        for kind in ("embedding", "block", "head"):
-            for b in micro_batches:
-                layers[kind, gpu_type, degree, b] = measure_layer(
-                    bench,
-                    model,
-                    kind,
-                    degree,
-                    b,
-                    length,
-                    chosen,
-                    lambda size, n=degree, r=ring: r.seconds(2 * (n - 1) / n * size) if r else 0.0,  # type: ignore[misc]
-                )
+
+        def measure(kind: Kind, b: int, n: int = degree, r: LinkCost | None = ring) -> Row:
+            bench.spread = 0.0
+            cost = measure_layer(
+                *(bench, model, kind, n, b, length, chosen),
+                lambda size: r.seconds(2 * (n - 1) / n * size) if r else 0.0,
+            )
+            return Row(cost, bench.spread, os.getloadavg()[0])
+
+        found, _ = measured_rows(
+            *(measure, ("embedding", "block", "head"), sorted(micro_batches)),
+            *(time.monotonic, math.inf, lambda *_: None),
+        )
+        layers |= {(kind, gpu_type, degree, b): row for (kind, b), row in found.items()}
     latency_s, each_s = measure_optimizer(bench)
     memory, reserve = _memory(gpu_type, model.name, device)
     head = {

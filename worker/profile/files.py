@@ -7,22 +7,24 @@ a modelled file never stay beside measured ones.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from planner.errors import UnprofiledConfiguration
-from planner.profiles.entries import GpuType, LayerCost, LayerKey, LinkCost, as_row
+from planner.profiles.entries import GpuType, LayerKey, LinkCost, as_row
 from planner.profiles.profile import LINKS_FILE
-from planner.profiles.schema import read_links_file, read_type_file
+from planner.profiles.schema import TypeFile, read_links_file, read_type_file
 from worker.errors import WorkerError
+from worker.profile.rows import Row
 
 
 def write_layers(
     path: Path,
     head: Mapping[str, Any],
     gpu_type: GpuType,
-    layers: Mapping[LayerKey, LayerCost],
+    layers: Mapping[LayerKey, Row],
 ) -> int:
     """Write the file of one GPU type.
 
@@ -38,7 +40,7 @@ def write_layers(
     Raises:
         UnprofiledConfiguration: the file is of another model, length or precision.
     """
-    kept: dict[LayerKey, LayerCost] = {}
+    kept: dict[LayerKey, Row] = {}
     if path.exists():
         old = read_type_file(path)
         stated = (old.model, old.sequence_length, old.precision)
@@ -49,15 +51,30 @@ def write_layers(
                 "with --output-folder"
             )
         if old.origin == "measured":
-            kept = dict(old.layer_entries())
+            kept = rows_of(old)
     kept.update(layers)
     rows = [
-        {"kind": kind, "tp": tp, "micro_batch": b} | as_row(cost)
-        for (kind, _, tp, b), cost in sorted(kept.items())
+        {"kind": kind, "tp": tp, "micro_batch": b} | as_row(row.cost) | _how(row)
+        for (kind, _, tp, b), row in sorted(kept.items(), key=lambda entry: entry[0])
     ]
     content = {**head, "origin": "measured", "gpu_type": as_row(gpu_type), "layers": rows}
     _write(path, content)
     return len(rows)
+
+
+def rows_of(file: TypeFile) -> dict[LayerKey, Row]:
+    """The rows of a file; of earlier versions without what is known of their measurement."""
+    name = file.gpu_type.name
+    return {
+        (row.kind, name, row.tp, row.micro_batch): Row(row.cost(), row.spread or 0.0, row.load)
+        for row in file.layers
+        if row.ep == 1 and row.etp in (None, row.tp)
+    }
+
+
+def _how(row: Row) -> dict[str, float]:
+    load = {} if row.load is None else {"load": round(row.load, 2)}
+    return {"spread": round(row.spread, 4)} | load
 
 
 def write_links(
@@ -116,8 +133,10 @@ def make_folder(folder: Path) -> None:
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
     make_folder(path.parent)
+    whole = path.with_name(f".{path.name}.{os.getpid()}")  # no reader ever sees a part of a file
     try:
-        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        whole.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        whole.replace(path)
     except OSError as error:
         raise WorkerError(
             f"profile file {path} cannot be written: {error.strerror}; name another folder with "

@@ -2,16 +2,13 @@
 
 One block stands for all blocks.  A rank of a TP group is measured alone, on its shard and without
 its collectives; those are measured among processes (`worker.profile.links`) and added by size.
-Invariant: every number is a median over repeats, of the layers that the worker trains with.
+Invariant: every time is the smallest of its repeats, of the layers that the worker trains with.
 Source: Heddle, section 5.2 (profiling of one layer per repeated structure).
 """
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 
@@ -26,39 +23,11 @@ from worker.model.moment import Moment, Now
 from worker.model.own import class_of, loss_of
 from worker.model.parallel import TensorParallel
 from worker.model.rotary import rotate
+from worker.profile.bench import Bench
 from worker.trainable import why_untrainable
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 OPTIMIZER_PARAMETERS = 1 << 22  # of the sample that Adam steps over
-
-
-class Bench(NamedTuple):
-    """Where and how often something is measured.
-
-    Attributes:
-        device: `cpu` or `cuda`.
-        repeats: measurements of which the median counts; as many more come first, unmeasured.
-    """
-
-    device: torch.device
-    repeats: int
-
-    def seconds(self, work: Callable[[], object]) -> float:
-        """Median seconds of a piece of work, everything that it queued on the device included."""
-        taken = []
-        for index in range(2 * self.repeats):
-            self.wait()
-            start = time.perf_counter()
-            work()
-            self.wait()
-            if index >= self.repeats:
-                taken.append(time.perf_counter() - start)
-        return statistics.median(taken)
-
-    def wait(self) -> None:
-        """Until the device has nothing left to do."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
 
 def check_model(model: ModelShape) -> None:

@@ -2,9 +2,10 @@
 
 Run as `python -m worker.profile.machine JSON`, where the JSON is a `Question`: each line that it
 prints is JSON, `{"done": 3, "of": 16, "what": "block, micro-batch 4"}`.
-Invariant: the folder is there with all of its files or not at all, so that a measurement that was
-interrupted is never read.  Micro-batches for which the time did not suffice are left out, and so
-out of every plan.
+A folder that is there already is measured again in its rows in doubt; the smaller time wins.
+Invariant: the folder is there with all of its files or not at all, and a file is replaced as a
+whole, so that a measurement that was interrupted is never read.  Micro-batches for which the time
+did not suffice are left out, and so out of every plan.
 """
 
 from __future__ import annotations
@@ -27,21 +28,25 @@ import torch
 
 from planner.errors import HeddleError
 from planner.model.shape import Kind, ModelShape
-from planner.profiles.entries import GpuType, LayerCost, LayerKey
+from planner.profiles.entries import GpuType, LayerKey
+from planner.profiles.schema import read_type_file
 from worker.errors import WorkerError
-from worker.profile.files import write_layers, write_links
-from worker.profile.layers import DTYPES, Bench, check_model, measure_layer, measure_optimizer
+from worker.profile.bench import Bench
+from worker.profile.files import rows_of, write_layers, write_links
+from worker.profile.layers import DTYPES, check_model, measure_layer, measure_optimizer
 from worker.profile.links import inside_node
+from worker.profile.rows import Row, again, doubtful, is_busy, measured_rows
 
 MICRO_BATCHES = (1, 2, 4, 8, 16)
 KINDS: tuple[Kind, ...] = ("embedding", "block", "head")
-REPEATS = 3
+REPEATS = 2  # of a row each time that it is measured
 LAYERS_S = 35.0  # of the minute; links start processes, which takes the rest
 LINK_SIZES = tuple(1 << power for power in range(10, 25, 2))  # 1 KiB to 16 MiB
+LINK_REPEATS = 6
 MOST_RING = 8
 SQUARE = 1024  # rows and columns of the products that say what the processor can do
-GROWTH = 2.2  # a micro-batch twice as large takes up to so much longer
 PEAK_KEY = "peak_flops_s"
+FORMAT = 2  # of the file: with spread and load by row
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,10 @@ def measure(question: Question, say: Callable[[int, int, str], None]) -> None:
     model = ModelShape.from_json(question.model)
     check_model(model)
     torch.set_num_threads(1)  # as a rank has
+    file = Path(question.folder) / model.name / f"{question.gpu_type}.json"
+    if file.exists():
+        _measure_again(question, model, file, say)
+        return
     importlib.import_module("worker.rank.process")  # what a rank holds before it trains
     reserve = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     bench = Bench(torch.device("cpu"), REPEATS)
@@ -93,12 +102,13 @@ def measure(question: Question, say: Callable[[int, int, str], None]) -> None:
     say(parts - 2, parts, "product of matrices")
     peak = _peak_flops_s(bench, DTYPES[question.precision])
     say(parts - 1, parts, "messages between two processes")
-    message, ring = inside_node("cpu", 2, LINK_SIZES, REPEATS)
+    message, ring = inside_node("cpu", 2, LINK_SIZES, LINK_REPEATS)
     rings = {2: ring}
     if question.cores >= 4:
         size = min(MOST_RING, 1 << question.cores.bit_length() - 1)
-        rings[size] = inside_node("cpu", size, LINK_SIZES, REPEATS)[1]
+        rings[size] = inside_node("cpu", size, LINK_SIZES, LINK_REPEATS)[1]
     provenance = {
+        "format": FORMAT,
         "hardware": f"{question.processor}, one core a rank, each measured alone",
         "versions": {"torch": torch.__version__},
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
@@ -124,25 +134,60 @@ def measure(question: Question, say: Callable[[int, int, str], None]) -> None:
 
 def _layers(
     question: Question, model: ModelShape, bench: Bench, say: Callable[[int, str], None]
-) -> tuple[dict[LayerKey, LayerCost], str]:
+) -> tuple[dict[LayerKey, Row], str]:
     """The entries, smallest micro-batch first, and which were left out and why."""
-    found: dict[LayerKey, LayerCost] = {}
-    begin_s = time.perf_counter()
-    for index, b in enumerate(MICRO_BATCHES):
-        start_s = time.perf_counter()
-        for place, kind in enumerate(KINDS):
-            say(index * len(KINDS) + place, f"{kind}, micro-batch {b}")
-            found[kind, question.gpu_type, 1, b] = measure_layer(
-                bench, model, kind, 1, b, question.sequence_length, question.precision, _no_group
-            )
-        now_s = time.perf_counter()
-        rest = MICRO_BATCHES[index + 1 :]
-        if rest and now_s - begin_s + GROWTH * (now_s - start_s) > LAYERS_S:
-            return (
-                found,
-                f"micro-batches {', '.join(map(str, rest))}: they take too long to measure",
-            )
-    return found, ""
+    parts, done = len(MICRO_BATCHES) * len(KINDS), 0
+
+    def next_part(kind: Kind, b: int) -> None:
+        nonlocal done
+        say(min(done, parts), f"{kind}, micro-batch {b}" + (", again" if done >= parts else ""))
+        done += 1
+
+    found, rest = measured_rows(
+        *(_measure(question, model, bench), KINDS, MICRO_BATCHES),
+        *(time.perf_counter, LAYERS_S, next_part),
+    )
+    left = f"micro-batches {', '.join(map(str, rest))}: they take too long to measure"
+    rows = {(kind, question.gpu_type, 1, b): row for (kind, b), row in found.items()}
+    return rows, left if rest else ""
+
+
+def _measure(question: Question, model: ModelShape, bench: Bench) -> Callable[[Kind, int], Row]:
+    """What measures one row."""
+
+    def measure(kind: Kind, b: int) -> Row:
+        bench.spread = 0.0
+        cost = measure_layer(
+            *(bench, model, kind, 1, b, question.sequence_length, question.precision), _no_group
+        )
+        return Row(cost, bench.spread, os.getloadavg()[0])
+
+    return measure
+
+
+def _measure_again(
+    question: Question, model: ModelShape, file: Path, say: Callable[[int, int, str], None]
+) -> None:
+    """Measure the rows of a file that are in doubt; everything else of it stays."""
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    rows = {(key[0], key[3]): row for key, row in rows_of(read_type_file(file)).items()}
+    bench = Bench(torch.device("cpu"), REPEATS)
+    until_s = time.perf_counter() + LAYERS_S
+    busy = {key for key, row in rows.items() if is_busy(row.load, question.cores)}
+    parts, done = len(doubtful(rows) | busy), 0
+
+    def next_part(kind: Kind, b: int) -> None:
+        nonlocal done
+        say(min(done, parts), parts, f"{kind}, micro-batch {b}, again")
+        done += 1
+
+    measure = _measure(question, model, bench)
+    again(rows, measure, time.perf_counter, until_s, next_part, frozenset(busy))
+    entries = {(kind, question.gpu_type, 1, b): row for (kind, b), row in rows.items()}
+    head = {name: kept[name] for name in ("model", "sequence_length", "precision", "provenance")}
+    head["provenance"] = {**kept["provenance"], "format": FORMAT}
+    write_layers(file, head, read_type_file(file).gpu_type, entries)
+    say(parts, parts, "done")
 
 
 def _no_group(num_bytes: float) -> float:

@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +17,13 @@ from heddle_operator.train.measured import NAME, copy_for, folder_of, measured_f
 from planner.model.catalogue import find_model
 from planner.model.config import model_of_config
 from planner.model.workload import Workload
+from planner.profiles.entries import GpuType, LayerCost, LinkCost
 from worker.checkpoint.hugging_face.config import config_of
+from worker.profile.files import write_layers, write_links
+from worker.profile.rows import Row
 
 MACHINE = Machine("AMD EPYC", 2, 1 << 34)
+LINK = LinkCost(1e-4, 1e9)
 TINY = Workload(find_model("tiny-llama"), 20, 128)
 
 
@@ -48,15 +54,63 @@ def test_a_model_of_a_folder_has_the_profile_of_its_name():
     assert folder_of(MACHINE, replace(TINY, model=read), "2") == folder_of(MACHINE, TINY, "2")
 
 
-def test_what_was_measured_is_not_measured_again(monkeypatch):
-    folder = folder_of(MACHINE, TINY, "2")
-    folder.mkdir(parents=True)
-    monkeypatch.setattr("heddle_operator.train.measured.version", lambda name: "2")
+class Measured(Exception):
+    """What progress raises here, in place of a measurement."""
 
-    def never(*_):
-        raise AssertionError("it was measured")
 
-    assert asyncio.run(measured_folder(MACHINE, TINY, {}, never)) == folder
+def kept_profile(load: float, seconds=(1.0, 2.0, 4.0)) -> Path:
+    """A profile in the cache whose rows were measured at that load."""
+    folder = folder_of(MACHINE, TINY, version("torch"))
+    head = {"model": NAME, "sequence_length": 128, "precision": "fp32", "provenance": {}}
+    costs = [LayerCost(s, 2 * s, 0.0, 1) for s in seconds]
+    rows = {
+        (kind, MACHINE.gpu_type, 1, b): Row(cost, 0.0, load)
+        for kind in ("embedding", "block", "head")
+        for b, cost in zip((1, 2, 4), costs, strict=True)
+    }
+    type_ = GpuType(MACHINE.gpu_type, 1 << 34, 1, 1e-3, 1e-9)
+    write_layers(folder / NAME / f"{MACHINE.gpu_type}.json", head, type_, rows)
+    write_links(folder / NAME, MACHINE.gpu_type, {}, message=LINK, network=LINK)
+    return folder
+
+
+def found() -> Path:
+    def progress(*_):
+        raise Measured
+
+    return asyncio.run(measured_folder(MACHINE, TINY, {}, progress))
+
+
+def test_what_was_measured_is_not_measured_again():
+    assert kept_profile(load=0.0) == found()
+
+
+def test_what_was_measured_on_a_busy_machine_is_measured_again_on_a_quieter_one():
+    kept_profile(load=1e6)
+    with pytest.raises(Measured):
+        found()
+
+
+def test_rows_of_earlier_files_that_contradict_each_other_are_measured_again():
+    folder = kept_profile(load=0.0, seconds=(1.0, 9.0, 4.0))
+    file = folder / NAME / f"{MACHINE.gpu_type}.json"
+    body = json.loads(file.read_text())
+    for row in body["layers"]:
+        del row["load"], row["spread"]
+    file.write_text(json.dumps(body))
+    with pytest.raises(Measured):
+        found()
+
+
+@pytest.mark.parametrize("name", [f"{MACHINE.gpu_type}.json", "links.json"])
+@pytest.mark.parametrize("share", [0.0, 0.5, None])
+def test_a_profile_that_is_cut_off_is_measured_anew(name, share):
+    file = kept_profile(load=0.0) / NAME / name
+    body = file.read_bytes()
+    file.unlink() if share is None else file.write_bytes(body[: int(share * len(body))])
+    with pytest.raises(Measured):
+        found()
+    assert not file.parent.exists()
 
 
 def test_a_model_that_cannot_be_measured_ends_in_one_sentence():

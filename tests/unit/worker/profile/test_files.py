@@ -9,8 +9,10 @@ import pytest
 from planner.errors import UnprofiledConfiguration
 from planner.profiles.entries import GpuType, LayerCost, LinkCost
 from planner.profiles.profile import load_profile
+from planner.profiles.schema import read_type_file
 from tests.demo_profile import write_profile
-from worker.profile.files import write_layers, write_links
+from worker.profile.files import rows_of, write_layers, write_links
+from worker.profile.rows import Row
 
 HEAD = {
     "model": "tiny-llama",
@@ -25,10 +27,10 @@ LINK = LinkCost(1e-3, 1e9, ((10.0, 1e-3), (20.0, 2e-3)))
 
 def test_a_new_tp_degree_adds_only_its_entries(tmp_path):
     path = tmp_path / "tiny-llama" / "demo-fast.json"
-    one = {("block", "demo-fast", 1, b): COST for b in (1, 2)}
+    one = {("block", "demo-fast", 1, b): Row(COST, 0.1, 3.0) for b in (1, 2)}
     assert write_layers(path, HEAD, TYPE, one) == 2
-    again = {("block", "demo-fast", 1, 2): LayerCost(9.0, 9.0, 0.0, 9)}
-    assert write_layers(path, HEAD, TYPE, again | {("block", "demo-fast", 2, 1): COST}) == 3
+    again = {("block", "demo-fast", 1, 2): Row(LayerCost(9.0, 9.0, 0.0, 9))}
+    assert write_layers(path, HEAD, TYPE, again | {("block", "demo-fast", 2, 1): Row(COST)}) == 3
     write_links(path.parent, "demo-fast", {"hardware": "a test"}, message=LINK, network=LINK)
     profile = load_profile("tiny-llama", tmp_path)
     assert (profile.origin, profile.link_origin) == ("measured", "measured")
@@ -40,13 +42,13 @@ def test_a_new_tp_degree_adds_only_its_entries(tmp_path):
 def test_modelled_entries_do_not_stay_beside_measured_ones(tmp_path):
     write_profile(tmp_path)
     path = tmp_path / "tiny-llama" / "demo-fast.json"
-    assert write_layers(path, HEAD, TYPE, {("block", "demo-fast", 1, 1): COST}) == 1
+    assert write_layers(path, HEAD, TYPE, {("block", "demo-fast", 1, 1): Row(COST)}) == 1
     assert json.loads(path.read_text())["origin"] == "measured"
 
 
 def test_another_length_is_refused(tmp_path):
     path = tmp_path / "tiny-llama" / "demo-fast.json"
-    write_layers(path, HEAD, TYPE, {("block", "demo-fast", 1, 1): COST})
+    write_layers(path, HEAD, TYPE, {("block", "demo-fast", 1, 1): Row(COST)})
     with pytest.raises(UnprofiledConfiguration, match="measured was"):
         write_layers(path, {**HEAD, "sequence_length": 64}, TYPE, {})
 
@@ -58,3 +60,15 @@ def test_links_are_assumed_until_every_one_is_measured(tmp_path):
     assert write_links(tmp_path, "one", said, network=LINK) == "measured"
     assert write_links(tmp_path, "other", said) == "assumed"
     assert json.loads((tmp_path / "links.json").read_text())["rings"]["one"].keys() == {"2"}
+
+
+def test_a_row_keeps_how_it_was_measured_and_rows_of_earlier_files_are_read_without(tmp_path):
+    path = tmp_path / "demo-fast.json"
+    write_layers(path, HEAD, TYPE, {("block", "demo-fast", 1, 1): Row(COST, 0.25, 3.0)})
+    (row,) = rows_of(read_type_file(path)).values()
+    assert row == Row(COST, 0.25, 3.0)
+    body = json.loads(path.read_text())
+    del body["layers"][0]["spread"], body["layers"][0]["load"]
+    path.write_text(json.dumps(body))
+    (row,) = rows_of(read_type_file(path)).values()
+    assert row == Row(COST, 0.0, None)

@@ -7,7 +7,8 @@ import torch
 
 from planner.errors import InvalidWorkload
 from planner.model.catalogue import find_model
-from worker.profile.layers import Bench, check_model, measure_layer, measure_optimizer
+from worker.profile.bench import Bench
+from worker.profile.layers import check_model, measure_layer, measure_optimizer
 
 TINY = find_model("tiny-llama")
 BENCH = Bench(torch.device("cpu"), 1)

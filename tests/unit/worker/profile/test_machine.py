@@ -8,9 +8,13 @@ import pytest
 
 from planner.errors import HeddleError
 from planner.model.catalogue import find_model
+from planner.profiles.entries import GpuType, LayerCost
 from planner.profiles.profile import load_profile
+from planner.profiles.schema import read_type_file
 from worker.profile import machine
+from worker.profile.files import write_layers
 from worker.profile.machine import KINDS, PEAK_KEY, Question, measure
+from worker.profile.rows import Row
 
 TINY = find_model("tiny-llama")
 
@@ -44,6 +48,23 @@ def test_where_time_is_short_larger_micro_batches_are_left_out(tmp_path, monkeyp
     assert load_profile("tiny-llama", tmp_path / "kept").micro_batches("cpu-x") == (1,)
     body = json.loads((tmp_path / "kept" / "tiny-llama" / "cpu-x.json").read_text())
     assert body["provenance"]["left_out"].startswith("micro-batches 2, 4, 8, 16")
+
+
+@pytest.mark.slow
+def test_a_kept_row_that_contradicts_others_is_measured_again_and_the_rest_stays(tmp_path):
+    file = tmp_path / "kept" / "tiny-llama" / "cpu-x.json"
+    costs = {1: 1e-9, 2: 50.0, 4: 2.5e-9}
+    rows = {("block", "cpu-x", 1, b): Row(LayerCost(s, s, 0.0, 1)) for b, s in costs.items()}
+    head = {"model": "tiny-llama", "sequence_length": 32, "precision": "fp32"}
+    type_ = GpuType("cpu-x", 1 << 33, 1, 1e-3, 1e-9)
+    write_layers(file, {**head, "provenance": {PEAK_KEY: 5.0}}, type_, rows)
+    measure(question(tmp_path / "kept"), lambda *_: None)
+    body = json.loads(file.read_text())
+    found = {row["micro_batch"]: row["forward_s"] for row in body["layers"]}
+    assert (found[1], found[4]) == (1e-9, 2.5e-9)
+    assert found[2] < 1.0
+    assert body["provenance"][PEAK_KEY] == 5.0
+    assert read_type_file(file).gpu_type == type_
 
 
 def test_a_model_without_layers_of_ours_leaves_nothing_behind(tmp_path):
