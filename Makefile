@@ -89,7 +89,8 @@ bench: $(STAMP) ## Measure the stall of join, drain and loss, on Kubernetes too;
 	@$(BIN)/python -m tests.benchmarks.stall
 	@$(BIN)/python -m tests.benchmarks.stall_by_size
 	@if [ "$$(id -u)" = 0 ]; then \
-	  $(BIN)/python -m tests.cluster assets && $(BIN)/python -m tests.benchmarks.kubernetes; \
+	  $(BIN)/python -m tests.cluster assets && $(BIN)/python -m tests.benchmarks.kubernetes && \
+	  $(BIN)/python -m tests.benchmarks.operator_scale; \
 	else echo "Not measured: a job on Kubernetes, which needs root."; fi
 
 bench-planner: $(STAMP) ## Measure the planner's speed and quality; an hour; writes docs/results/planner.md

@@ -289,6 +289,10 @@ class Cluster:
         """Let a frozen pod go on."""
         self._freeze(pod, namespace, frozen=False)
 
+    def stop_controllers(self) -> None:
+        """Kill controller-manager and scheduler for good, where a test plays their part."""
+        self._control_plane.stop_controllers()
+
     def stop_api_server(self) -> None:
         """Kill the API server; nodes and pods go on."""
         self._control_plane.stop_api_server()

@@ -78,6 +78,11 @@ class ControlPlane:
         self._spawn("kube-controller-manager", self._controller_manager(config))
         self._spawn("kube-scheduler", [f"--kubeconfig={config}", "--leader-elect=false"])
 
+    def stop_controllers(self) -> None:
+        """Kill controller-manager and scheduler: nobody else acts on the API."""
+        for name in ("kube-controller-manager", "kube-scheduler"):
+            self.processes[name].kill()
+
     def stop_api_server(self) -> None:
         """Kill the API server; nodes and pods go on."""
         self.processes["kube-apiserver"].kill()

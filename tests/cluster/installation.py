@@ -112,6 +112,7 @@ def start_operator(
     command: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     allow: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> Process:
     """Start an operator as a process of the machine, beside the control plane; it needs the CRD.
 
@@ -120,6 +121,7 @@ def start_operator(
         command: what runs the command line, instead of `heddle`.
         environment: further variables.
         allow: fields that pod templates of jobs may set besides.
+        options: further ones of its command line, which hold over those that are given here.
     """
     mounts = host_mounts()
     values = chart_values()["worker"]
@@ -132,13 +134,13 @@ def start_operator(
         "volumeMounts": values["extraVolumeMounts"],
     }
     base = {"spec": {"containers": [container], "volumes": values["extraVolumes"]}}
-    options = [f"--worker-image={BASE_IMAGE}", f"--lease-seconds={LEASE_S}"]
+    given = [f"--worker-image={BASE_IMAGE}", f"--lease-seconds={LEASE_S}"]
     for name, content in (("base", base), ("template", values["template"])):
         path = cluster.folder / f"worker-{name}.yaml"
         path.write_text(yaml.safe_dump(content))
-        options.append(f"--worker-{name}={path}")
-    options += [f"--worker-allow={field}" for field in allow]
-    run = [*(command or heddle_command(mounts)), "operator", "run", *options]
+        given.append(f"--worker-{name}={path}")
+    given += [f"--worker-allow={field}" for field in allow]
+    run = [*(command or heddle_command(mounts)), "operator", "run", *given, *options]
     return cluster.spawn(run, log, {"PYTHONPATH": str(ROOT), **(environment or {})})
 
 
