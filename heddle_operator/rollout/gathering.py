@@ -191,7 +191,11 @@ def give_way(
     can_go = _can_go(observed, where)
     for action in other.actions:
         if isinstance(action, AdoptPlan) and set(action.plan.nodes) <= can_go:
-            if haste_s > 0 and _lowers_holders(job, record.plan, action.plan, observed):
+            if (
+                where.live
+                and haste_s > 0
+                and _lowers_holders(job, record.plan, action.plan, observed)
+            ):
                 continue
             reason = f"the others go first, without waiting for {named('node', late)}"
             return Decision((CloseEpoch(record.epoch, "aborted", reason),), "Preparing", reason)

@@ -180,6 +180,17 @@ def test_a_start_waits_for_pods_that_pull_only_so_long_as_the_others_do_not_suff
     assert trained_nodes(cluster) == ("a", "b", "c")
 
 
+def test_a_start_waits_no_longer_for_the_holders_that_the_job_asks_for():
+    """Nothing trains yet, and no state is there that could be lost."""
+    job = a_job(minHolders=2)
+    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    operator.cluster.pulls_until_s = {"b": 200.0}
+    at(operator, 60)
+    assert trained_nodes(operator.cluster) == ("a",)
+    at(operator, 160)
+    assert trained_nodes(operator.cluster) == ("a", "b")
+
+
 def test_a_start_does_not_give_way_to_nodes_that_failed_once_and_may_be_tried_again():
     job = a_job()
     operator = FakeOperator(job, a_cluster(job, "a", "b"))
