@@ -19,7 +19,7 @@ from worker.contract import LAPS
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 HEDDLE = str(Path(sys.executable).parent / "heddle")
 PARTS = [f"{name}_s" for name in ("detect", "agree", "plan", "prepare", *LAPS)]
-STEP_S = 2.0  # that a kill may fall into, on a busy machine
+STEP_S = 5.0  # that a kill may fall into, on a busy machine
 OVERRUNS = 150  # of some 20,000 passes, an idle machine counts up to 70
 Result = dict[str, Any]
 
@@ -190,18 +190,18 @@ def test_a_job_whose_last_step_falls_while_a_node_joins_ends_at_once() -> None:
 def test_a_kill_while_a_drain_waits_for_another_node_loses_no_state(tmp_path: Path) -> None:
     """The node that joined starts its pod first; until then both others hold the state."""
     nodes, script = tmp_path / "nodes.yaml", tmp_path / "script.yaml"
-    node = "{{name: {}, type: demo-fast, gpus: 1}}"
+    node = "{{name: {}, type: demo-fast, gpus: 2}}"  # two hold the whole model
     nodes.write_text("".join(f"- {node.format(name)}\n" for name in ("first", "second")))
     script.write_text(
         f"- {{at_step: 4, join: {node.format('third')}}}\n"
         "- {at_step: 12, drain: first}\n- {at_step: 24, kill: second}\n"
     )
-    command = [HEDDLE, "demo", "--headless", "--output", "json", "--steps", "60"]
+    command = [HEDDLE, "demo", "--headless", "--output", "json", "--steps", "40"]
     command += ["--nodes", str(nodes), "--script", str(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr[-3000:]  # else its losses are not those of one process
     result = json.loads(done.stdout.strip().splitlines()[-1])
-    assert (result["phase"], len(result["losses"])) == ("Complete", 60)
+    assert (result["phase"], len(result["losses"])) == ("Complete", 40)
     holders = [(epoch["reason"], epoch["holders_min"]) for epoch in result["epochs"]]
     assert all(count == 2 for reason, count in holders if reason == "drain"), holders
     loss = next(epoch for epoch in result["epochs"] if epoch["reason"] == "loss")
