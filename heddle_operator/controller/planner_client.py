@@ -49,6 +49,7 @@ class PlannerClient:
         planned: Callable[[float], None] = lambda _: None,
     ) -> None:
         self.replies: dict[PlanKey, PlanReply] = {}
+        self.repriced_s: float | None = None
         self._settings = settings
         self._trigger = trigger
         self._job = job
@@ -73,6 +74,20 @@ class PlannerClient:
             return
         work = self._search(action)
         self._searches[action.key] = asyncio.create_task(work, name="search a plan")
+
+    def reprice(self, settings: SearchSettings, now: float) -> None:
+        """Search by other times from now on; what was found by the old ones is forgotten.
+
+        Args:
+            settings: of all further searches.
+            now: by the clock of epoch records.
+        """
+        self._settings = settings
+        self.repriced_s = now
+        self.replies.clear()
+        for task in self._searches.values():
+            task.cancel()
+        self._trigger.set()
 
     async def close(self) -> None:
         """Ask for nothing more; the processes end that nobody else uses."""

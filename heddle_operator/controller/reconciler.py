@@ -92,6 +92,7 @@ class Reconciler:
             agents=dict(self._agents.views),
             replies=dict(self._planning.replies),
             planning=self._planning.in_flight,
+            repriced_s=self._planning.repriced_s,
             stalls_s=self._stalls_s(),
             recovering_since_s=self._recovering_since_s,
         )

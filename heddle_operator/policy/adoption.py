@@ -96,7 +96,7 @@ def consider_plan(
         followed = adopt_referenced(job, observed, composition, reason, live, now)
         if followed is not None:
             return replace(followed, look_again_s=sooner(followed.look_again_s, again))
-    asked = live is not None and not live.in_haste
+    asked = live is not None and not live.in_haste and not _is_repriced(observed, live)
     if reason == "join" and live is not None and asked and composition == live.composition:
         room = observed.headroom
         spent = f" ({'; '.join(_left_by(room))})" if 0 in (room.gpus, room.pods) else ""
@@ -213,6 +213,11 @@ def _judge(
         f"epoch {adopt.epoch} ({reason}): {verdict.reason}",
     )
     return Decision((adopt, event), "Preparing", verdict.reason, again)
+
+
+def _is_repriced(observed: Observed, live: EpochRecord) -> bool:
+    """Whether the live plan was found with times that have been corrected since."""
+    return observed.repriced_s is not None and observed.repriced_s > live.adopted_s
 
 
 def _growth_pause_s(

@@ -313,6 +313,7 @@ class Observed:
     Attributes:
         replies: plans that were answered; `planning` are those still searched for.
         stalls_s: measured stalls of this job's planned moves (joins and drains), oldest first.
+        repriced_s: when the times that plans are priced by were last corrected; None: never.
         recovering_since_s: since when this operator has seen the job recover from a loss; one that
             starts anew counts from its own first look.
         unusable: nodes with GPUs that the job cannot use, and why, for people.
@@ -333,6 +334,7 @@ class Observed:
     replies: Mapping[PlanKey, PlanReply] = field(default_factory=dict)
     planning: frozenset[PlanKey] = frozenset()
     stalls_s: tuple[float, ...] = ()
+    repriced_s: float | None = None
     recovering_since_s: float | None = None
     unusable: tuple[tuple[str, str], ...] = ()
     refusals: tuple[RefusedPod, ...] = ()

@@ -59,7 +59,7 @@ class LocalJob(LocalRun):
             options.evaluations,
             options.emulates,
         )
-        found = build_result(self.job, self.recorder, self.profile, facts)
+        found = build_result(self.job, self.recorder, options.profile, facts)
         output = self.job.spec.output
         kept = output is not None and self.recorder.phase == "Complete"
         return {**found, "output": str(Path(output.path).resolve()) if output and kept else None}

@@ -52,6 +52,7 @@ class Recorder:
     evaluations: dict[int, EvaluationRecord] = field(default_factory=dict)
     switches: dict[int, dict[tuple[str, int], SwitchRecord]] = field(default_factory=dict)
     processes: dict[int, dict[int, dict[str, object]]] = field(default_factory=dict)
+    computing: dict[int, dict[int, float]] = field(default_factory=dict)
     times: dict[int, EpochTimes] = field(default_factory=dict)
     kills_s: list[float] = field(default_factory=list)
     epochs: tuple[EpochRecord, ...] = ()
@@ -82,6 +83,8 @@ class Recorder:
         for rank in report.ranks:
             self.overruns = max(self.overruns, rank.overruns)
             if rank.epoch is not None and rank.rank is not None and rank.phase == "training":
+                if rank.compute_s is not None:
+                    self.computing.setdefault(rank.epoch, {})[rank.rank] = rank.compute_s
                 self.processes.setdefault(rank.epoch, {})[rank.rank] = {
                     "rank": rank.rank,
                     "pod": report.pod,

@@ -30,10 +30,16 @@ from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import Observed
+from heddle_operator.train.correction import (
+    Correction,
+    corrected_profile,
+    correction_of,
+    write_correction,
+)
 from heddle_operator.train.recorder import Recorder
 from heddle_operator.train.script import Event
 from planner.cluster.composition import LABEL, Composition, Node
-from planner.profiles.profile import Profile
+from planner.profiles.profile import Profile, load_profile
 from worker.contract import Report
 
 REPORT_WAIT_S = 0.1  # how fresh steps are on the screen
@@ -146,6 +152,7 @@ class LocalRun:
         self._logs.mkdir(parents=True, exist_ok=True)
         self._say = say
         self.on_steps: Callable[[], None] = lambda: None
+        self.corrections: tuple[Correction, ...] = ()
         self._trigger = Trigger()
         self._environment = {**os.environ, RUN_MARK: self.run_id}
         token = secrets.token_hex(16)
@@ -272,10 +279,32 @@ class LocalRun:
         if step > before:
             self._stepped_s = time.monotonic()
             self.on_steps()
+            self._correct()
         while self._left and self._left[0].at_step <= step and step:
             if self.options.is_patient and not self._is_settled():
                 break
             self.apply_event(self._left.pop(0))
+
+    def _correct(self) -> None:
+        """Plan by this run's own times where a step takes much longer than predicted."""
+        folder, recorder = self.options.profiles, self.recorder
+        if folder is None or self.options.emulates:
+            return
+        found = correction_of(self.job.workload, recorder, self.profile, self.corrections)
+        if found is None:
+            return
+        self.corrections = (*self.corrections, found)
+        self._say(f"step {recorder.step}: {found}")
+        if self.job.spec.output is not None:
+            write_correction(Path(self.job.spec.output.path), found)
+        if not found.changes:
+            return
+        target = self._directory / f"profiles-{len(self.corrections)}"
+        model = self.job.workload.model.name
+        corrected_profile(folder, target, model, found.factors)
+        self.options = replace(self.options, profiles=target)
+        self.profile = load_profile(model, target)
+        self._planning.reprice(search_settings(self.options), time.monotonic())
 
     def _is_settled(self) -> bool:
         """Whether the loop is at rest: the newest epoch trains and no node is being left."""

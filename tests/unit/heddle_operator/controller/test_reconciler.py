@@ -37,6 +37,10 @@ class Effects:
         return self.cluster.views
 
     @property
+    def repriced_s(self):
+        return None
+
+    @property
     def in_flight(self):
         return frozenset(self.cluster.asked)
 

@@ -267,3 +267,14 @@ def test_a_plan_that_failed_on_its_nodes_waits_before_it_grows():
         operator.reconcile()
         cluster.tick()
     assert epochs(cluster)[1:] == [("join", "aborted", 2000)]
+
+
+def test_a_plan_is_asked_for_again_for_the_same_nodes_once_its_times_were_corrected():
+    operator = running("a", "b")
+    cluster = operator.cluster
+    snapshot, adopted_s = cluster.snapshot, cluster.records.all[-1].adopted_s
+    cluster.replies.clear()
+    for repriced_s, asks in ((adopted_s - 1, False), (adopted_s + 1, True)):
+        seen = replace(snapshot(), repriced_s=repriced_s)
+        decision = decide(operator.job, seen, cluster.now)
+        assert any(isinstance(action, RequestPlan) for action in decision.actions) == asks
