@@ -193,8 +193,8 @@ class LocalRun:
         Raises:
             ProcessFailed: the data could not be made, or no step was trained for too long.
         """
-        await self._planning.start()
-        await self._prepare_data()
+        # Each takes seconds on a core of its own.
+        await asyncio.gather(self._planning.start(), self._prepare_data())
         reconciler = Reconciler(
             self.job,
             self.cluster,
