@@ -71,7 +71,9 @@ RankPhase = Literal[
 ErrorKind = Literal[
     "lost peer",  # a peer went or was given up: recover without it
     "device",  # this GPU or its memory failed: recover, and leave it out for some time
-    "numeric",  # loss or gradient norm is not finite, and the job asks to stop then
+    # loss or gradient norm is not finite, and the job asks to stop then; of a rank that is `saving`
+    # or `done`: the final weights are those before that step
+    "numeric",
     "output",  # the final weights cannot be written yet; the state is kept and it tries again
     "other",  # anything else; the same twice at one step would come for ever
 ]

@@ -16,6 +16,7 @@ Format = Literal["text", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 VARIABLE = "HEDDLE_LOG_FORMAT"  # by which a process tells those that it starts
 STRANGERS_LOGGERS = ("aiohttp", "asyncio")
+CHATTY_LOGGERS = ("torch._subclasses.fake_tensor",)  # tells at exit how its cache has done
 MOST_LINES, PERIOD_S = 5, 60.0  # a trace has some 3 kB
 _WHOSE: dict[str, str | int] = {}
 
@@ -96,3 +97,5 @@ def configure(log_format: str | None = None, level: str = "info") -> None:
     handler.addFilter(FewOf())
     handler.setFormatter(JsonLines() if chosen == "json" else TextLines())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for name in CHATTY_LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)

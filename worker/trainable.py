@@ -6,7 +6,8 @@ layers and by the reference alike, and nothing is approximated in silence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from planner.model.shape import ModelShape
 
@@ -39,6 +40,27 @@ def why_untrainable(
             f"length is {sequence_length}; use one of at most {positions}"
         )
     return None
+
+
+def beyond_positions(
+    model: ModelShape, config: Mapping[str, Any] | None, sequence_length: int
+) -> str | None:
+    """One sentence if a sample is longer than a model with rotary positions was made for.
+
+    It is trained all the same, as `transformers` does: rotary positions have no end.
+
+    Args:
+        model: to be trained.
+        config: its config.json; None: it came from none.
+        sequence_length: tokens of a sample.
+    """
+    positions = (config or {}).get("max_position_embeddings")
+    if not model.rotary or not isinstance(positions, int) or not 0 < positions < sequence_length:
+        return None
+    return (
+        f"the config.json of model {model.name!r} has max_position_embeddings {positions}, the "
+        f"sequence length is {sequence_length}; it is trained beyond the positions it was made for"
+    )
 
 
 def _missing(model: ModelShape) -> Iterator[str]:

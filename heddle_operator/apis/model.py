@@ -8,6 +8,7 @@ ranks compare it with what they have.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -18,11 +19,19 @@ from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.apis.references import ConfigMapName, why_no_name
 from heddle_operator.apis.section import Section
 from planner.errors import InvalidWorkload
-from planner.model.catalogue import find_model
+from planner.model.catalogue import MODELS, find_model
 from planner.model.config import model_of_config
 from planner.model.shape import ModelShape
+from planner.wording import did_you_mean
 from worker.checkpoint.hugging_face.config import CONFIG, read_config
 from worker.model.describe import describe
+from worker.trainable import why_untrainable
+
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # as models are called on Hugging Face's hub
+DOWNLOAD = (
+    "if it is a name of a hub, download it first and give its folder as spec.model.path, as Heddle "
+    "reads folders only"
+)
 
 
 class Model(Section):
@@ -59,7 +68,14 @@ class Model(Section):
         Raises:
             InvalidWorkload: its name is unknown.
         """
-        return find_model(self.name or "")
+        name = self.name or ""
+        if name not in MODELS and not name.endswith(".json"):
+            hint = f"; {DOWNLOAD}" if HUB_NAME.fullmatch(name) else ""
+            raise InvalidWorkload(
+                f"spec.model.name is {name!r}, which is unknown{did_you_mean(name, MODELS)}; the "
+                f"models that can be trained are {', '.join(_trainable())}{hint}"
+            )
+        return find_model(name)
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -81,6 +97,10 @@ class Model(Section):
             return CodeModel(**dict(self), config=found)
         if self.path is None:
             return self
+        if config is None and HUB_NAME.fullmatch(self.path) and not Path(self.path).exists():
+            raise InvalidJob(
+                f"spec.model.path is {self.path!r}, and there is no such folder; {DOWNLOAD}"
+            )
         found = read_config(Path(self.path)) if config is None else config
         return FolderModel(**dict(self), config=found)
 
@@ -136,6 +156,13 @@ class CodeModel(Model):
     def origin(self) -> dict[str, Any]:
         """See `Model`."""
         return {"shape": self.shape.to_json()}
+
+
+def _trainable() -> tuple[str, ...]:
+    """Names of the catalogue's models that the worker computes."""
+    return tuple(
+        name for name, model in MODELS.items() if why_untrainable(model, sequence_length=1) is None
+    )
 
 
 def config_reference(body: Mapping[str, Any]) -> str | None:

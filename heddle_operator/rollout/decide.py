@@ -101,7 +101,7 @@ def _next_step(
 ) -> Decision:
     ended = None
     if where.live is not None:
-        ended = end_well(job.spec.steps, where.live, observed, now, where, settings)
+        ended = end_well(job.spec, where.live, observed, now, where, settings)
     overdue = past_deadline(job, observed, now)
     if overdue and (ended is None or ended.phase != "Complete"):
         return end_by_limit("DeadlineExceeded", overdue, observed)

@@ -7,6 +7,9 @@ back from the disk.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from heddle_operator.apis.heddlejob import JobSpec
 from heddle_operator.policy.failures import causes_of, comes_again
 from heddle_operator.state.actions import Action, CloseEpoch, EventReason, RecordEvent
 from heddle_operator.state.decision import Decision
@@ -25,17 +28,20 @@ IN_PARTS = (
 
 
 def end_well(
-    steps: int,
+    spec: JobSpec,
     live: EpochRecord,
     observed: Observed,
     now: float,
     where: Situation,
     settings: Settings,
 ) -> Decision | None:
-    """The end of a job whose last step is trained, or that was told to finish; else None.
+    """The end of a job whose ranks write the final weights; None if one of them does not.
+
+    Its last step is trained, it was told to finish, or it has diverged: then it fails, and the
+    weights before that step are kept.
 
     Args:
-        steps: that the job wants.
+        spec: of the job.
         live: the epoch that trained.
         observed: the picture.
         now: monotonic clock.
@@ -48,8 +54,13 @@ def end_well(
     actions: list[Action] = []
     if where.pending is not None:
         actions.append(CloseEpoch(where.pending.epoch, "aborted", "the training has ended"))
+    diverged = _divergence(live, observed)
+    if set(phases) == {"done"} and diverged is not None:
+        folder = spec.output.path if spec.output else ""
+        kept = f"the weights after step {diverged.step} are in {folder}{_how_kept(observed)}"
+        return _failed(live, "Diverged", f"{diverged.error}; {kept}", actions)
     if set(phases) == {"done"}:
-        words = _what_is_trained(steps, live, observed) + _how_kept(observed)
+        words = _what_is_trained(spec.steps, live, observed) + _how_kept(observed)
         actions.append(CloseEpoch(live.epoch, "complete", "" if words == TRAINED else words))
         return Decision(tuple(actions), "Complete", words)
     failed = output_failure(observed)
@@ -57,7 +68,14 @@ def end_well(
         actions.append(RecordEvent(f"output-{live.epoch}-{failed}", "OutputFailed", failed))
     done = phases.count("done")
     reason = failed or f"the final weights are written: {done} of {len(phases)} ranks are done"
+    reason = f"Diverged: {diverged.error}; {reason}" if diverged else reason
     return Decision(tuple(actions), "Saving", reason, LOOK_AGAIN_S)
+
+
+def _divergence(live: EpochRecord, observed: Observed) -> RankReport | None:
+    """A rank that keeps the weights before a step that was not finite; None if there is none."""
+    words = (_newest_word(member, observed) for member in live.ranked)
+    return next((word for word in words if word and word.error_kind == "numeric"), None)
 
 
 def _how_kept(observed: Observed) -> str:
@@ -106,10 +124,13 @@ def end_by_limit(reason: EventReason, sentence: str, observed: Observed) -> Deci
     return Decision((event,), "Failed", f"{reason}: {sentence}")
 
 
-def _failed(live: EpochRecord, reason: EventReason, sentence: str) -> Decision:
+def _failed(
+    live: EpochRecord, reason: EventReason, sentence: str, actions: Sequence[Action] = ()
+) -> Decision:
     message = f"{reason}: {sentence}"
     event = RecordEvent(f"failed-{live.epoch}", reason, sentence)
-    return Decision((CloseEpoch(live.epoch, "failed", message), event), "Failed", message)
+    closed = CloseEpoch(live.epoch, "failed", message)
+    return Decision((*actions, closed, event), "Failed", message)
 
 
 def _phase_of(

@@ -24,6 +24,7 @@ from planner.wording import reason_of
 from worker.data.corpus import check_pairs
 from worker.data.tokenizing import tokenization, why_unfit
 from worker.log_lines import Format
+from worker.trainable import beyond_positions
 
 NODE = "here"
 Found = TypeVar("Found")
@@ -96,7 +97,7 @@ def choose(source: Path, wishes: Wishes, machine: Machine) -> Choices:
         wrong.append(
             "--device cuda is not supported yet: the worker trains on CPU; leave --device out"
         )
-    job = _job(source, wrong)
+    job = _job(source, wishes.output, wrong)
     here = Composition((Node(NODE, machine.gpu_type, wishes.ranks or machine.usual_ranks),))
     nodes: Composition | None = here
     if wishes.nodes is not None:
@@ -150,6 +151,10 @@ def as_run_here(
         )
     if spec.worker.template:
         notes.append("spec.worker.template is of a cluster; here there are no pods")
+    training = job.training
+    beyond = beyond_positions(job.workload.model, training.config, training.sequence_length)
+    if beyond is not None:
+        notes.append(beyond)
     worker = spec.worker.model_copy(
         update={"log_format": log_format or spec.worker.log_format, "template": {}}
     )
@@ -157,10 +162,12 @@ def as_run_here(
     return job.model_copy(update={"spec": spec.model_copy(update=update)}), tuple(notes)
 
 
-def _job(source: Path, wrong: list[str]) -> HeddleJob | None:
+def _job(source: Path, output: Path | None, wrong: list[str]) -> HeddleJob | None:
     """The job; None, and all of its mistakes in `wrong`, if it has any."""
     try:
         data: object = read_yaml(source, "job file", InvalidJob)
+        if output is not None:
+            data = _without_output(data)
         sentences = mistakes_of(data)
         if sentences:
             wrong += [f"{source}: {sentence}" for sentence in sentences]
@@ -169,6 +176,14 @@ def _job(source: Path, wrong: list[str]) -> HeddleJob | None:
     except HeddleError as error:
         wrong.append(str(error))
         return None
+
+
+def _without_output(data: object) -> object:
+    """The job without its output, in whose place the user names another one."""
+    spec = data.get("spec") if isinstance(data, Mapping) else None
+    if not isinstance(data, Mapping) or not isinstance(spec, Mapping):
+        return data
+    return {**data, "spec": {key: value for key, value in spec.items() if key != "output"}}
 
 
 def _named(nodes: Composition, machine: Machine) -> Composition:

@@ -114,6 +114,21 @@ def test_a_loss_that_is_not_finite_stops_the_job_with_the_state_before_it(
     )
 
 
+def test_the_weights_before_that_step_are_written_where_the_job_has_an_output(
+    jobs: Jobs, spec: TrainingSpec, tmp_path: Path
+) -> None:
+    asked = {"learning_rate": 1e30, "output": str(tmp_path)}
+    gpus = jobs.start(spec.model_copy(update=asked))
+    ranks = jobs.wait(gpus, lambda rank: rank.phase == "done")
+    assert {(rank.step, rank.error_kind) for rank in ranks} == {(1, "numeric")}
+    assert {(rank.error or "").partition(" has ")[0] for rank in ranks} == {"step 1"}
+    from safetensors.torch import load_file
+
+    held = load_file(tmp_path / "model.safetensors")
+    assert all(tensor.isfinite().all() for tensor in held.values())
+    assert (tmp_path / "config.json").is_file()
+
+
 def test_or_is_skipped_and_counted_if_the_job_asks_for_that(
     jobs: Jobs, spec: TrainingSpec, tmp_path: Path
 ) -> None:

@@ -22,6 +22,8 @@ from planner.wording import counted
 from worker.errors import InvalidWeights
 
 if TYPE_CHECKING:
+    from planner.model.shape import ModelShape
+    from worker.checkpoint.hugging_face.families import Family
     from worker.checkpoint.hugging_face.reading import WeightsFolder
     from worker.checkpoint.hugging_face.writing import Wanted
     from worker.checkpoint.sources import Source
@@ -94,10 +96,22 @@ def export(
 @click.argument("folder", type=A_FILE)
 @output_option
 def check(folder: Path, output: str) -> None:
-    """Say whether a job can start from the weights in FOLDER: names, shapes and types."""
-    held = _open_folder(folder)
+    """Say whether a job can start from the weights in FOLDER.
+
+    All numbers are read: the model must be one that is trained, names, shapes and types must fit,
+    and each number must be finite.
+    """
+    from worker.checkpoint.hugging_face.reading import WeightsFolder
+    from worker.trainable import why_untrainable
+
+    model, family = _model_of(folder)
+    untrainable = why_untrainable(model, sequence_length=1)
+    if untrainable is not None:
+        raise InvalidWeights(f"{folder}: {untrainable}")
+    held = WeightsFolder(folder, model, family)
     missing, left_over, wrong = held.misfit
-    is_right = held.fault is None
+    fault = held.fault or held.not_finite()
+    is_right = fault is None
     about = {
         "folder": str(folder),
         "tensors": len(held.stored),
@@ -109,8 +123,8 @@ def check(folder: Path, output: str) -> None:
         "wrong": list(wrong),
     }
     _print(about, output)
-    if not is_right:
-        raise InvalidWeights(str(held.fault))
+    if fault is not None:
+        raise InvalidWeights(fault)
 
 
 class Run(NamedTuple):
@@ -148,13 +162,19 @@ def _open_run(run: Path) -> Run:
 
 
 def _open_folder(folder: Path) -> WeightsFolder:
+    from worker.checkpoint.hugging_face.reading import WeightsFolder
+
+    return WeightsFolder(folder, *_model_of(folder))
+
+
+def _model_of(folder: Path) -> tuple[ModelShape, Family]:
+    """What the config.json of a folder says."""
     from planner.model.config import model_from_config
     from worker.checkpoint.hugging_face.config import CONFIG, read_config
-    from worker.checkpoint.hugging_face.reading import WeightsFolder
     from worker.checkpoint.hugging_face.tensors import family_of
 
     family = family_of(read_config(folder))
-    return WeightsFolder(folder, model_from_config(folder / CONFIG), family)
+    return model_from_config(folder / CONFIG), family
 
 
 def _check_target(read: Path, folder: Path, overwrite: bool) -> None:

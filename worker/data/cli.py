@@ -105,8 +105,8 @@ def prepare(
 @click.argument("prefix", type=click.Path())
 @click.option(
     "--tokenizer",
-    type=click.Path(dir_okay=False),
-    help="tokenizer.json that the documents are decoded with.",
+    type=click.Path(),
+    help="tokenizer.json that the documents are decoded with, or a folder with it.",
 )
 @click.option(
     "--documents",

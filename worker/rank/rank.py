@@ -24,13 +24,13 @@ from worker.control.channel import Channel, Message
 from worker.control.connections import cut
 from worker.engine.seam import FINISH, Engine
 from worker.error_kinds import describe_error
-from worker.errors import EngineFailed, RendezvousFailed
+from worker.errors import EngineFailed, NonFinite, RendezvousFailed
 from worker.log_lines import note
 from worker.rank.change import Change
 from worker.rank.effects import Services
 from worker.rank.messages import Messages
 from worker.rank.preparation import Prepared
-from worker.rank.rank_state import Layout, RankState
+from worker.rank.rank_state import RankState, layout_of
 from worker.rank.switch import Switch, Undecided
 from worker.world.world import World
 
@@ -54,6 +54,7 @@ class Rank:
         self._spec: TrainingSpec | None = None
         self._error: str | None = None
         self._error_kind: ErrorKind | None = None
+        self._divergence: str | None = None  # that ended the training, with the weights before it
         self._told_to_halt: str | None = None
         self._told_to_finish = False
         self._record: SwitchRecord | None = None  # waits for the start of the first new step
@@ -174,6 +175,9 @@ class Rank:
         try:
             ready = FINISH if self._told_to_finish else self._change.ready_epoch
             result = self._call(lambda: engine.train_step(ready))
+        except NonFinite as error:  # every rank met it at one all-reduce, so the world stands
+            self._diverge(error, spec)
+            return
         except Exception as error:  # DeepSpeed, gloo or ours: the world is broken, whatever it was
             self._halt(error)
             return
@@ -225,6 +229,15 @@ class Rank:
         else:
             self._become("done")
 
+    def _diverge(self, error: NonFinite, spec: TrainingSpec) -> None:
+        """End the training with the weights before the step, if there is where to write them."""
+        if spec.output is None or not self._state.progress.updates:
+            self._halt(error)
+            return
+        self._fail(error)
+        self._divergence = self._error
+        self._finish(spec)
+
     def _poll_saving(self) -> None:
         """Tell how the final weights get on."""
         saving = self._saving
@@ -235,8 +248,9 @@ class Rank:
             self._saving = None
         if self._phase != "saving":
             return
-        if saving.error != self._error:
-            self._error, self._error_kind = saving.error, "output" if saving.error else None
+        if (error := saving.error or self._divergence) != self._error:
+            self._error = error
+            self._error_kind = "output" if saving.error else "numeric" if error else None
             self._report()
         if saving.is_done:
             self._become("done")
@@ -311,7 +325,7 @@ class Rank:
                 epoch,
             )
         except Undecided as error:
-            if (layout := _layout_of(prepared)) is not None:
+            if (layout := layout_of(prepared)) is not None:
                 state.hold_also(layout, switch.agreed)
             self._halt(error)
             return
@@ -357,13 +371,12 @@ class Rank:
         self._change.take()
         self._change.forget()
         self._fail(None)
+        self._divergence = None
         prepared.transport.close()
         prepared.store.close()
         engine = successor.engine if successor else None
-        old_world, old_engine = (
-            self._world,
-            state.commit(_layout_of(prepared), engine, switch.agreed),
-        )
+        old_world = self._world
+        old_engine = state.commit(layout_of(prepared), engine, switch.agreed)
         self._world = successor.world if successor else None
         if old_engine is not None:
             old_engine.release()
@@ -389,11 +402,3 @@ class Rank:
         if self._spec is None:
             raise EngineFailed("no directive has said which model to train")
         return self._spec.model_shape()
-
-
-def _layout_of(prepared: Prepared) -> Layout | None:
-    """What this rank holds after the change."""
-    if prepared.successor is None:
-        return None
-    home = prepared.successor.home
-    return Layout(prepared.move.directive.epoch, home.seat, home.shards, home.buffers)

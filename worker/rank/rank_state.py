@@ -15,6 +15,7 @@ from worker.contract import TrainingSpec
 from worker.engine.seam import Buffers, Engine, Parts, Progress
 from worker.rank.held_state import HeldState
 from worker.rank.memory import note_memory
+from worker.rank.preparation import Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +108,11 @@ class RankState:
         if engine is not None:
             engine.progress = progress
         return old
+
+
+def layout_of(prepared: Prepared) -> Layout | None:
+    """What this rank holds after the change."""
+    if prepared.successor is None:
+        return None
+    home = prepared.successor.home
+    return Layout(prepared.move.directive.epoch, home.seat, home.shards, home.buffers)

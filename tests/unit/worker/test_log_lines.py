@@ -63,3 +63,14 @@ def test_strangers_make_the_libraries_say_only_a_few_lines_a_minute():
     now = PERIOD_S + 1
     assert said("asyncio") == f"bad request of x ({100 - MOST_LINES} such lines were left out)"
     assert said("aiohttp.web") == "bad request of x"
+
+
+def test_what_torch_tells_of_its_cache_at_exit_is_no_line():
+    program = (
+        "from worker.log_lines import configure\n"
+        "configure()\n"
+        "import torch._subclasses.fake_tensor as fake\n"
+        "fake.dump_cache_stats()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -24,6 +24,7 @@ from worker.errors import InvalidWeights
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+BLOCK_NUMBERS = 2**21  # that are looked at together
 NAMES_SAID = 3  # of those that are missing or left over
 
 
@@ -81,6 +82,20 @@ class WeightsFolder:
                 "give the folder and the config.json of one model"
             )
         return wrong[0] if wrong else None
+
+    def not_finite(self) -> str | None:
+        """One sentence if a weight is not a finite number; None if each is. Reads all of them."""
+        for tensor in self.stored:
+            part, rows = self._part(tensor), tensor.shape[0]
+            step = max(1, rows * BLOCK_NUMBERS // max(1, tensor.numel))
+            for start in range(0, rows, step):
+                if not part[start : start + step].isfinite().all():
+                    file, key = self._keys[tensor.name]
+                    return (
+                        f"{key!r} in {self._folder / file} holds a number that is not finite; a "
+                        "job that starts from it diverges at its first step, so give other weights"
+                    )
+        return None
 
     @property
     def files(self) -> tuple[str, ...]:

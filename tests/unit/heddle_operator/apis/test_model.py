@@ -155,3 +155,17 @@ def test_what_can_be_no_config_map_is_refused_before_anybody_is_asked(name):
 
 def test_the_config_map_is_that_of_the_model():
     assert config_reference({"spec": {"model": {"configRef": "llama"}}}) == "llama"
+
+
+def test_a_name_of_a_hub_says_to_download_it_and_lists_what_is_trained(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (by_path,) = mistakes_of(job({"path": "meta-llama/Llama-3.2-1B"}))
+    assert "there is no such folder" in by_path
+    (by_name,) = mistakes_of(job({"name": "Qwen/Qwen3-8B"}))
+    for sentence in (by_path, by_name):
+        assert "download it first and give its folder as spec.model.path" in sentence
+    assert "llama3-8b" in by_name
+    assert "mixtral" not in by_name
+    (misspelt,) = mistakes_of(job({"name": "lama3-8b"}))
+    assert "llama3-8b" in misspelt
+    assert "download" not in misspelt

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from heddle_operator.apis.heddlejob import Output
 from heddle_operator.rollout.decide import decide
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, RecordEvent
 from heddle_operator.state.settings import Settings
@@ -133,6 +134,29 @@ def test_a_loss_that_is_not_finite_fails_the_job():
     assert decision.phase == "Failed"
     assert decision.reason == f"Diverged: the loss is nan (after step {step})"
     assert [a.reason for a in decision.actions if isinstance(a, RecordEvent)] == ["Diverged"]
+    assert operator.settle().reason == decision.reason
+
+
+def test_a_job_that_diverged_fails_once_the_weights_before_the_step_are_written():
+    job = a_job()
+    spec = job.spec.model_copy(update={"output": Output(path="/out")})
+    job = job.model_copy(update={"spec": spec})
+    cluster = a_cluster(job, "a", "b")
+    operator = FakeOperator(job, cluster)
+    operator.settle()
+    words = {"error_kind": "numeric", "error": "the loss is nan", "step": 17}
+    change(cluster, "a", phase="saving", **words)
+    change(cluster, "b", phase="done", **words)
+    decision = operator.reconcile()
+    assert decision.phase == "Saving"
+    assert decision.reason.startswith("Diverged: the loss is nan; the final weights are written: 1")
+    change(cluster, "a", phase="done", **words)
+    decision = operator.reconcile()
+    assert decision.phase == "Failed"
+    kept = "the weights after step 17 are in /out"
+    assert decision.reason == f"Diverged: the loss is nan; {kept}"
+    assert [a.reason for a in decision.actions if isinstance(a, RecordEvent)] == ["Diverged"]
+    assert outcomes(cluster) == [(1, "failed")]
     assert operator.settle().reason == decision.reason
 
 

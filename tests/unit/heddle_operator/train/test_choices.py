@@ -218,6 +218,21 @@ def test_a_pair_of_another_tokenizer_is_found_before_anything_starts(tmp_path):
     assert "was prepared with another tokenizer than" in line
 
 
+def test_an_output_over_the_model_is_replaced_by_the_one_that_is_named(tmp_path, folder):
+    changes = {"spec__model": {"path": str(folder)}, "spec__output": {"path": str(folder)}}
+    (line,) = mistakes(job_file(tmp_path, **changes))
+    assert "spec.output.path is the folder of the model" in line
+    found = choose(job_file(tmp_path, **changes), Wishes(output=tmp_path / "new"), MACHINE)
+    assert found.job.spec.output.path == str(tmp_path / "new")
+
+
+def test_a_sample_beyond_the_models_positions_is_a_note(tmp_path, folder):
+    config = json.loads((folder / "config.json").read_text()) | {"max_position_embeddings": 64}
+    (folder / "config.json").write_text(json.dumps(config))
+    found = choose(job_file(tmp_path, spec__model={"path": str(folder)}), Wishes(), MACHINE)
+    assert any("max_position_embeddings 64" in note for note in found.notes)
+
+
 @pytest.mark.parametrize("folder", ["/proc/nowhere/out", "/dev/null/out"])
 def test_a_folder_that_refuses_is_a_mistake_before_anything_is_measured(tmp_path, folder):
     """Also for root, whom the mode of a folder stops from nothing."""

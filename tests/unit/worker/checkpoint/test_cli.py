@@ -41,6 +41,12 @@ def leave_parts(output, model, pipelines, state=None, config=None):
     return state
 
 
+def hugging_face_folder(folder):
+    """The config.json of a tiny model; the tensors for the file beside it."""
+    (folder / "config.json").write_text(json.dumps(config_of(TINY)))
+    return {t.name: torch.zeros(t.shape) for t in stored_tensors(TINY, FAMILIES["llama"])}
+
+
 def run(*arguments):
     return CliRunner().invoke(
         weights, [str(argument) for argument in arguments], catch_exceptions=False
@@ -141,9 +147,7 @@ def test_a_folder_that_fits_is_checked(tmp_path):
 
 
 def test_all_that_does_not_fit_is_listed_and_one_sentence_says_it(tmp_path, capsys):
-    config = config_of(TINY)
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    held = {t.name: torch.zeros(t.shape) for t in stored_tensors(TINY, FAMILIES["llama"])}
+    held = hugging_face_folder(tmp_path)
     held["model.norm.weight"] = torch.zeros(3)
     held |= {f"extra.{number}": torch.zeros(1) for number in range(5)}
     for block in range(6):
@@ -208,3 +212,29 @@ def test_a_model_is_exported_and_read_in_far_less_memory_than_it_has(tmp_path):
     found = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
     assert found.returncode == 0, found.stderr[-2000:]
     assert (tmp_path / "out" / "model.safetensors").stat().st_size > 55 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"model_type": "llama", "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
+        ({"model_type": "opt", "do_layer_norm_before": False}, "do_layer_norm_before"),
+    ],
+)
+def test_a_model_that_is_not_trained_is_refused_by_its_fields_first(tmp_path, config, words):
+    shape = dict.fromkeys(("hidden_size", "intermediate_size", "ffn_dim"), 64)
+    shape |= {"num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 256}
+    (tmp_path / "config.json").write_text(json.dumps(shape | config))
+    save_file({"other": torch.zeros(1)}, tmp_path / "model.safetensors")
+    said = refusal("check", tmp_path)
+    assert words in said
+    assert "can be planned and priced but not trained" in said
+
+
+def test_a_weight_that_is_no_finite_number_is_found(tmp_path):
+    held = hugging_face_folder(tmp_path)
+    held["model.layers.3.mlp.up_proj.weight"][-1, -1] = float("nan")
+    save_file(held, tmp_path / "model.safetensors")
+    said = refusal("check", tmp_path)
+    assert "'model.layers.3.mlp.up_proj.weight' in " in said
+    assert "holds a number that is not finite" in said

@@ -6,6 +6,8 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from worker.data.cli import data
 
@@ -45,3 +47,14 @@ def test_what_does_not_go_together_is_refused(given, sentence):
     done = run("prepare", *given, "--output", "x")
     assert done.exit_code == 2
     assert sentence in done.output
+
+
+def test_the_folder_of_a_tokenizer_is_taken_as_by_prepare(tmp_path):
+    Tokenizer(WordLevel({"a": 0, "</s>": 1}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "text.txt").write_text("a")
+    prefix, tokenizer = tmp_path / "pair", ("--tokenizer", tmp_path)
+    made = run("prepare", "--input", tmp_path / "text.txt", "--output", prefix, *tokenizer)
+    assert made.exit_code == 0, made.output
+    shown = run("show", prefix, *tokenizer)
+    assert shown.exit_code == 0, shown.output
+    assert "vocabulary 2" in shown.output
