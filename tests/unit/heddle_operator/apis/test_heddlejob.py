@@ -67,7 +67,7 @@ def test_training_settings_default_as_in_the_workers_contract():
 @pytest.mark.parametrize(
     ("path", "value", "sentence"),
     [
-        ("spec.model.name", "gpt-9", "model 'gpt-9' is unknown; the models are tiny-llama"),
+        ("spec.model.name", "gpt-9", "is unknown; the models that can be trained are tiny-llama"),
         ("spec.model.name", "mixtral-8x7b", "does not compute mixtures of experts"),
         ("spec.model.configRef", "x", "`configRef` belongs to a `path` or an `entryPoint`"),
         ("spec.model.entryPoint", "m:f", "give exactly one of `name`, `path` and `entryPoint`"),
