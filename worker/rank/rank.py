@@ -1,6 +1,4 @@
-"""One rank process: waits warm, trains, pauses at a boundary, moves, resumes.
-
-Halts with its state when its world breaks.
+"""One rank process: waits warm, trains, moves, resumes; halts when its world breaks.
 
 It hears directives from its agent between steps, never within one.  The step of a switch is agreed
 by the ranks themselves: each says in the norm's all-reduce which epoch it is ready for, and when
@@ -130,8 +128,7 @@ class Rank:
         self._fail(None)
         if directive.resume is not None and self._phase in ("halted", "saving", "done"):
             resume = directive.resume
-            sentence = self._state.catch_up(resume.step, resume.gradient_norm)
-            if sentence is not None:
+            if sentence := self._state.catch_up(resume.step, resume.gradient_norm):
                 self._change.failed_epoch = directive.epoch
                 self._fail(EngineFailed(sentence))
                 self._report()
@@ -176,8 +173,7 @@ class Rank:
             ready = FINISH if self._told_to_finish else self._change.ready_epoch
             result = self._call(lambda: engine.train_step(ready))
         except NonFinite as error:  # every rank met it at one all-reduce, so the world stands
-            self._diverge(error, spec)
-            return
+            return self._diverge(error, spec)
         except Exception as error:  # DeepSpeed, gloo or ours: the world is broken, whatever it was
             self._halt(error)
             return
@@ -233,10 +229,10 @@ class Rank:
         """End the training with the weights before the step, if there is where to write them."""
         if spec.output is None or not self._state.progress.updates:
             self._halt(error)
-            return
-        self._fail(error)
-        self._divergence = self._error
-        self._finish(spec)
+        else:
+            self._fail(error)
+            self._divergence = self._error
+            self._finish(spec)
 
     def _poll_saving(self) -> None:
         """Tell how the final weights get on."""
