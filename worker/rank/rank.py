@@ -154,8 +154,7 @@ class Rank:
 
     def _train(self) -> None:
         engine, spec, epoch = self._state.engine, self._spec, self._state.epoch
-        assert engine is not None
-        assert spec is not None
+        assert engine is not None and spec is not None
         assert epoch is not None
         start_s, is_trained = time.monotonic(), engine.progress.step >= spec.steps
         if self._record is not None:
@@ -173,7 +172,8 @@ class Rank:
             ready = FINISH if self._told_to_finish else self._change.ready_epoch
             result = self._call(lambda: engine.train_step(ready))
         except NonFinite as error:  # every rank met it at one all-reduce, so the world stands
-            return self._diverge(error, spec)
+            self._diverge(error, spec)
+            return
         except Exception as error:  # DeepSpeed, gloo or ours: the world is broken, whatever it was
             self._halt(error)
             return
