@@ -154,7 +154,8 @@ class Rank:
 
     def _train(self) -> None:
         engine, spec, epoch = self._state.engine, self._spec, self._state.epoch
-        assert engine is not None and spec is not None
+        assert engine is not None
+        assert spec is not None
         assert epoch is not None
         start_s, is_trained = time.monotonic(), engine.progress.step >= spec.steps
         if self._record is not None:
@@ -228,11 +229,10 @@ class Rank:
     def _diverge(self, error: NonFinite, spec: TrainingSpec) -> None:
         """End the training with the weights before the step, if there is where to write them."""
         if spec.output is None or not self._state.progress.updates:
-            self._halt(error)
-        else:
-            self._fail(error)
-            self._divergence = self._error
-            self._finish(spec)
+            return self._halt(error)
+        self._fail(error)
+        self._divergence = self._error
+        return self._finish(spec)
 
     def _poll_saving(self) -> None:
         """Tell how the final weights get on."""
