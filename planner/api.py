@@ -166,6 +166,13 @@ def _check_answer(request: PlanRequest, found: PlanAnswer) -> None:
             f"least {least:g} ({least - reached:.1f} short); ask for less, add nodes, or give a "
             f"larger budget"
         )
+    limits, used = request.max_gpus, found.plan.gpus_by_type
+    if not limits.allows(used):
+        took = " and ".join(f"{gpus:,} {name}" for name, gpus in sorted(used.items()))
+        raise Infeasible(
+            f"the limit on GPUs binds: the plan found takes {took}, max_gpus allows {limits}; "
+            f"allow more"
+        )
     most, costs = request.max_price, plan_price(found.plan, request.composition)
     if most is not None and costs is not None and costs > most:
         raise Infeasible(

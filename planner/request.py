@@ -200,6 +200,8 @@ class PlanAnswer:
     def _wishes_json(self, request: PlanRequest) -> dict[str, Any]:
         """What was asked besides the plan."""
         rows: dict[str, Any] = {}
+        if request.max_gpus:
+            rows["max_gpus"] = request.max_gpus.to_json()
         if self.bound is not None:
             rows |= asdict(self.bound) | {"bound_assumes": list(self.bound.bound_assumes)}
         if request.wants_marginal:

@@ -22,6 +22,7 @@ from scipy.optimize import linprog
 
 from planner.bounds.stages import PLACES, Floats, Ints, StageCosts
 from planner.cluster.composition import Composition
+from planner.cluster.gpu_limits import UNLIMITED, GpuLimits, gpus_by_type
 from planner.model.workload import Workload
 from planner.placement.node_classes import class_sizes
 from planner.profiles.profile import Profile
@@ -41,8 +42,13 @@ def bound(request: PlanRequest, profile: Profile, answer: PlanAnswer) -> BoundAn
         profile: supplies all costs.
         answer: any plan for it; the bound is never below what it reaches.
     """
-    nodes = tuple(n for n in request.composition.nodes if n.gpu_type in profile.types)
-    proof = Proof(request.workload, Composition(nodes), profile)
+    limits = request.max_gpus
+    nodes = tuple(
+        node
+        for node in request.composition.nodes
+        if node.gpu_type in profile.types and limits.most(node.gpu_type)
+    )
+    proof = Proof(request.workload, Composition(nodes), profile, limits)
     samples_s = request.workload.global_batch / proof.least_iteration_s(answer.price.iteration_s)
     gap_percent = 100 * (1 - answer.price.throughput_samples_s / samples_s)
     degrees = map(str, sorted({group.tp for group in proof.groups}))
@@ -54,6 +60,8 @@ def bound(request: PlanRequest, profile: Profile, answer: PlanAnswer) -> BoundAn
     ]
     if request.workload.model.experts:
         assumes.append("expert tilings with EP and ETP powers of two, ETP inside a node")
+    if limits.binds(request.composition):
+        assumes.append(f"at most {limits}")
     unknown = sorted({n.gpu_type for n in request.composition.nodes} - set(profile.types))
     if unknown:
         assumes.append(f"no GPU of type {', '.join(unknown)}, which has no profile")
@@ -102,18 +110,34 @@ class Proof:
         sizes: micro-batch sizes.
     """
 
-    def __init__(self, workload: Workload, composition: Composition, profile: Profile) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        composition: Composition,
+        profile: Profile,
+        max_gpus: GpuLimits = UNLIMITED,
+    ) -> None:
         """Prepare the seconds of all stages; all GPU types are profiled."""
         self._workload, self._costs = workload, StageCosts(workload, composition, profile)
         self.groups = self._costs.groups
         members = class_sizes(composition)
         self._largest_node = max(node.gpus for node in members)
         # A row for every group counts GPUs in groups of its degree: [R] that the nodes have room
-        # for, [K, R + 1] that any group takes of these.  The last row counts replicas.
-        self._room = np.array([members[g.node] * (g.node.gpus // g.tp * g.tp) for g in self.groups])
+        # for, [K, R + 1] that any group takes of these.  Limits on GPUs have rows behind them; the
+        # last row counts replicas.
+        there = gpus_by_type(composition)
+        limits = [(most, {name}) for name, most in max_gpus.by_type if most < there[name]]
+        if max_gpus.total is not None and max_gpus.total < composition.gpus:
+            limits.append((max_gpus.total, set(there)))
+        self._room = np.array(
+            [members[g.node] * (g.node.gpus // g.tp * g.tp) for g in self.groups]
+            + [most for most, _ in limits]
+        )
         self._uses = np.array(
             [
-                [(g.tp // row.tp * row.tp) * (g.node == row.node) for row in self.groups] + [0]
+                [(g.tp // row.tp * row.tp) * (g.node == row.node) for row in self.groups]
+                + [g.tp * (g.node.gpu_type in kinds) for _, kinds in limits]
+                + [0]
                 for g in self.groups
             ]
         )

@@ -16,14 +16,15 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from planner.cluster.composition import Composition
+from planner.cluster.gpu_limits import GpuLimits
 from planner.cost.money import DEAREST
-from planner.errors import InvalidComposition, InvalidPlan, InvalidWorkload
+from planner.errors import InvalidComposition, InvalidPlan, InvalidRequest, InvalidWorkload
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload, usual_workload
 from planner.plans.plan import Plan
 from planner.profiles.profile import Profile
 from planner.search.candidate import best_placed
-from planner.wording import kind_of, reason_of
+from planner.wording import did_you_mean, kind_of, reason_of
 
 Prices = Annotated[dict[str, Annotated[float, Field(ge=0, lt=DEAREST)]], Field(min_length=1)]
 
@@ -57,6 +58,23 @@ def read_prices(file: Path) -> dict[str, float]:
         f"prices file {file} has {found}; it maps GPU types to money per GPU-hour, a number of 0 "
         f"or more each, for example `h100: 2.5`"
     )
+
+
+def read_max_gpus(texts: tuple[str, ...], composition: Composition) -> GpuLimits:
+    """Limits on GPUs, whose types are there.
+
+    Raises:
+        InvalidRequest: they cannot be read, or name a type that no node has.
+    """
+    limits = GpuLimits.from_text(texts)
+    for name, _ in limits.by_type:
+        if name not in composition.gpu_types:
+            near = did_you_mean(name, composition.gpu_types)
+            raise InvalidRequest(
+                f"--max-gpus limits {name!r}{near}, which no node has; the GPU types are "
+                f"{', '.join(composition.gpu_types)}"
+            )
+    return limits
 
 
 def _read_yaml(file: Path, holds: str) -> Any:

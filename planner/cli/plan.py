@@ -18,7 +18,13 @@ from click.core import ParameterSource
 
 from planner.api import POLICY_METHODS, with_budget
 from planner.api import answer as answer_of
-from planner.cli.inputs import read_composition, read_current, read_plan_file, read_prices
+from planner.cli.inputs import (
+    read_composition,
+    read_current,
+    read_max_gpus,
+    read_plan_file,
+    read_prices,
+)
 from planner.cli.interruption import STATUS, interruption
 from planner.cli.options import (
     A_FILE,
@@ -122,6 +128,12 @@ SETTINGS = (
 )
 @click.option(
     "--max-price", type=Finite(0), help="Most money that the nodes of the plan may cost, per hour."
+)
+@click.option(
+    "--max-gpus",
+    multiple=True,
+    metavar="N or TYPE=N",
+    help="Most GPUs of the plan, in all or of a GPU type; may be given several times.",
 )
 @click.option(
     "--method",
@@ -304,6 +316,7 @@ def request_of(composition: Composition, wishes: dict[str, Any]) -> PlanRequest:
     usual = usual_workload(find_model(wishes.pop("model")))
     settings = {name: wishes.pop(name) for name in SETTINGS}
     workload = replace(usual, **{name: one for name, one in settings.items() if one is not None})
+    max_gpus = read_max_gpus(wishes.pop("max_gpus"), composition)
     prices, current = wishes.pop("prices"), wishes.pop("current")
     if prices is not None:
         composition = with_prices(composition, read_prices(prices))
@@ -312,6 +325,7 @@ def request_of(composition: Composition, wishes: dict[str, Any]) -> PlanRequest:
         workload,
         composition,
         None if current is None else read_current(current, workload),
+        max_gpus=max_gpus,
         allow_ep=not wishes.pop("no_ep"),
         **with_budget(wishes),
     )

@@ -78,9 +78,9 @@ def answer_sentences(answer: PlanAnswer, request: PlanRequest, profile: Profile)
     lines = [
         f"{answer.throughput_samples_s:.1f} samples/s, iteration "
         f"{answer.price.iteration_s * 1e3:.0f} ms (simulated {answer.simulation_s * 1e3:.0f} ms), "
-        f"{answer.plan.gpus} of {counted(request.composition.gpus, 'GPU')}, every piece of the "
-        f"state on at least {counted(answer.holders_min, 'node')}, profile {profile.origin}, links "
-        f"{profile.link_origin}"
+        f"{answer.plan.gpus} of {counted(request.composition.gpus, 'GPU')}{_at_most(request)}, "
+        f"every piece of the state on at least {counted(answer.holders_min, 'node')}, "
+        f"profile {profile.origin}, links {profile.link_origin}"
     ]
     per_hour = plan_price(answer.plan, request.composition)
     per_sample = money_per_sample(answer.plan, answer.price, request.composition)
@@ -104,6 +104,11 @@ def answer_sentences(answer: PlanAnswer, request: PlanRequest, profile: Profile)
         f"found in {answer.planning_s * 1e3:.0f} ms: {way} ({counted(priced, 'plan')} priced)"
     )
     return "\n".join([*lines, *(f"note: {note}" for note in answer.notes)])
+
+
+def _at_most(request: PlanRequest) -> str:
+    """`, at most 8 GPUs and 4 h100`; nothing where GPUs are not limited."""
+    return f", at most {request.max_gpus}" if request.max_gpus else ""
 
 
 def _gains(answer: PlanAnswer) -> Iterator[SearchStage]:

@@ -35,10 +35,12 @@ def variants_of(
     option: tuple[str, int],
     allow_ep: bool,
     nodes: Sequence[Node] | None = None,
+    gpus: int | None = None,
 ) -> tuple[Variant, ...]:
     """Every variant of a stage of that option (GPU type, TP), those that cut experts least first.
 
-    The stage is thought to stand on `nodes`, largest first; on any if they are not given.
+    The stage is thought to stand on `nodes`, largest first; on any if they are not given.  A plan
+    may use so many `gpus`; all of them if that is not given.
     """
     is_free = workload.recompute == "auto"
     wanted = STAGE_RECOMPUTATIONS if is_free else (workload.recompute,)
@@ -46,7 +48,7 @@ def variants_of(
     experts = workload.model.experts
     kind, tp = option
     everywhere = largest_first(node for node in composition.nodes if node.gpu_type == kind)
-    gpus = composition.gpus
+    gpus = composition.gpus if gpus is None else gpus
     if experts is not None and allow_ep:
         smallest = profile.micro_batches(kind)[0]
         largest = 1 << everywhere[0].gpus.bit_length() - 1

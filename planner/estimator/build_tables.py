@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from planner.cluster.composition import Composition, Node
+from planner.cluster.gpu_limits import UNLIMITED, GpuLimits, gpus_by_type
 from planner.cost import formulas
 from planner.cost.expert_parallel import Tiling
 from planner.cost.gradient_sync import layer_sizes
@@ -74,6 +75,7 @@ def pricing_of(
     allow_ep: bool = True,
     stays_inside: bool = False,
     by_type: bool = False,
+    max_gpus: GpuLimits = UNLIMITED,
 ) -> Pricing | None:
     """Tables for one workload on one composition; None if no option is profiled.
 
@@ -86,6 +88,7 @@ def pricing_of(
         stays_inside: whether gradients are thought to be summed inside nodes; on a few nodes both
             may be best.
         by_type: whether all nodes of a GPU type count as alike.
+        max_gpus: that a plan may use.
     """
     model = workload.model
     members = type_sizes(composition) if by_type else class_sizes(composition)
@@ -94,7 +97,7 @@ def pricing_of(
         (index, one.gpu_type, tp)
         for index, one in enumerate(classes)
         for tp in profile.tp_degrees(one.gpu_type)
-        if tp <= one.gpus and model.allows_tp(tp)
+        if tp <= min(one.gpus, max_gpus.most(one.gpu_type)) and model.allows_tp(tp)
     )
     sizes = sorted(
         {
@@ -117,7 +120,9 @@ def pricing_of(
         for one in owners
     )
     variants = tuple(
-        variants_of(workload, composition, profile, option, allow_ep, nodes)
+        variants_of(
+            workload, composition, profile, option, allow_ep, nodes, max_gpus.allowed(composition)
+        )
         for option, (nodes, _) in zip(options, sites, strict=True)
     )
     arrays = _Arrays(workload, profile, options, sizes, variants, sites)
@@ -132,6 +137,10 @@ def pricing_of(
     if by_type:
         room_by_type = room_of(composition)
         room = [room_by_type[option] for option in options]
+    room = [
+        min(gpus, max_gpus.most(k) // tp * tp) for gpus, (k, tp) in zip(room, options, strict=True)
+    ]
+    limits = binding_limits(max_gpus, composition, [one.gpu_type for one in classes])
     spreads_experts = max(map(len, variants)) > 1 and model.experts is not None
     stays_inside = stays_inside or len(composition.nodes) == 1
     rings = bool(profile.rings) and not stays_inside
@@ -194,8 +203,30 @@ def pricing_of(
         both_ways=int(rings and not spreads_experts and max(one.gpus for one in classes) > 1),
         caps=np.full((*arrays.block_s.shape[:3], MAX_DEPTH + 1, 4, arrays.dense + 1), -2, np.int16),
         min_replicas=min_replicas,
+        limit=np.array([most for most, _ in limits], np.int64),
+        is_limited=np.array([row for _, row in limits], np.int64).reshape(-1, len(classes)),
     )
     return Pricing(tables, classes, options, variants, by_type)
+
+
+def binding_limits(
+    max_gpus: GpuLimits, composition: Composition, kinds: Sequence[str]
+) -> list[tuple[int, list[bool]]]:
+    """Limits on classes of these types together, each with the classes that count.
+
+    One class alone is limited by its room; who cannot exceed a limit is not limited by it.
+    """
+    there = gpus_by_type(composition)
+    below = {name: most for name, most in max_gpus.by_type if most < there[name]}
+    limits = [
+        (most, [kind == name for kind in kinds])
+        for name, most in below.items()
+        if kinds.count(name) > 1 and most == max_gpus.most(name)
+    ]
+    total = max_gpus.total
+    if total is not None and len(kinds) > 1 and total < sum((there | below).values()):
+        limits.append((total, [True] * len(kinds)))
+    return limits
 
 
 def _table(

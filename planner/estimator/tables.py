@@ -3,7 +3,7 @@
 Axes: O options (GPU type, TP), Z micro-batch sizes, V variants of a stage (recomputation and expert
 tiling), K = 2 kinds of blocks (the first `dense` blocks of the model, then all others), T node
 classes (GPU type, GPUs of a node, speed, price, NIC), E = 2 ends (embedding, head), L blocks, G
-GPUs of the largest node.
+GPUs of the largest node, Q limits on GPUs.
 Invariant: seconds are infinite where the profile has no entry.
 """
 
@@ -35,7 +35,8 @@ class Tables(NamedTuple):
         zero: ZeRO stage.
         option_type: [O] index of its GPU type.
         option_tp: [O] its TP degree.
-        room: [O] GPUs of the composition that TP groups of that degree could take.
+        room: [O] GPUs of the composition that TP groups of that degree could take, as far as limits
+            allow them to a plan.
         node_gpus: [T] GPUs of the largest node.
         gpu_price: [T] money per GPU and hour; 0 where none is known.
         sizes: [Z] micro-batch sizes, ascending.
@@ -73,6 +74,9 @@ class Tables(NamedTuple):
         caps: [O, Z, V, D + 1, 4, dense + 1] what `stage.block_cap` has found so far, by in-flight
             count and by which ends the stage has; -2 where it was not asked yet.
         min_replicas: so many pipelines at least, for the nodes that must hold every piece.
+        limit: [Q] GPUs that a plan may use of some classes together, at most; none where `room`
+            says it all.
+        is_limited: [Q, T] 1 if GPUs of a class count in that limit.
     """
 
     batch: int
@@ -116,3 +120,5 @@ class Tables(NamedTuple):
     both_ways: int
     caps: NDArray[np.int16]
     min_replicas: int
+    limit: Ints
+    is_limited: Ints

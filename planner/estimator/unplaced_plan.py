@@ -161,7 +161,8 @@ def pipelines_of(plan: UnplacedPlan) -> int:
 def most_replicas(t: Tables, plan: UnplacedPlan, k: int) -> int:
     """How many replicas of slot `k` fit beside those of the other slots; exact as `can_pack` is.
 
-    A TP group takes GPUs of one node, so what larger groups take counts against smaller ones.
+    A TP group takes GPUs of one node, so what larger groups take counts against smaller ones.  No
+    limit on GPUs is exceeded either.
     """
     most = t.batch
     taken = 0
@@ -181,5 +182,20 @@ def most_replicas(t: Tables, plan: UnplacedPlan, k: int) -> int:
         if need:
             most = min(most, (t.room[option] - taken) // need)
         elif taken > t.room[option]:
+            return -1
+    for q in range(len(t.limit)):
+        taken = 0
+        need = 0
+        for j in range(plan.number[0]):
+            for s in range(plan.depth[j]):
+                option = plan.options[j, s]
+                if t.is_limited[q, t.option_type[option]]:
+                    if j == k:
+                        need += t.option_tp[option]
+                    else:
+                        taken += t.option_tp[option] * plan.replicas[j]
+        if need:
+            most = min(most, (t.limit[q] - taken) // need)
+        elif taken > t.limit[q]:
             return -1
     return most

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from planner.cluster.composition import Composition, Node
+from planner.cluster.gpu_limits import GpuLimits
 from planner.plans.plan import FilledTemplate
 
 
@@ -58,6 +59,25 @@ def type_sizes(composition: Composition) -> dict[NodeClass, int]:
         middle = seats[len(seats) // 2]
         found[middle] = math.ceil(len(seats) / middle.gpus)
     return dict(sorted(found.items()))
+
+
+def within_limits(
+    composition: Composition, max_gpus: GpuLimits, kept: Collection[str] = ()
+) -> Composition:
+    """The nodes that a plan within limits could use: of each class as many as it may use GPUs.
+
+    Nodes of a class differ by name alone, so no plan is lost; those that are `kept` come first.
+    """
+    if not max_gpus.binds(composition):
+        return composition
+    found: list[Node] = []
+    numbers: Counter[NodeClass] = Counter()
+    for node in sorted(composition.nodes, key=lambda node: (node.name not in kept, node.name)):
+        one = NodeClass.of(node)
+        numbers[one] += 1
+        if numbers[one] <= max_gpus.most(node.gpu_type):
+            found.append(node)
+    return Composition(tuple(found))
 
 
 def by_class(composition: Composition) -> Composition:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -128,6 +129,15 @@ class Plan:
     def gpus(self) -> int:
         """GPUs that the plan uses."""
         return sum(template.gpus * template.replicas for template in self.templates)
+
+    @property
+    def gpus_by_type(self) -> Counter[str]:
+        """GPUs of each type that the plan uses."""
+        found: Counter[str] = Counter()
+        for template in self.templates:
+            for stage in template.stages:
+                found[stage.gpu_type] += stage.tp * template.replicas
+        return found
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -4,7 +4,8 @@ To the policy as to the kernel, nodes that are alike are a GPU type of their own
 scores node classes, each by its features, so that any number of them can be scored.  Its state is
 the paper's, by GPU type.
 Invariant: features depend on fractions and ratios, never on names or counts beyond a log scale.
-Source: Heddle, Table 2.   Legend: C node classes, O options (node class, TP), N types, K degrees.
+Source: Heddle, Table 2.
+Legend: C node classes, O options (node class, TP), N types, K degrees, Q limits on GPUs.
 """
 
 from __future__ import annotations
@@ -28,14 +29,20 @@ class ActionSpace(NamedTuple):
     degree: Ints  # [O] its index in the schema's degrees
     room: Ints  # [O] GPUs that TP groups of that degree could take
     class_type: Ints  # [C] index in the schema's types
-    type_gpus: Ints  # [N] GPUs
+    type_gpus: Ints  # [N] GPUs that may be used
+    limit: Ints  # [Q] GPUs that may be used of some classes together
+    is_limited: Ints  # [Q, C] 1 if a class counts in that limit
+    counts_all: Ints  # [Q] 1 if all classes do
+    counts_alone: Ints  # [C] 1 if a class counts in no limit but such
+    option_class: Ints  # [O] its node class
+    largest: int  # TP degree
     speed: Floats  # [O] blocks a second, relative to the fastest option
     state_share: Floats  # [O] a block's state over the memory of a GPU
     kept_share: Floats  # [O] its activations of one sample over that memory
     sync_samples: Floats  # [O] its gradient sum, in samples whose computation takes as long
     layers: int  # L
     batch: int  # B
-    gpus: int  # G
+    gpus: int  # G, as far as they may be used
     deepest: int  # most stages here
     d_max: int  # of the schema
     sees_batch: int  # 1 if features tell how the batch is shared
@@ -54,6 +61,11 @@ def action_space_of(pricing: Pricing, schema: FeatureSchema, deepest: int) -> Ac
     degrees = np.array([schema.tp_degrees.index(int(tp)) for tp in t.option_tp])
     gpus = np.array([t.room[first[c] : first[c + 1]].max(initial=0) for c in range(classes)])
     type_gpus = np.bincount(kinds, weights=gpus, minlength=len(schema.types)).astype(np.int64)
+    total, counts_all = int(gpus.sum()), np.all(t.is_limited == 1, axis=1)
+    for most, is_limited in zip(t.limit, t.is_limited == 1, strict=True):
+        there = kinds[is_limited]
+        type_gpus[there] = np.minimum(type_gpus[there], most)
+        total = min(total, int(most + gpus[~is_limited].sum()))
     # of a block and one sample, at the micro-batch that suits the option best
     block_s = (t.block_s[:, :, :, 1].min(axis=2) / t.sizes).min(axis=1)
     speed = np.where(np.isfinite(block_s), block_s.min() / block_s, 0.0)
@@ -70,18 +82,24 @@ def action_space_of(pricing: Pricing, schema: FeatureSchema, deepest: int) -> Ac
         room=t.room,
         class_type=kinds,
         type_gpus=type_gpus,
+        limit=t.limit,
+        is_limited=t.is_limited,
+        counts_all=np.array(counts_all, np.int64),
+        counts_alone=1 - t.is_limited[~counts_all].max(axis=0, initial=0),
+        option_class=t.option_type,
+        largest=int(t.option_tp.max()),
         speed=speed,
         state_share=state_share,
         kept_share=kept_share,
         sync_samples=sync,
         layers=t.layers,
         batch=t.batch,
-        gpus=int(gpus.sum()),
+        gpus=total,
         deepest=min(deepest, schema.d_max, t.layers),
         d_max=schema.d_max,
         sees_batch=int(schema.sees_batch),
         state=np.zeros(0),
-        summary=_summary(schema, type_gpus, gpus, t.node_gpus, t.batch),
+        summary=_summary(schema, type_gpus, gpus, t.node_gpus, t.batch, total),
         device=np.zeros(0),
         option=np.zeros(0),
     )
@@ -122,10 +140,11 @@ def _state(schema: FeatureSchema, m: ActionSpace, kind: Ints, usable: Floats) ->
     return state
 
 
-def _summary(schema: FeatureSchema, type_gpus: Ints, gpus: Ints, size: Ints, batch: int) -> Floats:
+def _summary(
+    schema: FeatureSchema, type_gpus: Ints, gpus: Ints, size: Ints, batch: int, total: int
+) -> Floats:
     """Size, batch, the share of each type, and how uneven the mix is."""
-    total = gpus.sum()
-    shares = type_gpus / total
+    shares = type_gpus / type_gpus.sum()
     present = shares[shares > 0]
     return np.array(
         [
@@ -134,8 +153,8 @@ def _summary(schema: FeatureSchema, type_gpus: Ints, gpus: Ints, size: Ints, bat
             np.log2(batch) / 16,
             np.log2(batch / total) / 12,
             float(-(present * np.log(present)).sum()),
-            float((gpus * np.log2(size)).sum() / total / 3),
-            float((gpus * np.log2(size) ** 2).sum() / total / 9),
+            float((gpus * np.log2(size)).sum() / gpus.sum() / 3),
+            float((gpus * np.log2(size) ** 2).sum() / gpus.sum() / 9),
             len(schema.types) and len(present) / 4,
         ]
     )

@@ -18,6 +18,7 @@ from planner.estimator.jit import jit
 from planner.estimator.tables import Floats, Ints
 from planner.estimator.unplaced_plan import UnplacedPlan, new_plan
 from planner.policy.features import ActionSpace
+from planner.policy.gpus_left import gpus_left, replicas_with, stages_beside, stages_left
 from planner.policy.schema import Array, Bools
 
 Templates: TypeAlias = tuple[tuple[int, ...], ...]  # for each the option of each stage, in order
@@ -47,52 +48,6 @@ def new_partial_plans(rows: int, options: int) -> PartialPlans:
         np.full(rows, np.inf),
         np.zeros(rows, np.int64),
     )
-
-
-@jit
-def gpus_left(m: ActionSpace, taken: Ints, used: Ints, left: Ints) -> int:
-    """GPUs that TP groups of each option could still take [O], and how many GPUs there are in all.
-
-    Closed form for nodes cut into blocks of powers of two: what larger groups take counts against
-    smaller ones, and a group needs room among those of every smaller degree too.
-    """
-    total = 0
-    for c in range(len(m.class_type)):
-        start, stop = m.first_option[c], m.first_option[c + 1]
-        gone = 0
-        for o in range(stop - 1, start - 1, -1):
-            gone += taken[o] + used[o] * m.tp[o]
-            left[o] = m.room[o] - gone
-        for o in range(start + 1, stop):
-            left[o] = min(left[o], left[o - 1])
-        if stop > start:
-            total += left[start]
-    return total
-
-
-@jit
-def stages_left(m: ActionSpace, left: Ints) -> int:
-    """How many stages of the smallest degree of their class the GPUs that are left make."""
-    stages = 0
-    for c in range(len(m.class_type)):
-        o = m.first_option[c]
-        if m.first_option[c + 1] > o:
-            stages += left[o] // m.tp[o]
-    return stages
-
-
-@jit
-def replicas_with(m: ActionSpace, taken: Ints, used: Ints, only: int, added: int) -> int:
-    """How often the open template, with a stage of option `added` (or -1), fits into a class."""
-    most = m.batch
-    gone = 0
-    need = 0
-    for o in range(m.first_option[only + 1] - 1, m.first_option[only] - 1, -1):
-        gone += taken[o]
-        need += (used[o] + (1 if o == added else 0)) * m.tp[o]
-        if need:
-            most = min(most, (m.room[o] - gone) // need)
-    return most
 
 
 @jit
@@ -152,7 +107,7 @@ def observe_depths(
     for i in range(len(rows)):
         r = rows[i]
         total = gpus_left(m, d.taken[r], d.used[r], left)
-        stages = stages_left(m, left)
+        stages = stages_left(m, d.taken[r], d.used[r], left)
         number = d.plans.number[r, 0]
         before = d.plans.depth[r, number - 1] if number else 0
         mask[i, 0] = number > 0
@@ -203,7 +158,7 @@ def observe_stages(
         j = d.stage[r]
         used, taken = d.used[r], d.taken[r]
         total = gpus_left(m, taken, used, left)
-        stages = stages_left(m, left)
+        stages = stages_left(m, taken, used, left)
         last = d.plans.options[r, number, j - 1] if j else -1
         now = m.batch
         speed = 0.0
@@ -259,8 +214,10 @@ def observe_stages(
                 k = m.degree[o]
                 fits = min(now, replicas_with(m, taken, used, c, o))
                 least = m.tp[start]
-                gone = left[start] // least - (left[start] - m.tp[o]) // least
-                mask[i, c, k] = left[o] >= m.tp[o] and stages - gone >= to_come
+                beside = stages - left[start] // least + (left[start] - m.tp[o]) // least
+                if len(m.limit):
+                    beside = stages_beside(m, taken, used, o, left)
+                mask[i, c, k] = left[o] >= m.tp[o] and beside >= to_come
                 row = degree[i, c, k]
                 at = types + degrees + 4
                 row[at] = math.log2(1 + left[o] // m.tp[o]) / 12

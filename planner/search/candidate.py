@@ -1,8 +1,8 @@
 """A plan that a search found: placed, its batch shared, and priced by the one evaluator.
 
 Every stage of the search hands its templates over here, so that all are judged alike.
-Invariant: a candidate fits in memory, trains exactly B samples, and its price is
-`planner.cost.evaluate`'s.
+Invariant: a candidate fits in memory and in the limits on GPUs, trains exactly B samples, and its
+price is `planner.cost.evaluate`'s.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from planner.cluster.composition import Composition
+from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
 from planner.cost.batch_split import Lane, share
 from planner.cost.evaluate import Price, ReplicaPrice, price, replica_prices, whole_price
 from planner.errors import UnprofiledConfiguration
@@ -55,10 +56,13 @@ class Judge:
     composition: Composition
     profile: Profile
     min_holders: int = 1
+    max_gpus: GpuLimits = UNLIMITED
     _by_class: Composition = field(init=False, repr=False, compare=False)
+    _gpus: int = field(init=False, repr=False, compare=False)  # that a plan may use
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_by_class", by_class(self.composition))
+        object.__setattr__(self, "_gpus", self.max_gpus.allowed(self.composition))
 
     def settle(self, recipe: Recipe, current: Plan | None = None) -> Candidate | None:
         """The best of all ways to place a recipe; arguments are those of `placed`.
@@ -81,8 +85,7 @@ class Judge:
         templates = _filled(recipe, shares, workload.recompute)
         rules = self._rules(templates, recipe)
         tiled = any(template.is_tiled for template in templates)
-        gpus = self.composition.gpus
-        is_everywhere = gpus <= (BOTH_WAYS_GPUS if tiled else EVERYWHERE_GPUS)
+        is_everywhere = self._gpus <= (BOTH_WAYS_GPUS if tiled else EVERYWHERE_GPUS)
         is_found = False
         for rows, nodes in self._sites(recipe, templates, current):
             if is_found and not is_everywhere:
@@ -105,7 +108,7 @@ class Judge:
 
         On many GPUs, where that takes long, only as the kernel thinks that it is.
         """
-        if self.composition.gpus > BOTH_WAYS_GPUS and self.min_holders == 1:
+        if self._gpus > BOTH_WAYS_GPUS and self.min_holders == 1:
             if any(template.is_tiled for template in templates):
                 return ("by stage",)
             if self.workload.model.experts is None:
@@ -130,8 +133,10 @@ class Judge:
 
         Templates that turn out alike are one, unless ZeRO cuts what they hold by their replicas.
 
-        None if the memory is too small.
+        None if the memory is too small, or a limit on GPUs.
         """
+        if not self.max_gpus.allows(plan.gpus_by_type):
+            return None
         asked = (self.workload, self.composition, self.profile)
         if not self.workload.zero:
             plan = joined(plan)
@@ -165,8 +170,10 @@ class Judge:
         )
 
     def as_it_is(self, plan: Plan) -> Candidate | None:
-        """A plan that runs already, if it still fits the composition and is profiled."""
+        """A plan that runs already, if it still fits composition and limits and is profiled."""
         if faults(plan, self.workload, self.composition):
+            return None
+        if not self.max_gpus.allows(plan.gpus_by_type):
             return None
         try:
             priced = price(plan, self.workload, self.composition, self.profile)

@@ -47,10 +47,13 @@ def fewest_bytes(pool: SolutionPool, judge: Judge, current: Candidate | None) ->
 def notes_of(request: PlanRequest, profile: Profile, chosen: Candidate) -> Iterator[str]:
     """Wishes that the plan does not grant, a sentence each."""
     asked, nodes = request.min_holders, request.composition.nodes
+    allowed = request.max_gpus.allowed(request.composition)
     if chosen.holders < asked:
         where = (
             f"the composition has {counted(len(nodes), 'node')}"
             if len(nodes) < asked
+            else f"it may use {counted(allowed, 'GPU')}; raise --max-gpus"
+            if allowed < asked
             else "ZeRO 1 keeps every piece of the optimizer on one GPU; use --zero 0"
             if request.workload.zero
             else "no plan that reaches it was found, mostly because none fits in memory"

@@ -4,6 +4,7 @@ An anytime search.  A portfolio of workers (`planner.search.portfolio`) finds pl
 placement, from plans of the learned policy and of its own; the best are placed and priced by the
 one evaluator.  On a few GPUs fill and placement are then searched together from the best of these,
 every plan priced exactly.
+Nodes beyond what limits on GPUs could use are left out before.
 Invariants: the same request and seed give the same plan unless seconds cut the search short; a
 search that more plans end finds no worse one; the answer is never slower than the current plan
 while that still fits (unless it puts every piece on more of the nodes that were asked for).
@@ -19,9 +20,11 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
+from planner.cluster.composition import Composition
 from planner.cost.variants import FEW_GPUS
 from planner.errors import Infeasible, InvalidPolicy, NoPolicy, PolicyMisfit
 from planner.estimator.build_tables import Pricing, pricing_of
+from planner.placement.node_classes import within_limits
 from planner.plans.movement import bytes_to_move
 from planner.profiles.profile import Profile
 from planner.request import ROLLOUT_METHODS, PlanAnswer, PlanRequest, idle_gpus
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PlanAnswer", "PlanRequest", "search"]
 
+FEW_NODES = 64  # on which few GPUs that a plan may use are searched exactly
 FEW_SHARE = 0.3  # of the seconds, for the portfolio where few GPUs are searched exactly after it
 FEW_PLANS = 400  # that it prices then, at most
 ROLLOUT_SHARE = 0.5  # of the seconds, for rollouts: the workers go on from them
@@ -73,8 +77,10 @@ class _Search:
     def __init__(self, request: PlanRequest, profile: Profile, budget: Budget) -> None:
         self._request, self._profile, self._budget = request, profile, budget
         known = tuple(n for n in request.composition.nodes if n.gpu_type in profile.types)
-        self._composition = replace(request.composition, nodes=known)
-        judge = Judge(request.workload, self._composition, profile, request.min_holders)
+        limits, kept = request.max_gpus, request.current.nodes if request.current else ()
+        self._composition = within_limits(Composition(known), limits, frozenset(kept))
+        self._gpus = limits.allowed(self._composition)  # that a plan may use
+        judge = Judge(request.workload, self._composition, profile, request.min_holders, limits)
         self._state = SearchState(request, judge, budget)
         self._warnings: tuple[str, ...] = ()
 
@@ -108,7 +114,7 @@ class _Search:
 
         request, state = self._request, self._state
         propose = self._propose if request.method == "auto" else None
-        if self._composition.gpus <= FEW_GPUS:
+        if self._gpus <= FEW_GPUS and len(self._composition.nodes) <= FEW_NODES:
             inside = self._pricing(stays_inside=True)
             pricings = [one for one in (inside, pricing) if one is not None]
             Portfolio(state, pricings, FEW_SHARE, FEW_PLANS).run(propose)
@@ -135,9 +141,9 @@ class _Search:
         state.record("exact search", begun_s)
 
     def _pricing(self, *, stays_inside: bool = False, by_type: bool = False) -> Pricing | None:
-        if not self._composition.nodes:
+        if not self._gpus:
             return None
-        least = min(self._request.min_holders, len(self._composition.nodes))
+        least = min(self._request.min_holders, len(self._composition.nodes), self._gpus)
         return pricing_of(
             self._request.workload,
             self._composition,
@@ -146,6 +152,7 @@ class _Search:
             allow_ep=self._request.allow_ep,
             stays_inside=stays_inside,
             by_type=by_type,
+            max_gpus=self._request.max_gpus,
         )
 
     def _load(self, pricing: Pricing) -> None:

@@ -7,8 +7,9 @@ Invariant: one sentence, with what was found, what is allowed, and what to do.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
 
@@ -37,11 +38,24 @@ def why_infeasible(request: PlanRequest, profile: Profile) -> str:
     composition, workload = request.composition, request.workload
     if not composition.nodes:
         return "the composition has no GPU; add a node"
+    if not request.max_gpus.allowed(composition):
+        return (
+            f"the limit on GPUs binds: max_gpus allows {request.max_gpus} of the "
+            f"{counted(composition.gpus, 'GPU')} there are, which is none; allow at least 1"
+        )
     choices = [
         choice
         for choice in options(composition, workload.model, profile)
         if choice[0] in profile.types
     ]
+    within = [(kind, tp) for kind, tp in choices if tp <= request.max_gpus.most(kind)]
+    if choices and not within:
+        least = min(tp for _, tp in choices)
+        return (
+            f"the limit on GPUs binds: max_gpus allows {request.max_gpus}, the smallest TP group "
+            f"of {workload.model.name} takes {counted(least, 'GPU')}; allow more"
+        )
+    choices = within
     if not choices:
         return (
             f"none of the GPU types {', '.join(composition.gpu_types)} has a profile for "
@@ -88,9 +102,9 @@ class _Attempt:
 
 def _attempts(request: PlanRequest, choices: Sequence[Option]) -> Iterator[_Attempt]:
     """The deepest templates of one option, of all types together, and with experts spread."""
-    room, deepest = room_of(request.composition), request.deepest
+    room, deepest, limits = room_of(request.composition), request.deepest, request.max_gpus
     experts = request.workload.model.experts
-    groups = {option: room[option] // option[1] for option in choices}
+    groups = {o: min(room[o], limits.most(o[0])) // o[1] for o in choices}
     for option, count in groups.items():
         yield _Attempt((option,) * min(count, deepest))
         replicas = 1
@@ -104,7 +118,19 @@ def _attempts(request: PlanRequest, choices: Sequence[Option]) -> Iterator[_Atte
         by_type.setdefault(option[0], []).append(option)
     if len(by_type) > 1:
         for chosen in product(*by_type.values()):
-            yield _Attempt(tuple(o for o in chosen for _ in range(groups[o])))
+            yield _Attempt(tuple(_within(chosen, groups, limits.total)))
+
+
+def _within(
+    chosen: Sequence[Option], groups: Mapping[Option, int], total: int | None
+) -> Iterator[Option]:
+    """The groups of each option, the first ones first, as far as the total of GPUs allows."""
+    left = math.inf if total is None else total
+    for option in chosen:
+        for _ in range(groups[option]):
+            if option[1] <= left:
+                left -= option[1]
+                yield option
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +192,10 @@ class _Fit:
 
 def _memory(request: PlanRequest, profile: Profile, choices: list[Option], micro_batch: int) -> str:
     """The attempt that comes nearest to fitting, and what its fullest GPU lacks."""
-    workload, nearest = request.workload, None
+    workload, nearest, limits = request.workload, None, request.max_gpus
+    is_limited = limits.binds(request.composition)
+    if is_limited:  # GPUs with most memory come first
+        choices = sorted(choices, key=lambda o: -profile.gpu_type(o[0]).usable_bytes)
     for attempt in _attempts(request, choices):
         try:
             fit = _Fit.of(request, profile, attempt, micro_batch)
@@ -180,14 +209,19 @@ def _memory(request: PlanRequest, profile: Profile, choices: list[Option], micro
         return (
             f"no plan was found, though memory allows {attempt}; give a larger budget, or "
             f"relax D_max, the number of templates, and limits on price or throughput"
+            + (", or on GPUs" if is_limited else "")
         )
     term, size = _largest(held)
+    allowing = f"this composition and D_max {request.deepest}"
+    remedy = "add GPUs, or larger ones"
+    if is_limited:
+        allowing = f"this composition, max_gpus ({limits}) and D_max {request.deepest}"
+        remedy = "allow more GPUs"
     return (
-        f"memory binds: with {attempt}, the most that this composition and D_max "
-        f"{request.deepest} allow, {workload.model.name} needs {_size(held.peak_bytes)} on a GPU "
-        f"of type {nearest.gpu_type} at micro-batch {micro_batch}, "
-        f"{_size(held.peak_bytes - nearest.short)} are usable ({_size(nearest.short)} short); the "
-        f"largest term is {term} with {_size(size)}; add GPUs, or larger ones"
+        f"memory binds: with {attempt}, the most that {allowing} allow, {workload.model.name} "
+        f"needs {_size(held.peak_bytes)} on a GPU of type {nearest.gpu_type} at micro-batch "
+        f"{micro_batch}, {_size(held.peak_bytes - nearest.short)} are usable "
+        f"({_size(nearest.short)} short); the largest term is {term} with {_size(size)}; {remedy}"
         + _hint(request, workload.model, len(attempt.stages), term)
     )
 

@@ -87,7 +87,8 @@ def join_fastest(
 ) -> int:
     """Price the fastest templates of the classes side by side; returns how many plans.
 
-    They join one by one, the fastest first; the seconds of `fastest` are used up.
+    They join one by one, the fastest first, as far as limits on GPUs leave replicas; the seconds
+    of `fastest` are used up.
     """
     now = work.now
     now.number[0] = 0
@@ -104,5 +105,9 @@ def join_fastest(
         now.replicas[k] = int(fastest[kind, 3])
         for s in range(now.depth[k]):
             now.options[k, s] = int(fastest[kind, 1])
+        now.replicas[k] = min(now.replicas[k], most_replicas(t, now, k))
+        if now.replicas[k] < 1:
+            now.number[0] = k
+            break
         price_plan(t, limits, now, work, elites, False)
     return int(now.number[0])

@@ -24,6 +24,7 @@ from planner.estimator.unplaced_plan import copy_slot, new_plan, pipelines_of
 from planner.estimator.whole_plan import iteration_seconds, price_per_hour
 from planner.estimator.workspace import new_workspace
 from planner.search.column_generation.linear_programme import maximise, round_down
+from planner.search.column_generation.network import room_by_row
 from planner.search.column_generation.pool import add_column, uses_of, worth_of
 from planner.search.column_generation.pricing_problem import Columns
 
@@ -56,7 +57,7 @@ class RestrictedMaster:
     def __init__(self, tables: Tables, limits: SearchLimits) -> None:
         """Prepare for one composition."""
         self._tables, self._limits = tables, limits
-        self._rows = binding_rows(tables)
+        self._rows, self._room = binding_rows(tables), room_by_row(tables)
         self._work, self._plan = new_workspace(tables), new_plan()
         self.pool = new_plan(slots=MOST_COLUMNS)
         self.priced = 0
@@ -117,10 +118,10 @@ class RestrictedMaster:
         """([N] samples with parts, [N] whole, [R, N] uses, [R] room) of all columns."""
         t, pool = self._tables, self.pool
         count = int(pool.number[0])
-        parts, whole, uses = np.zeros(count), np.zeros(count), np.zeros((len(t.room), count))
+        parts, whole, uses = np.zeros(count), np.zeros(count), np.zeros((len(self._room), count))
         worth_of(t, pool, incumbent.seconds, parts, whole)
         uses_of(t, pool, uses)
-        uses, room = uses[self._rows], t.room[self._rows].astype(np.float64)
+        uses, room = uses[self._rows], self._room[self._rows].astype(np.float64)
         if incumbent.money < math.inf:
             uses = np.vstack([uses, money_row(t, self._rows) @ uses])
             room = np.append(room, incumbent.money)
@@ -152,31 +153,44 @@ def is_lowest(t: Tables, option: int) -> bool:
 
 
 def binding_rows(t: Tables) -> Ints:
-    """Options whose room is less than what the next smaller TP degree leaves anyway."""
-    rows = range(len(t.room))
-    return np.array([r for r in rows if is_lowest(t, r) or t.room[r] < t.room[r - 1]])
+    """Options whose room is less than what the next smaller TP degree leaves anyway, and limits."""
+    rows = [r for r in range(len(t.room)) if is_lowest(t, r) or t.room[r] < t.room[r - 1]]
+    return np.array([*rows, *range(len(t.room), len(t.room) + len(t.limit))])
 
 
 def money_row(t: Tables, rows: Ints) -> Floats:
     """[R] money per hour of a GPU in the row that counts all of a type."""
-    counts_all = np.array([is_lowest(t, row) for row in rows])
-    return np.asarray(t.gpu_price[t.option_type[rows]] * counts_all)
+    counts_all = [row for row in rows if row < len(t.room) and is_lowest(t, row)]
+    money = {row: t.gpu_price[t.option_type[row]] for row in counts_all}
+    return np.array([money.get(row, 0.0) for row in rows])
 
 
 def option_prices(t: Tables, rows: Ints, duals: Floats) -> Floats:
-    """[O] price of a TP group: it counts in the rows of all degrees up to its own."""
+    """[O] price of a TP group: it counts in the rows of degrees up to its own, and of limits."""
     prices = np.zeros(len(t.option_tp))
+    rows = rows[: len(rows) - len(t.limit)]
+    by_option, by_limit = duals[: len(rows)], duals[len(rows) :]
     for option, kind in enumerate(t.option_type):
         counts = (t.option_type[rows] == kind) & (rows <= option)
-        prices[option] = t.option_tp[option] * duals[counts].sum()
+        dual = by_option[counts].sum() + by_limit @ t.is_limited[:, kind]
+        prices[option] = t.option_tp[option] * dual
     return prices
 
 
 def first_prices(t: Tables) -> Floats:
-    """[O] prices in proportion to how fast a type is; all GPUs together cost the batch."""
+    """[O] prices in proportion to how fast a type is; all GPUs together cost the batch.
+
+    Where limits bind, the fastest that fill a limit do.
+    """
     lowest = [option for option in range(len(t.room)) if is_lowest(t, option)]
     speed = np.array([(t.sizes / t.block_s[o, :, :, 1].min(axis=1)).max() for o in lowest])
-    total = float((speed * t.room[lowest]).sum())
+    room = t.room[lowest].copy()
+    for most, is_limited in zip(t.limit, t.is_limited[:, t.option_type[lowest]], strict=True):
+        left = most
+        for kind in np.argsort(-speed * is_limited, kind="stable"):
+            room[kind] = min(room[kind], left) if is_limited[kind] else room[kind]
+            left -= room[kind] * is_limited[kind]
+    total = float((speed * room).sum())
     return np.asarray(t.option_tp * speed[t.option_type] * (t.batch / max(total, 1e-300)))
 
 

@@ -2,8 +2,8 @@
 
 A path is a pipeline that begins at its last stage, because from there the position says how many
 micro-batches a stage has in flight.
-Legend: O options and rows of room, Q multiples, Z sizes, G bottlenecks, P positions from the end,
-T node classes, D dense blocks, L blocks.
+Legend: O options, R rows (room of each option, then limits), Q multiples, Z sizes, G bottlenecks,
+P positions from the end, T node classes, D dense blocks, L blocks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from planner.estimator.by_reference import by_reference
 from planner.estimator.fill.filling import stage_rows
 from planner.estimator.fill.stage import slot_of
-from planner.estimator.jit import inlined
+from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import MAX_DEPTH, Floats, Ints, Tables
 
 GRID = 1.2  # ratio of neighbouring bottlenecks
@@ -36,10 +36,10 @@ class Network(NamedTuple):
         is_ready: see there.
         gain: [Q, Z, G] of the best column of a bottleneck when it was tried last, a share of its
             worth; -1: far below, or never tried.
-        multiplier: [Q, Z, O] of a GPU beyond the room.
-        asked: [O] GPUs that the cheapest pipeline asks for, by row of room.
+        multiplier: [Q, Z, R] of a GPU beyond the room.
+        asked: [R] GPUs that the cheapest pipeline asks for.
         price: [O] of a TP group, multipliers included; infinite: not to be used.
-        room: [O] GPUs that a column may use.
+        room: [R] GPUs that a column may use.
         path: [2, MAX_DEPTH] options and blocks of a pipeline.
         stage: [T, D + 1, L + 1] the cheapest stage that is not the first, by its dense blocks and
             by all its blocks.
@@ -79,6 +79,7 @@ def new_network(t: Tables, deepest: int) -> Network:
     deepest = min(deepest, t.layers, MAX_DEPTH)
     multiples = replica_multiples(t)
     of_all = (len(multiples), sizes)
+    rows = len(room_by_row(t))
     least_s = t.block_s[:, :, :, 1].min() * math.ceil(t.layers / deepest)
     by_blocks, by_covered = (types, t.dense + 1, t.layers + 1), (types, t.layers + 1)
     return Network(
@@ -88,10 +89,10 @@ def new_network(t: Tables, deepest: int) -> Network:
         stage_s=np.empty((*of_all, options, deepest, 2, t.dense + 1, t.layers + 1)),
         is_ready=np.zeros(of_all, np.int64),
         gain=np.full((*of_all, BOTTLENECKS), -1.0),
-        multiplier=np.zeros((*of_all, options)),
-        asked=np.zeros(options),
+        multiplier=np.zeros((*of_all, rows)),
+        asked=np.zeros(rows),
         price=np.zeros(options),
-        room=np.zeros(options),
+        room=np.zeros(rows),
         path=np.zeros((2, MAX_DEPTH), np.int64),
         stage=np.zeros(by_blocks),
         option=np.zeros(by_blocks, np.int64),
@@ -102,6 +103,19 @@ def new_network(t: Tables, deepest: int) -> Network:
         cost=np.zeros(deepest),
         first=np.zeros((2, deepest), np.int64),
     )
+
+
+def room_by_row(t: Tables) -> Ints:
+    """[R] GPUs that a plan may use: by option, in TP groups of its degree or larger; by limit."""
+    return np.concatenate([t.room, t.limit])
+
+
+@jit
+def counts_in(t: Tables, row: int, option: int) -> bool:
+    """Whether the GPUs of a TP group of that option count in a row."""
+    if row >= len(t.option_tp):
+        return t.is_limited[row - len(t.option_tp), t.option_type[option]] == 1
+    return row <= option and t.option_type[row] == t.option_type[option]
 
 
 def replica_multiples(t: Tables) -> Ints:

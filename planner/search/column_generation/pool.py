@@ -2,7 +2,7 @@
 
 They are the slots of one large plan: a column's replicas are the multiple in which it comes.
 Invariant: a plan made of columns is priced again as a whole, so that nothing here is believed.
-Source: Heddle, section 5.3 (fill).   Legend: N columns, O options, F fillings, D stages.
+Source: Heddle, section 5.3 (fill).   Legend: N columns, R rows, F fillings, D stages.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from planner.estimator.jit import jit
 from planner.estimator.tables import Floats, Tables
 from planner.estimator.unplaced_plan import UnplacedPlan, copy_stages
 from planner.estimator.workspace import Workspace
+from planner.search.column_generation.network import counts_in
 
 PER_SIZE = 2  # splits of one micro-batch size
 
@@ -73,12 +74,12 @@ def worth_of(t: Tables, pool: UnplacedPlan, horizon_s: float, parts: Floats, who
 
 @jit
 def uses_of(t: Tables, pool: UnplacedPlan, out: Floats) -> None:
-    """GPUs of each column by row of room [O, N]: TP groups count in those of smaller degrees."""
+    """GPUs of each column [R, N] by row of room and by limit, as `counts_in` says."""
     for c in range(pool.number[0]):
         for row in range(len(out)):
             out[row, c] = 0.0
         for s in range(pool.depth[c]):
             used = pool.options[c, s]
-            for row in range(used + 1):
-                if t.option_type[row] == t.option_type[used]:
+            for row in range(len(out)):
+                if counts_in(t, row, used):
                     out[row, c] += t.option_tp[used] * pool.replicas[c]

@@ -8,7 +8,7 @@ it.  So what is asked beyond the room costs a multiplier, and the room itself pa
 Lagrangian relaxation of the room, its multipliers moved by Polyak's step.
 Invariant: every column that is kept fits alone; none that fits gains more than what is returned.
 Source: Held, Wolfe and Crowder, Validation of subgradient optimization (1974).
-Legend: O options and rows of room, q a multiple, g a bottleneck, C columns.
+Legend: O options, rows of room and of limits, q a multiple, g a bottleneck, C columns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from planner.estimator.by_reference import by_reference
 from planner.estimator.jit import allocating, inlined
 from planner.estimator.tables import Floats, Tables
 from planner.estimator.unplaced_plan import UnplacedPlan, new_plan
-from planner.search.column_generation.network import Network, stage_seconds
+from planner.search.column_generation.network import Network, counts_in, stage_seconds
 from planner.search.column_generation.shortest_path import cheapest_pipelines, read_pipeline
 
 FAR = 0.06  # pipelines that cost this share more than they are worth still say how far they are
@@ -61,8 +61,9 @@ def price_columns(
     time stay out (partial pricing).
     """
     for q in range(len(n.multiples)):
-        for row in range(len(price)):
-            n.room[row] = t.room[row] / n.multiples[q]
+        for row in range(len(n.room)):
+            room = t.room[row] if row < len(price) else t.limit[row - len(price)]
+            n.room[row] = room / n.multiples[q]
         for size in range(len(t.sizes)):
             if t.sizes[size] * n.multiples[q] > t.batch:
                 continue
@@ -97,12 +98,12 @@ def price_bottleneck(
     least = math.inf
     for _ in range(STEPS):
         credit = 0.0
-        for row in range(len(price)):
+        for row in range(len(n.room)):
             credit += multiplier[row] * n.room[row]
         for option in range(len(price)):
             n.price[option] = price[option]
-            for row in range(option + 1):
-                if t.option_type[row] == t.option_type[option]:
+            for row in range(len(n.room)):
+                if counts_in(t, row, option):
                     n.price[option] += multiplier[row] * t.option_tp[option]
         most = worth * (1 + FAR) + credit
         cost = cheapest_pipelines(t, n, q, size, n.taus_s[g], most)
@@ -117,7 +118,7 @@ def price_bottleneck(
         raise_multipliers(multiplier, n.asked, n.room, excess)
     else:
         return least
-    for row in range(len(price)):
+    for row in range(len(multiplier)):
         multiplier[row] *= EASE
     return least
 
@@ -162,7 +163,7 @@ def keep_columns(
         for row in range(len(n.room)):
             used = 0.0
             for s in range(at + 1):
-                if row <= options[s] and t.option_type[row] == t.option_type[options[s]]:
+                if counts_in(t, row, options[s]):
                     used += t.option_tp[options[s]]
             gain += multiplier[row] * used
             fits = fits and used <= n.room[row]

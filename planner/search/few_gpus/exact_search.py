@@ -67,11 +67,15 @@ class ExactSearch:
         self._most = 0
         workload, composition, profile = judge.workload, judge.composition, judge.profile
         self._composition = composition
+        self._limits = judge.max_gpus
         self._choices = options(composition, workload.model, profile)
+        gpus = self._limits.allowed(composition)
         self._configurations = {
             option: tuple(
                 (v.recompute, v.ep, v.etp)
-                for v in variants_of(workload, composition, profile, option, self._request.allow_ep)
+                for v in variants_of(
+                    workload, composition, profile, option, self._request.allow_ep, gpus=gpus
+                )
             )
             for option in self._choices
         }
@@ -99,7 +103,7 @@ class ExactSearch:
         ranked = sorted(self._solutions.found, key=self._solutions.rank)
         for known in ranked[:STARTS]:
             self._improve(candidate_of(known.plan, self._composition))
-        singles = starts(self._choices, self._request.deepest, self._room)
+        singles = starts(self._choices, self._request.deepest, self._room, self._limits)
         while not self._is_over():
             fresh = tuple(islice(singles, FRESH))
             self._visit_all(fresh)
@@ -137,7 +141,8 @@ class ExactSearch:
         """Visit every set one step from the best one that was not taken yet."""
         _, counts = heappop(self._heap)
         deepest = self._request.deepest
-        self._visit_all(adjacent(counts, self._choices, self._pool(), deepest, self._room))
+        room = self._room, self._limits
+        self._visit_all(adjacent(counts, self._choices, self._pool(), deepest, *room))
 
     def _pool(self) -> list[Structure]:
         """For each demand of GPUs the templates that need least GPU time, the best ones first."""
@@ -230,7 +235,8 @@ class ExactSearch:
     def _steps(self, candidate: PlacedCandidate, *, moves_nodes: bool) -> Iterator[PlacedCandidate]:
         yield from fill_moves(candidate, self._configurations, self._sizes)
         if moves_nodes:
-            yield from placement_moves(candidate, self._composition)
+            alike = self._twins if self._limits.binds(self._composition) else ()
+            yield from placement_moves(candidate, self._composition, alike)
             yield from split_moves(candidate, self._configurations, self._sizes)
 
     def _is_near(self, value: Value, factor: float) -> bool:

@@ -82,9 +82,12 @@ def _reconfigured(one: PlacedTemplate, configurations: Configurations) -> Iterat
 
 
 def placement_moves(
-    candidate: PlacedCandidate, composition: Composition
+    candidate: PlacedCandidate, composition: Composition, twins: Sequence[Sequence[int]] = ()
 ) -> Iterator[PlacedCandidate]:
-    """Nodes or stages that change places, stages that move to idle GPUs, replicas that swap."""
+    """Nodes or stages that change places, stages that move to idle GPUs, replicas that swap.
+
+    Of idle nodes that are alike (`twins` of each node, ascending) the first stands for all.
+    """
     nodes = composition.nodes
     free = [node.gpus for node in nodes]
     stages: list[tuple[Position, Option, int]] = []
@@ -93,11 +96,19 @@ def placement_moves(
             for s, (option, node) in enumerate(zip(one.structure, where, strict=True)):
                 stages.append(((t, r, s), option, node))
                 free[node] -= option[1]
-    yield from _node_swaps(candidate, composition, free)
+    is_used = [left < node.gpus for node, left in zip(nodes, free, strict=True)]
+    others = [
+        index
+        for index in range(len(nodes))
+        if not twins
+        or is_used[index]
+        or index == next(node for node in twins[index] if not is_used[node])
+    ]
+    yield from _node_swaps(candidate, composition, free, others)
     yield from _stage_swaps(candidate, stages)
     for position, (gpu_type, tp), home in stages:
-        for node, room in enumerate(free):
-            if node != home and nodes[node].gpu_type == gpu_type and room >= tp:
+        for node in others:
+            if node != home and nodes[node].gpu_type == gpu_type and free[node] >= tp:
                 yield _moved(candidate, {position: node})
     for t, one in enumerate(candidate):  # neighbours share experts, so the order counts
         for first, second in combinations(range(len(one.where) if one.is_tiled else 0), 2):
@@ -108,12 +119,12 @@ def placement_moves(
 
 
 def _node_swaps(
-    candidate: PlacedCandidate, composition: Composition, free: Sequence[int]
+    candidate: PlacedCandidate, composition: Composition, free: Sequence[int], which: Sequence[int]
 ) -> Iterator[PlacedCandidate]:
-    """All that two nodes hold changes places."""
+    """All that two nodes hold changes places, of those in question."""
     nodes = composition.nodes
     used = [node.gpus - left for node, left in zip(nodes, free, strict=True)]
-    for one, other in combinations(range(len(nodes)), 2):
+    for one, other in combinations(which, 2):
         alike = nodes[one].gpu_type == nodes[other].gpu_type
         fits = used[one] <= nodes[other].gpus and used[other] <= nodes[one].gpus
         if alike and fits and used[one] + used[other]:

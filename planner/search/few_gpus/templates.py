@@ -1,6 +1,7 @@
 """Sets of templates before their fill, and every set one step from another.
 
-The order of the stages of a template is free, replica counts are free, and GPUs may stay idle.
+The order of the stages of a template is free, replica counts are free, and GPUs may stay idle; no
+set exceeds the limits on GPUs.
 Source: Heddle, section 5.1 (template); local search over whole plans.
 """
 
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, product
 
+from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
 from planner.placement.place import Room, can_pack
 from planner.search.few_gpus.placed_candidate import PlacedCandidate
 from planner.search.fill import Option, Structure
@@ -19,7 +21,9 @@ Counts = tuple[tuple[Structure, int], ...]  # templates with their number of rep
 MIXED_DEPTH = 3  # up to here every sequence of options is a start; deeper ones come by steps
 
 
-def starts(choices: Sequence[Option], deepest: int, room: Room) -> Iterator[Counts]:
+def starts(
+    choices: Sequence[Option], deepest: int, room: Room, max_gpus: GpuLimits = UNLIMITED
+) -> Iterator[Counts]:
     """Every set of one template, shallow ones first: mixed up to depth 3, deeper even ones."""
     for depth in range(1, deepest + 1):
         if depth <= MIXED_DEPTH:
@@ -28,18 +32,21 @@ def starts(choices: Sequence[Option], deepest: int, room: Room) -> Iterator[Coun
             structures = ((choice,) * depth for choice in choices)
         for structure in structures:
             replicas = 1
-            while packs(((structure, replicas),), room):
+            while packs(((structure, replicas),), room, max_gpus):
                 yield ((structure, replicas),)
                 replicas += 1
 
 
-def packs(counts: Counts, room: Room) -> bool:
-    """Whether all replicas find room."""
+def packs(counts: Counts, room: Room, max_gpus: GpuLimits = UNLIMITED) -> bool:
+    """Whether all replicas find room, within limits."""
     groups: Counter[Option] = Counter()
     for structure, replicas in counts:
         for option in structure:
             groups[option] += replicas
-    return can_pack(groups, room)
+    used: Counter[str] = Counter()
+    for (gpu_type, tp), number in groups.items() if max_gpus else ():
+        used[gpu_type] += tp * number
+    return max_gpus.allows(used) and can_pack(groups, room)
 
 
 def merged(rows: Iterable[tuple[Structure, int]]) -> Counts:
@@ -61,17 +68,18 @@ def adjacent(
     pool: Sequence[Structure],
     deepest: int,
     room: Room,
+    max_gpus: GpuLimits = UNLIMITED,
 ) -> Iterator[Counts]:
     """Every set of templates one step from another that packs, each once.
 
     A stage may have any of `choices`; templates of `pool` may take the room of others.
     """
     known = {counts}
-    for step in (*_changes(counts, choices, deepest), *_exchanges(counts, pool, room)):
+    for step in (*_changes(counts, choices, deepest), *_exchanges(counts, pool, room, max_gpus)):
         found = merged(step)
         if found and found not in known:
             known.add(found)
-            if packs(found, room):
+            if packs(found, room, max_gpus):
                 yield found
 
 
@@ -90,7 +98,7 @@ def _changes(
 
 
 def _exchanges(
-    counts: Counts, pool: Sequence[Structure], room: Room
+    counts: Counts, pool: Sequence[Structure], room: Room, max_gpus: GpuLimits
 ) -> Iterator[list[tuple[Structure, int]]]:
     """Other templates in idle GPUs, or in the room of some replicas."""
     bases = [list(counts)]
@@ -100,7 +108,7 @@ def _exchanges(
     for base in bases:
         for other in pool:
             more = 1
-            while packs(merged([*base, (other, more)]), room):
+            while packs(merged([*base, (other, more)]), room, max_gpus):
                 yield [*base, (other, more)]
                 more += 1
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from planner.estimator.build_tables import pricing_of
 from planner.policy.environment import Environment, Episodes, no_limits
-from planner.policy.partial_plans import gpus_left, replicas_with
+from planner.policy.gpus_left import gpus_left, replicas_with
 from planner.policy.rollouts import UniformActor, play
 from planner.policy.schema import FeatureSchema
 from tests.builders import demo_profile, nodes, workload

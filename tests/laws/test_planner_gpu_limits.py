@@ -1,0 +1,124 @@
+"""Limits on GPUs: no plan exceeds them, whatever searches; what binds nothing changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.cluster.composition import Composition, Node
+from planner.cluster.gpu_limits import GpuLimits
+from planner.errors import Infeasible
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload, usual_workload
+from planner.profiles.generator import find_profile
+from planner.request import Method, PlanRequest
+from planner.search.driver import search
+from tests.builders import compositions, demo_profile, nodes, workload
+
+METHODS: tuple[Method, ...] = ("auto", "columns", "search", "policy", "random")
+
+
+def ask(request: PlanRequest, **wishes):
+    """The answer, or None where no plan fits."""
+    try:
+        return search(replace(request, **wishes), find_profile(request.workload))
+    except Infeasible:
+        return None
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(
+    compositions(most_nodes=4, most_gpus=4),
+    st.integers(1, 8),
+    st.none() | st.integers(0, 6),
+    st.sampled_from(METHODS),
+    st.integers(1, 2),
+)
+def test_no_plan_exceeds_a_limit(composition, total, slow, method, min_holders):
+    by_type = () if slow is None else (("demo-slow", slow),)
+    request = PlanRequest(
+        workload(),
+        composition,
+        min_holders=min_holders,
+        budget_evaluations=400,
+        max_gpus=GpuLimits(total, by_type),
+        method=method,
+        rollouts=8,
+    )
+    answer = ask(request)
+    assert answer is None or request.max_gpus.allows(answer.plan.gpus_by_type)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "limits",
+    [GpuLimits(24), GpuLimits(None, (("h100", 8),)), GpuLimits(20, (("a100-40", 12), ("h100", 9)))],
+)
+def test_no_plan_on_many_gpus_exceeds_a_limit(method, limits):
+    asked = Workload(find_model("llama3-8b"), 256, 2048, "fp16")
+    there = Composition.from_text("h100=3x8+2x4,a100-40=6x4+2x2")
+    request = PlanRequest(asked, there, budget_evaluations=1500, method=method, max_gpus=limits)
+    answer = ask(request)
+    assert answer is not None
+    assert limits.allows(answer.plan.gpus_by_type)
+    assert answer.plan.gpus > 8, "more than of one type on one node"
+
+
+# Model, batch, GPUs, wishes, digest of the plan before there were limits.
+RECORDED = [
+    ("tiny-llama", 20, "demo-fast=1x2+1x3", {}, "23b6419569f94cf9"),
+    ("tiny-llama", 20, "demo-fast=1x4,demo-slow=2x4", {"min_holders": 2}, "56bf995301e10184"),
+    ("llama3-8b", 512, "h100=4x8,a100-40=10x4+12x1", {}, "9732c3ce04dec8d6"),
+    ("qwen3-32b", 512, "a100-80=8x8,h100=4x4", {"method": "columns"}, "2305dd57ffee7e35"),
+    ("qwen3-30b-a3b", 256, "h100=4x4,a100-80=2x8", {}, "1f54e4d857fec45a"),
+    ("llama3-8b", 512, "h100=8x8,a6000=8x4", {"method": "policy"}, "001db1c03648640c"),
+    ("llama3-8b", 512, "h100=8x8,a6000=8x4", {"method": "random"}, "896f8783831249ef"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limits", [GpuLimits(), GpuLimits(1000, (("h100", 1000), ("b200", 0)))])
+@pytest.mark.parametrize(("model", "batch", "text", "wishes", "digest"), RECORDED)
+def test_where_no_limit_binds_plans_are_as_without(model, batch, text, wishes, digest, limits):
+    asked = usual_workload(find_model(model))
+    if model != "tiny-llama":
+        asked = Workload(find_model(model), batch, 2048, "fp16")
+    composition = Composition.from_text(text)
+    request = PlanRequest(asked, composition, budget_evaluations=2000, max_gpus=limits, **wishes)
+    assert ask(request).plan.digest == digest
+
+
+def test_the_fast_gpus_are_taken_whatever_their_nodes_are_called():
+    there = Composition(
+        (
+            Node("a0", "demo-slow", 4),
+            Node("n1", "demo-fast", 4),
+            Node("n2", "demo-fast", 4),
+            Node("n3", "demo-slow", 4),
+        )
+    )
+    request = PlanRequest(workload(), there, max_gpus=GpuLimits(4), budget_evaluations=500)
+    answer = search(request, demo_profile())
+    assert set(answer.plan.gpus_by_type) == {"demo-fast"}
+    alone = search(replace(request, composition=nodes("fast-0:4")), demo_profile())
+    assert answer.throughput_samples_s >= alone.throughput_samples_s * (1 - 1e-9)
+
+
+def test_a_current_plan_over_the_limit_is_no_candidate():
+    there = nodes("fast-0:4 fast-1:4")
+    before = search(PlanRequest(workload(), there, budget_evaluations=100), demo_profile())
+    assert before.plan.gpus > 4
+    asked = PlanRequest(
+        workload(), there, before.plan, max_gpus=GpuLimits(4), budget_evaluations=100
+    )
+    answer = search(asked, demo_profile())
+    assert answer.plan.gpus <= 4
+    assert answer.bytes_to_move is not None
+    within = replace(asked, current=answer.plan, budget_evaluations=1)
+    kept = search(within, demo_profile())
+    assert kept.price.iteration_s <= answer.price.iteration_s
