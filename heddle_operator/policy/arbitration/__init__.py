@@ -1,0 +1,1 @@
+"""Which GPUs each of several jobs may plan with."""

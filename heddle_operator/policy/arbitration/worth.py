@@ -1,0 +1,60 @@
+"""What GPUs of each type are worth to a job, in samples per second.
+
+The curves are the planner's: throughput by the number of GPUs of one type alone.  Templates of
+different types train side by side, so the throughputs of the types add up.
+Invariant: more GPUs are never worth less.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+Curve = tuple[tuple[int, float], ...]  # (GPUs, samples per second), GPUs ascending
+_EXACT = 64  # GPUs up to which each number of them is tried; beyond, so many steps are
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """A curve by GPU type, sorted; a type without a curve is worth nothing."""
+
+    curves: tuple[tuple[str, Curve], ...]
+
+    def alone(self, gpu_type: str, gpus: int) -> float:
+        """Samples per second of so many GPUs of one type."""
+        return _at(dict(self.curves).get(gpu_type, ()), gpus)
+
+    def of(self, counts: Mapping[str, int], most: int) -> float:
+        """Samples per second of the best choice among these GPUs.
+
+        Args:
+            counts: GPUs by type.
+            most: GPUs that may be used.
+        """
+        used = [(curve, counts.get(gpu_type, 0)) for gpu_type, curve in self.curves]
+        total = sum(gpus for _, gpus in used)
+        if total <= most:
+            return sum(_at(curve, gpus) for curve, gpus in used)
+        # A knapsack over the types; in steps where there are many GPUs.
+        step = -(-most // _EXACT)
+        slots = most // step
+        best = np.zeros(slots + 1)
+        for curve, gpus in used:
+            row = np.array([_at(curve, min(i * step, gpus)) for i in range(slots + 1)])
+            best = np.array([np.max(best[: i + 1] + row[i::-1]) for i in range(slots + 1)])
+        return float(best[-1])
+
+
+def _at(curve: Curve, gpus: int) -> float:
+    """The curve at a number of GPUs: straight between its points, level after the last."""
+    index = bisect_right(curve, gpus, key=lambda point: point[0])
+    if index == 0:
+        return 0.0
+    left, low = curve[index - 1]
+    if index == len(curve):
+        return low
+    right, high = curve[index]
+    return low + (high - low) * (gpus - left) / (right - left)
