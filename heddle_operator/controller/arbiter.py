@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from heddle_operator.policy.arbiter import Allowance, Demand, arbitrate
+from heddle_operator.policy.arbitration.arbitrate import arbitrate
+from heddle_operator.policy.arbitration.demand import Allowance, Demand
 
 
 class PriorityArbiter:
@@ -33,6 +34,21 @@ class PriorityArbiter:
             self._demands[demand.job] = demand
             self._divide(demand.job)
         return self._allowances[demand.job]
+
+    def is_shared(self) -> bool:
+        """See `Arbiter`."""
+        return len(self._demands) > 1
+
+    def dealt(self, demand: Demand) -> tuple[tuple[str, int], ...]:
+        """See `Arbiter`."""
+        usable = {node for node, _ in demand.nodes}
+        found = []
+        for job, allowance in self._allowances.items():
+            other = self._demands[job]
+            gpus = sum(n for node, n in allowance.items() if node in usable)
+            if job != demand.job and gpus and sum(allowance.values()) >= other.least:
+                found.append((other.name, gpus))
+        return tuple(sorted(found, key=lambda row: (-row[1], row[0])))
 
     def forget(self, job: str) -> None:
         """See `Arbiter`."""

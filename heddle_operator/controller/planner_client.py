@@ -20,10 +20,13 @@ from heddle_operator.state.actions import RequestPlan
 from heddle_operator.state.recent import Recent
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import PlanKey, PlanReply
+from heddle_operator.state.worth import Worth
+from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 
 LOG = logging.getLogger(__name__)
 REPLIES_KEPT = 64  # of 273 kB at 1,000 nodes; a decision needs the newest few
+WORTHS_KEPT = 16
 FAILED_S = 30.0  # a search that failed is tried again after so long
 
 
@@ -58,6 +61,13 @@ class PlannerClient:
         self._pool = pool or PlannerPool(1, environment=environment)
         self._noted: Recent[str] = Recent()  # what the planner said already
         self._searches: dict[PlanKey, asyncio.Task[None]] = {}
+        self.worths: dict[str, Worth] = {}
+        self._weighings: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def is_weighing(self) -> bool:
+        """Whether it asks now what GPUs of each type are worth."""
+        return bool(self._weighings)
 
     @property
     def in_flight(self) -> frozenset[PlanKey]:
@@ -89,9 +99,16 @@ class PlannerClient:
             task.cancel()
         self._trigger.set()
 
+    def weigh(self, nodes: Composition) -> None:
+        """Ask what GPUs of each type are worth, unless it is known or asked for."""
+        if nodes.digest in self.worths or nodes.digest in self._weighings:
+            return
+        work = asyncio.create_task(self._weigh(nodes), name="weigh GPU types")
+        self._weighings[nodes.digest] = work
+
     async def close(self) -> None:
         """Ask for nothing more; the processes end that nobody else uses."""
-        searches = tuple(self._searches.values())
+        searches = (*self._searches.values(), *self._weighings.values())
         for task in searches:
             task.cancel()
         await asyncio.gather(*searches, return_exceptions=True)
@@ -114,10 +131,25 @@ class PlannerClient:
         for note in data.pop("notes", ()):
             if self._noted.add(note):
                 LOG.info("the planner says: %s", note)
-        gpus = 0 if plan else action.composition.gpus
+        gpus = 0 if plan else action.max_gpus.allowed(action.composition)
         self._reply(
             action.key, PlanReply(Plan.from_json(plan) if plan else None, gpus=gpus, **data)
         )
+
+    async def _weigh(self, nodes: Composition) -> None:
+        try:
+            data = await self._pool.weigh(self._settings, nodes, self._job)
+        except SearchFailed as error:
+            LOG.warning("what GPU types are worth is not known: %s", error)
+            data = {}
+        finally:
+            self._weighings.pop(nodes.digest, None)
+        curves = data.get("curves", {})
+        rows = ((name, tuple((gpus, rate) for gpus, rate in row)) for name, row in curves.items())
+        self.worths[nodes.digest] = Worth(tuple(sorted(rows)))
+        if len(self.worths) > WORTHS_KEPT:
+            del self.worths[next(iter(self.worths))]
+        self._trigger.set()
 
     def _reply(self, key: PlanKey, reply: PlanReply) -> None:
         self.replies[key] = reply

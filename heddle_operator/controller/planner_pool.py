@@ -23,12 +23,14 @@ from typing import Any
 from heddle_operator.controller.planner_server import READY, SearchSettings
 from heddle_operator.controller.search_turns import SearchTurns
 from heddle_operator.state.actions import RequestPlan
+from planner.cluster.composition import Composition
 
 LOG = logging.getLogger(__name__)
 Answer = dict[str, Any]
 SIZE = 2
 MEMORY_BYTES = 1 << 30  # of all processes together
 GRACE_S = 10.0  # a search may take its budget and so much longer
+WEIGH_S = 60.0  # for all searches of the curves of a job
 USUAL_S = 60.0  # for a search that evaluations end
 START_S = 300.0  # the kernel may have to be compiled first
 LOOK_S = 0.2  # between two looks at the memory
@@ -84,8 +86,16 @@ class PlannerPool:
             "settings": asdict(settings),
             "composition": action.composition.to_json(),
             "current": action.current.to_json() if action.current else None,
+            "max_gpus": action.max_gpus.to_json(),
         }
-        limit_s = (settings.budget_s or USUAL_S) + self._grace_s
+        return await self._ask(question, (settings.budget_s or USUAL_S) + self._grace_s, job)
+
+    async def weigh(self, settings: SearchSettings, nodes: Composition, job: str) -> Answer:
+        """Learn what GPUs of each type are worth, once it is the job's turn; see `search`."""
+        question = {"settings": asdict(settings), "weigh": nodes.to_json()}
+        return await self._ask(question, WEIGH_S + self._grace_s, job)
+
+    async def _ask(self, question: Answer, limit_s: float, job: str) -> Answer:
         try:
             async with self._turns.turn(job):
                 return await self._search(question, limit_s)

@@ -17,6 +17,7 @@ from typing import Any
 
 from planner.api import answer as answer_of
 from planner.cluster.composition import Composition
+from planner.cluster.gpu_limits import GpuLimits
 from planner.cost.evaluate import price
 from planner.cost.variants import FEW_GPUS
 from planner.errors import HeddleError
@@ -29,6 +30,7 @@ from planner.plans.plan import Plan, faults
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
 from planner.request import DEFAULT_EVALUATIONS, PlanRequest
+from planner.search.curves import throughput_curves
 
 READY = "ready"
 
@@ -82,12 +84,17 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
     """Search one plan; a question without an answer gets the reason in `problem`."""
     started_s = time.perf_counter()
     workload = settings.workload
+    if "weigh" in question:
+        nodes = Composition.from_json(question["weigh"])
+        request = PlanRequest(workload, nodes, seed=settings.seed, method="search")
+        return {"curves": throughput_curves(request, profile)}
     composition = Composition.from_json(question["composition"])
     current = Plan.from_json(question["current"]) if question["current"] else None
     request = PlanRequest(
         workload,
         composition,
         current,
+        max_gpus=GpuLimits.from_json(question.get("max_gpus", {})),
         seed=settings.seed,
         min_holders=settings.min_holders,
         budget_evaluations=settings.most_evaluations(composition.gpus),

@@ -39,6 +39,7 @@ from heddle_operator.state.recent import Recent
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation, situation
 from heddle_operator.state.snapshot import Observed
+from planner.cluster.composition import Composition
 
 LOG = logging.getLogger(__name__)
 RETRY_S = 1.0  # what could not be done is tried again after so long
@@ -93,6 +94,7 @@ class Reconciler:
             replies=dict(self._planning.replies),
             planning=self._planning.in_flight,
             repriced_s=self._planning.repriced_s,
+            worths=self._planning.worths,
             stalls_s=self._stalls_s(),
             recovering_since_s=self._recovering_since_s,
         )
@@ -104,7 +106,8 @@ class Reconciler:
             observed = self._speeds.seen(observed, now)
         where = self.where = situation(observed, now, self._settings.of_job(self.job))
         if self._arbiter is not None:
-            observed = with_allowance(self._arbiter, self.job, observed, now, where)
+            weigh = self._planning.weigh
+            observed = with_allowance(self._arbiter, self.job, observed, now, where, weigh)
         decision = decide(self.job, observed, now, self._settings, where)
         self._on_decision(decision, observed, now)
         self._recovering_since_s = recovers_since(decision, self._recovering_since_s, now)
@@ -162,14 +165,27 @@ def recovers_since(decision: Decision, before_s: float | None, now: float) -> fl
 
 
 def with_allowance(
-    arbiter: Arbiter, job: HeddleJob, observed: Observed, now: float, where: Situation
+    arbiter: Arbiter,
+    job: HeddleJob,
+    observed: Observed,
+    now: float,
+    where: Situation,
+    weigh: Callable[[Composition], None],
 ) -> Observed:
-    """The picture, with what the job may plan with among all jobs."""
+    """The picture, with what the job may plan with among all jobs.
+
+    `weigh` asks the planner what GPUs of each type are worth, which only matters beside others.
+    """
     demand = demand_of(job, observed, now, where)
     if demand is None:
         arbiter.forget(job.metadata.uid or job.name)
         return observed
-    return replace(observed, allowed=arbiter.allow(demand))
+    allowed, is_weighing = arbiter.allow(demand), False
+    if demand.worth is None and demand.weighed is not None and arbiter.is_shared():
+        weigh(demand.weighed)
+        is_weighing = True
+    dealt = arbiter.dealt(demand)
+    return replace(observed, allowed=allowed, dealt=dealt, is_weighing=is_weighing)
 
 
 def nothing_is_left(decision: Decision, observed: Observed) -> bool:

@@ -36,10 +36,11 @@ from heddle_operator.policy.gain import (
     quiet_left_s,
 )
 from heddle_operator.policy.gang import turn_left_s
+from heddle_operator.policy.gpu_limits import gpu_limits, most_gpus, plan_request
 from heddle_operator.policy.hurry import haste_left_s, hurried_plan, joined_lately, nodes_after
 from heddle_operator.policy.modes import adopt_referenced, recommend
 from heddle_operator.policy.partitions import without_partitioned
-from heddle_operator.state.actions import Action, AdoptPlan, RecordEvent, RequestPlan
+from heddle_operator.state.actions import Action, AdoptPlan, RecordEvent
 from heddle_operator.state.decision import Decision, Phase, sooner
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation
@@ -96,12 +97,16 @@ def consider_plan(
         followed = adopt_referenced(job, observed, composition, reason, live, now)
         if followed is not None:
             return replace(followed, look_again_s=sooner(followed.look_again_s, again))
-    asked = live is not None and not live.in_haste and not _is_repriced(observed, live)
-    if reason == "join" and live is not None and asked and composition == live.composition:
+    most = gpu_limits(job, observed, composition).total
+    knows = live is not None and not live.in_haste and not _is_repriced(observed, live)
+    asked = (live.composition, live.max_gpus) if live is not None and knows else None
+    if reason == "join" and asked == (composition, most):
         room = observed.headroom
         spent = f" ({'; '.join(_left_by(room))})" if 0 in (room.gpus, room.pods) else ""
         sentence = f"the plan is kept: it was found for these very nodes{spent}"
         return Decision((), phase, sentence, again, keeps_plan=True)
+    if live is None and observed.is_weighing:
+        return Decision((), "Planning", "the planner weighs the GPU types for the job", again)
     return _ask(job, observed, now, composition, reason, where, leaving, again, phase, settings)
 
 
@@ -119,7 +124,7 @@ def _ask(
 ) -> Decision:
     """Ask for a plan and judge it, or move in haste where there is no time for that."""
     live = where.live
-    request = RequestPlan(composition, live.plan if live else None)
+    request = plan_request(job, observed, composition, live.plan if live else None)
     reply = observed.replies.get(request.key)
     if reason == "drain" and live is not None:
         haste_s = haste_left_s(job, observed, live, now, reply is not None)
@@ -150,7 +155,9 @@ def _occasion(
     started = started_nodes(job, observed, where, now, frozenset(leaving))
     if live is None:
         return "start", untried(job, observed, started, None, now)
-    if not where.lost and not _loses_gpus(live.plan, started):
+    most = most_gpus(job, observed)
+    fits = most is None or live.plan.gpus <= most
+    if not where.lost and fits and not _loses_gpus(live.plan, started):
         return "join", untried(job, observed, started, live, now, live.plan.nodes)
     left = usable_nodes(job, observed, where, now, frozenset(leaving))
     if not where.lost:
@@ -206,6 +213,7 @@ def _judge(
         *(observed.next_epoch, reply.plan, reason, composition, reply.iteration_s),
         causes_of(where),
         job.spec.steps,
+        max_gpus=gpu_limits(job, observed, composition).total,
     )
     event = RecordEvent(
         f"adopted-{adopt.epoch}",
@@ -239,6 +247,7 @@ def _let_steps_grow(job: HeddleJob, observed: Observed, live: EpochRecord) -> De
         *(observed.next_epoch, live.plan, "join", live.composition, live.step_s),
         steps=job.spec.steps,
         in_haste=live.in_haste,
+        max_gpus=live.max_gpus,
     )
     event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {reason}")
     return Decision((adopt, event), "Preparing", reason)
@@ -284,6 +293,7 @@ def _too_few(
     verb = "is" if usable == 1 else "are"
     sentence = f"the job waits: {counted(usable, 'GPU')} {verb} usable, minGPUs is {wanted}"
     unusable = _left_by(observed.headroom)
+    unusable += [f"job {other} was dealt {gpus} of them" for other, gpus in observed.dealt]
     unusable += [f"{out.node} {_how_left_out(out)}: {out.sentence}" for out in left_out]
     unusable += [f"{node} {why}" for node, why in observed.unusable]
     if not unusable:

@@ -9,7 +9,8 @@ from collections.abc import Collection
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.failures import failed_attempt, retry_left_s
-from heddle_operator.state.actions import RecordEvent, RequestPlan
+from heddle_operator.policy.gpu_limits import plan_request
+from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.snapshot import EpochRecord, Observed
 from planner.cluster.composition import Composition
@@ -36,7 +37,7 @@ def untried(
         now: by the clock of the records.
         kept: nodes that are never left out.
     """
-    failed = _failed_on(observed, composition, live, now)
+    failed = _failed_on(job, observed, composition, live, now)
     if failed is None:
         return composition
     guilty = {node for failure in failed.failures for node, _ in failure.gpus}
@@ -45,9 +46,10 @@ def untried(
         rest = composition.without([node.name])
         is_new = live is None or rest != live.composition
         if is_new and node.name not in kept and rest.gpus >= job.spec.elastic.min_gpus:
-            reply = observed.replies.get(RequestPlan(rest, live.plan if live else None).key)
+            request = plan_request(job, observed, rest, live.plan if live else None)
+            reply = observed.replies.get(request.key)
             has_none = reply is not None and reply.plan is None
-            if not has_none and _failed_on(observed, rest, live, now) is None:
+            if not has_none and _failed_on(job, observed, rest, live, now) is None:
                 return rest
     return composition
 
@@ -62,9 +64,14 @@ def keep_after_failure(failed: EpochRecord, now: float, again: float | None) -> 
 
 
 def _failed_on(
-    observed: Observed, composition: Composition, live: EpochRecord | None, now: float
+    job: HeddleJob,
+    observed: Observed,
+    composition: Composition,
+    live: EpochRecord | None,
+    now: float,
 ) -> EpochRecord | None:
-    reply = observed.replies.get(RequestPlan(composition, live.plan if live else None).key)
+    request = plan_request(job, observed, composition, live.plan if live else None)
+    reply = observed.replies.get(request.key)
     if reply is None or reply.plan is None:
         return None
     return failed_attempt(observed.epochs, reply.plan, now)

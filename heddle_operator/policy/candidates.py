@@ -1,19 +1,21 @@
 """Which nodes a plan may use now: the composition of a job.
 
 Invariant: nodes that the live plan uses never wait for the debounce and are the last to be cut by
-`maxGPUs`. Source: design, section 5; the debounce window is that of Kubernetes' cluster
-autoscalers.
+a quota; `maxGPUs` cuts none, as the search chooses among all (`gpu_limits`).
+Source: design, section 5; the debounce window is that of Kubernetes' cluster autoscalers.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.failures import failed_gpus, nodes_left_out
+from heddle_operator.policy.gpu_limits import has_pods, plan_request
 from heddle_operator.policy.starts import gpus_up, is_ready, starting_nodes
-from heddle_operator.state.actions import RequestPlan
 from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import Observed, ObservedNode
 from planner.cluster.composition import Composition, Node
@@ -58,8 +60,13 @@ def usable_nodes(
     allowed = observed.allowed
     if allowed is not None:
         nodes = [replace(node, gpus=min(node.gpus, allowed.get(node.name, 0))) for node in nodes]
-    free = [node for node in nodes if node.gpus > 0]
-    return Composition(tuple(_cut(free, _used(where)[0], job, observed)))
+    return Composition(
+        tuple(
+            Node(node.name, node.gpu_type, node.gpus, node.link_domain, node.speed)
+            for node in _cut(nodes, _used(where)[0], observed)
+            if node.gpus > 0
+        )
+    )
 
 
 def eligible_nodes(
@@ -133,7 +140,7 @@ def ready_nodes(
     )
     if kept.gpus < job.spec.elastic.min_gpus:
         return composition
-    reply = observed.replies.get(RequestPlan(kept, live).key)
+    reply = observed.replies.get(plan_request(job, observed, kept, live).key)
     return composition if reply is not None and reply.plan is None else kept
 
 
@@ -175,25 +182,25 @@ def _used(where: Situation) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _cut(
-    nodes: list[ObservedNode], used: Collection[str], job: HeddleJob, observed: Observed
-) -> list[Node]:
-    """Whole nodes, those in use first, and the last one cut to what `maxGPUs` and quotas leave."""
-    held: dict[str, int] = {}
+    nodes: list[ObservedNode], used: Collection[str], observed: Observed
+) -> Iterable[ObservedNode]:
+    """What quotas leave beside the GPUs that the job has: nodes in use first, then larger ones."""
+    room = observed.headroom
+    if room.pods is None and (room.gpus is None or not has_pods(observed)):
+        return nodes
+    held = Counter[str]()
     for pod in observed.pods:
         if pod.phase != "ended":
-            held[pod.node] = held.get(pod.node, 0) + pod.gpus
-    most = job.spec.elastic.max_gpus
-    left = most if most is not None else sum(node.gpus for node in nodes)
-    room = observed.headroom
-    further = room.gpus if room.gpus is not None else left
-    pods = room.pods if room.pods is not None else len(nodes)
-    kept: list[Node] = []
-    for node in sorted(nodes, key=lambda n: (n.name not in used, n.name not in held, n.name)):
-        own = held.get(node.name, 0)
-        gpus = min(node.gpus, left, own + (further if pods > 0 else 0))
+            held[pod.node] += pod.gpus
+    further = math.inf if room.gpus is None or not held else room.gpus
+    pods = math.inf if room.pods is None else room.pods
+    kept = []
+    for node in sorted(
+        nodes, key=lambda n: (n.name not in used, not held[n.name], -n.gpus, n.name)
+    ):
+        own = held[node.name]
+        gpus = int(min(node.gpus, own + (further if pods > 0 else 0)))
         if gpus > own:
             further, pods = further - (gpus - own), pods - 1
-        if gpus > 0:
-            kept.append(Node(node.name, node.gpu_type, gpus, node.link_domain, node.speed))
-            left -= gpus
+        kept.append(replace(node, gpus=gpus))
     return kept

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Iterable
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.policy.arbiter import Demand
+from heddle_operator.policy.arbitration.demand import Demand
 from heddle_operator.policy.candidates import eligible_nodes, leaving_nodes
 from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import EpochRecord, Observed, ObservedNode
+from planner.cluster.composition import Composition, Node
 
 WEIGHT_STEP = 0.25  # so that a new measurement seldom changes who gets what
 
@@ -29,6 +30,8 @@ def demand_of(job: HeddleJob, observed: Observed, now: float, where: Situation) 
     limits = [sum(node.for_jobs for node in nodes), *_quota_limits(observed, nodes)]
     if job.spec.elastic.max_gpus is not None:
         limits.append(job.spec.elastic.max_gpus)
+    room = observed.headroom.gpus
+    weighed = nodes_to_weigh(nodes, min(limits))
     return Demand(
         job.metadata.uid or job.name,
         observed.priority,
@@ -39,7 +42,33 @@ def demand_of(job: HeddleJob, observed: Observed, now: float, where: Situation) 
         tuple((node.name, node.for_jobs) for node in nodes),
         pods,
         _firm(job, observed, held),
+        further=math.inf if room is None else max(0, room),
+        types={node.name: node.gpu_type for node in nodes},
+        worth=observed.worths.get(weighed.digest) if weighed else None,
+        name=f"{job.metadata.namespace}/{job.name}",
+        weighed=weighed,
     )
+
+
+def nodes_to_weigh(nodes: Iterable[ObservedNode], most: int) -> Composition | None:
+    """The nodes by which the planner tells what GPUs of each type are worth; None for one type.
+
+    Of each type the largest, so many as the job may use.  They are named by type and size alone, so
+    that a node that comes or goes among many others changes nothing.
+    """
+    sizes: dict[str, list[int]] = {}
+    for node in nodes:
+        sizes.setdefault(node.gpu_type, []).append(node.for_jobs)
+    if len(sizes) < 2:
+        return None
+    found = []
+    for gpu_type, row in sizes.items():
+        left = most
+        for index, gpus in enumerate(sorted(row, reverse=True)):
+            if left > 0 and gpus > 0:
+                found.append(Node(f"{gpu_type}-{index}", gpu_type, min(gpus, left)))
+                left -= gpus
+    return Composition(tuple(found))
 
 
 def _quota_limits(observed: Observed, nodes: Iterable[ObservedNode]) -> list[int]:

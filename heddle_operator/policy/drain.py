@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import named
 from heddle_operator.policy.candidates import leaving_nodes, usable_nodes
+from heddle_operator.policy.gpu_limits import plan_request
 from heddle_operator.policy.hurry import nodes_after
 from heddle_operator.policy.starts import is_ready
 from heddle_operator.state.actions import RequestPlan
@@ -67,7 +68,7 @@ def _drain_of_cordoned(job: HeddleJob, observed: Observed, now: float, where: Si
             f"minGPUs is {wanted}; add GPUs or lower minGPUs"
         )
     if where.live is not None:
-        reply = observed.replies.get(RequestPlan(left, where.live.plan).key)
+        reply = observed.replies.get(plan_request(job, observed, left, where.live.plan).key)
         if reply is None:
             return Drain()
         if reply.plan is None:
@@ -96,7 +97,7 @@ def _request_at_cordon(
     if where.live is None or where.lost or not set(cordoned) & set(where.live.plan.nodes):
         return ()
     left = _left(job, observed, now, where, cordoned)
-    request = RequestPlan(left, where.live.plan)
+    request = plan_request(job, observed, left, where.live.plan)
     known = request.key in observed.replies or request.key in observed.planning
     return () if known or left.gpus < job.spec.elastic.min_gpus else (request,)
 
@@ -132,7 +133,7 @@ def _losses(
     for node in sorted(used, key=lambda node: (used[node], node))[:MOST_YIELDED]:
         left = _left(job, observed, now, where, {node, *cordoned})
         if left.gpus >= job.spec.elastic.min_gpus and _are_ready(observed, left):
-            found.append((node, RequestPlan(left, live.plan)))
+            found.append((node, plan_request(job, observed, left, live.plan)))
     return found
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.failures import failed_attempt
+from heddle_operator.policy.gpu_limits import most_gpus
 from heddle_operator.state.actions import AdoptPlan, RecordEvent
 from heddle_operator.state.decision import Decision, Phase
 from heddle_operator.state.snapshot import EpochRecord, Observed, PlanReply
 from planner.cluster.composition import Composition
 from planner.plans.plan import faults
+from planner.wording import counted
 from worker.contract import Reason
 
 LOOK_AGAIN_S = 5.0  # a ConfigMap that is not labelled as the job's is not watched
@@ -45,6 +47,9 @@ def adopt_referenced(
             kept = f"the plan is kept: it is that of ConfigMap {referenced.name}"
             return Decision((), "Running", kept, LOOK_AGAIN_S, keeps_plan=True)
         found = faults(referenced.plan, job.workload, composition)
+        most = most_gpus(job, observed)
+        if most is not None and referenced.plan.gpus > most:
+            found = (f"it uses {counted(referenced.plan.gpus, 'GPU')}, the job may use {most}",)
         problem = f"it does not fit: {found[0]}" if found else ""
         failed = failed_attempt(observed.epochs, referenced.plan, now)
         if failed is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from heddle_operator.policy.arbiter import Allowance, Demand
+from heddle_operator.policy.arbitration.demand import Allowance, Demand
 
 
 class Arbiter(Protocol):
@@ -16,6 +16,12 @@ class Arbiter(Protocol):
 
     def allow(self, demand: Demand) -> Allowance:
         """GPUs by node that the job may plan with, now that this is what it holds and wants."""
+
+    def is_shared(self) -> bool:
+        """Whether there is another job to divide with."""
+
+    def dealt(self, demand: Demand) -> tuple[tuple[str, int], ...]:
+        """Other jobs, by name, and GPUs of nodes that this one could use which they were dealt."""
 
     def forget(self, job: str) -> None:
         """The job, by uid, wants nothing any more."""

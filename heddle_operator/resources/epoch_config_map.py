@@ -61,8 +61,8 @@ def record_to_body(job: HeddleJob, record: EpochRecord, clock_offset_s: float) -
     for key, failures in (("cause", record.cause), ("failures", record.failures)):
         if failures:
             data[key] = json.dumps([asdict(failure) for failure in failures])
-    if record.steps is not None:
-        data["steps"] = str(record.steps)
+    numbers = {"steps": record.steps, "maxGPUs": record.max_gpus}
+    data |= {key: str(number) for key, number in numbers.items() if number is not None}
     if record.in_haste:
         data["inHaste"] = "true"
     if record.start_failures:
@@ -105,6 +105,7 @@ def record_of_body(body: Mapping[str, Any], clock_offset_s: float) -> EpochRecor
         _start_failures_of(data),
         int(data["steps"]) if "steps" in data else None,
         data.get("inHaste") == "true",
+        int(data["maxGPUs"]) if "maxGPUs" in data else None,
     )
 
 

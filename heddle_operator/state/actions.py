@@ -10,6 +10,7 @@ from typing import Literal
 
 from heddle_operator.state.snapshot import Failure, Outcome, PlanKey, Seal, StartFailure
 from planner.cluster.composition import Composition
+from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
 from planner.plans.plan import Plan
 from planner.wording import counted
 from worker.contract import Directive, Halt, Reason
@@ -21,11 +22,13 @@ class RequestPlan:
 
     composition: Composition
     current: Plan | None
+    max_gpus: GpuLimits = UNLIMITED  # that the plan may use of these
 
     @property
     def key(self) -> PlanKey:
         """Under which the answer is filed."""
-        return PlanKey(self.composition.digest, self.current.digest if self.current else "")
+        current = self.current.digest if self.current else ""
+        return PlanKey(self.composition.digest, current, str(self.max_gpus))
 
     def __str__(self) -> str:
         return f"search a plan for {self.gpus_on_nodes}"
@@ -34,7 +37,8 @@ class RequestPlan:
     def gpus_on_nodes(self) -> str:
         """What the plan is for, in words."""
         nodes = counted(len(self.composition.nodes), "node")
-        return f"{counted(self.composition.gpus, 'GPU')} on {nodes}"
+        most = f"at most {self.max_gpus} of " if self.max_gpus else ""
+        return f"{most}{counted(self.composition.gpus, 'GPU')} on {nodes}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class AdoptPlan:
         cause: errors that it recovers from.
         steps: that its ranks train to.
         in_haste: the live plan without some replicas, for which the planner was not asked.
+        max_gpus: that the plan was limited to; None: it might use them all.
     """
 
     epoch: int
@@ -58,6 +63,7 @@ class AdoptPlan:
     cause: tuple[Failure, ...] = ()
     steps: int | None = None
     in_haste: bool = False
+    max_gpus: int | None = None
 
     def __str__(self) -> str:
         return (

@@ -96,6 +96,7 @@ def adopted(records: Iterable[EpochRecord], action: AdoptPlan, now: float) -> Ep
         cause=action.cause,
         steps=action.steps,
         in_haste=action.in_haste,
+        max_gpus=action.max_gpus,
     )
 
 

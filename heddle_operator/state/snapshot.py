@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from heddle_operator.state.worth import Worth
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 from worker.contract import ErrorKind, Member, Reason, Report, Resume, StepRecord
@@ -169,6 +170,7 @@ class EpochRecord:
         start_failures: nodes for which this one was given up: its pods do not start there.
         steps: that its ranks train to; None in records of earlier versions.
         in_haste: the plan before it without some replicas; the planner has not been asked yet.
+        max_gpus: that the plan was limited to; None: it might use all of the composition.
         closed_s: when the outcome was written.
         message: why it was given up.
     """
@@ -188,6 +190,7 @@ class EpochRecord:
     start_failures: tuple[StartFailure, ...] = ()
     steps: int | None = None
     in_haste: bool = False
+    max_gpus: int | None = None
 
     @property
     def ranked(self) -> tuple[Member, ...]:
@@ -275,6 +278,7 @@ class PlanKey(NamedTuple):
 
     composition: str
     current: str
+    max_gpus: str = ""  # limits of the search, in words; "" without any
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +329,10 @@ class Observed:
         template_problem: why the cluster would take no pod of the job, in its words; "" if it does.
         clock_offset_s: wall clock less the clock of all times here, to tell people a time.
         taken: objects of others whose names the job needs, a sentence each.
+        worths: what GPUs of each type are worth to the job, by the digest of the nodes that the
+            planner was asked about.
+        is_weighing: the planner is asked that now.
+        dealt: other jobs that were dealt GPUs which this one could use, and how many.
     """
 
     nodes: tuple[ObservedNode, ...] = ()
@@ -345,6 +353,9 @@ class Observed:
     template_problem: str = ""
     clock_offset_s: float = 0.0
     taken: tuple[str, ...] = ()
+    worths: Mapping[str, Worth] = field(default_factory=dict)
+    is_weighing: bool = False
+    dealt: tuple[tuple[str, int], ...] = ()
 
     @property
     def next_epoch(self) -> int:

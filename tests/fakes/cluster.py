@@ -36,6 +36,8 @@ from heddle_operator.state.snapshot import (
     PlanKey,
     PlanReply,
 )
+from heddle_operator.state.worth import Worth
+from planner.cluster.composition import Composition
 from planner.model.workload import Workload
 from tests.fakes.agent import FakeAgent
 from tests.fakes.faults import FakeFaults
@@ -60,6 +62,8 @@ class FakeCluster(FakeWorlds, FakeFaults):
         self.views: dict[str, AgentView] = {}
         self.replies: dict[PlanKey, PlanReply] = {}
         self.asked: dict[PlanKey, RequestPlan] = {}
+        self.worths: dict[str, Worth] = {}
+        self.weighed: list[Composition] = []
         self.events: dict[str, RecordEvent] = {}
         self.created: list[str] = []
         self.refusals: list[Refused] = []
@@ -168,7 +172,12 @@ class FakeCluster(FakeWorlds, FakeFaults):
             agents=dict(views),
             replies=dict(self.replies),
             planning=frozenset(self.asked),
+            worths=dict(self.worths),
         )
+
+    def weigh(self, nodes: Composition) -> None:
+        """What GPUs of each type are worth, said at the next tick."""
+        self.weighed.append(nodes)
 
     async def observe(self) -> Observed:
         return self.snapshot()

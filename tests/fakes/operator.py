@@ -46,7 +46,7 @@ class FakeOperator:
             seen = self.speeds.seen(seen, cluster.now)
         where = situation(seen, cluster.now, self.settings.of_job(self.job))
         if self.arbiter is not None:
-            seen = with_allowance(self.arbiter, self.job, seen, cluster.now, where)
+            seen = with_allowance(self.arbiter, self.job, seen, cluster.now, where, cluster.weigh)
         self.decision = decide(self.job, seen, cluster.now, self.settings, where)
         self.recovering_since_s = recovers_since(
             self.decision, self.recovering_since_s, cluster.now

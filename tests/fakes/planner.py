@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
+from heddle_operator.state.worth import Worth
 from planner.cluster.composition import Composition
+from planner.cluster.gpu_limits import GpuLimits, gpus_by_type
 from planner.model.catalogue import MODELS
 from planner.model.workload import Workload
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
@@ -37,6 +42,29 @@ def speed_of(plan: Plan, composition: Composition) -> float:
     factors = {node.name: node.speed_factor for node in composition.nodes}
     slowest = min(factors[node] for node in plan.nodes)
     return slowest * sum(SPEEDS[t.stages[0].gpu_type] * t.replicas for t in plan.templates)
+
+
+def fastest(composition: Composition, limits: GpuLimits) -> Composition:
+    """As many GPUs as the limits let a plan use, those of the fastest types first."""
+    kept, used = [], Counter[str]()
+    order = sorted(composition.nodes, key=lambda n: (-SPEEDS[n.gpu_type] * n.speed_factor, n.name))
+    for node in order:
+        left = limits.most(node.gpu_type) - used[node.gpu_type]
+        if limits.total is not None:
+            left = min(left, limits.total - used.total())
+        if left > 0:
+            kept.append(replace(node, gpus=min(node.gpus, left)))
+            used[node.gpu_type] += kept[-1].gpus
+    return Composition(tuple(kept))
+
+
+def worth_of(composition: Composition) -> Worth:
+    """Each GPU as fast as its type."""
+    found = gpus_by_type(composition)
+    rows = (
+        (name, tuple((n, SPEEDS[name] * n) for n in range(1, found[name] + 1))) for name in found
+    )
+    return Worth(tuple(sorted(rows)))
 
 
 def without_stragglers(composition: Composition) -> Composition:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from heddle_operator.state.snapshot import ObservedPod, PlanReply
@@ -9,7 +10,7 @@ from planner.plans.pieces import holders_min
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from tests.fakes.agent import FakeAgent
-from tests.fakes.planner import fake_plan, speed_of, without_stragglers
+from tests.fakes.planner import fake_plan, fastest, speed_of, without_stragglers, worth_of
 from worker.contract import Directive
 
 
@@ -33,15 +34,24 @@ class FakeWorlds:
         self._changed.set()
 
     def answer_plans(self) -> None:
+        for nodes in self.weighed:
+            self.worths[nodes.digest] = worth_of(nodes)
+        self.weighed.clear()
         for key, request in list(self.asked.items()):
             asked = request.composition
-            plan = fake_plan(without_stragglers(asked), self.workload, self.as_pipeline)
+            best = fastest(without_stragglers(asked), request.max_gpus)
+            plan = fake_plan(best, self.workload, self.as_pipeline)
             speed = speed_of(plan, asked)
             current = request.current
-            fits = current is not None and all(
-                (p.node, gpu) in {(n.name, g) for n in asked.nodes for g in range(n.gpus)}
-                for p in current.placement
-                for gpu in p.gpus
+            most = math.inf if request.max_gpus.total is None else request.max_gpus.total
+            fits = (
+                current is not None
+                and current.gpus <= most
+                and all(
+                    (p.node, gpu) in {(n.name, g) for n in asked.nodes for g in range(n.gpus)}
+                    for p in current.placement
+                    for gpu in p.gpus
+                )
             )
             now_speed = speed_of(current, asked) if fits and current else None
             held = holders_min(self.workload.model, current) if fits and current else 0

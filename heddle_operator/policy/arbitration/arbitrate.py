@@ -22,7 +22,7 @@ from heapq import heapify, heappop, heapreplace
 from heddle_operator.policy.arbitration.demand import Allowance, Demand
 from heddle_operator.policy.arbitration.table import Table
 from heddle_operator.policy.arbitration.targets import Claim, divide
-from heddle_operator.policy.arbitration.worth import Worth
+from heddle_operator.state.worth import Worth
 
 _PRESUMED_ELASTICITY = 0.9  # of throughput in GPUs, where no planner has said anything
 
@@ -189,7 +189,7 @@ def _show_types(table: Table) -> None:
 
 def worth_of(demand: Demand, types: Iterable[str]) -> Worth:
     """The planner's word, else that all types are alike, and each further GPU worth a bit less."""
-    if demand.worth is not None:
+    if demand.worth is not None and demand.worth.curves:
         return demand.worth
     curve = tuple((2**i, float(2**i) ** _PRESUMED_ELASTICITY) for i in range(18))
     return Worth(tuple((gpu_type, curve) for gpu_type in types))

@@ -263,4 +263,3 @@ class Table:
         for entry in skipped:
             heappush(heap, entry)
         return found
-

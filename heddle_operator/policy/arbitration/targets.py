@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from heddle_operator.policy.arbitration.worth import Worth
+from heddle_operator.state.worth import Worth
 
 _LEAST_GAIN = 1e-6
 _EQUAL = 0.01  # gains that part by less are equal
@@ -184,8 +184,7 @@ def _retype(claim: Claim, left: dict[str, int]) -> bool:
 def _trade(one: Claim, other: Claim, by_rank: bool = False) -> bool:
     """`one` gets GPUs of another's, for some of its own or for none, if both together gain.
 
-    Args:
-        by_rank: only what the first gains counts, as long as the other keeps its floor.
+    With `by_rank` only what the first gains counts, as long as the other keeps its floor.
     """
     best = _LEAST_GAIN
     found: tuple[dict[str, int], dict[str, int]] | None = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heddle_operator.policy.arbiter import Demand, arbitrate
+from heddle_operator.policy.arbitration.arbitrate import arbitrate
+from heddle_operator.policy.arbitration.demand import Demand
 
 NODES = (("a", 2), ("b", 2), ("c", 2))
 HIGH = Demand("high", 100, "", 2, 6, 1.0, NODES)

@@ -1,0 +1,43 @@
+"""How many GPUs the plan of a job may use: `maxGPUs`, and what a quota leaves one that starts.
+
+Invariant: the planner sees every GPU that the job may take, and chooses among them; the limit is
+the search's, not the composition's.
+"""
+
+from __future__ import annotations
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.state.actions import RequestPlan
+from heddle_operator.state.snapshot import Observed
+from planner.cluster.composition import Composition
+from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
+from planner.plans.plan import Plan
+
+
+def gpu_limits(job: HeddleJob, observed: Observed, composition: Composition) -> GpuLimits:
+    """What limits a plan for these nodes; no limit where it may use them all."""
+    limits = GpuLimits(most_gpus(job, observed))
+    return limits if limits.binds(composition) else UNLIMITED
+
+
+def most_gpus(job: HeddleJob, observed: Observed) -> int | None:
+    """GPUs that a plan may use at most; None: any number.
+
+    A quota limits further pods: those of a job that has pods are cut out of its composition.
+    """
+    limits = [] if job.spec.elastic.max_gpus is None else [job.spec.elastic.max_gpus]
+    if observed.headroom.gpus is not None and not has_pods(observed):
+        limits.append(observed.headroom.gpus)
+    return min(limits, default=None)
+
+
+def has_pods(observed: Observed) -> bool:
+    """Whether any pod of the job counts in its quotas."""
+    return any(pod.phase != "ended" for pod in observed.pods)
+
+
+def plan_request(
+    job: HeddleJob, observed: Observed, composition: Composition, current: Plan | None
+) -> RequestPlan:
+    """What the planner is asked for these nodes."""
+    return RequestPlan(composition, current, gpu_limits(job, observed, composition))
