@@ -36,7 +36,7 @@ from heddle_operator.policy.gain import (
     quiet_left_s,
 )
 from heddle_operator.policy.gang import turn_left_s
-from heddle_operator.policy.gpu_limits import gpu_limits, most_gpus, plan_request
+from heddle_operator.policy.gpu_limits import allowed_gpus, gpu_limits, most_gpus, plan_request
 from heddle_operator.policy.hurry import haste_left_s, hurried_plan, joined_lately, nodes_after
 from heddle_operator.policy.modes import adopt_referenced, recommend
 from heddle_operator.policy.partitions import without_partitioned
@@ -84,7 +84,7 @@ def consider_plan(
                 f"minHolders is {job.spec.elastic.min_holders}, and {why}"
             )
             return Decision((), phase, sentence, sooner(again, joined[1]))
-    if composition.gpus < job.spec.elastic.min_gpus:
+    if allowed_gpus(job, observed, composition) < job.spec.elastic.min_gpus:
         sentence = _too_few(job, observed, composition, left_out)
         event = RecordEvent(f"waiting-{sentence}", "InsufficientGPUs", sentence)
         return Decision((event,) if phase == "Pending" else (), phase, sentence, again)
@@ -105,8 +105,6 @@ def consider_plan(
         spent = f" ({'; '.join(_left_by(room))})" if 0 in (room.gpus, room.pods) else ""
         sentence = f"the plan is kept: it was found for these very nodes{spent}"
         return Decision((), phase, sentence, again, keeps_plan=True)
-    if live is None and observed.is_weighing:
-        return Decision((), "Planning", "the planner weighs the GPU types for the job", again)
     return _ask(job, observed, now, composition, reason, where, leaving, again, phase, settings)
 
 
@@ -124,6 +122,8 @@ def _ask(
 ) -> Decision:
     """Ask for a plan and judge it, or move in haste where there is no time for that."""
     live = where.live
+    if live is None and observed.is_weighing:
+        return Decision((), "Planning", "the planner weighs the GPU types for the job", again)
     request = plan_request(job, observed, composition, live.plan if live else None)
     reply = observed.replies.get(request.key)
     if reason == "drain" and live is not None:
@@ -289,7 +289,7 @@ def _too_few(
     job: HeddleJob, observed: Observed, composition: Composition, left_out: Iterable[LeftOut]
 ) -> str:
     """That there are too few GPUs, with what keeps the others from being used."""
-    usable, wanted = composition.gpus, job.spec.elastic.min_gpus
+    usable, wanted = allowed_gpus(job, observed, composition), job.spec.elastic.min_gpus
     verb = "is" if usable == 1 else "are"
     sentence = f"the job waits: {counted(usable, 'GPU')} {verb} usable, minGPUs is {wanted}"
     unusable = _left_by(observed.headroom)

@@ -20,6 +20,11 @@ def gpu_limits(job: HeddleJob, observed: Observed, composition: Composition) -> 
     return limits if limits.binds(composition) else UNLIMITED
 
 
+def allowed_gpus(job: HeddleJob, observed: Observed, composition: Composition) -> int:
+    """How many of these GPUs a plan may use."""
+    return gpu_limits(job, observed, composition).allowed(composition)
+
+
 def most_gpus(job: HeddleJob, observed: Observed) -> int | None:
     """GPUs that a plan may use at most; None: any number.
 

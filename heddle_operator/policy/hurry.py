@@ -22,7 +22,7 @@ from statistics import median
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.candidates import given_back, ready_nodes
 from heddle_operator.policy.failures import failed_attempt
-from heddle_operator.state.actions import RequestPlan
+from heddle_operator.policy.gpu_limits import plan_request
 from heddle_operator.state.snapshot import EpochRecord, Observed
 from planner.cluster.composition import Composition
 from planner.model.workload import Workload
@@ -55,11 +55,11 @@ def nodes_after(
         return ready
     held = 1
     if len(ready.nodes) >= wanted:
-        reply = observed.replies.get(RequestPlan(ready, live.plan).key)
+        reply = observed.replies.get(plan_request(job, observed, ready, live.plan).key)
         if reply is None or reply.holders_min >= wanted:
             return ready
         held = reply.holders_min
-    reply = observed.replies.get(RequestPlan(left, live.plan).key)
+    reply = observed.replies.get(plan_request(job, observed, left, live.plan).key)
     is_no_better = reply is not None and (reply.plan is None or reply.holders_min <= held)
     waits = start_left_s(job, observed, live, now, reply is not None) > 0
     return left if waits and not is_no_better else ready

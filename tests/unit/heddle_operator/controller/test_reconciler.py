@@ -30,6 +30,8 @@ class Effects:
     def __init__(self, cluster):
         self.cluster = cluster
         self.replies = cluster.replies
+        self.worths = cluster.worths
+        self.weigh = cluster.weigh
 
     @property
     def views(self):

@@ -72,9 +72,9 @@ def test_types_that_the_job_does_not_allow_are_left_out():
     assert usable(nodes, gpuTypes={"allow": ["demo-slow"]}) == {"b": 1}
 
 
-def test_max_gpus_cuts_nodes_that_are_not_in_use_first():
+def test_max_gpus_hides_no_node_from_the_search():
     nodes = [ObservedNode("a", "demo-fast", 4), ObservedNode("z", "demo-fast", 2)]
-    assert usable(nodes, LIVE, maxGPUs=3) == {"a": 1, "z": 2}
+    assert usable(nodes, LIVE, maxGPUs=3) == {"a": 4, "z": 2}
 
 
 def test_a_pod_that_gets_its_notice_makes_its_node_leave_only_if_it_trains():
@@ -123,8 +123,7 @@ def test_who_must_leave_waits_for_pods_to_start_where_the_ready_ones_do_not_suff
 @pytest.mark.parametrize(
     ("headroom", "live", "expected"),
     [
-        (Headroom(gpus=2), None, {"a": 2}),
-        (Headroom(gpus=3), None, {"a": 2, "b": 1}),
+        (Headroom(gpus=2), None, {"a": 2, "b": 2, "z": 2}),
         (Headroom(pods=1), None, {"a": 2}),
         (Headroom(gpus=0), LIVE, {"z": 1}),
         (Headroom(gpus=1, pods=1), LIVE, {"z": 2}),
