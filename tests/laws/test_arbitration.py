@@ -1,0 +1,145 @@
+"""Many jobs divide many GPUs: as the slow rule does on one type, within limits on several."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heddle_operator.policy.arbitration.arbitrate import arbitrate
+from heddle_operator.policy.arbitration.demand import Demand
+from heddle_operator.state.worth import Worth
+from tests.oracle import arbiter as slow
+
+# CPU seconds of one division; the goals are a third of these.
+ONE_JOB_S, FIFTY_JOBS_S = 0.15, 0.6
+THOUSAND = tuple((f"n{i:05d}", 8) for i in range(1000))
+TYPES = ("fast", "middle", "slow")
+
+
+def random_demands(seed, types=()):
+    """One to five jobs on one to six nodes, some with pods."""
+    chance = random.Random(seed)
+    nodes = [(f"n{i}", chance.choice((1, 2, 4, 8))) for i in range(chance.randint(1, 6))]
+    free, found = dict(nodes), []
+    kinds = {name: chance.choice(types) for name, _ in nodes} if types else {}
+    for job in range(chance.randint(1, 5)):
+        pods = []
+        for name, _ in nodes:
+            while free[name] and chance.random() < 0.4:
+                gpus = chance.randint(1, free[name])
+                pods.append((name, gpus))
+                free[name] -= gpus
+        least = chance.choice((1, 1, 2, 3, 5))
+        usable = [
+            (name, gpus if chance.random() < 0.9 else chance.randint(1, gpus))
+            for name, gpus in nodes
+            if chance.random() < 0.9
+        ]
+        curves = tuple((kind, ((1, chance.uniform(1, 3)), (8, 20.0))) for kind in sorted(types))
+        found.append(
+            Demand(
+                f"j{job}",
+                chance.choice((0, 0, 10, 20)),
+                str(chance.randint(0, 3)),
+                least,
+                chance.choice((least, least + 2, 100, least - 1 or 1)),
+                chance.choice((0.25, 0.5, 0.75, 1.0)),
+                tuple(usable),
+                tuple(pods),
+                chance.choice((math.inf, math.inf, math.inf, 2)),
+                types=kinds,
+                worth=Worth(curves) if types and chance.random() < 0.7 else None,
+            )
+        )
+    return found
+
+
+def without_zeros(answers):
+    return {job: {n: gpus for n, gpus in row.items() if gpus} for job, row in answers.items()}
+
+
+@given(st.integers(0, 10**9))
+def test_on_one_gpu_type_the_answers_are_those_of_the_slow_rule(seed):
+    demands = random_demands(seed)
+    assert without_zeros(arbitrate(demands)) == without_zeros(slow.arbitrate(demands))
+
+
+@given(st.integers(0, 10**9), st.integers(2, 3))
+def test_no_gpu_is_dealt_twice_whatever_the_types(seed, types):
+    demands = [
+        replace(d, least=1, most=max(1, d.most)) for d in random_demands(seed, TYPES[:types])
+    ]
+    there, held, taken = Counter[str](), Counter[str](), Counter[str]()
+    for demand in demands:
+        for node, gpus in demand.nodes:
+            there[node] = max(there[node], gpus)
+        for node, gpus in demand.pods:
+            held[node] += gpus
+    for allowance in arbitrate(demands).values():
+        taken.update(allowance)
+    assert all(gpus <= max(there[node], held[node]) for node, gpus in taken.items())
+
+
+@given(st.integers(0, 10**9), st.randoms(use_true_random=False))
+def test_the_order_of_the_demands_changes_nothing(seed, chance):
+    demands = random_demands(seed, TYPES)
+    mixed = chance.sample(demands, len(demands))
+    assert arbitrate(demands) == arbitrate(mixed)
+
+
+def cpu_s(demands):
+    """The least of three, as the machine may be busy."""
+    found = []
+    for _ in range(3):
+        before_s = time.thread_time()
+        arbitrate(demands)
+        found.append(time.thread_time() - before_s)
+    return min(found)
+
+
+@pytest.mark.parametrize("types", [1, 2])
+def test_a_thousand_free_nodes_are_divided_at_once(types):
+    kinds = {name: TYPES[i % types] for i, (name, _) in enumerate(THOUSAND)}
+    one = Demand("u", 0, "1", 8, 8000, 1.0, THOUSAND, types=kinds)
+    assert sum(arbitrate([one])["u"].values()) == 8000
+    assert cpu_s([one]) < ONE_JOB_S
+    fifty = [Demand(f"u{k}", 0, f"{k:03d}", 8, 128, 1.0, THOUSAND, types=kinds) for k in range(50)]
+    assert cpu_s(fifty) < FIFTY_JOBS_S * types
+
+
+def test_a_job_is_dealt_the_type_that_is_worth_most_to_it():
+    nodes = (("a", 4), ("b", 4))
+    kinds = {"a": "slow", "b": "fast"}
+    worth = Worth((("fast", ((1, 2.0), (4, 8.0))), ("slow", ((1, 1.0), (4, 4.0)))))
+    beside = Demand("other", 0, "1", 1, 4, 1.0, nodes, types=kinds, worth=worth)
+    picky = Worth((("fast", ((1, 9.0), (4, 36.0))), ("slow", ((1, 1.0), (4, 4.0)))))
+    steep = Demand("steep", 0, "2", 1, 4, 1.0, nodes, types=kinds, worth=picky)
+    assert arbitrate([beside, steep]) == {"other": {"a": 4}, "steep": {"b": 4}}
+
+
+def test_a_job_on_the_wrong_type_is_dealt_the_right_one_beside_it():
+    nodes, kinds = (("a", 4), ("b", 4)), {"a": "slow", "b": "fast"}
+    worth = Worth((("fast", ((1, 2.0), (4, 8.0))), ("slow", ((1, 1.0), (4, 4.0)))))
+    held = Demand("u", 0, "1", 1, 4, 1.0, nodes, (("a", 4),), types=kinds, worth=worth)
+    assert arbitrate([held]) == {"u": {"a": 4, "b": 4}}
+
+
+def test_alone_a_job_sees_as_many_gpus_of_each_type_as_it_may_have():
+    nodes, kinds = (("a", 8), ("b", 8)), {"a": "slow", "b": "fast"}
+    alone = Demand("u", 0, "1", 1, 4, 1.0, nodes, types=kinds)
+    assert arbitrate([alone]) == {"u": {"a": 4, "b": 4}}
+
+
+def test_a_floor_leaves_to_others_the_only_type_that_they_can_use():
+    both, fast = (("a", 2), ("b", 2)), (("b", 2),)
+    kinds = {"a": "slow", "b": "fast"}
+    any_type = Demand("any", 0, "1", 2, 2, 1.0, both, types=kinds)
+    only_fast = Demand("only", 0, "2", 2, 2, 1.0, fast, types={"b": "fast"})
+    assert arbitrate([any_type, only_fast]) == {"any": {"a": 2}, "only": {"b": 2}}
