@@ -73,6 +73,7 @@ class ControllerContext:
         pool: of planners; None: each job has a process of its own.
         arbiter: divides GPUs among the jobs.
         sees_all_pods: no GPU is held unseen.
+        identity: of this operator, for Events.
     """
 
     api: KubeApi
@@ -84,6 +85,7 @@ class ControllerContext:
     pool: PlannerPool | None = None
     arbiter: PriorityArbiter = field(default_factory=PriorityArbiter)
     sees_all_pods: bool = True
+    identity: str = "heddle-operator"
 
 
 def _drain(job: HeddleJob, observed: Observed, where: Situation | None) -> Drain:
@@ -129,7 +131,7 @@ class JobController:
         if terms is None:
             return
         job = terms.job
-        objects = JobObjects(job, self._context.api)
+        objects = JobObjects(job, self._context.api, self._context.identity)
         token = await self._token(objects)
         agents = Agents(
             token,
@@ -373,7 +375,8 @@ class JobController:
             sentence += "; its pods train on, and nobody follows them until that is corrected"
         LOG.warning("job=%s is refused: %s", *self._said(sentence))
         self._context.arbiter.forget(self._body["metadata"]["uid"])
-        objects = JobObjects(stub_of(self._body), self._context.api)
+        stub, identity = stub_of(self._body), self._context.identity
+        objects = JobObjects(stub, self._context.api, identity)
         generation = int(self._body["metadata"].get("generation", 0))
         before, now = self._status, now_text()
         status: Status = refused_status(generation, sentence, before, now, reason, trains)

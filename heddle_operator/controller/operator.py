@@ -83,6 +83,7 @@ async def run_operator(options: OperatorOptions, metrics: OperatorMetrics) -> in
                 planners,
                 arbiter,
                 options.sees_all_pods,
+                options.lease.identity,
             )
         )
         namespaces = options.namespaces

@@ -9,13 +9,13 @@ while nothing else is.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
 import resource
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ USUAL_S = 60.0  # for a search that evaluations end
 START_S = 300.0  # the kernel may have to be compiled first
 LOOK_S = 0.2  # between two looks at the memory
 LINE_BYTES = 1 << 24  # longest answer
+NICER = 10  # than this process: a tenth of its weight, which renews the lease and answers probes
 
 
 class SearchFailed(Exception):
@@ -130,7 +131,7 @@ class PlannerPool:
             finally:
                 watching.cancel()
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def _process(self) -> AsyncIterator[_Process]:
         """An idle process, or a new one; one that did not answer is not used again."""
         process = self._idle.pop() if self._idle else _Process()
@@ -193,6 +194,7 @@ class _Process:
             limit=LINE_BYTES,
             start_new_session=True,
         )
+        _let_others_first(self._process.pid)
         async with asyncio.timeout(START_S):
             if (await self._line()).strip() != READY.encode():
                 raise SearchFailed("a planner process did not start; the log has its words")
@@ -244,3 +246,13 @@ class _Process:
             code = await self._process.wait()
             raise SearchFailed(f"a planner process ended with {code}; the log has its words")
         return line
+
+
+def _let_others_first(pid: int) -> None:
+    """On a busy machine a search gets the CPU after this process, and after all that is as nice.
+
+    The child's first thread is all that it has yet, and the others inherit from it.
+    """
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    with contextlib.suppress(ProcessLookupError):  # it has ended: whoever reads from it is told
+        os.setpriority(os.PRIO_PROCESS, pid, own + NICER)

@@ -7,6 +7,7 @@ A search never holds the decision loop, and a planner that crashes takes nothing
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
@@ -139,7 +140,14 @@ def warm() -> None:
 
 
 def main() -> None:
-    """Serve questions from standard input until it closes."""
+    """Serve questions from standard input until it closes, or nobody reads the answers any more."""
+    try:
+        _serve()
+    except BrokenPipeError:  # whoever asked was killed; Python flushes once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this ends
     compile_all()
     warm()

@@ -40,11 +40,18 @@ JOBS = "/apis/heddle.dev/v1alpha1"
 
 
 class JobObjects:
-    """Reads and writes them for one job."""
+    """Reads and writes them for one job.
 
-    def __init__(self, job: HeddleJob, api: KubeApi) -> None:
+    Args:
+        job: that owns them.
+        api: of the cluster.
+        reporter: the identity of the operator, for Events.
+    """
+
+    def __init__(self, job: HeddleJob, api: KubeApi, reporter: str = "heddle-operator") -> None:
         self._job = job
         self._api = api
+        self._reporter = reporter
         namespace = job.metadata.namespace
         self._core = joined("/api/v1/namespaces", namespace)
         self._budgets = joined("/apis/policy/v1/namespaces", namespace, "poddisruptionbudgets")
@@ -214,7 +221,7 @@ class JobObjects:
         namespace = self._job.metadata.namespace
         path = joined("/apis/events.k8s.io/v1/namespaces", namespace, "events")
         try:
-            await self._api.create(path, event_body(self._job, event, now_micro()))
+            await self._api.create(path, event_body(self._job, event, now_micro(), self._reporter))
         except ApiRefused as error:
             if error.status != 409:
                 LOG.warning("job=%s event not posted: %s", self._job.name, error)

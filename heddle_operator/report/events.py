@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from heddle_operator.policy.candidates import leaving_reasons
 from heddle_operator.policy.drain import Drain
-from heddle_operator.rollout.gathering import start_trouble
-from heddle_operator.state.actions import CloseEpoch, EventReason, RecordEvent
+from heddle_operator.policy.starts import troubles
+from heddle_operator.state.actions import CloseEpoch, EventReason, RecordEvent, RelatedObject
 from heddle_operator.state.decision import Decision
-from heddle_operator.state.snapshot import EpochRecord, Observed, Outcome, StartFailure
+from heddle_operator.state.snapshot import Observed, Outcome, StartFailure
 from heddle_operator.state.speed import slow_nodes
 
 _REASONS: Mapping[Outcome, EventReason] = {
@@ -35,10 +34,11 @@ def events_of(observed: Observed, decision: Decision, drain: Drain) -> tuple[Rec
     for action in closing:
         found += _left_out(action)
     pending = next((r for r in reversed(observed.epochs) if r.outcome == "open"), None)
-    trouble = start_trouble(pending, observed) if pending else ""
+    trouble = next(iter(troubles(pending, observed)), None) if pending else None
     if pending and trouble:
-        key = f"trouble-{pending.epoch}-{trouble}"
-        found.append(RecordEvent(key, "PodsCannotStart", f"epoch {pending.epoch}: {trouble}"))
+        key = f"trouble-{pending.epoch}-{trouble.sentence}"
+        said = f"epoch {pending.epoch}: {trouble.sentence}"
+        found.append(RecordEvent(key, "PodsCannotStart", said, _node(trouble.node)))
     found += [RecordEvent(f"taken-{words}", "NameTaken", words) for words in observed.taken]
     odd = [record for view in observed.agents.values() for record in view.not_finite]
     if odd:
@@ -47,10 +47,9 @@ def events_of(observed: Observed, decision: Decision, drain: Drain) -> tuple[Rec
         found.append(RecordEvent(f"diverged-{first.step}", "Diverged", said))
     if decision.slow:
         found.append(RecordEvent(f"slow-{decision.slow}", "SlowRanks", decision.slow))
-    found += [RecordEvent(f"slow-{w}", "NodeSlow", w) for w in slow_nodes(observed).values()]
+    for node, words in slow_nodes(observed).items():
+        found.append(RecordEvent(f"slow-{words}", "NodeSlow", words, _node(node)))
     live = next((r for r in reversed(observed.epochs) if r.outcome == "live"), None)
-    if live is not None:
-        found += _leaving(live, observed)
     if live is not None and drain.blocked:
         key = f"blocked-{live.epoch}-{drain.blocked}"
         found.append(RecordEvent(key, "DrainBlocked", drain.blocked))
@@ -64,6 +63,7 @@ def _left_out(action: CloseEpoch) -> list[RecordEvent]:
             f"left-out-{action.epoch}-{failure.node}",
             "NodeLeftOut",
             f"{_what_follows(failure)}: {failure.sentence}",
+            _node(failure.node),
         )
         for failure in action.start_failures
     ]
@@ -75,14 +75,8 @@ def _what_follows(failure: StartFailure) -> str:
     return f"node {failure.node} has no room for {failure.gpus} GPUs of the job"
 
 
-def _leaving(live: EpochRecord, observed: Observed) -> list[RecordEvent]:
-    """One event for each node of the live plan that got its notice."""
-    reasons = leaving_reasons(observed, live.hosts)
-    return [
-        RecordEvent(f"leaving-{live.epoch}-{node}", "NodeLeaving", f"node {node} {reasons[node]}")
-        for node in live.plan.nodes
-        if node in reasons
-    ]
+def _node(name: str) -> RelatedObject:
+    return RelatedObject("Node", name)
 
 
 def _closing(action: CloseEpoch) -> RecordEvent:

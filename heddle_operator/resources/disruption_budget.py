@@ -39,7 +39,12 @@ def budget_body(job: HeddleJob, least: int, covers: Mark = None) -> Body:
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": metadata(job, budget_name(job, covers)),
-        "spec": {"minAvailable": least, "selector": selector},
+        "spec": {
+            "minAvailable": least,
+            "selector": selector,
+            # A pod that is not ready holds no drain up: what it protects is elsewhere, or lost.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
     }
 
 

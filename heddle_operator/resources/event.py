@@ -20,18 +20,29 @@ _NORMAL: frozenset[EventReason] = frozenset(
     }
 )
 NOTE_BYTES = 1024  # Kubernetes counts bytes, not letters
+REPORTER_LETTERS = 128  # of `reportingInstance`, by Kubernetes' validation
 
 
-def event_body(job: HeddleJob, action: RecordEvent, now_text: str) -> Body:
-    """An Event about the job, named after its key: saying it twice says it once."""
+def event_body(
+    job: HeddleJob, action: RecordEvent, now_text: str, reporter: str = "heddle-operator"
+) -> Body:
+    """An Event about the job, named after its key: saying it twice says it once.
+
+    Args:
+        job: that it is about.
+        action: what it tells.
+        now_text: the time, as a MicroTime.
+        reporter: the identity of the operator that says it.
+    """
     digest = hashlib.blake2b(f"{job.metadata.uid}/{action.key}".encode(), digest_size=8).hexdigest()
-    return {
+    related = action.related
+    body: Body = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"name": f"{job.name}.{digest}", "namespace": job.metadata.namespace},
         "eventTime": now_text,
         "reportingController": "heddle.dev/operator",
-        "reportingInstance": "heddle-operator",
+        "reportingInstance": reporter[:REPORTER_LETTERS],
         "action": action.reason,
         "reason": action.reason,
         "regarding": {
@@ -44,3 +55,12 @@ def event_body(job: HeddleJob, action: RecordEvent, now_text: str) -> Body:
         "note": action.message.encode()[:NOTE_BYTES].decode(errors="ignore"),
         "type": "Normal" if action.reason in _NORMAL else "Warning",
     }
+    if related is not None:
+        namespace = {"namespace": job.metadata.namespace} if related.kind == "Pod" else {}
+        body["related"] = {
+            "apiVersion": "v1",
+            "kind": related.kind,
+            "name": related.name,
+            **namespace,
+        }
+    return body

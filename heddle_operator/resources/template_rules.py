@@ -271,8 +271,10 @@ def _foreign(template: Mapping[str, Any], allow: Collection[str]) -> Iterator[st
                         "declare it among the template's volumes"
                     )
             asked = container.get("resources", {}).values()
-            if (kind, container["name"]) != ("containers", WORKER) and any(GPU in r for r in asked):
-                yield f"{path} asks for {GPU}; the GPUs are the worker's, leave it out"
+            if any(GPU in row for row in asked):
+                is_worker = (kind, container["name"]) == ("containers", WORKER)
+                why = "the plan says how many it gets" if is_worker else "the GPUs are the worker's"
+                yield f"{path} asks for {GPU}; {why}, leave it out"
     for key in template.get("metadata", {}).get("annotations", {}):
         if key.startswith(_APPARMOR) and "appArmorProfile" not in allow:
             yield _refused("spec.worker.template.metadata.annotations", "appArmorProfile", None)

@@ -25,6 +25,7 @@ from heddle_operator.rollout.release import (
     end_pods,
     failed_pods,
     give_back,
+    leaving_events,
     release_pods,
     silent_pods,
     stuck_pods,
@@ -69,6 +70,7 @@ def decide(
     decision = _next_step(job, observed, now, where, settings)
     stranded = halt_stranded(observed, where, now, settings)
     tidy: tuple[Action, ...] = (
+        *leaving_events(observed, where),
         *failed_pods(observed, where),
         *stuck_pods(observed),
         # Until the ranks that wait for it have halted, it must be known that a pod is silent.

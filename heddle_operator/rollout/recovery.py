@@ -18,7 +18,14 @@ from heddle_operator.policy.limits import beyond_backoff
 from heddle_operator.rollout.ending import end_badly, end_by_limit
 from heddle_operator.rollout.halting import halt_survivors, silent_members
 from heddle_operator.rollout.members import directive_of
-from heddle_operator.state.actions import Action, CloseEpoch, DeletePod, RecordEvent, SendDirective
+from heddle_operator.state.actions import (
+    Action,
+    CloseEpoch,
+    DeletePod,
+    RecordEvent,
+    RelatedObject,
+    SendDirective,
+)
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.progress import members_with_ranks
 from heddle_operator.state.reachability import doubt_left_s, is_reachable, report_of
@@ -115,7 +122,8 @@ def _await_halt(
     if needed or resume_of([holder.rank for holder in others]) is None:
         needed = needed or NO_COMMON_STEP
         reason = f"{ranks} did not halt and are kept: without them, {needed}"
-        event = RecordEvent(f"stuck-{live.epoch}", "RankStuck", reason)
+        pod = RelatedObject("Pod", names[0])
+        event = RecordEvent(f"stuck-{live.epoch}", "RankStuck", reason, pod)
         return Decision((event, *given_up), "Recovering", reason)
     deleted = tuple(DeletePod(pod, "its ranks did not halt") for pod in names)
     return Decision(deleted, "Recovering", f"{ranks} did not halt and are deleted", 1.0)
@@ -133,6 +141,7 @@ def _gpu_events(where: Situation) -> tuple[RecordEvent, ...]:
             f"gpu-{failure.epoch}-{node}-{gpu}",
             "GPUFailed",
             f"GPU {gpu} of node {node} failed and is left out for some time: {failure.sentence}",
+            RelatedObject("Node", node),
         )
         for failure in causes_of(where)
         for node, gpu in failure.gpus

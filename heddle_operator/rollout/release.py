@@ -9,8 +9,15 @@ Invariant: no pod that hosts a rank of the live or the pending epoch is ever del
 from __future__ import annotations
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.policy.candidates import given_back, leaving_nodes
-from heddle_operator.state.actions import AdoptPlan, DeletePod, EndPod, RequestPlan
+from heddle_operator.policy.candidates import given_back, leaving_nodes, leaving_reasons
+from heddle_operator.state.actions import (
+    AdoptPlan,
+    DeletePod,
+    EndPod,
+    RecordEvent,
+    RelatedObject,
+    RequestPlan,
+)
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.reachability import is_silent, report_of
 from heddle_operator.state.settings import Settings
@@ -18,6 +25,22 @@ from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import EpochRecord, Observed
 
 ASK_AGAIN_S = 2.0  # a pod that was told to end, and has not: the word may have been lost
+
+
+def leaving_events(observed: Observed, where: Situation) -> tuple[RecordEvent, ...]:
+    """One Event for each node of the live plan that got its notice, before what follows from it."""
+    live = where.live
+    if live is None or live.outcome != "live":
+        return ()
+    reasons = leaving_reasons(observed, live.hosts)
+    return tuple(
+        RecordEvent(
+            *(f"leaving-{live.epoch}-{node}", "NodeLeaving", f"node {node} {reasons[node]}"),
+            related=RelatedObject("Node", node),
+        )
+        for node in live.plan.nodes
+        if node in reasons
+    )
 
 
 def failed_pods(observed: Observed, where: Situation) -> tuple[DeletePod, ...]:

@@ -202,12 +202,21 @@ EventReason = Literal[
 
 
 @dataclass(frozen=True, slots=True)
+class RelatedObject:
+    """The object beside the job that an Event is about; a pod is in the job's namespace."""
+
+    kind: Literal["Node", "Pod"]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecordEvent:
     """Tell the user, once for each key; what each reason means is in docs/kubernetes.md."""
 
     key: str
     reason: EventReason
     message: str
+    related: RelatedObject | None = None
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.message}"

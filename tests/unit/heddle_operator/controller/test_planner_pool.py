@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+import json
+import os
+import sys
+from dataclasses import asdict, replace
 
 import pytest
 
 from heddle_operator.controller import planner_client
 from heddle_operator.controller.planner_client import PlannerClient
-from heddle_operator.controller.planner_pool import PlannerPool, SearchFailed
-from heddle_operator.controller.planner_server import SearchSettings
+from heddle_operator.controller.planner_pool import NICER, PlannerPool, SearchFailed
+from heddle_operator.controller.planner_server import READY, SearchSettings
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.actions import RequestPlan
 from planner.cluster.composition import Composition, Node
@@ -122,3 +125,38 @@ def test_one_jobs_long_searches_leave_the_other_process_to_the_others():
             await asyncio.gather(*hogs, return_exceptions=True)
 
     run(test)
+
+
+def test_a_search_lets_its_operator_have_the_cpu_first():
+    async def test(pool):
+        await pool.start()
+        (process,) = pool._idle
+        threads = os.listdir(f"/proc/{process._process.pid}/task")
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        nice = {os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in threads}
+        assert nice == {min(19, own + NICER)}
+
+    run(test, size=1)
+
+
+def test_a_process_whose_operator_was_killed_ends_without_a_word():
+    """It still searches when nobody reads its answers any more."""
+
+    question = {"settings": asdict(SETTINGS), "composition": nodes(2).to_json(), "current": None}
+
+    async def main():
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "heddle_operator.controller.planner_server"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(110):
+            assert (await process.stdout.readline()).strip() == READY.encode()
+            process._transport.get_pipe_transport(1).close()
+            process.stdin.write(json.dumps(question).encode() + b"\n")
+            process.stdin.close()
+            said = await process.stderr.read()
+            assert (await process.wait(), said) == (0, b"")
+
+    asyncio.run(main())

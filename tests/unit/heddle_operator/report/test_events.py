@@ -10,7 +10,7 @@ import pytest
 from heddle_operator.policy.drain import Drain
 from heddle_operator.report.events import events_of
 from heddle_operator.rollout.decide import decide
-from heddle_operator.state.actions import CloseEpoch
+from heddle_operator.state.actions import CloseEpoch, RelatedObject
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.snapshot import Observed, StartFailure
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
@@ -51,26 +51,6 @@ def test_a_job_that_trains_undisturbed_has_nothing_to_tell():
     assert told(running("a", "b")) == []
 
 
-def test_a_node_that_leaves_is_told_with_what_it_said():
-    operator = running("a", "b")
-    operator.cluster.drain("b")
-    said = (("b", "has the taint karpenter.sh/disrupted"),)
-    assert told(operator, unusable=said) == [
-        ("NodeLeaving", "node b has the taint karpenter.sh/disrupted")
-    ]
-
-
-def test_a_pod_with_a_notice_is_told_of_too():
-    operator = running("a", "b")
-    pods = tuple(
-        replace(pod, notice="its GPU 3 is unhealthy") if pod.node == "b" else pod
-        for pod in operator.cluster.snapshot().pods
-    )
-    assert told(operator, pods=pods) == [
-        ("NodeLeaving", "node b hosts pod tiny-b-0, which must leave: its GPU 3 is unhealthy")
-    ]
-
-
 def test_a_slow_node_is_told_of():
     operator = running("a", "b")
     nodes = tuple(
@@ -81,11 +61,16 @@ def test_a_slow_node_is_told_of():
     assert ("NodeSlow", said) in told(operator, nodes=nodes)
 
 
-def test_a_node_that_the_plan_does_not_use_may_leave_in_silence():
-    operator = running("a", maxGPUs=1)
-    operator.cluster.add_node("b")
-    operator.cluster.drain("b")
-    assert told(operator) == []
+def test_an_event_about_a_node_names_it_as_its_related_object():
+    operator = running("a", "b")
+    observed = operator.cluster.snapshot()
+    slow = tuple(replace(node, measured_speed=0.6) for node in observed.nodes)
+    observed = replace(observed, nodes=slow)
+    events = events_of(observed, decide(operator.job, observed, operator.cluster.now), IDLE)
+    assert [event.related for event in events] == [
+        RelatedObject("Node", "a"),
+        RelatedObject("Node", "b"),
+    ]
 
 
 def test_a_blocked_drain_is_told_once_for_each_sentence():
@@ -134,6 +119,7 @@ def test_each_node_on_which_pods_did_not_start_is_told_of_once_for_each_attempt(
     closing = CloseEpoch(3, "aborted", failure.sentence, (), (failure,))
     events = events_of(Observed(), Decision((closing,), "Running", ""), Drain())
     assert [(event.key, event.reason) for event in events][1:] == [("left-out-3-b", "NodeLeftOut")]
+    assert events[1].related == RelatedObject("Node", "b")
     assert events[1].message == f"node b is left out for some time: {failure.sentence}"
 
 

@@ -25,6 +25,12 @@ def test_the_budget_counts_in_whole_pods_and_leaves_evictable_ones_out():
     assert spec["selector"]["matchExpressions"][0]["operator"] == "DoesNotExist"
 
 
+def test_a_pod_that_is_not_ready_holds_no_drain_up():
+    for covers in (None, ONE):
+        spec = budget_body(a_job(), 3, covers)["spec"]
+        assert spec["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
 def test_the_budget_that_yields_covers_those_marked_for_it():
     body = budget_body(a_job(), 1, ONE)
     assert body["metadata"]["name"] == budget_name(a_job(), ONE) == "tiny-yield"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heddle_operator.resources.event import event_body
-from heddle_operator.state.actions import RecordEvent
+from heddle_operator.state.actions import RecordEvent, RelatedObject
 from tests.unit.heddle_operator.resources.jobs import a_job
 
 
@@ -40,3 +40,17 @@ def test_a_note_is_cut_by_bytes_and_between_letters():
 )
 def test_bad_news_is_a_warning(reason, kind):
     assert event_body(a_job(), RecordEvent("k", reason, "m"), "t")["type"] == kind
+
+
+def test_an_event_says_which_operator_said_it():
+    event = RecordEvent("k", "PlanKept", "m")
+    assert event_body(a_job(), event, "t", "pod-1_17")["reportingInstance"] == "pod-1_17"
+    assert len(event_body(a_job(), event, "t", "p" * 200)["reportingInstance"]) == 128
+
+
+@pytest.mark.parametrize(("kind", "namespace"), [("Node", None), ("Pod", "ns")])
+def test_the_object_that_an_event_is_about_is_related(kind, namespace):
+    event = RecordEvent("k", "NodeSlow", "m", RelatedObject(kind, "x"))
+    related = event_body(a_job(), event, "t")["related"]
+    assert (related["kind"], related["name"], related.get("namespace")) == (kind, "x", namespace)
+    assert "related" not in event_body(a_job(), RecordEvent("k", "PlanKept", "m"), "t")

@@ -31,7 +31,7 @@ ALLOWED = {
                     {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
                 ],
                 "envFrom": [{"prefix": "X_", "secretRef": {"name": "s"}}],
-                "resources": {"limits": {"memory": "8Gi", "nvidia.com/gpu": 8}},
+                "resources": {"limits": {"memory": "8Gi"}},
                 "volumeMounts": [
                     {"name": "data", "mountPath": "/data", "readOnly": True},
                     {"name": "heddle-shm", "mountPath": "/shm"},
@@ -250,9 +250,14 @@ def test_a_grace_period_is_one_that_the_agent_takes(grace_s, is_refused):
     assert all(f"must be from 0 to 86400, found {grace_s}" in sentence for sentence in found)
 
 
-def test_gpus_are_asked_for_by_the_worker_alone():
-    asked = {"resources": {"limits": {"nvidia.com/gpu": 8}}}
-    assert list(problems_of(worker(**asked), ())) == []
+@pytest.mark.parametrize("kind", ["limits", "requests"])
+def test_no_container_asks_for_gpus(kind):
+    asked = {"resources": {kind: {"nvidia.com/gpu": 8}}}
+    (sentence,) = problems_of(worker(**asked), ())
+    assert sentence == (
+        f"{WHERE}.spec.containers[0] asks for nvidia.com/gpu; the plan says how many it gets, "
+        "leave it out"
+    )
     for kind in ("containers", "initContainers"):
         (sentence,) = problems_of(spec(**{kind: [{"name": "x", **asked}]}), ())
         assert "the GPUs are the worker's" in sentence

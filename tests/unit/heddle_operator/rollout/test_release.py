@@ -6,7 +6,15 @@ import dataclasses
 
 from heddle_operator.rollout.decide import decide
 from heddle_operator.rollout.release import ASK_AGAIN_S, end_pods, stuck_pods
-from heddle_operator.state.actions import CloseEpoch, CreatePod, DeletePod, EndPod
+from heddle_operator.state.actions import (
+    AdoptPlan,
+    CloseEpoch,
+    CreatePod,
+    DeletePod,
+    EndPod,
+    RecordEvent,
+    RelatedObject,
+)
 from heddle_operator.state.settings import Settings
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 
@@ -151,3 +159,51 @@ def test_a_job_that_cannot_start_gives_all_its_pods_back_and_one_that_plans_keep
     cluster.add_node("c")
     operator.run(lambda d: d.phase == "Planning")
     assert deleted(operator.decision) == []
+
+
+def leaving(operator, **changes):
+    """What is told of nodes that leave."""
+    observed = dataclasses.replace(operator.cluster.snapshot(), **changes)
+    actions = decide(operator.job, observed, operator.cluster.now).actions
+    events = [action for action in actions if isinstance(action, RecordEvent)]
+    return [(e.message, e.related) for e in events if e.reason == "NodeLeaving"]
+
+
+def test_a_node_that_leaves_is_told_with_what_it_said():
+    operator, cluster = running("a", "b")
+    cluster.drain("b")
+    said = (("b", "has the taint karpenter.sh/disrupted"),)
+    assert leaving(operator, unusable=said) == [
+        ("node b has the taint karpenter.sh/disrupted", RelatedObject("Node", "b"))
+    ]
+
+
+def test_a_pod_with_a_notice_is_told_of_too():
+    operator, cluster = running("a", "b")
+    pods = tuple(
+        dataclasses.replace(pod, notice="its GPU 3 is unhealthy") if pod.node == "b" else pod
+        for pod in cluster.snapshot().pods
+    )
+    ((message, _),) = leaving(operator, pods=pods)
+    assert message == "node b hosts pod tiny-b-0, which must leave: its GPU 3 is unhealthy"
+
+
+def test_a_node_that_the_plan_does_not_use_may_leave_in_silence():
+    operator, cluster = running("a", maxGPUs=1)
+    cluster.add_node("b")
+    cluster.drain("b")
+    assert leaving(operator) == []
+
+
+def test_that_a_node_leaves_is_told_before_the_plan_that_follows_from_it():
+    """The plan is known since the cordon, so eviction and move are seen at once."""
+    operator, cluster = running("a", "b")
+    cluster.cordon("b")
+    operator.reconcile()
+    cluster.tick()
+    pod = cluster.pods["tiny-b-0"]
+    cluster.pods["tiny-b-0"] = dataclasses.replace(pod, deleting=True)
+    actions = operator.reconcile().actions
+    said = [action.reason for action in actions if isinstance(action, RecordEvent)]
+    assert any(isinstance(action, AdoptPlan) for action in actions)
+    assert said == ["NodeLeaving", "PlanSelected"]
