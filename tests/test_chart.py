@@ -107,6 +107,13 @@ def test_the_notes_say_what_becomes_of_the_jobs(settings, said):
 
 
 @needs_helm
+def test_the_notes_say_how_a_release_of_another_name_gets_the_resource():
+    command = [str(HELM), "install", "trial", str(CHART), "--dry-run=client"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "add --take-ownership" in done.stdout
+
+
+@needs_helm
 @pytest.mark.parametrize("is_served", [True, False])
 def test_metrics_are_tested_where_they_are_served(is_served):
     done = template("--set", f"metrics.enabled={str(is_served).lower()}")

@@ -19,7 +19,7 @@ import kopf
 from heddle_operator.controller.arbiter import PriorityArbiter
 from heddle_operator.controller.controller import Controller
 from heddle_operator.controller.job_controller import ControllerContext
-from heddle_operator.controller.planner_pool import PlannerPool
+from heddle_operator.controller.planner_pool import NICER, PlannerPool
 from heddle_operator.controller.watches import Handlers
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
@@ -65,7 +65,7 @@ async def run_operator(options: OperatorOptions, metrics: OperatorMetrics) -> in
         await connect(connections=0) as watching,  # each watch takes a connection for good
         _background() as background,
     ):
-        planners = PlannerPool()
+        planners = PlannerPool(nicer=NICER)
         elector = LeaderElector(api, options.lease)
         cache = ObjectCache(
             lambda uid: controller.enqueue(uid),

@@ -35,7 +35,7 @@ USUAL_S = 60.0  # for a search that evaluations end
 START_S = 300.0  # the kernel may have to be compiled first
 LOOK_S = 0.2  # between two looks at the memory
 LINE_BYTES = 1 << 24  # longest answer
-NICER = 10  # than this process: a tenth of its weight, which renews the lease and answers probes
+NICER = 5  # than an operator: a third of the weight of what renews the Lease and answers probes
 
 
 class SearchFailed(Exception):
@@ -50,6 +50,7 @@ class PlannerPool:
         memory_bytes: that they may hold together.
         grace_s: see `GRACE_S`.
         environment: variables beside this process's own.
+        nicer: than this process, by the nice value of Unix: on a busy machine it has the CPU first.
     """
 
     def __init__(
@@ -58,7 +59,9 @@ class PlannerPool:
         memory_bytes: int = MEMORY_BYTES,
         grace_s: float = GRACE_S,
         environment: Mapping[str, str] | None = None,
+        nicer: int = 0,
     ) -> None:
+        self._nicer = nicer
         self._size = size
         self._memory_bytes = memory_bytes
         self._grace_s = grace_s
@@ -138,7 +141,7 @@ class PlannerPool:
         self._busy.add(process)
         is_sound = False
         try:
-            await process.start(self._environment)
+            await process.start(self._environment, self._nicer)
             yield process
             is_sound = process.is_alive
         finally:
@@ -178,7 +181,7 @@ class _Process:
         self.is_too_large = False
         self._process: asyncio.subprocess.Process | None = None
 
-    async def start(self, environment: Mapping[str, str]) -> None:
+    async def start(self, environment: Mapping[str, str], nicer: int) -> None:
         """Start it, unless it runs, and wait until it takes questions.
 
         Raises:
@@ -194,7 +197,7 @@ class _Process:
             limit=LINE_BYTES,
             start_new_session=True,
         )
-        _let_others_first(self._process.pid)
+        _lower_priority(self._process.pid, nicer)
         async with asyncio.timeout(START_S):
             if (await self._line()).strip() != READY.encode():
                 raise SearchFailed("a planner process did not start; the log has its words")
@@ -248,11 +251,8 @@ class _Process:
         return line
 
 
-def _let_others_first(pid: int) -> None:
-    """On a busy machine a search gets the CPU after this process, and after all that is as nice.
-
-    The child's first thread is all that it has yet, and the others inherit from it.
-    """
+def _lower_priority(pid: int, nicer: int) -> None:
+    """Of a child's first thread, which is all that it has yet: the others inherit from it."""
     own = os.getpriority(os.PRIO_PROCESS, 0)
     with contextlib.suppress(ProcessLookupError):  # it has ended: whoever reads from it is told
-        os.setpriority(os.PRIO_PROCESS, pid, own + NICER)
+        os.setpriority(os.PRIO_PROCESS, pid, own + nicer)

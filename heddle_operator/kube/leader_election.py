@@ -23,6 +23,7 @@ from heddle_operator.kube.client import ApiRefused, KubeApi
 LOG = logging.getLogger(__name__)
 Body = dict[str, Any]
 RENEWALS = 3  # in each duration
+RETRIES = 15  # in each duration, of a renewal that was refused
 GIVE_UP = 2 / 3  # of the duration without a renewal: stop; the rest is for clocks and the network
 
 
@@ -85,14 +86,17 @@ class LeaderElector:
 
     async def renew(self) -> None:
         """Renew until that fails for too long; then return, and the operator must end."""
+        often = RENEWALS
         while self.left_s() > 0:
-            await asyncio.sleep(min(self._settings.duration_s / RENEWALS, self.left_s()))
+            await asyncio.sleep(min(self._settings.duration_s / often, self.left_s()))
+            often = RENEWALS
             try:
                 if not await self._try():
                     self._renewed_s = -math.inf
                     LOG.error("lease %s was taken by %s", self._settings.name, self._holder())
                     return
             except ApiRefused as error:
+                often = RETRIES
                 LOG.warning("lease %s is not renewed: %s", self._settings.name, error)
         LOG.error("lease %s could not be renewed in time", self._settings.name)
 

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
@@ -127,16 +128,20 @@ def test_one_jobs_long_searches_leave_the_other_process_to_the_others():
     run(test)
 
 
+def nice_values_of(pid):
+    """Of all threads of a process."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return {os.getpriority(os.PRIO_PROCESS, int(thread.name)) for thread in threads}
+
+
 def test_a_search_lets_its_operator_have_the_cpu_first():
     async def test(pool):
         await pool.start()
         (process,) = pool._idle
-        threads = os.listdir(f"/proc/{process._process.pid}/task")
         own = os.getpriority(os.PRIO_PROCESS, 0)
-        nice = {os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in threads}
-        assert nice == {min(19, own + NICER)}
+        assert nice_values_of(process._process.pid) == {min(19, own + NICER)}
 
-    run(test, size=1)
+    run(test, size=1, nicer=NICER)
 
 
 def test_a_process_whose_operator_was_killed_ends_without_a_word():
@@ -151,7 +156,7 @@ def test_a_process_whose_operator_was_killed_ends_without_a_word():
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        async with asyncio.timeout(110):
+        async with asyncio.timeout(100):
             assert (await process.stdout.readline()).strip() == READY.encode()
             process._transport.get_pipe_transport(1).close()
             process.stdin.write(json.dumps(question).encode() + b"\n")

@@ -128,3 +128,22 @@ def test_a_lost_race_is_no_error(tmp_path):
         await asyncio.gather(*waiting, return_exceptions=True)
 
     run(tmp_path, test)
+
+
+def test_a_renewal_that_is_refused_is_tried_again_soon(tmp_path):
+    """An API server that is busy refuses some, and answers long before the lease is lost."""
+
+    async def test(server, lease):
+        first = lease("one", 6)
+        await first.acquire()
+        server.refuses["PUT leases/heddle"] = (500, "too busy")
+        renewing = asyncio.create_task(first.renew())
+        asked = server.requests.count(("PUT", PATH))
+        await server.until(lambda s: s.requests.count(("PUT", PATH)) >= asked + 3)
+        assert first.left_s() > 1.0
+        server.refuses.clear()
+        await server.until(lambda s: s.requests.count(("PUT", PATH)) >= asked + 4)
+        assert not renewing.done()
+        renewing.cancel()
+
+    run(tmp_path, test)
