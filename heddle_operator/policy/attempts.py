@@ -40,12 +40,13 @@ def untried(
     failed = _failed_on(job, observed, composition, live, now)
     if failed is None:
         return composition
+    kept = frozenset(kept)
     guilty = {node for failure in failed.failures for node, _ in failure.gpus}
     order = sorted(composition.nodes, key=lambda n: (n.name not in guilty, n.gpus, n.name))
-    for node in order:
+    for node in (node for node in order if node.name not in kept):
         rest = composition.without([node.name])
         is_new = live is None or rest != live.composition
-        if is_new and node.name not in kept and rest.gpus >= job.spec.elastic.min_gpus:
+        if is_new and rest.gpus >= job.spec.elastic.min_gpus:
             request = plan_request(job, observed, rest, live.plan if live else None)
             reply = observed.replies.get(request.key)
             has_none = reply is not None and reply.plan is None

@@ -14,6 +14,8 @@ inventory/disruptions.py.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
 from collections.abc import Collection
 from dataclasses import replace
@@ -82,7 +84,7 @@ def joined_lately(
         for node in observed.nodes
         if node.leaving_at_s is None and not node.is_cordoned and node.name not in refusing
         if node.for_jobs > 0 and (not types or node.gpu_type in types)
-        if node.name not in live.plan.nodes
+        if node.name not in live.plan.gpus_reached
     ]
     first = min((wait for wait in waits if wait[0] > 0), default=None)
     if first is None or start_left_s(job, observed, live, now, is_planned=False) <= first[0]:
@@ -133,7 +135,7 @@ def haste_left_s(
 def _ends_s(observed: Observed, live: EpochRecord) -> tuple[float | None, ...]:
     """When the nodes and pods of a plan go; None for those that stay."""
     return (
-        *(node.leaving_at_s for node in observed.nodes if node.name in live.plan.nodes),
+        *(node.leaving_at_s for node in observed.nodes if node.name in live.plan.gpus_reached),
         # What an agent says of its own end is by the clock of its node; this is the API server's.
         *(pod.leaving_at_s for pod in observed.pods if pod.name in live.hosts),
     )
@@ -167,15 +169,20 @@ def without_replicas(plan: Plan, gone: Collection[str], workload: Workload) -> P
     counts = dict(before)
     sizes = {place: plan.templates[place[0]].micro_batch for place in kept}
     missing = workload.global_batch - sum(sizes[place] * counts[place] for place in kept)
+    # The replica that trains least beside before gets the next micro-batch.
+    turns = [(counts[place] / before[place], place) for place in kept]
+    heapq.heapify(turns)
     while missing > 0:
-        fitting = [place for place in kept if sizes[place] <= missing]
-        if not fitting:
+        if not turns:
             return None
-        least = min(fitting, key=lambda place: (counts[place] / before[place], place))
-        counts[least] += 1
-        missing -= sizes[least]
+        _, least = heapq.heappop(turns)
+        if sizes[least] <= missing:  # what does not fit now will not fit later
+            counts[least] += 1
+            missing -= sizes[least]
+            heapq.heappush(turns, (counts[least] / before[least], least))
     used = sorted({t for t, _ in kept})
-    new = {place: (used.index(place[0]), _rank_in(kept, place)) for place in kept}
+    follows = {t: itertools.count() for t in used}
+    new = {place: (used.index(place[0]), next(follows[place[0]])) for place in kept}
     templates = tuple(
         replace(
             plan.templates[t],
@@ -189,8 +196,3 @@ def without_replicas(plan: Plan, gone: Collection[str], workload: Workload) -> P
         if (p.template, p.replica) in new
     )
     return Plan(templates, placement) if templates else None
-
-
-def _rank_in(kept: list[tuple[int, int]], place: tuple[int, int]) -> int:
-    """Which of the kept replicas of its template it is."""
-    return sum(other[0] == place[0] and other[1] < place[1] for other in kept)

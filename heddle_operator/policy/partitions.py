@@ -10,13 +10,12 @@ Invariant: pure in the records; an operator that starts anew makes the same atte
 from __future__ import annotations
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.policy.coverage import lost_piece
+from heddle_operator.policy.coverage import Survivors
 from heddle_operator.state.actions import DeletePod
 from heddle_operator.state.reachability import report_of
 from heddle_operator.state.situation import Holder, Situation
 from heddle_operator.state.snapshot import EpochRecord, Observed
 from planner.cluster.composition import Composition
-from worker.contract import resume_of
 
 
 def without_partitioned(
@@ -26,15 +25,18 @@ def without_partitioned(
     attempts = sum(_could_not_meet(observed, record) for record in _since_live(observed, where))
     if not attempts:
         return composition
-    candidates: list[Composition] = []
+    survivors = Survivors.of(job.workload.model, where.holders, observed)
+    pods: dict[str, set[str]] = {}
+    for holder in where.holders:
+        pods.setdefault(holder.node, set()).add(holder.pod)
+    left_out: list[str] = []
     for node in sorted(composition.nodes, key=lambda node: (node.gpus, node.name)):
-        rest = composition.without([node.name])
-        if rest.gpus >= job.spec.elastic.min_gpus and _hold_all(
-            job, observed, tuple(h for h in where.holders if h.node != node.name)
-        ):
-            candidates.append(rest)
+        gpus = composition.gpus - node.gpus
+        if gpus >= job.spec.elastic.min_gpus and not survivors.problem(pods.get(node.name, ())):
+            left_out.append(node.name)
     # The whole is tried again in each round: the link may have come back.
-    return [*candidates, composition][(attempts - 1) % (len(candidates) + 1)]
+    turn = (attempts - 1) % (len(left_out) + 1)
+    return composition.without(left_out[turn : turn + 1])
 
 
 def needed_holders(
@@ -45,7 +47,8 @@ def needed_holders(
         return where.holders
     nodes = {node.name for node in record.composition.nodes}
     inside = tuple(holder for holder in where.holders if holder.node in nodes)
-    return inside if _hold_all(job, observed, inside) else where.holders
+    problem = Survivors.of(job.workload.model, inside, observed).problem()
+    return where.holders if problem else inside
 
 
 def outdated_pods(observed: Observed, where: Situation) -> tuple[DeletePod, ...]:
@@ -73,8 +76,3 @@ def _could_not_meet(observed: Observed, record: EpochRecord) -> bool:
     if record.failures:  # it is known why
         return False
     return all(report_of(observed, member.pod) is not None for member in record.seal.members)
-
-
-def _hold_all(job: HeddleJob, observed: Observed, holders: tuple[Holder, ...]) -> bool:
-    whole = not lost_piece(job.workload.model, holders, observed)
-    return whole and resume_of([holder.rank for holder in holders]) is not None

@@ -60,7 +60,7 @@ def starting_nodes(observed: Observed, hosts: Collection[str]) -> frozenset[str]
 
 def gpus_up(observed: Observed, node: str, hosts: Collection[str]) -> int:
     """GPUs of the pods of a node that have become ready."""
-    pods = [pod for pod in observed.pods if pod.node == node and not pod.deleting]
+    pods = [pod for pod in observed.pods_on(node) if not pod.deleting]
     return sum(pod.gpus for pod in pods if _is_up(observed, pod, hosts))
 
 
@@ -81,7 +81,8 @@ def troubles(record: EpochRecord, observed: Observed) -> tuple[Trouble, ...]:
     for refused in observed.refusals:
         if refused.name not in names and refused.node in nodes:
             sentence = f"pod {refused.name} is refused: {refused.message}"
-            gpus = _gpus_wanted(record, refused.node) if _is_too_large(refused.message) else 0
+            reached = record.plan.gpus_reached[refused.node]
+            gpus = reached if _is_too_large(refused.message) else 0
             trouble = Trouble(refused.node, "refused", sentence, record.adopted_s, gpus)
             found.setdefault(refused.node, trouble)
     return tuple(found[node] for node in sorted(found))
@@ -111,13 +112,8 @@ def _gpus_refused(observed: Observed, pod: ObservedPod) -> int:
     """
     if pod.cause != "scheduling" or not _is_too_large(pod.problem):
         return 0
-    running = [p for p in observed.pods if p.node == pod.node and p.phase == "running"]
+    running = [p for p in observed.pods_on(pod.node) if p.phase == "running"]
     return pod.gpus + sum(other.gpus for other in running)
-
-
-def _gpus_wanted(record: EpochRecord, node: str) -> int:
-    """GPUs of a node that an epoch's plan needs, counted from the node's first."""
-    return 1 + max(g for p in record.plan.placement if p.node == node for g in p.gpus)
 
 
 def _is_too_large(sentence: str) -> bool:
@@ -145,7 +141,7 @@ def _ended(
 
 
 def _pods_of(observed: Observed, nodes: Iterable[str]) -> list[ObservedPod]:
-    return [pod for node in nodes for pod in observed.pods if pod.node == node]
+    return [pod for node in nodes for pod in observed.pods_on(node)]
 
 
 def _is_up(observed: Observed, pod: ObservedPod, hosts: Collection[str]) -> bool:

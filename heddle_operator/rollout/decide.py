@@ -19,7 +19,7 @@ from heddle_operator.rollout.ending import TRAINED, end_by_limit, end_well
 from heddle_operator.rollout.formation import abort_stale, form_epoch
 from heddle_operator.rollout.halting import halt_stranded
 from heddle_operator.rollout.history_limit import prune_epochs
-from heddle_operator.rollout.members import directive_of
+from heddle_operator.rollout.members import send_directive
 from heddle_operator.rollout.recovery import recover
 from heddle_operator.rollout.release import (
     end_pods,
@@ -30,7 +30,7 @@ from heddle_operator.rollout.release import (
     silent_pods,
     stuck_pods,
 )
-from heddle_operator.state.actions import Action, AdoptPlan, CloseEpoch, SendDirective
+from heddle_operator.state.actions import Action, AdoptPlan, CloseEpoch
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.progress import progress_timeout_s, slow_ranks
 from heddle_operator.state.reachability import doubt_left_s, rank_at, report_of
@@ -140,14 +140,15 @@ def _finish_switch(
     """Some ranks hold the new epoch, so the vote has passed: once all do, write that it is live."""
     if phases <= {"training", "saving", "done"}:
         return Decision((CloseEpoch(live.epoch, "live"),), "Running", f"epoch {live.epoch} is live")
-    directive = directive_of(job, live, "switch", observed)
-    actions = []
-    for pod in sorted({member.pod for member in directive.members}):
-        report = report_of(observed, pod)
-        if report is not None and report.epoch == live.epoch and report.phase == "prepare":
-            actions.append(SendDirective(pod, directive))
+    members = live.seal.pods if live.seal else ()
+    reports = [report_of(observed, pod) for pod in sorted(members)]
+    waiting = [
+        report.pod
+        for report in reports
+        if report is not None and report.epoch == live.epoch and report.phase == "prepare"
+    ]
     return Decision(
-        tuple(actions),
+        send_directive(job, live, "switch", observed, waiting),
         "Switching",
         f"the job switches to epoch {live.epoch}",
         progress_timeout_s(live, settings),

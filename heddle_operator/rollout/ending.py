@@ -48,8 +48,13 @@ def end_well(
         where: what was made of the picture.
         settings: of the operator.
     """
-    phases = [_phase_of(live, member, observed, now, settings) for member in live.ranked]
-    if not phases or set(phases) - {"saving", "done"}:
+    phases: list[str] = []
+    for member in live.ranked:
+        phase = _phase_of(live, member, observed, now, settings)
+        if phase not in ("saving", "done"):
+            return None
+        phases.append(phase)
+    if not phases:
         return None
     actions: list[Action] = []
     if where.pending is not None:

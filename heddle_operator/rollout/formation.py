@@ -15,10 +15,8 @@ from heddle_operator.policy.candidates import leaving_nodes
 from heddle_operator.policy.failures import failures_of
 from heddle_operator.policy.starts import start_failures
 from heddle_operator.rollout.gathering import gather, gathering_fault, give_way
-from heddle_operator.rollout.members import (
-    directive_of,
-)
-from heddle_operator.state.actions import Action, CloseEpoch, SealEpoch, SendDirective
+from heddle_operator.rollout.members import send_directive
+from heddle_operator.state.actions import Action, CloseEpoch, SealEpoch
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.progress import (
     hang,
@@ -37,12 +35,7 @@ from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation, has_switch_begun
 from heddle_operator.state.snapshot import EpochRecord, Observed, Seal, StartFailure
 from planner.wording import counted
-from worker.contract import (
-    Directive,
-    DirectivePhase,
-    Member,
-    RankReport,
-)
+from worker.contract import DirectivePhase, Member, RankReport
 
 
 def form_epoch(
@@ -81,7 +74,7 @@ def form_epoch(
 
 def abort_stale(job: HeddleJob, observed: Observed, where: Situation) -> tuple[Action, ...]:
     """Abort directives for agents that still follow an epoch which was given up."""
-    actions = []
+    stale: dict[int, list[str]] = {}
     for pod in observed.pods:
         report = report_of(observed, pod.name)
         record = observed.record(report.epoch) if report and report.epoch is not None else None
@@ -93,8 +86,12 @@ def abort_stale(job: HeddleJob, observed: Observed, where: Situation) -> tuple[A
         ):
             continue
         if record.seal is not None and record != where.live:
-            actions.append(SendDirective(pod.name, directive_of(job, record, "abort", observed)))
-    return tuple(actions)
+            stale.setdefault(record.epoch, []).append(pod.name)
+    return tuple(
+        action
+        for record in observed.epochs
+        for action in send_directive(job, record, "abort", observed, stale.get(record.epoch, ()))
+    )
 
 
 def formation_fault(
@@ -220,9 +217,8 @@ def _direct(
     phase: DirectivePhase = (
         "prepare" if new and not has_switch_begun(observed, record.epoch) else "switch"
     )
-    directive = directive_of(job, record, phase, observed)
-    actions = tuple(
-        SendDirective(pod, directive) for pod in pods if _wants(observed, pod, directive)
+    actions = send_directive(
+        job, record, phase, observed, [pod for pod in pods if _wants(observed, pod, record, phase)]
     )
     if phase == "switch":
         return Decision(
@@ -253,14 +249,14 @@ def _refusal(observed: Observed, pod: str) -> str:
     return view.refusal if view is not None else ""
 
 
-def _wants(observed: Observed, pod: str, directive: Directive) -> bool:
-    """Whether an agent has not accepted this directive yet."""
+def _wants(observed: Observed, pod: str, record: EpochRecord, phase: DirectivePhase) -> bool:
+    """Whether an agent has not accepted the directive of a phase yet."""
     report = report_of(observed, pod)
     if report is None:
         return False
-    if report.epoch != directive.epoch:
-        return report.epoch is None or report.epoch < directive.epoch
-    return directive.phase == "switch" and report.phase == "prepare"
+    if report.epoch != record.epoch:
+        return report.epoch is None or report.epoch < record.epoch
+    return phase == "switch" and report.phase == "prepare"
 
 
 def _is_prepared(observed: Observed, member: Member, epoch: int) -> bool:

@@ -14,16 +14,14 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import named
 from heddle_operator.policy.adoption import consider_plan
 from heddle_operator.policy.candidates import leaving_nodes, ready_nodes
-from heddle_operator.policy.coverage import NO_COMMON_STEP, lost_piece
+from heddle_operator.policy.coverage import Survivors
 from heddle_operator.policy.hurry import haste_left_s
 from heddle_operator.policy.partitions import needed_holders
 from heddle_operator.policy.starts import starting_nodes, troubles
 from heddle_operator.rollout.members import (
     choose_store,
-    gpus_needed,
     members_of,
     missing_pods,
-    pods_of_node,
 )
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, RequestPlan, SealEpoch
 from heddle_operator.state.decision import Decision, sooner
@@ -34,7 +32,7 @@ from heddle_operator.state.snapshot import EpochRecord, Observed, Seal
 from planner.plans.pieces import holders_min
 from planner.plans.plan import Plan
 from planner.wording import counted
-from worker.contract import Member, RankExit, Resume, resume_of
+from worker.contract import Member, RankExit, Resume
 
 
 def gather(
@@ -79,9 +77,8 @@ def gather(
         return Decision((), "Preparing", reason, 1.0)
     resume: Resume | None = None
     if record.reason == "loss":
-        resume = resume_of([holder.rank for holder in holders])
-        problem = "" if resume else NO_COMMON_STEP
-        problem = lost_piece(job.workload.model, holders, observed) or problem
+        survivors = Survivors.of(job.workload.model, holders, observed)
+        resume, problem = survivors.resume(), survivors.problem()
         if problem:  # what follows from it is the business of recovery
             return Decision((CloseEpoch(record.epoch, "aborted", problem),), "Recovering", problem)
     store = choose_store(members, observed)
@@ -108,7 +105,7 @@ def _late_node(job: HeddleJob, record: EpochRecord, observed: Observed, where: S
     ready = ready_nodes(job, observed, where.live.plan, record.composition)
     enough = {node.name for node in ready.nodes}
     for node in record.plan.nodes:
-        pods = pods_of_node(observed, node)
+        pods = observed.pods_on(node)
         went = any(pod.phase == "ended" or pod.created_s >= record.adopted_s for pod in pods)
         if node not in enough and (went or not pods):
             return node
@@ -126,16 +123,18 @@ def _absent_holders(record: EpochRecord, where: Situation) -> str:
 def gathering_fault(record: EpochRecord, observed: Observed, now: float, settings: Settings) -> str:
     """Why an epoch that is not sealed cannot go on, beside pods that fail to start."""
     leaving = leaving_nodes(observed)
+    refused_on = {refused.node for refused in observed.refusals}
     for node in record.plan.nodes:
         if node in leaving:
             return f"node {node} is leaving"
-        free = next(seen.gpus for seen in observed.nodes if seen.name == node)
-        pods = pods_of_node(observed, node)
-        needed = gpus_needed(record.plan, node)
+        seen, pods = observed.node(node), observed.pods_on(node)
+        free = seen.gpus if seen is not None else 0
+        needed = record.plan.gpus_reached[node]
         waits = any(pod.phase == "pending" for pod in pods)
         if free < needed and (waits or sum(pod.gpus for pod in pods) < needed):
             return f"node {node} has {counted(free, 'free GPU')} now, the plan needs {needed}"
-        refused = _beyond_quota(observed, node, needed - sum(pod.gpus for pod in pods))
+        missing = needed - sum(pod.gpus for pod in pods)
+        refused = _beyond_quota(observed, node, missing) if node in refused_on else ""
         if refused:
             return refused
         for pod in pods:
@@ -145,9 +144,9 @@ def gathering_fault(record: EpochRecord, observed: Observed, now: float, setting
 
 
 def _beyond_quota(observed: Observed, node: str, missing: int) -> str:
-    """That quotas leave less than a pod of this node needs, which was refused; "" if it fits."""
+    """That quotas leave less than a refused pod of this node needs; "" if it fits."""
     room = observed.headroom
-    if missing <= 0 or not any(refused.node == node for refused in observed.refusals):
+    if missing <= 0:
         return ""
     if room.pods == 0:
         return f"node {node} needs a pod, and {room.why} leaves none"

@@ -8,25 +8,19 @@ Source: worker/contract.py.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.candidates import leaving_nodes
-from heddle_operator.state.actions import CreatePod
+from heddle_operator.state.actions import CreatePod, SendDirective
 from heddle_operator.state.reachability import report_of
 from heddle_operator.state.situation import Holder
-from heddle_operator.state.snapshot import EpochRecord, Observed, ObservedPod, Seal
+from heddle_operator.state.snapshot import EpochRecord, Observed, Seal
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from worker.contract import Directive, DirectivePhase, Member, RankReport
 
 MAX_HOST_NAME = 63  # a longer name of a pod is not its host name any more
-
-
-def pods_of_node(observed: Observed, node: str) -> tuple[ObservedPod, ...]:
-    """The job's pods of a node in GPU order."""
-    return tuple(
-        sorted((pod for pod in observed.pods if pod.node == node), key=lambda pod: pod.ordinal)
-    )
 
 
 def pod_name(job: str, node: str, ordinal: int) -> str:
@@ -39,11 +33,6 @@ def pod_name(job: str, node: str, ordinal: int) -> str:
     return f"{job}-{node[: max(0, room)].strip('-.')}-{digest}-{ordinal}".replace("--", "-")
 
 
-def gpus_needed(plan: Plan, node: str) -> int:
-    """How many GPUs of a node, counted from 0, the plan reaches into."""
-    return 1 + max(gpu for placed in plan.placement if placed.node == node for gpu in placed.gpus)
-
-
 def missing_pods(job: HeddleJob, record: EpochRecord, observed: Observed) -> tuple[CreatePod, ...]:
     """The pods that the plan still needs.
 
@@ -52,8 +41,8 @@ def missing_pods(job: HeddleJob, record: EpochRecord, observed: Observed) -> tup
     """
     wanted = []
     for node in record.plan.nodes:
-        pods = pods_of_node(observed, node)
-        needed = gpus_needed(record.plan, node)
+        pods = observed.pods_on(node)
+        needed = record.plan.gpus_reached[node]
         covered = sum(pod.gpus for pod in pods)
         if covered < needed:
             ordinal = pods[-1].ordinal + 1 if pods else 0
@@ -67,7 +56,7 @@ def seats_on_pods(plan: Plan, observed: Observed) -> tuple[tuple[str, int, str, 
     found = []
     for seat in RankMap.of(plan).seats:
         first = 0
-        for pod in pods_of_node(observed, seat.node):
+        for pod in observed.pods_on(seat.node):
             if first <= seat.gpu < first + pod.gpus:
                 found.append((pod.name, seat.gpu - first, seat.node, seat.gpu))
                 break
@@ -115,7 +104,7 @@ def _member(
 
 def _first_gpu(observed: Observed, holder: Holder) -> int:
     """The GPU of the node that is slot 0 of the holder's pod."""
-    pods = pods_of_node(observed, holder.node)
+    pods = observed.pods_on(holder.node)
     mine = next(pod for pod in pods if pod.name == holder.pod)
     return sum(pod.gpus for pod in pods if pod.ordinal < mine.ordinal)
 
@@ -157,9 +146,21 @@ def directive_of(
     )
 
 
+def send_directive(
+    job: HeddleJob,
+    record: EpochRecord,
+    phase: DirectivePhase,
+    observed: Observed,
+    pods: Collection[str],
+) -> tuple[SendDirective, ...]:
+    """The directive of a sealed epoch for some pods; it is one object, and made only for any."""
+    directive = directive_of(job, record, phase, observed) if pods else None
+    return tuple(SendDirective(pod, directive) for pod in pods if directive is not None)
+
+
 def _layouts(seal: Seal, observed: Observed) -> dict[int, dict[str, object]]:
     held = sorted(
         {epoch for m in seal.members for epoch in (m.holds, m.also_holds) if epoch is not None}
     )
-    records = {record.epoch: record for record in observed.epochs}
-    return {epoch: records[epoch].plan.to_json() for epoch in held if epoch in records}
+    records = [record for epoch in held if (record := observed.record(epoch)) is not None]
+    return {record.epoch: record.plan.to_json() for record in records}

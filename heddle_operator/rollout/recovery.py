@@ -12,12 +12,12 @@ from dataclasses import replace
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import named
 from heddle_operator.policy.adoption import consider_plan
-from heddle_operator.policy.coverage import NO_COMMON_STEP, lost_piece
+from heddle_operator.policy.coverage import Survivors
 from heddle_operator.policy.failures import causes_of
 from heddle_operator.policy.limits import beyond_backoff
 from heddle_operator.rollout.ending import end_badly, end_by_limit
 from heddle_operator.rollout.halting import halt_survivors, silent_members
-from heddle_operator.rollout.members import directive_of
+from heddle_operator.rollout.members import send_directive
 from heddle_operator.state.actions import (
     Action,
     CloseEpoch,
@@ -28,11 +28,10 @@ from heddle_operator.state.actions import (
 )
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.progress import members_with_ranks
-from heddle_operator.state.reachability import doubt_left_s, is_reachable, report_of
+from heddle_operator.state.reachability import doubt_left_s, report_of
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Holder, Situation
 from heddle_operator.state.snapshot import EpochRecord, Observed
-from worker.contract import resume_of
 
 STILL = ("halted", "saving", "done")
 STEPS_TO_HALT = 3  # of the longest step known: one may just have begun, and it may be a slow one
@@ -50,15 +49,14 @@ def recover(
     ended = end_badly(live, observed, where)
     if ended is not None:
         return ended
+    survivors = Survivors.of(job.workload.model, where.holders, observed)
     moving = [holder for holder in where.holders if holder.rank.phase not in STILL]
     if moving:
-        return _await_halt(job, live, moving, observed, now, where, settings)
+        return _await_halt(job, live, moving, survivors, observed, now, where, settings)
     if where.doubtful:
         reason = f"the job waits for an answer of {named('pod', where.doubtful)}"
         return Decision((), "Recovering", reason, doubt_left_s(observed, now, settings))
-    problem = lost_piece(job.workload.model, where.holders, observed)
-    if not problem and resume_of([holder.rank for holder in where.holders]) is None:
-        problem = NO_COMMON_STEP
+    problem = survivors.problem()
     silent = [m.pod for m in live.ranked if _is_silent(observed, m.pod)]
     silent = silent or silent_members(observed, live, now, settings)
     if problem and silent:
@@ -76,19 +74,24 @@ def recover(
     if _will_be_killed(observed, live, settings):
         reason = f"{where.lost[0]}; the job waits until its agent has killed it"
         return Decision((event,), "Recovering", reason, settings.kill_s / 4)
-    stopped = _stopped_pods(job, live, observed, where, now, settings)
+    stopped = _stopped_pods(live, survivors, observed, now, settings)
     if stopped:
         reason = f"{where.lost[0]}; the pods that fell silent are deleted"
         return Decision((event, *stopped), "Recovering", reason, 1.0)
-    planned = _plan_on(job, observed, now, where, settings)
+    planned = _plan_on(job, survivors, observed, now, where, settings)
     return replace(planned, actions=(event, *_gpu_events(where), *planned.actions))
 
 
 def _plan_on(
-    job: HeddleJob, observed: Observed, now: float, where: Situation, settings: Settings
+    job: HeddleJob,
+    survivors: Survivors,
+    observed: Observed,
+    now: float,
+    where: Situation,
+    settings: Settings,
 ) -> Decision:
     """A plan for what is left, unless too many recoveries came to nothing."""
-    resume = resume_of([holder.rank for holder in where.holders])
+    resume = survivors.resume()
     beyond = beyond_backoff(job, observed.epochs, resume.step if resume else None)
     if beyond:
         return end_by_limit("BackoffLimitExceeded", beyond, observed)
@@ -99,6 +102,7 @@ def _await_halt(
     job: HeddleJob,
     live: EpochRecord,
     moving: list[Holder],
+    survivors: Survivors,
     observed: Observed,
     now: float,
     where: Situation,
@@ -117,10 +121,8 @@ def _await_halt(
     if left > 0:
         reason = f"{where.lost[0]}; the job waits until {ranks} halt"
         return Decision(given_up, "Recovering", reason, left)
-    others = tuple(holder for holder in where.holders if holder.pod not in names)
-    needed = lost_piece(job.workload.model, others, observed)
-    if needed or resume_of([holder.rank for holder in others]) is None:
-        needed = needed or NO_COMMON_STEP
+    needed = survivors.problem(names)
+    if needed:
         reason = f"{ranks} did not halt and are kept: without them, {needed}"
         pod = RelatedObject("Pod", names[0])
         event = RecordEvent(f"stuck-{live.epoch}", "RankStuck", reason, pod)
@@ -153,13 +155,13 @@ def _give_up(job: HeddleJob, live: EpochRecord, observed: Observed) -> tuple[Sen
     """Tell ranks that still wait to form the broken world to stop waiting for the lost one."""
     if live.outcome != "open" or live.seal is None:
         return ()
-    directive = directive_of(job, live, "abort", observed)
-    reports = [report_of(observed, pod) for pod in sorted({m.pod for m in live.seal.members})]
-    return tuple(
-        SendDirective(report.pod, directive)
+    reports = [report_of(observed, pod) for pod in sorted(live.seal.pods)]
+    waiting = [
+        report.pod
         for report in reports
         if report is not None and report.epoch == live.epoch and report.phase == "switch"
-    )
+    ]
+    return send_directive(job, live, "abort", observed, waiting)
 
 
 def _will_be_killed(observed: Observed, live: EpochRecord, settings: Settings) -> bool:
@@ -173,10 +175,9 @@ def _will_be_killed(observed: Observed, live: EpochRecord, settings: Settings) -
 
 
 def _stopped_pods(
-    job: HeddleJob,
     live: EpochRecord,
+    survivors: Survivors,
     observed: Observed,
-    where: Situation,
     now: float,
     settings: Settings,
 ) -> tuple[DeletePod, ...]:
@@ -187,8 +188,7 @@ def _stopped_pods(
     found = []
     for name in silent_members(observed, live, now, settings):
         pod = observed.pod(name)
-        others = tuple(holder for holder in where.holders if holder.pod != name)
-        is_needed = bool(lost_piece(job.workload.model, others, observed))
+        is_needed = bool(survivors.lost_piece((name,)))
         if pod is not None and not pod.deleting and not is_needed:
             found.append(DeletePod(name, "it fell silent, and the others hold the whole state"))
     return tuple(found)
@@ -215,5 +215,5 @@ def _start_over(live: EpochRecord, where: Situation, problem: str) -> Decision:
 
 def _is_silent(observed: Observed, name: str) -> bool:
     """A pod that runs, as far as the cluster knows, but whose agent does not answer."""
-    pod, view = observed.pod(name), observed.agents.get(name)
-    return pod is not None and pod.phase == "running" and not is_reachable(pod, view)
+    pod = observed.pod(name)
+    return pod is not None and pod.phase == "running" and name not in observed.reports

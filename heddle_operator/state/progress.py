@@ -64,8 +64,7 @@ def idle_s(observed: Observed, member: Member, since_s: float) -> float:
 
 def hang(observed: Observed, record: EpochRecord, settings: Settings) -> str:
     """That no rank of an epoch gets on, and where they are; "" while any does."""
-    moving = _moving_members(observed, record)
-    rows = [row for row in _rows(observed, record) if row.member in moving]
+    rows = _moving_rows(observed, record)
     allowed_s = progress_timeout_s(record, settings)
     if not rows or min(row.idle_s for row in rows) < allowed_s:
         return ""
@@ -115,21 +114,21 @@ def _mark(rank: RankReport) -> tuple[object, ...]:
     return (rank.pid, rank.phase, rank.part, rank.step, rank.progress, rank.pending_epoch)
 
 
-def _moving_members(observed: Observed, record: EpochRecord) -> tuple[Member, ...]:
+def _moving_rows(observed: Observed, record: EpochRecord) -> list[_Row]:
     """The members that take part; none if one of them is told of otherwise (halted, gone)."""
-    found = []
+    found, since_s = [], _since_s(record)
     for member in record.seal.members if record.seal else ():
         rank = rank_at(observed, member.pod, member.slot)
         if member.rank is None and rank is None:
             continue
         if rank is None:
-            return ()
+            return []
         recovers = rank.phase == "halted" and rank.pending_epoch == record.epoch
         if rank.phase == "halted" and not recovers:
-            return ()
+            return []
         if recovers or rank.phase in MOVING:
-            found.append(member)
-    return tuple(found)
+            found.append(_Row(member, rank, idle_s(observed, member, since_s)))
+    return found
 
 
 def members_with_ranks(observed: Observed, record: EpochRecord) -> list[tuple[Member, RankReport]]:
@@ -139,8 +138,12 @@ def members_with_ranks(observed: Observed, record: EpochRecord) -> list[tuple[Me
     return [(member, rank) for member, rank in rows if rank is not None]
 
 
+def _since_s(record: EpochRecord) -> float:
+    return record.seal.sealed_s if record.seal else record.adopted_s
+
+
 def _rows(observed: Observed, record: EpochRecord) -> list[_Row]:
-    since_s = record.seal.sealed_s if record.seal else record.adopted_s
+    since_s = _since_s(record)
     return [
         _Row(member, rank, idle_s(observed, member, since_s))
         for member, rank in members_with_ranks(observed, record)

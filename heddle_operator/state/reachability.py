@@ -8,30 +8,18 @@ Invariant: what an agent said last is taken as the present only while it answers
 from __future__ import annotations
 
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.snapshot import AgentView, Observed, ObservedPod
+from heddle_operator.state.snapshot import Observed, ObservedPod
 from worker.contract import RankReport, Report
-
-
-def is_reachable(pod: ObservedPod | None, view: AgentView | None) -> bool:
-    """Whether what the agent last said can be taken as the present."""
-    return (
-        pod is not None
-        and pod.phase == "running"
-        and view is not None
-        and view.unreachable_since_s is None
-    )
 
 
 def report_of(observed: Observed, pod: str) -> Report | None:
     """The report of a pod whose agent answers; None otherwise."""
-    view = observed.agents.get(pod)
-    return view.report if view and is_reachable(observed.pod(pod), view) else None
+    return observed.reports.get(pod)
 
 
 def rank_at(observed: Observed, pod: str, slot: int) -> RankReport | None:
     """The rank process on a GPU of a pod, as its reachable agent says."""
-    report = report_of(observed, pod)
-    return next((rank for rank in report.ranks if rank.slot == slot), None) if report else None
+    return observed.ranks.get((pod, slot))
 
 
 def sends_heartbeats(rank: RankReport, settings: Settings) -> bool:
@@ -96,6 +84,6 @@ def _was_ready(observed: Observed, pod: ObservedPod) -> bool:
     return any(
         record.seal is not None
         and record.seal.sealed_s >= pod.created_s
-        and any(member.pod == pod.name for member in record.seal.members)
+        and pod.name in record.seal.pods
         for record in observed.epochs
     )

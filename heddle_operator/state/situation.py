@@ -75,7 +75,10 @@ def situation(observed: Observed, now: float, settings: Settings) -> Situation:
     held = [holder.rank.epoch for holder in everybody if holder.rank.epoch is not None]
     newest = max(on_record + held, default=0)
     live = observed.record(newest)
-    outdated = tuple(holder for holder in everybody if live and _is_outdated(holder, live))
+    current: list[Holder] = []
+    outdated: list[Holder] = []
+    for holder in everybody:
+        (outdated if live and _is_outdated(holder, live) else current).append(holder)
     pending = next((r for r in observed.epochs if r.epoch > newest and r.outcome == "open"), None)
     lost = _lost(observed, live, pending, now, settings)
     switches = pending is not None and has_switch_begun(observed, pending.epoch)
@@ -83,13 +86,13 @@ def situation(observed: Observed, now: float, settings: Settings) -> Situation:
     return Situation(
         live,
         pending,
-        tuple(holder for holder in everybody if holder not in outdated),
+        tuple(current),
         lost or ((hangs,) if hangs else ()),
         tuple(
             name for name in sorted(observed.agents) if is_doubtful(observed, name, now, settings)
         ),
         bool(lived),
-        outdated,
+        tuple(outdated),
         hangs,
     )
 
@@ -120,8 +123,7 @@ def _is_outdated(holder: Holder, live: EpochRecord) -> bool:
     rank = holder.rank
     if rank.phase != "halted" or live.epoch in (rank.epoch, rank.also_epoch):
         return False
-    members = live.seal.members if live.seal else ()
-    takes_part = any((m.pod, m.slot) == (holder.pod, rank.slot) for m in members)
+    takes_part = live.seal is not None and (holder.pod, rank.slot) in live.seal.by_place
     return live.outcome != "open" or not takes_part
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from heddle_operator.state.worth import Worth
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
-from worker.contract import ErrorKind, Member, Reason, Report, Resume, StepRecord
+from planner.plans.ranks import Part, RankMap, Seat
+from worker.contract import ErrorKind, Member, RankReport, Reason, Report, Resume, StepRecord
 
 PodPhase = Literal["pending", "running", "ended"]
 Outcome = Literal["open", "live", "aborted", "complete", "failed"]
@@ -95,7 +97,7 @@ class ObservedPod:
     leaving_at_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Seal:
     """How an epoch is formed, written once before the first prepare: directives never differ.
 
@@ -113,10 +115,25 @@ class Seal:
     sealed_s: float
     known_exits: tuple[tuple[str, int], ...] = ()
 
-    @property
+    @cached_property
     def ranked(self) -> tuple[Member, ...]:
         """The members that the plan gives a rank, in rank order; the others leave."""
         return tuple(member for member in self.members if member.rank is not None)
+
+    @cached_property
+    def hosts(self) -> frozenset[str]:
+        """The pods that a rank of the plan runs in."""
+        return frozenset(member.pod for member in self.ranked)
+
+    @cached_property
+    def pods(self) -> frozenset[str]:
+        """The pods of all members."""
+        return frozenset(member.pod for member in self.members)
+
+    @cached_property
+    def by_place(self) -> Mapping[tuple[str, int], Member]:
+        """The members by pod and slot."""
+        return {(member.pod, member.slot): member for member in self.members}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +173,7 @@ class StartFailure:
     gpus: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EpochRecord:
     """One adopted plan.
 
@@ -200,7 +217,17 @@ class EpochRecord:
     @property
     def hosts(self) -> frozenset[str]:
         """The pods that a rank of the epoch runs in; none before it is sealed."""
-        return frozenset(member.pod for member in self.ranked)
+        return self.seal.hosts if self.seal else frozenset()
+
+    @cached_property
+    def seats(self) -> tuple[Seat, ...]:
+        """Where each rank sits."""
+        return RankMap.of(self.plan).seats
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """What of the model each rank holds."""
+        return tuple(seat.part for seat in self.seats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +337,7 @@ class PlanReply:
     gpus: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Observed:
     """Everything `decide` may know, sorted by name or number.
 
@@ -364,8 +391,54 @@ class Observed:
 
     def record(self, epoch: int) -> EpochRecord | None:
         """The record of an epoch."""
-        return next((record for record in self.epochs if record.epoch == epoch), None)
+        return self._records.get(epoch)
 
     def pod(self, name: str) -> ObservedPod | None:
         """The pod of that name."""
-        return next((pod for pod in self.pods if pod.name == name), None)
+        return self._pods.get(name)
+
+    @cached_property
+    def reports(self) -> Mapping[str, Report]:
+        """By pod: what its agent says, where the pod runs and the agent answers."""
+        found = {}
+        for pod in self.pods:
+            view = self.agents.get(pod.name) if pod.phase == "running" else None
+            if view is not None and view.report and view.unreachable_since_s is None:
+                found[pod.name] = view.report
+        return found
+
+    @cached_property
+    def ranks(self) -> Mapping[tuple[str, int], RankReport]:
+        """By pod and slot: the rank processes that these reports tell of."""
+        found: dict[tuple[str, int], RankReport] = {}
+        for pod, report in self.reports.items():
+            for rank in report.ranks:
+                found.setdefault((pod, rank.slot), rank)
+        return found
+
+    def pods_on(self, node: str) -> tuple[ObservedPod, ...]:
+        """The job's pods of a node in GPU order."""
+        return self._pods_on.get(node, ())
+
+    def node(self, name: str) -> ObservedNode | None:
+        """The node of that name."""
+        return self._nodes.get(name)
+
+    @cached_property
+    def _records(self) -> Mapping[int, EpochRecord]:
+        return {record.epoch: record for record in self.epochs}
+
+    @cached_property
+    def _pods(self) -> Mapping[str, ObservedPod]:
+        return {pod.name: pod for pod in self.pods}
+
+    @cached_property
+    def _pods_on(self) -> Mapping[str, tuple[ObservedPod, ...]]:
+        found: dict[str, list[ObservedPod]] = {}
+        for pod in sorted(self.pods, key=lambda pod: pod.ordinal):
+            found.setdefault(pod.node, []).append(pod)
+        return {node: tuple(pods) for node, pods in found.items()}
+
+    @cached_property
+    def _nodes(self) -> Mapping[str, ObservedNode]:
+        return {node.name: node for node in self.nodes}

@@ -160,8 +160,9 @@ def holders_min(model: ModelShape, plan: Plan) -> int:
 
 def _count_nodes(regions: Regions, plan: Plan) -> Ints:
     seats = RankMap.of(plan).seats
-    held, node = regions.held(seats), np.array([seat.node for seat in seats])
-    found = np.zeros(len(regions), dtype=np.int64)
-    for name in plan.nodes:
-        found += held[node == name].any(axis=0)
+    held = regions.held(seats)
+    _, node = np.unique([seat.node for seat in seats], return_inverse=True)
+    order = np.argsort(node, kind="stable")
+    first = np.flatnonzero(np.diff(node[order], prepend=-1))  # of each node's seats
+    found: Ints = np.logical_or.reduceat(held[order], first, axis=0).sum(axis=0)
     return found

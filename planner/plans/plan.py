@@ -139,10 +139,18 @@ class Plan:
                 found[stage.gpu_type] += stage.tp * template.replicas
         return found
 
-    @property
+    @cached_property
     def nodes(self) -> tuple[str, ...]:
         """Names of the nodes that the plan uses, sorted."""
         return tuple(sorted({placed.node for placed in self.placement}))
+
+    @cached_property
+    def gpus_reached(self) -> Mapping[str, int]:
+        """By node: how many of its GPUs, counted from the first, the plan reaches into."""
+        found: dict[str, int] = {}
+        for placed in self.placement:
+            found[placed.node] = max(found.get(placed.node, 0), *(gpu + 1 for gpu in placed.gpus))
+        return found
 
     @property
     def tp_degrees(self) -> frozenset[int]:

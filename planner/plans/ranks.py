@@ -12,6 +12,10 @@ from itertools import pairwise
 
 from planner.plans.plan import FilledTemplate, Plan
 
+# Of a model: first layer and the one behind its last, TP degree and slot, `expert_block`,
+# `expert_part`.
+Part = tuple[int, int, int, int, tuple[int, int], tuple[int, int]]
+
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
@@ -85,6 +89,13 @@ class Seat:
     def tp_ranks(self) -> tuple[int, ...]:
         """Ranks of its TP group, in slot order."""
         return self.pipeline.ranks[self.stage]
+
+    @property
+    def part(self) -> Part:
+        """What of the model it holds: seats with an equal part hold the same."""
+        layers = self.layers
+        ends = (layers.start, layers.stop, self.tp, self.slot)
+        return (*ends, self.expert_block, self.expert_part)
 
     @property
     def layers(self) -> range:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, holds_tied, layer_tensors
 from planner.plans.plan import Plan
-from planner.plans.ranks import Seat
+from planner.plans.ranks import Part, Seat
 
 Share = Literal["whole", "rows", "experts"]
 SHARES: tuple[Share, ...] = ("whole", "rows", "experts")
@@ -114,7 +114,13 @@ class Regions:
 
     def held(self, seats: Iterable[Seat]) -> Mask:
         """Which regions each seat holds [seats, regions]."""
-        rows = [self.of_seat(seat) for seat in seats]
+        known: dict[Part, Mask] = {}
+        rows = []
+        for seat in seats:
+            part = seat.part
+            if part not in known:
+                known[part] = self.of_seat(seat)
+            rows.append(known[part])
         return np.array(rows, dtype=bool).reshape(len(rows), len(self))
 
 

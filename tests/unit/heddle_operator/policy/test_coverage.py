@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heddle_operator.policy.coverage import lost_piece
+from heddle_operator.policy.coverage import Survivors
 from heddle_operator.rollout.members import members_of
 from heddle_operator.state.situation import Holder
 from heddle_operator.state.snapshot import EpochRecord, Observed, ObservedPod, Seal
@@ -30,7 +30,7 @@ def holder(name, epoch, also=None):
 
 
 def lost(*holders):
-    return lost_piece(MODEL, holders, OBSERVED)
+    return Survivors.of(MODEL, holders, OBSERVED).lost_piece()
 
 
 def test_two_halves_are_whole_and_one_is_not():
