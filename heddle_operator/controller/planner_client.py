@@ -17,9 +17,9 @@ from heddle_operator.controller.planner_pool import PlannerPool, SearchFailed
 from heddle_operator.controller.planner_server import SearchSettings
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.actions import RequestPlan
+from heddle_operator.state.plan_reply import PlanKey, PlanReply
 from heddle_operator.state.recent import Recent
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.snapshot import PlanKey, PlanReply
 from heddle_operator.state.worth import Worth
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan

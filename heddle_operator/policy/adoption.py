@@ -42,9 +42,10 @@ from heddle_operator.policy.modes import adopt_referenced, recommend
 from heddle_operator.policy.partitions import without_partitioned
 from heddle_operator.state.actions import Action, AdoptPlan, RecordEvent
 from heddle_operator.state.decision import Decision, Phase, sooner
+from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation
-from heddle_operator.state.snapshot import EpochRecord, Headroom, Observed, PlanReply
+from heddle_operator.state.snapshot import EpochRecord, Headroom, Observed
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 from planner.wording import counted

@@ -11,7 +11,8 @@ from heddle_operator.policy.failures import failed_attempt
 from heddle_operator.policy.gpu_limits import most_gpus
 from heddle_operator.state.actions import AdoptPlan, RecordEvent
 from heddle_operator.state.decision import Decision, Phase
-from heddle_operator.state.snapshot import EpochRecord, Observed, PlanReply
+from heddle_operator.state.plan_reply import PlanReply
+from heddle_operator.state.snapshot import EpochRecord, Observed
 from planner.cluster.composition import Composition
 from planner.plans.plan import faults
 from planner.wording import counted

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from heddle_operator.state.snapshot import Failure, Outcome, PlanKey, Seal, StartFailure
+from heddle_operator.state.plan_reply import PlanKey
+from heddle_operator.state.snapshot import Failure, Outcome, Seal, StartFailure
 from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
 from planner.plans.plan import Plan

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from heddle_operator.state.snapshot import ReferencedPlan
+from heddle_operator.state.plan_reply import ReferencedPlan
 from planner.errors import HeddleError
 from planner.plans.plan import Plan
 

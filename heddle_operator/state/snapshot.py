@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal
 
+from heddle_operator.state.plan_reply import PlanKey, PlanReply, ReferencedPlan
 from heddle_operator.state.worth import Worth
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
@@ -284,57 +285,6 @@ class Headroom:
     gpus: int | None = None
     pods: int | None = None
     why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ReferencedPlan:
-    """What the ConfigMap that `planRef` names holds.
-
-    Attributes:
-        plan: None if it holds none.
-        problem: why there is none, in words.
-    """
-
-    name: str
-    plan: Plan | None
-    problem: str = ""
-
-
-class PlanKey(NamedTuple):
-    """What a plan was asked for: digests of composition and current plan ("" at the start)."""
-
-    composition: str
-    current: str
-    max_gpus: str = ""  # limits of the search, in words; "" without any
-
-
-@dataclass(frozen=True, slots=True)
-class PlanReply:
-    """The planner's answer.
-
-    Attributes:
-        plan: the best plan found; None if none is feasible.
-        current_samples_s: throughput of the current plan on the same composition; None where it no
-            longer fits.
-        current_holders: nodes that every piece of the state lives on at least, by the current plan;
-            0 where it no longer fits.
-        memory_bytes: most that a GPU is to hold.
-        holders_min: nodes that every piece of the state is to live on at least.
-        problem: why there is no plan.
-        gpus: that have no plan; 0 where there is one, or the search failed.
-    """
-
-    plan: Plan | None
-    throughput_samples_s: float = 0.0
-    iteration_s: float = 0.0
-    memory_bytes: int = 0
-    simulation_s: float = 0.0
-    current_samples_s: float | None = None
-    holders_min: int = 0
-    current_holders: int = 0
-    search_s: float = 0.0
-    problem: str = ""
-    gpus: int = 0
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from heddle_operator.state.actions import (
     SendDirective,
 )
 from heddle_operator.state.decision import Decision
-from heddle_operator.state.snapshot import EpochRecord, Observed, PlanReply
+from heddle_operator.state.plan_reply import PlanReply
+from heddle_operator.state.snapshot import EpochRecord, Observed
 from heddle_operator.train.stall import LossTimes, Stall, measure_stall
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan

@@ -27,15 +27,9 @@ from heddle_operator.state.actions import (
     SendHalt,
 )
 from heddle_operator.state.epoch_records import EpochRecords
+from heddle_operator.state.plan_reply import PlanKey, PlanReply
 from heddle_operator.state.progress import not_finite_steps, progress_times
-from heddle_operator.state.snapshot import (
-    AgentView,
-    Observed,
-    ObservedNode,
-    ObservedPod,
-    PlanKey,
-    PlanReply,
-)
+from heddle_operator.state.snapshot import AgentView, Observed, ObservedNode, ObservedPod
 from heddle_operator.state.worth import Worth
 from planner.cluster.composition import Composition
 from planner.model.workload import Workload

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from heddle_operator.state.snapshot import ObservedPod, PlanReply
+from heddle_operator.state.plan_reply import PlanReply
+from heddle_operator.state.snapshot import ObservedPod
 from planner.plans.pieces import holders_min
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap

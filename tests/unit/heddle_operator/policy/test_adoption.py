@@ -9,7 +9,8 @@ import pytest
 
 from heddle_operator.rollout.decide import decide
 from heddle_operator.state.actions import AdoptPlan, DeletePod, RecordEvent, RequestPlan
-from heddle_operator.state.snapshot import Headroom, Observed, PlanReply
+from heddle_operator.state.plan_reply import PlanReply
+from heddle_operator.state.snapshot import Headroom, Observed
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 
 

@@ -13,6 +13,7 @@ from heddle_operator.policy.candidates import (
     usable_nodes,
 )
 from heddle_operator.state.actions import RequestPlan
+from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import (
     EpochRecord,
@@ -20,7 +21,6 @@ from heddle_operator.state.snapshot import (
     Observed,
     ObservedNode,
     ObservedPod,
-    PlanReply,
 )
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import FakeOperator, a_cluster, a_job

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from heddle_operator.policy.demand import demand_of, weight_of
+from heddle_operator.state.plan_reply import PlanKey, PlanReply, ReferencedPlan
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
 from heddle_operator.state.snapshot import (
@@ -16,9 +17,6 @@ from heddle_operator.state.snapshot import (
     Observed,
     ObservedNode,
     ObservedPod,
-    PlanKey,
-    PlanReply,
-    ReferencedPlan,
 )
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job

@@ -8,9 +8,10 @@ import pytest
 
 from heddle_operator.policy.drain import MOST_YIELDED, Drain, drain_of, request_drain_plan
 from heddle_operator.state.actions import RequestPlan
+from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
-from heddle_operator.state.snapshot import ObservedPod, PlanReply
+from heddle_operator.state.snapshot import ObservedPod
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 
 

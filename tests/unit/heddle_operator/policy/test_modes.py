@@ -8,7 +8,7 @@ import pytest
 
 from heddle_operator.rollout.decide import decide
 from heddle_operator.state.actions import AdoptPlan, RecordEvent
-from heddle_operator.state.snapshot import ReferencedPlan
+from heddle_operator.state.plan_reply import ReferencedPlan
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 from tests.fakes.planner import fake_plan
