@@ -10,6 +10,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from heddle_operator.controller.acceptance import stub_of
@@ -90,7 +92,8 @@ class Controller:
         self._bodies[uid] = body
         before = self._runs[uid][0].accepted if uid in self._runs else None
         self._stop(uid)
-        run = JobController(body, self._context, before)
+        api = self._context.api.telling(partial(self._end_with_namespace, body))
+        run = JobController(body, replace(self._context, api=api), before)
         name = f"{metadata.get('namespace', 'default')}/{metadata['name']}"
         task = asyncio.create_task(self._guard(name, run), name=f"job {name}")
         self._runs[uid] = (run, task)
@@ -114,6 +117,16 @@ class Controller:
         self._context.arbiter.forget(uid)
         self._context.metrics.forget(metadata.get("namespace", "default"), metadata["name"])
         self._spawn(self._remove_pods(body))
+
+    def _end_with_namespace(self, body: Mapping[str, Any]) -> None:
+        """Its namespace is being deleted, and the job with it: Kubernetes deletes its pods first.
+
+        Nothing can be created there any more, so nothing is planned either.
+        """
+        metadata = body["metadata"]
+        if metadata["uid"] not in self._gone:
+            LOG.info("job=%s ends: its namespace is being deleted", metadata["name"])
+            self.drop(body)
 
     def keep_only(self, namespace: str, uids: Collection[str], version: int) -> None:
         """Drop the jobs that a full list lacks: their deletion was told while nobody listened.

@@ -34,6 +34,7 @@ Body = dict[str, Any]
 REQUEST_S = 15.0
 MERGE_PATCH = "application/merge-patch+json"
 CONNECTIONS = 32
+NAMESPACE_ENDS = "NamespaceTerminating"
 _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
@@ -42,11 +43,13 @@ class ApiRefused(OperatorError):
 
     Attributes:
         status: of HTTP; 0 if there was no answer.
+        causes: the server's words for what it refuses, such as NamespaceTerminating.
     """
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, causes: frozenset[str] = frozenset()) -> None:
         super().__init__(message)
         self.status = status
+        self.causes = causes
 
 
 class _RestClient(RESTClientObject):
@@ -70,6 +73,7 @@ class KubeApi:
         self._client = ApiClient(configuration)
         self._client.rest_client = _RestClient(configuration)
         self._left_s: Callable[[], float] = lambda: math.inf
+        self._on_namespace_end: Callable[[], None] = lambda: None
 
     def fenced(self, left_s: Callable[[], float]) -> Self:
         """The same connection for requests that end before their sender's time is up.
@@ -79,6 +83,17 @@ class KubeApi:
         """
         found = copy.copy(self)
         found._left_s = left_s
+        return found
+
+    def telling(self, on_namespace_end: Callable[[], None]) -> Self:
+        """The same connection for one namespace.
+
+        Args:
+            on_namespace_end: called when the server refuses to create anything there any more,
+                because the namespace is being deleted.
+        """
+        found = copy.copy(self)
+        found._on_namespace_end = on_namespace_end
         return found
 
     async def __aenter__(self) -> KubeApi:
@@ -207,7 +222,10 @@ class KubeApi:
                 self.clock.heard(answer.headers.get("Date", ""), sent_s, time.monotonic())
                 data = await answer.read()
         if answer.status >= 400:
-            raise _refused(answer.status, data)
+            refused = _refused(answer.status, data)
+            if NAMESPACE_ENDS in refused.causes:
+                self._on_namespace_end()
+            raise refused
         return data
 
     async def _request(
@@ -318,7 +336,7 @@ def _message(error: ApiException) -> str:
 
 def _refused(status: int, data: bytes) -> ApiRefused:
     """An answer that is an error."""
-    return ApiRefused(status, _said(data) or f"HTTP {status}")
+    return ApiRefused(status, _said(data) or f"HTTP {status}", _causes(data))
 
 
 def _said(data: bytes) -> str:
@@ -327,3 +345,12 @@ def _said(data: bytes) -> str:
         return str(json.loads(data).get("message", ""))
     except (ValueError, AttributeError):
         return data.decode(errors="replace").strip()
+
+
+def _causes(data: bytes) -> frozenset[str]:
+    """The reasons of the causes of a Status object."""
+    try:
+        causes = json.loads(data)["details"]["causes"]
+        return frozenset(str(cause["reason"]) for cause in causes)
+    except (ValueError, TypeError, KeyError):
+        return frozenset()

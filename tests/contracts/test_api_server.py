@@ -169,3 +169,20 @@ def test_a_secret_is_given_as_text_and_held_as_base64(run):
         assert made["data"] == {"token": "YWJj"}
 
     run(test)
+
+
+def test_in_a_namespace_that_is_being_deleted_nothing_is_created_and_the_cause_is_said(run):
+    async def test(api, maps):
+        ended = []
+        told = api.telling(lambda: ended.append(maps))
+        await told.create(maps, a_map("one", key="1"))
+        path = maps.removesuffix("/configmaps")
+        assert not ended
+        await told.delete(path, (await api.get(path))["metadata"]["uid"])
+        with pytest.raises(ApiRefused) as error:
+            await told.create(maps, a_map("two", key="1"))
+        assert (error.value.status, error.value.causes) == (403, {"NamespaceTerminating"})
+        assert ended == [maps]
+        assert await refused(told.create(maps, a_map("one", key="1"))) in (403, 409)
+
+    run(test)

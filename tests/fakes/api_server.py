@@ -162,6 +162,9 @@ class FakeApiServer:
         where = f"{path}/{body['metadata']['name']}"
         if where in self.objects:
             return _status(409, f'{path.rsplit("/", 1)[1]} "{body["metadata"]["name"]}" exists')
+        if self._is_ending(path):
+            said = f"unable to create new content in {path} because it is being terminated"
+            return _status(403, said, "NamespaceTerminating")
         data = body.pop("stringData", None)
         if data is not None:
             coded = {k: base64.b64encode(v.encode()).decode() for k, v in data.items()}
@@ -206,11 +209,17 @@ class FakeApiServer:
         if uid and uid != held["metadata"]["uid"]:
             return _status(409, f"the UID in the precondition ({uid}) does not match")
         runs = held.get("spec", {}).get("nodeName") and path.split("/")[-2] == "pods"
-        if runs and options.get("gracePeriodSeconds") != 0:
+        if path.split("/")[-2] == "namespaces" or (runs and options.get("gracePeriodSeconds") != 0):
             leaving = {**held["metadata"], "deletionTimestamp": _now()}
             return web.json_response(await self._store(path, {**held, "metadata": leaving}))
         await self.remove(path)
         return web.json_response(held)
+
+    def _is_ending(self, path: str) -> bool:
+        """Whether the namespace of a collection is being deleted."""
+        _, _, rest = path.partition("/namespaces/")
+        held = self.objects.get(f"/api/v1/namespaces/{rest.split('/')[0]}", {})
+        return "deletionTimestamp" in held.get("metadata", {})
 
     async def _watch(self, request: web.Request, path: str) -> web.StreamResponse:
         stream = web.StreamResponse()
@@ -340,8 +349,10 @@ def _merged(base: Any, over: Any) -> Any:
     return found | {k: _merged(base.get(k), v) for k, v in over.items() if v is not None}
 
 
-def _status(code: int, message: str) -> web.Response:
+def _status(code: int, message: str, cause: str = "") -> web.Response:
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message}
+    if cause:
+        body["details"] = {"causes": [{"reason": cause, "message": message}]}
     return web.json_response({**body, "code": code}, status=code)
 
 

@@ -14,6 +14,7 @@ from heddle_operator.kube.client import connect
 from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.settings import Settings
 from heddle_operator.telemetry.metrics import OperatorMetrics
+from tests.builders import heddle_job
 from tests.fakes.api_server import an_api_server
 
 JOBS = "/apis/heddle.dev/v1alpha1/namespaces/ns/heddlejobs"
@@ -230,4 +231,48 @@ def test_a_job_that_is_gone_before_kopf_told_of_it_is_no_problem(tmp_path):
         controller.drop(a_body())
         assert controller.problem(time.monotonic() + 3600) == ""
 
+    run(tmp_path, test)
+
+
+def test_a_namespace_that_ends_ends_its_job_and_nothing_more_is_written(tmp_path):
+    """Kubernetes deletes pods first and the job last; a pod of the job has a notice by then."""
+
+    async def test(server, controller, cache):
+        controller.start()
+        body = a_body()
+        body["spec"] = heddle_job("tiny")["spec"]
+        path = await apply(server, controller, body)
+        await server.until(lambda s: s.objects[path].get("status", {}).get("phase") == "Pending")
+        pod = await server.put(
+            "/api/v1/namespaces/ns/pods/tiny-a-0",
+            {
+                "metadata": {
+                    "labels": {"heddle.dev/job": "tiny"},
+                    "ownerReferences": [{"uid": "uid-tiny", "controller": True}],
+                    "deletionTimestamp": "2026-01-01T00:00:00Z",
+                },
+                "spec": {"nodeName": "a"},
+            },
+        )
+        cache.put("Pod", pod)
+        await server.put("/api/v1/namespaces/ns", {"metadata": {"deletionTimestamp": "now"}})
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        gpus = {"nvidia.com/gpu": "2"}
+        cache.put_node(
+            {
+                "metadata": {"name": "b", "labels": {"heddle.dev/gpu-type": "demo-fast"}},
+                "spec": {"unschedulable": True},
+                "status": {"capacity": gpus, "allocatable": gpus, "conditions": [ready]},
+            }
+        )
+        controller.enqueue("")  # it would tell why it cannot use that node
+        await server.until(lambda s: s.requests.count(("DELETE", pod_path)) > 0)
+        assert not controller._runs
+        written = [path for method, path in server.requests if method in ("PUT", "POST")]
+        controller.put(body)  # the job itself, which goes last
+        controller.enqueue("")
+        assert not controller._runs
+        assert [p for m, p in server.requests if m in ("PUT", "POST")] == written
+
+    pod_path = "/api/v1/namespaces/ns/pods/tiny-a-0"
     run(tmp_path, test)
