@@ -40,7 +40,7 @@ MOST_BUDGET_S = 60.0
 # Of a model: the deepest that were ever trained have a thousand (Wang et al., "DeepNet", 2022), and
 # the operator looks at each of them in the loop that all jobs share.
 MOST_LAYERS = 1024
-MAX_NAME = 42  # leaves 21 of a host name's 63 characters for node and ordinal
+MAX_NAME = 63  # of a label's value, by which the objects of a job are found
 Mode = Literal["Auto", "Recommend", "Manual"]
 
 
@@ -61,7 +61,7 @@ class Metadata(BaseModel):
         if len(name) > MAX_NAME:
             raise ValueError(
                 f"{name!r} has {len(name)} characters; at most {MAX_NAME} are allowed, because the "
-                "names of pods and ConfigMaps are made from it"
+                "objects of the job are labelled with it"
             )
         return name
 

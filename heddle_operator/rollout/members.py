@@ -21,16 +21,29 @@ from planner.plans.ranks import RankMap
 from worker.contract import Directive, DirectivePhase, Member, RankReport
 
 MAX_HOST_NAME = 63  # a longer name of a pod is not its host name any more
+LONG_JOB = 42  # letters of a job's name that leave room for node and ordinal
+JOB_LETTERS = 24  # of a longer name, for people; the digest tells such jobs apart
 
 
 def pod_name(job: str, node: str, ordinal: int) -> str:
-    """The name of a pod: the same for the same place, and never longer than a host name may be."""
+    """The name of a pod: the same for the same place, and never longer than a host name may be.
+
+    What is cut has a digest in its stead: of the node, and of job and node where a long name of the
+    job leaves no room for the node.
+    """
     name = f"{job}-{node}-{ordinal}"
     if len(name) <= MAX_HOST_NAME:
         return name
-    digest = hashlib.blake2b(node.encode(), digest_size=4).hexdigest()
-    room = MAX_HOST_NAME - len(f"{job}--{digest}-{ordinal}")
-    return f"{job}-{node[: max(0, room)].strip('-.')}-{digest}-{ordinal}".replace("--", "-")
+    if len(job) <= LONG_JOB:
+        cut, digest = job, _digest(node, 4)
+    else:
+        cut, digest = job[:JOB_LETTERS].strip("-"), _digest(f"{job}/{node}", 6)
+    room = MAX_HOST_NAME - len(f"{cut}--{digest}-{ordinal}")
+    return f"{cut}-{node[: max(0, room)].strip('-.')}-{digest}-{ordinal}".replace("--", "-")
+
+
+def _digest(text: str, size: int) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()
 
 
 def missing_pods(job: HeddleJob, record: EpochRecord, observed: Observed) -> tuple[CreatePod, ...]:

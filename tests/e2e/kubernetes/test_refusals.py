@@ -206,7 +206,7 @@ def refused_at_once() -> list[tuple[Json, str]]:
     limits = job_body("limits", minGPUs=4, maxGPUs=2)
     return [
         (limits, "minGPUs is above maxGPUs; lower one or raise the other"),
-        (job_body("n" * 43), "more than 42 characters"),
+        (job_body("n" * 64), "more than 63 characters"),
         (
             changed("both", data={"builtin": "text", "path": "/x"}),
             "exactly one of builtin, path and blend",

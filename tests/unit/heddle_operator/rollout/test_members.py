@@ -66,12 +66,25 @@ def test_holders_without_a_seat_come_last_and_keep_both_their_layouts():
     ["a", "ip-10-0-128-200.eu-central-1.compute.internal", "n" * 253, "x" * 20 + ".-" * 30],
     ids=["short", "of a cloud", "longest", "with dots where it is cut"],
 )
-def test_the_name_of_a_pod_is_a_host_name_whatever_its_node_is_called(node):
-    names = {pod_name("j" * 42, node, ordinal) for ordinal in (0, 1, 11)}
+@pytest.mark.parametrize("job", ["j", "j" * 42, "j" * 43, "j" * 63, "j" * 23 + "-" * 39 + "j"])
+def test_the_name_of_a_pod_is_a_host_name_whatever_job_and_node_are_called(job, node):
+    names = {pod_name(job, node, ordinal) for ordinal in (0, 1, 11)}
     assert len(names) == 3
     assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name) for name in names)
     assert all(len(name) <= 63 for name in names)
 
 
-def test_nodes_whose_names_are_cut_alike_have_pods_of_different_names():
-    assert pod_name("j" * 42, "n" * 60 + "a", 0) != pod_name("j" * 42, "n" * 60 + "b", 0)
+@pytest.mark.parametrize("letters", [42, 43, 63])
+def test_nodes_whose_names_are_cut_alike_have_pods_of_different_names(letters):
+    job = "j" * letters
+    assert pod_name(job, "n" * 60 + "a", 0) != pod_name(job, "n" * 60 + "b", 0)
+
+
+def test_jobs_whose_names_are_cut_alike_have_pods_of_different_names():
+    assert pod_name("j" * 62 + "a", "n", 0) != pod_name("j" * 62 + "b", "n", 0)
+
+
+def test_pods_of_a_job_with_a_short_name_keep_the_names_that_they_had():
+    """A job that runs has them on record, whichever version made them."""
+    assert pod_name("j" * 42, "n" * 18, 0) == f"{'j' * 42}-{'n' * 18}-0"
+    assert pod_name("j" * 42, "n" * 60, 0) == f"{'j' * 42}-{'n' * 9}-0cbb8dcc-0"
