@@ -62,6 +62,7 @@ def test_every_value_or_the_mapping_that_it_stands_in_is_explained():
         ("resources.limit.memory=1Gi", "at '/resources': additional properties 'limit'"),
         ("podAnnotations.a=1", "at '/podAnnotations/a': got number, want string"),
         ("extraEnv[0].value=a", "at '/extraEnv/0': missing property 'name'"),
+        ("test.url=metrics", "at '/test/url': 'metrics' does not match"),
         ("fullnameOverride=A_B", "at '/fullnameOverride': 'A_B' does not match"),
     ],
 )
@@ -119,6 +120,51 @@ def test_metrics_are_tested_where_they_are_served(is_served):
     done = template("--set", f"metrics.enabled={str(is_served).lower()}")
     assert ("helm.sh/hook: test" in done.stdout) is is_served
     assert ("kind: Service\n" in done.stdout) is is_served
+
+
+PLACE = {
+    "image": {"pullSecrets": [{"name": "registry"}]},
+    "nodeSelector": {"pool": "system"},
+    "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "priorityClassName": "system-cluster-critical",
+    "dnsPolicy": "None",
+    "dnsConfig": {"nameservers": ["10.0.0.53"]},
+    "resources": {"limits": {"memory": "1Gi"}},
+    "extraEnv": [{"name": "A", "value": "b"}],
+    "extraVolumes": [{"name": "ca", "configMap": {"name": "ca"}}],
+    "extraVolumeMounts": [{"name": "ca", "mountPath": "/ca"}],
+}
+
+
+@needs_helm
+@pytest.mark.parametrize("values", [{}, PLACE])
+def test_the_pod_of_helm_test_runs_where_the_operator_may(tmp_path, values):
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    found = {body["kind"]: body for body in yaml.safe_load_all(template(f"--values={file}").stdout)}
+    operator, tested = found["Deployment"]["spec"]["template"]["spec"], found["Pod"]["spec"]
+    for key in (
+        *("imagePullSecrets", "nodeSelector", "tolerations", "affinity", "priorityClassName"),
+        *("dnsPolicy", "dnsConfig", "securityContext"),
+    ):
+        assert tested.get(key) == operator.get(key), key
+    (container,), (its_own,) = operator["containers"], tested["containers"]
+    for key in ("image", "imagePullPolicy", "resources", "securityContext"):
+        assert its_own[key] == container[key], key
+    for key in ("env", "volumeMounts"):
+        assert all(row in container[key] for row in its_own.get(key, ()))
+    if values:
+        assert its_own["env"] == values["extraEnv"]
+        assert tested["volumes"] == values["extraVolumes"]
+
+
+@needs_helm
+def test_the_pod_of_helm_test_is_none_of_the_service_or_the_deployment():
+    found = {body["kind"]: body for body in yaml.safe_load_all(template().stdout)}
+    labels = found["Pod"]["metadata"]["labels"].items()
+    assert not found["Service"]["spec"]["selector"].items() <= labels
+    assert not found["Deployment"]["spec"]["selector"]["matchLabels"].items() <= labels
 
 
 def template(*options):

@@ -18,6 +18,7 @@ from tests.cluster.assets import KUBERNETES_VERSION, Assets
 from tests.cluster.build import build_assets
 from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import NodeSpec
+from tests.cluster.installation import OPERATOR_NODE, Installation
 from tests.cluster.record import Record
 
 ROOT = Path(__file__).parents[2]
@@ -85,13 +86,15 @@ def up(folder: Path, nodes: tuple[NodeSpec, ...]) -> None:
     started = time.monotonic()
     made = Cluster.start(nodes, folder, tied=False)
     took_s = time.monotonic() - started
-    binaries = ":".join(str(made.assets.path(name).parent) for name in ("kubectl", "helm"))
     command = f"{sys.executable} -m tests.cluster"
     click.echo(
         f"Kubernetes {KUBERNETES_VERSION} with {len(nodes)} nodes of emulated GPUs is up, "
         f"{took_s:.1f} s. Use it:\n"
-        f"  export KUBECONFIG={made.kubeconfig} PATH={binaries}:$PATH\n"
+        f"{_exports(made)}\n"
         "  kubectl get nodes --label-columns nvidia.com/gpu.product\n"
+        "Install Heddle of this checkout, or bring an image that its nodes cannot pull:\n"
+        f"  {command} install\n"
+        f"  {command} load-image ARCHIVE.tar\n"
         "Let things happen to it:\n"
         f"  {command} add n4:2:demo-slow\n"
         f"  {command} {'|'.join(FAULTS)} n2\n"
@@ -113,6 +116,38 @@ def down(folder: Path) -> None:
 
 @cluster.command()
 @at
+def install(folder: Path) -> None:
+    """Install Heddle of this checkout by its chart, or upgrade it."""
+    running = Cluster.open(folder)
+    if OPERATOR_NODE.name not in running.nodes:
+        click.echo(f"Node {OPERATOR_NODE.name} joins, for the operator; it has no GPUs.")
+        running.add_node(OPERATOR_NODE.name, OPERATOR_NODE.gpus)
+    Installation(running).install_or_upgrade()
+    heddle = Path(sys.executable).parent
+    click.echo(
+        "The operator runs; its pods and those of jobs are this checkout, mounted read-only.\n"
+        f"{_exports(running)}:{heddle}\n"
+        f"  kubectl apply --filename {ROOT / 'manifests' / 'examples' / 'tiny.yaml'}\n"
+        "  kubectl get heddlejobs --watch\n"
+        "  heddle status tiny\n"
+        "  heddle logs tiny\n"
+        f"  kubectl logs {Installation(running).operator} --follow\n"
+        "docs/kubernetes.md tells what to watch. After a change of the code, the same again, then\n"
+        f"  kubectl rollout restart {Installation(running).operator}"
+    )
+
+
+@cluster.command("load-image")
+@at
+@click.argument("archive", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def load_image(folder: Path, archive: Path) -> None:
+    """Import the image of ARCHIVE, as `docker save` writes it, into every node."""
+    Cluster.open(folder).load_image(archive)
+    click.echo("Every node has the image; use it with imagePullPolicy: IfNotPresent or Never.")
+
+
+@cluster.command()
+@at
 @click.argument("node", type=NodeType())
 def add(folder: Path, node: NodeSpec) -> None:
     """Let NODE join, and wait until its GPUs can be had."""
@@ -126,6 +161,13 @@ def add(folder: Path, node: NodeSpec) -> None:
 def sick_gpu(folder: Path, node: str, index: int) -> None:
     """Let the GPU with this index fall sick."""
     Cluster.open(folder).sick_gpu(node, index)
+
+
+def _exports(running: Cluster) -> str:
+    """The line with which a shell reaches the cluster; more folders may follow it."""
+    names = ("kubectl", "helm")
+    folders = dict.fromkeys(str(running.assets.path(name).parent) for name in names)
+    return f"  export KUBECONFIG={running.kubeconfig} PATH=$PATH:{':'.join(folders)}"
 
 
 def _fault(name: str, act: Callable[[Cluster, str], None], text: str) -> None:

@@ -57,6 +57,7 @@ def chart_values() -> Json:
         "podSecurityContext": _AS_ROOT,
         "lease": {"seconds": LEASE_S},
         "log": {"format": "text"},
+        "test": {"command": [str(mounts.python)]},
         "worker": {
             "image": {"repository": repository, "tag": tag},
             "command": heddle_command(mounts),
@@ -90,6 +91,29 @@ class Installation:
     def uninstall(self) -> str:
         """Uninstall and wait until the operator is gone."""
         return self.cluster.helm("uninstall", self.release, "--wait", INSTALLS_WITHIN)
+
+    def install_or_upgrade(self, *options: str) -> str:
+        """Install the chart, or upgrade the release that is there."""
+        return self._apply("upgrade", "--install", *options)
+
+    def test(self) -> str:
+        """Run `helm test`; what Helm says.
+
+        There is no DNS and no kube-proxy, so the pod is told the address of the operator's.
+
+        Raises:
+            ClusterFailed: a test fails.
+        """
+        pods = self.cluster.api.get("/api/v1/namespaces/default/pods")["items"]
+        (address,) = (
+            pod["status"]["podIP"]
+            for pod in pods
+            if pod["metadata"]["labels"].get("app.kubernetes.io/component") == "operator"
+            and pod["metadata"]["labels"].get("app.kubernetes.io/instance") == self.release
+            and not pod["metadata"].get("deletionTimestamp")
+        )
+        self.upgrade("--reuse-values", f"--set=test.url=http://{address}:8080/metrics")
+        return self.cluster.helm("test", self.release, "--logs", "--timeout=2m")
 
     @property
     def operator(self) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.api import NODES, Json, condition, gpus, pods
-from tests.cluster.assets import KUBERNETES_VERSION, Assets
+from tests.cluster.assets import KUBERNETES_VERSION
 from tests.cluster.cgroups import trees
 from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import GPU_RESOURCE, NodeSpec
@@ -325,36 +325,6 @@ def wait_for_end(handle: int) -> None:
     """Wait for the end of a process that another program started."""
     assert select.select([handle], [], [], 10.0)[0]
     os.close(handle)
-
-
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tests.cluster", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_the_command_line_starts_changes_and_ends_a_cluster(assets: Assets, tmp_path: Path):
-    at = ("--folder", str(tmp_path / "cluster"))
-    up = command("up", *at, "--node", "left:1:demo-fast", "--node", "right:1:demo-fast")
-    assert up.returncode == 0, up.stderr
-    assert f"KUBECONFIG={tmp_path}/cluster/kubeconfig" in up.stdout
-    record = Record.read(tmp_path / "cluster")
-    try:
-        again = command("up", *at)
-        assert (again.returncode, again.stderr.count("\n")) == (2, 1)
-        assert command("power-off", *at, "left").returncode == 0
-        assert not record.processes["left/machine"].alive()
-        assert command("power-off", *at, "middle").stderr.startswith("Error: no node middle")
-    finally:
-        down = command("down", *at)
-    assert down.returncode == 0, down.stderr
-    assert not (tmp_path / "cluster").exists()
-    assert not record.processes["machine"].alive()
-    assert "No cluster runs" in command("down", *at).stdout
 
 
 def test_the_end_of_a_process_is_waited_for_and_told_from_a_time_out(cluster, tmp_path):
