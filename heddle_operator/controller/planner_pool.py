@@ -35,7 +35,7 @@ USUAL_S = 60.0  # for a search that evaluations end
 START_S = 300.0  # the kernel may have to be compiled first
 LOOK_S = 0.2  # between two looks at the memory
 LINE_BYTES = 1 << 24  # longest answer
-NICER = 1  # more, and ranks on the same cores would starve a search whose seconds count
+NICER = 5  # than an operator: a third of the weight of what renews the Lease and answers probes
 
 
 class SearchFailed(Exception):

@@ -7,15 +7,13 @@ Source: design, section 5.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.apis.wording import named
 from heddle_operator.policy.attempts import keep_after_failure, untried
 from heddle_operator.policy.candidates import (
     debounce_left_s,
-    given_back,
     leaving_reasons,
     ready_nodes,
     started_nodes,
@@ -39,9 +37,12 @@ from heddle_operator.policy.gang import turn_left_s
 from heddle_operator.policy.gpu_limits import allowed_gpus, gpu_limits, most_gpus, plan_request
 from heddle_operator.policy.hurry import haste_left_s, hurried_plan, joined_lately, nodes_after
 from heddle_operator.policy.modes import adopt_referenced, recommend
+from heddle_operator.policy.moves.causes import cause_of_move, loses_gpus
+from heddle_operator.policy.moves.surplus import large_pod, surplus_words, without_pod
 from heddle_operator.policy.partitions import without_partitioned
 from heddle_operator.state.actions import Action, AdoptPlan, RecordEvent
 from heddle_operator.state.decision import Decision, Phase, sooner
+from heddle_operator.state.move_cause import MoveCause
 from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation
@@ -79,7 +80,7 @@ def consider_plan(
     if reason == "drain" and live is not None:
         joined = joined_lately(job, observed, live, composition, now)
         if joined is not None:
-            why = _why_moved(live.plan, leaving, where, ())
+            why = cause_of_move(job, observed, now, where, live, leaving).sentence
             sentence = (
                 f"the job moves once node {joined[0]}, which joined lately, may be used: "
                 f"minHolders is {job.spec.elastic.min_holders}, and {why}"
@@ -103,7 +104,9 @@ def consider_plan(
     asked = (live.composition, live.max_gpus) if live is not None and knows else None
     if reason == "join" and asked == (composition, most):
         room = observed.headroom
-        spent = f" ({'; '.join(_left_by(room))})" if 0 in (room.gpus, room.pods) else ""
+        said = _left_by(room) if 0 in (room.gpus, room.pods) else []
+        said += filter(None, [surplus_words(job, observed)])
+        spent = f" ({'; '.join(said)})" if said else ""
         sentence = f"the plan is kept: it was found for these very nodes{spent}"
         return Decision((), phase, sentence, again, keeps_plan=True)
     return _ask(job, observed, now, composition, reason, where, leaving, again, phase, settings)
@@ -130,7 +133,7 @@ def _ask(
     if reason == "drain" and live is not None:
         haste_s = haste_left_s(job, observed, live, now, reply is not None)
         if haste_s <= 0 and (plan := hurried_plan(job, observed, live, composition, now)):
-            why = _why_moved(live.plan, leaving, where, given_back(observed))
+            why = cause_of_move(job, observed, now, where, live, leaving)
             return _hurry(job, observed, live, plan, composition, why)
         again = sooner(again, haste_s if 0 < haste_s < math.inf else None)
     if reply is None:
@@ -140,9 +143,9 @@ def _ask(
     if reply.plan is None:
         event = RecordEvent(f"no-plan-{request.key.composition}", "InsufficientGPUs", reply.problem)
         return Decision((event,), phase, f"there is no plan: {reply.problem}", again)
-    forced = ""
+    forced = None
     if live is not None and reason in ("drain", "loss"):
-        forced = _why_moved(live.plan, leaving, where, given_back(observed))
+        forced = cause_of_move(job, observed, now, where, live, leaving)
     return _judge(
         job, observed, now, composition, reason, where, reply, again, phase, settings, forced
     )
@@ -158,7 +161,10 @@ def _occasion(
         return "start", untried(job, observed, started, None, now)
     most = most_gpus(job, observed)
     fits = most is None or live.plan.gpus <= most
-    if not where.lost and fits and not _loses_gpus(live.plan, started):
+    if not where.lost and fits and not loses_gpus(live.plan, started):
+        smaller = _without_large_pod(job, observed, now, where, live, leaving)
+        if smaller is not None:
+            return "drain", untried(job, observed, smaller, live, now)
         return "join", untried(job, observed, started, live, now, live.plan.nodes)
     left = usable_nodes(job, observed, where, now, frozenset(leaving))
     if not where.lost:
@@ -167,6 +173,26 @@ def _occasion(
     composition = ready_nodes(job, observed, live.plan, left)
     composition = without_partitioned(job, observed, where, composition)
     return "loss", untried(job, observed, composition, live, now)
+
+
+def _without_large_pod(
+    job: HeddleJob,
+    observed: Observed,
+    now: float,
+    where: Situation,
+    live: EpochRecord,
+    leaving: Mapping[str, str],
+) -> Composition | None:
+    """The nodes without a pod that holds GPUs above `maxGPUs`; None where the job needs it."""
+    large = large_pod(job, observed, where)
+    if large is None:
+        return None
+    nodes = usable_nodes(job, observed, where, now, frozenset(leaving))
+    left = without_pod(observed, large, nodes)
+    reply = observed.replies.get(plan_request(job, observed, left, live.plan).key)
+    has_none = reply is not None and reply.plan is None
+    enough = allowed_gpus(job, observed, left) >= job.spec.elastic.min_gpus
+    return left if enough and not has_none else None
 
 
 def _judge(
@@ -180,13 +206,13 @@ def _judge(
     again: float | None,
     phase: Phase,
     settings: Settings,
-    forced: str,
+    forced: MoveCause | None,
 ) -> Decision:
     live = where.live
     verdict = judge(
         reply,
         live.plan if live else None,
-        forced,
+        forced.sentence if forced else "",
         job.spec.elastic,
         expected_change_s(observed.epochs, now, settings),
         expected_stall_s(observed.stalls_s, settings),
@@ -215,6 +241,7 @@ def _judge(
         causes_of(where),
         job.spec.steps,
         max_gpus=gpu_limits(job, observed, composition).total,
+        moved_by=forced.kind if forced else None,
     )
     event = RecordEvent(
         f"adopted-{adopt.epoch}",
@@ -260,30 +287,18 @@ def _hurry(
     live: EpochRecord,
     plan: Plan,
     composition: Composition,
-    why: str,
+    why: MoveCause,
 ) -> Decision:
     """Adopt the live plan without the replicas that must go; a better one is searched later."""
-    reason = f"the job moves in haste, by dropping replicas: {why}"
+    reason = f"the job moves in haste, by dropping replicas: {why.sentence}"
     adopt = AdoptPlan(
         *(observed.next_epoch, plan, "drain", composition, live.step_s),
         steps=job.spec.steps,
         in_haste=True,
+        moved_by=why.kind,
     )
     event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {reason}")
     return Decision((adopt, event), "Preparing", reason)
-
-
-def _why_moved(
-    plan: Plan, leaving: Mapping[str, str], where: Situation, given: Collection[str]
-) -> str:
-    """What forces the job off GPUs of its plan, in words."""
-    if where.lost:
-        return where.lost[0]
-    owed = [pod for pod in where.live.hosts if pod in given] if where.live else []
-    if owed:
-        return f"a job of higher priority needs the GPUs of {named('pod', sorted(owed))}"
-    going = [f"node {node} {leaving[node]}" for node in plan.nodes if node in leaving]
-    return "; ".join(going) or "the plan loses GPUs"
 
 
 def _too_few(
@@ -349,8 +364,3 @@ def _hold(
         if cooldown > wait:
             return cooldown, "cooldown"
     return wait, "pause that follows a failed change"
-
-
-def _loses_gpus(plan: Plan, composition: Composition) -> bool:
-    free = {node.name: node.gpus for node in composition.nodes}
-    return any(max(placed.gpus) >= free.get(placed.node, 0) for placed in plan.placement)

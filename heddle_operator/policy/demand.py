@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.arbitration.demand import Demand
 from heddle_operator.policy.candidates import eligible_nodes, leaving_nodes
+from heddle_operator.policy.moves.surplus import replaced_gpus
 from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import EpochRecord, Observed, ObservedNode
 from planner.cluster.composition import Composition, Node
@@ -29,7 +30,8 @@ def demand_of(job: HeddleJob, observed: Observed, now: float, where: Situation) 
     held = sum(gpus for _, gpus in pods)
     limits = [sum(node.for_jobs for node in nodes), *_quota_limits(observed, nodes)]
     if job.spec.elastic.max_gpus is not None:
-        limits.append(job.spec.elastic.max_gpus)
+        # What a pod holds above it is replaced elsewhere before the pod is given back.
+        limits.append(job.spec.elastic.max_gpus + replaced_gpus(job, observed, where))
     room = observed.headroom.gpus
     weighed = nodes_to_weigh(nodes, min(limits))
     return Demand(

@@ -183,6 +183,7 @@ def _plan(live: EpochRecord, observed: Observed) -> dict[str, Any]:
         "digest": live.plan.digest,
         "summary": summary_of(live),
         "reason": live.reason,
+        "cause": live.moved_by,  # null takes that of the plan before away
         "templates": len(live.plan.templates),
         "pipelines": sum(template.replicas for template in live.plan.templates),
     }

@@ -15,6 +15,7 @@ from typing import Any, get_args
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import EPOCH_LABEL
 from heddle_operator.resources.metadata import Body, metadata
+from heddle_operator.state.move_cause import MoveKind
 from heddle_operator.state.snapshot import (
     EpochRecord,
     Failure,
@@ -65,6 +66,8 @@ def record_to_body(job: HeddleJob, record: EpochRecord, clock_offset_s: float) -
     data |= {key: str(number) for key, number in numbers.items() if number is not None}
     if record.in_haste:
         data["inHaste"] = "true"
+    if record.moved_by is not None:
+        data["movedBy"] = record.moved_by
     if record.start_failures:
         data["startFailures"] = json.dumps([asdict(failure) for failure in record.start_failures])
     return {
@@ -106,6 +109,8 @@ def record_of_body(body: Mapping[str, Any], clock_offset_s: float) -> EpochRecor
         int(data["steps"]) if "steps" in data else None,
         data.get("inHaste") == "true",
         int(data["maxGPUs"]) if "maxGPUs" in data else None,
+        # A newer operator may know more causes.
+        next((kind for kind in get_args(MoveKind) if kind == data.get("movedBy")), None),
     )
 
 

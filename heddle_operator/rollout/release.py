@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.candidates import given_back, leaving_nodes, leaving_reasons
+from heddle_operator.policy.moves.surplus import held_above_limit
 from heddle_operator.state.actions import (
     AdoptPlan,
     DeletePod,
@@ -138,6 +139,7 @@ def release_pods(
     holding = {holder.pod for holder in where.holders}
     leaving = leaving_nodes(observed, hosting)
     owed = given_back(observed)
+    above = held_above_limit(job, observed)
     due: list[DeletePod] = []
     waits: list[float] = []
     for pod in observed.pods:
@@ -152,6 +154,9 @@ def release_pods(
         wait += settings.pod_timeout_s if starts else job.spec.elastic.cooldown_seconds
         if pod.name in owed:
             due.append(DeletePod(pod.name, "its GPUs are another job's"))
+        elif above > 0 and not starts:
+            due.append(DeletePod(pod.name, "its GPUs are above maxGPUs"))
+            above -= pod.gpus
         elif noticed or (keeps_plan and wait <= 0):
             due.append(
                 DeletePod(pod.name, "its state has moved" if noticed else "the plan leaves it idle")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from heddle_operator.state.move_cause import MoveKind
 from heddle_operator.state.plan_reply import PlanKey
 from heddle_operator.state.snapshot import Failure, Outcome, Seal, StartFailure
 from planner.cluster.composition import Composition
@@ -54,6 +55,7 @@ class AdoptPlan:
         steps: that its ranks train to.
         in_haste: the live plan without some replicas, for which the planner was not asked.
         max_gpus: that the plan was limited to; None: it might use them all.
+        moved_by: what forced the job off the plan before; None: nothing did.
     """
 
     epoch: int
@@ -65,6 +67,7 @@ class AdoptPlan:
     steps: int | None = None
     in_haste: bool = False
     max_gpus: int | None = None
+    moved_by: MoveKind | None = None
 
     def __str__(self) -> str:
         return (

@@ -97,6 +97,7 @@ def adopted(records: Iterable[EpochRecord], action: AdoptPlan, now: float) -> Ep
         steps=action.steps,
         in_haste=action.in_haste,
         max_gpus=action.max_gpus,
+        moved_by=action.moved_by,
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from heddle_operator.state.move_cause import MoveKind
 from heddle_operator.state.plan_reply import PlanKey, PlanReply, ReferencedPlan
 from heddle_operator.state.worth import Worth
 from planner.cluster.composition import Composition
@@ -189,6 +190,7 @@ class EpochRecord:
         steps: that its ranks train to; None in records of earlier versions.
         in_haste: the plan before it without some replicas; the planner has not been asked yet.
         max_gpus: that the plan was limited to; None: it might use all of the composition.
+        moved_by: what forced the job off the plan before; None: nothing did, or nobody wrote it.
         closed_s: when the outcome was written.
         message: why it was given up.
     """
@@ -209,6 +211,7 @@ class EpochRecord:
     steps: int | None = None
     in_haste: bool = False
     max_gpus: int | None = None
+    moved_by: MoveKind | None = None
 
     @property
     def ranked(self) -> tuple[Member, ...]:
