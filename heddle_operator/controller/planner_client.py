@@ -128,7 +128,8 @@ class PlannerClient:
             self._searches.pop(action.key, None)
         self._planned(time.monotonic() - began_s)
         plan = data.pop("plan", None)
-        for note in data.pop("notes", ()):
+        data["notes"] = tuple(data.get("notes", ()))
+        for note in data["notes"]:
             if self._noted.add(note):
                 LOG.info("the planner says: %s", note)
         gpus = 0 if plan else action.max_gpus.allowed(action.composition)

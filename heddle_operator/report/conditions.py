@@ -307,7 +307,8 @@ def _degraded(
             f"a part of the state is on {counted(holders.min_nodes, 'node')} only, minHolders is "
             f"{wanted}"
         )
-        return Condition("Degraded", True, "TooFewHolders", words)
+        said = _said_of(live_record(observed), observed)
+        return Condition("Degraded", True, "TooFewHolders", f"{words}{said}")
     noticed = next((pod for pod in observed.pods if pod.notice), None)
     if noticed is not None:
         words = f"pod {noticed.name} must leave: {noticed.notice}"
@@ -315,3 +316,10 @@ def _degraded(
     live = live_record(observed)
     slow = slow_in_plan(observed, live) if live else ""
     return Condition("Degraded", True, "NodeSlow", slow) if slow else None
+
+
+def _said_of(live: EpochRecord | None, observed: Observed) -> str:
+    """What the planner said of the wishes that a plan does not grant; "" where nobody knows."""
+    found = (r.notes for r in observed.replies.values() if live is not None and r.plan == live.plan)
+    notes = next(found, ())
+    return f"; the planner says: {'; '.join(notes)}" if notes else ""

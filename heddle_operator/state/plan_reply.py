@@ -44,6 +44,7 @@ class PlanReply:
         holders_min: nodes that every piece of the state is to live on at least.
         problem: why there is no plan.
         gpus: that have no plan; 0 where there is one, or the search failed.
+        notes: wishes that the plan does not grant, a sentence each, such as `minHolders`.
     """
 
     plan: Plan | None
@@ -57,3 +58,4 @@ class PlanReply:
     search_s: float = 0.0
     problem: str = ""
     gpus: int = 0
+    notes: tuple[str, ...] = ()

@@ -84,6 +84,17 @@ def test_fewer_holders_than_wanted_degrade_a_job():
     assert "is on 1 node only, minHolders is 2" in found[2]
 
 
+def test_why_the_plan_has_fewer_holders_than_it_should_is_said():
+    operator = running("a", minHolders=2)
+    note = "this plan reaches 1: the composition has 1 node"
+    replies = operator.cluster.replies
+    operator.cluster.replies = {
+        k: dataclasses.replace(r, notes=(note,)) for k, r in replies.items()
+    }
+    found = conditions(operator, HolderCount(1, 7))["Degraded"]
+    assert found[2].endswith(f"minHolders is 2; the planner says: {note}")
+
+
 def test_a_pod_that_cannot_start_is_in_the_conditions_while_the_job_trains():
     operator = running("a")
     operator.cluster.add_node("b")
