@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import planner
-from planner.api import answer, check_request, with_budget
+from planner.api import _check_answer, answer, check_request, with_budget
 from planner.cluster.composition import Composition, Node
+from planner.cluster.gpu_limits import GpuLimits
 from planner.cost.money import with_prices
 from planner.errors import HeddleError, Infeasible, InvalidComposition, InvalidRequest, NoPolicy
 from planner.request import PlanAnswer, PlanRequest
@@ -129,3 +130,12 @@ def test_gains_are_part_of_the_answer_only_when_asked():
     assert answer(SMALL, demo_profile()).marginal == ()
     asked = answer(replace(SMALL, wants_marginal=True), demo_profile())
     assert [gain.gpu_type for gain in asked.marginal] == ["demo-fast"]
+
+
+def test_no_answer_over_a_limit_on_gpus_gets_through():
+    limited = replace(SMALL, max_gpus=GpuLimits(2))
+    assert answer(limited, demo_profile()).plan.gpus == 2
+    unlimited = search(SMALL, demo_profile())
+    assert unlimited.plan.gpus == 3
+    with pytest.raises(Infeasible, match="takes 3 demo-fast, max_gpus allows 2 GPUs; allow more"):
+        _check_answer(limited, unlimited)

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from planner.cli.price import price as price_command
 from planner.cluster.composition import Composition
+from planner.cluster.gpu_limits import GpuLimits
 from planner.cost.evaluate import price
 from planner.cost.money import with_prices
 from planner.model.catalogue import find_model
@@ -121,3 +122,10 @@ def test_experts_are_said_as_ep_etp_and_edp():
     assert Plan.from_json(data) == plan
     done = CliRunner().invoke(price_command, ["-", "--output", "json"], input=json.dumps(data))
     assert json.loads(done.stdout)["iteration_s"] == data["iteration_s"]
+
+
+def test_a_limit_on_gpus_is_there_when_it_was_asked():
+    limited = replace(REQUEST, max_gpus=GpuLimits(None, (("demo-fast", 5),)))
+    data = as_data(search(REQUEST, demo_profile()), limited)
+    assert set(data) - KEYS == {"max_gpus"}
+    assert GpuLimits.from_json(data["max_gpus"]) == limited.max_gpus

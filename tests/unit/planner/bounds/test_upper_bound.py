@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from planner.bounds.upper_bound import Intervals, bound
 from planner.cluster.composition import Composition, Node
+from planner.cluster.gpu_limits import GpuLimits
 from planner.errors import Infeasible
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
@@ -115,3 +116,19 @@ def test_intervals_cover_all_bottlenecks_and_halve_where_asked():
     assert len(intervals.low_s) == len(low_s) + 1  # the last one has no upper end
     order = np.argsort(intervals.low_s)
     assert intervals.high_s[order][:-1] == pytest.approx(intervals.low_s[order][1:])
+
+
+def test_a_limit_on_gpus_lowers_the_bound_and_no_plan_within_it_beats_it():
+    composition = nodes("fast-0:2 fast-1:4 slow-0:4")
+    known = math.inf
+    for limits in (
+        GpuLimits(),
+        GpuLimits(6),
+        GpuLimits(6, (("demo-fast", 3),)),
+        GpuLimits(6, (("demo-fast", 0),)),
+    ):
+        request, profile, answer = ask(composition, max_gpus=limits)
+        found = bound(request, profile, answer)
+        assert answer.throughput_samples_s <= found.bound_samples_s * (1 + 1e-9) < known
+        known = found.bound_samples_s
+        assert (f"at most {limits}" in found.bound_assumes) == bool(limits)

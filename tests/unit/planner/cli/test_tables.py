@@ -13,6 +13,7 @@ from planner.cli.tables import (
     price_sentence,
     price_table,
 )
+from planner.cluster.gpu_limits import GpuLimits
 from planner.cost.evaluate import price
 from planner.cost.money import with_prices
 from planner.plans.diff import compare
@@ -123,3 +124,12 @@ def test_a_comparison_names_templates_and_node_pairs():
     assert any(line.split()[:2] == ["a", "b"] for line in text.splitlines())
     assert "bytes move in all" in text
     assert "no byte moves" in diff_table(compare(one, one))
+
+
+def test_an_answer_within_a_limit_says_how_many_of_how_many_gpus_it_may_use():
+    request = PlanRequest(workload(), nodes("fast-0:4"), budget_evaluations=100)
+    limited = replace(request, max_gpus=GpuLimits(3, (("demo-fast", 2),)))
+    answer = search(limited, demo_profile())
+    said = answer_sentences(answer, limited, demo_profile()).splitlines()[0]
+    assert "2 of 4 GPUs, at most 3 GPUs and 2 demo-fast, every piece" in said
+    assert "at most" not in answer_sentences(answer, request, demo_profile())

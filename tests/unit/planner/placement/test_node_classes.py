@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.cluster.composition import Composition, Node
+from planner.cluster.gpu_limits import GpuLimits
 from planner.cost.batch_split import Lane
 from planner.estimator.build_tables import pricing_of
-from planner.placement.node_classes import NodeClass, by_class, class_sizes, type_sizes
+from planner.placement.node_classes import (
+    NodeClass,
+    by_class,
+    class_sizes,
+    type_sizes,
+    within_limits,
+)
 from planner.search.candidate import Judge
 from planner.search.fill import Filling
 from tests.builders import demo_profile, nodes, workload
@@ -63,3 +70,10 @@ def test_a_stage_stands_on_the_class_that_it_was_priced_for():
         found = judge.settle(((structure, 1, filling),))
         assert found is not None
         assert {judge.composition.node(name).gpus for name in found.plan.nodes} == sizes
+
+
+def test_within_limits_each_class_keeps_as_many_nodes_as_it_may_use_gpus():
+    there = nodes("fast-0:2 fast-1:2 fast-2:2 fast-3:4 slow-0:2 slow-1:2 slow-2:2")
+    kept = within_limits(there, GpuLimits(3, (("demo-fast", 2), ("demo-slow", 0))), ("fast-2",))
+    assert [node.name for node in kept.nodes] == ["fast-0", "fast-2", "fast-3"]
+    assert within_limits(there, GpuLimits(16)) is there, "it does not bind"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from planner.cluster.composition import Composition
+from planner.cluster.gpu_limits import UNLIMITED
 from planner.estimator.build_tables import pricing_of
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
@@ -17,9 +18,10 @@ from planner.profiles.generator import find_profile
 GPUS = "h100=2x4,a100-40=2x2+3x1"
 
 
-def environment_on(gpus, schema, *, batch=256, d_max=24):
+def environment_on(gpus, schema, *, batch=256, d_max=24, max_gpus=UNLIMITED):
     workload = Workload(find_model("llama3-8b"), batch, 2048, "fp16")
-    pricing = pricing_of(workload, Composition.from_text(gpus), find_profile(workload))
+    there = Composition.from_text(gpus)
+    pricing = pricing_of(workload, there, find_profile(workload), max_gpus=max_gpus)
     return Environment.of(pricing, schema, no_limits(d_max, 8))
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.cluster.gpu_limits import GpuLimits
 from planner.estimator.build_tables import pricing_of
 from planner.policy.environment import Environment, Episodes, no_limits
 from planner.policy.gpus_left import gpus_left, replicas_with
@@ -113,3 +116,22 @@ class _Watching(UniformActor):
         self.asked += len(view.rows)
         self.stuck += int((~view.mask.any(axis=(1, 2))).sum())
         return super().stages(view)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [GpuLimits(7), GpuLimits(None, (("h100", 3),)), GpuLimits(9, (("a100-40", 2), ("h100", 8)))],
+)
+def test_within_limits_every_construction_has_a_choice_left_and_packs(limits):
+    environment = environment_on("h100=2x4+1x2,a100-40=2x2+3x1", SCHEMA, max_gpus=limits)
+    episodes = Episodes([environment], 100)
+    actor = _Watching(np.random.default_rng(0))
+    play(episodes, actor)
+    assert (actor.asked > 100, actor.stuck) == (True, 0)
+    kinds = [environment.pricing.options[option][0] for option in range(len(environment.space.tp))]
+    for row in range(100):
+        for template in episodes.templates(row):
+            once = Counter[str]()
+            for option in template:
+                once[kinds[option]] += int(environment.space.tp[option])
+            assert limits.allows(once)

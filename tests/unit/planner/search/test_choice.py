@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.cluster.composition import Composition, Node
+from planner.cluster.gpu_limits import GpuLimits
 from planner.cost.money import with_prices
 from planner.request import PlanRequest
 from planner.search.candidate import Judge
@@ -61,3 +62,11 @@ def test_of_plans_that_are_too_dear_the_cheapest_is_named():
         findings.offer(judge.as_it_is(plan))
     assert findings.best is None
     assert findings.nearest.plan == one
+
+
+def test_a_limit_on_gpus_is_named_where_it_leaves_too_few_for_all_holders():
+    plan = placed(template("1x3 1x3", 2, (16,)), composition=nodes("fast-0:2"))
+    request, _, _, (only,) = found(nodes("fast-0:2 fast-1:2 fast-2:2"), plan)
+    asked = replace(request, min_holders=3, max_gpus=GpuLimits(2))
+    (holders,) = notes_of(asked, demo_profile(), only)
+    assert holders.endswith("this plan reaches 1: it may use 2 GPUs; raise --max-gpus")

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from planner.cluster.composition import Composition, Node
+from planner.cluster.gpu_limits import GpuLimits
 from planner.cost.memory import StageSlot, stage_memory
 from planner.errors import Infeasible
 from planner.model.catalogue import find_model
@@ -99,3 +100,26 @@ def test_a_batch_that_no_sharing_meets_exactly_is_told_apart():
 def test_no_gpu_and_no_profiled_gpu_are_told_apart():
     assert "has no GPU" in reason(Composition(()))
     assert "GPU types h999 has a profile" in reason(Composition((Node("a", "h999", 8),)))
+
+
+def test_a_limit_on_gpus_that_binds_is_named_with_what_to_do():
+    sentence = reason(nodes("fast-0:2 fast-1:2 slow-0:4"), max_gpus=GpuLimits(1))
+    assert "max_gpus (1 GPU)" in sentence
+    assert "; allow more GPUs" in sentence
+    none = reason(nodes("fast-0:4"), max_gpus=GpuLimits(None, (("demo-fast", 0),)))
+    assert none.startswith("the limit on GPUs binds: max_gpus allows 0 demo-fast of the 4 GPUs")
+    assert "allow at least 1" in none
+
+
+def test_what_a_limit_allows_takes_gpus_with_most_memory_first():
+    limits = GpuLimits(2, (("a100-80", 1),))
+    sentence = why("llama3-8b", "a100-40=2x4,a100-80=1x2", max_gpus=limits)
+    assert "1 stage of TP 1 on a100-80 and 1 stage of TP 1 on a100-40" in sentence
+    assert "max_gpus (2 GPUs and 1 a100-80)" in sentence
+
+
+def test_a_limit_below_the_smallest_tp_group_is_told_apart():
+    fewer = {key: cost for key, cost in demo_profile().layers.items() if key[2] != 1}
+    request = PlanRequest(workload(), nodes("fast-0:4"), max_gpus=GpuLimits(1))
+    sentence = why_infeasible(request, replace(demo_profile(), layers=fewer))
+    assert "the smallest TP group of tiny-llama takes 2 GPUs; allow more" in sentence

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.cluster.composition import Composition, Node
+from planner.cluster.gpu_limits import GpuLimits
 from planner.request import PlanRequest
 from planner.search.driver import search
 from planner.search.marginal import marginal_gains, one_more
@@ -46,3 +47,13 @@ def test_gains_come_per_profiled_type_the_largest_first_and_none_is_a_loss():
     )
     found = next(gain for gain in gains if gain.gpu_type == "demo-fast")
     assert found.gain_samples_s == best.throughput_samples_s - answer.throughput_samples_s > 0
+
+
+def test_within_a_limit_one_more_node_adds_what_it_adds_within_it():
+    composition = nodes("slow-0:2 slow-1:2 fast-0:1")
+    limits = GpuLimits(2, (("demo-slow", 2),))
+    request = PlanRequest(workload(), composition, budget_evaluations=300, max_gpus=limits)
+    gains = marginal_gains(request, demo_profile(), search(request, demo_profile()))
+    added = {gain.gpu_type: gain.gain_samples_s for gain in gains}
+    assert added["demo-fast"] > 0
+    assert added["demo-slow"] == 0

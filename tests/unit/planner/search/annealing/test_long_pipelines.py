@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from planner.cluster.composition import Composition
+from planner.cluster.gpu_limits import GpuLimits
 from planner.estimator.build_tables import pricing_of
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
@@ -52,3 +53,15 @@ def test_a_model_that_only_all_types_together_hold_is_planned_without_a_policy(m
     request = PlanRequest(WORKLOAD, COMPOSITION, method=method, budget_evaluations=300)
     found = search(request, find_profile(WORKLOAD))
     assert len({stage.gpu_type for stage in found.plan.templates[0].stages}) > 1
+
+
+def test_within_limits_the_gpus_with_most_memory_come_first():
+    limits = GpuLimits(9, (("a100-80", 4),))
+    asked = pricing_of(WORKLOAD, COMPOSITION, find_profile(WORKLOAD), max_gpus=limits)
+    for options in long_pipelines(asked.tables, 32):
+        used = Counter[str]()
+        for option in options:
+            used[asked.options[option][0]] += asked.options[option][1]
+        assert limits.allows(used)
+        assert used.total() == 9
+        assert used["a100-80"] == 4

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
 
 from planner.cluster.composition import Composition
+from planner.cluster.gpu_limits import GpuLimits
 from planner.estimator.build_tables import pricing_of
+from planner.estimator.elite_set import load_elite
 from planner.estimator.objective import SearchLimits
+from planner.estimator.unplaced_plan import new_plan
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
 from planner.search.column_generation.columns import ColumnSearch
-from planner.search.column_generation.master import RestrictedMaster, first_prices
+from planner.search.column_generation.master import (
+    RestrictedMaster,
+    binding_rows,
+    first_prices,
+    option_prices,
+)
 from planner.search.column_generation.pool import uses_of
 from planner.search.worker import Worker
 
 WISHES = SearchLimits(12, 8, 0, math.inf, math.inf)
 
 
-def ask(model: str, text: str):
+def ask(model: str, text: str, **limits):
     workload = Workload(find_model(model), 512, 2048, "fp16")
-    pricing = pricing_of(workload, Composition.from_text(text), find_profile(workload))
+    there = Composition.from_text(text)
+    pricing = pricing_of(workload, there, find_profile(workload), **limits)
     assert pricing is not None
     worker = Worker(pricing, WISHES, 0)
     worker.start()
@@ -70,3 +80,40 @@ def test_every_column_fits_alone():
     uses_of(t, pool, uses)
     assert uses.shape[1] > 0
     assert (uses <= t.room[:, None]).all()
+
+
+def test_limits_on_gpus_have_rows_of_their_own_and_mixes_keep_to_them():
+    limits = GpuLimits(9, (("h100", 5),))
+    pricing, elites = ask("llama3-8b", "a100-80=2x4+2x2,h100=1x4+2x2", max_gpus=limits)
+    t, search = pricing.tables, ColumnSearch(pricing, WISHES)
+    assert sorted(t.limit.tolist()) == [5, 9]
+    prices = first_prices(t)
+    lowest = t.option_tp == 1
+    assert prices[lowest].max() * 9 >= t.batch, "9 GPUs cost the batch"
+    search.run(elites, lambda: False)
+    pool = search.master.pool
+    uses = np.zeros((len(t.option_tp) + 2, int(pool.number[0])))
+    uses_of(t, pool, uses)
+    assert uses.shape[1] > 0
+    assert (uses <= np.concatenate([t.room, t.limit])[:, None]).all()
+    plan = new_plan()
+    for row in range(int(elites.number[0])):
+        used = Counter[str]()
+        load_elite(elites, row, plan)
+        for k in range(int(plan.number[0])):
+            for option in plan.options[k, : plan.depth[k]].tolist():
+                kind, tp = pricing.options[option]
+                used[kind] += tp * int(plan.replicas[k])
+        assert limits.allows(used)
+
+
+def test_a_dual_price_of_a_limit_counts_for_all_gpus_in_it():
+    limits = GpuLimits(9, (("h100", 5),))
+    pricing, _ = ask("llama3-8b", "a100-80=2x4,h100=1x4+2x2", max_gpus=limits)
+    t = pricing.tables
+    rows = binding_rows(t)
+    duals = np.zeros(len(rows))
+    duals[-2:] = 1.0, 10.0  # of the type, of all
+    assert t.limit.tolist() == [5, 9]
+    each = [11.0 if kind == "h100" else 10.0 for kind, _ in pricing.options]
+    assert option_prices(t, rows, duals).tolist() == (t.option_tp * each).tolist()

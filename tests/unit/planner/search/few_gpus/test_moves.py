@@ -5,7 +5,12 @@ from __future__ import annotations
 from planner.placement.place import holders_by_layer
 from planner.plans.plan import faults
 from planner.search.few_gpus.moves import fill_moves, placement_moves, split_moves
-from planner.search.few_gpus.placed_candidate import PlacedTemplate, plan_of
+from planner.search.few_gpus.placed_candidate import (
+    PlacedTemplate,
+    canonical,
+    plan_of,
+    twins_of,
+)
 from planner.search.few_gpus.templates import counts_of
 from tests.builders import MODEL, nodes, workload
 
@@ -65,3 +70,12 @@ def test_a_split_gives_some_replicas_a_fill_of_their_own():
     assert {counts_of(move) for move in moves} == {counts_of(PLAN)}
     assert any({draft.micro_batch for draft in move} == {2, 4} for move in moves)
     assert holders_by_layer(MODEL, plan_of(moves[0], (1, 1, 1), COMPOSITION)) == 3
+
+
+def test_of_idle_nodes_that_are_alike_the_first_stands_for_all():
+    many = nodes("fast-0:2 fast-1:2 fast-2:3 fast-3:2 fast-4:2 fast-5:2")
+    twins = twins_of(many)
+    every = {canonical(move, twins) for move in placement_moves(PLAN, many)}
+    few = list(placement_moves(PLAN, many, twins))
+    assert {canonical(move, twins) for move in few} == every
+    assert len(few) < len(list(placement_moves(PLAN, many)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from planner.cluster.gpu_limits import GpuLimits
 from planner.placement.place import room_of
 from planner.search.few_gpus.templates import adjacent, every_change, merged, packs, starts
 from planner.search.fill import options
@@ -48,3 +49,16 @@ def test_sets_one_step_away_pack_and_come_once():
     assert (((TP1, TP1), 1),) in found  # a replica less
     assert (((TP2,), 2),) in found  # another template in its room
     assert (((TP1, TP1), 2), ((TP2,), 1)) not in found  # no room
+
+
+def test_sets_of_templates_keep_to_limits():
+    there, slow = nodes("fast-0:4 slow-0:4"), ("demo-slow", 1)
+    room, limits = room_of(there), GpuLimits(3, (("demo-fast", 2),))
+    assert packs((((TP1, slow), 1), ((TP1,), 1)), room, limits)
+    assert not packs((((TP1, slow), 2),), room, limits)
+    assert not packs((((TP1,), 3),), room, limits)
+    choices = (TP1, TP2, slow)
+    found = [*starts(choices, 4, room, limits)]
+    found += adjacent((((TP2, slow), 1),), choices, [(TP1,), (slow,)], 4, room, limits)
+    assert all(packs(counts, room, limits) for counts in found)
+    assert (((slow,), 3),) in found
