@@ -119,10 +119,9 @@ def pricing_of(
         (by_kind[one.gpu_type] if by_type else nodes_of[one], by_kind[one.gpu_type])
         for one in owners
     )
+    gpus_allowed = max_gpus.allowed(composition)
     variants = tuple(
-        variants_of(
-            workload, composition, profile, option, allow_ep, nodes, max_gpus.allowed(composition)
-        )
+        variants_of(workload, composition, profile, option, allow_ep, nodes, gpus_allowed)
         for option, (nodes, _) in zip(options, sites, strict=True)
     )
     arrays = _Arrays(workload, profile, options, sizes, variants, sites)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from planner.model.workload import Workload, usual_workload
 from planner.profiles.generator import find_profile
 from planner.request import Method, PlanRequest
 from planner.search.driver import search
+from tests.benchmarks.planner.gpu_limits import kept_answers, limited_cases, ratio
 from tests.builders import compositions, demo_profile, nodes, workload
 
 METHODS: tuple[Method, ...] = ("auto", "columns", "search", "policy", "random")
@@ -122,3 +124,13 @@ def test_a_current_plan_over_the_limit_is_no_candidate():
     within = replace(asked, current=answer.plan, budget_evaluations=1)
     kept = search(within, demo_profile())
     assert kept.price.iteration_s <= answer.price.iteration_s
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_limited_search_is_as_good_as_the_best_choice_of_gpus():
+    rows = kept_answers()
+    sample = [case for case in limited_cases() if case.name in rows][:20]
+    found = sorted(ratio(case, rows[case.name]) for case in sample)
+    assert statistics.median(found) >= 0.99
+    assert found[0] >= 0.95

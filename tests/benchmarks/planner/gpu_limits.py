@@ -3,7 +3,7 @@
 The judge lists all ways to choose GPUs within the limits of a case (node by node, no more could be
 taken, alike ones once) and plans each without a limit.  All are searched with a few plans, the good
 ones with more, the best with 12,000.  Best choices are kept in `gpu_limits.json`; those that lack
-are judged, then all cases are searched once more, limited, and the report is written.
+are judged (`--cases`, `--offset` and `--every` choose), then the limited search is compared.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from planner.request import DEFAULT_EVALUATIONS, PlanRequest
 from planner.search.driver import search
 
 JUDGED = Path(__file__).with_suffix(".json")
-REPORT = Path(__file__).parents[3] / "docs" / "results" / "gpu_limits.md"
 CASES = 200
 MOST_GPUS = 16
 # Plans of each search of the judge, and how far below the best the choices are that get them.
@@ -186,17 +185,17 @@ def main() -> None:
     parser.add_argument("--offset", type=int, default=0)
     options = parser.parse_args()
     chosen = limited_cases()[options.offset : options.cases : options.every]
+    found: list[float] = []
     for case in chosen:
         row = kept_answers().get(case.name)
         if row is None or row["question"] != case.question:
             row = judged(case)
             keep(kept_answers() | {case.name: row})
-        found = ratio(case, row)
+        found.append(ratio(case, row))
         spent = f"{row['choices']} choices, judged in {row['judged_s']} s"
-        sys.stdout.write(f"{case.name} {found:.4f} of {row['samples_s']:.2f} ({spent})\n")
+        sys.stdout.write(f"{case.name} {found[-1]:.4f} of {row['samples_s']:.2f} ({spent})\n")
         sys.stdout.flush()
-    rows = kept_answers()
-    found = sorted(ratio(case, rows[case.name]) for case in chosen)
+    found.sort()
     sys.stdout.write(
         f"{len(found)} cases: median {statistics.median(found):.4f}, worst {found[0]:.4f}, "
         f"{sum(one >= 0.99 for one in found)} at 0.99 or more\n"
