@@ -147,11 +147,9 @@ def _held(observed: Observed, where: Situation) -> tuple[tuple[str, int], ...]:
         for pod in sorted(observed.pods, key=lambda pod: (pod.node, pod.ordinal))
         if pod.phase != "ended" and not pod.deleting
     ]
-    wanted = where.pending.plan if where.pending else None
-    for node in wanted.nodes if wanted else ():
-        assert wanted is not None
-        needed = 1 + max(g for p in wanted.placement if p.node == node for g in p.gpus)
-        missing = needed - sum(gpus for name, gpus in pods if name == node)
-        if missing > 0:
-            pods.append((node, missing))
-    return tuple(pods)
+    held = Counter[str]()
+    for node, gpus in pods:
+        held[node] += gpus
+    reached = where.pending.plan.gpus_reached if where.pending else {}
+    missing = [(node, gpus - held[node]) for node, gpus in sorted(reached.items())]
+    return (*pods, *((node, gpus) for node, gpus in missing if gpus > 0))

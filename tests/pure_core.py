@@ -1,0 +1,122 @@
+"""What the operator computes of one job at a look, each with the state that it costs most in.
+
+CPU seconds without garbage collection, whose turns depend on what else lives in the process.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from heddle_operator.policy.coverage import Survivors
+from heddle_operator.policy.demand import demand_of
+from heddle_operator.policy.drain import drain_of
+from heddle_operator.policy.hurry import without_replicas
+from heddle_operator.report.events import events_of
+from heddle_operator.report.status import count_holders, status_of
+from heddle_operator.resources.epoch_config_map import record_of_body, record_to_body
+from heddle_operator.rollout.decide import decide
+from heddle_operator.rollout.members import directive_of, members_of
+from heddle_operator.state.decision import Decision
+from heddle_operator.state.situation import Situation
+from heddle_operator.state.speed import measured_speeds, work_of
+from tests.large_job import NOW, SETTINGS, Look, looks, training
+
+QUIET, LOSS = "training", "all others have halted"
+UNSEALED = "an epoch is to be sealed"
+
+
+def look_at(look: Look) -> Decision:
+    """One whole look."""
+    return decide(look.job, look.observed, NOW, SETTINGS)
+
+
+def _in(look: Look, work: Callable[[Look, Situation], object]) -> Callable[[Look], object]:
+    where = look.where
+    return lambda seen: work(seen, where)
+
+
+@dataclass(frozen=True)
+class PureCore:
+    """All that is computed of a job on so many nodes.
+
+    Attributes:
+        nodes: of 8 GPUs.
+    """
+
+    nodes: int
+
+    @cached_property
+    def looks(self) -> Mapping[str, Look]:
+        """The job in every state, by name."""
+        gc.disable()  # it would look through millions of new objects again and again
+        try:
+            return dict(looks(self.nodes))
+        finally:
+            gc.enable()
+
+    @cached_property
+    def work(self) -> Mapping[str, tuple[Look, Callable[[Look], object]]]:
+        """By name: the state, and what is computed in it."""
+        quiet, lost = self.looks[QUIET], self.looks[LOSS]
+        pending, yields = self.looks[UNSEALED], training(self.nodes, yieldToAutoscaler=True)
+        decision, drain = look_at(quiet), drain_of(quiet.job, quiet.observed, NOW, quiet.where)
+        model, plan = quiet.job.workload.model, quiet.record.plan
+        holders, shares = count_holders(model, plan), work_of(plan, model)
+        body = record_to_body(quiet.job, quiet.record, 0.0)
+        rows: dict[str, tuple[Look, Callable[[Look], object]]] = {
+            f"decide: {name}": (look, look_at) for name, look in self.looks.items()
+        }
+        rows |= {
+            "situation": (quiet, lambda seen: seen.where),
+            "demand": (
+                pending,
+                _in(pending, lambda s, where: demand_of(s.job, s.observed, NOW, where)),
+            ),
+            "drain, nodes yielded": (
+                yields,
+                _in(yields, lambda s, where: drain_of(s.job, s.observed, NOW, where)),
+            ),
+            "survivors": (
+                lost,
+                _in(lost, lambda s, w: Survivors.of(model, w.holders, s.observed).problem()),
+            ),
+            "events": (quiet, lambda seen: events_of(seen.observed, decision, drain)),
+            "status": (
+                quiet,
+                lambda s: status_of(s.job, s.observed, decision, holders, drain, {}, "T", NOW),
+            ),
+            "holders of pieces": (quiet, lambda _: count_holders(model, plan)),
+            "members": (quiet, _in(quiet, lambda s, w: members_of(plan, s.observed, w.holders))),
+            "work of ranks": (quiet, lambda _: work_of(plan, model)),
+            "speeds": (quiet, lambda s: measured_speeds(s.observed, s.record, shares)),
+            "half of the replicas dropped": (
+                quiet,
+                lambda s: without_replicas(plan, set(plan.nodes[::2]), s.job.workload),
+            ),
+            "directive": (
+                quiet,
+                lambda s: directive_of(s.job, s.record, "prepare", s.observed).model_dump_json(),
+            ),
+            "record written": (
+                quiet, lambda s: json.dumps(record_to_body(s.job, s.record, 0.0))
+            ),
+            "record read": (quiet, lambda _: record_of_body(body, 0.0)),
+        }  # fmt: skip
+        return rows
+
+    def cpu_s(self, name: str) -> float:
+        """CPU seconds of one of them, of a picture in which nothing has been looked up yet."""
+        look, work = self.work[name]
+        seen = look.anew()
+        gc.disable()
+        try:
+            began_s = time.thread_time()
+            work(seen)
+            return time.thread_time() - began_s
+        finally:
+            gc.enable()
