@@ -84,6 +84,7 @@ class Agents:
         self._watchers: dict[str, tuple[str, asyncio.Task[None]]] = {}
         self._sent: dict[tuple[str, int, str], float] = {}
         self._sending: set[asyncio.Task[None]] = set()
+        self._newest: tuple[Directive, bytes] | None = None
         self._session: aiohttp.ClientSession | None = None
 
     def watch(self, pods: Iterable[ObservedPod]) -> None:
@@ -102,8 +103,8 @@ class Agents:
 
     def send(self, pod: str, directive: Directive) -> None:
         """Send a directive in the background, unless this very one was sent just now."""
-        body = directive.model_dump_json().encode()
-        self._send((pod, directive.epoch, directive.phase), "directive", body)
+        key = (pod, directive.epoch, directive.phase)
+        self._send(key, "directive", lambda: self._written(directive))
 
     def halt(self, pod: str, halt: Halt) -> None:
         """Tell an agent in the background that its ranks lost a peer, unless it was told just now.
@@ -112,11 +113,11 @@ class Agents:
             pod: of the agent.
             halt: names the epoch whose world is broken.
         """
-        self._send((pod, halt.epoch, "halt"), "halt", halt.model_dump_json().encode())
+        self._send((pod, halt.epoch, "halt"), "halt", lambda: halt.model_dump_json().encode())
 
     def end(self, pod: str) -> None:
         """Tell an agent in the background that the job has ended, unless it was told just now."""
-        self._send((pod, 0, "end"), "end", b"{}")
+        self._send((pod, 0, "end"), "end", _nothing)
 
     async def end_all(self) -> None:
         """Tell all agents that the job is gone; returns once they know, or do not answer."""
@@ -128,9 +129,15 @@ class Agents:
     def finish(self) -> None:
         """Tell all agents in the background to end the training at the next boundary."""
         for pod in self._watchers:
-            self._send((pod, 0, "finish"), "finish", b"{}")
+            self._send((pod, 0, "finish"), "finish", _nothing)
 
-    def _send(self, key: tuple[str, int, str], resource: str, body: bytes) -> None:
+    def _written(self, directive: Directive) -> bytes:
+        """The directive as it is sent; all pods of an epoch get the same one, written once."""
+        if self._newest is None or self._newest[0] is not directive:
+            self._newest = directive, directive.model_dump_json().encode()
+        return self._newest[1]
+
+    def _send(self, key: tuple[str, int, str], resource: str, body: Callable[[], bytes]) -> None:
         pod, now = key[0], time.monotonic()
         if pod not in self._watchers or now < self._sent.get(key, 0.0):
             return
@@ -138,7 +145,7 @@ class Agents:
             self._sent = {kept: until for kept, until in self._sent.items() if until > now}
         self._sent[key] = now + RESEND_S
         url = f"http://{self._watchers[pod][0]}/v1/{resource}"
-        task = asyncio.create_task(self._put(pod, url, body), name=f"{resource} to {pod}")
+        task = asyncio.create_task(self._put(pod, url, body()), name=f"{resource} to {pod}")
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
@@ -264,6 +271,10 @@ class Agents:
         if view is not None and view.refusal != refusal:
             self.views[pod] = replace(view, refusal=refusal)
             self._trigger.set()
+
+
+def _nothing() -> bytes:
+    return b"{}"
 
 
 def _with_short_words(report: Report) -> Report:

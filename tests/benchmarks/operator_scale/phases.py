@@ -243,7 +243,7 @@ class Phases:
         began_s = time.monotonic()
         while True:
             jobs = [job for job in await self._statuses() if name in ("", job[0])]
-            phases = Counter(phase for _, phase, _ in jobs)
+            phases = Counter(phase if gpus else f"{phase} without GPUs" for _, phase, gpus in jobs)
             passed_s = time.monotonic() - began_s
             is_over = passed_s > RUNNING_WITHIN_S or self.meters.has_ended
             if phases["Running"] >= count or is_over:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from aiohttp import web
+from pydantic import PrivateAttr
 
 from heddle_operator.controller import agents as agents_module
 from heddle_operator.controller.agents import (
@@ -30,6 +31,7 @@ from worker.contract import (
     EXITS_KEPT,
     LAPS,
     RECORDS_KEPT,
+    Directive,
     EvaluationRecord,
     Halt,
     RankExit,
@@ -183,6 +185,30 @@ def test_a_directive_is_sent_once_however_often_it_is_decided():
         agents.send("p", directive(2))
         await until(trigger, lambda: agents.views["p"].report.version == 3)
         assert [d.epoch for d in server.directives] == [1, 2]
+
+    run(test)
+
+
+class CountedDirective(Directive):
+    """Counts how often it was written."""
+
+    _written: list[None] = PrivateAttr(default_factory=list)
+
+    def model_dump_json(self, **options):
+        self._written.append(None)
+        return super().model_dump_json(**options)
+
+
+def test_a_directive_of_many_pods_is_written_once_however_often_it_is_decided():
+    async def test(agents, trigger, server, address):
+        pods = [pod(address), replace(pod(address), name="q")]
+        agents.watch(pods)
+        sent = CountedDirective(**dict(directive(1)))
+        for _ in range(3):
+            for each in pods:
+                agents.send(each.name, sent)
+        await until(trigger, lambda: len(server.directives) == 2)
+        assert len(sent._written) == 1
 
     run(test)
 
