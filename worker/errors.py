@@ -1,6 +1,7 @@
 """The worker's branch of the error tree.
 
-WorkerError <- EngineFailed, InvalidDataset, InvalidWeights, NonFinite, NoRoom, RendezvousFailed
+WorkerError <- EngineFailed, InvalidDataset, InvalidOutput, InvalidWeights, NonFinite, NoRoom,
+               RendezvousFailed
 RendezvousFailed <- StoreGone
 """
 
@@ -17,6 +18,10 @@ class EngineFailed(WorkerError):
 
 class InvalidDataset(WorkerError):
     """A dataset is missing, damaged, too small, or does not fit the model."""
+
+
+class InvalidOutput(WorkerError):
+    """An output folder belongs to another run, or does not say to which."""
 
 
 class InvalidWeights(WorkerError):

@@ -196,6 +196,10 @@ class TrainingSpec(Frozen):
         default=None, description="of an evaluation, at most; null for the usual number"
     )
     output: str | None = Field(default=None, description="folder for the final weights")
+    run: str | None = Field(
+        default=None,
+        description="id of the run, in its output folder and its measurements; null: has none",
+    )
     verify: Literal["moved", "full"] = Field(
         default="moved",
         description="at a change, what was sent and received, or every copy of all of the state",

@@ -226,6 +226,7 @@ class HeddleJob(_Section):
             data=spec.data.as_read,
             steps=spec.steps,
             output=spec.output.path if spec.output else None,
+            run=self.metadata.uid or None,
             verify=spec.elastic.verify,
             **spec.model.origin,
             **training.model_dump(),

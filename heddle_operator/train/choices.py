@@ -77,6 +77,11 @@ class Choices:
         joined = sum(event.node.gpus for event in self.script if event.node is not None)
         return self.nodes.gpus + joined
 
+    def of_run(self, run: str) -> Choices:
+        """The same for a run with an id, which stands for the uid of a job on a cluster."""
+        metadata = self.job.metadata.model_copy(update={"uid": run})
+        return replace(self, job=self.job.model_copy(update={"metadata": metadata}))
+
 
 def choose(source: Path, wishes: Wishes, machine: Machine) -> Choices:
     """What is run.

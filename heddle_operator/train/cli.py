@@ -5,10 +5,12 @@ The first line is printed before anything heavy is imported.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -59,6 +61,12 @@ file_option = click.Path(path_type=Path)
     help="Folder for weights and measurements.  [default: spec.output.path, else NAME-output]",
 )
 @click.option(
+    "--fresh",
+    is_flag=True,
+    help="Remove what an earlier run left in the output folder: its measurements, logs and "
+    "weights, and no other file.",
+)
+@click.option(
     "--device",
     type=click.Choice(("cpu", "cuda")),
     default="cpu",
@@ -87,6 +95,7 @@ def train(
     headless: bool,
     output: str,
     output_path: Path | None,
+    fresh: bool,
     device: str,
     log_format: Literal["text", "json"] | None,
     seed: int,
@@ -102,11 +111,15 @@ def train(
     from heddle_operator.apis.errors import InvalidJob
     from heddle_operator.train.choices import Wishes, choose
     from heddle_operator.train.machine import this_machine
+    from heddle_operator.train.preconditions.refusals import refusals
 
     machine = this_machine()
     wishes = Wishes(ranks, nodes, script, output_path, device, log_format)
     try:
         choices = choose(job, wishes, machine)
+        wrong = refusals(choices, fresh, reads_weights=check)
+        if wrong:
+            raise InvalidJob("\n".join(wrong))
     except InvalidJob as error:
         if not (check and output == "json"):
             raise
@@ -123,7 +136,26 @@ def train(
         click.echo(f"note: {note}", err=output == "json")
     sys.stdout.flush()  # the heavy imports follow
     is_live = not (headless or output == "json") and _fits_live()
-    sys.exit(_train(choices, machine, seed, is_live, interactive, output))
+    with _locked(choices, fresh, output) as run:
+        status = _train(run, machine, seed, is_live, interactive, output)
+    sys.exit(status)
+
+
+@contextlib.contextmanager
+def _locked(choices: Choices, fresh: bool, output: str) -> Iterator[Choices]:
+    """What is run, as a run with an id of its own that holds its output folder."""
+    import secrets
+
+    from heddle_operator.train.preconditions.output_folder import OutputFolder
+    from worker.checkpoint.run_record import RunRecord
+
+    assert choices.job.spec.output is not None
+    folder, name, run = Path(choices.job.spec.output.path), choices.job.name, secrets.token_hex(8)
+    record = RunRecord(run, name, os.uname().nodename, os.getpid())
+    with contextlib.closing(OutputFolder(folder, record, fresh)) as held:
+        if held.note:
+            click.echo(f"note: {held.note}", err=output == "json")
+        yield choices.of_run(run)
 
 
 def _say_checked(job: Path, choices: Choices, machine: Machine, output: str) -> None:

@@ -89,13 +89,15 @@ def correction_of(
     return Correction(record.epoch, recorder.step, step_s, predicted_s, factors)
 
 
-def write_correction(output: Path, found: Correction) -> None:
+def write_correction(output: Path, run: str, found: Correction) -> None:
     """Keep what was found in the run's folder; a disk that refuses costs the line alone."""
     with contextlib.suppress(OSError):
         folder = output / "measurements"
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "corrections.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps({**asdict(found), "factors": dict(found.factors)}) + "\n")
+            file.write(
+                json.dumps({"run": run, **asdict(found), "factors": dict(found.factors)}) + "\n"
+            )
 
 
 def kind_factors(

@@ -141,8 +141,8 @@ class LocalRun:
     def __init__(self, options: RunOptions, directory: Path, say: Callable[[str], None]) -> None:
         self.options = options
         self.recorder = Recorder()
-        self.run_id = secrets.token_hex(8)
         self.job = options.job
+        self.run_id = self.job.metadata.uid or secrets.token_hex(8)
         self.profile = options.profile
         self.reference_losses: tuple[float, ...] = ()  # of whoever trains the same to compare
         self.has_quit = False
@@ -296,7 +296,7 @@ class LocalRun:
         self.corrections = (*self.corrections, found)
         self._say(f"step {recorder.step}: {found}")
         if self.job.spec.output is not None:
-            write_correction(Path(self.job.spec.output.path), found)
+            write_correction(Path(self.job.spec.output.path), self.run_id, found)
         if not found.changes:
             return
         target = self._directory / f"profiles-{len(self.corrections)}"

@@ -220,11 +220,13 @@ class Agent:
 
     def _write(self, process: Process, record: StepRecord | EvaluationRecord) -> None:
         """Rank 0 of the plan is the one whose records are written, wherever it is."""
-        output = self.directive.training.output if self.directive else None
-        if output is None or process.report is None or process.report.rank != 0:
+        training = self.directive.training if self.directive else None
+        if training is None or training.output is None:
+            return
+        if process.report is None or process.report.rank != 0:
             return
         if self._measurements is None:
-            self._measurements = Measurements(Path(output))
+            self._measurements = Measurements(Path(training.output), training.run)
         self._measurements.add(record)
 
     def exited(self, process: Process, code: int) -> None:
@@ -279,7 +281,7 @@ class Agent:
 
     async def _probe_folders(self, directive: Directive) -> Refused | None:
         """Try each of the job's folders once; a recovery does not wait for that."""
-        for what, question in questions(directive.training).items():
+        for what, question in questions(directive.training, self.settings.job).items():
             if what in self._right or directive.reason == "loss":
                 continue
             problem = await question()

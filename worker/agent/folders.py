@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.checkpoint.hugging_face.config import difference
+from worker.checkpoint.run_record import RunRecord, claim
 from worker.data.tokenizing import why_unfit
 from worker.training_settings import TrainingSpec
 
@@ -24,10 +25,15 @@ ADVICE = "final weights could not be kept there; mount a disk that the job's use
 ANSWER_S = 5.0  # for a disk that answers at all
 
 
-async def probe(folder: str) -> str | None:
-    """None if `folder` takes files, else one sentence; it is made if it is missing."""
+async def probe(folder: str, record: RunRecord | None = None) -> str | None:
+    """None if `folder` takes files, else one sentence; it is made if it is missing.
+
+    Args:
+        folder: for the final weights.
+        record: of the run, whose folder it is from now on; None: the run has no id.
+    """
     late = f"output {folder!r} did not take a small file within {ANSWER_S:g} s; {ADVICE}"
-    return await _ask(lambda: _try_to_write(Path(folder)), late)
+    return await _ask(lambda: _try_to_write(Path(folder), record), late)
 
 
 async def compare(folder: str, config: Mapping[str, Any]) -> str | None:
@@ -45,11 +51,12 @@ async def fit(tokenizer: str, vocab: int) -> str | None:
 Question = Callable[[], Awaitable[str | None]]
 
 
-def questions(spec: TrainingSpec) -> dict[tuple[str, str], Question]:
+def questions(spec: TrainingSpec, job: str) -> dict[tuple[str, str], Question]:
     """{(use, folder): what is to be asked of it} of a job; one folder may have several uses."""
     found: dict[tuple[str, str], Question] = {}
     if spec.output is not None:
-        found["output", spec.output] = partial(probe, spec.output)
+        record = RunRecord(spec.run, job) if spec.run is not None else None
+        found["output", spec.output] = partial(probe, spec.output, record)
     if spec.folder is not None:
         found["model", spec.folder] = partial(compare, spec.folder, spec.config or {})
     if spec.data.tokenizer is not None:
@@ -84,7 +91,7 @@ async def _ask(question: Callable[[], str | None], late: str) -> str | None:
         return late
 
 
-def _try_to_write(folder: Path) -> str | None:
+def _try_to_write(folder: Path, record: RunRecord | None) -> str | None:
     file = folder / f".probe-{os.uname().nodename}-{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,7 +102,7 @@ def _try_to_write(folder: Path) -> str | None:
                 os.fsync(opened.fileno())
         finally:
             file.unlink(missing_ok=True)
+        return claim(folder, record) if record is not None else None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         return f"output {str(folder)!r} cannot be written: {reason.lower()}; {ADVICE}"
-    return None

@@ -95,16 +95,20 @@ class Measurements:
 
     Args:
         folder: the job's output folder.
+        run: id of the run, which each line and the name of each file for TensorBoard has.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, run: str | None = None) -> None:
         self._folder = folder / FOLDER
+        self._run = run
         self._lines = _Queue("lines of measurements", lambda: _Lines(self._folder))
-        self._board = _Queue("points for TensorBoard", lambda: _board(self._folder))
+        self._board = _Queue("points for TensorBoard", lambda: _board(self._folder, run))
 
     def add(self, record: StepRecord | EvaluationRecord) -> None:
         """Write a record soon."""
         row = row_of(record, time.time())
+        if self._run is not None:
+            row = {"run": self._run} | row
         self._lines.add(row)
         self._board.add(row)
 
@@ -205,7 +209,7 @@ class _TensorBoard:
         self._writer.close()
 
 
-def _board(folder: Path) -> Writer:
+def _board(folder: Path, run: str | None) -> Writer:
     """Event files beside the lines, where the package that writes them is installed."""
     try:
         from tensorboardX import SummaryWriter
@@ -213,4 +217,5 @@ def _board(folder: Path) -> Writer:
         _log.info("no files for TensorBoard are written; install heddle[tensorboard]")
         return _NoBoard()
     folder.mkdir(parents=True, exist_ok=True)
-    return _TensorBoard(SummaryWriter(str(folder), flush_secs=10))
+    suffix = f".{run}" if run is not None else ""
+    return _TensorBoard(SummaryWriter(str(folder), flush_secs=10, filename_suffix=suffix))

@@ -19,6 +19,18 @@ from worker.checkpoint.hugging_face.families import FAMILIES
 from worker.errors import InvalidWeights
 
 CONFIG = "config.json"
+# What belongs to a model besides its weights and its config.json, as `transformers` names it.
+COPIED = (
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+)
 # What says where a file came from, not what the model is.
 _ORIGIN = ("_name_or_path", "transformers_version", "torch_dtype", "dtype", "architectures")
 _ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}

@@ -16,25 +16,13 @@ import torch
 
 from planner.model.shape import ModelShape
 from worker.checkpoint.files import File, bytes_of, safetensors_header
-from worker.checkpoint.hugging_face.config import CONFIG, final_config
+from worker.checkpoint.hugging_face.config import CONFIG, COPIED, final_config
 from worker.checkpoint.hugging_face.reading import INDEX, SINGLE
 from worker.checkpoint.hugging_face.shards import MAX_SHARD_BYTES, Shard, index_of, shards
 from worker.checkpoint.hugging_face.tensors import StoredTensor, family_of, stored_tensors
 from worker.checkpoint.sources import Source, narrowed, whole
 
 BLOCK_BYTES = 8 * 2**20  # of a block of rows in fp32
-# What belongs to a model besides its weights and its config.json, as `transformers` names it.
-COPIED = (
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "chat_template.jinja",
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,7 @@ def test_the_corrected_profile_is_a_copy_with_longer_times(tmp_path):
 
 
 def test_the_run_keeps_what_it_found(tmp_path):
-    write_correction(tmp_path, Correction(1, 20, 0.27, 0.128, {"block": 2.1}))
+    write_correction(tmp_path, "a1", Correction(1, 20, 0.27, 0.128, {"block": 2.1}))
     (line,) = (tmp_path / "measurements" / "corrections.jsonl").read_text().splitlines()
     assert json.loads(line)["factors"] == {"block": 2.1}
+    assert json.loads(line)["run"] == "a1"

@@ -9,6 +9,7 @@ import os
 import pytest
 
 from worker.agent import folders
+from worker.checkpoint.run_record import RunRecord
 from worker.training_settings import Corpus, DataSpec, TrainingSpec
 
 
@@ -19,6 +20,13 @@ def probed(folder):
 def test_a_folder_is_made_and_left_empty(tmp_path):
     assert probed(tmp_path / "new" / "folder") is None
     assert list((tmp_path / "new" / "folder").iterdir()) == []
+
+
+def test_the_output_of_another_job_is_refused(tmp_path):
+    first, second = RunRecord("uid-1", "tiny"), RunRecord("uid-2", "tiny")
+    assert asyncio.run(folders.probe(str(tmp_path), first)) is None
+    assert asyncio.run(folders.probe(str(tmp_path), first)) is None
+    assert "belongs to job tiny, run uid-1" in asyncio.run(folders.probe(str(tmp_path), second))
 
 
 def test_a_file_in_the_way_is_one_sentence(tmp_path):
@@ -79,7 +87,7 @@ def test_a_folder_that_is_model_and_tokenizer_is_asked_as_both():
     data = DataSpec(blend=(Corpus(path="text"),), tokenizer="/m")
     spec = TrainingSpec(model="tiny-llama", data=data, global_batch=1, sequence_length=8, steps=1)
     spec = spec.model_copy(update={"folder": "/m", "output": "/out"})
-    assert set(folders.questions(spec)) == {
+    assert set(folders.questions(spec, "tiny")) == {
         ("output", "/out"), ("model", "/m"), ("tokenizer", "/m")
     }  # fmt: skip
 

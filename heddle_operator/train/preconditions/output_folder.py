@@ -1,0 +1,219 @@
+"""The output folder of a run on this machine: whose it is, and what of it goes for a fresh run.
+
+A run holds the lock of `heddle-run.json` for as long as its process lives, so the lock of a dead
+process is free.
+Invariant: only files that a run of Heddle has left are ever removed.
+Source: flock(2), whose locks also hold between the hosts of a shared file system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+from heddle_operator.apis.errors import InvalidJob
+from planner.errors import HeddleError
+from worker.checkpoint.hugging_face.config import CONFIG, COPIED
+from worker.checkpoint.run_record import RECORD, RunRecord
+
+ANOTHER = "name another folder with --output-path"
+MEASURED = (
+    *("steps-epoch-*.jsonl", "evaluations-epoch-*.jsonl", "events.out.tfevents.*"),
+    "corrections.jsonl",
+)
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")
+PARTS = (
+    *("weights-stage*-slot*.safetensors", "weights-stage*-slot*.safetensors.*.whole"),
+    *("weights-stage*-slot*.safetensors.part", "weights.index.json", "weights.index.json.*.part"),
+)
+MODEL = (*WEIGHTS, CONFIG)
+ALL = (*MODEL, *COPIED, *(f"{name}.part" for name in (*MODEL, *COPIED)))  # with drafts
+NOT_SUPPORTED = (errno.ENOTSUP, errno.ENOLCK, errno.EINVAL, errno.ENOSYS)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What an output folder may be used for.
+
+    Attributes:
+        refusal: why a run may not use it, one sentence; "" if it may.
+        note: what is said of a run that was there before; "" if nothing.
+        removable: what a fresh run removes of that one.
+        kept: files with a name that a model's files have, which no run of Heddle wrote.
+    """
+
+    refusal: str = ""
+    note: str = ""
+    removable: tuple[Path, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+def use_of(folder: Path, record: RunRecord | None, host: str, is_fresh: bool) -> Use:
+    """Whether a run of this host may use a folder that no process has locked.
+
+    Args:
+        folder: for the output.
+        record: that it holds, if any.
+        host: of this machine.
+        is_fresh: what an earlier run left may be removed.
+    """
+    if record is not None and not record.host:
+        return Use(
+            f"the output folder {folder} belongs to job {record.job} of a cluster; {ANOTHER}, or "
+            f"remove {folder / RECORD} if that job is gone"
+        )
+    if record is not None and record.host != host and not record.has_ended:
+        return Use(
+            f"the output folder {folder} is used by process {record.pid} of host {record.host}, "
+            f"which this machine does not see; {ANOTHER}, or remove {folder / RECORD} if that "
+            "process is dead"
+        )
+    kept = record.kept if record is not None else tuple(_names(folder, ALL))
+    models = [name for name in _names(folder, MODEL) if name not in kept]
+    foreign = [name for name in _names(folder, MODEL) if name in kept]
+    removable = tuple(_left(folder, record, kept))
+    if foreign:
+        return Use(
+            f"the output folder {folder} holds {foreign[0]}, which no run is recorded to have "
+            f"written; {ANOTHER}, or move it away"
+        )
+    results = models or any(path.parent in _folders(folder) for path in removable)
+    if results and not is_fresh:
+        whose = "another run" if record is None else f"a run of job {record.job}"
+        return Use(
+            f"the output folder {folder} holds what {whose} left; {ANOTHER}, or say --fresh to "
+            "remove its measurements, logs and weights"
+        )
+    note = ""
+    if record is not None and not record.has_ended:
+        note = f"the output folder is taken over from process {record.pid}, which is dead"
+    return Use(note=note, removable=removable if is_fresh else (), kept=kept)
+
+
+def look(folder: Path, is_fresh: bool) -> Use:
+    """What `lock` would say of a folder now; nothing is changed.
+
+    Raises:
+        InvalidJob: its record cannot be read.
+    """
+    path = folder / RECORD
+    if not path.is_file():
+        return use_of(folder, None, os.uname().nodename, is_fresh)
+    with _opened(path, writes=False) as file:
+        return _judged(folder, file, is_fresh, fcntl.LOCK_SH)
+
+
+class OutputFolder:
+    """An output folder that is locked for a run of this process.
+
+    Attributes:
+        note: see `Use`.
+
+    Args:
+        folder: it is made if it is missing.
+        record: of the run.
+        is_fresh: what an earlier run left is removed.
+
+    Raises:
+        InvalidJob: it is used, or holds what another run left.
+    """
+
+    def __init__(self, folder: Path, record: RunRecord, is_fresh: bool) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = _opened(folder / RECORD, writes=True)
+        try:
+            use = _judged(folder, self._file, is_fresh, fcntl.LOCK_EX)
+            if use.refusal:
+                raise InvalidJob(use.refusal)
+            _remove(use.removable, folder)
+        except BaseException:
+            self._file.close()
+            raise
+        self.note = use.note
+        self._record = replace(record, kept=use.kept)
+        self._write()
+
+    def close(self) -> None:
+        """The run has ended: say so, and free the folder."""
+        self._record = replace(self._record, has_ended=True)
+        with contextlib.suppress(OSError):  # a full disk costs the word, not the lock
+            self._write()
+        self._file.close()
+
+    def _write(self) -> None:
+        self._file.seek(0)
+        self._file.truncate()
+        self._file.write(self._record.to_text())
+        self._file.flush()
+
+
+def _judged(folder: Path, file: TextIO, is_fresh: bool, kind: int) -> Use:
+    """What may be done with a folder, once its record is locked, or is found to be."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+        is_locked = False
+    except BlockingIOError:
+        is_locked = True
+    except OSError as error:
+        if error.errno not in NOT_SUPPORTED:
+            raise
+        is_locked = False  # a file system without locks: the record alone tells
+    file.seek(0)
+    try:
+        record = RunRecord.of_text(file.read(), folder / RECORD)
+    except HeddleError as error:
+        raise InvalidJob(str(error)) from None
+    if is_locked:
+        who = "another process"
+        if record is not None:
+            who = f"process {record.pid} of host {record.host}, which trains job {record.job}"
+        return Use(f"the output folder {folder} is used by {who}; {ANOTHER}, or wait for its end")
+    return use_of(folder, record, os.uname().nodename, is_fresh)
+
+
+def _opened(path: Path, *, writes: bool) -> TextIO:
+    try:
+        return path.open("a+" if writes else "r", encoding="utf-8")
+    except OSError as error:
+        raise InvalidJob(
+            f"the output folder cannot be used: {path} cannot be opened "
+            f"({(error.strerror or str(error)).lower()}); {ANOTHER}"
+        ) from None
+
+
+def _left(folder: Path, record: RunRecord | None, kept: tuple[str, ...]) -> Iterator[Path]:
+    """The files that a run has left, by their names."""
+    for name, patterns in (("measurements", MEASURED), ("parts", PARTS)):
+        for pattern in patterns:
+            yield from sorted((folder / name).glob(pattern))
+    if record is not None:
+        yield from sorted((folder / "logs").glob(f"{record.job}-*.log"))
+        wrote_model = any(name not in kept for name in _names(folder, WEIGHTS))
+        for name in _names(folder, ALL if wrote_model else MODEL):
+            if name not in kept:
+                yield folder / name
+
+
+def _names(folder: Path, patterns: tuple[str, ...]) -> Iterator[str]:
+    for pattern in patterns:
+        yield from sorted(path.name for path in folder.glob(pattern))
+
+
+def _folders(folder: Path) -> tuple[Path, Path]:
+    """Those that a run alone writes into."""
+    return folder / "measurements", folder / "parts"
+
+
+def _remove(paths: tuple[Path, ...], folder: Path) -> None:
+    """Remove files, and folders of a run that nothing is left in."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+    for emptied in _folders(folder):
+        with contextlib.suppress(OSError):
+            emptied.rmdir()

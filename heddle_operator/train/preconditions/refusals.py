@@ -1,0 +1,86 @@
+"""What a run on this machine refuses before it starts, beyond what its job and its options say.
+
+`heddle train --check` and the run ask the same.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.train.choices import Choices
+from heddle_operator.train.preconditions.output_folder import ANOTHER, look
+from heddle_operator.train.run import check_nodes
+from planner.errors import HeddleError
+from planner.model.shape import ModelShape
+from planner.model.tensors import model_tensors
+from planner.profiles.generator import find_profile
+
+FP32_BYTES = 4
+COPIES = 2  # of the weights, while the parts of all ranks become one folder
+
+
+def refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> tuple[str, ...]:
+    """Everything that is refused, a sentence each.
+
+    Args:
+        choices: of the user.
+        is_fresh: what an earlier run left in the output folder goes.
+        reads_weights: every number that the job starts from is looked at, too.
+    """
+    return tuple(_refusals(choices, is_fresh, reads_weights))
+
+
+def weights_bytes(model: ModelShape) -> int:
+    """Bytes of the final weights, which are fp32."""
+    return FP32_BYTES * sum(tensor.numel for tensor in model_tensors(model))
+
+
+def _refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> Iterator[str]:
+    job = choices.job
+    if choices.emulates:
+        try:
+            check_nodes(choices.nodes, choices.script, find_profile(job.workload))
+        except HeddleError as error:
+            yield str(error)
+    if job.spec.output is not None:
+        folder = Path(job.spec.output.path)
+        removed_bytes = 0
+        try:
+            use = look(folder, is_fresh)
+            removed_bytes = sum(path.stat().st_size for path in use.removable) if is_fresh else 0
+            if use.refusal:
+                yield use.refusal
+        except HeddleError as error:
+            yield str(error)
+        yield from _room(folder, job.workload.model, removed_bytes)
+    if reads_weights:
+        yield from _not_finite(job)
+
+
+def _room(folder: Path, model: ModelShape, removed_bytes: int) -> Iterator[str]:
+    """Whether the final weights fit on the disk as it is now."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    needed, free = COPIES * weights_bytes(model), shutil.disk_usage(there).free + removed_bytes
+    if needed > free:
+        yield (
+            f"the final weights need {needed / 1e6:,.1f} MB in {folder}, {COPIES} times their size "
+            f"while they are written, and {free / 1e6:,.1f} MB are free there; make room, or "
+            f"{ANOTHER}"
+        )
+
+
+def _not_finite(job: HeddleJob) -> Iterator[str]:
+    """Whether each number that the job starts from is finite."""
+    spec = job.training
+    if spec.weights is None:
+        return
+    from worker.checkpoint.hugging_face.reading import open_weights
+    from worker.checkpoint.hugging_face.tensors import family_of
+
+    model, family = job.workload.model, family_of(spec.config or {})
+    fault = open_weights(Path(spec.weights), model, family).not_finite()
+    if fault is not None:
+        yield fault
