@@ -49,6 +49,7 @@ def test_every_value_or_the_mapping_that_it_stands_in_is_explained():
     [
         ("replicas=2", "additional properties 'replicas' not allowed"),
         ("worker=null", "missing property 'worker'"),
+        ("podDisruptionBudget.maxUnavailable=0", "minimum: got 0, want 1"),
         ("probes.liveness=null", "at '/probes': missing property 'liveness'"),
         ("probes.liveness.period=1", "at '/probes/liveness': additional properties 'period'"),
         ("image.repository=", "at '/image/repository': minLength"),
@@ -165,6 +166,25 @@ def test_the_pod_of_helm_test_is_none_of_the_service_or_the_deployment():
     labels = found["Pod"]["metadata"]["labels"].items()
     assert not found["Service"]["spec"]["selector"].items() <= labels
     assert not found["Deployment"]["spec"]["selector"]["matchLabels"].items() <= labels
+
+
+@needs_helm
+def test_two_operators_are_apart_and_a_drain_evicts_one_at_a_time():
+    found = {body["kind"]: body["spec"] for body in bodies() if "spec" in body}
+    budget, deployment = found["PodDisruptionBudget"], found["Deployment"]
+    assert deployment["replicas"] == 2
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"] == deployment["selector"]
+    (spread,) = deployment["template"]["spec"]["topologySpreadConstraints"]
+    assert spread["labelSelector"] == deployment["selector"]
+    assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
+    off = bodies("--set", "podDisruptionBudget.enabled=false")
+    assert "PodDisruptionBudget" not in {body["kind"] for body in off}
+
+
+def bodies(*options):
+    """The objects of the chart."""
+    return [body for body in yaml.safe_load_all(template(*options).stdout) if body]
 
 
 def template(*options):

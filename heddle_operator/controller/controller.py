@@ -1,7 +1,8 @@
 """All jobs of an operator: a task for each, started, restarted and ended as objects come and go.
 
 Invariant: no task starts before the cache is whole, because a plan for half of the nodes would be
-a plan for a loss; a job that ended is not followed again until its spec changes.
+a plan for a loss, and none runs while the operator does not lead; a job that ended is not followed
+again until its spec changes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from functools import partial
 from typing import Any
 
 from heddle_operator.controller.acceptance import stub_of
-from heddle_operator.controller.job_controller import ControllerContext, JobController
+from heddle_operator.controller.job_controller import JobController
+from heddle_operator.controller.job_work import ControllerContext
 from heddle_operator.kube.client import ApiRefused
 from heddle_operator.kube.owned_objects import JobObjects
 from heddle_operator.state.recent import Recent
@@ -31,7 +33,9 @@ class Controller:
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
-        self._runs: dict[str, tuple[JobController, asyncio.Task[None]]] = {}
+        # The task of each job; None while the operator does not lead.
+        self._runs: dict[str, tuple[JobController, asyncio.Task[None] | None]] = {}
+        self._leads = False
         self._generations: dict[str, int] = {}
         self._bodies: dict[str, Mapping[str, Any]] = {}
         self._gone: Recent[str] = Recent()
@@ -42,10 +46,9 @@ class Controller:
         self._unheard: dict[str, tuple[int, float]] = {}
 
     def enqueue(self, job_uid: str) -> None:
-        """Let a job be reconciled, or, with "", all of them."""
-        for uid, (run, _) in self._runs.items():
-            if job_uid in ("", uid):
-                run.trigger.set()
+        """Let a job be reconciled."""
+        if job_uid in self._runs:
+            self._runs[job_uid][0].trigger.set()
 
     def enqueue_namespace(self, namespace: str) -> None:
         """Let all jobs of a namespace be reconciled."""
@@ -57,6 +60,28 @@ class Controller:
         """The cache is whole: jobs may be followed."""
         self._is_whole.set()
         self._started_s = time.monotonic()
+
+    def lead(self) -> None:
+        """This operator holds the Lease: follow the jobs, and go on with those that were."""
+        self._leads = True
+        for uid, (run, task) in tuple(self._runs.items()):
+            if task is None:
+                self._follow(uid, run)
+
+    async def rest(self) -> None:
+        """The Lease is lost: nothing is decided, and what was heard of jobs stays for later.
+
+        Returns once no task is left that was started while this operator led.
+        """
+        self._leads = False
+        tasks = []
+        for uid, (run, task) in self._runs.items():
+            if task is not None and not task.done():
+                run.rest()
+                tasks.append(task)
+                self._runs[uid] = (run, None)
+        await _cancelled(tasks)
+        await asyncio.gather(*self._ending, return_exceptions=True)
 
     def seen(self, body: Mapping[str, Any]) -> None:
         """A job is there, as another watch than Kopf's tells; Kopf is to tell of it, too."""
@@ -94,9 +119,9 @@ class Controller:
         self._stop(uid)
         api = self._context.api.telling(partial(self._end_with_namespace, body))
         run = JobController(body, replace(self._context, api=api), before)
-        name = f"{metadata.get('namespace', 'default')}/{metadata['name']}"
-        task = asyncio.create_task(self._guard(name, run), name=f"job {name}")
-        self._runs[uid] = (run, task)
+        self._runs[uid] = (run, None)
+        if self._leads:
+            self._follow(uid, run)
 
     def drop(self, body: Mapping[str, Any]) -> None:
         """A job was deleted: its pods go at once, everything else by its owner references.
@@ -116,7 +141,8 @@ class Controller:
         self._stop(uid)
         self._context.arbiter.forget(uid)
         self._context.metrics.forget(metadata.get("namespace", "default"), metadata["name"])
-        self._spawn(self._remove_pods(body))
+        if self._leads:  # another operator removes them otherwise, or their owner's end does
+            self._spawn(self._remove_pods(body))
 
     def _end_with_namespace(self, body: Mapping[str, Any]) -> None:
         """Its namespace is being deleted, and the job with it: Kubernetes deletes its pods first.
@@ -145,18 +171,27 @@ class Controller:
 
     async def close(self) -> None:
         """End all tasks; the jobs train on."""
-        tasks = [task for _, task in self._runs.values()] + list(self._ending)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._runs.clear()
+        self._leads = False
+        runs, self._runs = self._runs, {}
+        await _cancelled([*(task for _, task in runs.values() if task is not None), *self._ending])
+        for run, _ in runs.values():
+            await run.close()
+
+    def _follow(self, uid: str, run: JobController) -> None:
+        metadata = self._bodies[uid]["metadata"]
+        name = f"{metadata.get('namespace', 'default')}/{metadata['name']}"
+        self._runs[uid] = run, asyncio.create_task(self._guard(name, run), name=f"job {name}")
 
     def _stop(self, uid: str) -> None:
-        if uid in self._runs:
-            _, task = self._runs.pop(uid)
-            task.cancel()
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+        if uid not in self._runs:
+            return
+        run, task = self._runs.pop(uid)
+        if task is None:
+            self._spawn(run.close())
+            return
+        task.cancel()
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -193,3 +228,9 @@ class Controller:
             await objects.remove_pods(pods, GONE_GRACE_S)
         except ApiRefused as error:
             LOG.warning("pods of a deleted job stay until they are collected: %s", error)
+
+
+async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -22,70 +21,34 @@ from heddle_operator.controller.acceptance import (
     Terms,
     accepted,
     ended_wall_s,
-    gpu_types_of,
     held_terms,
     stub_of,
     ttl_in,
 )
-from heddle_operator.controller.agents import Agents
-from heddle_operator.controller.arbiter import PriorityArbiter
-from heddle_operator.controller.held_pods import HeldPods
-from heddle_operator.controller.node_speeds import NodeSpeeds
-from heddle_operator.controller.planner_client import PlannerClient, search_settings_of
-from heddle_operator.controller.planner_pool import PlannerPool
-from heddle_operator.controller.reconciler import Reconciler, nothing_is_left
+from heddle_operator.controller.job_work import ControllerContext, JobWork
+from heddle_operator.controller.reconciler import nothing_is_left
 from heddle_operator.controller.status_writer import StatusThrottle
-from heddle_operator.kube.cache import ObjectCache
-from heddle_operator.kube.client import ApiRefused, KubeApi
+from heddle_operator.kube.client import ApiRefused
 from heddle_operator.kube.config_reference import referenced_config
-from heddle_operator.kube.kubernetes_cluster import KubeCluster
 from heddle_operator.kube.owned_objects import JobObjects, now_text
 from heddle_operator.policy.drain import Drain, drain_of
-from heddle_operator.ports.cluster import Cluster
 from heddle_operator.ports.pace import Pace
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.report.conditions import HolderCount, live_record
 from heddle_operator.report.events import UNSEEN, events_of
 from heddle_operator.report.status import Status, count_holders, refused_status, status_of
 from heddle_operator.report.timings import reconfigurations
-from heddle_operator.resources.pods import WorkerDefaults, with_data_folder
 from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.recent import Recent
-from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import Observed, Outcome
-from heddle_operator.telemetry.metrics import OperatorMetrics
 from planner.errors import HeddleError
 
 LOG = logging.getLogger(__name__)
 RETRY_S = 2.0  # after the API server refused something that is not a pod
 PROGRESS_S = 5.0  # step and loss are written this often
 LOOK_PAUSE_S, LOOK_BURST = 0.05, 20  # agents and others decide how often a job is looked at
-
-
-@dataclass(frozen=True, slots=True)
-class ControllerContext:
-    """What all jobs of an operator share.
-
-    Attributes:
-        left_s: seconds in which this operator may still tell agents anything.
-        pool: of planners; None: each job has a process of its own.
-        arbiter: divides GPUs among the jobs.
-        sees_all_pods: no GPU is held unseen.
-        identity: of this operator, for Events.
-    """
-
-    api: KubeApi
-    cache: ObjectCache
-    defaults: WorkerDefaults
-    settings: Settings
-    metrics: OperatorMetrics
-    left_s: Callable[[], float] = lambda: math.inf
-    pool: PlannerPool | None = None
-    arbiter: PriorityArbiter = field(default_factory=PriorityArbiter)
-    sees_all_pods: bool = True
-    identity: str = "heddle-operator"
 
 
 def _drain(job: HeddleJob, observed: Observed, where: Situation | None) -> Drain:
@@ -120,6 +83,8 @@ class JobController:
         self._throttle = StatusThrottle()
         self._emitting: set[asyncio.Task[None]] = set()
         self._is_gone = False
+        self._work: JobWork | None = None
+        self._rests = False
 
     def gone(self) -> None:
         """The job was deleted: when this is cancelled, its pods are told not to train on."""
@@ -127,59 +92,42 @@ class JobController:
 
     async def run(self) -> None:
         """Follow the job until it has ended."""
+        self._rests = False
+        try:
+            if self._work is None:
+                self._work = await self._begin()
+            if self._work is not None:
+                await self._reconcile(self._work)
+        finally:
+            await self._post_no_more()
+            if not self._rests:
+                await self.close()
+
+    def rest(self) -> None:
+        """The Lease is lost: when this is cancelled, what it has heard stays for the next run."""
+        self._rests = True
+
+    async def close(self) -> None:
+        """Hear nothing more."""
+        work, self._work = self._work, None
+        if work is not None:
+            await work.close(self._is_gone)
+
+    async def _begin(self) -> JobWork | None:
         terms = await self._terms()
         if terms is None:
-            return
-        job = terms.job
-        objects = JobObjects(job, self._context.api, self._context.identity)
-        token = await self._token(objects)
-        agents = Agents(
-            token,
+            return None
+        objects = JobObjects(terms.job, self._context.api, self._context.identity)
+        return JobWork(
+            terms,
+            await self._token(objects),
+            objects,
+            self._context,
             self.trigger,
-            self._context.settings.report_wait_s,
-            peer_timeout_s=job.spec.elastic.peer_timeout_seconds,
-            left_s=self._context.left_s,
-        )
-        planner = PlannerClient(
-            search_settings_of(job, self._context.settings),
-            self.trigger,
-            pool=self._context.pool,
-            job=job.metadata.uid,
-            planned=self._context.metrics.planned,
-        )
-        cluster: Cluster = KubeCluster(
-            job,
-            self._context.api,
-            self._context.cache,
-            self._context.defaults,
-            gpu_types_of(job),
-            self.trigger,
-            token,
-            self._context.arbiter.jobs,
-        )
-        if terms.no_pods:
-            cluster = HeldPods(cluster, terms.no_pods, self.trigger)
-        reconciler = Reconciler(
-            with_data_folder(job),
-            cluster,
-            agents,
-            planner,
-            self.trigger,
-            self._context.settings,
             self._note,
             self._stalls_s,
             lambda event: self._emit(objects, event),
-            self._context.arbiter,
-            NodeSpeeds(job.workload.model),
         )
-        try:
-            await self._reconcile(terms, reconciler, objects)
-        finally:
-            if self._is_gone:
-                await agents.end_all()
-            await agents.close()
-            await planner.close()
-            await self._post_no_more()
 
     async def _terms(self) -> Terms | None:
         """What the job is followed by; None if by nothing, which its status then says."""
@@ -256,7 +204,8 @@ class JobController:
                 LOG.warning("job=%s %s", self._body["metadata"]["name"], error)
             await asyncio.sleep(RETRY_S)
 
-    async def _reconcile(self, terms: Terms, reconciler: Reconciler, objects: JobObjects) -> None:
+    async def _reconcile(self, work: JobWork) -> None:
+        terms, reconciler, objects = work.terms, work.reconciler, work.objects
         job, refusal = terms.job, terms.refusal
         pace = Pace(LOOK_PAUSE_S, LOOK_BURST)
         emitted: Recent[str] = Recent()

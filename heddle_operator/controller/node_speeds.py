@@ -40,12 +40,25 @@ class NodeSpeeds:
             self._known = known_at_start(observed.nodes, live, now)
         measured = measured_speeds(observed, live, self._work_of(live)) if live else {}
         step_s = (live.step_s or 0.0) if live else 0.0
-        self._known = updated(self._known, observed.nodes, measured, now, step_s)
-        speeds = {name: known.speed for name, known in self._known.items()}
-        nodes = tuple(replace(node, measured_speed=speeds[node.name]) for node in observed.nodes)
+        # Of all others nothing is known or measured, and nothing will be.
+        told = [n for n in observed.nodes if n.name in self._known or n.name in measured]
+        known = updated(self._known, told, measured, now, step_s)
+        self._known = {name: each for name, each in known.items() if not _is_usual(each)}
+        slow = {name: each.speed for name, each in self._known.items() if each.speed != 1.0}
+        if not slow:
+            return observed
+        nodes = tuple(
+            replace(node, measured_speed=slow[node.name]) if node.name in slow else node
+            for node in observed.nodes
+        )
         return replace(observed, nodes=nodes)
 
     def _work_of(self, live: EpochRecord) -> tuple[Work, ...]:
         if self._work[0] != live.epoch:
             self._work = (live.epoch, work_of(live.plan, self._model))
         return self._work[1]
+
+
+def _is_usual(known: KnownSpeed) -> bool:
+    """Whether it says no more of a node than what is believed of one that is not known."""
+    return known.speed == 1.0 and known.differs_since_s is None and not known.times

@@ -1,6 +1,7 @@
 """Wires an operator: leader election, probes, cache, controller, Kopf; and takes it apart again.
 
-Invariant: nothing is decided without the lease; when the lease is lost, the operator ends.
+Invariant: nothing is decided without the lease.  When it is lost, all that is decided ends at once,
+and the operator campaigns anew: what it knows of cluster, agents and plans stays warm.
 """
 
 from __future__ import annotations
@@ -8,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +18,14 @@ import kopf
 
 from heddle_operator.controller.arbiter import PriorityArbiter
 from heddle_operator.controller.controller import Controller
-from heddle_operator.controller.job_controller import ControllerContext
+from heddle_operator.controller.job_work import ControllerContext
 from heddle_operator.controller.planner_pool import NICER, PlannerPool
 from heddle_operator.controller.watches import Handlers
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
 from heddle_operator.kube.leader_election import LeaderElector, LeaseSettings
 from heddle_operator.kube.reflections import job_reflectors, reflectors
+from heddle_operator.kube.reflector import Reflector
 from heddle_operator.report.events import UNSEEN
 from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.settings import Settings
@@ -59,7 +60,7 @@ class OperatorOptions:
 
 
 async def run_operator(options: OperatorOptions, metrics: OperatorMetrics) -> int:
-    """Run until a signal comes (0) or the lease is lost (1)."""
+    """Run until a signal comes; the exit status is 0."""
     async with (
         await connect() as api,
         await connect(connections=0) as watching,  # each watch takes a connection for good
@@ -99,19 +100,20 @@ async def run_operator(options: OperatorOptions, metrics: OperatorMetrics) -> in
         def problem() -> str:
             now = time.monotonic()
             said = (*(each.problem(now) for each in found), controller.problem(now))
-            return next(filter(None, said), "")
+            return next(filter(None, (elector.problem, *said)), "")
 
         app = health_application(metrics, problem)
+        registry = kopf.OperatorRegistry()
+        Handlers(api, controller, found, bool(namespaces)).register(registry)
         async with serving(app, None, options.port):
             try:
-                if not await _acquire(elector):
-                    return 0
-                metrics.is_leader.set(1)
-                registry = kopf.OperatorRegistry()
-                Handlers(api, controller, found, bool(namespaces)).register(registry)
-                return await _until_end(registry, options, elector)
+                campaign = _campaign(elector, controller, found, metrics)
+                await _until_told(registry, options, campaign)
+                await elector.release()
             finally:
+                await controller.close()
                 await planners.close()
+        return 0
 
 
 @contextlib.asynccontextmanager
@@ -126,27 +128,32 @@ async def _background() -> AsyncIterator[Callable[[Coroutine[Any, Any, None]], N
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _acquire(elector: LeaderElector) -> bool:
-    """Wait for the lease; False if a signal came first (process 1 of a pod has no default one)."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    acquiring = asyncio.create_task(elector.acquire(), name="acquire")
-    stopping = asyncio.create_task(stop.wait(), name="signal")
-    await asyncio.wait({acquiring, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if not acquiring.done():
-        acquiring.cancel()
-        return False
-    await acquiring
-    return True
+async def _campaign(
+    elector: LeaderElector,
+    controller: Controller,
+    reflectors: Iterable[Reflector],
+    metrics: OperatorMetrics,
+) -> None:
+    """Lead whenever this operator holds the Lease, until cancelled."""
+    while True:
+        await elector.acquire()
+        for reflector in reflectors:  # what was not heard meanwhile is heard first
+            reflector.retry()
+        metrics.is_leader.set(1)
+        controller.lead()
+        await elector.renew()
+        metrics.is_leader.set(0)
+        await controller.rest()
 
 
-async def _until_end(
-    registry: kopf.OperatorRegistry, options: OperatorOptions, elector: LeaderElector
-) -> int:
+async def _until_told(
+    registry: kopf.OperatorRegistry,
+    options: OperatorOptions,
+    campaign: Coroutine[Any, Any, None],
+) -> None:
+    """Return when a signal has ended Kopf, which then has ended the jobs' tasks."""
     stop = asyncio.Event()
-    keeping = asyncio.create_task(elector.renew(), name="lease")
+    leading = asyncio.create_task(campaign, name="lease")
     watching = asyncio.create_task(
         kopf.operator(
             registry=registry,
@@ -157,14 +164,10 @@ async def _until_end(
         ),
         name="kopf",
     )
-    await asyncio.wait({keeping, watching}, return_when=asyncio.FIRST_COMPLETED)
-    is_lost = keeping.done()
+    await asyncio.wait({leading, watching}, return_when=asyncio.FIRST_COMPLETED)
     stop.set()
-    if is_lost:
-        watching.cancel()
-    keeping.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await watching
-    if not is_lost:
-        await elector.release()
-    return int(is_lost)
+    await watching
+    if leading.done():
+        await leading  # a defect: it has no other end
+    leading.cancel()
+    await asyncio.wait({leading})

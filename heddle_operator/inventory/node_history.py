@@ -1,16 +1,15 @@
 """Since when each node has been usable, and since when it has had each of its notices.
 
-Invariant: a node that was gone and comes back is a new one.
+Invariant: a node that was gone and comes back is a new one; one that flaps is waited for.
 Source: design, section 5: a node that joins is waited for, and a notice has a deadline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
-from heddle_operator.inventory.disruptions import notices_of
-from heddle_operator.inventory.nodes import NodeRequirements, NodeView, ready_since, view_node
+from heddle_operator.inventory.nodes import NodeFacts, NodeView, view_node
+from heddle_operator.inventory.requests import GpuAllocation
 
 
 class NodeHistory:
@@ -36,23 +35,31 @@ class NodeHistory:
 
     def view(
         self,
-        node: Mapping[str, Any],
+        facts: NodeFacts,
         held: tuple[int, int],
-        required: NodeRequirements,
         now: float,
-        lent: int,
+        lent: int = 0,
+        claims: tuple[GpuAllocation, ...] = (),
+        waits_until_s: float | None = None,
     ) -> NodeView | None:
-        """A node as the job sees it; see `view_node`."""
-        name = node["metadata"]["name"]
+        """A node as the job sees it; see `view_node`.
+
+        Args:
+            facts: of the node.
+            held: GPUs that pods of the job hold there, and that others hold or claim.
+            now: by the loop's clock.
+            lent: GPUs of those that others hold which other jobs hold.
+            claims: of pods of others that wait.
+            waits_until_s: before then it is not joined, as it flaps; None: it does not.
+        """
+        name = facts.name
         # Nodes that were there before this operator have waited long enough already.
-        since_s = now if self._has_looked else ready_since(node) - self._offset_s
+        since_s = now if self._has_looked else facts.ready_since_wall_s - self._offset_s
         since_s = self._joined_s.pop(name, since_s)
         known_s = self._noticed_s.pop(name, {})
-        noticed_s = {
-            notice.why: known_s.get(notice.why, now)
-            for notice in notices_of(node, required.leave_on_cordon)
-        }
-        view = view_node(node, held, required, since_s, now, self._offset_s, lent, noticed_s)
+        noticed_s = {notice.why: known_s.get(notice.why, now) for notice in facts.notices}
+        joined_s = since_s if waits_until_s is None else max(since_s, waits_until_s)
+        view = view_node(facts, held, joined_s, now, self._offset_s, lent, noticed_s, claims)
         seen = view.seen if view is not None else None
         if seen is not None and seen.for_jobs:
             self._joined_s[name] = since_s

@@ -1,7 +1,8 @@
 """Which GPUs of which node a pod holds, as the scheduler counts them, or claims.
 
 Invariant: a pod that ended holds nothing; one that terminates holds its GPUs until it is gone.  One
-that is not bound yet claims those of the node that it is tied to, if that has so many.
+that is not bound yet claims those of the node that it is tied to; `inventory/claims.py` says for
+how long.
 Source: Kubernetes' scheduler, "effective requests" of pods with init containers.
 """
 
@@ -9,11 +10,31 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
-from heddle_operator.inventory.quantities import whole
+from heddle_operator.inventory.quantities import amount, whole
 
 GPU = "nvidia.com/gpu"
+DEFAULT_SCHEDULER = "default-scheduler"
+Requests = Mapping[str, Decimal]  # by resource, in its own unit
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a pod that waits for the scheduler may, or may never, get what it claims.
+
+    Attributes:
+        scheduler: that is to bind it.
+        since: when a scheduler last found no room for it, else when it was made; "" if nobody says.
+        requests: of the pod.
+        spec: of the pod: its tolerations, nodeSelector and affinity.
+    """
+
+    scheduler: str
+    since: str
+    requests: Requests
+    spec: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +45,8 @@ class GpuAllocation:
         pod_uid: of the pod.
         owner_uid: of the pod's controller; "" without one.
         is_bound: it has them; else it waits for the scheduler.
+        pod: its name.
+        waiting: what it waits with; None once it is bound.
     """
 
     pod_uid: str
@@ -32,6 +55,8 @@ class GpuAllocation:
     owner_uid: str = ""
     is_bound: bool = True
     namespace: str = ""
+    pod: str = ""
+    waiting: Waiting | None = None
 
     @property
     def owner(self) -> tuple[str, str]:
@@ -50,8 +75,35 @@ def allocation_of(pod: Mapping[str, Any]) -> GpuAllocation | None:
     metadata = pod["metadata"]
     return GpuAllocation(
         *(metadata["uid"], node, gpus, owner_uid(metadata), bool(bound_to)),
-        str(metadata.get("namespace", "")),
+        *(str(metadata.get("namespace", "")), str(metadata.get("name", ""))),
+        None if bound_to else _waiting(pod),
     )
+
+
+def node_of(pod: Mapping[str, Any]) -> str:
+    """The node whose room a pod takes; "" if it takes none, as it waits or has ended."""
+    spec, status = pod.get("spec", {}), pod.get("status", {})
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return ""
+    return str(spec.get("nodeName") or status.get("nominatedNodeName") or "")
+
+
+def requests_of(spec: Mapping[str, Any]) -> Requests:
+    """By resource: what the scheduler counts for a pod, and the pod itself among `pods`."""
+    together: dict[str, Decimal] = {}
+    alone: dict[str, Decimal] = {}
+    for container in spec.get("containers") or ():
+        _add(together, _asked(container))
+    for container in spec.get("initContainers") or ():
+        if container.get("restartPolicy") == "Always":
+            _add(together, _asked(container))
+            continue
+        for name, asked in _asked(container).items():
+            alone[name] = max(asked, alone.get(name, asked))
+    found = {name: max(together.get(name, asked), asked) for name, asked in alone.items()}
+    found = {**together, **found}
+    _add(found, {name: amount(asked) for name, asked in (spec.get("overhead") or {}).items()})
+    return {**found, "pods": Decimal(1)}
 
 
 def requested_gpus(spec: Mapping[str, Any]) -> int:
@@ -90,25 +142,6 @@ def gpus_held(
     }
 
 
-def bindable(
-    allocations: Iterable[GpuAllocation],
-    nodes: Mapping[str, Mapping[str, Any]],
-    job: tuple[str, str],
-) -> tuple[GpuAllocation, ...]:
-    """Without claims of others that no scheduler can meet: on more GPUs than their node has.
-
-    Args:
-        allocations: of all pods.
-        nodes: Node objects by name.
-        job: (namespace, uid) of the job that looks.
-    """
-    return tuple(
-        row
-        for row in allocations
-        if row.is_bound or row.owner == job or row.gpus <= _allocatable(nodes.get(row.node) or {})
-    )
-
-
 def gpus_of_others(
     allocations: Iterable[GpuAllocation], job: tuple[str, str], jobs: Collection[str]
 ) -> dict[str, int]:
@@ -123,8 +156,31 @@ def owner_uid(metadata: Mapping[str, Any]) -> str:
     return next((str(owner["uid"]) for owner in owners if owner.get("controller")), "")
 
 
-def _allocatable(node: Mapping[str, Any]) -> int:
-    return whole(((node.get("status") or {}).get("allocatable") or {}).get(GPU))
+def _waiting(pod: Mapping[str, Any]) -> Waiting:
+    spec, metadata = pod["spec"], pod["metadata"]
+    refused = [
+        str(condition.get("lastTransitionTime") or "")
+        for condition in pod.get("status", {}).get("conditions") or ()
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False"
+    ]
+    return Waiting(
+        str(spec.get("schedulerName") or DEFAULT_SCHEDULER),
+        next(filter(None, refused), str(metadata.get("creationTimestamp") or "")),
+        requests_of(spec),
+        {key: spec[key] for key in ("tolerations", "nodeSelector", "affinity") if key in spec},
+    )
+
+
+def _add(total: dict[str, Decimal], more: Requests) -> None:
+    for name, asked in more.items():
+        total[name] = total.get(name, Decimal(0)) + asked
+
+
+def _asked(container: Mapping[str, Any]) -> Requests:
+    """What is limited and not requested is requested by its limit."""
+    resources = container.get("resources") or {}
+    rows = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: amount(asked) for name, asked in rows.items()}
 
 
 def _tied_to(spec: Mapping[str, Any]) -> str:

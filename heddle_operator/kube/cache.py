@@ -9,22 +9,43 @@ from __future__ import annotations
 
 import collections
 import sys
+import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Protocol
+from weakref import WeakSet
 
 from heddle_operator.apis.labels import JOB_LABEL
-from heddle_operator.inventory.requests import GPU, GpuAllocation, allocation_of, owner_uid
+from heddle_operator.inventory.cluster_nodes import ClusterNodes
+from heddle_operator.inventory.requests import (
+    GPU,
+    GpuAllocation,
+    allocation_of,
+    node_of,
+    owner_uid,
+    requests_of,
+)
 
 Body = dict[str, Any]
 GONE_KEPT = 4096  # uids and versions of deleted objects that a late answer may still name
+
+
+class Follower(Protocol):
+    """Is told of nodes of which something has changed, and finds out whether that concerns it."""
+
+    def node_changed(self, name: str) -> None:
+        """A Node, or what pods have of it, is not what it was."""
 
 
 class ObjectCache:
     """An informer cache of nodes, allocated GPUs, quotas, pods and ConfigMaps.
 
     Args:
-        on_change: gets the uid of the job whose objects changed, or "" if all jobs may care.
+        on_change: gets the uid of the job whose own objects changed.
         on_quota: gets the namespace of a quota that changed.
+
+    Attributes:
+        inventory: the nodes, and what pods have of them.
+        followers: of the nodes; one that nobody else holds is forgotten.
     """
 
     def __init__(
@@ -32,14 +53,26 @@ class ObjectCache:
         on_change: Callable[[str], None] = lambda _: None,
         on_quota: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.nodes: dict[str, Body] = {}
-        self.allocations: dict[str, GpuAllocation] = {}
+        self.inventory = ClusterNodes()
+        self.followers: WeakSet[Follower] = WeakSet()
+        self._node_versions: dict[str, Body] = {}  # newest metadata, also where nothing changed
         self._own: dict[str, Body] = {}  # pods and ConfigMaps of jobs, by uid
+        self._owned: dict[tuple[str, str, str], dict[str, Body]] = {}  # the same by whose they are
         self._quotas: dict[str, Body] = {}  # by uid
         self._strangers: set[str] = set()  # uids of pods that are no job's, and may hold GPUs
         self._gone: collections.OrderedDict[str, int] = collections.OrderedDict()
         self._on_change = on_change
         self._on_quota = on_quota
+
+    @property
+    def nodes(self) -> Mapping[str, Mapping[str, Any]]:
+        """Nodes by name, as far as anything of them is read."""
+        return self.inventory.nodes
+
+    @property
+    def allocations(self) -> Mapping[str, GpuAllocation]:
+        """GPUs that pods hold or claim, by the pod's uid."""
+        return self.inventory.allocations
 
     def own(self, kind: str, namespace: str, job_uid: str) -> tuple[Body, ...]:
         """The job's objects of a kind, by name.
@@ -47,13 +80,7 @@ class ObjectCache:
         Whoever may write in another namespace can name the job as an owner there, too; an owner is
         of the same namespace.
         """
-        found = [
-            body
-            for body in self._own.values()
-            if body["kind"] == kind
-            and _namespace_of(body) == namespace
-            and owner_uid(body["metadata"]) == job_uid
-        ]
+        found = self._owned.get((kind, namespace, job_uid), {}).values()
         return tuple(sorted(found, key=lambda body: str(body["metadata"]["name"])))
 
     def quotas(self, namespace: str) -> tuple[Body, ...]:
@@ -85,18 +112,20 @@ class ObjectCache:
     def put_node(self, node: Mapping[str, Any]) -> None:
         """Take over a Node."""
         name = node["metadata"]["name"]
-        slim = _slim_node(node)
-        old = self.nodes.get(name)
-        if old is not None and _is_older(slim, old):
+        slim, known = _slim_node(node), self._node_versions.get(name)
+        if known is not None and _is_older(slim, {"metadata": known}):
             return
-        self.nodes[name] = slim
+        self._node_versions[name] = slim["metadata"]
+        old = self.nodes.get(name)
         if old is None or _without_version(old) != _without_version(slim):
-            self._on_change("")
+            self.inventory.put_node(name, slim, time.monotonic())
+            self._tell(name)
 
     def drop_node(self, name: str) -> None:
         """Forget a Node."""
-        if self.nodes.pop(name, None) is not None:
-            self._on_change("")
+        self._node_versions.pop(name, None)
+        if self.inventory.drop_node(name):
+            self._tell(name)
 
     def put(self, kind: str, body: Mapping[str, Any]) -> None:
         """Take over a Pod or a ConfigMap."""
@@ -107,14 +136,16 @@ class ObjectCache:
             return
         if kind == "Pod":
             (self._strangers.discard if is_labelled else self._strangers.add)(uid)
-            self._allocate(uid, allocation_of(body))
+            self._allocate(uid, body)
         if not is_labelled or not owner_uid(metadata):
             return
         old = self._own.get(uid)
         if old is not None and _is_older(body, old):
             return
         kept = {key: value for key, value in metadata.items() if key != "managedFields"}
+        self._disown(uid)
         self._own[uid] = {**body, "kind": kind, "metadata": kept}
+        self._owned.setdefault(_owner(self._own[uid]), {})[uid] = self._own[uid]
         self._on_change(owner_uid(metadata))
 
     def drop(self, uid: str, version: int = sys.maxsize) -> None:
@@ -122,7 +153,7 @@ class ObjectCache:
         self._forget(uid, version)
         if uid not in self._strangers:
             self._allocate(uid, None)
-        old = self._own.pop(uid, None)
+        old = self._disown(uid)
         if old is not None:
             self._on_change(owner_uid(old["metadata"]))
 
@@ -157,14 +188,31 @@ class ObjectCache:
         gone = self._gone.get(metadata["uid"])
         return gone is not None and int(metadata.get("resourceVersion") or 0) < gone
 
-    def _allocate(self, uid: str, allocation: GpuAllocation | None) -> None:
-        if self.allocations.get(uid) == allocation:
-            return
-        if allocation is None:
-            self.allocations.pop(uid, None)
-        else:
-            self.allocations[uid] = allocation
-        self._on_change("")
+    def _disown(self, uid: str) -> Body | None:
+        old = self._own.pop(uid, None)
+        if old is not None:
+            rows = self._owned[_owner(old)]
+            del rows[uid]
+            if not rows:
+                del self._owned[_owner(old)]
+        return old
+
+    def _allocate(self, uid: str, pod: Mapping[str, Any] | None) -> None:
+        """Take over what a pod has of a node; None: nothing any more."""
+        node = node_of(pod) if pod is not None else ""
+        requests = requests_of(pod["spec"]) if pod is not None and node else {}
+        self.inventory.request(uid, node, requests)
+        allocation = allocation_of(pod) if pod is not None else None
+        for name in self.inventory.allocate(uid, allocation):
+            self._tell(name)
+
+    def _tell(self, node: str) -> None:
+        for follower in tuple(self.followers):
+            follower.node_changed(node)
+
+
+def _owner(body: Body) -> tuple[str, str, str]:
+    return body["kind"], _namespace_of(body), owner_uid(body["metadata"])
 
 
 def _missing(
@@ -197,7 +245,7 @@ def _slim_node(node: Mapping[str, Any]) -> Body:
         "spec": {k: v for k, v in (node.get("spec") or {}).items() if k in _SPEC_KEPT},
         "status": {
             "capacity": {GPU: (status.get("capacity") or {}).get(GPU, "0")},
-            "allocatable": {GPU: (status.get("allocatable") or {}).get(GPU, "0")},
+            "allocatable": {GPU: "0", **(status.get("allocatable") or {})},
             "conditions": conditions,
         },
     }

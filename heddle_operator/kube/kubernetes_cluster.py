@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+import zlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
@@ -18,10 +19,10 @@ from typing import Any
 from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable, NameTaken
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import NODE_ANNOTATION
-from heddle_operator.inventory.node_history import NodeHistory
-from heddle_operator.inventory.nodes import NodeRequirements, NodeView, is_ready, unhealthy_pods
+from heddle_operator.inventory.job_nodes import JobNodes
+from heddle_operator.inventory.nodes import NodeRequirements, is_ready, unhealthy_pods
 from heddle_operator.inventory.pods import view_pod
-from heddle_operator.inventory.requests import bindable, gpus_held, gpus_of_others, owner_uid
+from heddle_operator.inventory.requests import owner_uid
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import ApiRefused, Body, KubeApi
 from heddle_operator.kube.namespace_rules import NamespaceRules
@@ -54,6 +55,8 @@ from heddle_operator.state.snapshot import (
 LOG = logging.getLogger(__name__)
 # Nothing of a pod that the operator deletes is worth keeping, and its GPUs may be waited for.
 DELETE_GRACE_S = 1
+GROWTH_PAUSE_S = 0.5  # changes that let a job grow, and that are no other matter of its, are one
+MOMENTS_S = 0.25
 HeldNodes = Mapping[str, tuple[int, int]]
 
 
@@ -66,7 +69,8 @@ class KubeCluster:
         cache: fed from outside, by watches or by lists.
         defaults: what an administrator gives all worker pods.
         gpu_types: those with a profile for the job's model.
-        trigger: set on what the cache does not hold; who feeds the cache sets it for all else.
+        trigger: set on what concerns the job, but for its own objects: who feeds the cache does so
+            on those.
         token: of the job; what is pinned in its records is signed with it.
         jobs: uids of the jobs among which GPUs are divided.
     """
@@ -92,11 +96,15 @@ class KubeCluster:
         self._jobs = jobs
         # The server's clock less the loop's; fixed, so that records read twice are equal.
         self._offset_s = api.clock.offset_s
-        self._history = NodeHistory(self._offset_s)
+        mine = job.metadata.namespace, job.metadata.uid
         self._refusals: dict[str, RefusedPod] = {}
         self._rules = NamespaceRules(api, cache, job.metadata.namespace)
         self._words = PodWords(api, job.metadata.namespace)
         self._odd = OddObjects()
+        self._nodes = JobNodes(cache.inventory, mine, self._offset_s, self._odd.read)
+        # Where a change may concern many jobs, each looks at a moment of its own.
+        self._moment_s = MOMENTS_S * zlib.crc32(job.metadata.uid.encode()) / 2**32
+        cache.followers.add(self)
         self._taken = ""  # why the next epoch cannot be put on record
         self._records: dict[tuple[str, str], EpochRecord] = {}
         self._deleted: set[str] = set()  # uids; deleting again would only ask the server again
@@ -105,28 +113,37 @@ class KubeCluster:
     async def observe(self) -> Observed:
         """Nodes, pods and epoch records, as the cache holds them."""
         now = time.monotonic()
-        mine = self.job.metadata.namespace, self.job.metadata.uid
-        allocations = bindable(self._cache.allocations.values(), self._cache.nodes, mine)
-        held, lent = gpus_held(allocations, mine), gpus_of_others(allocations, mine, self._jobs())
         spec = pod_spec_of(self.job, self._workers())
-        views = self._views(spec, held, lent, now)
-        pods = await self._with_words(self._pods(held))
+        required = NodeRequirements(spec, self.job.spec.elastic.leave_on_cordon, self._gpu_types)
+        seen = self._nodes.look(required, self._jobs(), now)
+        pods = await self._with_words(self._pods(seen.held))
         names = {pod.name for pod in pods}
         self._deleted &= {body["metadata"]["uid"] for body in self._own("Pod")}
         self._refusals = {n: r for n, r in self._refusals.items() if n not in names}
         return Observed(
-            nodes=tuple(view.seen for view in views if view.seen is not None),
+            nodes=seen.nodes,
             pods=pods,
             epochs=tuple(record for record, _ in self._epochs()),
-            unusable=tuple((view.name, view.why) for view in views if view.why),
+            unusable=seen.unusable,
             refusals=tuple(self._refusals[name] for name in sorted(self._refusals)),
             referenced=await self._referenced.read(self.job.spec.plan_ref, now),
             headroom=self._rules.headroom(spec, now, per_gpu_of(spec, self._workers())),
             template_problem=await self._rules.template_problem(self._trial, now),
             priority=self._priority(),
             taken=(self._taken,) if self._taken else (),
+            flaps=seen.flaps,
             clock_offset_s=self._offset_s,
         )
+
+    def node_changed(self, name: str) -> None:
+        """See `Follower`: a node with pods of the job concerns it, others only if it may grow."""
+        if not self._nodes.differs(name, time.monotonic()):
+            return
+        most = self.job.spec.elastic.max_gpus
+        if self._nodes.holds(name):
+            self._trigger.set()
+        elif most is None or self._nodes.gpus < most:
+            self._trigger.set_soon(self._moment_s, GROWTH_PAUSE_S)
 
     async def apply(self, action: ClusterAction) -> None:
         """Do one thing; see `Cluster`.
@@ -149,18 +166,6 @@ class KubeCluster:
                     await self._prune(action)
         except ApiRefused as error:
             raise ClusterUnavailable(str(error)) from None
-
-    def _views(
-        self, spec: Body, held: HeldNodes, lent: Mapping[str, int], now: float
-    ) -> tuple[NodeView, ...]:
-        required = NodeRequirements(spec, self.job.spec.elastic.leave_on_cordon, self._gpu_types)
-        views = []
-        for name in sorted(self._cache.nodes):
-            node, own = self._cache.nodes[name], held.get(name, (0, 0))
-            view = partial(self._history.view, node, own, required, now, lent.get(name, 0))
-            views.append(self._odd.read(node, view))
-        self._history.keep_only(self._cache.nodes)
-        return tuple(view for view in views if view is not None)
 
     def _pods(self, held: HeldNodes) -> tuple[ObservedPod, ...]:
         now_wall_s, found = self._now_wall_s, []

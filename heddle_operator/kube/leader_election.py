@@ -1,4 +1,4 @@
-"""One operator decides at a time: a Lease that is held before Kopf starts.
+"""One operator decides at a time: a Lease that is held before any job is followed.
 
 Time is measured on this machine only: a lease whose record has not changed for its duration, as
 seen from here, is free, whatever the clocks of other machines say.
@@ -43,7 +43,11 @@ class LeaseSettings:
 
 
 class LeaderElector:
-    """A candidate for a Lease of coordination.k8s.io."""
+    """A candidate for a Lease of coordination.k8s.io, for one term after the other.
+
+    Attributes:
+        problem: why it is not known who leads, in words; "" while it is.
+    """
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class LeaderElector:
         settings: LeaseSettings,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.problem = ""
         self._api = api.fenced(self._patience_s)
         self._settings = settings
         self._clock = clock
@@ -70,14 +75,19 @@ class LeaderElector:
 
     async def acquire(self) -> None:
         """Return when this operator holds the Lease."""
-        waits_for = ""
+        waits_for, said = "", ""
         while True:
             try:
                 if await self._try():
+                    self.problem = ""
                     LOG.info("lease %s is held by %s", self._settings.name, self._settings.identity)
                     return
+                self.problem = ""
             except ApiRefused as error:
-                LOG.warning("lease %s: %s", self._settings.name, error)
+                self.problem = f"the Lease {self._settings.name} cannot be had: {error}"
+                if self.problem != said:
+                    LOG.warning("%s", self.problem)
+            said = self.problem
             holder = self._holder()
             if holder and holder != waits_for:
                 LOG.info("lease %s is held by %s; waiting", self._settings.name, holder)
@@ -85,7 +95,7 @@ class LeaderElector:
             await asyncio.sleep(self._settings.duration_s / RENEWALS / 2)
 
     async def renew(self) -> None:
-        """Renew until that fails for too long; then return, and the operator must end."""
+        """Renew until that fails for too long; then return: the term is over."""
         often = RENEWALS
         while self.left_s() > 0:
             await asyncio.sleep(min(self._settings.duration_s / often, self.left_s()))
@@ -98,6 +108,7 @@ class LeaderElector:
             except ApiRefused as error:
                 often = RETRIES
                 LOG.warning("lease %s is not renewed: %s", self._settings.name, error)
+        self._renewed_s = -math.inf
         LOG.error("lease %s could not be renewed in time", self._settings.name)
 
     async def release(self) -> None:

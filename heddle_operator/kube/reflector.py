@@ -9,6 +9,7 @@ Source: client-go's Reflector; the Kubernetes API concepts, "Efficient detection
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
 import time
@@ -83,6 +84,7 @@ class Reflector:
         self._version = ""  # newest that was seen; "": list first
         self._heard_s = time.monotonic()
         self._is_denied = False
+        self._again = asyncio.Event()
         self._odd = OddObjects()
 
     def __str__(self) -> str:
@@ -103,6 +105,10 @@ class Reflector:
             return f"nothing was heard of {self._collection} for {now - self._heard_s:.0f} s"
         return ""
 
+    def retry(self) -> None:
+        """End a pause after a refusal: the API server answers again."""
+        self._again.set()
+
     async def run(self) -> None:
         """Reflect until cancelled."""
         pause_s, said = PAUSES_S[0], ""
@@ -122,13 +128,19 @@ class Reflector:
                 if error.status == FORBIDDEN and self._collection.is_optional:
                     self._deny()
                     pause_s = DENIED_PAUSE_S
-                await asyncio.sleep(pause_s)
+                await self._pause(pause_s)
                 pause_s = min(2 * pause_s, PAUSES_S[1])
             except Exception:
                 # A defect of ours: what it kept from being told is found by a new list.
                 LOG.exception("%s is listed anew", self._collection)
                 self._version = ""
                 await asyncio.sleep(PAUSES_S[1])
+
+    async def _pause(self, seconds: float) -> None:
+        self._again.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._again.wait()
 
     async def list(self) -> None:
         """List the collection once and let the sink hold that and nothing else.

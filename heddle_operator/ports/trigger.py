@@ -8,6 +8,7 @@ Source: Kubernetes' controllers (the work queue, with one key).
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 
 
@@ -23,12 +24,33 @@ class Trigger:
         self.since_s: float | None = None
         self._event = asyncio.Event()
         self._set_s = 0.0
+        self._later: asyncio.TimerHandle | None = None
+        self._last_s = -math.inf  # when it was last set so
 
     def set(self) -> None:
         """Something changed."""
         if not self._event.is_set():
             self._set_s = time.monotonic()
         self._event.set()
+
+    def set_soon(self, delay_s: float, pause_s: float) -> None:
+        """Something changed that can wait a little, so that further changes are the same one.
+
+        Args:
+            delay_s: seconds from now.
+            pause_s: from one such time to the next, at least.
+        """
+        if self._event.is_set() or self._later is not None:
+            return
+        loop = asyncio.get_running_loop()
+        at_s = max(loop.time() + delay_s, self._last_s + pause_s)
+        changed_s = time.monotonic()
+        self._later = loop.call_at(at_s, self._set_later, at_s, changed_s)
+
+    def _set_later(self, at_s: float, changed_s: float) -> None:
+        self._later, self._last_s = None, at_s
+        self.set()
+        self._set_s = min(self._set_s, changed_s)
 
     async def wait(self, timeout_s: float | None) -> bool:
         """Wait for a change, at most so long; True if there was one."""

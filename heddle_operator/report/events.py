@@ -49,6 +49,9 @@ def events_of(observed: Observed, decision: Decision, drain: Drain) -> tuple[Rec
         found.append(RecordEvent(f"slow-{decision.slow}", "SlowRanks", decision.slow))
     for node, words in slow_nodes(observed).items():
         found.append(RecordEvent(f"slow-{words}", "NodeSlow", words, _node(node)))
+    for flap in observed.flaps:
+        key = f"flaps-{flap.node}-{flap.began_s:.0f}-{flap.pause_s:g}"
+        found.append(RecordEvent(key, "NodeFlaps", flap.words, _node(flap.node)))
     live = next((r for r in reversed(observed.epochs) if r.outcome == "live"), None)
     if live is not None and drain.blocked:
         key = f"blocked-{live.epoch}-{drain.blocked}"

@@ -186,6 +186,7 @@ EventReason = Literal[
     "InsufficientGPUs",
     "InvalidSpec",
     "NameTaken",
+    "NodeFlaps",
     "NodeLeaving",
     "NodeLeftOut",
     "NodeSlow",

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Literal
 
 from heddle_operator.state.move_cause import MoveKind
+from heddle_operator.state.node_flap import NodeFlap
 from heddle_operator.state.plan_reply import PlanKey, PlanReply, ReferencedPlan
 from heddle_operator.state.worth import Worth
 from planner.cluster.composition import Composition
@@ -309,6 +310,7 @@ class Observed:
         template_problem: why the cluster would take no pod of the job, in its words; "" if it does.
         clock_offset_s: wall clock less the clock of all times here, to tell people a time.
         taken: objects of others whose names the job needs, a sentence each.
+        flaps: nodes that are waited for longer, as they are not ready again and again.
         worths: what GPUs of each type are worth to the job, by the digest of the nodes that the
             planner was asked about.
         is_weighing: the planner is asked that now.
@@ -333,6 +335,7 @@ class Observed:
     template_problem: str = ""
     clock_offset_s: float = 0.0
     taken: tuple[str, ...] = ()
+    flaps: tuple[NodeFlap, ...] = ()
     worths: Mapping[str, Worth] = field(default_factory=dict)
     is_weighing: bool = False
     dealt: tuple[tuple[str, int], ...] = ()

@@ -55,6 +55,7 @@ def chart_values() -> Json:
         **_NO_DNS,
         "nodeSelector": {"kubernetes.io/hostname": OPERATOR_NODE.name},
         "podSecurityContext": _AS_ROOT,
+        "replicaCount": 1,  # all nodes share one machine
         "lease": {"seconds": LEASE_S},
         "log": {"format": "text"},
         "test": {"command": [str(mounts.python)]},

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from aiohttp import web
 
-from heddle_operator.controller.job_controller import ControllerContext, JobController
+from heddle_operator.controller.job_controller import JobController
+from heddle_operator.controller.job_work import ControllerContext
 from heddle_operator.inventory import pods as pod_view
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect

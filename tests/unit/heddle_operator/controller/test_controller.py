@@ -8,7 +8,8 @@ import time
 
 from heddle_operator.controller import controller as controller_module
 from heddle_operator.controller.controller import Controller
-from heddle_operator.controller.job_controller import ControllerContext, JobController
+from heddle_operator.controller.job_controller import JobController
+from heddle_operator.controller.job_work import ControllerContext
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
 from heddle_operator.resources.pods import WorkerDefaults
@@ -39,6 +40,7 @@ def run(tmp_path, test):
             cache, defaults = ObjectCache(), WorkerDefaults("heddle:1", {})
             context = ControllerContext(api, cache, defaults, Settings(), OperatorMetrics())
             controller = Controller(context)
+            controller.lead()
             try:
                 await asyncio.wait_for(test(server, controller, cache), 20)
             finally:
@@ -81,6 +83,40 @@ def test_a_job_that_is_refused_says_so_once_and_anew_after_a_change(tmp_path):
         await server.until(lambda s: len(s.of("events")) == 2)
         assert server.objects[path]["status"]["observedGeneration"] == 2
         assert {event["reason"] for event in server.of("events").values()} == {"InvalidSpec"}
+
+    run(tmp_path, test)
+
+
+def test_without_the_lease_no_job_is_followed_and_afterwards_they_go_on(tmp_path, monkeypatch):
+    """What a run has heard stays: it is the same run that goes on."""
+    runs, is_running = [], asyncio.Event()
+
+    async def follow(self):
+        runs.append(self)
+        is_running.set()
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(JobController, "run", follow)
+
+    async def test(server, controller, cache):
+        controller.start()
+        controller.put(a_body())
+        await is_running.wait()
+        await controller.rest()
+        await controller.rest()
+        (run, task) = controller._runs["uid-tiny"]
+        assert task is None
+        controller.put(a_body("other"))
+        controller.enqueue("uid-tiny")
+        is_running.clear()
+        controller.lead()
+        await is_running.wait()
+        await asyncio.sleep(0)
+        assert runs[:2] == [run, run]
+        assert [run.accepted for run in runs] == [None] * 3
+        await controller.rest()
+        controller.drop(a_body())
+        assert list(controller._runs) == ["uid-other"]
 
     run(tmp_path, test)
 

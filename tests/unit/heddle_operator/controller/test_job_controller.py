@@ -330,3 +330,28 @@ def test_a_time_to_live_goes_on_after_a_restart_though_no_epoch_is_on_record(run
         await stage.server.until(lambda s: JOB not in s.objects)
 
     run(test, limits={"deadlineSeconds": 1, "ttlSecondsAfterFinished": 3600}, minGPUs=3)
+
+
+@pytest.mark.slow
+def test_what_was_heard_outlives_a_lease_that_was_lost(run):
+    """The same run goes on: it neither asks for a plan again nor forgets what agents said."""
+
+    async def test(stage, port):
+        await stage.start_pod(port)
+        await stage.phase("Running")
+        work = stage.run._work
+        stage.run.rest()
+        stage.task.cancel()
+        await asyncio.gather(stage.task, return_exceptions=True)
+        before = len(stage.server.requests)
+        await stage.pod.change(phase="done", step=10)
+        await asyncio.sleep(0)
+        assert len(stage.server.requests) == before
+        assert not stage.pod.is_ended.is_set()
+        stage.task = asyncio.create_task(stage.run.run())
+        await asyncio.wait_for(stage.pod.is_ended.wait(), 10)
+        await stage.phase("Complete")
+        assert stage.run._work is work
+        assert list(stage.server.of("configmaps")) == ["tiny-epoch-1"]
+
+    run(test)

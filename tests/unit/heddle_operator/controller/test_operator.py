@@ -125,14 +125,63 @@ def test_a_standby_takes_over_from_an_operator_that_was_killed(tmp_path):
     run(tmp_path, test)
 
 
-def test_an_operator_that_lost_its_lease_ends_with_1(tmp_path):
+async def until_it_says(url, status, words):
+    """Ask again until the operator answers so: of what it is, only its own HTTP tells."""
+    for _ in range(600):
+        answer = await fetch(url)
+        if answer[0] == status and words in answer[1]:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{url} says {answer}")
+
+
+async def until_it_leads(url, is_so):
+    await until_it_says(f"{url}/metrics", 200, f"heddle_operator_is_leader {float(is_so)}")
+
+
+def writes(server):
+    """What was written beside the Lease."""
+    return [what for what in server.requests if what[0] != "GET" and "/leases" not in what[1]]
+
+
+def test_an_operator_whose_lease_was_taken_stands_by_and_leads_again(tmp_path):
     async def test(server, operators):
-        process, _ = await operators.start()
+        process, url = await operators.start()
         await operators.until_led_by(process)
         body = server.objects[LEASE]
         taken = {**body["spec"], "holderIdentity": "another", "leaseDurationSeconds": 60}
         await server.put(LEASE, {**body, "spec": taken})
-        assert await asyncio.wait_for(process.wait(), 20) == 1
+        await until_it_leads(url, False)
+        await put_invalid_job(server)
+        asked = server.requests.count(("GET", LEASE))
+        await server.until(lambda s: s.requests.count(("GET", LEASE)) > asked + 2)
+        assert await fetch(f"{url}/readyz") == (200, "ok")
+        assert writes(server) == []
+        ended = {**server.objects[LEASE]["spec"], "holderIdentity": ""}
+        await server.put(LEASE, {**server.objects[LEASE], "spec": ended})
+        await server.until(lambda s: phase(s) == "Invalid")
+        assert "heddle_operator_is_leader 1.0" in (await fetch(f"{url}/metrics"))[1]
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+
+    run(tmp_path, test)
+
+
+def test_an_operator_outlives_an_api_server_that_is_gone_for_longer_than_its_lease(tmp_path):
+    async def test(server, operators):
+        process, url = await operators.start()
+        await operators.until_led_by(process)
+        await server.stop()
+        await until_it_leads(url, False)
+        await until_it_says(f"{url}/readyz", 503, "the Lease heddle-operator cannot be had")
+        assert (await fetch(f"{url}/healthz"))[0] == 200
+        await server.start()
+        await until_it_leads(url, True)
+        await put_invalid_job(server)
+        await server.until(lambda s: phase(s) == "Invalid")
+        assert process.returncode is None
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 20) == 0
 
     run(tmp_path, test)
 

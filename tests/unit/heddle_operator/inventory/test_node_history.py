@@ -7,7 +7,7 @@ import math
 import pytest
 
 from heddle_operator.inventory.node_history import NodeHistory
-from heddle_operator.inventory.nodes import NodeRequirements
+from heddle_operator.inventory.nodes import NodeRequirements, facts_of
 
 REQUIRED = NodeRequirements({}, leave_on_cordon=False, gpu_types=("demo-fast",))
 READY_AT_S = 1_000_000.0
@@ -34,7 +34,7 @@ def look():
     history = NodeHistory(clock_offset_s=READY_AT_S - 10)
 
     def look(now, node=None):
-        view = history.view(node, (0, 0), REQUIRED, now, 0) if node else None
+        view = history.view(facts_of(node, REQUIRED), (0, 0), now) if node else None
         history.keep_only(["a"] if node else [])
         return view and view.seen
 

@@ -6,7 +6,13 @@ import math
 
 import pytest
 
-from heddle_operator.inventory.nodes import NodeRequirements, ready_since, unhealthy_pods, view_node
+from heddle_operator.inventory.nodes import (
+    NodeRequirements,
+    facts_of,
+    ready_since,
+    unhealthy_pods,
+    view_node,
+)
 
 REQUIRED = NodeRequirements({}, False, ("demo-fast",))
 NOBODY = (0, 0)
@@ -27,7 +33,7 @@ def a_node(capacity=4, allocatable=None, ready="True", labels=None, **more):
 
 
 def view(node, held=NOBODY, required=REQUIRED):
-    return view_node(node, held, required, 1.0, 100.0)
+    return view_node(facts_of(node, required), held, 1.0, 100.0)
 
 
 def test_free_gpus_are_what_others_do_not_hold():
@@ -77,10 +83,10 @@ def test_a_cordoned_node_takes_no_new_pods_and_keeps_its_own():
 
 def test_what_other_jobs_hold_on_a_node_is_lent():
     required = NodeRequirements({}, False, ("demo-fast",))
-    full = view_node(a_node(), (0, 4), required, 1.0, 100.0, lent=3)
+    full = view_node(facts_of(a_node(), required), (0, 4), 1.0, 100.0, lent=3)
     assert (full.seen.gpus, full.seen.lent, full.seen.for_jobs) == (0, 3, 3)
     cordoned = a_node(spec={"unschedulable": True})
-    assert view_node(cordoned, (0, 4), required, 1.0, 100.0, lent=3).seen.for_jobs == 0
+    assert view_node(facts_of(cordoned, required), (0, 4), 1.0, 100.0, lent=3).seen.for_jobs == 0
 
 
 def test_a_cordon_is_a_notice_to_jobs_that_say_so():

@@ -7,7 +7,6 @@ import pytest
 from heddle_operator.inventory.requests import (
     GpuAllocation,
     allocation_of,
-    bindable,
     gpus_held,
     gpus_of_others,
     requested_gpus,
@@ -103,19 +102,6 @@ def test_claims_of_others_count_only_where_the_job_has_no_pods_itself():
         GpuAllocation("s", "b", 2, "other", is_bound=False),
     ]
     assert gpus_held(rows, ("", "mine")) == {"a": (1, 1), "b": (0, 2)}
-
-
-def test_a_claim_on_more_gpus_than_the_node_has_keeps_nobody_off():
-    rows = [
-        GpuAllocation("p", "a", 9, "mine", is_bound=False),
-        GpuAllocation("q", "a", 9, "other", is_bound=False),
-        GpuAllocation("r", "a", 8, "other", is_bound=False),
-        GpuAllocation("s", "a", 9, "other"),
-        GpuAllocation("t", "gone", 1, "other", is_bound=False),
-    ]
-    nodes = {"a": {"status": {"allocatable": {"nvidia.com/gpu": "8"}}}}
-    assert [row.pod_uid for row in bindable(rows, nodes, ("", "mine"))] == ["p", "r", "s"]
-    assert [row.pod_uid for row in bindable(rows, {"a": {}}, ("", "mine"))] == ["p", "s"]
 
 
 def test_gpus_of_other_jobs_are_told_from_those_of_strangers():

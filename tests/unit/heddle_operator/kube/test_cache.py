@@ -122,14 +122,36 @@ def test_a_pod_of_another_that_is_told_no_more_holds_nothing():
     assert set(cache.allocations) == {"u1"}
 
 
-def test_a_heartbeat_wakes_nobody():
-    told = []
-    cache = ObjectCache(told.append)
+class Follower:
+    """Notes which nodes it is told of."""
+
+    def __init__(self):
+        self.told = []
+
+    def node_changed(self, name):
+        self.told.append(name)
+
+
+def test_a_heartbeat_tells_nobody_of_a_node():
+    cache, follower = ObjectCache(), Follower()
+    cache.followers.add(follower)
     cache.put_node(a_node(1))
-    cache.put_node(a_node(2, heartbeat="2"))
-    assert told == [""]
-    cache.put_node(a_node(3, gpus="3"))
-    assert told == ["", ""]
+    cache.put_node(a_node(3, heartbeat="2"))
+    assert follower.told == ["n1"]
+    cache.put_node(a_node(2, gpus="3"))  # older than the heartbeat
+    assert follower.told == ["n1"]
+    cache.put_node(a_node(4, gpus="3"))
+    cache.drop_node("n1")
+    assert follower.told == ["n1"] * 3
+
+
+def test_a_pod_that_takes_or_leaves_gpus_tells_of_its_node():
+    cache, follower = ObjectCache(), Follower()
+    cache.followers.add(follower)
+    cache.put("Pod", a_pod(1))
+    cache.put("Pod", a_pod(2))
+    cache.put("Pod", a_pod(3, phase="Succeeded"))
+    assert follower.told == ["n1"] * 2
 
 
 def test_a_jobs_own_objects_wake_that_job():

@@ -62,3 +62,33 @@ def test_a_cancellation_in_the_moment_of_a_wake_is_not_lost(passes):
         assert waiting.cancelled() == is_taken
 
     asyncio.run(main())
+
+
+def test_changes_that_can_wait_are_one_change():
+    async def main():
+        trigger = Trigger()
+        clock = asyncio.get_running_loop().time
+        began_s = clock()
+        for _ in range(3):
+            trigger.set_soon(0.01, 0.05)
+        assert await trigger.wait(None)
+        first_s = clock()
+        assert not await trigger.wait(0.0)
+        trigger.set_soon(0.01, 0.05)
+        assert await trigger.wait(None)
+        return first_s - began_s, clock() - first_s
+
+    first_s, second_s = asyncio.run(main())
+    assert first_s >= 0.01 * 0.9
+    assert second_s >= 0.04 * 0.9
+
+
+def test_a_change_that_waited_has_the_time_at_which_it_came():
+    async def main():
+        trigger = Trigger()
+        came_s = time.monotonic()
+        trigger.set_soon(0.02, 0.0)
+        await trigger.wait(None)
+        assert trigger.since_s - came_s < 0.02
+
+    asyncio.run(main())

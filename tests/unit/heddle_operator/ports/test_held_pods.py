@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from heddle_operator.controller.held_pods import HeldPods
+from heddle_operator.ports.held_pods import HeldPods
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.actions import CreatePod, DeletePod
 from heddle_operator.state.snapshot import Observed

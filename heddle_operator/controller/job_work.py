@@ -1,0 +1,136 @@
+"""What a job is followed with: its agents, planner, cluster and loop.
+
+Invariant: it decides nothing by itself and writes nothing; so it may outlive a Lease that was lost,
+and what it has heard stays warm until the operator leads again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from heddle_operator.controller.acceptance import Terms, gpu_types_of
+from heddle_operator.controller.agents import Agents
+from heddle_operator.controller.arbiter import PriorityArbiter
+from heddle_operator.controller.node_speeds import NodeSpeeds
+from heddle_operator.controller.planner_client import PlannerClient, search_settings_of
+from heddle_operator.controller.planner_pool import PlannerPool
+from heddle_operator.controller.reconciler import Reconciler
+from heddle_operator.kube.cache import ObjectCache
+from heddle_operator.kube.client import KubeApi
+from heddle_operator.kube.kubernetes_cluster import KubeCluster
+from heddle_operator.kube.owned_objects import JobObjects
+from heddle_operator.ports.cluster import Cluster
+from heddle_operator.ports.held_pods import HeldPods
+from heddle_operator.ports.trigger import Trigger
+from heddle_operator.resources.pods import WorkerDefaults, with_data_folder
+from heddle_operator.state.actions import RecordEvent
+from heddle_operator.state.decision import Decision
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.snapshot import Observed
+from heddle_operator.telemetry.metrics import OperatorMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerContext:
+    """What all jobs of an operator share.
+
+    Attributes:
+        left_s: seconds in which this operator may still tell agents anything.
+        pool: of planners; None: each job has a process of its own.
+        arbiter: divides GPUs among the jobs.
+        sees_all_pods: no GPU is held unseen.
+        identity: of this operator, for Events.
+    """
+
+    api: KubeApi
+    cache: ObjectCache
+    defaults: WorkerDefaults
+    settings: Settings
+    metrics: OperatorMetrics
+    left_s: Callable[[], float] = lambda: math.inf
+    pool: PlannerPool | None = None
+    arbiter: PriorityArbiter = field(default_factory=PriorityArbiter)
+    sees_all_pods: bool = True
+    identity: str = "heddle-operator"
+
+
+class JobWork:
+    """The parts of one job that remember something.
+
+    Args:
+        terms: that the job is followed by.
+        token: of the job.
+        objects: that the job owns beside its pods and records.
+        context: what all jobs share.
+        trigger: set on whatever changes.
+        on_decision: gets each decision.
+        stalls_s: measured stalls of planned moves.
+        on_event: gets what is to be told.
+    """
+
+    def __init__(
+        self,
+        terms: Terms,
+        token: str,
+        objects: JobObjects,
+        context: ControllerContext,
+        trigger: Trigger,
+        on_decision: Callable[[Decision, Observed, float], None],
+        stalls_s: Callable[[], tuple[float, ...]],
+        on_event: Callable[[RecordEvent], None],
+    ) -> None:
+        job = terms.job
+        self.terms = terms
+        self.objects = objects
+        self._agents = Agents(
+            token,
+            trigger,
+            context.settings.report_wait_s,
+            peer_timeout_s=job.spec.elastic.peer_timeout_seconds,
+            left_s=context.left_s,
+        )
+        self._planner = PlannerClient(
+            search_settings_of(job, context.settings),
+            trigger,
+            pool=context.pool,
+            job=job.metadata.uid,
+            planned=context.metrics.planned,
+        )
+        cluster: Cluster = KubeCluster(
+            job,
+            context.api,
+            context.cache,
+            context.defaults,
+            gpu_types_of(job),
+            trigger,
+            token,
+            context.arbiter.jobs,
+        )
+        if terms.no_pods:
+            cluster = HeldPods(cluster, terms.no_pods, trigger)
+        self.reconciler = Reconciler(
+            with_data_folder(job),
+            cluster,
+            self._agents,
+            self._planner,
+            trigger,
+            context.settings,
+            on_decision,
+            stalls_s,
+            on_event,
+            context.arbiter,
+            NodeSpeeds(job.workload.model),
+        )
+
+    async def close(self, is_gone: bool) -> None:
+        """Hear nothing more.
+
+        Args:
+            is_gone: the job was deleted: its pods are told not to train on.
+        """
+        if is_gone:
+            await self._agents.end_all()
+        await self._agents.close()
+        await self._planner.close()
