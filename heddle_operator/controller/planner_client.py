@@ -20,8 +20,7 @@ from heddle_operator.state.actions import RequestPlan
 from heddle_operator.state.plan_reply import PlanKey, PlanReply
 from heddle_operator.state.recent import Recent
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.worth import Worth
-from planner.cluster.composition import Composition
+from heddle_operator.state.worth import NodeSizes, Worth, nodes_of
 from planner.plans.plan import Plan
 
 LOG = logging.getLogger(__name__)
@@ -61,13 +60,8 @@ class PlannerClient:
         self._pool = pool or PlannerPool(1, environment=environment)
         self._noted: Recent[str] = Recent()  # what the planner said already
         self._searches: dict[PlanKey, asyncio.Task[None]] = {}
-        self.worths: dict[str, Worth] = {}
-        self._weighings: dict[str, asyncio.Task[None]] = {}
-
-    @property
-    def is_weighing(self) -> bool:
-        """Whether it asks now what GPUs of each type are worth."""
-        return bool(self._weighings)
+        self.worths: dict[NodeSizes, Worth] = {}
+        self._weighings: dict[NodeSizes, asyncio.Task[None]] = {}
 
     @property
     def in_flight(self) -> frozenset[PlanKey]:
@@ -99,12 +93,11 @@ class PlannerClient:
             task.cancel()
         self._trigger.set()
 
-    def weigh(self, nodes: Composition) -> None:
+    def weigh(self, sizes: NodeSizes) -> None:
         """Ask what GPUs of each type are worth, unless it is known or asked for."""
-        if nodes.digest in self.worths or nodes.digest in self._weighings:
-            return
-        work = asyncio.create_task(self._weigh(nodes), name="weigh GPU types")
-        self._weighings[nodes.digest] = work
+        if sizes not in self.worths and sizes not in self._weighings:
+            work = self._weigh(sizes)
+            self._weighings[sizes] = asyncio.create_task(work, name="weigh GPU types")
 
     async def close(self) -> None:
         """Ask for nothing more; the processes end that nobody else uses."""
@@ -137,17 +130,17 @@ class PlannerClient:
             action.key, PlanReply(Plan.from_json(plan) if plan else None, gpus=gpus, **data)
         )
 
-    async def _weigh(self, nodes: Composition) -> None:
+    async def _weigh(self, sizes: NodeSizes) -> None:
         try:
-            data = await self._pool.weigh(self._settings, nodes, self._job)
+            data = await self._pool.weigh(self._settings, nodes_of(sizes), self._job)
         except SearchFailed as error:
             LOG.warning("what GPU types are worth is not known: %s", error)
             data = {}
         finally:
-            self._weighings.pop(nodes.digest, None)
+            self._weighings.pop(sizes, None)
         curves = data.get("curves", {})
         rows = ((name, tuple((gpus, rate) for gpus, rate in row)) for name, row in curves.items())
-        self.worths[nodes.digest] = Worth(tuple(sorted(rows)))
+        self.worths[sizes] = Worth(tuple(sorted(rows)))
         if len(self.worths) > WORTHS_KEPT:
             del self.worths[next(iter(self.worths))]
         self._trigger.set()

@@ -91,14 +91,15 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
         return {"curves": throughput_curves(request, profile)}
     composition = Composition.from_json(question["composition"])
     current = Plan.from_json(question["current"]) if question["current"] else None
+    max_gpus = GpuLimits.from_json(question.get("max_gpus", {}))
     request = PlanRequest(
         workload,
         composition,
         current,
-        max_gpus=GpuLimits.from_json(question.get("max_gpus", {})),
+        max_gpus=max_gpus,
         seed=settings.seed,
         min_holders=settings.min_holders,
-        budget_evaluations=settings.most_evaluations(composition.gpus),
+        budget_evaluations=settings.most_evaluations(max_gpus.allowed(composition)),
         budget_s=settings.budget_s,
     )
     try:

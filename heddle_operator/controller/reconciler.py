@@ -39,7 +39,7 @@ from heddle_operator.state.recent import Recent
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation, situation
 from heddle_operator.state.snapshot import Observed
-from planner.cluster.composition import Composition
+from heddle_operator.state.worth import NodeSizes
 
 LOG = logging.getLogger(__name__)
 RETRY_S = 1.0  # what could not be done is tried again after so long
@@ -170,7 +170,7 @@ def with_allowance(
     observed: Observed,
     now: float,
     where: Situation,
-    weigh: Callable[[Composition], None],
+    weigh: Callable[[NodeSizes], None],
 ) -> Observed:
     """The picture, with what the job may plan with among all jobs.
 
@@ -180,11 +180,11 @@ def with_allowance(
     if demand is None:
         arbiter.forget(job.metadata.uid or job.name)
         return observed
-    allowed, is_weighing = arbiter.allow(demand), False
-    if demand.worth is None and demand.weighed is not None and arbiter.is_shared():
+    allowed, dealt = arbiter.allow(demand), arbiter.dealt(demand)
+    asks = bool(demand.weighed) and demand.weighed not in observed.worths and arbiter.is_shared()
+    if asks:
         weigh(demand.weighed)
-        is_weighing = True
-    dealt = arbiter.dealt(demand)
+    is_weighing = asks and demand.worth is None
     return replace(observed, allowed=allowed, dealt=dealt, is_weighing=is_weighing)
 
 

@@ -15,7 +15,7 @@ from heddle_operator.policy.candidates import eligible_nodes, leaving_nodes
 from heddle_operator.policy.moves.surplus import replaced_gpus
 from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import EpochRecord, Observed, ObservedNode
-from planner.cluster.composition import Composition, Node
+from heddle_operator.state.worth import NodeSizes, Worth
 
 WEIGHT_STEP = 0.25  # so that a new measurement seldom changes who gets what
 
@@ -33,7 +33,7 @@ def demand_of(job: HeddleJob, observed: Observed, now: float, where: Situation) 
         # What a pod holds above it is replaced elsewhere before the pod is given back.
         limits.append(job.spec.elastic.max_gpus + replaced_gpus(job, observed, where))
     room = observed.headroom.gpus
-    weighed = nodes_to_weigh(nodes, min(limits))
+    sizes = sizes_to_weigh(nodes, min(limits))
     return Demand(
         job.metadata.uid or job.name,
         observed.priority,
@@ -46,31 +46,45 @@ def demand_of(job: HeddleJob, observed: Observed, now: float, where: Situation) 
         _firm(job, observed, held),
         further=math.inf if room is None else max(0, room),
         types={node.name: node.gpu_type for node in nodes},
-        worth=observed.worths.get(weighed.digest) if weighed else None,
+        worth=_worth(observed, sizes),
         name=f"{job.metadata.namespace}/{job.name}",
-        weighed=weighed,
+        weighed=sizes,
     )
 
 
-def nodes_to_weigh(nodes: Iterable[ObservedNode], most: int) -> Composition | None:
-    """The nodes by which the planner tells what GPUs of each type are worth; None for one type.
+def sizes_to_weigh(nodes: Iterable[ObservedNode], most: int) -> NodeSizes:
+    """The nodes by which the planner tells what GPUs of each type are worth; none for one type.
 
-    Of each type the largest, so many as the job may use.  They are named by type and size alone, so
-    that a node that comes or goes among many others changes nothing.
+    Of each type the largest, so many as the job may use.  Sizes are all that counts, so that a node
+    that comes or goes among many others changes nothing.
     """
     sizes: dict[str, list[int]] = {}
     for node in nodes:
         sizes.setdefault(node.gpu_type, []).append(node.for_jobs)
     if len(sizes) < 2:
-        return None
+        return ()
     found = []
-    for gpu_type, row in sizes.items():
-        left = most
-        for index, gpus in enumerate(sorted(row, reverse=True)):
-            if left > 0 and gpus > 0:
-                found.append(Node(f"{gpu_type}-{index}", gpu_type, min(gpus, left)))
-                left -= gpus
-    return Composition(tuple(found))
+    for gpu_type, row in sorted(sizes.items()):
+        left, kept = most, []
+        for gpus in sorted(row, reverse=True):
+            if left <= 0:
+                break
+            kept.append(min(gpus, left))
+            left -= gpus
+        found.append((gpu_type, tuple(kept)))
+    return tuple(found)
+
+
+def _worth(observed: Observed, sizes: NodeSizes) -> Worth | None:
+    """The planner's word on these nodes, else its newest on other nodes of all these types.
+
+    Else each node that comes or goes would make the job's share a guess until it is weighed anew.
+    """
+    if not sizes or sizes in observed.worths:
+        return observed.worths.get(sizes)
+    types = {gpu_type for gpu_type, _ in sizes}
+    weighed = (worth for key, worth in observed.worths.items() if types <= {t for t, _ in key})
+    return next(reversed(tuple(weighed)), None)
 
 
 def _quota_limits(observed: Observed, nodes: Iterable[ObservedNode]) -> list[int]:

@@ -16,7 +16,7 @@ from typing import Literal
 from heddle_operator.state.move_cause import MoveKind
 from heddle_operator.state.node_flap import NodeFlap
 from heddle_operator.state.plan_reply import PlanKey, PlanReply, ReferencedPlan
-from heddle_operator.state.worth import Worth
+from heddle_operator.state.worth import NodeSizes, Worth
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 from planner.plans.ranks import Part, RankMap, Seat
@@ -311,9 +311,9 @@ class Observed:
         clock_offset_s: wall clock less the clock of all times here, to tell people a time.
         taken: objects of others whose names the job needs, a sentence each.
         flaps: nodes that are waited for longer, as they are not ready again and again.
-        worths: what GPUs of each type are worth to the job, by the digest of the nodes that the
-            planner was asked about.
-        is_weighing: the planner is asked that now.
+        worths: what GPUs of each type are worth to the job, by the nodes that the planner was asked
+            about; the newest last.
+        is_weighing: the planner is asked that now, and never said it before.
         dealt: other jobs that were dealt GPUs which this one could use, and how many.
     """
 
@@ -336,7 +336,7 @@ class Observed:
     clock_offset_s: float = 0.0
     taken: tuple[str, ...] = ()
     flaps: tuple[NodeFlap, ...] = ()
-    worths: Mapping[str, Worth] = field(default_factory=dict)
+    worths: Mapping[NodeSizes, Worth] = field(default_factory=dict)
     is_weighing: bool = False
     dealt: tuple[tuple[str, int], ...] = ()
 

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.cluster.composition import Composition, Node
+
 Curve = tuple[tuple[int, float], ...]  # (GPUs, samples per second), GPUs ascending
+NodeSizes = tuple[tuple[str, tuple[int, ...]], ...]  # (type, GPUs of each of its nodes), sorted
 _EXACT = 64  # GPUs up to which each number of them is tried; beyond, so many steps are
 
 
@@ -46,6 +49,18 @@ class Worth:
             row = np.array([_at(curve, min(i * step, gpus)) for i in range(slots + 1)])
             best = np.array([np.max(best[: i + 1] + row[i::-1]) for i in range(slots + 1)])
         return float(best[-1])
+
+
+def nodes_of(sizes: NodeSizes) -> Composition:
+    """Nodes of these types and sizes."""
+    return Composition(
+        tuple(
+            Node(f"{gpu_type}-{index}", gpu_type, gpus)
+            for gpu_type, row in sizes
+            for index, gpus in enumerate(row)
+            if gpus
+        )
+    )
 
 
 def _at(curve: Curve, gpus: int) -> float:

@@ -30,8 +30,7 @@ from heddle_operator.state.epoch_records import EpochRecords
 from heddle_operator.state.plan_reply import PlanKey, PlanReply
 from heddle_operator.state.progress import not_finite_steps, progress_times
 from heddle_operator.state.snapshot import AgentView, Observed, ObservedNode, ObservedPod
-from heddle_operator.state.worth import Worth
-from planner.cluster.composition import Composition
+from heddle_operator.state.worth import NodeSizes, Worth
 from planner.model.workload import Workload
 from tests.fakes.agent import FakeAgent
 from tests.fakes.faults import FakeFaults
@@ -56,8 +55,8 @@ class FakeCluster(FakeWorlds, FakeFaults):
         self.views: dict[str, AgentView] = {}
         self.replies: dict[PlanKey, PlanReply] = {}
         self.asked: dict[PlanKey, RequestPlan] = {}
-        self.worths: dict[str, Worth] = {}
-        self.weighed: list[Composition] = []
+        self.worths: dict[NodeSizes, Worth] = {}
+        self.weighed: list[NodeSizes] = []
         self.events: dict[str, RecordEvent] = {}
         self.created: list[str] = []
         self.refusals: list[Refused] = []
@@ -169,9 +168,9 @@ class FakeCluster(FakeWorlds, FakeFaults):
             worths=dict(self.worths),
         )
 
-    def weigh(self, nodes: Composition) -> None:
+    def weigh(self, sizes: NodeSizes) -> None:
         """What GPUs of each type are worth, said at the next tick."""
-        self.weighed.append(nodes)
+        self.weighed.append(sizes)
 
     async def observe(self) -> Observed:
         return self.snapshot()

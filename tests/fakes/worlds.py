@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.snapshot import ObservedPod
+from heddle_operator.state.worth import nodes_of
 from planner.plans.pieces import holders_min
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
@@ -35,8 +36,8 @@ class FakeWorlds:
         self._changed.set()
 
     def answer_plans(self) -> None:
-        for nodes in self.weighed:
-            self.worths[nodes.digest] = worth_of(nodes)
+        for sizes in self.weighed:
+            self.worths[sizes] = worth_of(nodes_of(sizes))
         self.weighed.clear()
         for key, request in list(self.asked.items()):
             asked = request.composition

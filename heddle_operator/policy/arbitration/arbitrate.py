@@ -109,12 +109,9 @@ def _give_run(
     table: Table, demand: Demand, most: float, then: tuple[float, int], index: int
 ) -> bool:
     """Deal GPUs until it is another job's turn, all on one node; False if there is none."""
-    run = 1
-    if math.isinf(then[0]):
-        run = int(min(most, sum(table.free.values())))
-    while run < most and (_share(table, demand, run + 1), index) < then and run < 64:
+    run = int(most) if math.isinf(then[0]) else 1
+    while run < most and (_share(table, demand, run + 1), index) < then:
         run += 1
-    run = int(min(run, most))
     return any(table.give(demand.job, t, run) for t in _by_worth(table, demand))
 
 

@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from heddle_operator.state.worth import Worth
-from planner.cluster.composition import Composition
+from heddle_operator.state.worth import NodeSizes, Worth
 
 Allowance = Mapping[str, int]  # GPUs by node
 
@@ -30,7 +29,7 @@ class Demand:
         types: GPU type by node; one that is not here has the type "".
         worth: what GPUs of each type are worth to it; None: nobody knows yet.
         name: of the job, with its namespace, for people.
-        weighed: the nodes that the planner is asked about to learn that; None: it need not be.
+        weighed: the nodes that the planner is asked about to learn that; (): it need not be.
     """
 
     job: str
@@ -46,4 +45,4 @@ class Demand:
     types: Mapping[str, str] = field(default_factory=dict)
     worth: Worth | None = None
     name: str = ""
-    weighed: Composition | None = None
+    weighed: NodeSizes = ()

@@ -53,11 +53,6 @@ class Claim:
     def __post_init__(self) -> None:
         self._alone = self._worth_with(self.rooms)
 
-    @property
-    def total(self) -> int:
-        """GPUs that it gets."""
-        return sum(self.dealt.values())
-
     def value(self, change: Mapping[str, int] | None = None) -> float:
         """Its throughput with what it gets, of what it would have alone; -inf if not allowed.
 

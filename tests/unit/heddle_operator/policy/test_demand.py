@@ -18,6 +18,7 @@ from heddle_operator.state.snapshot import (
     ObservedNode,
     ObservedPod,
 )
+from heddle_operator.state.worth import Worth
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
@@ -101,3 +102,24 @@ def test_a_job_that_ended_wants_nothing():
 def test_the_weight_is_the_elasticity_of_the_throughput(steps, weight):
     sizes = [record(2**i, i + 1, step_s) for i, step_s in enumerate(steps)]
     assert weight_of(sizes) == weight
+
+
+MIXED = replace(
+    SEEN, nodes=(*SEEN.nodes, ObservedNode("c", "demo-slow", 4), ObservedNode("d", "demo-slow", 2))
+)
+SIZES = (("demo-fast", (4, 2)), ("demo-slow", (4, 2)))
+
+
+def test_of_several_types_the_largest_nodes_are_weighed_as_far_as_the_job_may_use_them():
+    assert demand().weighed == ()
+    assert demand(MIXED).weighed == SIZES
+    assert demand(MIXED, maxGPUs=5).weighed == (("demo-fast", (4, 1)), ("demo-slow", (4, 1)))
+
+
+def test_what_was_said_of_other_nodes_of_these_types_holds_until_it_is_weighed_anew():
+    old, new, other = (Worth((("demo-fast", ((1, rate),)),)) for rate in (1.0, 2.0, 3.0))
+    before = (("demo-fast", (4,)), ("demo-slow", (4, 2)))
+    worths = {before: old, (("demo-fast", (4,)),): other}
+    assert demand(replace(MIXED, worths=worths)).worth == old
+    assert demand(replace(MIXED, worths={**worths, SIZES: new})).worth == new
+    assert demand(MIXED).worth is None
