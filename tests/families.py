@@ -39,7 +39,7 @@ FAMILIES: dict[str, ModelShape] = {
             **_SIZES,
             **_GPT,
             qkv_bias=True,
-            arithmetic=Arithmetic(1e-5, "relu", position_offset=2),
+            arithmetic=Arithmetic(1e-5, "relu", position_offset=2, padding_token=ord(" ")),
         ),
         ModelShape(
             "llama3",
@@ -67,7 +67,12 @@ FAMILIES: dict[str, ModelShape] = {
             qkv_bias=True,
             tied_head=True,
             dropout=True,
-            arithmetic=Arithmetic(rotary=Rotary(1e6), windows=(0, 0, 7, 7), attention_dropout=0.1),
+            arithmetic=Arithmetic(
+                rotary=Rotary(1e6),
+                windows=(0, 0, 7, 7),
+                attention_dropout=0.1,
+                padding_token=ord("e"),
+            ),
         ),
         ModelShape(
             "qwen3",

@@ -67,6 +67,7 @@ class Arithmetic:
         attention_dropout: share of the attention probabilities.
         residual_dropout: share of what each branch adds to the residual stream.
         lacking: what the model's configuration asks for and the worker does not compute.
+        padding_token: whose row of the embedding learns nothing as an input; None: all rows learn.
     """
 
     norm_epsilon: float = 1e-6
@@ -79,6 +80,7 @@ class Arithmetic:
     attention_dropout: float = 0.0
     residual_dropout: float = 0.0
     lacking: tuple[str, ...] = ()
+    padding_token: int | None = None
 
     def window(self, block: int) -> int:
         """How many tokens back block `block` (from 1) sees; 0: all."""
@@ -144,6 +146,7 @@ _RULES: Mapping[str, tuple[Any, str]] = {
     ),
     "norm_epsilon": (lambda v: _is_number(v, 0.0, 1.0), "a number from 0 to 1"),
     "position_offset": (_is_whole, "a whole number"),
+    "padding_token": (lambda v: v is None or _is_whole(v), "a whole number or null"),
     "windows": (
         lambda v: isinstance(v, tuple) and bool(v) and all(map(_is_whole, v)),
         "a list of whole numbers",

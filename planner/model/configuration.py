@@ -36,7 +36,6 @@ HARMLESS = frozenset(
         "use_cache",
         "bos_token_id",
         "eos_token_id",
-        "pad_token_id",
         "sep_token_id",
         "unk_token_id",
         "decoder_start_token_id",
@@ -139,6 +138,13 @@ class Configuration:
                 f"model configuration {self._where} lacks {' or '.join(map(repr, keys))}"
             )
         return default
+
+    def token(self, key: str, default: int | None) -> int | None:
+        """A token, which may be below 0; None where it is null, `default` where it is absent."""
+        value = default if self.is_absent(key) else self.get(key)
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            raise self._wrong(key, value, "a token, which is a whole number, or null")
+        return value
 
     def real(self, key: str, default: float, most: float = 1.0) -> float:
         """A number from 0 to `most`."""

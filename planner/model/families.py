@@ -23,6 +23,7 @@ _LLAMA3_KEYS = {
     "original_max_position_embeddings": "original_positions",
 }
 _OPT_OFFSET = 2  # the row of the first position
+_OPT_PADDING = 1  # the token that pads
 _MOST_DROPPED = 0.99
 
 
@@ -120,6 +121,7 @@ def _opt(name: str, c: Configuration) -> ModelShape:
             norm_epsilon=1e-5,
             activation=c.activation("activation_function", "relu"),
             position_offset=_OPT_OFFSET,
+            padding_token=_padding_token(c, _OPT_PADDING),
             attention_dropout=c.real("attention_dropout", 0.0, _MOST_DROPPED),
             residual_dropout=c.real("dropout", 0.1, _MOST_DROPPED),
         ),
@@ -201,6 +203,7 @@ def _decoder(
         rotary=_rotary(c),
         windows=windows,
         attention_dropout=dropped,
+        padding_token=_padding_token(c),
     )
     return _finished(name, c, arithmetic, {**known, **facts})
 
@@ -209,6 +212,7 @@ def _gpt(
     name: str, c: Configuration, arithmetic: Arithmetic, positions: int, **facts: Any
 ) -> ModelShape:
     """A decoder with LayerNorm, learned positions and biases."""
+    c.get("pad_token_id")  # OPT's embedding alone knows it
     hidden = c.number("hidden_size", "n_embd")
     heads = c.number("num_heads", "num_attention_heads", "n_head")
     known: dict[str, Any] = {
@@ -235,6 +239,22 @@ def _finished(
     """The model, with all that it lacks; of a mixture of experts that alone is enough."""
     lacking = () if facts.get("experts") else c.all_lacking()
     return ModelShape(name, arithmetic=replace(arithmetic, lacking=lacking), **facts)
+
+
+def _padding_token(c: Configuration, default: int | None = None) -> int | None:
+    """The token whose row learns nothing as an input; torch counts one below 0 from the end.
+
+    Args:
+        c: the configuration.
+        default: where the key is absent; null says that there is none.
+    """
+    token, vocab = c.token("pad_token_id", default), c.number("vocab_size")
+    if token is None:
+        return None
+    if not -vocab <= token < vocab:
+        c.lacking.append(f"the key 'pad_token_id' ({token}) of a vocabulary of {vocab}")
+        return None
+    return token % vocab
 
 
 def _rotary(c: Configuration) -> Rotary:

@@ -22,6 +22,7 @@ from worker.contract import TrainingSpec
 pytestmark = pytest.mark.slow  # imports transformers and DeepSpeed, forks ranks
 BATCH, LENGTH = 4, 16
 LOGITS, GRADIENTS = 1e-5, 1e-4  # absolute; of a tensor's largest
+PADDING = ord("e")  # many of the text's tokens
 _NO_DROPOUT = {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0, "dropout": 0.0}
 _STRETCHED = {
     "rope_type": "llama3",
@@ -34,11 +35,16 @@ _STRETCHED = {
 CHANGES: dict[str, dict[str, Any]] = {
     "gpt2": _NO_DROPOUT,
     "gpt_neo": {"window_size": 5},
-    "opt": _NO_DROPOUT,
-    "llama": {"rope_parameters": _STRETCHED, "attention_bias": True, "mlp_bias": True},
+    "opt": {**_NO_DROPOUT, "pad_token_id": PADDING},  # tied
+    "llama": {
+        "rope_parameters": _STRETCHED,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "pad_token_id": PADDING,  # the head is a tensor of its own
+    },
     "mistral": {"sliding_window": 6},
     "qwen2": {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1},
-    "qwen3": {},
+    "qwen3": {"pad_token_id": -1},  # torch counts from the end
 }
 GPUS = 4
 PLANS: dict[str, Plan] = {  # TP; a pipeline whose TP degree changes; two templates

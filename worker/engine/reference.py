@@ -62,6 +62,8 @@ def forward(
         return torch.where(mask.view(x.shape), x / (1 - rate), 0.0)
 
     x = w["0.weight"][tokens]
+    if a.padding_token is not None:
+        x = torch.where((tokens == a.padding_token)[..., None], x.detach(), x)
     if not model.rotary:
         x = x + w["0.positions"][a.position_offset + places]
     x = drop(x, "0.embedding", a.embedding_dropout)

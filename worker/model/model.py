@@ -121,6 +121,7 @@ class Embedding(Layer):
     """Vocabulary-parallel.
 
     Each rank looks up the rows that it holds, the others give zero, the sum is exact.
+    The row of the padding token has no gradient from here; a tied head gives it its own.
     """
 
     weight: torch.Tensor  # [V / t, h]
@@ -130,7 +131,9 @@ class Embedding(Layer):
         length = x.shape[1]
         local = x - self.tp.slot * len(self.weight)
         inside = (local >= 0) & (local < len(self.weight))
-        found = functional.embedding(local.clamp(0, len(self.weight) - 1), self.weight)
+        found = functional.embedding(
+            local.clamp(0, len(self.weight) - 1), self.weight, self._padding_row()
+        )
         x = self.tp.reduce(found * inside.unsqueeze(-1))
         positions, arithmetic = self.tensor("positions"), self.model.arithmetic
         if positions is not None:
@@ -140,6 +143,13 @@ class Embedding(Layer):
             else:
                 x = x + functional.embedding(first + documents.positions, positions)
         return self.drop(x, "embedding", arithmetic.embedding_dropout)
+
+    def _padding_row(self) -> int | None:
+        """The row of the padding token, if it is among those of this rank."""
+        token, rows = self.model.arithmetic.padding_token, len(self.weight)
+        if token is None or token // rows != self.tp.slot:
+            return None
+        return token % rows
 
 
 class Block(Layer):

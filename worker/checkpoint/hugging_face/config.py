@@ -122,7 +122,7 @@ def _llama(model: ModelShape) -> dict[str, Any] | None:
         "num_attention_heads": model.heads,
         "num_hidden_layers": model.layers,
         "num_key_value_heads": model.kv_heads,
-        "pad_token_id": None,
+        "pad_token_id": arithmetic.padding_token,
         "rms_norm_eps": arithmetic.norm_epsilon,
         "rope_parameters": _rope(model),
         "tie_word_embeddings": model.tied_head,

@@ -91,6 +91,24 @@ def test_biases_of_llama_are_asked_for():
     assert (biased.qkv_bias, biased.o_bias, biased.ffn_bias, biased.bias) == (True,) * 3 + (False,)
 
 
+@pytest.mark.parametrize(("token", "row"), [(None, None), (0, 0), (7, 7), (-1, 249)])
+def test_the_padding_token_is_that_of_transformers_embedding(token, row):
+    for config in (LLAMA, OPT):
+        assert model(config, pad_token_id=token).arithmetic.padding_token == row
+    assert model(GPT_NEO, pad_token_id=token).arithmetic.padding_token is None  # knows none
+
+
+def test_the_padding_token_of_opt_is_the_second_unless_it_is_said():
+    assert model(OPT).arithmetic.padding_token == 1
+    assert model(LLAMA).arithmetic.padding_token is None
+
+
+@pytest.mark.parametrize("token", [250, -251])
+def test_a_padding_token_beyond_the_vocabulary_is_named(token):
+    (lacking,) = model(LLAMA, pad_token_id=token).arithmetic.lacking
+    assert lacking == f"the key 'pad_token_id' ({token}) of a vocabulary of 250"
+
+
 def test_windows_are_those_of_each_family():
     assert model(GPT_NEO).arithmetic.windows == (0, 256)
     qwen = {**LLAMA, "model_type": "qwen2", "sliding_window": 32, "max_window_layers": 2}
@@ -124,6 +142,7 @@ def test_dropout_of_gpt2_is_that_of_its_configuration_class():
     ("changes", "sentence"),
     [
         ({"rms_norm_eps": "small"}, "rms_norm_eps 'small'; it must be a number from 0 to 1"),
+        ({"pad_token_id": "<pad>"}, "pad_token_id '<pad>'; it must be a token, which is a whole"),
         ({"attention_bias": "yes"}, "attention_bias 'yes'; it must be true or false"),
         ({"rope_scaling": {"type": "linear", "factor": "two"}}, "their factors are numbers"),
     ],

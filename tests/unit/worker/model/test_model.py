@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import HashStore
 
-from planner.model.arithmetic import Rotary
+from planner.model.arithmetic import Arithmetic, Rotary
 from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
 from planner.plans.ranks import RankMap
@@ -70,6 +70,22 @@ def test_rows_that_no_token_has_are_never_trained():
     gradient = named(layers)["0.weight"].grad
     assert not gradient[model.vocab :].any()
     assert gradient[: model.vocab].any(dim=1).all()
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_the_row_of_the_padding_token_learns_from_the_head_alone(is_tied):
+    model = replace(GROUPED, tied_head=is_tied)
+    (tokens, labels), gradients = batch(model), {}
+    padding = int(tokens[0, 0])
+    for token in (None, padding):
+        asked = replace(model, arithmetic=Arithmetic(padding_token=token))
+        layers = layers_of(asked, ALONE, weights_of(asked))
+        vocabulary_loss(ALONE)(run(layers, tokens), labels).backward()
+        gradients[token] = named(layers)["0.weight"].grad
+    others = [row for row in range(model.vocab) if row != padding]
+    assert torch.equal(gradients[None][others], gradients[padding][others])
+    assert gradients[None][padding].any()
+    assert gradients[padding][padding].any().item() == is_tied
 
 
 def test_a_tied_head_is_the_embeddings_very_parameter():
