@@ -31,7 +31,7 @@ def convert() -> None:
 @click.option(
     "--args-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with the arguments, as a shell script has them.",
+    help="Launch script, or a file with the arguments.",
 )
 @click.option(
     "--deepspeed",
@@ -60,10 +60,12 @@ def megatron(
     from heddle_operator.apis.errors import InvalidArguments
     from heddle_operator.apis.heddlejob import load_job
     from heddle_operator.convert.megatron import convert as turn
-    from heddle_operator.convert.words import read_words, words_of_text
+    from heddle_operator.convert.script import read_script
+    from heddle_operator.convert.words import read_words
 
-    given = words_of_text(_text(args_file)) if args_file else []
-    words = read_words([*given, *arguments])
+    script = read_script(_text(args_file)) if args_file else None
+    given = script.words if script else ()
+    words = read_words([*given, *arguments], script.reasons if script else {})
     if words.unknown and not words.values:
         raise InvalidArguments(
             f"Megatron has no argument {words.unknown[0]} that Heddle knows; "
@@ -79,7 +81,8 @@ def megatron(
         click.echo(f"The model is described in {folder / 'config.json'}.", err=True)
         click.echo("On Kubernetes spec.model.configRef names a ConfigMap of it.", err=True)
     for note in found.notes:
-        click.echo(f"left out: {note}", err=True)
+        said = note if note.startswith("training.") else f"left out: {note}"
+        click.echo(said, err=True)
     click.echo(yaml.safe_dump(found.job, sort_keys=False), nl=False)
 
 

@@ -18,6 +18,8 @@ from heddle_operator.convert.words import Words
 from planner.model.catalogue import MODELS
 from planner.model.config import model_of_config
 
+LOSS_SCALE = 2**32  # Megatron's, where nothing is said
+
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
@@ -77,8 +79,16 @@ def convert(words: Words, deepspeed: Mapping[str, Any], name: str, folder: str) 
         for key in words.values
         if ARGUMENTS[key].fate in ("chosen", "none")
     ]
-    unknown = [f"{key}: this argument is not known here, and left out" for key in words.unknown]
-    return Conversion(job, None if known else config, (*left_out, *unknown, *notes))
+    unknown = [
+        f"{key}: this argument is not known here, and left out; see whether it changes the training"
+        for key in words.unknown
+    ]
+    if words.has("--fp16") and not words.has("--initial-loss-scale"):
+        notes.append(
+            f"training.lossScale.initial is {LOSS_SCALE}, as Megatron has it where nothing is "
+            "said; steps are skipped until it fits, say --initial-loss-scale 65536 for fewer"
+        )
+    return Conversion(job, None if known else config, (*unknown, *left_out, *notes))
 
 
 def _same(one: str, other: str) -> bool:
@@ -101,12 +111,16 @@ def _needed(words: Words, name: str) -> float:
     return found
 
 
-def _in_steps(words: Words, iterations: str, samples: str) -> int | None:
-    """A number that Megatron takes in iterations or in samples."""
+def _in_steps(
+    words: Words, iterations: str, samples: str, *, is_rounded: bool = False
+) -> int | None:
+    """A number that Megatron takes in iterations or in samples; `is_rounded` to whole batches."""
     counted = words.count(samples)
     if counted is None:
         return words.count(iterations)
     batch = int(_needed(words, "--global-batch-size"))
+    if is_rounded:
+        return round(counted / batch)
     if counted % batch:
         raise InvalidArguments(f"{samples} {counted} is no multiple of the global batch {batch}")
     return counted // batch
@@ -153,7 +167,7 @@ def _training(words: Words) -> dict[str, Any]:
         training["schedule"] = schedule
     if precision == "fp16":
         training["lossScale"] = {
-            "initial": words.count("--initial-loss-scale", 2**32),
+            "initial": words.count("--initial-loss-scale", LOSS_SCALE),
             "window": words.count("--loss-scale-window", 1000),
         }
     return training
@@ -161,14 +175,15 @@ def _training(words: Words) -> dict[str, Any]:
 
 def _decay_steps(words: Words) -> int:
     """Until the rate has reached its least, the warm-up included."""
-    return _in_steps(words, "--lr-decay-iters", "--lr-decay-samples") or _steps(words)
+    found = _in_steps(words, "--lr-decay-iters", "--lr-decay-samples", is_rounded=True)
+    return found or _steps(words)
 
 
 def _warm_up(words: Words) -> int:
     share = words.number("--lr-warmup-fraction")
     if share is not None:
         return round(share * _decay_steps(words))
-    return _in_steps(words, "--lr-warmup-iters", "--lr-warmup-samples") or 0
+    return _in_steps(words, "--lr-warmup-iters", "--lr-warmup-samples", is_rounded=True) or 0
 
 
 def _schedule(words: Words, warm_up: int) -> dict[str, Any]:

@@ -24,10 +24,14 @@ def config_of(words: Words) -> dict[str, Any]:
     Raises:
         InvalidArguments: a size is missing, or the layers are of none of the families.
     """
-    is_rotary = (
-        words.has("--use-rotary-position-embeddings")
-        or words.text("--position-embedding-type") == "rope"
-    )
+    positions = words.text("--position-embedding-type") or "absolute"
+    if positions not in ("rope", "absolute", "learned_absolute"):
+        raise InvalidArguments(
+            f"--position-embedding-type is {positions}; Heddle has rope and learned_absolute"
+        )
+    if words.has("--embed-layernorm"):
+        raise InvalidArguments("--embed-layernorm asks for a norm that no family of Heddle has")
+    is_rotary = words.has("--use-rotary-position-embeddings") or positions == "rope"
     is_rms = (words.text("--normalization") or "LayerNorm").lower() == "rmsnorm"
     has_bias = not words.has("--disable-bias-linear")
     said = {
@@ -121,6 +125,8 @@ def _gpt2(words: Words) -> dict[str, Any]:
         "n_head": _size(words, "--num-attention-heads"),
         "n_inner": words.count("--ffn-hidden-size") or 4 * hidden,
         "n_layer": _size(words, "--num-layers"),
-        "n_positions": words.count("--max-position-embeddings") or _size(words, "--seq-length"),
+        "n_positions": words.count("--max-position-embeddings")
+        or words.count("--max-absolute-position-embeddings")
+        or _size(words, "--seq-length"),
         "vocab_size": vocab or GPT2_VOCABULARY,
     }

@@ -13,8 +13,9 @@ from heddle_operator.apis.errors import InvalidArguments
 from heddle_operator.apis.heddlejob import load_job
 from heddle_operator.convert.cli import convert as command
 from heddle_operator.convert.megatron import convert
+from heddle_operator.convert.script import read_script
 from heddle_operator.convert.table import ARGUMENTS, markdown
-from heddle_operator.convert.words import read_words, words_of_text
+from heddle_operator.convert.words import read_words
 
 LLAMA = """
 --num-layers 2 --hidden-size 64 --num-attention-heads 4 --num-query-groups 2
@@ -36,7 +37,9 @@ GPT2 = """
 
 
 def turned(text, deepspeed=None):
-    return convert(read_words(words_of_text(text)), deepspeed or {}, "mine", "/models/mine")
+    script = read_script(text)
+    words = read_words(script.words, script.reasons)
+    return convert(words, deepspeed or {}, "mine", "/models/mine")
 
 
 def test_every_setting_of_the_training_has_its_field():
@@ -104,7 +107,7 @@ def test_a_model_that_heddle_knows_is_named():
 def test_what_has_no_counterpart_is_listed_with_its_reason():
     notes = turned(LLAMA + "--save-interval 100 --foo-bar 3").notes
     assert (
-        "--tensor-model-parallel-size: Heddle chooses it for the GPUs that are there, " in notes[1]
+        "--tensor-model-parallel-size: Heddle chooses it for the GPUs that are there, " in notes[2]
     )
     assert {note.split(":")[0] for note in notes} == {
         "--micro-batch-size",
@@ -113,7 +116,7 @@ def test_what_has_no_counterpart_is_listed_with_its_reason():
         "--save-interval",
         "--foo-bar",
     }
-    assert notes[-1].startswith("--foo-bar: this argument is not known here")
+    assert notes[0].startswith("--foo-bar: this argument is not known here")
 
 
 def test_an_unknown_argument_that_is_nearly_a_known_one_says_so():
@@ -164,7 +167,7 @@ def test_deepspeeds_configuration_is_read_as_well():
         ("--train-iters 1.5", "--train-iters is 1.5; it must be a whole number"),
         ("--seq-length", "--seq-length takes 1 value, found none"),
         ("--swiglu", "the model has SwiGLU, but not rotary positions, RMS norm, no biases"),
-        ("--lr $LR", "--lr is '$LR', a variable of a shell; write its value"),
+        ("--lr $LR", "--lr is '$LR', but line 5 uses LR, which nothing sets; write its value"),
         ("--data-path 0.3 /a 0.7", "written as WEIGHT PATH WEIGHT PATH"),
         ("--data-path /a 0.5 /b 0.5", "each path needs a number before it"),
         ("--clip-grad 0", "Heddle always clips"),
@@ -182,7 +185,7 @@ def test_what_would_train_something_else_is_refused_in_one_sentence(changes, sen
 
 @pytest.mark.parametrize("name", ["--lr", "--train-samples", "--global-batch-size", "--data-path"])
 def test_what_a_job_needs_and_is_missing_is_named(name):
-    value = read_words(words_of_text(GPT2)).values[name][0]
+    value = read_words(read_script(GPT2).words).values[name][0]
     with pytest.raises(InvalidArguments, match="is missing"):
         turned(GPT2.replace(f"{name} {value}", ""))
 
@@ -200,7 +203,7 @@ def test_arguments_and_configuration_must_agree():
 
 def test_a_shell_script_is_read_as_it_stands():
     text = "deepspeed pretrain_gpt.py \\\n  --lr=1e-4 \\\n  --bf16  # half\n"
-    found = read_words(words_of_text(text))
+    found = read_words(read_script(text).words)
     assert found.values == {"--lr": ("1e-4",), "--bf16": ()}
 
 
