@@ -90,6 +90,18 @@ def test_a_broken_file_is_one_sentence(tmp_path, content, sentence):
         load_profile("tiny-llama", tmp_path)
 
 
+@pytest.mark.parametrize("name", ["demo-fast", "links"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
+def test_a_file_that_was_cut_off_is_one_sentence(tmp_path, name, share):
+    write_profile(tmp_path)
+    path = tmp_path / "tiny-llama" / f"{name}.json"
+    body = path.read_text().rstrip()
+    path.write_text(body[: int(share * len(body))])
+    with pytest.raises(UnprofiledConfiguration, match=rf"{name}.json cannot be read: ") as caught:
+        load_profile("tiny-llama", tmp_path)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
