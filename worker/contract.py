@@ -4,7 +4,8 @@ HTTP + JSON between the operator and the agent of each worker pod.
 
     PUT /v1/directive   a `Directive`: be this, at this epoch.  Idempotent.  401 wrong token, 400
                         not a directive or a plan that does not tile the model, 409 an older epoch,
-                        or the same epoch with another plan digest.
+                        or the same epoch with another plan digest.  An agent that says
+                        `reads_columns` takes it by column, with `Content-Encoding: gzip`.
     GET /v1/report      a `Report`: I am this.  `?after=VERSION&wait_s=S` answers when the report's
                         version passes VERSION, or after S seconds; `&steps_from=K` leaves records
                         of steps and evaluations before step K out.
@@ -46,10 +47,12 @@ The life of an epoch e (source: design, "Epochs"; torchft's quorum and commit vo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from worker.columns import directive_by_row
 from worker.contract_version import CONTRACT
 from worker.step_record import EvaluationRecord as EvaluationRecord  # the contract's, by its name
 from worker.step_record import StepRecord as StepRecord
@@ -128,7 +131,10 @@ class Resume(Frozen):
 
 
 class Directive(Frozen):
-    """Operator to agent: be this, at this epoch."""
+    """Operator to agent: be this, at this epoch.
+
+    Members and placements may be written by column (`worker.columns`).
+    """
 
     contract: int = Field(default=CONTRACT, description="version that the operator writes")
     job: str
@@ -151,6 +157,11 @@ class Directive(Frozen):
     training: TrainingSpec
     resume: Resume | None = None
     step_s: float | None = Field(default=None, description="predicted seconds of a step")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_row(cls, data: Any) -> Any:
+        return directive_by_row(data) if isinstance(data, Mapping) else data
 
 
 class Halt(Frozen):
@@ -265,6 +276,9 @@ class Report(Frozen):
         default=None, description="host:port of this pod's store; null while it starts"
     )
     ready: bool = Field(description="the fork server is warm and the store is up")
+    reads_columns: bool = Field(
+        default=False, description="it takes a directive by column, compressed with gzip"
+    )
     leaving_at_s: float | None = Field(
         default=None, description="it got a notice: it will be gone then"
     )

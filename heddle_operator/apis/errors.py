@@ -29,6 +29,14 @@ class NameTaken(OperatorError):
     retryable = True
 
 
+class RecordTooLarge(OperatorError):
+    """The record of an epoch does not fit into a ConfigMap; the old plan trains on."""
+
+
+class NewerRecord(OperatorError):
+    """A newer operator wrote an epoch record; the message names it."""
+
+
 class InvalidArguments(OperatorError):
     """Another trainer's arguments cannot become a job; the message names the argument."""
 

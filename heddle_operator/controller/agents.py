@@ -22,6 +22,7 @@ from heddle_operator.ports.pace import Pace
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.progress import not_finite_steps, progress_times
 from heddle_operator.state.snapshot import AgentView, ObservedPod
+from worker.columns import compressed_directive
 from worker.contract import (
     EXITS_KEPT,
     RECORDS_KEPT,
@@ -84,7 +85,7 @@ class Agents:
         self._watchers: dict[str, tuple[str, asyncio.Task[None]]] = {}
         self._sent: dict[tuple[str, int, str], float] = {}
         self._sending: set[asyncio.Task[None]] = set()
-        self._newest: tuple[Directive, bytes] | None = None
+        self._newest: tuple[Directive, dict[bool, bytes]] | None = None
         self._session: aiohttp.ClientSession | None = None
 
     def watch(self, pods: Iterable[ObservedPod]) -> None:
@@ -104,7 +105,10 @@ class Agents:
     def send(self, pod: str, directive: Directive) -> None:
         """Send a directive in the background, unless this very one was sent just now."""
         key = (pod, directive.epoch, directive.phase)
-        self._send(key, "directive", lambda: self._written(directive))
+        view = self.views.get(pod)
+        by_column = view is not None and view.report is not None and view.report.reads_columns
+        encoding = "gzip" if by_column else "identity"
+        self._send(key, "directive", lambda: self._written(directive, by_column), encoding)
 
     def halt(self, pod: str, halt: Halt) -> None:
         """Tell an agent in the background that its ranks lost a peer, unless it was told just now.
@@ -131,13 +135,26 @@ class Agents:
         for pod in self._watchers:
             self._send((pod, 0, "finish"), "finish", _nothing)
 
-    def _written(self, directive: Directive) -> bytes:
+    def _written(self, directive: Directive, by_column: bool) -> bytes:
         """The directive as it is sent; all pods of an epoch get the same one, written once."""
         if self._newest is None or self._newest[0] is not directive:
-            self._newest = directive, directive.model_dump_json().encode()
-        return self._newest[1]
+            self._newest = directive, {}
+        written = self._newest[1]
+        if by_column not in written:
+            written[by_column] = (
+                compressed_directive(directive.model_dump(mode="json"))
+                if by_column
+                else directive.model_dump_json().encode()
+            )
+        return written[by_column]
 
-    def _send(self, key: tuple[str, int, str], resource: str, body: Callable[[], bytes]) -> None:
+    def _send(
+        self,
+        key: tuple[str, int, str],
+        resource: str,
+        body: Callable[[], bytes],
+        encoding: str = "identity",
+    ) -> None:
         pod, now = key[0], time.monotonic()
         if pod not in self._watchers or now < self._sent.get(key, 0.0):
             return
@@ -145,7 +162,8 @@ class Agents:
             self._sent = {kept: until for kept, until in self._sent.items() if until > now}
         self._sent[key] = now + RESEND_S
         url = f"http://{self._watchers[pod][0]}/v1/{resource}"
-        task = asyncio.create_task(self._put(pod, url, body()), name=f"{resource} to {pod}")
+        sent = self._put(pod, url, body(), encoding)
+        task = asyncio.create_task(sent, name=f"{resource} to {pod}")
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
@@ -244,8 +262,8 @@ class Agents:
             self.views[name] = replace(view, unreachable_since_s=since_s, problem=problem)
             self._trigger.set()
 
-    async def _put(self, pod: str, url: str, body: bytes) -> None:
-        headers = {"Content-Type": "application/json"}
+    async def _put(self, pod: str, url: str, body: bytes, encoding: str) -> None:
+        headers = {"Content-Type": "application/json", "Content-Encoding": encoding}
         limit_s = min(self._allowed_s, self._left_s())
         if limit_s <= 0:
             return  # another operator may decide by now

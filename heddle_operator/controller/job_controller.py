@@ -12,9 +12,9 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
-from heddle_operator.apis.errors import InvalidJob, NameTaken
+from heddle_operator.apis.errors import InvalidJob, NameTaken, NewerRecord
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.controller import acceptance
 from heddle_operator.controller.acceptance import (
@@ -36,8 +36,9 @@ from heddle_operator.ports.pace import Pace
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.report.conditions import HolderCount, live_record
 from heddle_operator.report.events import UNSEEN, events_of
-from heddle_operator.report.status import Status, count_holders, refused_status, status_of
+from heddle_operator.report.status import Refused, Status, count_holders, refused_status, status_of
 from heddle_operator.report.timings import reconfigurations
+from heddle_operator.resources.epoch_config_map import check_format
 from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.recent import Recent
@@ -117,6 +118,7 @@ class JobController:
         terms = await self._terms()
         if terms is None:
             return None
+        await self._wait_for_known_records()
         objects = JobObjects(terms.job, self._context.api, self._context.identity)
         return JobWork(
             terms,
@@ -186,9 +188,25 @@ class JobController:
 
     @property
     def _outcomes(self) -> tuple[Outcome, ...]:
+        return acceptance.outcomes_of(self._own("ConfigMap"))
+
+    async def _wait_for_known_records(self) -> None:
+        """Wait until no record is there that only a newer operator reads; the job says so."""
+        said = ""
+        while True:
+            try:
+                for body in self._own("ConfigMap"):
+                    check_format(body)
+                return
+            except NewerRecord as error:
+                if str(error) != said:
+                    said = str(error)
+                    await self._refuse(said, "NewerRecord")
+            await asyncio.sleep(RETRY_S)
+
+    def _own(self, kind: str) -> tuple[Mapping[str, Any], ...]:
         job = stub_of(self._body).metadata
-        bodies = self._context.cache.own("ConfigMap", job.namespace, job.uid)
-        return acceptance.outcomes_of(bodies)
+        return self._context.cache.own(kind, job.namespace, job.uid)
 
     async def _token(self, objects: JobObjects) -> str:
         """The job's token, once nobody else's Secret has its name; until then the job says so."""
@@ -312,14 +330,12 @@ class JobController:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _refuse(
-        self, sentence: str, reason: Literal["InvalidSpec", "NameTaken"] = "InvalidSpec"
-    ) -> None:
+    async def _refuse(self, sentence: str, reason: Refused = "InvalidSpec") -> None:
         """Say why the job cannot be run; a change of its spec starts it anew.
 
         It asks for no GPUs meanwhile; what its pods hold is theirs.
         """
-        trains = self._trains
+        trains = self._trains or (reason == "NewerRecord" and bool(self._own("Pod")))
         if trains:
             sentence += "; its pods train on, and nobody follows them until that is corrected"
         LOG.warning("job=%s is refused: %s", *self._said(sentence))

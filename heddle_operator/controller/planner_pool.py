@@ -232,9 +232,19 @@ class _Process:
 
     async def kill(self) -> None:
         """End it now."""
-        if self._process is not None and self.is_alive:
-            self._process.kill()
-            await self._process.wait()
+        process = self._process
+        if process is None:
+            return
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        # Its pipes must not outlive the loop.  Whoever waits for its answer reads on to the end.
+        with contextlib.suppress(OSError, RuntimeError):
+            await process.stdin.wait_closed()
+            await process.stdout.read()
 
     async def _line(self) -> bytes:
         assert self._process is not None

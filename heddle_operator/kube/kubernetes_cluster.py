@@ -16,7 +16,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable, NameTaken
+from heddle_operator.apis.errors import (
+    ClusterConflict,
+    ClusterUnavailable,
+    NameTaken,
+    RecordTooLarge,
+)
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import NODE_ANNOTATION
 from heddle_operator.inventory.job_nodes import JobNodes
@@ -32,7 +37,12 @@ from heddle_operator.kube.plan_reference import PlanReference
 from heddle_operator.kube.pod_words import PodWords, waits_silently
 from heddle_operator.ports.cluster import ClusterAction
 from heddle_operator.ports.trigger import Trigger
-from heddle_operator.resources.epoch_config_map import epoch_name, record_of_body, record_to_body
+from heddle_operator.resources.epoch_config_map import (
+    check_size,
+    epoch_name,
+    record_of_body,
+    record_to_body,
+)
 from heddle_operator.resources.metadata import check_owned
 from heddle_operator.resources.pinned_workers import WORKERS, workers_of_json, workers_to_json
 from heddle_operator.resources.pods import WorkerDefaults, per_gpu_of, pod_body, pod_spec_of
@@ -57,6 +67,7 @@ LOG = logging.getLogger(__name__)
 DELETE_GRACE_S = 1
 GROWTH_PAUSE_S = 0.5  # changes that let a job grow, and that are no other matter of its, are one
 MOMENTS_S = 0.25
+_FOR_GOOD = (400, 403, 413, 422)  # answers that say that an object will not be stored
 HeldNodes = Mapping[str, tuple[int, int]]
 
 
@@ -105,7 +116,8 @@ class KubeCluster:
         # Where a change may concern many jobs, each looks at a moment of its own.
         self._moment_s = MOMENTS_S * zlib.crc32(job.metadata.uid.encode()) / 2**32
         cache.followers.add(self)
-        self._taken = ""  # why the next epoch cannot be put on record
+        self._taken = ""  # whose object has the name of the next record
+        self._unrecorded = ""  # why the cluster takes no record
         self._records: dict[tuple[str, str], EpochRecord] = {}
         self._deleted: set[str] = set()  # uids; deleting again would only ask the server again
         self._referenced = PlanReference(api, job.metadata.namespace)
@@ -131,6 +143,7 @@ class KubeCluster:
             template_problem=await self._rules.template_problem(self._trial, now),
             priority=self._priority(),
             taken=(self._taken,) if self._taken else (),
+            unrecorded=self._unrecorded,
             flaps=seen.flaps,
             clock_offset_s=self._offset_s,
         )
@@ -288,18 +301,25 @@ class KubeCluster:
             self._cache.drop(uid)
 
     async def _adopt(self, action: AdoptPlan) -> None:
-        record = adopted((held for held, _ in self._epochs()), action, time.monotonic())
+        before = [held for held, _ in self._epochs()]
+        record = adopted(before, action, time.monotonic())
         body = record_to_body(self.job, record, self._offset_s)
         pinned = self._defaults if action.reason == "start" else self._workers()
         body["data"][WORKERS] = workers_to_json(pinned, self._token)
+        plans = [action.plan, *(held.plan for held in before if held.outcome == "live")]
         try:
+            check_size(body, sum(p.gpus for p in plans), sum(len(p.nodes) for p in plans))
             made = await self._api.create(self._path("configmaps"), body)
+        except RecordTooLarge as error:
+            self._unrecorded = str(error)
+            raise ClusterUnavailable(str(error)) from None
         except ApiRefused as error:
             if error.status != 409:
+                self._note_refused(error)
                 raise
             await self._take_over(action.epoch)
             raise ClusterConflict(f"epoch {action.epoch} was adopted already") from None
-        self._taken = ""
+        self._taken = self._unrecorded = ""
         self._cache.put("ConfigMap", made)
 
     async def _take_over(self, epoch: int) -> None:
@@ -336,11 +356,19 @@ class KubeCluster:
             made = await self._api.replace(path, body)
         except ApiRefused as error:
             if error.status not in (404, 409):
+                self._note_refused(error)
                 raise
             if error.status == 409:
                 self._cache.put("ConfigMap", await self._api.get(path))
             raise ClusterConflict(f"epoch {action.epoch} was written by another operator") from None
+        self._unrecorded = ""
         self._cache.put("ConfigMap", made)
+
+    def _note_refused(self, error: ApiRefused) -> None:
+        """A record that the API server does not take as it is will not be taken the next time."""
+        if error.status in _FOR_GOOD:
+            self._unrecorded = str(error)
+            self._trigger.set()
 
     async def _prune(self, action: PruneEpoch) -> None:
         bodies = {record.epoch: body for record, body in self._epochs()}

@@ -128,7 +128,8 @@ def _least(job: HeddleJob, observed: Observed, most: int) -> int:
     """
     least = max((reply.gpus + 1 for reply in observed.replies.values() if reply.gpus), default=0)
     live = _live(observed)
-    if live is None and (observed.taken or observed.template_problem):
+    hindered = observed.taken or observed.unrecorded or observed.template_problem
+    if live is None and hindered:
         return max(job.spec.elastic.min_gpus, most + 1)
     if live is not None:  # it trains with what it has, whatever has no plan
         least = min(least, live.plan.gpus)

@@ -50,6 +50,8 @@ ConditionReason = (
         "PodsCannotStart",
         "NothingLeftOut",
         "NameTaken",
+        "NewerRecord",
+        "RecordRefused",
         "AgentNotUnderstood",
         "AgentUnreachable",
         "TooFewHolders",
@@ -275,6 +277,8 @@ def _hindered(observed: Observed, trouble: str) -> Condition | None:
         return Condition("Degraded", True, "PodsCannotStart", trouble)
     if observed.taken:
         return Condition("Degraded", True, "NameTaken", "; ".join(observed.taken))
+    if observed.unrecorded:
+        return Condition("Degraded", True, "RecordRefused", observed.unrecorded)
     return None
 
 

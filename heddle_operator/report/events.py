@@ -40,6 +40,9 @@ def events_of(observed: Observed, decision: Decision, drain: Drain) -> tuple[Rec
         said = f"epoch {pending.epoch}: {trouble.sentence}"
         found.append(RecordEvent(key, "PodsCannotStart", said, _node(trouble.node)))
     found += [RecordEvent(f"taken-{words}", "NameTaken", words) for words in observed.taken]
+    if observed.unrecorded:
+        key = f"unrecorded-{observed.unrecorded}"
+        found.append(RecordEvent(key, "RecordRefused", observed.unrecorded))
     odd = [record for view in observed.agents.values() for record in view.not_finite]
     if odd:
         first = min(odd, key=lambda record: record.step)

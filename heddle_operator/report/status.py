@@ -30,6 +30,7 @@ from planner.plans.plan import Plan
 from worker.contract import StepRecord
 
 Status = dict[str, Any]
+Refused = Literal["InvalidSpec", "NameTaken", "NewerRecord"]  # why a job is not followed
 
 
 def count_holders(model: ModelShape, plan: Plan) -> HolderCount:
@@ -111,7 +112,7 @@ def refused_status(
     sentence: str,
     before: Mapping[str, Any],
     now_text: str,
-    reason: Literal["InvalidSpec", "NameTaken"] = "InvalidSpec",
+    reason: Refused = "InvalidSpec",
     trains: bool = False,
 ) -> Status:
     """The status of a job that cannot be run as it is written.

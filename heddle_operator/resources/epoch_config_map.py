@@ -1,7 +1,11 @@
 """An epoch record as a ConfigMap: created once, sealed once, closed once.
 
-Invariant: what was written is read back equal; times are of the wall clock there, so that they mean
-the same to every operator, and of the reader's own clock in its records.
+Plan, composition and seal grow with the ranks, so they are compressed in `binaryData`, members and
+placements by column:
+    kubectl get configmap NAME -o jsonpath='{.binaryData.plan}' | base64 -d | zcat
+Invariant: what was written is read back equal, in format 1 too, where all was text of `data`; times
+are of the wall clock there, so that they mean the same to every operator, and of the reader's own
+clock in its records.
 Source: design, section 5, "Adoption is one atomic write".
 """
 
@@ -12,8 +16,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, get_args
 
+from heddle_operator.apis.errors import NewerRecord, RecordTooLarge
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import EPOCH_LABEL
+from heddle_operator.resources.compressed import of_binary, to_binary
 from heddle_operator.resources.metadata import Body, metadata
 from heddle_operator.state.move_cause import MoveKind
 from heddle_operator.state.snapshot import (
@@ -26,7 +32,13 @@ from heddle_operator.state.snapshot import (
 )
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
+from worker.columns import by_column, by_row, plan_by_column, plan_by_row
 from worker.contract import Member, Reason, Resume
+
+FORMAT = 2  # of the records that are written
+MOST_BYTES = 1 << 20  # of the values of a ConfigMap
+# What a seal has at most for each rank and for each node, whose names compress badly.
+SEAL_RANK_BYTES, SEAL_NODE_BYTES = 8, 192
 
 
 def epoch_name(job: HeddleJob, epoch: int) -> str:
@@ -43,15 +55,18 @@ def record_to_body(job: HeddleJob, record: EpochRecord, clock_offset_s: float) -
         clock_offset_s: wall clock less the loop's clock.
     """
     data = {
-        "plan": json.dumps(record.plan.to_json()),
+        "format": str(FORMAT),
         "digest": record.plan.digest,
         "reason": record.reason,
-        "composition": json.dumps(record.composition.to_json()),
         "adoptedAt": _wall(record.adopted_s, clock_offset_s),
         "outcome": record.outcome,
     }
+    binary = {
+        "plan": to_binary(plan_by_column(record.plan.to_json())),
+        "composition": to_binary(record.composition.to_json()),
+    }
     if record.seal is not None:
-        data["seal"] = json.dumps(_seal_to_json(record.seal))
+        binary["seal"] = to_binary(_seal_to_json(record.seal))
         data["sealedAt"] = _wall(record.seal.sealed_s, clock_offset_s)
     if record.closed_s is not None:
         data["closedAt"] = _wall(record.closed_s, clock_offset_s)
@@ -77,28 +92,67 @@ def record_to_body(job: HeddleJob, record: EpochRecord, clock_offset_s: float) -
             job, epoch_name(job, record.epoch), **{EPOCH_LABEL: str(record.epoch)}
         ),
         "data": data,
+        "binaryData": binary,
     }
+
+
+def check_size(body: Body, ranks: int, nodes: int) -> None:
+    """Check that a record fits into a ConfigMap, with its seal.
+
+    Args:
+        body: the ConfigMap of the record, before it is sealed.
+        ranks: of the plan and of the one before: members of the seal.
+        nodes: of the same plans.
+
+    Raises:
+        RecordTooLarge: it does not fit.
+    """
+    found = sum(map(len, body["data"].values()))
+    found += sum(len(text) * 3 // 4 for text in body["binaryData"].values())
+    found += SEAL_RANK_BYTES * ranks + SEAL_NODE_BYTES * nodes
+    if found > MOST_BYTES:
+        raise RecordTooLarge(
+            f"the record of an epoch with {ranks} ranks on {nodes} nodes has up to {found} bytes, "
+            f"and a ConfigMap holds {MOST_BYTES}; lower spec.elastic.maxGPUs"
+        )
+
+
+def check_format(body: Mapping[str, Any]) -> None:
+    """Check that this operator can read a record.
+
+    Raises:
+        NewerRecord: a newer operator wrote it.
+    """
+    stated = str((body.get("data") or {}).get("format", "1"))
+    if stated.isdecimal() and int(stated) > FORMAT:
+        raise NewerRecord(
+            f"ConfigMap {body['metadata']['name']} has format {stated}, and this operator reads "
+            f"formats 1 to {FORMAT}; run the newer operator again"
+        )
 
 
 def record_of_body(body: Mapping[str, Any], clock_offset_s: float) -> EpochRecord:
     """The record in a ConfigMap, with times of the loop's clock.
 
     Raises:
+        NewerRecord: a newer operator wrote it.
         ValueError: it has a word or a plan that no record has; likewise what reading raises where
             a field is missing or of another form: anybody may have written it.
     """
+    check_format(body)
     data = body["data"]
+    plan, composition, seal = (_large(body, key) for key in ("plan", "composition", "seal"))
     for key, words in (("reason", get_args(Reason)), ("outcome", get_args(Outcome))):
         if data[key] not in words:
             raise ValueError(f"{key} is {data[key]!r}, not one of {', '.join(words)}")
     closed = data.get("closedAt")
     return EpochRecord(
         int(body["metadata"]["labels"][EPOCH_LABEL]),
-        Plan.from_json(json.loads(data["plan"])),
+        Plan.from_json(plan_by_row(plan)),
         data["reason"],
-        Composition.from_json(json.loads(data["composition"])),
+        Composition.from_json(composition),
         float(data["adoptedAt"]) - clock_offset_s,
-        _seal_of(data, clock_offset_s),
+        _seal_of(seal, float(data["sealedAt"]) - clock_offset_s) if seal is not None else None,
         data["outcome"],
         float(closed) - clock_offset_s if closed else None,
         data.get("message", ""),
@@ -112,6 +166,14 @@ def record_of_body(body: Mapping[str, Any], clock_offset_s: float) -> EpochRecor
         # A newer operator may know more causes.
         next((kind for kind in get_args(MoveKind) if kind == data.get("movedBy")), None),
     )
+
+
+def _large(body: Mapping[str, Any], key: str) -> Any:
+    """What grows with the ranks, in either format; None where it is not there."""
+    binary, data = body.get("binaryData") or {}, body["data"]
+    if key in binary:
+        return of_binary(binary[key])
+    return json.loads(data[key]) if key in data else None
 
 
 def _failures_of(data: Mapping[str, str], key: str) -> tuple[Failure, ...]:
@@ -141,21 +203,20 @@ def _wall(time_s: float, clock_offset_s: float) -> str:
 
 def _seal_to_json(seal: Seal) -> dict[str, Any]:
     return {
-        "members": [member.model_dump() for member in seal.members],
+        "members": by_column(member.model_dump() for member in seal.members),
         "store": seal.store,
         "resume": seal.resume.model_dump(mode="json") if seal.resume else None,
         "known_exits": [list(exit_) for exit_ in seal.known_exits],
     }
 
 
-def _seal_of(data: Mapping[str, str], clock_offset_s: float) -> Seal | None:
-    if "seal" not in data:
-        return None
-    seal = json.loads(data["seal"])
+def _seal_of(seal: Mapping[str, Any], sealed_s: float) -> Seal:
+    members = seal["members"]
+    rows = by_row(members) if isinstance(members, Mapping) else members
     return Seal(
-        tuple(Member.model_validate(member) for member in seal["members"]),
+        tuple(Member.model_validate(row) for row in rows),
         seal["store"],
         Resume.model_validate(seal["resume"]) if seal["resume"] else None,
-        float(data["sealedAt"]) - clock_offset_s,
+        sealed_s,
         tuple((pod, pid) for pod, pid in seal["known_exits"]),
     )

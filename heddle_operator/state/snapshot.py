@@ -299,8 +299,7 @@ class Observed:
         replies: plans that were answered; `planning` are those still searched for.
         stalls_s: measured stalls of this job's planned moves (joins and drains), oldest first.
         repriced_s: when the times that plans are priced by were last corrected; None: never.
-        recovering_since_s: since when this operator has seen the job recover from a loss; one that
-            starts anew counts from its own first look.
+        recovering_since_s: since when this operator has seen the job recover from a loss.
         unusable: nodes with GPUs that the job cannot use, and why, for people.
         refusals: pods that the cluster refused to create.
         referenced: the plan that `planRef` names; None where the job names none.
@@ -310,9 +309,9 @@ class Observed:
         template_problem: why the cluster would take no pod of the job, in its words; "" if it does.
         clock_offset_s: wall clock less the clock of all times here, to tell people a time.
         taken: objects of others whose names the job needs, a sentence each.
+        unrecorded: why the cluster takes no record of an epoch, in words; "" if it does.
         flaps: nodes that are waited for longer, as they are not ready again and again.
-        worths: what GPUs of each type are worth to the job, by the nodes that the planner was asked
-            about; the newest last.
+        worths: what GPUs of each type are worth, by the nodes asked about; the newest last.
         is_weighing: the planner is asked that now, and never said it before.
         dealt: other jobs that were dealt GPUs which this one could use, and how many.
     """
@@ -335,6 +334,7 @@ class Observed:
     template_problem: str = ""
     clock_offset_s: float = 0.0
     taken: tuple[str, ...] = ()
+    unrecorded: str = ""
     flaps: tuple[NodeFlap, ...] = ()
     worths: Mapping[NodeSizes, Worth] = field(default_factory=dict)
     is_weighing: bool = False

@@ -370,6 +370,7 @@ class Agent:
             store_pid=store.pid if store else None,
             store=self.store_address,
             ready=self.warm and self.store_address is not None and not self._is_deaf(),
+            reads_columns=True,
             leaving_at_s=self.leaving_at_s,
             epoch=directive.epoch if directive else None,
             phase=directive.phase if directive else None,

@@ -1,7 +1,8 @@
 """How near the division of GPUs comes to the best one: `python -m tests.benchmarks.arbitration`.
 
 The arbiter deals to jobs that start together, by the planner's curves; each job is then planned on
-what it was dealt, within its limit.  The judge lists every division.
+what it was dealt, within its limit.  What has no plan is dealt again, as the operator does it: the
+job asks for a GPU more.  The judge lists every division.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Mapping
 
 from heddle_operator.policy.arbitration.arbitrate import arbitrate
 from heddle_operator.policy.arbitration.demand import Demand
@@ -39,27 +41,39 @@ def worth_of(job: Job, case: Case) -> Worth:
 
 def reached(case: Case) -> list[float]:
     """Samples per second of each job with what it is dealt."""
+    least = {job.name: job.least for job in case.jobs}
+    while True:
+        dealt = arbitrate([_demand(case, job, least[job.name]) for job in case.jobs])
+        counts = {job.name: sum(dealt[job.name].values()) for job in case.jobs}
+        rates = [_planned(case, job, dealt[job.name]) for job in case.jobs]
+        short = [
+            job.name
+            for job, rate in zip(case.jobs, rates, strict=True)
+            if not rate and job.least <= counts[job.name] < job.most
+        ]
+        if not short:
+            return rates
+        for name in short:
+            least[name] = counts[name] + 1
+
+
+def _demand(case: Case, job: Job, least: int) -> Demand:
     nodes = case.nodes.nodes
-    demands = [
-        Demand(
-            job.name,
-            -job.rank,
-            job.name,
-            job.least,
-            job.most,
-            1.0,
-            tuple((node.name, node.gpus) for node in nodes),
-            types={node.name: node.gpu_type for node in nodes},
-            worth=worth_of(job, case) if len(case.jobs) > 1 else None,
-        )
-        for job in case.jobs
-    ]
-    dealt = arbitrate(demands)
-    return [_planned(case, job, dealt[job.name]) for job in case.jobs]
+    return Demand(
+        job.name,
+        -job.rank,
+        job.name,
+        least,
+        job.most,
+        1.0,
+        tuple((node.name, node.gpus) for node in nodes),
+        types={node.name: node.gpu_type for node in nodes},
+        worth=worth_of(job, case) if len(case.jobs) > 1 else None,
+    )
 
 
-def _planned(case: Case, job: Job, allowance: object) -> float:
-    assert isinstance(allowance, dict)
+def _planned(case: Case, job: Job, allowance: Mapping[str, int]) -> float:
+    """Samples per second of the job's plan within its limit; 0 without one."""
     mine = tuple(
         Node(node.name, node.gpu_type, min(node.gpus, allowance[node.name]))
         for node in case.nodes.nodes

@@ -137,20 +137,24 @@ def test_a_damaged_policy_that_was_named_is_refused_by_auto_too(policy_folder):
 
 
 @pytest.mark.slow
-def test_the_policy_s_first_plan_for_4096_gpus_heeds_a_budget_of_0_05_s():
+def test_a_budget_of_0_05_s_for_4096_gpus_is_exceeded_by_the_time_of_one_plan_at_most():
     code = (
         "import time; from dataclasses import replace; "
         "from tests.unit.planner.policy.test_propose import LARGE; "
         "from planner.profiles.generator import find_profile; "
         "from planner.search.driver import search; "
         "profile = find_profile(LARGE.workload); "
-        "found = [search(LARGE, profile, time.process_time) for _ in range(3)]; "
-        "assert 'policy' in {stage.method for stage in found[0].stages_of_search}; "
-        "print(sorted(one.planning_s for one in found)[1])"
+        "asked = [replace(LARGE, budget_s=s) for s in (0.001, 0.05) * 3]; "
+        "found = [search(one, profile, time.process_time) for one in asked]; "
+        "assert 'policy' in {stage.method for stage in found[1].stages_of_search}; "
+        "times = [one.planning_s for one in found]; "
+        "print(min(times[::2]), min(times[1::2]))"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
-    assert float(said.stdout) <= 0.1
+    one_plan_s, planning_s = map(float, said.stdout.split())
+    assert planning_s <= one_plan_s + 0.05
+    assert one_plan_s <= 0.3  # 0.1 where nothing else runs
 
 
 @pytest.mark.slow
