@@ -25,6 +25,7 @@ from heddle_operator.state.decision import Decision
 from heddle_operator.state.situation import Situation
 from heddle_operator.state.speed import measured_speeds, work_of
 from tests.large_job import NOW, SETTINGS, Look, looks, training
+from worker.columns import compressed_directive
 
 QUIET, LOSS = "training", "all others have halted"
 UNSEALED = "an epoch is to be sealed"
@@ -100,7 +101,9 @@ class PureCore:
             ),
             "directive": (
                 quiet,
-                lambda s: directive_of(s.job, s.record, "prepare", s.observed).model_dump_json(),
+                lambda s: compressed_directive(
+                    directive_of(s.job, s.record, "prepare", s.observed).model_dump(mode="json")
+                ),
             ),
             "record written": (
                 quiet, lambda s: json.dumps(record_to_body(s.job, s.record, 0.0))

@@ -105,11 +105,13 @@ def application(agent: Agent) -> web.Application:
 
 
 async def _body(request: web.Request) -> object:
-    """What is in a request, or `Refused` if that is no JSON."""
+    """JSON in a request, or `Refused`."""
     try:
         return json.loads(await request.read())  # bytes: JSON itself says its encoding
     except (ValueError, RecursionError) as error:
         return Refused(400, f"the body is not JSON: {error}")
+    except web.RequestPayloadError:
+        return Refused(400, "the body is not compressed as its Content-Encoding says")
 
 
 def _accepted(refused: Refused | None) -> web.Response:

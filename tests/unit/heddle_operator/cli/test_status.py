@@ -88,6 +88,14 @@ def test_the_plan_that_is_shown_is_the_one_that_trains(server):
     assert shown["workload"]["model"] == {"name": "tiny-llama"}
 
 
+def test_a_plan_in_a_record_of_a_newer_operator_is_refused(server):
+    put_job(server, epoch=3)
+    body = record_to_body(a_job(), EpochRecord(3, PLAN, "join", NODES, 0.0), 0.0)
+    body["data"]["format"] = "99"
+    put(server, f"/api/v1/namespaces/ml/configmaps/{body['metadata']['name']}", body)
+    assert "has format 99, and this" in refused("status", "tiny", "--plan")
+
+
 def test_without_jobs_it_says_where_it_looked(server):
     assert said("status") == "There are no HeddleJobs here; -A looks in all namespaces.\n"
 

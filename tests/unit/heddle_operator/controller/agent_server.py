@@ -28,6 +28,8 @@ class Server:
         self.halts = []
         self.waits_s = []
         self.ranks = ()
+        self.reads_columns = False
+        self.encodings = []  # of the directives
         self.refuses = None  # a directive: status and sentence
         self.answers = None  # instead, too
         self.location = ""  # to which an answer redirects
@@ -64,7 +66,7 @@ class Server:
             await asyncio.wait_for(self.changed.wait(), 5)
         report = Report(
             job="tiny", pod="p", node="n", version=self.version, agent_pid=1, agent_started_s=0.0,
-            ready=True, ranks=self.ranks,
+            ready=True, ranks=self.ranks, reads_columns=self.reads_columns,
         )  # fmt: skip
         return web.Response(text=report.model_dump_json())
 
@@ -79,6 +81,7 @@ class Server:
         return web.json_response({"accepted": True})
 
     async def put(self, request):
+        self.encodings.append(request.headers["Content-Encoding"])
         self.directives.append(Directive.model_validate_json(await request.read()))
         if self.refuses:
             status, sentence = self.refuses

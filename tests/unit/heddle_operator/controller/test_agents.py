@@ -213,6 +213,19 @@ def test_a_directive_of_many_pods_is_written_once_however_often_it_is_decided():
     run(test)
 
 
+@pytest.mark.parametrize(("reads_columns", "encoding"), [(True, "gzip"), (False, "identity")])
+def test_an_agent_gets_the_form_that_it_reads(reads_columns, encoding):
+    async def test(agents, trigger, server, address):
+        server.reads_columns = reads_columns
+        agents.watch([pod(address)])
+        await until(trigger, lambda: "p" in agents.views)
+        agents.send("p", directive(1))
+        await until(trigger, lambda: agents.views["p"].report.version == 2)
+        assert (server.directives, server.encodings) == ([directive(1)], [encoding])
+
+    run(test)
+
+
 def test_a_refusal_is_said_and_the_view_goes_on(caplog):
     async def test(agents, trigger, server, address):
         agents.watch([pod(address)])

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from heddle_operator.controller import job_controller
 from planner.model.catalogue import MODELS
 from tests.unit.heddle_operator.controller.stage import BUDGET, JOB, NS, runner
 from worker.checkpoint.hugging_face.config import config_of
@@ -353,5 +354,30 @@ def test_what_was_heard_outlives_a_lease_that_was_lost(run):
         await stage.phase("Complete")
         assert stage.run._work is work
         assert list(stage.server.of("configmaps")) == ["tiny-epoch-1"]
+
+    run(test)
+
+
+def test_a_job_waits_for_the_operator_that_reads_its_records(run, monkeypatch):
+    monkeypatch.setattr(job_controller, "RETRY_S", 0.01)
+    path = f"{NS}/configmaps/tiny-epoch-9"
+    labels = {"heddle.dev/job": "tiny", "heddle.dev/epoch": "9"}
+
+    async def test(stage, port):
+        def reason(server):
+            rows = server.objects[JOB].get("status", {}).get("conditions", [])
+            return next((row["reason"] for row in rows if row["type"] == "Accepted"), None)
+
+        owner = {"uid": stage.server.objects[JOB]["metadata"]["uid"], "controller": True}
+        newer = {"labels": labels, "ownerReferences": [owner]}
+        await stage.server.put(path, {"metadata": newer, "data": {"format": "99"}})
+        await stage.follow_anew({}, is_restarted=True)
+        await stage.server.until(lambda s: reason(s) == "NewerRecord")
+        await stage.server.until(lambda s: "NewerRecord" in stage.reasons())
+        assert "tiny-epoch-9 has format 99" in stage.server.objects[JOB]["status"]["message"]
+        assert not stage.server.of("pods")
+        await stage.server.remove(path)
+        await stage.sync()
+        await stage.server.until(lambda s: reason(s) == "Valid")
 
     run(test)

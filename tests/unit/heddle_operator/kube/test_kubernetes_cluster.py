@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from datetime import UTC, datetime, timedelta
@@ -10,83 +9,22 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable
-from heddle_operator.apis.heddlejob import Metadata
-from heddle_operator.kube.cache import ObjectCache
-from heddle_operator.kube.client import connect
 from heddle_operator.kube.kubernetes_cluster import KubeCluster
-from heddle_operator.ports.trigger import Trigger
+from heddle_operator.resources import epoch_config_map
 from heddle_operator.resources.pinned_workers import workers_to_json
 from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, CreatePod, DeletePod, PruneEpoch
-from planner.cluster.composition import Composition, Node
-from tests.fakes.api_server import an_api_server
-from tests.fakes.lists import relist
-from tests.fakes.operator import a_job
-from tests.fakes.planner import fake_plan
+from tests.unit.heddle_operator.kube.around import ADOPT, NODES, PLAN, TOKEN, runner
 
-NODES = Composition((Node("a", "demo-fast", 2),))
-PLAN = fake_plan(NODES, a_job().workload)
-ADOPT = AdoptPlan(1, PLAN, "start", NODES)
 POD = CreatePod("tiny-a-0", "a", 0, 2)
 NS = "/api/v1/namespaces/ns"
-TOKEN = "secret"
 EVIL = workers_to_json(WorkerDefaults("evil:1", {}), "another token")
 EARLIER = {"ownerReferences": [{"uid": "earlier", "controller": True}]}
 
 
-class ControllerContext:
-    """An adapter over an API server in memory, looked at by lists."""
-
-    def __init__(self, server, api, **spec):
-        job = a_job()
-        metadata = Metadata(name="tiny", namespace="ns", uid="job")
-        job = job.model_copy(
-            update={"metadata": metadata, "spec": job.spec.model_copy(update=spec)}
-        )
-        self.server, self.api, self.cache, self.trigger = server, api, ObjectCache(), Trigger()
-        self.defaults = WorkerDefaults("heddle:1", {})
-        self.adapter = self.another(job)
-
-    def another(self, job=None):
-        """A further operator, with a cache of its own."""
-        cache = ObjectCache() if job is None else self.cache
-        job = job or self.adapter.job
-        types = ("demo-fast",)
-        return KubeCluster(job, self.api, cache, self.defaults, types, self.trigger, TOKEN)
-
-    async def node(self, name="a", gpus=2, **spec):
-        resources = {"nvidia.com/gpu": str(gpus)}
-        ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-        await self.server.put(
-            f"/api/v1/nodes/{name}",
-            {
-                "metadata": {"labels": {"heddle.dev/gpu-type": "demo-fast"}},
-                "spec": spec,
-                "status": {
-                    "capacity": resources, "allocatable": resources, "conditions": [ready],
-                },
-            },
-        )  # fmt: skip
-
-    async def observe(self):
-        await relist(self.api, self.cache)
-        return await self.adapter.observe()
-
-
 @pytest.fixture
 def run(tmp_path):
-    def run(test, **spec):
-        async def main():
-            async with (
-                an_api_server() as server,
-                await connect(server.kubeconfig(tmp_path)) as api,
-            ):
-                around = ControllerContext(server, api, **spec)
-                await asyncio.wait_for(test(around, server), 20)
-
-        asyncio.run(main())
-
-    return run
+    return runner(tmp_path)
 
 
 def test_a_pod_that_a_quota_forbids_is_a_refusal_and_no_error(run):
@@ -140,6 +78,33 @@ def test_a_config_map_of_somebody_else_is_left_as_it_is_until_it_goes(run, metad
         await around.adapter.apply(ADOPT)
         observed = await around.observe()
         assert ([record.epoch for record in observed.epochs], observed.taken) == ([1], ())
+
+    run(test)
+
+
+@pytest.mark.parametrize("status", [400, 403, 413, 422])
+def test_a_record_that_the_server_takes_never_is_said_until_it_takes_one(run, status):
+    async def test(around, server):
+        server.refuses["POST configmaps"] = (status, "a policy forbids it")
+        with pytest.raises(ClusterUnavailable):
+            await around.adapter.apply(ADOPT)
+        assert "a policy forbids it" in (await around.observe()).unrecorded
+        server.refuses.clear()
+        await around.adapter.apply(ADOPT)
+        assert (await around.observe()).unrecorded == ""
+
+    run(test)
+
+
+def test_a_plan_that_could_not_be_sealed_is_not_adopted(run, monkeypatch):
+    monkeypatch.setattr(epoch_config_map, "MOST_BYTES", 500)
+
+    async def test(around, server):
+        with pytest.raises(ClusterUnavailable, match="2 ranks on 1 nodes"):
+            await around.adapter.apply(ADOPT)
+        observed = await around.observe()
+        assert observed.epochs == ()
+        assert "a ConfigMap holds 500" in observed.unrecorded
 
     run(test)
 

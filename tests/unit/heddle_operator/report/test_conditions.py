@@ -106,6 +106,13 @@ def test_a_pod_that_cannot_start_is_in_the_conditions_while_the_job_trains():
     assert found["Degraded"] == (True, "PodsCannotStart", "pod tiny-b-0: ImagePullBackOff: x")
 
 
+def test_a_record_that_the_cluster_refuses_degrades_a_job_that_trains():
+    operator = running("a")
+    found = conditions(operator, unrecorded="it does not fit")
+    assert found["Running"][0]
+    assert found["Degraded"] == (True, "RecordRefused", "it does not fit")
+
+
 def test_an_unhealthy_gpu_and_a_silent_agent_degrade_a_job():
     operator = running("a", "b")
     pods = changed_pod(operator, "tiny-b-0", notice="its GPU 3 is unhealthy")

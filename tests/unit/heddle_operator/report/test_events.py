@@ -99,6 +99,10 @@ def test_a_pod_that_cannot_start_is_told_with_its_epoch():
     )
 
 
+def test_a_record_that_the_cluster_refuses_is_told():
+    assert ("RecordRefused", "it does not fit") in told(running("a"), unrecorded="it does not fit")
+
+
 def test_who_is_waited_for_is_told_once_and_so_is_the_first_step_that_diverged():
     operator = running("a", "b")
     slow = Decision((), "Running", "", slow="epoch 1 waits for the rank on GPU 0 of b")

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import gzip
+import json
 import math
 
 import pytest
 
-from heddle_operator.resources.epoch_config_map import epoch_name, record_of_body, record_to_body
+from heddle_operator.apis.errors import NewerRecord, RecordTooLarge
+from heddle_operator.resources.epoch_config_map import (
+    FORMAT,
+    MOST_BYTES,
+    check_size,
+    epoch_name,
+    record_of_body,
+    record_to_body,
+)
 from heddle_operator.state.snapshot import EpochRecord, Failure, Seal, StartFailure
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
@@ -63,3 +74,52 @@ def test_a_norm_that_is_not_finite_is_read_back():
     seal = dataclasses.replace(SEAL, resume=Resume(step=4, gradient_norm=float("nan")))
     read = record_of_body(record_to_body(JOB, dataclasses.replace(OPEN, seal=seal), 0.0), 0.0)
     assert math.isnan(read.seal.resume.gradient_norm)
+
+
+def in_format_1(record):
+    """The record as the first format had it: all of it text, rows by row."""
+    body = record_to_body(JOB, record, 0.0)
+    del body["binaryData"], body["data"]["format"]
+    body["data"] |= {
+        "plan": json.dumps(record.plan.to_json()),
+        "composition": json.dumps(record.composition.to_json()),
+    }
+    if record.seal is not None:
+        seal = record.seal
+        rows = [member.model_dump() for member in seal.members]
+        resume = seal.resume.model_dump(mode="json")
+        exits = [list(each) for each in seal.known_exits]
+        body["data"]["seal"] = json.dumps(
+            {"members": rows, "store": seal.store, "resume": resume, "known_exits": exits}
+        )
+    return body
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
+def test_a_record_of_the_first_format_is_read(record):
+    assert record_of_body(in_format_1(record), 0.0) == record
+
+
+def test_a_record_of_a_newer_format_is_named():
+    body = record_to_body(JOB, OPEN, 0.0)
+    body["data"]["format"] = str(FORMAT + 1)
+    with pytest.raises(NewerRecord, match="tiny-epoch-7 has format 3"):
+        record_of_body(body, 0.0)
+
+
+def test_a_record_that_could_not_be_sealed_is_too_large():
+    body = record_to_body(JOB, OPEN, 0.0)
+    check_size(body, 8_000, 1_000)
+    with pytest.raises(RecordTooLarge, match=f"200000 ranks on 20 nodes .* {MOST_BYTES}"):
+        check_size(body, 200_000, 20)
+
+
+BOMB = base64.b64encode(gzip.compress(b" " * (64 << 20))).decode()
+
+
+@pytest.mark.parametrize("value", ["AAAA", "?", BOMB], ids=["no gzip", "nothing", "a bomb"])
+def test_a_forged_value_is_unreadable(value):
+    body = record_to_body(JOB, OPEN, 0.0)
+    body["binaryData"]["plan"] = value
+    with pytest.raises(ValueError, match=r"no gzip|Expecting value|16 MiB"):
+        record_of_body(body, 0.0)

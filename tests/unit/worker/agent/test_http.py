@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from worker.agent.agent import Agent, AgentSettings
-from worker.agent.http import application
-from worker.contract import Refusal, Report
+from worker.agent.http import BODY_MAX_BYTES, application
+from worker.columns import compressed_directive
+from worker.contract import Directive, Refusal, Report
 
 SETTINGS = AgentSettings("tiny", "tiny-a-0", "a", 2, "127.0.0.1", "secret")
 PLAN = Plan(
@@ -249,3 +251,26 @@ def test_the_end_of_the_job_stops_the_agent():
             return answer.status, agent.stopping.is_set(), agent.exit_code
 
     assert with_client(ask) == (200, True, 0)
+
+
+def sent(body):
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    return asked("PUT", "/v1/directive", data=body, headers=headers)
+
+
+def test_a_directive_by_column_is_accepted():
+    told = Directive.model_validate(DIRECTIVE).model_dump(mode="json")
+    assert sent(compressed_directive(told))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"no gzip",
+        gzip.compress(b" " * (BODY_MAX_BYTES + 1)),
+        gzip.compress(b'{"members": {"a": 1}}'),
+    ],
+    ids=["no gzip", "a bomb", "no table"],
+)
+def test_what_is_no_compressed_directive_is_refused(body):
+    assert sent(body)[0] in (400, 413)
