@@ -31,6 +31,7 @@ from heddle_operator.state.actions import (
     SealEpoch,
 )
 from heddle_operator.state.epoch_records import EpochRecords
+from heddle_operator.state.plan_reply import ReferencedPlan
 from heddle_operator.state.snapshot import Observed, ObservedNode, ObservedPod
 from planner.cluster.composition import Node
 from worker.log_lines import Format
@@ -62,6 +63,7 @@ class LocalCluster:
         peer_timeout_s: silence of a rank after which its agent takes it for lost.
         peak_flops_s: of one rank of this machine; None: unknown.
         log_format: of the pods' logs.
+        referenced: the plan that a job in mode Manual follows.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class LocalCluster:
         peer_timeout_s: float = 10.0,
         peak_flops_s: float | None = None,
         log_format: Format = "text",
+        referenced: ReferencedPlan | None = None,
     ) -> None:
         self.run_id = run_id
         self.first_pod_s: float | None = None
@@ -88,6 +91,7 @@ class LocalCluster:
         self._peer_timeout_s = peer_timeout_s
         self._peak_flops_s = peak_flops_s
         self._log_format = log_format
+        self._referenced = referenced
         self._nodes: dict[str, ObservedNode] = {}
         self._pods: dict[str, _Pod] = {}
         self._records = EpochRecords()
@@ -157,6 +161,7 @@ class LocalCluster:
             nodes=tuple(self._nodes[name] for name in sorted(self._nodes)),
             pods=tuple(self._pods[name].seen for name in sorted(self._pods)),
             epochs=self._records.all,
+            referenced=self._referenced,
         )
 
     async def apply(self, action: ClusterAction) -> None:

@@ -45,7 +45,7 @@ def adopt_referenced(
     problem = referenced.problem
     if referenced.plan is not None:
         if live is not None and referenced.plan == live.plan:
-            kept = f"the plan is kept: it is that of ConfigMap {referenced.name}"
+            kept = f"the plan is kept: it is that of {referenced.source}"
             return Decision((), "Running", kept, LOOK_AGAIN_S, keeps_plan=True)
         found = faults(referenced.plan, job.workload, composition)
         most = most_gpus(job, observed)
@@ -56,11 +56,11 @@ def adopt_referenced(
         if failed is not None:
             problem = f"it failed in epoch {failed.epoch}: {failed.failures[0].sentence}"
     if problem or referenced.plan is None:
-        sentence = f"the plan of ConfigMap {referenced.name} cannot be used: {problem}"
+        sentence = f"the plan of {referenced.source} cannot be used: {problem}"
         event = RecordEvent(f"plan-ref-{referenced.name}-{problem}", "PlanRefused", sentence)
         return Decision((event,), phase, sentence, LOOK_AGAIN_S)
     verb = "moves to" if live else "starts with"
-    words = f"the job {verb} the plan of ConfigMap {referenced.name}"
+    words = f"the job {verb} the plan of {referenced.source}"
     epoch, steps = observed.next_epoch, job.spec.steps
     adopt = AdoptPlan(epoch, referenced.plan, reason, composition, steps=steps)
     event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {words}")

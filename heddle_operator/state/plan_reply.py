@@ -10,16 +10,23 @@ from planner.plans.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class ReferencedPlan:
-    """What the ConfigMap that `planRef` names holds.
+    """What the ConfigMap that `planRef` names holds, or the file of a run on one machine.
 
     Attributes:
         plan: None if it holds none.
         problem: why there is none, in words.
+        kind: `ConfigMap` or `file`.
     """
 
     name: str
     plan: Plan | None
     problem: str = ""
+    kind: str = "ConfigMap"
+
+    @property
+    def source(self) -> str:
+        """Where the plan comes from, in words."""
+        return f"{self.kind} {self.name}"
 
 
 class PlanKey(NamedTuple):

@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 
 from heddle_operator.apis.errors import InvalidJob, InvalidScript
 from heddle_operator.apis.heddlejob import HeddleJob, Output, load_job, mistakes_of
+from heddle_operator.state.plan_reply import ReferencedPlan
 from heddle_operator.train.machine import ALIAS, Machine
+from heddle_operator.train.preconditions.given_plan import given_plan
 from heddle_operator.train.run import MOST_GPUS
 from heddle_operator.train.script import Event, check_script, load_nodes, load_script
 from planner.cluster.composition import Composition, Node
@@ -41,6 +43,7 @@ class Wishes:
         output: folder for what the run leaves, in place of `spec.output.path`.
         device: `cpu`, or `cuda`, which is refused.
         log_format: of the ranks' logs, in place of `spec.worker.logFormat`.
+        plan: file of the plan that the run follows, in mode Manual.
     """
 
     ranks: int | None = None
@@ -49,6 +52,7 @@ class Wishes:
     output: Path | None = None
     device: str = "cpu"
     log_format: Format | None = None
+    plan: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ class Choices:
         joiners: what the key `a` adds.
         emulates: nodes are of types of the model's profile, and ranks wait for their time.
         notes: what of the job means nothing here, a sentence each.
+        plan: that the run follows; None: the planner's.
     """
 
     job: HeddleJob
@@ -70,6 +75,7 @@ class Choices:
     joiners: tuple[Node, ...]
     emulates: bool
     notes: tuple[str, ...]
+    plan: ReferencedPlan | None = None
 
     @property
     def most_ranks(self) -> int:
@@ -128,14 +134,20 @@ def choose(source: Path, wishes: Wishes, machine: Machine) -> Choices:
         ]
     if job is not None:
         output = wishes.output or Path(job.spec.output.path if job.spec.output else _usual(job))
-        wrong += [*_data(job), *_weights(job), *_output(output, job), *_limits(job, nodes, script)]
+        wrong += [
+            *_data(job),
+            *_weights(job),
+            *_output(output, job),
+            *_limits(job, nodes, script, wishes.plan),
+        ]
+    plan = _given(wishes.plan, job, nodes, machine, wrong)
     if wrong or job is None or nodes is None:
         raise InvalidJob("\n".join(dict.fromkeys(wrong)))
     emulates = nodes.nodes[0].gpu_type != machine.gpu_type
     like = nodes.nodes[0]
     joiner = Node("added", like.gpu_type, 1 if not emulates else like.gpus)
     run, notes = as_run_here(job, output, emulates, wishes.log_format)
-    return Choices(run, nodes, script, (joiner,), emulates, notes)
+    return Choices(_following(run, plan), nodes, script, (joiner,), emulates, notes, plan)
 
 
 def as_run_here(
@@ -181,6 +193,34 @@ def _job(source: Path, output: Path | None, wrong: list[str]) -> HeddleJob | Non
     except HeddleError as error:
         wrong.append(str(error))
         return None
+
+
+def _given(
+    file: Path | None,
+    job: HeddleJob | None,
+    nodes: Composition | None,
+    machine: Machine,
+    wrong: list[str],
+) -> ReferencedPlan | None:
+    """The plan that the run follows; None, and its mistake in `wrong`, if it cannot."""
+    if file is None or job is None or nodes is None:
+        return None
+    is_measured = nodes.nodes[0].gpu_type == machine.gpu_type
+    try:
+        plan = given_plan(file, job.workload, nodes, is_measured)
+    except HeddleError as error:
+        wrong.append(str(error))
+        return None
+    return ReferencedPlan(str(file), plan, kind="file")
+
+
+def _following(job: HeddleJob, plan: ReferencedPlan | None) -> HeddleJob:
+    """The job in mode Manual, if it follows a plan."""
+    if plan is None:
+        return job
+    elastic = job.spec.elastic.model_copy(update={"mode": "Manual"})
+    update = {"elastic": elastic, "plan_ref": plan.name}
+    return job.model_copy(update={"spec": job.spec.model_copy(update=update)})
 
 
 def _without_output(data: object) -> object:
@@ -290,12 +330,14 @@ def _output(folder: Path, job: HeddleJob) -> list[str]:
         ]
 
 
-def _limits(job: HeddleJob, nodes: Composition | None, script: tuple[Event, ...]) -> list[str]:
+def _limits(
+    job: HeddleJob, nodes: Composition | None, script: tuple[Event, ...], plan: Path | None
+) -> list[str]:
     elastic, found = job.spec.elastic, []
-    if elastic.mode == "Manual":
+    if elastic.mode == "Manual" and plan is None:
         found.append(
-            "spec.elastic.mode Manual follows a ConfigMap of a cluster; on one machine use Auto or "
-            "Recommend"
+            "spec.elastic.mode Manual follows a ConfigMap of a cluster; on one machine give the "
+            "plan with --plan, or use Auto or Recommend"
         )
     joined = sum(event.node.gpus for event in script if event.node is not None)
     if nodes is not None and nodes.gpus + joined < elastic.min_gpus:

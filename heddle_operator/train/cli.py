@@ -46,6 +46,12 @@ file_option = click.Path(path_type=Path)
     type=file_option,
     help="YAML file: a list of events with at_step and one of join, drain, kill.",
 )
+@click.option(
+    "--plan",
+    type=file_option,
+    help="JSON file that `heddle plan --output json` prints: the job trains with this plan, in "
+    "mode Manual.  [default: the planner chooses]",
+)
 @click.option("--interactive", is_flag=True, help="Add, drain and kill nodes yourself, by keys.")
 @click.option("--headless", is_flag=True, help="Print lines instead of a live view.")
 @click.option(
@@ -91,6 +97,7 @@ def train(
     ranks: int | None,
     nodes: Path | None,
     script: Path | None,
+    plan: Path | None,
     interactive: bool,
     headless: bool,
     output: str,
@@ -114,7 +121,7 @@ def train(
     from heddle_operator.train.preconditions.refusals import refusals
 
     machine = this_machine()
-    wishes = Wishes(ranks, nodes, script, output_path, device, log_format)
+    wishes = Wishes(ranks, nodes, script, output_path, device, log_format, plan)
     try:
         choices = choose(job, wishes, machine)
         wrong = refusals(choices, fresh, reads_weights=check)

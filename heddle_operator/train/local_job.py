@@ -7,6 +7,7 @@ from typing import Any
 
 from heddle_operator.train.choices import Choices
 from heddle_operator.train.measured import measured_peak
+from heddle_operator.train.preconditions.refusals import check_priced
 from heddle_operator.train.result import RunFacts, build_result
 from heddle_operator.train.run import LocalRun, RunOptions, engine_name
 from planner.profiles.generator import find_profile
@@ -24,21 +25,24 @@ def run_options(choices: Choices, profiles: Path | None, seed: int) -> RunOption
         seed: of the search.
 
     Raises:
-        UnprofiledConfiguration: there is no profile of the model.
+        UnprofiledConfiguration: there is no profile of the model, or no price of the given plan.
     """
     output = choices.job.spec.output
+    profile = find_profile(choices.job.workload, profiles)
+    check_priced(choices, profile)
     return RunOptions(
         choices.job,
         choices.nodes,
         choices.script,
         choices.joiners,
-        find_profile(choices.job.workload, profiles),
+        profile,
         profiles=profiles,
         emulates=choices.emulates,
         seed=seed,
         patience_s=PATIENCE_S,
         peak_flops_s=measured_peak(profiles) if profiles else None,
         logs=Path(output.path) / LOGS if output else None,
+        plan=choices.plan,
     )
 
 

@@ -28,6 +28,7 @@ from heddle_operator.local.cluster import LocalCluster
 from heddle_operator.local.processes import RUN_MARK, kill_processes, processes_with
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.decision import Decision
+from heddle_operator.state.plan_reply import ReferencedPlan
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import Observed
 from heddle_operator.train.correction import (
@@ -68,6 +69,7 @@ class RunOptions:
         rank_entry: `module:function` of a rank process; None: the real one.
         peak_flops_s: of one rank of this machine; None: unknown.
         logs: folder for the logs of the pods; None: the run's own, which goes with it.
+        plan: that the run follows; None: the planner's.
     """
 
     job: HeddleJob
@@ -85,6 +87,7 @@ class RunOptions:
     rank_entry: str | None = None
     peak_flops_s: float | None = None
     logs: Path | None = None
+    plan: ReferencedPlan | None = None
 
 
 def check_nodes(nodes: Composition, script: tuple[Event, ...], profile: Profile) -> None:
@@ -173,6 +176,7 @@ class LocalRun:
             peer_timeout_s=elastic.peer_timeout_seconds,
             peak_flops_s=options.peak_flops_s,
             log_format=self.job.spec.worker.log_format or "text",
+            referenced=options.plan,
         )
         self._agents = Agents(
             token,

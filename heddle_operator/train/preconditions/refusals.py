@@ -13,10 +13,12 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.train.choices import Choices
 from heddle_operator.train.preconditions.output_folder import ANOTHER, look
 from heddle_operator.train.run import check_nodes
+from planner.cost.evaluate import price
 from planner.errors import HeddleError
 from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
 from planner.profiles.generator import find_profile
+from planner.profiles.profile import Profile
 
 FP32_BYTES = 4
 COPIES = 2  # of the weights, while the parts of all ranks become one folder
@@ -38,11 +40,23 @@ def weights_bytes(model: ModelShape) -> int:
     return FP32_BYTES * sum(tensor.numel for tensor in model_tensors(model))
 
 
+def check_priced(choices: Choices, profile: Profile) -> None:
+    """Refuse a given plan that the profile cannot price.
+
+    Raises:
+        UnprofiledConfiguration: the profile lacks a row that the plan needs.
+    """
+    if choices.plan is not None and choices.plan.plan is not None:
+        price(choices.plan.plan, choices.job.workload, choices.nodes, profile)
+
+
 def _refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> Iterator[str]:
     job = choices.job
     if choices.emulates:
         try:
-            check_nodes(choices.nodes, choices.script, find_profile(job.workload))
+            profile = find_profile(job.workload)
+            check_nodes(choices.nodes, choices.script, profile)
+            check_priced(choices, profile)
         except HeddleError as error:
             yield str(error)
     if job.spec.output is not None:
