@@ -1,4 +1,4 @@
-"""Weights of `transformers` give its logits and its gradients, whatever the plan."""
+"""Weights of `transformers` give its logits, gradients and loss curve, whatever the plan."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from tests.unit.worker.ranks import run_ranks
 from worker.contract import TrainingSpec
 
 pytestmark = pytest.mark.slow  # imports transformers and DeepSpeed, forks ranks
-BATCH, LENGTH = 4, 16
+BATCH, LENGTH, STEPS = 4, 16, 12
 LOGITS, GRADIENTS = 1e-5, 1e-4  # absolute; of a tensor's largest
+LOSSES = 1e-5  # absolute, over all steps
 PADDING = ord("e")  # many of the text's tokens
 _NO_DROPOUT = {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0, "dropout": 0.0}
 _STRETCHED = {
@@ -64,12 +65,15 @@ def spec_of(folder: Path, kind: str) -> TrainingSpec:
         data=str(folder / "text"),
         global_batch=BATCH,
         sequence_length=LENGTH,
-        steps=1,
+        steps=STEPS,
+        warmup_steps=5,
+        weight_decay=0.1,
     )
 
 
 def make(folder: Path, kind: str) -> None:
-    """What `transformers` has of one family: weights, and for the first batch logits, gradients."""
+    """What `transformers` has of one family: weights, logits and gradients of the first batch,
+    losses and gradient norms of a training by torch's AdamW."""
     import numpy as np
     import torch
     from safetensors.torch import save_file
@@ -87,18 +91,42 @@ def make(folder: Path, kind: str) -> None:
     model.save_pretrained(folder / kind)
     spec = spec_of(folder, kind)
     data = Dataset(spec.data, LENGTH, 260)
-    (batch,) = micro_batches(data, spec.seed, 0, BATCH, 0, 1, BATCH)
-    logits = model(batch.tokens).logits
-    torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.labels.flatten()).backward()
-    np.save(folder / kind / "logits.npy", logits.detach().numpy())
-    gradients = folder / f"{kind}-gradients"
-    gradients.mkdir()
-    held = {name: p.grad.contiguous() for name, p in model.named_parameters()}
-    save_file(held, gradients / "model.safetensors", metadata={"format": "pt"})
+    adam = torch.optim.AdamW(
+        [
+            {"params": [p for p in model.parameters() if p.dim() > 1]},
+            {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0},
+        ],
+        betas=spec.betas,
+        eps=spec.epsilon,
+        weight_decay=spec.weight_decay,
+    )
+    (last,) = micro_batches(data, spec.seed, STEPS - 1, BATCH, 0, 1, BATCH)
+    with torch.no_grad():
+        logits = model(last.tokens).logits
+    untrained = torch.nn.functional.cross_entropy(logits.flatten(0, 1), last.labels.flatten())
+    curve = []
+    for step in range(STEPS):
+        (batch,) = micro_batches(data, spec.seed, step, BATCH, 0, 1, BATCH)
+        logits = model(batch.tokens).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.labels.flatten())
+        adam.zero_grad()
+        loss.backward()
+        if step == 0:
+            np.save(folder / kind / "logits.npy", logits.detach().numpy())
+            gradients = folder / f"{kind}-gradients"
+            gradients.mkdir()
+            held = {name: p.grad.clone().contiguous() for name, p in model.named_parameters()}
+            save_file(held, gradients / "model.safetensors", metadata={"format": "pt"})
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), spec.gradient_clip)
+        for group in adam.param_groups:
+            group["lr"] = spec.learning_rate * min(1.0, (step + 1) / spec.warmup_steps)
+        adam.step()
+        curve.append((loss.item(), norm.item()))
+    (folder / kind / "curve.json").write_text(json.dumps([curve, untrained.item()]))
 
 
 def claims(rank, store):
-    """{family: {plan: (largest difference of logits, {tensor: difference, its largest})}}."""
+    """{family: {plan: (largest difference of logits, {tensor: difference, largest}, curve)}}."""
     with contextlib.redirect_stdout(sys.stderr):  # where DeepSpeed's log goes from its import on
         from worker.engine.deepspeed import begin, warm_up
 
@@ -146,15 +174,15 @@ def differences(rank, store, epoch, folder, kind, plan):
     watch = register_module_forward_hook(
         lambda layer, _, out: seen.append(out.detach()) if isinstance(layer, Head) else None
     )
-    engine.train_step(None)
+    first = engine.train_step(None)
     watch.remove()
     expected = torch.from_numpy(np.load(folder / kind / "logits.npy"))
     worst = 0.0
     if seen:
         logits = torch.cat(seen)
-        first = seat.pipeline.first_sample
+        sample = seat.pipeline.first_sample
         columns = slice(seat.slot * logits.shape[-1], (seat.slot + 1) * logits.shape[-1])
-        mine = expected[first : first + len(logits), :, columns]
+        mine = expected[sample : sample + len(logits), :, columns]
         worst = (logits[..., : mine.shape[-1]] - mine).abs().max().item()
     gradients = open_weights(folder / f"{kind}-gradients", model, family)
     compared = {}
@@ -163,9 +191,11 @@ def differences(rank, store, epoch, folder, kind, plan):
         rows = whole.narrow(tensor.row_dim, box.start, box.stop - box.start)
         difference = home.buffers.gradients[tensor.name] - rows
         compared[tensor.name] = [difference.abs().max().item(), whole.abs().max().item()]
+    results = [first, *(engine.train_step(None) for _ in range(STEPS - 1))]
+    curve = [(result.loss, result.gradient_norm) for result in results]
     engine.release()
     world.leave(wait=True)
-    return worst, compared
+    return worst, compared, curve
 
 
 @pytest.fixture(scope="module")
@@ -179,19 +209,32 @@ def found():
         for kind in CHANGES:
             make(folder, kind)
             assert not shape_of(folder / kind).arithmetic.lacking
+        curves = {kind: json.loads((folder / kind / "curve.json").read_text()) for kind in CHANGES}
         patch.setenv("FOLDER", str(folder))
-        yield run_ranks("tests.distributed.test_transformers:claims", GPUS)
+        yield run_ranks("tests.distributed.test_transformers:claims", GPUS), curves
 
 
 @pytest.mark.parametrize("kind", CHANGES)
 @pytest.mark.parametrize("name", PLANS)
 def test_logits_and_gradients_are_those_of_transformers(kind, name, found):
-    answers = [answer[kind][name] for answer in found if name in answer[kind]]
+    answers = [answer[kind][name] for answer in found[0] if name in answer[kind]]
     assert len(answers) == PLANS[name].gpus
-    for worst, compared in answers:
+    for worst, compared, _ in answers:
         assert worst <= LOGITS
         for tensor, (difference, largest) in compared.items():
             if tensor.endswith("k_bias") and kind in ("gpt2", "opt"):
                 # It shifts all scores of a query alike: its gradient is 0, up to rounding.
                 largest = compared[tensor.replace("k_bias", "q_bias")][1]
             assert difference <= GRADIENTS * largest, tensor
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+@pytest.mark.parametrize("name", PLANS)
+def test_the_loss_curve_is_that_of_a_plain_loop_with_transformers(kind, name, found):
+    answers, curves = found
+    expected, untrained = curves[kind]
+    assert untrained - expected[-1][0] > 100 * LOSSES  # it learns
+    for curve in (answer[kind][name][2] for answer in answers if name in answer[kind]):
+        for (loss, norm), (plain_loss, plain_norm) in zip(curve, expected, strict=True):
+            assert loss == pytest.approx(plain_loss, abs=LOSSES)
+            assert norm == pytest.approx(plain_norm, rel=GRADIENTS)
