@@ -10,6 +10,7 @@ from heddle_operator.train.measured import measured_peak
 from heddle_operator.train.preconditions.refusals import check_priced
 from heddle_operator.train.result import RunFacts, build_result
 from heddle_operator.train.run import LocalRun, RunOptions, engine_name
+from heddle_operator.train.unsaved import whole_parts
 from planner.profiles.generator import find_profile
 
 LOGS = "logs"  # under the output folder
@@ -66,4 +67,10 @@ class LocalJob(LocalRun):
         found = build_result(self.job, self.recorder, options.profile, facts)
         output = self.job.spec.output
         kept = output is not None and self.recorder.phase == "Complete"
-        return {**found, "output": str(Path(output.path).resolve()) if output and kept else None}
+        folder = Path(output.path).resolve() if output else None
+        parts = whole_parts(folder) if folder and not kept else None
+        return {
+            **found,
+            "output": str(folder) if folder and kept else None,
+            "parts": str(parts) if parts else None,
+        }

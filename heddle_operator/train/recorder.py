@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from heddle_operator.rollout.ending import output_failure
 from heddle_operator.state.actions import (
     AdoptPlan,
     CloseEpoch,
@@ -63,6 +64,7 @@ class Recorder:
     phase: str = "Pending"
     reason: str = ""
     keeps_plan: bool = False
+    output_failure: str = ""  # why the final weights cannot be written now
     _halted_s: float | None = None
     _agreed_s: float | None = None
 
@@ -99,6 +101,7 @@ class Recorder:
         """Note when the loop did what."""
         self.phase, self.reason, self.epochs = decision.phase, decision.reason, observed.epochs
         self.keeps_plan = decision.keeps_plan
+        self.output_failure = output_failure(observed) if self.phase == "Saving" else ""
         for action in decision.actions:
             match action:
                 case RecordEvent() if action.reason == "WorkerLost" and self._halted_s is None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from heddle_operator.train.unsaved import as_parts
 from planner.wording import counted
 
 
@@ -43,5 +45,14 @@ def summary(result: Mapping[str, Any]) -> tuple[str, ...]:
             + f"; a rank held up to {measured['memory_bytes'] / 1e6:,.0f} MB, Python and torch "
             f"with it, of which the plan foresaw {last['predicted_memory_bytes'] / 1e6:,.0f} MB."
         )
-    weights = f"The weights are in {result['output']}." if result["output"] else ""
-    return tuple(sentence for sentence in (trained, " ".join(paces), weights) if sentence)
+    found = (trained, " ".join(paces), _where_weights_are(result))
+    return tuple(sentence for sentence in found if sentence)
+
+
+def _where_weights_are(result: Mapping[str, Any]) -> str:
+    if result["output"]:
+        return f"The weights are in {result['output']}."
+    if result["parts"]:
+        kept = as_parts(Path(result["parts"]).parent)
+        return f"{kept[0].upper()}{kept[1:]}."
+    return "No weights are saved."

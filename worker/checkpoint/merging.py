@@ -41,7 +41,7 @@ class Merge:
     def run(self, go_on: Callable[[], bool]) -> None:
         """See `worker.checkpoint.saving.Step`."""
         parts = WeightParts(self.path / PARTS)
-        if not all((parts.folder / mark).exists() for mark in marks_of(parts)):
+        if not are_whole(parts):
             raise NotYet
         if not self._is_verified:
             parts.verify(go_on)
@@ -60,6 +60,11 @@ def wanted_of(parts: WeightParts) -> Wanted:
 def marks_of(parts: WeightParts) -> tuple[str, ...]:
     """Of all parts."""
     return tuple(mark_of(name, parts.digest(name)) for name in parts.names)
+
+
+def are_whole(parts: WeightParts) -> bool:
+    """Whether every rank has marked its part."""
+    return all((parts.folder / mark).exists() for mark in marks_of(parts))
 
 
 def remove(parts: WeightParts) -> None:

@@ -16,6 +16,7 @@ from rich.live import Live
 from heddle_operator.train.run import LocalRun
 from heddle_operator.train.screen.keys import LEGEND, event_for, keys
 from heddle_operator.train.screen.lines import StepLines
+from heddle_operator.train.screen.unsaved_lines import UnsavedLines, end_warning
 from heddle_operator.train.screen.view import LiveView
 
 REFRESH_PER_S = 4
@@ -55,6 +56,8 @@ async def show(
     try:
         with contextlib.ExitStack() as stack:
             training = asyncio.ensure_future(run.train())
+            unsaved = asyncio.ensure_future(UnsavedLines(run, say).watch())
+            stack.callback(unsaved.cancel)
             if run.FINISHES:
                 loop.add_signal_handler(signal.SIGINT, _interrupt, run, training, say)
             if interactive:
@@ -80,9 +83,13 @@ async def show(
 
 def _interrupt(run: LocalRun, training: asyncio.Future[None], say: Say) -> None:
     """End the training after its step; at once if there is nothing to keep, or the second time."""
+    is_saving = run.recorder.phase == "Saving"
     if run.is_finishing or not run.finish():
         run.has_quit = True
         training.cancel()
+        return
+    if is_saving:
+        say(end_warning(run))
         return
     say(
         f"step {run.recorder.step}: the training ends after this step and the weights are written; "

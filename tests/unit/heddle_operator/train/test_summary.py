@@ -18,6 +18,7 @@ RESULT = {
     "epochs": [EPOCH, {**EPOCH, "reason": "join", "reconfiguration": {}}],
     "emulated": False,
     "output": "/out",
+    "parts": None,
 }  # fmt: skip
 
 
@@ -41,7 +42,12 @@ def test_a_run_that_trained_nothing_claims_nothing():
 def test_an_emulated_step_is_called_emulated_and_no_weights_are_named_that_are_not_there():
     found = summary({**RESULT, "epochs": [EPOCH], "emulated": True, "output": None})
     assert "(0.400 s emulated)" in found[1]
-    assert len(found) == 2
+    assert found[2] == "No weights are saved."
+
+
+def test_whole_parts_are_named_with_the_command_that_makes_a_model_of_them():
+    *_, kept = summary({**RESULT, "epochs": [EPOCH], "output": None, "parts": "/out/parts"})
+    assert kept.startswith("The weights are saved in parts: `heddle weights export /out FOLDER`")
 
 
 def test_a_last_plan_of_few_steps_has_no_median_and_the_sentence_begins_as_one():
