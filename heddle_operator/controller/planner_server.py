@@ -87,7 +87,7 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
     workload = settings.workload
     if "weigh" in question:
         nodes = Composition.from_json(question["weigh"])
-        request = PlanRequest(workload, nodes, seed=settings.seed, method="search")
+        request = PlanRequest(workload, nodes, seed=settings.seed)
         return {"curves": throughput_curves(request, profile)}
     composition = Composition.from_json(question["composition"])
     current = Plan.from_json(question["current"]) if question["current"] else None

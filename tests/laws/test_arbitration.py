@@ -143,3 +143,31 @@ def test_a_floor_leaves_to_others_the_only_type_that_they_can_use():
     any_type = Demand("any", 0, "1", 2, 2, 1.0, both, types=kinds)
     only_fast = Demand("only", 0, "2", 2, 2, 1.0, fast, types={"b": "fast"})
     assert arbitrate([any_type, only_fast]) == {"any": {"a": 2}, "only": {"b": 2}}
+
+
+def worth(**curves):
+    return Worth(tuple(sorted((gpu_type, tuple(row)) for gpu_type, row in curves.items())))
+
+
+STEADY = worth(fast=[(1, 2.0), (2, 4.0), (4, 8.0)], slow=[(1, 1.0), (2, 2.0), (4, 4.0)])
+
+
+def test_a_floor_leaves_to_others_the_only_type_of_which_they_have_a_plan():
+    nodes, kinds = (("a", 2), ("b", 2)), {"a": "slow", "b": "fast"}
+    any_type = Demand("any", 1, "1", 2, 2, 1.0, nodes, types=kinds, worth=STEADY)
+    large = worth(fast=[(2, 4.0)], slow=[])
+    only_fast = Demand("only", 0, "2", 2, 2, 1.0, nodes, types=kinds, worth=large)
+    assert arbitrate([any_type, only_fast]) == {"any": {"a": 2}, "only": {"b": 2}}
+
+
+def test_a_gpu_that_alone_brings_nothing_fills_a_floor_where_another_brings_more():
+    nodes, kinds = (("a", 4), ("b", 4)), {"a": "small", "b": "fast"}
+    one = worth(fast=[(1, 3.6), (2, 7.2), (3, 10.3), (4, 14.1)], small=[])
+    two = worth(fast=[(2, 4.1), (3, 6.4), (4, 8.4)], small=[])
+    found = arbitrate(
+        [
+            Demand("one", 0, "1", 2, 4, 1.0, nodes, types=kinds, worth=one),
+            Demand("two", 0, "2", 1, 3, 1.0, nodes, types=kinds, worth=two),
+        ]
+    )
+    assert (found["one"]["b"], found["two"]["b"]) == (1, 3)

@@ -61,14 +61,24 @@ def _reach_floor(table: Table, demand: Demand) -> bool:
 def _least_wanted(table: Table, demand: Demand) -> list[str]:
     """The types that the job could use; last those that others cannot do without."""
     waiting = [
-        table.types_of(other.job)
+        useful_types(other, table.types_of(other.job))
         for other in table.ordered
         if other is not demand and table.total[other.job] < other.least <= other.most
     ]
+    types = table.types_of(demand.job)
+    useful = useful_types(demand, types)
     return sorted(
-        table.types_of(demand.job),
-        key=lambda t: (sum(1 / len(types) for types in waiting if t in types), t),
+        types,
+        key=lambda t: (t not in useful, sum(1 / len(row) for row in waiting if t in row), t),
     )
+
+
+def useful_types(demand: Demand, types: Iterable[str]) -> tuple[str, ...]:
+    """Types of which the job has a plan with what it may have; all where none has one."""
+    worth, every = demand.worth, tuple(types)
+    if worth is None or len(every) < 2:
+        return every
+    return tuple(t for t in every if worth.alone(t, demand.most)) or every
 
 
 def _share_rest(table: Table, limits: Mapping[str, float]) -> None:

@@ -70,6 +70,11 @@ class Claim:
                 return -math.inf
         return self._worth_with(dealt) / self._alone if self._alone else 0.0
 
+    def room(self, gpu_type: str) -> int:
+        """Further GPUs of a type that it may be dealt."""
+        of_type = self.rooms.get(gpu_type, 0) - self.dealt.get(gpu_type, 0)
+        return int(max(0, min(of_type, self.further - sum(self.dealt.values()))))
+
     def apply(self, change: Mapping[str, int]) -> None:
         """Get further GPUs."""
         for gpu_type, gpus in change.items():
@@ -95,6 +100,9 @@ def divide(claims: Iterable[Claim], supply: Mapping[str, int]) -> None:
         equals = [claim for claim in rows if claim.rank == rank]
         _grow(equals, left)
         _improve(equals, left)
+    if _deal_rest(rows, left):  # so that it can be paid with
+        for rank in sorted({claim.rank for claim in rows}):
+            _improve([claim for claim in rows if claim.rank == rank], left)
     if len(rows) <= _TRADERS:
         for one, other in itertools.permutations(rows, 2):
             if one.rank < other.rank:  # who comes later has a better type only if it must
@@ -120,6 +128,25 @@ def _grow(equals: list[Claim], left: dict[str, int]) -> None:
             mine = offers[id(claim)]
             if claim is winner or (mine is not None and mine[2] > left[mine[1]]):
                 offers[id(claim)] = _best_run(claim, left)
+
+
+def _deal_rest(rows: list[Claim], left: dict[str, int]) -> bool:
+    """Deal GPUs that alone bring nobody anything to those who have fewest; whether there are any.
+
+    A plan may mix them with others.
+    """
+    found = False
+    for gpu_type in sorted(left):
+        while left[gpu_type] > 0:
+            able = [claim for claim in rows if claim.room(gpu_type)]
+            if not able:
+                break
+            poorest = min(able, key=lambda claim: sum(claim.dealt.values()))
+            gpus = min(poorest.room(gpu_type), -(-left[gpu_type] // len(able)))
+            poorest.apply({gpu_type: gpus})
+            left[gpu_type] -= gpus
+            found = True
+    return found
 
 
 def _best_run(claim: Claim, left: Mapping[str, int]) -> tuple[float, str, int] | None:
@@ -179,7 +206,7 @@ def _retype(claim: Claim, left: dict[str, int]) -> bool:
 def _trade(one: Claim, other: Claim, by_rank: bool = False) -> bool:
     """`one` gets GPUs of another's, for some of its own or for none, if both together gain.
 
-    With `by_rank` only what the first gains counts, as long as the other keeps its floor.
+    With `by_rank` only the gain of the first counts; the other keeps its floor and a plan.
     """
     best = _LEAST_GAIN
     found: tuple[dict[str, int], dict[str, int]] | None = None
@@ -192,7 +219,7 @@ def _trade(one: Claim, other: Claim, by_rank: bool = False) -> bool:
                     gets[paid], gives[paid] = -back, back
                 gain = one.value(gets) - mine
                 loss = theirs - other.value(gives)
-                if math.isinf(loss) or (by_rank and not back):
+                if math.isinf(loss) or (by_rank and (not back or loss >= theirs > 0)):
                     continue
                 if (gain if by_rank else gain - loss) > best:
                     best, found = gain if by_rank else gain - loss, (gets, gives)

@@ -33,7 +33,7 @@ def worth_of(job: Job, case: Case) -> Worth:
     key = job.workload, case.nodes.digest
     if key not in _CURVES:
         workload = WORKLOADS[job.workload]
-        request = PlanRequest(workload, case.nodes, method="search")
+        request = PlanRequest(workload, case.nodes)
         curves = throughput_curves(request, find_profile(workload))
         _CURVES[key] = Worth(tuple(sorted(curves.items())))
     return _CURVES[key]
@@ -49,7 +49,7 @@ def reached(case: Case) -> list[float]:
         short = [
             job.name
             for job, rate in zip(case.jobs, rates, strict=True)
-            if not rate and job.least <= counts[job.name] < job.most
+            if not rate and job.least <= counts[job.name] and least[job.name] <= job.most
         ]
         if not short:
             return rates
