@@ -23,7 +23,10 @@ from heddle_operator.rollout.decide import decide
 from heddle_operator.rollout.members import directive_of, members_of
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.situation import Situation
-from heddle_operator.state.speed import measured_speeds, work_of
+from heddle_operator.state.speeds.node_speed import measured_speeds
+from heddle_operator.state.speeds.type_speed import measured_types
+from heddle_operator.state.speeds.work import work_of
+from planner.profiles.generator import find_profile
 from tests.large_job import NOW, SETTINGS, Look, looks, training
 from worker.columns import compressed_directive
 
@@ -67,7 +70,8 @@ class PureCore:
         pending, yields = self.looks[UNSEALED], training(self.nodes, yieldToAutoscaler=True)
         decision, drain = look_at(quiet), drain_of(quiet.job, quiet.observed, NOW, quiet.where)
         model, plan = quiet.job.workload.model, quiet.record.plan
-        holders, shares = count_holders(model, plan), work_of(plan, model)
+        profile = find_profile(quiet.job.workload)
+        holders, shares = count_holders(model, plan), work_of(plan, model, profile)
         body = record_to_body(quiet.job, quiet.record, 0.0)
         rows: dict[str, tuple[Look, Callable[[Look], object]]] = {
             f"decide: {name}": (look, look_at) for name, look in self.looks.items()
@@ -93,8 +97,12 @@ class PureCore:
             ),
             "holders of pieces": (quiet, lambda _: count_holders(model, plan)),
             "members": (quiet, _in(quiet, lambda s, w: members_of(plan, s.observed, w.holders))),
-            "work of ranks": (quiet, lambda _: work_of(plan, model)),
+            "work of ranks": (quiet, lambda _: work_of(plan, model, profile)),
             "speeds": (quiet, lambda s: measured_speeds(s.observed, s.record, shares)),
+            "speeds of types": (
+                quiet,
+                lambda s: measured_types(s.observed, s.record, shares, {}),
+            ),
             "half of the replicas dropped": (
                 quiet,
                 lambda s: without_replicas(plan, set(plan.nodes[::2]), s.job.workload),

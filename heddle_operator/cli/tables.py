@@ -45,6 +45,8 @@ def page(job: Mapping[str, Any]) -> list[str]:
             f"  epoch {status['epoch']} ({plan['reason']}): {plan['summary']} on "
             f"{counted(status['activeGPUs'], 'GPU')} of {', '.join(status['nodes'])}"
         )
+    for gpu_type, speed in (status.get("typeSpeeds") or {}).items():
+        lines.append(f"  GPU type {gpu_type} computes at {speed:g} of its profile's speed")
     if "usableGPUs" in status:
         granted, usable = status.get("grantedGPUs", 0), status["usableGPUs"]
         verb = "is" if usable == 1 else "are"

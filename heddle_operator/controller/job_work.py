@@ -30,6 +30,7 @@ from heddle_operator.state.decision import Decision
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import Observed
 from heddle_operator.telemetry.metrics import OperatorMetrics
+from planner.profiles.generator import find_profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class JobWork:
             stalls_s,
             on_event,
             context.arbiter,
-            NodeSpeeds(job.workload.model),
+            NodeSpeeds(job.workload.model, find_profile(job.workload)),
         )
 
     async def close(self, is_gone: bool) -> None:

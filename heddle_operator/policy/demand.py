@@ -15,6 +15,8 @@ from heddle_operator.policy.candidates import eligible_nodes, leaving_nodes
 from heddle_operator.policy.moves.surplus import replaced_gpus
 from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import EpochRecord, Observed, ObservedNode
+from heddle_operator.state.speeds.type_speed import type_speeds
+from heddle_operator.state.speeds.work import faster_median
 from heddle_operator.state.worth import NodeSizes, Worth
 
 WEIGHT_STEP = 0.25  # so that a new measurement seldom changes who gets what
@@ -80,11 +82,12 @@ def _worth(observed: Observed, sizes: NodeSizes) -> Worth | None:
 
     Else each node that comes or goes would make the job's share a guess until it is weighed anew.
     """
-    if not sizes or sizes in observed.worths:
-        return observed.worths.get(sizes)
-    types = {gpu_type for gpu_type, _ in sizes}
-    weighed = (worth for key, worth in observed.worths.items() if types <= {t for t, _ in key})
-    return next(reversed(tuple(weighed)), None)
+    found = observed.worths.get(sizes)
+    if sizes and found is None:
+        types = {gpu_type for gpu_type, _ in sizes}
+        weighed = (worth for key, worth in observed.worths.items() if types <= {t for t, _ in key})
+        found = next(reversed(tuple(weighed)), None)
+    return found.at_speeds(type_speeds(observed.nodes)) if found is not None else None
 
 
 def _quota_limits(observed: Observed, nodes: Iterable[ObservedNode]) -> list[int]:
@@ -140,19 +143,35 @@ def weight_of(epochs: Iterable[EpochRecord]) -> float:
     """Worth of a further GPU in units of the job's mean GPU, by the planner's predictions.
 
     The elasticity of throughput between the two newest plans of different sizes: 1 where twice the
-    GPUs are twice as fast, and where only one size is known.
+    GPUs are twice as fast, and where only one size is known.  Predictions from before the speed of
+    a GPU type was corrected are no measure for those after it.
     """
-    times: dict[int, float] = {}
-    for record in epochs:
-        if record.step_s:
-            gpus = record.plan.gpus
-            times.pop(gpus, None)
-            times[gpus] = record.step_s
-    if len(times) < 2:
+    rows = [(r, r.step_s) for r in epochs if r.step_s]
+    if not rows:
         return 1.0
-    (less, slow), (more, fast) = sorted(list(times.items())[-2:])
+    newest, newest_s = rows[-1]
+    others = ((r, step_s) for r, step_s in reversed(rows) if r.plan.gpus != newest.plan.gpus)
+    other = next(((r, step_s) for r, step_s in others if _are_alike(r, newest)), None)
+    if other is None:
+        return 1.0
+    (less, slow), (more, fast) = sorted(
+        [(newest.plan.gpus, newest_s), (other[0].plan.gpus, other[1])]
+    )
     worth = math.log(slow / fast) / math.log(more / less)
     return min(1.0, max(WEIGHT_STEP, round(worth / WEIGHT_STEP) * WEIGHT_STEP))
+
+
+def _are_alike(one: EpochRecord, other: EpochRecord) -> bool:
+    """Whether both were planned with the same speeds of the GPU types that both had."""
+    mine, theirs = _speeds_planned(one), _speeds_planned(other)
+    return all(theirs.get(gpu_type, speed) == speed for gpu_type, speed in mine.items())
+
+
+def _speeds_planned(record: EpochRecord) -> dict[str, float]:
+    rows: dict[str, list[float]] = {}
+    for node in record.composition.nodes:
+        rows.setdefault(node.gpu_type, []).append(1 / node.speed_factor)
+    return {gpu_type: 1 / faster_median(row) for gpu_type, row in rows.items()}
 
 
 def _held(observed: Observed, where: Situation) -> tuple[tuple[str, int], ...]:

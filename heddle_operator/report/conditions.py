@@ -18,7 +18,7 @@ from heddle_operator.rollout.ending import output_failure
 from heddle_operator.rollout.gathering import start_trouble
 from heddle_operator.state.decision import Decision, Phase
 from heddle_operator.state.snapshot import EpochRecord, Observed
-from heddle_operator.state.speed import slow_in_plan
+from heddle_operator.state.speeds.node_speed import slow_in_plan
 from planner.wording import counted
 
 NODES_NAMED = 5  # that one sentence names

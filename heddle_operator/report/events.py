@@ -13,7 +13,8 @@ from heddle_operator.policy.starts import troubles
 from heddle_operator.state.actions import CloseEpoch, EventReason, RecordEvent, RelatedObject
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.snapshot import Observed, Outcome, StartFailure
-from heddle_operator.state.speed import slow_nodes
+from heddle_operator.state.speeds.node_speed import slow_nodes
+from heddle_operator.state.speeds.type_speed import type_speeds
 
 _REASONS: Mapping[Outcome, EventReason] = {
     "live": "ReconfigurationSucceeded",
@@ -52,6 +53,9 @@ def events_of(observed: Observed, decision: Decision, drain: Drain) -> tuple[Rec
         found.append(RecordEvent(f"slow-{decision.slow}", "SlowRanks", decision.slow))
     for node, words in slow_nodes(observed).items():
         found.append(RecordEvent(f"slow-{words}", "NodeSlow", words, _node(node)))
+    for gpu_type, speed in type_speeds(observed.nodes).items():
+        said = f"GPU type {gpu_type} computes at {speed:g} of the speed that its profile says"
+        found.append(RecordEvent(f"type-{said}", "TypeSpeedDiffers", f"{said}; plans count on it"))
     for flap in observed.flaps:
         key = f"flaps-{flap.node}-{flap.began_s:.0f}-{flap.pause_s:g}"
         found.append(RecordEvent(key, "NodeFlaps", flap.words, _node(flap.node)))

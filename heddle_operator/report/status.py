@@ -24,6 +24,7 @@ from heddle_operator.report.conditions import (
 from heddle_operator.report.timings import reconfigurations
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.speeds.type_speed import type_speeds
 from planner.model.shape import ModelShape
 from planner.plans.pieces import node_counts
 from planner.plans.plan import Plan
@@ -92,6 +93,9 @@ def status_of(
         }
     if holders is not None:
         status["holders"] = {"minNodes": holders.min_nodes, "singlePieces": holders.single}
+    speeds = dict.fromkeys(before.get("typeSpeeds") or ())  # null takes what is normal again away
+    if speeds := speeds | dict(type_speeds(observed.nodes)):
+        status["typeSpeeds"] = speeds
     changes = reconfigurations(observed)
     if changes:
         last = changes[-1]
@@ -179,7 +183,6 @@ def _measured(step: StepRecord) -> dict[str, Any]:
 
 
 def _plan(live: EpochRecord, observed: Observed) -> dict[str, Any]:
-    reply = next((r for r in observed.replies.values() if r.plan == live.plan), None)
     found: dict[str, Any] = {
         "digest": live.plan.digest,
         "summary": summary_of(live),
@@ -188,7 +191,10 @@ def _plan(live: EpochRecord, observed: Observed) -> dict[str, Any]:
         "templates": len(live.plan.templates),
         "pipelines": sum(template.replicas for template in live.plan.templates),
     }
-    if reply is not None:
-        found["predictedSamplesPerSecond"] = round(reply.throughput_samples_s, 3)
-        found["predictedMemoryBytes"] = reply.memory_bytes
+    for key, reply in observed.replies.items():  # the newest says it by the newest speeds
+        if reply.plan == live.plan:
+            found["predictedSamplesPerSecond"] = round(reply.throughput_samples_s, 3)
+            found["predictedMemoryBytes"] = reply.memory_bytes
+        elif key.current == live.plan.digest and reply.current_samples_s is not None:
+            found["predictedSamplesPerSecond"] = round(reply.current_samples_s, 3)
     return found

@@ -204,6 +204,7 @@ EventReason = Literal[
     "ReconfigurationSucceeded",
     "SlowRanks",
     "StateLost",
+    "TypeSpeedDiffers",
     "WorkerLost",
 ]
 

@@ -17,7 +17,7 @@ from heddle_operator.state.move_cause import MoveKind
 from heddle_operator.state.node_flap import NodeFlap
 from heddle_operator.state.plan_reply import PlanKey, PlanReply, ReferencedPlan
 from heddle_operator.state.worth import NodeSizes, Worth
-from planner.cluster.composition import Composition
+from planner.cluster.composition import FASTEST, SLOWEST, Composition
 from planner.plans.plan import Plan
 from planner.plans.ranks import Part, RankMap, Seat
 from worker.contract import ErrorKind, Member, RankReport, Reason, Report, Resume, StepRecord
@@ -41,12 +41,12 @@ class ObservedNode:
         gpus: free for the job, its own pods' GPUs included.
         lent: beside them, GPUs that pods of other jobs hold, and that could become free.
         joined_at_s: when it became usable.
-        leaving_at_s: it got a notice and will be gone then; infinite where nobody says when; None:
-            it stays.
+        leaving_at_s: when it will be gone; infinite where nobody says when; None: it stays.
         is_cordoned: it takes no new pods; somebody may be about to drain it.
         speed_factor: that whoever set the node up says of it.
         is_ready: its kubelet answers; ranks on a node that is not ready may be gone unsaid.
         measured_speed: of the speed that this one gives it, as its ranks measured; 1 is normal.
+        type_speed: of its GPU type, of the speed that the profile gives that; 1 as profiled.
     """
 
     name: str
@@ -60,6 +60,7 @@ class ObservedNode:
     is_cordoned: bool = False
     lent: int = 0
     measured_speed: float = 1.0
+    type_speed: float = 1.0
 
     @property
     def for_jobs(self) -> int:
@@ -68,8 +69,9 @@ class ObservedNode:
 
     @property
     def speed(self) -> float:
-        """What a plan may count on: of the speed that its type has."""
-        return self.speed_factor * self.measured_speed
+        """What a plan may count on: of the speed that its type has by the profile."""
+        speed = self.speed_factor * self.measured_speed * self.type_speed
+        return min(max(speed, SLOWEST), FASTEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +167,7 @@ class StartFailure:
     Attributes:
         sentence: the cluster's own words.
         generation: of the job's spec then; another template may start where this one did not.
-        gpus: for which there was no room there, with those of its pods that ran; 0: that is not
-            why.
+        gpus: without room there, those of its pods that ran included; 0: that is not why.
     """
 
     node: str
@@ -240,8 +241,7 @@ class AgentView:
     """What is known of one pod's agent.
 
     Attributes:
-        report: the newest one; it may be older than the failure that `unreachable_since_s` tells
-            of.
+        report: the newest; it may be older than the failure that `unreachable_since_s` tells of.
         unreachable_since_s: since when it has not answered; None: it does.
         heard_s: when the report came, by the operator's clock.
         progressed_s: when the rank of each slot last made progress, by that clock.

@@ -30,6 +30,17 @@ class Worth:
         """Samples per second of so many GPUs of one type."""
         return _at(dict(self.curves).get(gpu_type, ()), gpus)
 
+    def at_speeds(self, speeds: Mapping[str, float]) -> Worth:
+        """The same where types compute at these speeds of their profiles; 1 where not given."""
+        if not speeds:
+            return self
+        return Worth(
+            tuple(
+                (name, tuple((gpus, rate * speeds.get(name, 1.0)) for gpus, rate in curve))
+                for name, curve in self.curves
+            )
+        )
+
     def of(self, counts: Mapping[str, int], most: int) -> float:
         """Samples per second of the best choice among these GPUs.
 

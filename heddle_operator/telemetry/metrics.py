@@ -57,6 +57,12 @@ class OperatorMetrics:
         self._phase = Gauge(
             "heddle_job_phase", "1 for the job's phase", (*JOB, "phase"), registry=self.registry
         )
+        self._type_speed = Gauge(
+            "heddle_job_type_speed",
+            "Speed of a GPU type beside its profile, where they differ",
+            (*JOB, "gpu_type"),
+            registry=self.registry,
+        )
         self._decisions = Counter(
             "heddle_decisions_total",
             "Plans that were adopted, kept, recommended or given up",
@@ -112,6 +118,7 @@ class OperatorMetrics:
             self._phase.remove(namespace, job, seen.phase)
         seen.phase = decision.phase
         self._phase.labels(namespace, job, decision.phase).set(1)
+        self._take_speeds(namespace, job, status.get("typeSpeeds") or {}, seen)
         for key, reason in filter(None, map(_counted, decision.actions)):
             if seen.counted.add(key):
                 seen.reasons.add(reason)
@@ -121,6 +128,16 @@ class OperatorMetrics:
             self._stall.labels(namespace, job).observe(last["stallSeconds"])
             seen.stalled_epoch = last["epoch"]
 
+    def _take_speeds(
+        self, namespace: str, job: str, told: Mapping[str, float | None], seen: _Seen
+    ) -> None:
+        speeds = {name: speed for name, speed in told.items() if speed is not None}
+        for name in seen.types - speeds.keys():
+            self._type_speed.remove(namespace, job, name)
+        seen.types = set(speeds)
+        for name, speed in speeds.items():
+            self._type_speed.labels(namespace, job, name).set(speed)
+
     def forget(self, namespace: str, job: str) -> None:
         """The job is gone."""
         seen = self._seen.pop((namespace, job), None)
@@ -129,6 +146,8 @@ class OperatorMetrics:
         self._phase.remove(namespace, job, seen.phase)
         for reason in seen.reasons:
             self._decisions.remove(namespace, job, reason)
+        for gpu_type in seen.types:
+            self._type_speed.remove(namespace, job, gpu_type)
         for series in (*self._gauges.values(), self._stall):
             series.remove(namespace, job)
 
@@ -157,12 +176,14 @@ class _Seen:
     Attributes:
         counted: keys of decisions.
         reasons: of all of them, a handful.
+        types: GPU types whose speed differs from their profile.
     """
 
     phase: str = ""
     stalled_epoch: int = 0
     counted: Recent[str] = field(default_factory=Recent)
     reasons: set[str] = field(default_factory=set)
+    types: set[str] = field(default_factory=set)
 
 
 def _counted(action: Action) -> tuple[str, str] | None:

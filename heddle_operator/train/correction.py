@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from heddle_operator.state.speeds.type_speed import LATE
 from heddle_operator.train.recorder import Recorder
 from planner.cluster.composition import Composition
 from planner.cost.evaluate import price
@@ -27,7 +28,6 @@ from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from planner.profiles.profile import LINKS_FILE, Profile
 
-LATE = 1.5  # times its prediction: a step that takes longer corrects the run
 SAME = 1.1  # a factor up to here is none
 RIDGE = 0.1  # how much a kind's own factor is held to that of all kinds
 TIMES = ("forward_s", "backward_s", "attention_s")

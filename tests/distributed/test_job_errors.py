@@ -25,7 +25,8 @@ from heddle_operator.local.cluster import LocalCluster
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.speed import SLOW, measured_speeds, work_of
+from heddle_operator.state.speeds.node_speed import SLOW, measured_speeds
+from heddle_operator.state.speeds.work import work_of
 from planner.cluster.composition import Node
 from worker.agent.compute_times import STEPS
 from worker.contract import Report

@@ -11,7 +11,7 @@ import random
 import pytest
 
 from heddle_operator.controller.node_speeds import NodeSpeeds
-from heddle_operator.state.speed import BELIEVED_S, FORGOTTEN_S
+from heddle_operator.state.speeds.node_speed import BELIEVED_S, FORGOTTEN_S
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 
 PASS_S = 5.0  # the loop looks at least so often

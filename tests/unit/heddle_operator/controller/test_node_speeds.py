@@ -6,7 +6,7 @@ from heddle_operator.controller.node_speeds import NodeSpeeds
 from heddle_operator.policy.candidates import usable_nodes
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
-from heddle_operator.state.speed import BELIEVED_S
+from heddle_operator.state.speeds.node_speed import BELIEVED_S
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 
 

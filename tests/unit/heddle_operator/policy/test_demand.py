@@ -123,3 +123,20 @@ def test_what_was_said_of_other_nodes_of_these_types_holds_until_it_is_weighed_a
     assert demand(replace(MIXED, worths=worths)).worth == old
     assert demand(replace(MIXED, worths={**worths, SIZES: new})).worth == new
     assert demand(MIXED).worth is None
+
+
+def test_gpus_of_a_type_that_is_slower_than_its_profile_are_worth_less():
+    curves = (("demo-fast", ((1, 2.0),)), ("demo-slow", ((1, 1.0),)))
+    nodes = tuple(
+        replace(n, type_speed=0.25 if n.gpu_type == "demo-fast" else 1.0) for n in MIXED.nodes
+    )
+    worth = demand(replace(MIXED, nodes=nodes, worths={SIZES: Worth(curves)})).worth
+    assert worth is not None
+    assert [worth.alone(name, 1) for name in ("demo-fast", "demo-slow")] == [0.5, 1.0]
+
+
+def test_predictions_from_before_a_type_was_corrected_are_no_measure_for_those_after_it():
+    before, after = record(2, 1, 4.0), record(4, 2, 4.0)  # as if twice the GPUs brought nothing
+    nodes = tuple(replace(n, speed_factor=0.5) for n in after.composition.nodes)
+    assert weight_of((before, after)) == 0.25
+    assert weight_of((before, replace(after, composition=Composition(nodes)))) == 1.0

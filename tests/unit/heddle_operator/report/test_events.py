@@ -61,6 +61,15 @@ def test_a_slow_node_is_told_of():
     assert ("NodeSlow", said) in told(operator, nodes=nodes)
 
 
+def test_a_gpu_type_that_differs_from_its_profile_is_told_of_once():
+    operator = running("a", "b")
+    nodes = tuple(replace(node, type_speed=0.5) for node in operator.cluster.snapshot().nodes)
+    said = (
+        "GPU type demo-fast computes at 0.5 of the speed that its profile says; plans count on it"
+    )
+    assert told(operator, nodes=nodes) == [("TypeSpeedDiffers", said)]
+
+
 def test_an_event_about_a_node_names_it_as_its_related_object():
     operator = running("a", "b")
     observed = operator.cluster.snapshot()

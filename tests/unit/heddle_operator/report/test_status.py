@@ -13,6 +13,7 @@ from heddle_operator.report.conditions import HolderCount
 from heddle_operator.report.status import count_holders, refused_status, status_of
 from heddle_operator.rollout.decide import decide
 from heddle_operator.state.decision import Decision
+from heddle_operator.state.plan_reply import PlanKey, PlanReply
 from heddle_operator.state.snapshot import Observed
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
@@ -122,3 +123,25 @@ def test_skipped_steps_stay_counted_when_the_agent_that_told_of_them_is_gone():
     operator = running("a")
     found = status(operator, before={"progress": {"step": 1, "steps": 9, "skippedSteps": 3}})
     assert found["progress"]["skippedSteps"] == 3
+
+
+def test_gpu_types_that_differ_from_their_profile_are_told_until_they_do_no_more():
+    operator = running("a", "b")
+    nodes = tuple(
+        dataclasses.replace(node, type_speed=0.5) for node in operator.cluster.snapshot().nodes
+    )
+    found = status(operator, nodes=nodes)
+    assert found["typeSpeeds"] == {"demo-fast": 0.5}
+    assert status(operator, before=found)["typeSpeeds"] == {"demo-fast": None}
+    assert "typeSpeeds" not in status(operator)
+
+
+def test_the_throughput_is_predicted_by_the_newest_speeds():
+    operator = running("a", "b")
+    replies = operator.cluster.snapshot().replies
+    before = status(operator)["plan"]["predictedSamplesPerSecond"]
+    key = PlanKey("corrected nodes", operator.cluster.records.all[-1].plan.digest)
+    kept = PlanReply(None, current_samples_s=before / 2)
+    found = status(operator, replies={**replies, key: kept})["plan"]
+    assert found["predictedSamplesPerSecond"] == pytest.approx(before / 2)
+    assert "predictedMemoryBytes" in found

@@ -133,3 +133,15 @@ def test_the_version_and_the_commit_of_the_operator_are_a_series():
     metrics = OperatorMetrics("1.2.3", "abc")
     labels = {"version": "1.2.3", "commit": "abc"}
     assert metrics.registry.get_sample_value("heddle_build_info", labels) == 1
+
+
+def test_a_gpu_type_has_a_speed_as_long_as_it_differs_from_its_profile():
+    metrics, running = OperatorMetrics(), Decision((), "Running", "")
+    name, labels = "heddle_job_type_speed", {"gpu_type": "h100"}
+    metrics.take("ns", "tiny", {**STATUS, "typeSpeeds": {"h100": 0.5}}, running)
+    assert value(metrics, name, **labels) == 0.5
+    metrics.take("ns", "tiny", {**STATUS, "typeSpeeds": {"h100": None}}, running)
+    assert value(metrics, name, **labels) is None
+    metrics.take("ns", "tiny", {**STATUS, "typeSpeeds": {"h100": 2.0}}, running)
+    metrics.forget("ns", "tiny")
+    assert not lines(metrics)

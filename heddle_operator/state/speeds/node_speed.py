@@ -11,14 +11,11 @@ Source: design, section 5, "Whether to move"; Kubernetes' back-off of containers
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from heddle_operator.state.snapshot import EpochRecord, Observed, ObservedNode
-from planner.model.shape import ModelShape
-from planner.plans.plan import Plan
-from planner.plans.ranks import RankMap
+from heddle_operator.state.speeds.work import Work, faster_median, measured_work
 from planner.wording import counted
 
 STEP = 0.05  # speeds are told in steps of this
@@ -29,19 +26,6 @@ BELIEVED_S = 60.0  # so long all that is measured must say so
 FORGOTTEN_S = 600.0  # a slow node that is not measured is tried again after so long; then twice ...
 FORGOTTEN_STEPS = 64  # and not before so many steps: a rank must train 16 to be measured
 FORGOTTEN_LIMIT_S = 86_400.0
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a plan gives one of its ranks in each step.
-
-    Attributes:
-        kind: of one micro-batch; equal for ranks that compute the same.
-    """
-
-    node: str
-    kind: Hashable
-    micro_batches: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +45,6 @@ class KnownSpeed:
     times: int = 0
 
 
-def work_of(plan: Plan, model: ModelShape) -> tuple[Work, ...]:
-    """What each rank of a plan computes, in rank order."""
-    found = []
-    for seat in RankMap.of(plan).seats:
-        template, layers = seat.pipeline.template, seat.layers
-        kinds = tuple(sorted(model.kinds_of(layers.start, layers.stop).items()))
-        kind = (template.stages[seat.stage], template.micro_batch, kinds)
-        found.append(Work(seat.node, kind, seat.pipeline.num_micro_batches))
-    return tuple(found)
-
-
 def measured_speeds(
     observed: Observed, live: EpochRecord, work: tuple[Work, ...]
 ) -> Mapping[str, float]:
@@ -84,30 +57,48 @@ def measured_speeds(
     """
     stated = {node.name: node.speed_factor for node in observed.nodes}
     paces: dict[Hashable, dict[str, float]] = {}
-    for rank, seconds in _computing(observed, live, len(work)):
-        one = work[rank]
-        pace = seconds * stated.get(one.node, 1.0) / one.micro_batches
+    for measured in measured_work(observed, live, work):
+        one = measured.work
+        pace = measured.seconds * stated.get(one.node, 1.0) / one.micro_batches
         nodes = paces.setdefault(one.kind, {})
         nodes[one.node] = max(pace, nodes.get(one.node, 0.0))
     found: dict[str, float] = {}
     for nodes in paces.values():
-        usual = _usual(nodes.values())
+        usual = faster_median(nodes.values())
         for node, pace in nodes.items() if len(nodes) > 1 else ():
             found[node] = min(found.get(node, 1.0), usual / pace)
     return found
 
 
 def known_at_start(
-    nodes: Iterable[ObservedNode], live: EpochRecord | None, now: float
+    nodes: Iterable[ObservedNode],
+    live: EpochRecord | None,
+    now: float,
+    types: Mapping[str, float],
 ) -> Mapping[str, KnownSpeed]:
-    """What the record of the live epoch tells: an operator that starts anew goes on with it."""
-    planned = {node.name: node.speed_factor for node in live.composition.nodes} if live else {}
+    """What the record of the live epoch tells: an operator that starts anew goes on with it.
+
+    Args:
+        nodes: that are there.
+        live: supplies the speeds that were planned with.
+        now: by the clock of what is known.
+        types: speed by GPU type that is known to differ from its profile.
+    """
+    planned = planned_speeds(nodes, live)
     speeds = {
-        node.name: _coarse(planned[node.name] / node.speed_factor)
+        node.name: _coarse(planned[node.name] / types.get(node.gpu_type, 1.0))
         for node in nodes
         if node.name in planned
     }
     return {name: KnownSpeed(speed, now, times=1) for name, speed in speeds.items() if speed < 1}
+
+
+def planned_speeds(nodes: Iterable[ObservedNode], live: EpochRecord | None) -> dict[str, float]:
+    """By node of the live plan's composition: its speed there, without what is stated of it."""
+    planned = {node.name: node.speed_factor for node in live.composition.nodes} if live else {}
+    return {
+        node.name: planned[node.name] / node.speed_factor for node in nodes if node.name in planned
+    }
 
 
 def updated(
@@ -153,29 +144,6 @@ def slow_in_plan(observed: Observed, live: EpochRecord) -> str:
     verb = "is" if len(used) == 2 else "are"
     more = f", and {counted(len(used) - 1, 'more node')} {verb} slow" if len(used) > 1 else ""
     return f"{used[0]}{more}" if used else ""
-
-
-def _computing(observed: Observed, live: EpochRecord, ranks: int) -> list[tuple[int, float]]:
-    """(rank, seconds) of the ranks that train the live epoch and have measured enough steps."""
-    rows = [
-        rank
-        for view in observed.agents.values()
-        if view.report is not None and view.unreachable_since_s is None
-        for rank in view.report.ranks
-        if rank.epoch == live.epoch and rank.phase == "training"
-    ]
-    return [
-        (rank.rank, rank.compute_s)
-        for rank in rows
-        if rank.rank is not None and 0 <= rank.rank < ranks
-        if rank.compute_s is not None and math.isfinite(rank.compute_s) and rank.compute_s > 0
-    ]
-
-
-def _usual(paces: Iterable[float]) -> float:
-    """The median; of an even number the faster: where half of the nodes are slow, that they are."""
-    ordered = sorted(paces)
-    return ordered[(len(ordered) - 1) // 2]
 
 
 def _coarse(speed: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heddle_operator.state.snapshot import AgentView, EpochRecord, Observed, ObservedNode
-from heddle_operator.state.speed import (
+from heddle_operator.state.speeds.node_speed import (
     BELIEVED_S,
     FORGOTTEN_S,
     KnownSpeed,
@@ -14,8 +14,8 @@ from heddle_operator.state.speed import (
     slow_in_plan,
     slow_nodes,
     updated,
-    work_of,
 )
+from heddle_operator.state.speeds.work import work_of
 from planner.cluster.composition import Composition, Node
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from tests.builders import MODEL
@@ -183,9 +183,9 @@ def test_an_operator_that_starts_anew_believes_the_record_of_the_live_epoch():
         replicas("b"), Node("a", "demo-fast", 2, speed_factor=0.3), Node("b", "demo-fast", 2)
     )
     stated = ObservedNode("a", "demo-fast", 2, speed_factor=0.5)
-    assert known_at_start([A, B, C], live, 7.0) == {"a": KnownSpeed(0.3, 7.0, None, 1)}
-    assert known_at_start([stated], live, 7.0)["a"].speed == 0.6
-    assert known_at_start([A], None, 7.0) == {}
+    assert known_at_start([A, B, C], live, 7.0, {}) == {"a": KnownSpeed(0.3, 7.0, None, 1)}
+    assert known_at_start([stated], live, 7.0, {})["a"].speed == 0.6
+    assert known_at_start([A], None, 7.0, {}) == {}
 
 
 def test_slow_nodes_are_told_in_words():

@@ -1,0 +1,1 @@
+"""How fast nodes and GPU types compute, as the ranks measure it."""
