@@ -7,6 +7,7 @@ process ends right before or right after.
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -59,8 +60,9 @@ def _writes(outcome: str) -> Callable[..., bool]:
     return lambda _, path, body: "/configmaps/" in path and body["data"]["outcome"] == outcome
 
 
-def _is_switch(_: Agents, pod: str, url: str, body: bytes) -> bool:
-    return json.loads(body).get("phase") == "switch"
+def _is_switch(_: Agents, pod: str, url: str, body: bytes, encoding: str) -> bool:
+    text = gzip.decompress(body) if encoding == "gzip" else body
+    return json.loads(text).get("phase") == "switch"
 
 
 def arm(moment: str) -> None:

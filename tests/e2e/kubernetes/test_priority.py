@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 
 import pytest
 
+from heddle_operator.resources.epoch_config_map import record_of_body
 from tests.cluster.assets import Assets
 from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import NodeSpec
@@ -84,8 +84,8 @@ def pods_that_end(job: Job) -> dict[str, Json]:
 
 def gpus_of(job: Job) -> set[tuple[str, int]]:
     """(node, GPU) of the plan that trains."""
-    plan = json.loads(job.epochs()[job.epoch]["plan"])
-    return {(placed["node"], gpu) for placed in plan["placement"] for gpu in placed["gpus"]}
+    plan = record_of_body(record_of(job, job.epoch), clock_offset_s=0.0).plan
+    return {(placed.node, gpu) for placed in plan.placement for gpu in placed.gpus}
 
 
 def record_of(job: Job, epoch: int) -> Json:
