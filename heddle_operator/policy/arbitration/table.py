@@ -10,7 +10,7 @@ only makes it worse, and where it gets better (a pod is taken) it is entered ane
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -33,7 +33,7 @@ class Table:
         self.ordered = tuple(ordered)
         self.free: dict[str, int] = {}
         self.total: dict[str, int] = {}  # GPUs of a job on nodes that it can use
-        self.usable = {demand.job: dict(demand.nodes) for demand in self.ordered}
+        self.usable: dict[str, dict[str, int]] = {}
         self._type: dict[str, str] = {}
         self._types_of: dict[str, tuple[str, ...]] = {}
         self._pods = {demand.job: list(demand.pods) for demand in self.ordered}
@@ -41,16 +41,21 @@ class Table:
         self._jobs_on: Counter[str] = Counter()
         self._owed: set[tuple[str, str]] = set()  # (job, node) where it gives a pod back
         self._log: list[tuple[str, str, int, int]] = []  # job, node, GPUs dealt, index of a pod
-        self._shelves: dict[tuple[tuple[tuple[str, int], ...], str], _Shelf] = {}
         self._of_job: dict[tuple[str, str], _Shelf] = {}
         self._shelves_of: dict[str, list[tuple[_Shelf, int]]] = {}
         self._here: dict[tuple[str, str], list[tuple[bool, int, str]]] = {}
         self._lay_out()
 
     def _lay_out(self) -> None:
+        """Each set of nodes once, however many jobs could use the same."""
         free, types = self.free, self._type
+        alike: dict[tuple[tuple[str, int], ...], list[Demand]] = {}
         for demand in self.ordered:
-            for node, gpus in demand.nodes:
+            alike.setdefault(demand.nodes, []).append(demand)
+        for nodes, demands in alike.items():
+            demand, usable = demands[0], dict(nodes)
+            self.usable |= {each.job: usable for each in demands}
+            for node, gpus in nodes:
                 if free.get(node, -1) < gpus:
                     free[node] = gpus
                     types[node] = demand.types.get(node, "")
@@ -63,26 +68,23 @@ class Table:
             self._jobs_on.update(on.keys())
             usable = self.usable[demand.job]
             self.total[demand.job] = sum(gpus for node, gpus in on.items() if node in usable)
+        for nodes, demands in alike.items():
+            self._shelve(nodes, [demand.job for demand in demands])
         for demand in self.ordered:
-            self._shelve(demand)
             for node in self._on[demand.job]:
                 self._enter_here(demand.job, node)
 
-    def _shelve(self, demand: Demand) -> None:
-        new: dict[str, _Shelf] = {}
-        found = {self._type[node] for node, _ in demand.nodes}
-        for gpu_type in found:
-            key = (demand.nodes, gpu_type)
-            if key not in self._shelves:
-                self._shelves[key] = new[gpu_type] = _Shelf()
-            self._of_job[demand.job, gpu_type] = self._shelves[key]
-        self._types_of[demand.job] = tuple(sorted(found))
-        for node, gpus in demand.nodes if new else ():
-            shelf = new.get(self._type[node])
-            if shelf is not None:
-                self._shelves_of.setdefault(node, []).append((shelf, gpus))
-                room = min(gpus, self.free[node])
-                heappush(shelf.shared if self._jobs_on[node] else shelf.empty, (-room, node))
+    def _shelve(self, nodes: Iterable[tuple[str, int]], jobs: Iterable[str]) -> None:
+        shelves: defaultdict[str, _Shelf] = defaultdict(_Shelf)
+        for node, gpus in nodes:
+            shelf = shelves[self._type[node]]
+            self._shelves_of.setdefault(node, []).append((shelf, gpus))
+            room = min(gpus, self.free[node])
+            heappush(shelf.shared if self._jobs_on[node] else shelf.empty, (-room, node))
+        types = tuple(sorted(shelves))
+        for job in jobs:
+            self._types_of[job] = types
+            self._of_job |= {(job, gpu_type): shelf for gpu_type, shelf in shelves.items()}
 
     @property
     def gpu_types(self) -> tuple[str, ...]:
