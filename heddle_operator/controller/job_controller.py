@@ -115,6 +115,7 @@ class JobController:
             await work.close(self._is_gone)
 
     async def _begin(self) -> JobWork | None:
+        await self._context.turns.wait()
         terms = await self._terms()
         if terms is None:
             return None
@@ -233,6 +234,7 @@ class JobController:
         if not self._context.sees_all_pods:
             self._emit(objects, RecordEvent("unseen", "GPUsNotSeen", UNSEEN))
         while True:
+            await self._context.turns.wait()
             decision = await reconciler.reconcile()
             observed = self._seen[1] if self._seen else Observed()
             if objects.taken:

@@ -24,6 +24,7 @@ from heddle_operator.kube.owned_objects import JobObjects
 from heddle_operator.ports.cluster import Cluster
 from heddle_operator.ports.held_pods import HeldPods
 from heddle_operator.ports.trigger import Trigger
+from heddle_operator.ports.turns import Turns
 from heddle_operator.resources.pods import WorkerDefaults, with_data_folder
 from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.decision import Decision
@@ -41,6 +42,7 @@ class ControllerContext:
         left_s: seconds in which this operator may still tell agents anything.
         pool: of planners; None: each job has a process of its own.
         arbiter: divides GPUs among the jobs.
+        turns: of the loop; each pass of a job has one.
         sees_all_pods: no GPU is held unseen.
         identity: of this operator, for Events.
     """
@@ -53,6 +55,7 @@ class ControllerContext:
     left_s: Callable[[], float] = lambda: math.inf
     pool: PlannerPool | None = None
     arbiter: PriorityArbiter = field(default_factory=PriorityArbiter)
+    turns: Turns = field(default_factory=Turns)
     sees_all_pods: bool = True
     identity: str = "heddle-operator"
 

@@ -80,11 +80,11 @@ async def run_operator(options: OperatorOptions, metrics: OperatorMetrics) -> in
                 options.defaults,
                 options.settings,
                 metrics,
-                elector.left_s,
-                planners,
-                arbiter,
-                options.sees_all_pods,
-                options.lease.identity,
+                left_s=elector.left_s,
+                pool=planners,
+                arbiter=arbiter,
+                sees_all_pods=options.sees_all_pods,
+                identity=options.lease.identity,
             )
         )
         namespaces = options.namespaces
