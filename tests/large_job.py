@@ -49,15 +49,15 @@ def large_job(nodes: int, **elastic: Any) -> HeddleJob:
     )
 
 
-def node_names(nodes: int) -> tuple[str, ...]:
-    """Names as long as clouds give them."""
-    return tuple(f"pool-a-node-{index:05d}" for index in range(nodes))
+def node_names(nodes: int, letters: int = 0) -> tuple[str, ...]:
+    """Names as long as clouds give them, or of so many letters."""
+    return tuple(f"pool-a-node-{index:05d}".ljust(letters, "x") for index in range(nodes))
 
 
-def large_plan(nodes: int) -> Plan:
-    """The plan of all GPUs."""
+def large_plan(nodes: int, letters: int = 0) -> Plan:
+    """The plan of all GPUs; the names of nodes have at least so many letters."""
     replicas = nodes * GPUS // 2
-    seats = [(name, gpu) for name in node_names(nodes) for gpu in range(GPUS)]
+    seats = [(name, gpu) for name in node_names(nodes, letters) for gpu in range(GPUS)]
     placement = tuple(
         PlacedStage(0, index // 2, index % 2, name, (gpu,))
         for index, (name, gpu) in enumerate(seats)
@@ -119,9 +119,9 @@ class Look:
         return replace(self, observed=replace(self.observed, agents=agents))
 
 
-def training(nodes: int, **elastic: Any) -> Look:
+def training(nodes: int, letters: int = 0, **elastic: Any) -> Look:
     """The job trains on all nodes, and nothing is to be done."""
-    plan, names = large_plan(nodes), node_names(nodes)
+    plan, names = large_plan(nodes, letters), node_names(nodes, letters)
     composition = Composition(tuple(Node(name, "demo-fast", GPUS) for name in names))
     members = tuple(
         Member(
@@ -150,9 +150,9 @@ def training(nodes: int, **elastic: Any) -> Look:
     return Look(large_job(nodes, **elastic), observed)
 
 
-def looks(nodes: int) -> Iterator[tuple[str, Look]]:
-    """The job in every state of its life, by name."""
-    trains = training(nodes)
+def looks(nodes: int, letters: int = 0) -> Iterator[tuple[str, Look]]:
+    """The job in every state of its life, by name; nodes are named as in `node_names`."""
+    trains = training(nodes, letters)
     yield "training", trains
     lost = trains.without_first_node()
     yield "a node is lost", lost

@@ -6,9 +6,10 @@ conditions, Events and lines of a log.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 MOST_NAMES = 3
+MOST_CLAUSES = 3
 
 
 def named(noun: str, names: Sequence[str]) -> str:
@@ -19,6 +20,21 @@ def named(noun: str, names: Sequence[str]) -> str:
         first = ", ".join(names[:MOST_NAMES])
         return f"{noun}s {first} and {len(names) - MOST_NAMES} more"
     return f"{noun}s {', '.join(names[:-1])} and {names[-1]}"
+
+
+def joined(clauses: Iterable[str]) -> str:
+    """The first different clauses, and how many more there are."""
+    found = list(dict.fromkeys(clauses))
+    more = f" and {len(found) - MOST_CLAUSES} more" if len(found) > MOST_CLAUSES else ""
+    return "; ".join(found[:MOST_CLAUSES]) + more
+
+
+def shortened(text: str, most_bytes: int) -> str:
+    """The text, or as much of its start as fits in so many bytes of UTF-8."""
+    data = text.encode()
+    if len(data) <= most_bytes:
+        return text
+    return data[: most_bytes - len(" ...")].decode(errors="ignore") + " ..."
 
 
 def ended_with(code: int) -> str:

@@ -43,7 +43,7 @@ def page(job: Mapping[str, Any]) -> list[str]:
     if plan:
         lines.append(
             f"  epoch {status['epoch']} ({plan['reason']}): {plan['summary']} on "
-            f"{counted(status['activeGPUs'], 'GPU')} of {', '.join(status['nodes'])}"
+            f"{counted(status['activeGPUs'], 'GPU')} of {_nodes(status)}"
         )
     for gpu_type, speed in (status.get("typeSpeeds") or {}).items():
         lines.append(f"  GPU type {gpu_type} computes at {speed:g} of its profile's speed")
@@ -95,6 +95,13 @@ def _measured(progress: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]
         foreseen = f" ({planned / 1e9:.2f} GB predicted)" if planned else ""
         words.append(f"up to {progress['memoryBytes'] / 1e9:.2f} GB a rank{foreseen}")
     return [f"  {', '.join(words)}"] if words else []
+
+
+def _nodes(status: Mapping[str, Any]) -> str:
+    """The nodes that the status names, and how many more there are."""
+    names = ", ".join(status["nodes"])
+    more = status.get("nodeCount", 0) - len(status["nodes"])
+    return f"{names} and {more} more" if more > 0 else names
 
 
 def _place(part: tuple[str, float]) -> int:

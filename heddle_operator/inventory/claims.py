@@ -13,6 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from heddle_operator.apis.wording import joined
 from heddle_operator.inventory.filters import refusal_of
 from heddle_operator.inventory.quantities import amount
 from heddle_operator.inventory.requests import GPU, GpuAllocation, Requests, Waiting
@@ -48,7 +49,7 @@ def counts(
 
 def in_words(claims: Iterable[GpuAllocation]) -> str:
     """Who waits for GPUs of a node."""
-    return ", ".join(
+    return joined(
         f"pod {claim.pod} of namespace {claim.namespace} waits for {counted(claim.gpus, 'GPU')}"
         for claim in claims
     )

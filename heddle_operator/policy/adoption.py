@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.apis.wording import joined
 from heddle_operator.policy.attempts import keep_after_failure, untried
 from heddle_operator.policy.candidates import (
     debounce_left_s,
@@ -53,7 +54,6 @@ from planner.wording import counted
 from worker.contract import Reason, resume_of
 
 TEMPLATE_S = 5.0  # a template that the cluster refuses is looked at again after so long
-NODES_NAMED = 3  # unusable nodes that a sentence names
 
 
 def consider_plan(
@@ -314,8 +314,7 @@ def _too_few(
     unusable += [f"{node} {why}" for node, why in observed.unusable]
     if not unusable:
         return sentence
-    more = f" and {len(unusable) - NODES_NAMED} more" if len(unusable) > NODES_NAMED else ""
-    return f"{sentence} ({'; '.join(unusable[:NODES_NAMED])}{more})"
+    return f"{sentence} ({joined(unusable)})"
 
 
 def _left_by(room: Headroom) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.apis.wording import joined
 from heddle_operator.policy.failures import failed_attempt, retry_left_s
 from heddle_operator.policy.gpu_limits import plan_request
 from heddle_operator.state.actions import RecordEvent
@@ -57,7 +58,7 @@ def untried(
 
 def keep_after_failure(failed: EpochRecord, now: float, again: float | None) -> Decision:
     """Keep the live plan: the better one failed, and nothing forces the job to move."""
-    words = "; ".join(dict.fromkeys(failure.sentence for failure in failed.failures))
+    words = joined(failure.sentence for failure in failed.failures)
     sentence = f"the plan is kept: the better one failed in epoch {failed.epoch}: {words}"
     left_s = retry_left_s(failed, now)
     event = RecordEvent(f"kept-{failed.epoch}-failed", "PlanKept", sentence)

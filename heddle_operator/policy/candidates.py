@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.failures import failed_gpus, nodes_left_out
-from heddle_operator.policy.gpu_limits import has_pods, plan_request
+from heddle_operator.policy.gpu_limits import gpus_dealt, has_pods, plan_request
 from heddle_operator.policy.starts import gpus_up, is_ready, starting_nodes
 from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import Observed, ObservedNode
@@ -57,9 +57,8 @@ def usable_nodes(
 ) -> Composition:
     """The composition that a plan is asked for: what is free of what the job is allowed."""
     nodes = eligible_nodes(job, observed, where, now, leaving, starting)
-    allowed = observed.allowed
-    if allowed is not None:
-        nodes = [replace(node, gpus=min(node.gpus, allowed.get(node.name, 0))) for node in nodes]
+    if observed.allowed is not None:
+        nodes = [replace(node, gpus=gpus_dealt(observed, node)) for node in nodes]
     return Composition(
         tuple(
             Node(node.name, node.gpu_type, node.gpus, node.link_domain, node.speed)

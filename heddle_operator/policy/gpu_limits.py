@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.state.actions import RequestPlan
-from heddle_operator.state.snapshot import Observed
+from heddle_operator.state.snapshot import Observed, ObservedNode
 from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
 from planner.plans.plan import Plan
@@ -23,6 +23,23 @@ def gpu_limits(job: HeddleJob, observed: Observed, composition: Composition) -> 
 def allowed_gpus(job: HeddleJob, observed: Observed, composition: Composition) -> int:
     """How many of these GPUs a plan may use."""
     return gpu_limits(job, observed, composition).allowed(composition)
+
+
+def gpus_dealt(observed: Observed, node: ObservedNode) -> int:
+    """How many of the node's free GPUs the job may plan with beside other jobs."""
+    return (
+        node.gpus
+        if observed.allowed is None
+        else min(node.gpus, observed.allowed.get(node.name, 0))
+    )
+
+
+def usable_gpus(job: HeddleJob, observed: Observed) -> int:
+    """GPUs of nodes that stay, as many as a plan may use."""
+    staying = (node for node in observed.nodes if node.leaving_at_s is None)
+    gpus = sum(gpus_dealt(observed, node) for node in staying)
+    most = most_gpus(job, observed)
+    return gpus if most is None else min(gpus, most)
 
 
 def most_gpus(job: HeddleJob, observed: Observed) -> int | None:

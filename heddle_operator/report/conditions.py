@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.apis.wording import joined, shortened
 from heddle_operator.policy.drain import Drain
 from heddle_operator.policy.failures import LeftOut, nodes_left_out
 from heddle_operator.rollout.ending import output_failure
@@ -22,6 +23,7 @@ from heddle_operator.state.speeds.node_speed import slow_in_plan
 from planner.wording import counted
 
 NODES_NAMED = 5  # that one sentence names
+SUMMARY_BYTES = 512  # of the templates of a plan, of which there may be many
 MOVING = ("Preparing", "Switching", "Recovering")
 ConditionType = Literal[
     "Accepted",
@@ -174,7 +176,7 @@ def live_record(observed: Observed) -> EpochRecord | None:
 
 def summary_of(record: EpochRecord) -> str:
     """The plan of an epoch in a few words."""
-    return ", ".join(map(str, record.plan.templates))
+    return shortened(", ".join(map(str, record.plan.templates)), SUMMARY_BYTES)
 
 
 def with_times(
@@ -276,7 +278,7 @@ def _hindered(observed: Observed, trouble: str) -> Condition | None:
     if trouble:
         return Condition("Degraded", True, "PodsCannotStart", trouble)
     if observed.taken:
-        return Condition("Degraded", True, "NameTaken", "; ".join(observed.taken))
+        return Condition("Degraded", True, "NameTaken", joined(observed.taken))
     if observed.unrecorded:
         return Condition("Degraded", True, "RecordRefused", observed.unrecorded)
     return None

@@ -7,12 +7,16 @@ Source: Kubernetes' API conventions (conditions, observedGeneration).
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Literal
 
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.apis.wording import shortened
 from heddle_operator.policy.drain import Drain
+from heddle_operator.policy.gpu_limits import usable_gpus
 from heddle_operator.report.conditions import (
     Condition,
     HolderCount,
@@ -30,6 +34,9 @@ from planner.plans.pieces import node_counts
 from planner.plans.plan import Plan
 from worker.contract import StepRecord
 
+STATUS_BYTES = 8192  # of JSON, whatever the number and the names of nodes
+NAME_BYTES = 2048  # that names of nodes take of them
+SENTENCE_BYTES = (1024, 512, 256)  # of each sentence: the first with which the status fits
 Status = dict[str, Any]
 Refused = Literal["InvalidSpec", "NameTaken", "NewerRecord"]  # why a job is not followed
 
@@ -81,14 +88,15 @@ def status_of(
             now_text,
         ),
         "progress": progress,
-        "usableGPUs": sum(n.gpus for n in observed.nodes if n.leaving_at_s is None),
+        "usableGPUs": usable_gpus(job, observed),
         "grantedGPUs": sum(pod.gpus for pod in observed.pods if pod.phase != "ended"),
     }
     if live is not None:
         status |= {
             "epoch": live.epoch,
             "activeGPUs": live.plan.gpus,
-            "nodes": list(live.plan.nodes),
+            "nodes": _first_names(live.plan.nodes),
+            "nodeCount": len(live.plan.nodes),
             "plan": _plan(live, observed),
         }
     if holders is not None:
@@ -108,7 +116,7 @@ def status_of(
         }
     elif "lastReconfiguration" in before:
         status["lastReconfiguration"] = before["lastReconfiguration"]
-    return status
+    return _fitted(status, before)
 
 
 def refused_status(
@@ -132,12 +140,33 @@ def refused_status(
     conditions = (Condition("Accepted", False, reason, sentence),)
     stated = with_times(conditions, before, job_generation, now_text)
     others = [row for row in before.get("conditions") or () if row.get("type") != "Accepted"]
-    return {
+    status = {
         "observedGeneration": job_generation,
         "phase": before.get("phase", "Running") if trains else "Invalid",
         "message": sentence,
         "conditions": [*stated, *others],
     }
+    return _fitted(status, before)
+
+
+def _fitted(status: Status, before: Mapping[str, Any]) -> Status:
+    """The status with sentences so short that the object takes at most `STATUS_BYTES` with it."""
+    found = status
+    for most in SENTENCE_BYTES:
+        rows = [
+            row | {"message": shortened(row.get("message", ""), most)}
+            for row in status["conditions"]
+        ]
+        found = status | {"message": shortened(status["message"], most), "conditions": rows}
+        if len(json.dumps({**before, **found}, ensure_ascii=False).encode()) <= STATUS_BYTES:
+            break
+    return found
+
+
+def _first_names(names: Sequence[str]) -> list[str]:
+    """As many as take at most `NAME_BYTES` of the object, in order."""
+    sizes = accumulate(len(name) + len('"", ') for name in names)
+    return [name for name, size in zip(names, sizes, strict=True) if size <= NAME_BYTES]
 
 
 def _progress(job: HeddleJob, observed: Observed, known: Mapping[str, Any]) -> dict[str, Any]:

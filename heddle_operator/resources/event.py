@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.apis.wording import shortened
 from heddle_operator.resources.metadata import Body
 from heddle_operator.state.actions import EventReason, RecordEvent
 
@@ -52,7 +53,7 @@ def event_body(
             "namespace": job.metadata.namespace,
             "uid": job.metadata.uid,
         },
-        "note": action.message.encode()[:NOTE_BYTES].decode(errors="ignore"),
+        "note": shortened(action.message, NOTE_BYTES),
         "type": "Normal" if action.reason in _NORMAL else "Warning",
     }
     if related is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.apis.wording import ended_with
+from heddle_operator.apis.wording import ended_with, joined
 from heddle_operator.policy.candidates import leaving_nodes
 from heddle_operator.policy.failures import failures_of
 from heddle_operator.policy.starts import start_failures
@@ -51,7 +51,7 @@ def form_epoch(
     failed: tuple[StartFailure, ...] = ()
     if record.seal is None and not fault:
         failed = start_failures(job, record, observed, now, settings)
-        fault = "; ".join(dict.fromkeys(failure.sentence for failure in failed))
+        fault = joined(failure.sentence for failure in failed)
     if fault:
         return Decision(
             (CloseEpoch(record.epoch, "aborted", fault, failures_of(record, observed), failed),),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.apis.wording import named
+from heddle_operator.apis.wording import joined, named
 from heddle_operator.policy.adoption import consider_plan
 from heddle_operator.policy.coverage import Survivors
 from heddle_operator.policy.failures import causes_of
@@ -70,7 +70,7 @@ def recover(
             "Failed",
             f"StateLost: {problem}",
         )
-    event = RecordEvent(f"lost-{live.epoch}", "WorkerLost", "; ".join(where.lost))
+    event = RecordEvent(f"lost-{live.epoch}", "WorkerLost", joined(where.lost))
     if _will_be_killed(observed, live, settings):
         reason = f"{where.lost[0]}; the job waits until its agent has killed it"
         return Decision((event,), "Recovering", reason, settings.kill_s / 4)

@@ -10,6 +10,9 @@ import re
 
 import pytest
 
+from heddle_operator.policy.drain import Drain, drain_of
+from heddle_operator.report.conditions import HolderCount
+from heddle_operator.report.status import refused_status, status_of
 from heddle_operator.resources.epoch_config_map import (
     MOST_BYTES,
     SEAL_NODE_BYTES,
@@ -18,14 +21,18 @@ from heddle_operator.resources.epoch_config_map import (
     record_of_body,
     record_to_body,
 )
+from heddle_operator.rollout.decide import decide
 from heddle_operator.rollout.members import directive_of
+from heddle_operator.state.decision import Decision
 from planner.cluster.composition import Composition, Node
 from planner.plans.plan import Plan
-from tests.large_job import GPUS, training
+from tests.large_job import GPUS, NOW, SETTINGS, looks, training
 from worker.columns import compressed_directive
 from worker.contract import Member
 
 DIRECTIVE_BYTES = 100_000
+STATUS_BYTES = 8192
+NOW_TEXT = "2026-11-27T00:00:00Z"
 NAME = re.compile(r"pool-a-node-\d{5}")
 
 
@@ -80,3 +87,32 @@ def test_a_seal_is_within_what_is_counted_for_it(look, record):
 def test_a_move_between_two_plans_of_1000_nodes_can_be_sealed(look, record):
     bare = record_to_body(look.job, dataclasses.replace(record, seal=None), 0.0)
     check_size(bare, 2 * record.plan.gpus, 2 * len(record.plan.nodes))
+
+
+def test_a_status_is_small_in_every_state_of_a_job_whose_nodes_have_long_names():
+    for name, look in looks(1000, letters=63):
+        decision = decide(look.job, look.observed, NOW, SETTINGS)
+        drain = drain_of(look.job, look.observed, NOW, look.where)
+        holders = HolderCount(1, 1)
+        found = status_of(look.job, look.observed, decision, holders, drain, {}, NOW_TEXT, NOW)
+        assert len(json.dumps(found)) <= STATUS_BYTES, name
+        if name != "pods are to be created":
+            assert found["nodes"] == list(look.record.plan.nodes[: len(found["nodes"])])
+            assert (len(found["nodes"]), found["nodeCount"]) == (30, len(look.record.plan.nodes))
+
+
+@pytest.mark.parametrize("letters", [1000, 100_000])
+def test_a_status_is_small_whatever_its_sentences_say(letters):
+    look = training(1000, letters=63)
+    long = "wö" * (letters // 2)
+    decision = Decision((), "Recovering", long)
+    observed = dataclasses.replace(look.observed, template_problem=long)
+    found = status_of(
+        *(look.job, observed, decision, HolderCount(1, 1), Drain(blocked=long), {}, NOW_TEXT, NOW),
+        refusal=long,
+    )
+    stored = json.dumps(found, ensure_ascii=False).encode()
+    assert len(stored) <= STATUS_BYTES
+    assert sum(row["message"].endswith(" ...") for row in found["conditions"]) == 4
+    again = refused_status(2, long, found, NOW_TEXT)
+    assert len(json.dumps(found | again, ensure_ascii=False).encode()) <= STATUS_BYTES

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.apis.wording import named
+from heddle_operator.apis.wording import joined, named
 from heddle_operator.policy.candidates import given_back
 from heddle_operator.policy.failures import failed_gpus
 from heddle_operator.policy.gpu_limits import most_gpus
@@ -58,7 +58,7 @@ def cause_of_move(
         return MoveCause("PriorityOfOtherJob", words)
     going = [f"node {node} {leaving[node]}" for node in live.plan.nodes if node in leaving]
     if going:
-        return MoveCause("NodeLeaving", "; ".join(going))
+        return MoveCause("NodeLeaving", joined(going))
     most = most_gpus(job, observed)
     if most is not None and live.plan.gpus > most:
         words = f"maxGPUs is {most}, and the plan uses {counted(live.plan.gpus, 'GPU')}"
@@ -70,7 +70,7 @@ def cause_of_move(
     if not causes:
         nodes = named("node", live.plan.nodes)
         return MoveCause("FewerGPUs", f"the job may use fewer GPUs of {nodes} than its plan does")
-    return MoveCause(causes[0].kind, "; ".join(cause.sentence for cause in causes))
+    return MoveCause(causes[0].kind, joined(cause.sentence for cause in causes))
 
 
 def _of_nodes(

@@ -44,6 +44,11 @@ def test_a_table_has_a_head_and_one_aligned_line_for_each_job():
     }
 
 
+def test_a_page_counts_the_nodes_that_the_status_does_not_name():
+    job = JOB | {"status": JOB["status"] | {"nodeCount": 900}}
+    assert "  epoch 3 (join): 1 x [x tp1 x 6] on 4 GPUs of a, b and 898 more" in page(job)
+
+
 def test_a_page_tells_everything_about_a_job():
     assert page(JOB) == [
         "ml/tiny: Running",

@@ -9,7 +9,7 @@ import math
 import pytest
 
 from heddle_operator.policy.drain import Drain
-from heddle_operator.report.conditions import HolderCount
+from heddle_operator.report.conditions import HolderCount, summary_of
 from heddle_operator.report.status import count_holders, refused_status, status_of
 from heddle_operator.rollout.decide import decide
 from heddle_operator.state.decision import Decision
@@ -41,7 +41,7 @@ def condition(found, kind):
 def test_a_running_job_shows_epoch_plan_gpus_and_nodes():
     found = status(running("a", "b"))
     assert (found["phase"], found["epoch"], found["activeGPUs"]) == ("Running", 1, 2)
-    assert found["nodes"] == ["a", "b"]
+    assert (found["nodes"], found["nodeCount"]) == (["a", "b"], 2)
     assert found["plan"]["summary"].startswith("1 x [demo-fast tp1 x 6]")
     assert "predictedMemoryBytes" in found["plan"]
     assert condition(found, "Running")["status"] == "True"
@@ -145,3 +145,30 @@ def test_the_throughput_is_predicted_by_the_newest_speeds():
     found = status(operator, replies={**replies, key: kept})["plan"]
     assert found["predictedSamplesPerSecond"] == pytest.approx(before / 2)
     assert "predictedMemoryBytes" in found
+
+
+def test_what_other_jobs_were_dealt_is_not_usable():
+    operator = running("a", "b")
+    gpus = status(operator)["usableGPUs"]
+    dealt = status(operator, allowed={"a": 1})["usableGPUs"]
+    assert (gpus, dealt) == (2, 1)
+
+
+def test_a_job_that_waits_for_gpus_dealt_to_others_says_one_number():
+    job = a_job(minGPUs=2)
+    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    found = status(operator, allowed={"a": 1}, dealt=(("ml/other", 1),))
+    assert (found["phase"], found["usableGPUs"]) == ("Pending", 1)
+    assert "1 GPU is usable, minGPUs is 2 (job ml/other was dealt 1 of them)" in found["message"]
+
+
+def test_gpus_above_max_gpus_are_not_usable():
+    assert status(running("a", "b", "c", maxGPUs=2))["usableGPUs"] == 2
+
+
+def test_a_summary_of_many_templates_is_short():
+    record = running("a", "b").cluster.records.all[-1]
+    many = dataclasses.replace(record.plan, templates=record.plan.templates * 40)
+    words = summary_of(dataclasses.replace(record, plan=many))
+    assert len(words.encode()) == 512
+    assert words.endswith(" ...")
