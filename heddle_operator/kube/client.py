@@ -15,6 +15,7 @@ import math
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,6 +35,7 @@ Body = dict[str, Any]
 REQUEST_S = 15.0
 MERGE_PATCH = "application/merge-patch+json"
 CONNECTIONS = 32
+FIELD_MANAGER = "heddle-operator"  # of all that is written, in managedFields
 NAMESPACE_ENDS = "NamespaceTerminating"
 _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
@@ -71,6 +73,8 @@ class KubeApi:
         self.namespace = namespace
         self.clock = ServerClock()
         self._client = ApiClient(configuration)
+        # The API server takes the field manager of each write from it: what is before the slash.
+        self._client.user_agent = f"{FIELD_MANAGER}/{version('heddle')}"
         self._client.rest_client = _RestClient(configuration)
         self._left_s: Callable[[], float] = lambda: math.inf
         self._on_namespace_end: Callable[[], None] = lambda: None

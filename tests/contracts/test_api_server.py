@@ -130,6 +130,23 @@ def test_a_job_gets_no_status_of_an_earlier_one_of_its_name(run):
     run(test)
 
 
+def test_what_is_created_replaced_and_patched_has_the_operator_as_its_field_manager(run):
+    async def test(api, maps):
+        jobs = maps.replace("/api/v1", "/apis/heddle.dev/v1alpha1").replace(
+            "configmaps", "heddlejobs"
+        )
+        made = await api.create(maps, a_map(key="1"))
+        replaced = await api.replace(f"{maps}/one", {**made, "data": {"key": "2"}})
+        patched = await api.patch(f"{maps}/one", {"data": {"key": "3"}})
+        job = HeddleJob.model_validate(await api.create(jobs, heddle_job("tiny")))
+        await JobObjects(job, api).write_status({"phase": "Pending"})
+        for body in (made, replaced, patched, await api.get(f"{jobs}/tiny")):
+            rows = body["metadata"]["managedFields"]
+            assert {row["manager"] for row in rows} == {"heddle-operator"}
+
+    run(test)
+
+
 def test_only_the_object_of_that_uid_is_deleted(run):
     async def test(api, maps):
         made = await api.create(maps, a_map())

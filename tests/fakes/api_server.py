@@ -158,7 +158,7 @@ class FakeApiServer:
         return web.json_response({"kind": "List", "items": page, "metadata": metadata})
 
     async def _post(self, request: web.Request, path: str) -> web.StreamResponse:
-        body = await request.json()
+        body = _managed(request, await request.json())
         where = f"{path}/{body['metadata']['name']}"
         if where in self.objects:
             return _status(409, f'{path.rsplit("/", 1)[1]} "{body["metadata"]["name"]}" exists')
@@ -176,7 +176,7 @@ class FakeApiServer:
         return web.json_response(await self.put(where, body), status=201)
 
     async def _put(self, request: web.Request, path: str) -> web.StreamResponse:
-        body = await request.json()
+        body = _managed(request, await request.json())
         if path not in self.objects:
             return _status(404, f"{path} not found")
         wanted = body["metadata"].get("resourceVersion")
@@ -198,7 +198,8 @@ class FakeApiServer:
             return _status(409, "the object has been modified; please apply your changes")
         if wanted.get("uid", held["uid"]) != held["uid"]:
             return _status(422, "metadata.uid: Invalid value: field is immutable")
-        return web.json_response(await self._store(path, _merged(self.objects[path], body)))
+        merged = _managed(request, _merged(self.objects[path], body))
+        return web.json_response(await self._store(path, merged))
 
     async def _delete(self, request: web.Request, path: str) -> web.StreamResponse:
         options = json.loads(await request.text() or "{}")
@@ -309,6 +310,14 @@ def a_served_api_server() -> Iterator[FakeApiServer]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+def _managed(request: web.Request, body: Body) -> Body:
+    """The object with who wrote it."""
+    names = {row["manager"] for row in body["metadata"].get("managedFields") or ()}
+    names.add(request.headers.get("User-Agent", "").partition("/")[0])
+    managers = [{"manager": name} for name in sorted(names)]
+    return {**body, "metadata": {**body["metadata"], "managedFields": managers}}
 
 
 def _is_collection(path: str) -> bool:
