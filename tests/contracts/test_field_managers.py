@@ -59,7 +59,8 @@ async def write_budget(objects, least):
         try:
             return await objects.write_budget(least)
         except ApiRefused as error:
-            assert error.status == 409
+            if error.status != 409:
+                raise
 
 
 async def managers(cluster):
