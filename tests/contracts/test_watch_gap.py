@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import socket
-import sys
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -14,36 +11,16 @@ import pytest
 
 from heddle_operator.kube.client import connect
 from tests.builders import heddle_job
+from tests.contracts.operator_process import an_operator, free_port
 from tests.fakes.proxy import Proxy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 JOBS = "/apis/heddle.dev/v1alpha1/namespaces/default/heddlejobs"
-COMMAND = (sys.executable, "-c", "from heddle_operator.cli.main import main; main()")
 
 
 def a_job(name):
     """A job that waits for GPUs, of which there are none."""
     return heddle_job(name, training={"globalBatch": 32, "sequenceLength": 128})
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-@contextlib.asynccontextmanager
-async def an_operator(kubeconfig, port):
-    options = ("--port", str(port), "--lease-name", "gap", "--lease-seconds", "60")
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-    process = await asyncio.create_subprocess_exec(
-        *COMMAND, "operator", "run", *options, env=environment
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        await process.wait()
 
 
 async def until(port, path, is_so):
@@ -68,7 +45,7 @@ def test_it_is_ready_once_it_knows_all_and_forgets_a_job_that_went_unseen(contro
             proxy.hang()
             made = [await api.create(JOBS, a_job(name)) for name in ("gone", "stays")]
             gone, stays = (body["metadata"]["uid"] for body in made)
-            async with an_operator(kubeconfig, port):
+            async with an_operator(kubeconfig, port, "gap"):
                 said = await until(port, "/readyz", lambda status, _: status == 503)
                 assert "is not listed yet" in said
                 await until(port, "/healthz", lambda status, _: status == 200)
