@@ -304,7 +304,14 @@ def _hurry(
 def _too_few(
     job: HeddleJob, observed: Observed, composition: Composition, left_out: Iterable[LeftOut]
 ) -> str:
-    """That there are too few GPUs, with what keeps the others from being used."""
+    """That there are too few GPUs, with what keeps the others from being used.
+
+    Or that so many as it may have at all were shown to have no plan: no more GPUs would help.
+    """
+    most = job.spec.elastic.max_gpus
+    for reply in observed.replies.values():
+        if most is not None and reply.gpus >= most:
+            return f"there is no plan: {reply.problem}"
     usable, wanted = allowed_gpus(job, observed, composition), job.spec.elastic.min_gpus
     verb = "is" if usable == 1 else "are"
     sentence = f"the job waits: {counted(usable, 'GPU')} {verb} usable, minGPUs is {wanted}"

@@ -26,6 +26,20 @@ def test_a_job_is_woken_when_another_one_takes_or_goes():
     assert list(arbiter.jobs()) == ["low"]
 
 
+def test_a_job_learns_who_was_dealt_gpus_that_it_could_use():
+    arbiter = PriorityArbiter()
+    others = [
+        replace(HIGH, job="many", name="ml/many", nodes=(("a", 2),)),
+        replace(HIGH, job="one", name="ml/one", least=1, most=1, nodes=(("b", 2),)),
+        replace(HIGH, job="far", name="ml/far", nodes=(("c", 2),)),
+    ]
+    for demand in others:
+        arbiter.allow(demand)
+    waits = replace(LOW, pods=())
+    assert sum(arbiter.allow(waits).values()) < waits.least
+    assert arbiter.dealt(waits) == (("ml/many", 2), ("ml/one", 1))
+
+
 def test_a_job_that_gives_back_keeps_what_it_is_allowed():
     arbiter = PriorityArbiter()
     arbiter.allow(LOW)

@@ -111,6 +111,17 @@ def test_a_planner_without_a_plan_is_told_in_its_own_words():
     assert [action.reason for action in decision.actions] == ["InsufficientGPUs"]
 
 
+def test_a_job_without_a_plan_for_all_that_it_may_have_says_that_whoever_holds_the_gpus():
+    job = a_job(minGPUs=1, maxGPUs=1)
+    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    (request,) = operator.reconcile().actions
+    reply = PlanReply(None, problem="memory binds", gpus=1)
+    seen = replace(operator.cluster.snapshot(), replies={request.key: reply}, planning=())
+    dealt = replace(seen, allowed={}, dealt=(("team/other", 2),))
+    reasons = {decide(job, each, operator.cluster.now).reason for each in (seen, dealt)}
+    assert reasons == {"there is no plan: memory binds"}
+
+
 @pytest.mark.parametrize(("cooldown", "waits"), [(0, False), (30, True)])
 def test_a_join_waits_for_the_cooldown_after_the_last_change(cooldown, waits):
     operator = running("a", cooldownSeconds=cooldown)
