@@ -103,6 +103,24 @@ def test_a_drained_node_is_left_and_its_pod_deleted_only_then():
     assert set(cluster.agents) == {"tiny-b-0"}
 
 
+@pytest.mark.parametrize("is_drained", [True, False])
+def test_a_job_that_loses_a_node_or_a_pod_while_it_starts_is_planned_anew(is_drained):
+    job = a_job()
+    operator = FakeOperator(job, a_cluster(job, "a", "b", "c"))
+    operator.run(lambda d: any(isinstance(a, CreatePod) for a in d.actions))
+    cluster = operator.cluster
+    if is_drained:
+        cluster.drain("b")
+    else:
+        cluster.do(DeletePod("tiny-b-0", "somebody deletes it"))
+    operator.settle()
+    assert reasons(cluster)[-1][1:] == ("start", "live")
+    assert {epoch[2] for epoch in reasons(cluster)[:-1]} <= {"aborted"}
+    assert set(cluster.records.all[-1].plan.nodes) == (
+        {"a", "c"} if is_drained else {"a", "b", "c"}
+    )
+
+
 def test_a_killed_node_costs_no_step_that_was_applied():
     operator, cluster = running("a", "b")
     cluster.tear_step(1)

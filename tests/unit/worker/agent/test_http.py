@@ -7,6 +7,7 @@ import gzip
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from yarl import URL
 
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from worker.agent.agent import Agent, AgentSettings
@@ -84,6 +85,16 @@ def test_without_the_jobs_token_nothing_is_told_or_done(method, path, token):
 @pytest.mark.parametrize("path", ["/metrics", "/healthz"])
 def test_probes_need_no_token(path):
     assert asked("GET", path, token=None)[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/%2e%2e/v1/report", "/..%2fv1/report", "/v1/report/x"])
+def test_no_other_spelling_of_a_path_is_served(path):
+    async def ask(client, agent):
+        url = URL(f"{client.make_url('/')}".rstrip("/") + path, encoded=True)
+        async with client.session.get(url) as answer:
+            return answer.status
+
+    assert with_client(ask) == 404
 
 
 def test_an_accepted_directive_is_in_the_report():

@@ -40,6 +40,10 @@ def limit(operator, **elastic):
     )
 
 
+def allowing(operator, *types):
+    return operator.job.spec.elastic.gpu_types.model_copy(update={"allow": types})
+
+
 def test_a_lowered_limit():
     operator = running("a", "b", "c")
     limit(operator, max_gpus=2)
@@ -59,12 +63,25 @@ def test_a_node_whose_label_tells_another_type():
     )
 
 
+def test_a_node_without_its_label_is_left_and_used_again_once_the_label_is_back():
+    operator = running("a", "b")
+    cluster, node = operator.cluster, operator.cluster.nodes["b"]
+    cluster.nodes["b"] = replace(node, gpu_type="")
+    limit(operator, gpu_types=allowing(operator, "demo-fast"))
+    moved(operator)
+    operator.settle()
+    assert cluster.records.all[-1].plan.nodes == ("a",)
+    cluster.nodes["b"] = node
+    operator.settle()
+    assert [r.outcome for r in cluster.records.all] == ["live"] * 3
+    assert cluster.records.all[-1].plan.nodes == ("a", "b")
+
+
 def test_a_type_that_the_job_may_not_use_any_more():
     operator = running("a", "b")
     nodes = operator.cluster.nodes
     nodes["b"] = replace(nodes["b"], gpu_type="demo-slow")
-    allow = operator.job.spec.elastic.gpu_types.model_copy(update={"allow": ("demo-fast",)})
-    limit(operator, gpu_types=allow)
+    limit(operator, gpu_types=allowing(operator, "demo-fast"))
     assert moved(operator) == (
         "GPUTypeNotAllowed",
         "the job moves: node b has the GPU type demo-slow, and gpuTypes.allow lacks that",
