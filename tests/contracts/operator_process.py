@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import sys
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -22,15 +23,17 @@ def free_port() -> int:
 
 
 @contextlib.asynccontextmanager
-async def an_operator(kubeconfig: Path, port: int, lease: str) -> AsyncIterator[None]:
+async def an_operator(
+    kubeconfig: Path, port: int, lease: str, *options: str
+) -> AsyncIterator[Process]:
     """One that serves its probes on the port and leads by a Lease of that name."""
-    options = ("--port", str(port), "--lease-name", lease, "--lease-seconds", "60")
+    options = ("--port", str(port), "--lease-name", lease, "--lease-seconds", "60", *options)
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
     process = await asyncio.create_subprocess_exec(
         *COMMAND, "operator", "run", *options, env=environment
     )
     try:
-        yield
+        yield process
     finally:
         with contextlib.suppress(ProcessLookupError):  # it ended by itself
             process.kill()
