@@ -18,6 +18,7 @@ class Kubelets:
     def __init__(self, api: KubeApi, namespace: str) -> None:
         self._api = api
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
+        self._ready_since: dict[str, str] = {}
 
     async def join(self, node: Node) -> None:
         """Register a node and say that it is ready."""
@@ -25,11 +26,16 @@ class Kubelets:
         body: Body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name}}
         body["metadata"]["labels"] = labels
         await self._api.create("/api/v1/nodes", body)
+        await self.beat(node)
+
+    async def beat(self, node: Node) -> None:
+        """Say that a node is ready: without a word for some seconds it counts as lost."""
         resources = {"nvidia.com/gpu": str(node.gpus), "cpu": "4", "memory": "8Gi", "pods": "110"}
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         ready = {
             "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",
-            "lastHeartbeatTime": now, "lastTransitionTime": now,
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": self._ready_since.setdefault(node.name, now),
         }  # fmt: skip
         status = {"capacity": resources, "allocatable": resources, "conditions": [ready]}
         await self._api.patch(f"/api/v1/nodes/{node.name}/status", {"status": status})
