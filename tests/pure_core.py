@@ -90,7 +90,7 @@ class PureCore:
                 lost,
                 _in(lost, lambda s, w: Survivors.of(model, w.holders, s.observed).problem()),
             ),
-            "events": (quiet, lambda seen: events_of(seen.observed, decision, drain)),
+            "events": (quiet, lambda s: events_of(s.job, s.observed, decision, drain)),
             "status": (
                 quiet,
                 lambda s: status_of(s.job, s.observed, decision, holders, drain, {}, "T", NOW),

@@ -240,7 +240,7 @@ class JobController:
             if objects.taken:
                 observed = replace(observed, taken=(*observed.taken, objects.taken))
             drain = _drain(job, observed, reconciler.where)
-            for event in events_of(observed, decision, drain):
+            for event in events_of(job, observed, decision, drain):
                 if emitted.add(event.key):
                     self._emit(objects, event)
             again = decision.look_again_s

@@ -6,13 +6,15 @@ Source: Kubernetes' API conventions (events have one-word reasons).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.policy.drain import Drain
+from heddle_operator.policy.gpu_limits import most_gpus
 from heddle_operator.policy.starts import troubles
 from heddle_operator.state.actions import CloseEpoch, EventReason, RecordEvent, RelatedObject
 from heddle_operator.state.decision import Decision
-from heddle_operator.state.snapshot import Observed, Outcome, StartFailure
+from heddle_operator.state.snapshot import EpochRecord, Observed, Outcome, StartFailure
 from heddle_operator.state.speeds.node_speed import slow_nodes
 from heddle_operator.state.speeds.type_speed import type_speeds
 
@@ -28,8 +30,11 @@ UNSEEN = (
 )
 
 
-def events_of(observed: Observed, decision: Decision, drain: Drain) -> tuple[RecordEvent, ...]:
+def events_of(
+    job: HeddleJob, observed: Observed, decision: Decision, drain: Drain
+) -> tuple[RecordEvent, ...]:
     """Events that follow from a decision, beside those that it holds itself."""
+    live = next((r for r in reversed(observed.epochs) if r.outcome == "live"), None)
     closing = [action for action in decision.actions if isinstance(action, CloseEpoch)]
     found = [_closing(action) for action in closing]
     for action in closing:
@@ -51,19 +56,34 @@ def events_of(observed: Observed, decision: Decision, drain: Drain) -> tuple[Rec
         found.append(RecordEvent(f"diverged-{first.step}", "Diverged", said))
     if decision.slow:
         found.append(RecordEvent(f"slow-{decision.slow}", "SlowRanks", decision.slow))
-    for node, words in slow_nodes(observed).items():
-        found.append(RecordEvent(f"slow-{words}", "NodeSlow", words, _node(node)))
+    found += _of_nodes(job, observed, live)
     for gpu_type, speed in type_speeds(observed.nodes).items():
         said = f"GPU type {gpu_type} computes at {speed:g} of the speed that its profile says"
         found.append(RecordEvent(f"type-{said}", "TypeSpeedDiffers", f"{said}; plans count on it"))
-    for flap in observed.flaps:
-        key = f"flaps-{flap.node}-{flap.began_s:.0f}-{flap.pause_s:g}"
-        found.append(RecordEvent(key, "NodeFlaps", flap.words, _node(flap.node)))
-    live = next((r for r in reversed(observed.epochs) if r.outcome == "live"), None)
     if live is not None and drain.blocked:
         key = f"blocked-{live.epoch}-{drain.blocked}"
         found.append(RecordEvent(key, "DrainBlocked", drain.blocked))
     return tuple(found)
+
+
+def _of_nodes(
+    job: HeddleJob, observed: Observed, live: EpochRecord | None
+) -> Iterator[RecordEvent]:
+    for node, words in slow_nodes(observed).items():
+        if _concerns(node, job, observed, live):
+            yield RecordEvent(f"slow-{words}", "NodeSlow", words, _node(node))
+    for flap in observed.flaps:
+        if _concerns(flap.node, job, observed, live):
+            key = f"flaps-{flap.node}-{flap.began_s:.0f}-{flap.pause_s:g}"
+            yield RecordEvent(key, "NodeFlaps", flap.words, _node(flap.node))
+
+
+def _concerns(node: str, job: HeddleJob, observed: Observed, live: EpochRecord | None) -> bool:
+    """Whether the job uses the node, or could use more GPUs than it has: others say nothing."""
+    if live is None or node in live.plan.nodes:
+        return True
+    most = most_gpus(job, observed)
+    return most is None or live.plan.gpus < most
 
 
 def _left_out(action: CloseEpoch) -> list[RecordEvent]:

@@ -12,6 +12,7 @@ from heddle_operator.report.events import events_of
 from heddle_operator.rollout.decide import decide
 from heddle_operator.state.actions import CloseEpoch, RelatedObject
 from heddle_operator.state.decision import Decision
+from heddle_operator.state.node_flap import NodeFlap
 from heddle_operator.state.snapshot import Observed, StartFailure
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 from worker.contract import StepRecord
@@ -29,7 +30,10 @@ def running(*nodes, **elastic):
 def told(operator, drain=IDLE, **changes):
     observed = replace(operator.cluster.snapshot(), **changes)
     decision = decide(operator.job, observed, operator.cluster.now)
-    return [(event.reason, event.message) for event in events_of(observed, decision, drain)]
+    return [
+        (event.reason, event.message)
+        for event in events_of(operator.job, observed, decision, drain)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +47,7 @@ def told(operator, drain=IDLE, **changes):
 )
 def test_every_outcome_of_an_epoch_is_told_with_its_reason(outcome, reason):
     decision = Decision((CloseEpoch(3, outcome, "because"),), "Running", "")
-    (event,) = events_of(Observed(), decision, Drain())
+    (event,) = events_of(a_job(), Observed(), decision, Drain())
     assert (event.reason, event.message) == (reason, f"epoch 3 is {outcome}: because")
 
 
@@ -75,11 +79,28 @@ def test_an_event_about_a_node_names_it_as_its_related_object():
     observed = operator.cluster.snapshot()
     slow = tuple(replace(node, measured_speed=0.6) for node in observed.nodes)
     observed = replace(observed, nodes=slow)
-    events = events_of(observed, decide(operator.job, observed, operator.cluster.now), IDLE)
+    decision = decide(operator.job, observed, operator.cluster.now)
+    events = events_of(operator.job, observed, decision, IDLE)
     assert [event.related for event in events] == [
         RelatedObject("Node", "a"),
         RelatedObject("Node", "b"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("most", "node", "is_told"),
+    [(2, "c", False), (2, "a", True), (3, "c", True), (None, "c", True)],
+)
+def test_a_job_tells_of_nodes_that_it_uses_or_waits_for_and_leaves_others_to_others(
+    most, node, is_told
+):
+    operator = running("a", "b", maxGPUs=most)
+    flap = NodeFlap(node, began_s=0.0, pause_s=60.0, until_s=99.0)
+    assert told(operator, flaps=(flap,)) == ([("NodeFlaps", flap.words)] if is_told else [])
+    nodes = operator.cluster.snapshot().nodes
+    others = tuple(one for one in nodes if one.name != node)
+    slow = replace(nodes[0], name=node, measured_speed=0.6)
+    assert ("NodeSlow" in dict(told(operator, nodes=(*others, slow)))) == is_told
 
 
 def test_a_blocked_drain_is_told_once_for_each_sentence():
@@ -90,7 +111,7 @@ def test_a_blocked_drain_is_told_once_for_each_sentence():
     keys = {
         event.key
         for sentence in ("one", "one", "two")
-        for event in events_of(observed, decision, Drain(blocked=sentence))
+        for event in events_of(operator.job, observed, decision, Drain(blocked=sentence))
     }
     assert len(keys) == 2
 
@@ -115,7 +136,7 @@ def test_a_record_that_the_cluster_refuses_is_told():
 def test_who_is_waited_for_is_told_once_and_so_is_the_first_step_that_diverged():
     operator = running("a", "b")
     slow = Decision((), "Running", "", slow="epoch 1 waits for the rank on GPU 0 of b")
-    (event,) = events_of(operator.cluster.snapshot(), slow, IDLE)
+    (event,) = events_of(operator.job, operator.cluster.snapshot(), slow, IDLE)
     assert (event.reason, event.message) == ("SlowRanks", slow.slow)
     steps = tuple(
         StepRecord(epoch=1, step=s, loss=math.nan, gradient_norm=1.0, start_s=0.0, end_s=1.0)
@@ -130,7 +151,7 @@ def test_who_is_waited_for_is_told_once_and_so_is_the_first_step_that_diverged()
 def test_each_node_on_which_pods_did_not_start_is_told_of_once_for_each_attempt():
     failure = StartFailure("b", "image", "pod tiny-b-0: ErrImagePull: no such image", 1)
     closing = CloseEpoch(3, "aborted", failure.sentence, (), (failure,))
-    events = events_of(Observed(), Decision((closing,), "Running", ""), Drain())
+    events = events_of(a_job(), Observed(), Decision((closing,), "Running", ""), Drain())
     assert [(event.key, event.reason) for event in events][1:] == [("left-out-3-b", "NodeLeftOut")]
     assert events[1].related == RelatedObject("Node", "b")
     assert events[1].message == f"node b is left out for some time: {failure.sentence}"
@@ -139,5 +160,5 @@ def test_each_node_on_which_pods_did_not_start_is_told_of_once_for_each_attempt(
 def test_a_node_that_lacks_gpus_is_told_of_with_how_many():
     failure = StartFailure("b", "scheduling", "pod tiny-b-0: Insufficient nvidia.com/gpu", 1, 8)
     closing = CloseEpoch(3, "aborted", failure.sentence, (), (failure,))
-    events = events_of(Observed(), Decision((closing,), "Running", ""), Drain())
+    events = events_of(a_job(), Observed(), Decision((closing,), "Running", ""), Drain())
     assert events[1].message == f"node b has no room for 8 GPUs of the job: {failure.sentence}"
