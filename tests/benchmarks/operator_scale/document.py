@@ -64,8 +64,9 @@ follows, with its search. A cell is what was measured, and the goal where there 
 
 
 def with_section(page: str, section: str) -> str:
-    """The page with this section in place of the one it had, or at its end."""
-    head, found, rest = (page or PAGE).partition(TITLE)
+    """The page with this section in place of the one of that title, or at its end."""
+    title = section.partition("\n")[0]
+    head, found, rest = (page or PAGE).partition(title)
     after = rest.partition("\n## ")
     others = f"\n## {after[2]}" if found and after[1] else ""
     return f"{head.rstrip()}\n\n{section.rstrip()}\n{others}"
