@@ -122,22 +122,29 @@ def _check(given: Path) -> None:
 
 def _files(inputs: Iterable[Path]) -> Iterator[Path]:
     """All files to read, each once: in the order of the inputs, sorted within a folder."""
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for given in inputs:
-        for path in _files_of(given) if given.is_dir() else (given,):
-            if path.resolve() not in seen:
-                seen.add(path.resolve())
+        for path, real in _files_of(given) if given.is_dir() else ((given, _real(given)),):
+            if real not in seen:
+                seen.add(real)
                 yield path
 
 
-def _files_of(folder: Path) -> list[Path]:
-    found = [
-        Path(parent, name)
-        for parent, _, names in os.walk(folder)
-        for name in names
-        if name.lower().endswith((*TEXT_SUFFIXES, *LINES_SUFFIXES, *PARQUET_SUFFIXES))
-    ]
-    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+def _files_of(folder: Path) -> list[tuple[Path, str]]:
+    """Files with their real paths: one look-up is enough, as linked folders are left out."""
+    suffixes = (*TEXT_SUFFIXES, *LINES_SUFFIXES, *PARQUET_SUFFIXES)
+    top, real = str(folder), _real(folder)
+    found: list[str] = []
+    for parent, _, names in os.walk(top):
+        below = parent[len(top) :].strip("/")
+        start = f"{below}/" if below else ""
+        found += [f"{start}{name}" for name in names if name.lower().endswith(suffixes)]
+    paths = ((folder / name, name) for name in sorted(found))
+    return [(path, _real(path) if path.is_symlink() else f"{real}/{name}") for path, name in paths]
+
+
+def _real(path: Path) -> str:
+    return os.path.realpath(path)
 
 
 def _state_of(file: str) -> tuple[int, int] | None:
