@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from heddle_operator.apis.section import Section
-from worker.data.units import LINES_SUFFIXES, PARQUET_SUFFIXES, TEXT_SUFFIXES
+from worker.data.making.units import LINES_SUFFIXES, PARQUET_SUFFIXES, TEXT_SUFFIXES
 from worker.training_settings import Corpus, DataSpec, Split
 
 _TEXTS = (*TEXT_SUFFIXES, *LINES_SUFFIXES, *PARQUET_SUFFIXES, "/")

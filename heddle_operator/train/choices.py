@@ -24,7 +24,7 @@ from planner.errors import HeddleError
 from planner.strict_yaml import read_yaml
 from planner.wording import reason_of
 from worker.data.corpus import check_pairs
-from worker.data.tokenizing import tokenization, why_unfit
+from worker.data.making.tokenizing import tokenization, why_unfit
 from worker.log_lines import Format
 from worker.trainable import beyond_positions
 

@@ -30,7 +30,7 @@ from tests.distributed.campaign import (
     Fault,
     check,
 )
-from worker.data.prepare import prepare
+from worker.data.making.prepare import prepare
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "build" / "faults.jsonl"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.data.prepare import prepare
+from worker.data.making.prepare import prepare
 
 
 @pytest.fixture(scope="session")

@@ -32,7 +32,7 @@ PRECISIONS = ("fp32", "bf16", "fp16")
 def claims(rank, store):
     """What one of four ranks finds, precision by precision."""
     with contextlib.redirect_stdout(sys.stderr), tempfile.TemporaryDirectory() as folder:
-        from worker.data.prepare import prepare
+        from worker.data.making.prepare import prepare
         from worker.engine.deepspeed import begin, warm_up
 
         warm_up()

@@ -15,8 +15,8 @@ from tests.distributed.pods import Pods, place, template
 from worker.contract import Report, TrainingSpec
 from worker.data.dataset import Dataset
 from worker.data.held_out import SEED
-from worker.data.prepare import prepare
-from worker.data.readers import Keys
+from worker.data.making.prepare import prepare
+from worker.data.making.readers import Keys
 from worker.training_settings import IGNORED
 
 pytestmark = pytest.mark.slow

@@ -86,7 +86,7 @@ def living():
 
 def claims(rank, store):
     with contextlib.redirect_stdout(sys.stderr), tempfile.TemporaryDirectory() as folder:
-        from worker.data.prepare import prepare
+        from worker.data.making.prepare import prepare
         from worker.engine.deepspeed import begin, warm_up
 
         warm_up()

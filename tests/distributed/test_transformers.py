@@ -200,7 +200,7 @@ def differences(rank, store, epoch, folder, kind, plan):
 
 @pytest.fixture(scope="module")
 def found():
-    from worker.data.prepare import prepare
+    from worker.data.making.prepare import prepare
 
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         folder = Path(name)

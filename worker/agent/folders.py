@@ -17,7 +17,7 @@ from typing import Any
 
 from worker.checkpoint.hugging_face.config import difference
 from worker.checkpoint.run_record import RunRecord, claim
-from worker.data.tokenizing import why_unfit
+from worker.data.making.tokenizing import why_unfit
 from worker.training_settings import TrainingSpec
 
 PROBE_BYTES = 4096

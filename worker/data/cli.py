@@ -74,8 +74,8 @@ def prepare(
     import sysconfig
 
     from planner.cli.progress import progress_bar
-    from worker.data.prepare import prepare as write
-    from worker.data.readers import Keys
+    from worker.data.making.prepare import prepare as write
+    from worker.data.making.readers import Keys
 
     if bool(inputs) == (builtin is not None):
         raise click.UsageError("give exactly one of --input and --builtin")

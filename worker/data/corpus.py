@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from worker.data.index import read_index, unreadable
-from worker.data.tokenizing import digest_of
+from worker.data.making.tokenizing import digest_of
 from worker.errors import InvalidDataset
 from worker.training_settings import DataSpec
 

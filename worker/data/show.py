@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.wording import counted
 from worker.data.corpus import IndexedCorpus
-from worker.data.tokenizing import NO_END, tokenization
+from worker.data.making.tokenizing import NO_END, tokenization
 from worker.errors import InvalidDataset
 
 SHOWN_TOKENS = 60  # of a document: some lines of a terminal

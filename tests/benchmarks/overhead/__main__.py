@@ -32,7 +32,7 @@ from planner.plans.plan import Plan
 from tests.distributed.pods import place, template
 from tests.unit.worker.ranks import run_ranks
 from worker.contract import TrainingSpec
-from worker.data.prepare import prepare
+from worker.data.making.prepare import prepare
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 PAIRS = 10

@@ -25,7 +25,7 @@ import matplotlib.pyplot as plt
 
 from tests.benchmarks.stall_by_size.changes import Measured, Size, cases, measure
 from tests.benchmarks.stall_by_size.links import bytes_per_s
-from worker.data.prepare import prepare
+from worker.data.making.prepare import prepare
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 SIZES = {  # of ranks: the largest holds 2 GB with two ranks, 0.7 GB with five

@@ -6,7 +6,7 @@ import json
 import random
 from pathlib import Path
 
-from worker.data.prepare import prepare
+from worker.data.making.prepare import prepare
 
 
 def prepared_lines(folder: Path) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.worker.data.texts import of, write_pair
 from worker.data.corpus import IndexedCorpus, check_pairs
-from worker.data.tokenizing import digest_of
+from worker.data.making.tokenizing import digest_of
 from worker.errors import InvalidDataset
 
 

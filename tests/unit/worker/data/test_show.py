@@ -7,8 +7,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from tests.unit.worker.data.texts import write_pair
-from worker.data.prepare import prepare
-from worker.data.readers import Keys
+from worker.data.making.prepare import prepare
+from worker.data.making.readers import Keys
 from worker.data.show import as_text, contents
 from worker.errors import InvalidDataset
 

@@ -96,7 +96,7 @@ class Bench:
         from planner.plans.ranks import RankMap
         from worker.control.activity import Activity
         from worker.data.dataset import Dataset
-        from worker.data.prepare import prepare
+        from worker.data.making.prepare import prepare
         from worker.model.initial_weights import initial_rows
         from worker.rank.home import Home
         from worker.world.world import World, rank_sets

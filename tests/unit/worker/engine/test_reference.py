@@ -12,7 +12,7 @@ import torch
 from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
 from worker.contract import TrainingSpec
-from worker.data.prepare import prepare
+from worker.data.making.prepare import prepare
 from worker.engine.reference import forward, train, training
 from worker.model.initial_weights import initial_rows
 

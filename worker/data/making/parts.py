@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from worker.data.index import MAX_DOCUMENT_TOKENS
-from worker.data.readers import Document, Keys, documents
-from worker.data.tokenizing import Tokenization
-from worker.data.units import Unit
+from worker.data.making.readers import Document, Keys, documents
+from worker.data.making.tokenizing import Tokenization
+from worker.data.making.units import Unit
 from worker.errors import InvalidDataset
 
 _UINT16_VOCAB = 1 << 16

@@ -23,10 +23,16 @@ from typing import NamedTuple
 
 from planner.wording import counted
 from worker.data.index import write_index
-from worker.data.parts import Part, lengths_of, read_part, token_type, write_part
-from worker.data.readers import Keys
-from worker.data.tokenizing import Tokenization, tokenization
-from worker.data.units import LINES_SUFFIXES, PARQUET_SUFFIXES, TEXT_SUFFIXES, Unit, each_unit
+from worker.data.making.parts import Part, lengths_of, read_part, token_type, write_part
+from worker.data.making.readers import Keys
+from worker.data.making.tokenizing import Tokenization, tokenization
+from worker.data.making.units import (
+    LINES_SUFFIXES,
+    PARQUET_SUFFIXES,
+    TEXT_SUFFIXES,
+    Unit,
+    each_unit,
+)
 from worker.errors import InvalidDataset
 
 SUFFIXES = (".bin", ".mask", ".json", ".idx")  # the index comes last: without it there is no pair

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.data.readers import Document, Keys, documents
-from worker.data.units import Unit, units_of
+from worker.data.making.readers import Document, Keys, documents
+from worker.data.making.units import Unit, units_of
 from worker.errors import InvalidDataset
 
 

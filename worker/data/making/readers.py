@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from planner.wording import kind_of, reason_of
-from worker.data.units import Unit, open_parquet
+from worker.data.making.units import Unit, open_parquet
 from worker.errors import InvalidDataset
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from worker.data import units as module
-from worker.data.units import each_unit, open_parquet, units_of
+from worker.data.making.units import each_unit, open_parquet, units_of
 from worker.errors import InvalidDataset
 
 

@@ -15,8 +15,8 @@ from tokenizers.pre_tokenizers import Whitespace
 from tests.unit.worker.data.texts import of
 from worker.data.corpus import IndexedCorpus
 from worker.data.dataset import Dataset
-from worker.data.prepare import PreparedDataset, prepare
-from worker.data.readers import Keys
+from worker.data.making.prepare import PreparedDataset, prepare
+from worker.data.making.readers import Keys
 from worker.errors import InvalidDataset
 
 PAIRS = Keys(prompt="ask", completion="answer")
@@ -133,7 +133,7 @@ def mixed(tmp_path, monkeypatch):
     import pyarrow as pa
     from pyarrow.parquet import write_table
 
-    monkeypatch.setattr("worker.data.units.UNIT_BYTES", 100)
+    monkeypatch.setattr("worker.data.making.units.UNIT_BYTES", 100)
     folder = tmp_path / "mixed"
     folder.mkdir()
     for number in range(12):

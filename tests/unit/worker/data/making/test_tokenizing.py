@@ -12,7 +12,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
-from worker.data.tokenizing import NO_END, digest_of, tokenization, why_unfit
+from worker.data.making.tokenizing import NO_END, digest_of, tokenization, why_unfit
 from worker.errors import InvalidDataset
 
 

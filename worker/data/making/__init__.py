@@ -1,0 +1,1 @@
+"""From text, JSON Lines and Parquet to a Megatron pair."""
