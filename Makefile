@@ -88,6 +88,7 @@ test-fast: $(STAMP) ## Run unit, law and contract tests in about a minute
 bench: $(STAMP) ## Measure the stall of join, drain and loss, on Kubernetes too; writes docs/results/
 	@$(BIN)/python -m tests.benchmarks.stall
 	@$(BIN)/python -m tests.benchmarks.stall_by_size
+	@$(BIN)/python -m tests.benchmarks.start
 	@$(BIN)/python -m tests.benchmarks.operator_scale.pure_core
 	@if [ "$$(id -u)" = 0 ]; then \
 	  $(BIN)/python -m tests.cluster assets && $(BIN)/python -m tests.benchmarks.kubernetes && \

@@ -140,8 +140,7 @@ def agent(
     import asyncio
     import logging
 
-    from worker.agent.agent import AgentSettings
-    from worker.agent.pod import run_pod
+    from worker.agent.fork_server_start import start_fork_server
     from worker.log_lines import configure, note
 
     configure(log_format)
@@ -153,11 +152,15 @@ def agent(
     _require_number(peer_timeout_s, "--peer-timeout-s")
     _require_number(grace_s, "--grace-s")
     token = _token(Path(token_file))
+    fork_server = start_fork_server(host)  # its imports take longest
+    from worker.agent.agent import AgentSettings
+    from worker.agent.pod import run_pod
+
     settings = AgentSettings(
         job, pod, node, gpus, host, token, emulate, peer_timeout_s, grace_s, stuck_s, peak_flops_s,
         rank_entry,
     )  # fmt: skip
-    sys.exit(asyncio.run(run_pod(settings, port, exit_with_parent)))
+    sys.exit(asyncio.run(run_pod(settings, port, exit_with_parent, fork_server)))
 
 
 def _require_number(value: float, option: str) -> None:

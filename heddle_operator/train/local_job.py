@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from heddle_operator.train.choices import Choices
-from heddle_operator.train.measured import measured_peak
+from heddle_operator.train.measured import cache_folder, measured_peak
 from heddle_operator.train.preconditions.refusals import check_priced
 from heddle_operator.train.result import RunFacts, build_result
 from heddle_operator.train.run import LocalRun, RunOptions, engine_name
@@ -44,6 +44,7 @@ def run_options(choices: Choices, profiles: Path | None, seed: int) -> RunOption
         peak_flops_s=measured_peak(profiles) if profiles else None,
         logs=Path(output.path) / LOGS if output else None,
         plan=choices.plan,
+        data_options=("--builtin", "text", "--cache", str(cache_folder("data"))),
     )
 
 

@@ -34,10 +34,10 @@ FORM = 2  # of what is measured; grows with every change of that
 Progress = Callable[[int, int, str], None]
 
 
-def cache_folder() -> Path:
-    """Where profiles of this machine are kept."""
+def cache_folder(kind: str = "profiles") -> Path:
+    """Where profiles of this machine are kept, or data sets made of text (`data`)."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(home) / "heddle" / "profiles"
+    return Path(home) / "heddle" / kind
 
 
 def folder_of(machine: Machine, workload: Workload, torch_version: str) -> Path:

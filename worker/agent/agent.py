@@ -23,6 +23,7 @@ from typing import Any
 from worker.agent.admission import Refused, admit, advances, read_directive, read_halt
 from worker.agent.directives import Directives
 from worker.agent.folders import questions
+from worker.agent.fork_server_start import ForkServer
 from worker.agent.measurements import Measurements, ModelUse
 from worker.agent.processes import Process, Processes
 from worker.agent.records import Records
@@ -75,9 +76,13 @@ class Agent:
     """State of the pod, as the report shows it.  One instance per process.
 
     All methods run on its event loop.
+
+    Args:
+        settings: what it is told once.
+        fork_server: that runs already; None: `start` starts one.
     """
 
-    def __init__(self, settings: AgentSettings) -> None:
+    def __init__(self, settings: AgentSettings, fork_server: ForkServer | None = None) -> None:
         self.settings = settings
         self.started_s = time.monotonic()
         self.version = 1
@@ -87,7 +92,7 @@ class Agent:
         self.stopping = asyncio.Event()
         self.exit_code = 0
         self.directives = Directives(settings.pod)
-        self.processes = Processes(self, settings.host)
+        self.processes = Processes(self, settings.host, fork_server)
         self._watchdog = Watchdog(
             self.processes,
             self.directives,

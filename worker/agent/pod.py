@@ -10,12 +10,15 @@ import sys
 from contextlib import AsyncExitStack
 
 from worker.agent.agent import Agent, AgentSettings
+from worker.agent.fork_server_start import ForkServer
 from worker.agent.http import application
 from worker.errors import WorkerError
 from worker.http_limits import serving
 
 
-async def run_pod(settings: AgentSettings, port: int, exit_with_parent: bool) -> int:
+async def run_pod(
+    settings: AgentSettings, port: int, exit_with_parent: bool, fork_server: ForkServer
+) -> int:
     """Serve the contract on `settings.host`; print `{"port": ...}` when listening.
 
     Returns:
@@ -24,7 +27,7 @@ async def run_pod(settings: AgentSettings, port: int, exit_with_parent: bool) ->
     Raises:
         WorkerError: it cannot listen there.
     """
-    agent = Agent(settings)
+    agent = Agent(settings, fork_server)
     async with AsyncExitStack() as stack:
         try:
             served = serving(application(agent), settings.host, port)

@@ -12,13 +12,13 @@ import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from worker.agent.compute_times import ComputeTimes
-from worker.agent.forkserver import ENVIRONMENT, MESSAGE_BYTES
+from worker.agent.fork_server_start import ForkServer, start_fork_server
+from worker.agent.forkserver import MESSAGE_BYTES
 from worker.agent.pulse import Pulse
 from worker.contract import RankReport
 
@@ -97,19 +97,20 @@ class Supervisor(Protocol):
 class Processes:
     """The fork server of a pod and what it has forked; all methods run on its event loop."""
 
-    def __init__(self, supervisor: Supervisor, host: str) -> None:
+    def __init__(
+        self, supervisor: Supervisor, host: str, fork_server: ForkServer | None = None
+    ) -> None:
         self._supervisor, self._host = supervisor, host
         self._by_key: dict[int, Process] = {}
         self._next_key = 0
-        self._control: socket.socket | None = None
-        self._fork_server: asyncio.subprocess.Process | None = None
+        self._fork_server = fork_server
         self._tasks: set[asyncio.Task[None]] = set()
         self.fork_server_pulse = Pulse()
 
     @property
     def fork_server_pid(self) -> int | None:
         """None before `start`."""
-        return self._fork_server.pid if self._fork_server else None
+        return self._fork_server.process.pid if self._fork_server else None
 
     @property
     def ranks(self) -> list[Process]:
@@ -127,28 +128,19 @@ class Processes:
         return next((p for p in self._by_key.values() if p.slot is None), None)
 
     async def start(self) -> None:
-        """Start the fork server; everything else follows from its messages."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
-        self._control = ours
-        environment = {**os.environ, **ENVIRONMENT}
-        if self._host in ("127.0.0.1", "::1"):
-            environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        self._fork_server = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "worker", "forkserver", "--control-fd", str(theirs.fileno()),
-            "--agent-pid", str(os.getpid()),
-            pass_fds=[theirs.fileno()], env=environment, stdin=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
-        theirs.close()
-        asyncio.get_running_loop().add_reader(ours, self._receive_from_fork_server)
+        """Start the fork server, unless it was; everything else follows from its messages."""
+        if self._fork_server is None:
+            self._fork_server = start_fork_server(self._host)
+        asyncio.get_running_loop().add_reader(
+            self._fork_server.control, self._receive_from_fork_server
+        )
         self._spawn(self._watch_fork_server())
 
     async def close(self) -> None:
         """Kill what is left, and wait until it is gone."""
         if self._fork_server is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._fork_server.kill()
-            await self._fork_server.wait()
+            self._fork_server.process.kill()
+            await asyncio.to_thread(self._fork_server.process.wait)
         for task in self._tasks:
             task.cancel()
 
@@ -156,8 +148,7 @@ class Processes:
         """End the pod's processes; the supervisor hears of it."""
         _log.error("%s", reason)
         if self._fork_server is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._fork_server.kill()
+            self._fork_server.process.kill()
 
     def fork(self, slot: int | None, entry: str, arguments: dict[str, Any]) -> None:
         """Ask for a process that runs `entry`, a `module:function`."""
@@ -170,7 +161,7 @@ class Processes:
 
     async def _watch_fork_server(self) -> None:
         assert self._fork_server is not None
-        self._supervisor.lost(await self._fork_server.wait())
+        self._supervisor.lost(await asyncio.to_thread(self._fork_server.process.wait))
 
     async def _fork_and_receive(
         self, slot: int | None, entry: str, arguments: dict[str, Any]
@@ -182,9 +173,9 @@ class Processes:
         process = Process(slot, writer)
         self._by_key[key] = process
         request = json.dumps({"fork": key, "entry": entry, "arguments": arguments}).encode()
-        assert self._control is not None
+        assert self._fork_server is not None
         try:
-            socket.send_fds(self._control, [request], [theirs.fileno()])
+            socket.send_fds(self._fork_server.control, [request], [theirs.fileno()])
         except OSError as error:
             _log.error("cannot reach the fork server: %s", error)
             del self._by_key[key]
@@ -199,15 +190,16 @@ class Processes:
             self._remove_exited(process.pid, -signal.SIGKILL)
 
     def _receive_from_fork_server(self) -> None:
-        assert self._control is not None
+        assert self._fork_server is not None
+        control = self._fork_server.control
         try:
-            data = self._control.recv(MESSAGE_BYTES)
+            data = control.recv(MESSAGE_BYTES)
         except BlockingIOError:
             return
         except OSError:
             data = b""
         if not data:
-            asyncio.get_running_loop().remove_reader(self._control)
+            asyncio.get_running_loop().remove_reader(control)
             return
         message = json.loads(data)
         self.fork_server_pulse.beat(0, "", waiting=True, trains=False)

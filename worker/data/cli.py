@@ -54,6 +54,12 @@ def data() -> None:
 @click.option(
     "--processes", type=click.IntRange(1), help="Processes that read.  [default: one a core]"
 )
+@click.option(
+    "--cache",
+    type=click.Path(file_okay=False),
+    help="Folder of data sets: one of the same input and settings is taken from there, and this "
+    "one kept.  [default: none]",
+)
 def prepare(
     inputs: tuple[str, ...],
     builtin: str | None,
@@ -65,6 +71,7 @@ def prepare(
     prompt_key: str | None,
     completion_key: str | None,
     processes: int | None,
+    cache: str | None,
 ) -> None:
     """Make a Megatron data set, a .bin and an .idx file, from text.
 
@@ -96,6 +103,7 @@ def prepare(
             keys=Keys(text_key or "text", prompt_key, completion_key),
             end=eod,
             processes=processes,
+            cache=Path(cache) if cache else None,
             progress=lambda read, total: bar.update(task, completed=read, total=total),
         )
     click.echo(done)

@@ -17,12 +17,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from planner.wording import counted
 from worker.data.index import write_index
+from worker.data.making.kept import keep, name_of, take
 from worker.data.making.parts import Part, lengths_of, read_part, token_type, write_part
 from worker.data.making.readers import Keys
 from worker.data.making.tokenizing import Tokenization, tokenization
@@ -36,6 +37,7 @@ from worker.data.making.units import (
 from worker.errors import InvalidDataset
 
 SUFFIXES = (".bin", ".mask", ".json", ".idx")  # the index comes last: without it there is no pair
+_KEPT = ("documents", "skipped", "text_bytes", "tokens", "vocab")
 AHEAD = 2  # units that wait for each process
 Progress = Callable[[int, int], None]  # bytes done, of how many
 
@@ -109,6 +111,7 @@ def prepare(
     end: str | None = None,
     processes: int | None = None,
     progress: Progress | None = None,
+    cache: Path | None = None,
 ) -> PreparedDataset:
     """Write a dataset from files and folders.
 
@@ -123,6 +126,7 @@ def prepare(
         end: the token that ends a document; see `tokenization`.
         processes: that read; None: one a core.
         progress: told of each unit that is read.
+        cache: folder of pairs; the pair is taken from there if it was made before, and kept there.
 
     Raises:
         InvalidDataset: an input is missing, damaged or plain JSON, nothing in them is text, or the
@@ -134,6 +138,9 @@ def prepare(
     _make_folder(folder)
     work = _Work(folder, keys, tokenizer, end)
     names = [unit.digest(keys, how.digest, how.end, None) for unit in units]
+    if cache is not None and names and (known := take(cache, name_of(names), output, SUFFIXES)):
+        shutil.rmtree(folder, ignore_errors=True)
+        return PreparedDataset(str(output), **known)
     had = sum(read_part(folder, name) is not None for name in names)
     total = sum(unit.size for unit in units) if max_bytes is None else max_bytes
     told = _Told(progress, total)
@@ -156,7 +163,11 @@ def prepare(
         raise _unwritable(error.filename or output, error) from None
     shutil.rmtree(folder, ignore_errors=True)
     documents, skipped, text_bytes, tokens = map(sum, zip(*parts.values(), strict=True))
-    return PreparedDataset(str(output), documents, skipped, text_bytes, tokens, how.vocab, had)
+    made = PreparedDataset(str(output), documents, skipped, text_bytes, tokens, how.vocab, had)
+    if cache is not None and names:
+        known = {key: value for key, value in asdict(made).items() if key in _KEPT}
+        keep(cache, name_of(names), output, SUFFIXES, known)
+    return made
 
 
 def _read_up_to(
