@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from worker.data import units as module
+from worker.data.making import units as module
 from worker.data.making.units import each_unit, open_parquet, units_of
 from worker.errors import InvalidDataset
 
