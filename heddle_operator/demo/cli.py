@@ -138,15 +138,15 @@ def _run(
     options: DemoOptions, is_live: bool, interactive: bool, is_quiet: bool
 ) -> tuple[dict[str, Any], DemoRun]:
     import asyncio
-    import tempfile
 
     from heddle_operator.demo.run import DemoRun
+    from heddle_operator.local.run_folder import run_folder
     from heddle_operator.train.screen.show import show
 
-    with tempfile.TemporaryDirectory(prefix="heddle-demo-") as folder:
+    with run_folder("heddle-demo-") as folder:
 
         def start(say: Callable[[str], None]) -> DemoRun:
-            return DemoRun(options, Path(folder), say)
+            return DemoRun(options, folder, say)
 
         try:
             run = asyncio.run(show(start, is_live, interactive, is_quiet))

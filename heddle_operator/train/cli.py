@@ -190,16 +190,15 @@ def _train(
 ) -> int:
     """Measure if need be, run, say what came out; the exit status."""
     import asyncio
-    import tempfile
 
     from heddle_operator.apis.errors import ProcessFailed
+    from heddle_operator.local.run_folder import run_folder
     from heddle_operator.train.local_job import LocalJob, run_options
     from heddle_operator.train.run import check_nodes
     from heddle_operator.train.screen.show import show
 
     is_quiet = output == "json"
-    with tempfile.TemporaryDirectory(prefix="heddle-train-") as made:
-        folder = Path(made)
+    with run_folder("heddle-train-") as folder:
         profiles = None
         if not choices.emulates:
             profiles = _measured(choices, machine, folder, is_live, output)
