@@ -1,0 +1,115 @@
+"""Bad input, as a user meets it: the command ends with 2 and one sentence that names it.
+
+Real processes; what each sentence says is for the tests of the module that finds the mistake.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.builders import heddle_job
+from worker.checkpoint.run_record import RECORD, RunRecord
+
+pytestmark = pytest.mark.slow
+HEDDLE = Path(sys.executable).with_name("heddle")
+PLAN = ("plan", "--composition", "demo-fast=2x2", "--batch", "8", "--budget-evaluations", "50")
+WORDS = 50  # of a sentence, with its paths
+
+
+def heddle(*arguments):
+    return subprocess.run(
+        [HEDDLE, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+
+
+def refused(*arguments):
+    """The one sentence of a command that ends with 2."""
+    done = heddle(*arguments)
+    said = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
+    assert (done.returncode, len(said)) == (2, 1), done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(said[0].split()) <= WORDS
+    return said[0]
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    """A plan of the tiny model for 8 samples a step, as `heddle plan` prints it."""
+    path = tmp_path_factory.mktemp("plan") / "plan.json"
+    path.write_text(heddle(*PLAN, "--output", "json").stdout)
+    return path
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Writes a job file."""
+
+    def write(model="tiny-llama", batch=8):
+        body = heddle_job(
+            "bad",
+            model={"name": model},
+            training={"globalBatch": batch, "sequenceLength": 128},
+            output={"path": str(tmp_path / "out")},
+        )
+        path = tmp_path / "job.yaml"
+        path.write_text(yaml.safe_dump(body))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("limit", ["0", "-3", "h100=", "h100=8", "demo-fast=x"])
+def test_a_limit_on_gpus(limit):
+    assert limit.partition("=")[0] in refused(*PLAN, "--max-gpus", limit)
+
+
+def test_a_plan_of_another_job_or_for_more_gpus(plan, job):
+    assert "tiny-llama" in refused("train", "--check", job("llama3-8b"), "--plan", plan)
+    assert "16" in refused("train", "--check", job(batch=16), "--plan", plan)
+    assert "--ranks" in refused("train", "--check", job(), "--plan", plan, "--ranks", "1")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: "",
+        lambda text: text[: len(text) // 2],
+        lambda text: json.dumps({**json.loads(text), "format": 0}),
+        lambda text: json.dumps({**json.loads(text), "templates": "none"}),
+    ],
+)
+def test_a_plan_that_is_none_or_of_another_format(plan, job, change):
+    bad = plan.with_name("bad.json")
+    bad.write_text(change(plan.read_text()))
+    assert f"--plan {bad}" in refused("train", "--check", job(), "--plan", bad)
+
+
+def test_a_folder_that_a_living_process_or_one_of_another_host_holds(tmp_path, job):
+    out = tmp_path / "out"
+    out.mkdir()
+    host, pid = socket.gethostname(), os.getpid()
+    for holder in (host, "far"):
+        record = RunRecord(run="r", job="other", host=holder, pid=pid, has_ended=False)
+        (out / RECORD).write_text(record.to_text())
+        with (out / RECORD).open("rb") as held:
+            if holder == host:
+                fcntl.flock(held, fcntl.LOCK_EX)
+            said = refused("train", "--check", job())
+        assert f"process {pid} of host {holder}" in said
+
+
+def test_a_profile_that_is_cut_off(tmp_path):
+    profiles = tmp_path / "profiles"
+    profiles.mkdir()
+    file = profiles / "demo-fast.json"
+    file.write_text('{"layers": [')
+    assert "profiles" in refused(*PLAN, "--profiles", profiles)
