@@ -62,6 +62,7 @@ class SharedNodes:
         priorities: of the jobs, by name.
         arbiter: divides the GPUs among them; None: nobody does.
         quotas: GPUs that a job's namespace may have, by the job's name.
+        types: of the GPUs of nodes, by name; demo-fast where none is said.
         unseen: GPUs by node that pods of other namespaces hold, which no operator here sees.
     """
 
@@ -74,8 +75,10 @@ class SharedNodes:
         arbiter: Arbiter | None = None,
         unseen: Mapping[str, int] | None = None,
         quotas: Mapping[str, int] | None = None,
+        types: Mapping[str, str] | None = None,
     ) -> None:
         self.gpus = gpus
+        self.types = types or {}
         self.unseen = dict(unseen or {})
         self.quotas = quotas or {}
         self.random = random.Random(seed)
@@ -92,7 +95,7 @@ class SharedNodes:
         cluster = SharedCluster(job, self)
         cluster.now = self.now
         for name, count in self.gpus.items():
-            cluster.add_node(name, gpus=count)
+            cluster.add_node(name, self.types.get(name, "demo-fast"), count)
         self.clusters.append(cluster)
         self.operators.append(FakeOperator(job, cluster, arbiter=self.arbiter))
 
@@ -101,7 +104,7 @@ class SharedNodes:
         for name, count in gpus.items():
             self.gpus[name] = count
             for cluster in self.clusters:
-                cluster.add_node(name, gpus=count)
+                cluster.add_node(name, self.types.get(name, "demo-fast"), count)
 
     def allocations(self) -> list[GpuAllocation]:
         """What all pods hold or claim."""
