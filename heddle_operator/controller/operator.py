@@ -26,6 +26,7 @@ from heddle_operator.kube.client import connect
 from heddle_operator.kube.leader_election import LeaderElector, LeaseSettings
 from heddle_operator.kube.reflections import job_reflectors, reflectors
 from heddle_operator.kube.reflector import Reflector
+from heddle_operator.ports.long_lived import LongLived
 from heddle_operator.report.events import UNSEEN
 from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.settings import Settings
@@ -61,6 +62,11 @@ class OperatorOptions:
 
 async def run_operator(options: OperatorOptions, metrics: OperatorMetrics) -> int:
     """Run until a signal comes; the exit status is 0."""
+    with LongLived():
+        return await _run(options, metrics)
+
+
+async def _run(options: OperatorOptions, metrics: OperatorMetrics) -> int:
     async with (
         await connect() as api,
         await connect(connections=0) as watching,  # each watch takes a connection for good
