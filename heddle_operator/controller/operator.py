@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import kopf
@@ -35,6 +36,7 @@ from heddle_operator.telemetry.probes import health_application
 from worker.http_limits import serving
 
 LOG = logging.getLogger(__name__)
+LOOK_S = 1.0  # between two looks at whether Kopf still watches
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,8 @@ async def _run(options: OperatorOptions, metrics: OperatorMetrics) -> int:
         async with serving(app, None, options.port):
             try:
                 campaign = _campaign(elector, controller, found, metrics)
-                await _until_told(registry, options, campaign)
+                await _until_told(registry, options, campaign, controller.problem)
+                await controller.close()  # nothing is decided once the Lease is released
                 await elector.release()
             finally:
                 await controller.close()
@@ -156,20 +159,12 @@ async def _until_told(
     registry: kopf.OperatorRegistry,
     options: OperatorOptions,
     campaign: Coroutine[Any, Any, None],
+    problem: Callable[[float], str],
 ) -> None:
-    """Return when a signal has ended Kopf, which then has ended the jobs' tasks."""
+    """Return when a signal has ended Kopf."""
     stop = asyncio.Event()
     leading = asyncio.create_task(campaign, name="lease")
-    watching = asyncio.create_task(
-        kopf.operator(
-            registry=registry,
-            standalone=True,
-            clusterwide=not options.namespaces,
-            namespaces=options.namespaces,
-            stop_flag=stop,
-        ),
-        name="kopf",
-    )
+    watching = asyncio.create_task(_watch(registry, options, stop, problem), name="watch")
     await asyncio.wait({leading, watching}, return_when=asyncio.FIRST_COMPLETED)
     stop.set()
     await watching
@@ -177,3 +172,44 @@ async def _until_told(
         await leading  # a defect: it has no other end
     leading.cancel()
     await asyncio.wait({leading})
+
+
+async def _watch(
+    registry: kopf.OperatorRegistry,
+    options: OperatorOptions,
+    stop: asyncio.Event,
+    problem: Callable[[float], str],
+) -> None:
+    """Let Kopf watch until a signal comes, and anew where it fails or falls silent.
+
+    Both follow where somebody deletes the resource HeddleJob: a watch is refused before Kopf has
+    heard of that, or the resource is back before the server's discovery names it again.
+    """
+    while not stop.is_set():
+        ends = asyncio.Event()
+        watching = asyncio.create_task(
+            kopf.operator(
+                registry=registry,
+                standalone=True,
+                clusterwide=not options.namespaces,
+                namespaces=options.namespaces,
+                stop_flag=ends,
+            ),
+            name="kopf",
+        )
+        while not watching.done():
+            await asyncio.wait({watching}, timeout=LOOK_S)
+            if not ends.is_set() and (stop.is_set() or problem(time.monotonic())):
+                ends.set()
+        if watching.exception() is None and not ends.is_set():
+            return  # a signal
+        if watching.exception() is not None and not _is_gone(watching.exception()):
+            await watching
+        if not stop.is_set():
+            LOG.warning("HeddleJobs are watched anew: the resource was gone, or a change missed")
+            await asyncio.sleep(LOOK_S)
+
+
+def _is_gone(error: BaseException | None) -> bool:
+    """Whether the server knows no resource HeddleJob."""
+    return getattr(error, "status", None) == HTTPStatus.NOT_FOUND

@@ -49,7 +49,6 @@ class Handlers:
         """Bind them to a registry of Kopf."""
         kopf.on.login(registry=registry, id="login")(self.login)
         kopf.on.startup(registry=registry, id="startup")(self.startup)
-        kopf.on.cleanup(registry=registry, id="cleanup")(self.cleanup)
         kopf.on.event("heddle.dev", "v1alpha1", "heddlejobs", registry=registry, id="job")(self.job)
 
     async def login(self, **kwargs: Any) -> kopf.ConnectionInfo | None:
@@ -66,10 +65,6 @@ class Handlers:
         for reflector in self._reflectors:
             await reflector.is_synced.wait()
         self._controller.start()
-
-    async def cleanup(self, **_: Any) -> None:
-        """Follow no job any more; the jobs train on."""
-        await self._controller.close()
 
     async def job(self, event: kopf.RawEvent, **_: Any) -> None:
         """A HeddleJob."""

@@ -71,8 +71,6 @@ def test_jobs_are_followed_once_every_collection_was_listed(tmp_path):
         await last.list()
         await starting
         assert controller.is_started.is_set()
-        await handlers.cleanup()
-        assert controller.calls == [("close", "")]
 
     run(tmp_path, test)
 
