@@ -109,6 +109,9 @@ def test_a_run_that_ends_before_tensorboard_is_imported_leaves_its_lines(
     assert steps_in(tmp_path) == [0, 1, 2]
     assert "3 of 3 points for TensorBoard were not written" in caplog.text
     imported.set()
+    for thread in threading.enumerate():
+        if thread.name == "points for TensorBoard":
+            thread.join()  # what it logs belongs to this test
 
 
 def test_the_end_waits_for_a_slow_disk_as_long_as_it_takes_rows(tmp_path, monkeypatch, caplog):
