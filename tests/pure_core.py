@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from heddle_operator.policy.coverage import Survivors
-from heddle_operator.policy.demand import demand_of
-from heddle_operator.policy.drain import drain_of
-from heddle_operator.policy.hurry import without_replicas
+from heddle_operator.epochs.decide import decide
+from heddle_operator.epochs.members import directive_of, members_of
 from heddle_operator.report.events import events_of
 from heddle_operator.report.status import count_holders, status_of
 from heddle_operator.resources.epoch_config_map import record_of_body, record_to_body
-from heddle_operator.rollout.decide import decide
-from heddle_operator.rollout.members import directive_of, members_of
+from heddle_operator.rules.coverage import Survivors
+from heddle_operator.rules.demand import demand_of
+from heddle_operator.rules.drain import drain_of
+from heddle_operator.rules.hurry import without_replicas
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.situation import Situation
 from heddle_operator.state.speeds.node_speed import measured_speeds

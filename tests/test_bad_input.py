@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.builders import heddle_job
-from worker.checkpoint.run_record import RECORD, RunRecord
+from worker.weights.run_record import RECORD, RunRecord
 
 pytestmark = pytest.mark.slow
 HEDDLE = Path(sys.executable).with_name("heddle")

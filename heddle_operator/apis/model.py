@@ -23,9 +23,9 @@ from planner.model.catalogue import MODELS, find_model
 from planner.model.config import model_of_config
 from planner.model.shape import ModelShape
 from planner.wording import did_you_mean
-from worker.checkpoint.hugging_face.config import CONFIG, read_config
 from worker.model.describe import describe
 from worker.trainable import why_untrainable
+from worker.weights.hugging_face.config import CONFIG, read_config
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # as models are called on Hugging Face's hub
 DOWNLOAD = (

@@ -39,7 +39,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "logs": ("heddle_operator.cli.status:logs", "Show the logs of a job's ranks."),
     "data": ("worker.data.cli:data", "Make or show the data set that a job trains on."),
     "weights": (
-        "worker.checkpoint.cli:weights",
+        "worker.weights.cli:weights",
         "Export a job's weights, or check those that a job is to start from.",
     ),
     "worker": ("worker.cli:worker", "Run the processes of a worker pod."),

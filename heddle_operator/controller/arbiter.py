@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from heddle_operator.policy.arbitration.arbitrate import arbitrate
-from heddle_operator.policy.arbitration.demand import Allowance, Demand
+from heddle_operator.rules.arbitration.arbitrate import arbitrate
+from heddle_operator.rules.arbitration.demand import Allowance, Demand
 
 
 class PriorityArbiter:

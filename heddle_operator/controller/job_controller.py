@@ -31,7 +31,6 @@ from heddle_operator.controller.status_writer import StatusThrottle
 from heddle_operator.kube.client import ApiRefused
 from heddle_operator.kube.config_reference import referenced_config
 from heddle_operator.kube.owned_objects import JobObjects, now_text
-from heddle_operator.policy.drain import Drain, drain_of
 from heddle_operator.ports.pace import Pace
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.report.conditions import HolderCount, live_record
@@ -39,6 +38,7 @@ from heddle_operator.report.events import UNSEEN, events_of
 from heddle_operator.report.status import Refused, Status, count_holders, refused_status, status_of
 from heddle_operator.report.timings import reconfigurations
 from heddle_operator.resources.epoch_config_map import check_format
+from heddle_operator.rules.drain import Drain, drain_of
 from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.recent import Recent

@@ -18,11 +18,11 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.controller.agents import Agents
 from heddle_operator.controller.node_speeds import NodeSpeeds
 from heddle_operator.controller.planner_client import PlannerClient
-from heddle_operator.policy.demand import demand_of
+from heddle_operator.epochs.decide import decide
 from heddle_operator.ports.arbiter import Arbiter
 from heddle_operator.ports.cluster import Cluster
 from heddle_operator.ports.trigger import Trigger
-from heddle_operator.rollout.decide import decide
+from heddle_operator.rules.demand import demand_of
 from heddle_operator.state.actions import (
     Action,
     CreatePod,

@@ -22,7 +22,6 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import EVICTABLE_LABEL, ONE_AT_A_TIME
 from heddle_operator.kube.client import ApiRefused, KubeApi
 from heddle_operator.kube.paths import joined
-from heddle_operator.policy.drain import Drain
 from heddle_operator.resources.disruption_budget import (
     Mark,
     budget_body,
@@ -33,6 +32,7 @@ from heddle_operator.resources.disruption_budget import (
 from heddle_operator.resources.event import event_body
 from heddle_operator.resources.metadata import check_owned
 from heddle_operator.resources.secret import token_body, token_name
+from heddle_operator.rules.drain import Drain
 from heddle_operator.state.actions import RecordEvent
 
 LOG = logging.getLogger(__name__)

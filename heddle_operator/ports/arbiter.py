@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from heddle_operator.policy.arbitration.demand import Allowance, Demand
+from heddle_operator.rules.arbitration.demand import Allowance, Demand
 
 
 class Arbiter(Protocol):

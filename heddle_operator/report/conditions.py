@@ -13,10 +13,10 @@ from typing import Any, Literal, get_args
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import joined, shortened
-from heddle_operator.policy.drain import Drain
-from heddle_operator.policy.failures import LeftOut, nodes_left_out
-from heddle_operator.rollout.ending import output_failure
-from heddle_operator.rollout.gathering import start_trouble
+from heddle_operator.epochs.ending import output_failure
+from heddle_operator.epochs.gathering import start_trouble
+from heddle_operator.rules.drain import Drain
+from heddle_operator.rules.failures import LeftOut, nodes_left_out
 from heddle_operator.state.decision import Decision, Phase
 from heddle_operator.state.snapshot import EpochRecord, Observed
 from heddle_operator.state.speeds.node_speed import slow_in_plan

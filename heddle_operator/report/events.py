@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.policy.drain import Drain
-from heddle_operator.policy.gpu_limits import most_gpus
-from heddle_operator.policy.starts import troubles
+from heddle_operator.rules.drain import Drain
+from heddle_operator.rules.gpu_limits import most_gpus
+from heddle_operator.rules.starts import troubles
 from heddle_operator.state.actions import CloseEpoch, EventReason, RecordEvent, RelatedObject
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.snapshot import EpochRecord, Observed, Outcome, StartFailure

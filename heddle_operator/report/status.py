@@ -15,8 +15,6 @@ from typing import Any, Literal
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import shortened
-from heddle_operator.policy.drain import Drain
-from heddle_operator.policy.gpu_limits import usable_gpus
 from heddle_operator.report.conditions import (
     Condition,
     HolderCount,
@@ -26,6 +24,8 @@ from heddle_operator.report.conditions import (
     with_times,
 )
 from heddle_operator.report.timings import reconfigurations
+from heddle_operator.rules.drain import Drain
+from heddle_operator.rules.gpu_limits import usable_gpus
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.snapshot import EpochRecord, Observed
 from heddle_operator.state.speeds.type_speed import type_speeds

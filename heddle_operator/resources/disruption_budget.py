@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import EVICTABLE_LABEL, FREELY, JOB_LABEL, ONE_AT_A_TIME
-from heddle_operator.policy.drain import Drain
 from heddle_operator.resources.metadata import Body, metadata
+from heddle_operator.rules.drain import Drain
 
 Mark = str | None  # of a pod: the value of EVICTABLE_LABEL; None: it is protected
 

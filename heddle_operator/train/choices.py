@@ -302,8 +302,8 @@ def _weights(job: HeddleJob) -> list[str]:
     spec = job.training
     if spec.weights is None:
         return []
-    from worker.checkpoint.hugging_face.reading import open_weights
-    from worker.checkpoint.hugging_face.tensors import family_of
+    from worker.weights.hugging_face.reading import open_weights
+    from worker.weights.hugging_face.tensors import family_of
 
     return _impossible(
         lambda: open_weights(

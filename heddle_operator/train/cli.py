@@ -154,7 +154,7 @@ def _locked(choices: Choices, fresh: bool, output: str) -> Iterator[Choices]:
     import secrets
 
     from heddle_operator.train.preconditions.output_folder import OutputFolder
-    from worker.checkpoint.run_record import RunRecord
+    from worker.weights.run_record import RunRecord
 
     assert choices.job.spec.output is not None
     folder, name, run = Path(choices.job.spec.output.path), choices.job.name, secrets.token_hex(8)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from heddle_operator.rollout.ending import output_failure
+from heddle_operator.epochs.ending import output_failure
 from heddle_operator.state.actions import (
     AdoptPlan,
     CloseEpoch,

@@ -47,9 +47,9 @@ def whole_parts(folder: Path) -> Path | None:
     """The folder of the parts that ranks left in an output folder; None unless all are whole."""
     if not any(folder.glob("parts/*.whole")):
         return None
-    from worker.checkpoint.merging import PARTS, are_whole
-    from worker.checkpoint.parts import WeightParts
     from worker.errors import InvalidWeights
+    from worker.weights.merging import PARTS, are_whole
+    from worker.weights.parts import WeightParts
 
     try:
         return folder / PARTS if are_whole(WeightParts(folder / PARTS)) else None

@@ -23,7 +23,7 @@ from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.driver import search
-from planner.search.worker import limits_of
+from planner.search.searcher import limits_of
 from planner.training.teacher import teach
 
 GPUS = "h100=4x4,a100-40=4x4+2x1"

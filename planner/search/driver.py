@@ -1,6 +1,6 @@
 """Find the best plan for a composition, and say how it was found.
 
-An anytime search.  A portfolio of workers (`planner.search.portfolio`) finds plans before their
+An anytime search.  A portfolio of searchers (`planner.search.portfolio`) finds plans before their
 placement, from plans of the learned policy and of its own; the best are placed and priced by the
 one evaluator.  On a few GPUs fill and placement are then searched together from the best of these,
 every plan priced exactly.
@@ -34,14 +34,14 @@ from planner.search.choice import fewest_bytes, notes_of
 from planner.search.state import SearchState
 
 if TYPE_CHECKING:
-    from planner.search.worker import Worker
+    from planner.search.searcher import Searcher
 
 __all__ = ["PlanAnswer", "PlanRequest", "search"]
 
 FEW_NODES = 64  # on which few GPUs that a plan may use are searched exactly
 FEW_SHARE = 0.3  # of the seconds, for the portfolio where few GPUs are searched exactly after it
 FEW_PLANS = 400  # that it prices then, at most
-ROLLOUT_SHARE = 0.5  # of the seconds, for rollouts: the workers go on from them
+ROLLOUT_SHARE = 0.5  # of the seconds, for rollouts: the searchers go on from them
 LOAD_S = 0.02  # what loading takes less than if it was done before
 
 
@@ -158,7 +158,7 @@ class _Search:
     def _load(self, pricing: Pricing) -> None:
         """Load what numba has compiled, once a process; it is no part of the budget."""
         begun_s = self._budget.now_s()
-        from planner.search.worker import load
+        from planner.search.searcher import load
 
         load(pricing)
         seconds = self._budget.now_s() - begun_s
@@ -170,17 +170,17 @@ class _Search:
 
     def _roll_out(self, pricing: Pricing) -> None:
         """The best plans of rollouts alone, of the policy or of uniform choices."""
-        from planner.search.worker import Worker, limits_of
+        from planner.search.searcher import Searcher, limits_of
 
         for least in sorted({pricing.tables.min_replicas, 1}, reverse=True):
             tables = pricing.tables._replace(min_replicas=least)
-            worker = Worker(replace(pricing, tables=tables), limits_of(self._request), 0)
-            self._propose(worker, lambda _: True)
+            searcher = Searcher(replace(pricing, tables=tables), limits_of(self._request), 0)
+            self._propose(searcher, lambda _: True)
             if self._state.pool.found:
                 return
 
-    def _propose(self, worker: Worker, fits: Callable[[int], bool]) -> None:
-        """Give a worker what rollouts find; without a policy that fits, auto only says so.
+    def _propose(self, searcher: Searcher, fits: Callable[[int], bool]) -> None:
+        """Give a searcher what rollouts find; without a policy that fits, auto only says so.
 
         Rollouts that plans cut short join without being placed, so that a search with more plans,
         which builds them to their end, misses nothing.
@@ -204,8 +204,8 @@ class _Search:
                 request,
                 self._composition,
                 self._profile,
-                worker.pricing,
-                worker.limits,
+                searcher.pricing,
+                searcher.limits,
                 goes_on,
             )
         except (NoPolicy, PolicyMisfit, InvalidPolicy) as why:
@@ -215,11 +215,11 @@ class _Search:
             state.record("no policy", begun_s)
             self._warnings = (f"no policy took part: {why}",)
             return
-        worker.take(found.elites, found.evaluations)
+        searcher.take(found.elites, found.evaluations)
         state.pool.evaluations += found.evaluations
         self._warnings = (found.warning,) if found.warning else ()
         if fits(0):
-            state.place_until_better(worker.recipes())
+            state.place_until_better(searcher.recipes())
         state.record("policy" if request.method == "auto" else request.method, begun_s)
 
     # ------------------------------------------------------------------ the answer

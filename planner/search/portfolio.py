@@ -1,6 +1,6 @@
-"""A portfolio of workers: what they find is placed, priced and joins the pool.
+"""A portfolio of searchers: what they find is placed, priced and joins the pool.
 
-Where seconds end the search there is a thread for each core, with workers from a seed of its own;
+Where seconds end the search there is a thread for each core, with searchers from a seed of its own;
 plans come together at the end.  The first thread alone places plans while it searches.
 Invariant: where plans end the search, the same state and pricings find the same plans, and a search
 with more of them finds these and others.
@@ -18,8 +18,8 @@ from planner.estimator.build_tables import Pricing
 from planner.request import PlanRequest
 from planner.search.budget import Budget
 from planner.search.cores import usable_cores
+from planner.search.searcher import Allowance, Engine, Searcher, limits_of
 from planner.search.state import PLACED, Recipes, SearchState
-from planner.search.worker import Allowance, Engine, Worker, limits_of
 
 PLACED_TILED = 3  # plans that are placed after each turn, where experts are spread
 FEW_S = 0.5  # a search of fewer seconds is ended by them, whatever its limit of plans
@@ -27,7 +27,7 @@ MOST_THREADS = 4
 SEEDS = 1_000_003  # between the seeds of two threads
 
 Fits = Callable[[int], bool]  # whether so many plans more may be priced
-Propose = Callable[[Worker, Fits], None]
+Propose = Callable[[Searcher, Fits], None]
 
 
 def threads_of(request: PlanRequest, budget: Budget) -> int:
@@ -47,7 +47,7 @@ class Portfolio:
         share_s: float = 1.0,
         most_plans: float = math.inf,
     ) -> None:
-        """Prepare a worker of each thread for each pricing; the state takes their plans.
+        """Prepare a searcher of each thread for each pricing; the state takes their plans.
 
         They may price so many plans in a share of the seconds that are left.
         """
@@ -58,7 +58,7 @@ class Portfolio:
         self._most = min(budget.most_plans, self._before + most_plans)
         limits, seed = limits_of(state.request), state.request.seed
         self._threads = [
-            [Worker(pricing, limits, seed + SEEDS * number) for pricing in pricings]
+            [Searcher(pricing, limits, seed + SEEDS * number) for pricing in pricings]
             for number in range(threads_of(state.request, budget))
         ]
         self._first = self._threads[0]
@@ -73,11 +73,11 @@ class Portfolio:
         self._best = math.inf  # of the first thread, when a plan was placed last
 
     def run(self, propose: Propose | None = None) -> None:
-        """Search until the budget is spent; `propose` adds plans of the policy to a worker."""
+        """Search until the budget is spent; `propose` adds plans of the policy to a searcher."""
         state = self._state
         begun_s = self._budget.now_s()
-        for worker in self._first:
-            worker.start(lambda plans: self._fits(plans) or not self._is_found())
+        for searcher in self._first:
+            searcher.start(lambda plans: self._fits(plans) or not self._is_found())
         # placing a plan may take most of few seconds: the policy's are better ones to begin with
         is_short = self._budget.left_s < FEW_S or not self._budget.counts_plans
         policy_first = propose is not None and is_short
@@ -93,7 +93,7 @@ class Portfolio:
             state.record("uniform", begun_s)
         others = self._threads[1:]
         with ThreadPoolExecutor(max(1, len(others)), "search") as pool:
-            running = [pool.submit(self._run_beside, workers) for workers in others]
+            running = [pool.submit(self._run_beside, searchers) for searchers in others]
             self._run_first()
             begun_s = self._budget.now_s()
             for one in running:
@@ -111,16 +111,16 @@ class Portfolio:
             self._state.record(engine, begun_s)
             begun_s = self._budget.now_s()
 
-    def _run_beside(self, workers: list[Worker]) -> None:
-        for worker in workers:
-            worker.start()
+    def _run_beside(self, searchers: list[Searcher]) -> None:
+        for searcher in searchers:
+            searcher.start()
         for _ in self._turns(
-            workers, lambda _: self._left_s() > 0 and not self._budget.interrupted()
+            searchers, lambda _: self._left_s() > 0 and not self._budget.interrupted()
         ):
             pass
 
-    def _turns(self, workers: list[Worker], fits: Fits) -> Iterator[Engine]:
-        """A turn of each worker after the other, until all have ended."""
+    def _turns(self, searchers: list[Searcher], fits: Fits) -> Iterator[Engine]:
+        """A turn of each searcher after the other, until all have ended."""
         budget = self._budget
 
         def allowance() -> Allowance:
@@ -128,8 +128,8 @@ class Portfolio:
             return Allowance(end_s=now_s + self._left_s(), now_s=budget.now_s, fits=fits)
 
         running = [
-            worker.improve(allowance, self._engines, counts_plans=budget.counts_plans)
-            for worker in workers
+            searcher.improve(allowance, self._engines, counts_plans=budget.counts_plans)
+            for searcher in searchers
         ]
         while running:
             for one in tuple(running):
@@ -152,7 +152,7 @@ class Portfolio:
         search that gets as far.
         """
         self._count()
-        best = min(worker.best for worker in self._first)
+        best = min(searcher.best for searcher in self._first)
         if self._budget.counts_plans and best < self._best:
             self._best = best
             self._state.place(self._recipes([self._first]), 1)
@@ -166,12 +166,12 @@ class Portfolio:
         most = PLACED if self._budget.counts_plans else self._placed
         self._state.place(self._recipes([self._first]), most)
 
-    def _recipes(self, threads: list[list[Worker]]) -> Recipes:
+    def _recipes(self, threads: list[list[Searcher]]) -> Recipes:
         """(objective, recipe) of all their plans, best first."""
-        found = [worker.recipes() for workers in threads for worker in workers]
+        found = [searcher.recipes() for searchers in threads for searcher in searchers]
         return heapq.merge(*found, key=lambda pair: pair[0])
 
     def _count(self) -> None:
         """How many plans all have priced; a thread that runs may be a few ahead."""
-        priced = sum(worker.evaluations for workers in self._threads for worker in workers)
+        priced = sum(searcher.evaluations for searchers in self._threads for searcher in searchers)
         self._state.pool.evaluations = self._before + priced

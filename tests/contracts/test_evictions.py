@@ -8,7 +8,7 @@ import pytest
 
 from heddle_operator.kube.client import ApiRefused
 from heddle_operator.kube.owned_objects import JobObjects
-from heddle_operator.policy.drain import Drain
+from heddle_operator.rules.drain import Drain
 from heddle_operator.state.actions import CreatePod
 from planner.cluster.composition import Composition, Node
 from tests.fakes.kubernetes import a_kubernetes

@@ -9,7 +9,7 @@ import pytest
 
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.reflections import reflectors
-from heddle_operator.policy.starts import start_failures
+from heddle_operator.rules.starts import start_failures
 from heddle_operator.state.actions import CreatePod
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import EpochRecord

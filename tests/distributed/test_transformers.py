@@ -150,14 +150,14 @@ def differences(rank, store, epoch, folder, kind, plan):
 
     from planner.model.tensors import held_tensors
     from planner.plans.pieces import shard
-    from worker.checkpoint.hugging_face.reading import open_weights
-    from worker.checkpoint.hugging_face.tensors import family_of
     from worker.control.activity import Activity
     from worker.data.dataset import Dataset
     from worker.engine.deepspeed import DeepSpeedEngine
     from worker.engine.seam import StageBuild
     from worker.model.model import Head
     from worker.rank.home import Home
+    from worker.weights.hugging_face.reading import open_weights
+    from worker.weights.hugging_face.tensors import family_of
     from worker.world.pace import RealPace
     from worker.world.world import World, rank_sets
 

@@ -13,10 +13,10 @@ import torch
 
 from planner.model.config import model_from_config
 from planner.model.tensors import model_tensors
-from worker.checkpoint.hugging_face.config import read_config
-from worker.checkpoint.hugging_face.families import FAMILIES
-from worker.checkpoint.hugging_face.reading import open_weights
 from worker.engine.reference import forward
+from worker.weights.hugging_face.config import read_config
+from worker.weights.hugging_face.families import FAMILIES
+from worker.weights.hugging_face.reading import open_weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "finetune"

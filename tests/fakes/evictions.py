@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from heddle_operator.apis.labels import FREELY, ONE_AT_A_TIME
-from heddle_operator.policy.drain import Drain, drain_of
 from heddle_operator.resources.disruption_budget import Mark, least_available, mark_of
+from heddle_operator.rules.drain import Drain, drain_of
 from heddle_operator.state.situation import situation
 from tests.fakes.operator import FakeOperator
 

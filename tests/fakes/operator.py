@@ -10,8 +10,8 @@ from heddle_operator.apis.errors import ClusterConflict
 from heddle_operator.apis.heddlejob import HeddleJob, load_job
 from heddle_operator.controller.node_speeds import NodeSpeeds
 from heddle_operator.controller.reconciler import recovers_since, with_allowance
+from heddle_operator.epochs.decide import DEFAULTS, decide
 from heddle_operator.ports.arbiter import Arbiter
-from heddle_operator.rollout.decide import DEFAULTS, decide
 from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.settings import Settings

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heddle_operator.policy.arbitration.arbitrate import arbitrate
-from heddle_operator.policy.arbitration.demand import Demand
+from heddle_operator.rules.arbitration.arbitrate import arbitrate
+from heddle_operator.rules.arbitration.demand import Demand
 from heddle_operator.state.worth import Worth
 from tests.oracle import arbiter as slow
 

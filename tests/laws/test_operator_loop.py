@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from heddle_operator.apis.errors import ClusterConflict
-from heddle_operator.rollout.decide import decide
+from heddle_operator.epochs.decide import decide
 from heddle_operator.state.settings import Settings
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 

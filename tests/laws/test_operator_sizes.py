@@ -10,7 +10,8 @@ import re
 
 import pytest
 
-from heddle_operator.policy.drain import Drain, drain_of
+from heddle_operator.epochs.decide import decide
+from heddle_operator.epochs.members import directive_of
 from heddle_operator.report.conditions import HolderCount
 from heddle_operator.report.status import refused_status, status_of
 from heddle_operator.resources.epoch_config_map import (
@@ -21,8 +22,7 @@ from heddle_operator.resources.epoch_config_map import (
     record_of_body,
     record_to_body,
 )
-from heddle_operator.rollout.decide import decide
-from heddle_operator.rollout.members import directive_of
+from heddle_operator.rules.drain import Drain, drain_of
 from heddle_operator.state.decision import Decision
 from planner.cluster.composition import Composition, Node
 from planner.plans.plan import Plan

@@ -12,7 +12,7 @@ import pytest
 from heddle_operator.controller.node_speeds import NodeSpeeds
 from heddle_operator.controller.planner_client import search_settings_of
 from heddle_operator.controller.planner_server import answer
-from heddle_operator.policy.candidates import usable_nodes
+from heddle_operator.rules.candidates import usable_nodes
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
 from heddle_operator.state.speeds.node_speed import BELIEVED_S

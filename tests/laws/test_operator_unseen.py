@@ -11,7 +11,7 @@ import random
 
 import pytest
 
-from heddle_operator.policy.failures import NODE_PAUSE_S
+from heddle_operator.rules.failures import NODE_PAUSE_S
 from tests.fakes.operator import a_job
 from tests.fakes.shared import SharedNodes
 

@@ -1,6 +1,6 @@
 """The division of GPUs of one type, written GPU by GPU: slow, and easy to check by reading.
 
-`heddle_operator.policy.arbitration` deals whole runs from heaps; on one GPU type its answers are
+`heddle_operator.rules.arbitration` deals whole runs from heaps; on one GPU type its answers are
 these.
 """
 
@@ -10,7 +10,7 @@ import copy
 import math
 from collections.abc import Iterable, Mapping
 
-from heddle_operator.policy.arbitration.demand import Allowance, Demand
+from heddle_operator.rules.arbitration.demand import Allowance, Demand
 
 
 def arbitrate(demands: Iterable[Demand]) -> dict[str, Allowance]:

@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from worker.checkpoint.hugging_face.config import difference
-from worker.checkpoint.run_record import RunRecord, claim
 from worker.data.making.tokenizing import why_unfit
 from worker.training_settings import TrainingSpec
+from worker.weights.hugging_face.config import difference
+from worker.weights.run_record import RunRecord, claim
 
 PROBE_BYTES = 4096
 ADVICE = "final weights could not be kept there; mount a disk that the job's user can write"

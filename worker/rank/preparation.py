@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 from migration.transport import Transport
 from planner.model.shape import ModelShape
-from worker.checkpoint.hugging_face.reading import open_weights
-from worker.checkpoint.hugging_face.tensors import family_of
 from worker.contract import Directive, TrainingSpec
 from worker.control.connections import connections, cut
 from worker.control.store_client import StoreClient
@@ -30,6 +28,8 @@ from worker.rank.home import FirstRows, Home
 from worker.rank.memory import note_memory
 from worker.rank.move import Move, plan_move
 from worker.rank.room import needed_bytes
+from worker.weights.hugging_face.reading import open_weights
+from worker.weights.hugging_face.tensors import family_of
 from worker.world.world import World
 
 _log = logging.getLogger(__name__)

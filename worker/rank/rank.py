@@ -14,8 +14,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from planner.model.shape import ModelShape
-from worker.checkpoint.ending import ending
-from worker.checkpoint.saving import Saving
 from worker.contract import Directive, ErrorKind, RankPhase, SwitchRecord, TrainingSpec
 from worker.control.calls import Calls
 from worker.control.channel import Channel, Message
@@ -30,6 +28,8 @@ from worker.rank.messages import Messages
 from worker.rank.preparation import Prepared
 from worker.rank.rank_state import RankState, layout_of
 from worker.rank.switch import Switch, Undecided
+from worker.weights.ending import ending
+from worker.weights.saving import Saving
 from worker.world.world import World
 
 T = TypeVar("T")

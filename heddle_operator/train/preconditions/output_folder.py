@@ -19,8 +19,8 @@ from typing import TextIO
 
 from heddle_operator.apis.errors import InvalidJob
 from planner.errors import HeddleError
-from worker.checkpoint.hugging_face.config import CONFIG, COPIED
-from worker.checkpoint.run_record import RECORD, RunRecord
+from worker.weights.hugging_face.config import CONFIG, COPIED
+from worker.weights.run_record import RECORD, RunRecord
 
 ANOTHER = "name another folder with --output-path"
 MEASURED = (

@@ -91,8 +91,8 @@ def _not_finite(job: HeddleJob) -> Iterator[str]:
     spec = job.training
     if spec.weights is None:
         return
-    from worker.checkpoint.hugging_face.reading import open_weights
-    from worker.checkpoint.hugging_face.tensors import family_of
+    from worker.weights.hugging_face.reading import open_weights
+    from worker.weights.hugging_face.tensors import family_of
 
     model, family = job.workload.model, family_of(spec.config or {})
     fault = open_weights(Path(spec.weights), model, family).not_finite()

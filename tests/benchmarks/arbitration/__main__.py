@@ -12,8 +12,8 @@ import statistics
 import time
 from collections.abc import Mapping
 
-from heddle_operator.policy.arbitration.arbitrate import arbitrate
-from heddle_operator.policy.arbitration.demand import Demand
+from heddle_operator.rules.arbitration.arbitrate import arbitrate
+from heddle_operator.rules.arbitration.demand import Demand
 from heddle_operator.state.worth import Worth
 from planner.api import answer
 from planner.cluster.composition import Composition, Node

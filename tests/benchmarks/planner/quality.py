@@ -21,7 +21,7 @@ from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.candidate import Candidate, Judge
 from planner.search.driver import search
-from planner.search.worker import Allowance, Worker
+from planner.search.searcher import Allowance, Searcher
 from tests.benchmarks.planner.compositions import Case
 from tests.benchmarks.planner.references import BenchmarkReferences
 
@@ -162,7 +162,7 @@ def _annealed(model: str, case: Case, templates: int) -> Candidate | None:
     assert pricing is not None
     deepest = PlanRequest(workload, composition).deepest
     limits = SearchLimits(min(deepest, MAX_DEPTH), MAX_TEMPLATES, 0, math.inf, math.inf)
-    worker = Worker(pricing, limits, 0)
+    worker = Searcher(pricing, limits, 0)
     worker.start()
     worker.walk(Allowance(ANNEALING_STEPS), templates=templates)
     judge = Judge(workload, composition, profile)

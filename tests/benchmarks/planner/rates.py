@@ -139,7 +139,7 @@ from planner.model.catalogue import find_model
 from planner.request import PlanRequest
 from planner.search.driver import search
 from planner.model.workload import Workload
-import planner.search.worker
+import planner.search.searcher
 imported_s = time.perf_counter()
 workload = Workload(find_model(sys.argv[2]), 2048, 2048, "fp16")
 question = PlanRequest(workload, Composition.from_text(sys.argv[3]), budget_evaluations=500)

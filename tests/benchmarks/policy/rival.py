@@ -24,7 +24,7 @@ from planner.policy.propose import propose
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.candidate import Judge
-from planner.search.worker import COOL, Allowance, Worker
+from planner.search.searcher import COOL, Allowance, Searcher
 from tests.benchmarks.policy.cases import workload_of
 from tests.benchmarks.policy.known import Clock
 
@@ -122,7 +122,7 @@ def rival(model: str, one: ListedComposition, budget_s: float, seed: int, clock:
     tables = pricing.tables
     deepest = min(PlanRequest(workload, one.composition).deepest, MAX_DEPTH)
     limits = SearchLimits(deepest, MAX_TEMPLATES, 0, math.inf, math.inf)
-    worker = Worker(pricing, limits, seed)
+    worker = Searcher(pricing, limits, seed)
     found = propose(None, pricing, limits, RANDOM, seed)
     pool, plan, work = new_elite_set(), new_plan(), new_workspace(tables)
     block_s = tables.block_s[:, 0, 0, :].max(axis=1)

@@ -25,8 +25,8 @@ from tests.cluster.installation import CHART, OPERATOR_NODE, Installation, heddl
 from tests.e2e.kubernetes.job import WITHIN_S, Job, Json, job_body
 from tests.e2e.kubernetes.listener import Listener
 from tests.e2e.kubernetes.reference import STEPS_TO_COMPLETE, Reference
-from worker.checkpoint.hugging_face.families import FAMILIES
-from worker.checkpoint.hugging_face.reading import open_weights
+from worker.weights.hugging_face.families import FAMILIES
+from worker.weights.hugging_face.reading import open_weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(1200)]
 

@@ -17,7 +17,7 @@ from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.candidate import Judge, Recipe
 from planner.search.recipes import recipe_of
-from planner.search.worker import Allowance, Worker, limits_of
+from planner.search.searcher import Allowance, Searcher, limits_of
 
 STEPS = 3000
 ALONE = "a100-40=9x1,h100=7x1,a6000=6x1"  # every message crosses, every GPU has a NIC
@@ -28,7 +28,7 @@ class Walked(NamedTuple):
 
     judge: Judge
     pricing: Pricing
-    kernel: Worker
+    kernel: Searcher
 
     def recipe(self, row: int) -> Recipe:
         """The plan in that row of its pool."""
@@ -55,7 +55,7 @@ def walked_on() -> Walk:
         profile = find_profile(workload)
         pricing = pricing_of(workload, request.composition, profile)
         assert pricing is not None
-        kernel = Worker(pricing, limits_of(request), 0)
+        kernel = Searcher(pricing, limits_of(request), 0)
         kernel.start()
         kernel.walk(Allowance(steps), templates=templates)
         return Walked(Judge(workload, request.composition, profile), pricing, kernel)

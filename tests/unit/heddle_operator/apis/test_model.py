@@ -11,7 +11,7 @@ from heddle_operator.apis.heddlejob import load_job, mistakes_of
 from heddle_operator.apis.model import config_in, config_reference
 from planner.model.catalogue import MODELS
 from planner.model.config import model_of_config
-from worker.checkpoint.hugging_face.config import config_of
+from worker.weights.hugging_face.config import config_of
 
 CONFIG = config_of(MODELS["tiny-llama"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heddle_operator.controller.arbiter import PriorityArbiter
-from heddle_operator.policy.arbitration.demand import Demand
+from heddle_operator.rules.arbitration.demand import Demand
 
 NODES = (("a", 2), ("b", 2))
 LOW = Demand("low", 0, "", 2, 4, 1.0, NODES, NODES)

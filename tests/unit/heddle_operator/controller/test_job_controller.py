@@ -10,7 +10,7 @@ import pytest
 from heddle_operator.controller import job_controller
 from planner.model.catalogue import MODELS
 from tests.unit.heddle_operator.controller.stage import BUDGET, JOB, NS, runner
-from worker.checkpoint.hugging_face.config import config_of
+from worker.weights.hugging_face.config import config_of
 
 
 @pytest.fixture

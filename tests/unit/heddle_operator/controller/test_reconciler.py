@@ -9,7 +9,7 @@ from heddle_operator.apis.errors import ClusterUnavailable
 from heddle_operator.controller import reconciler
 from heddle_operator.controller.arbiter import PriorityArbiter
 from heddle_operator.controller.reconciler import Reconciler, batches
-from heddle_operator.rollout import decide
+from heddle_operator.epochs import decide
 from heddle_operator.state.actions import (
     AdoptPlan,
     CloseEpoch,

@@ -10,7 +10,7 @@ from heddle_operator.apis.errors import NameTaken
 from heddle_operator.apis.heddlejob import Metadata
 from heddle_operator.kube.client import ApiRefused, connect
 from heddle_operator.kube.owned_objects import JobObjects, is_live, mark_on
-from heddle_operator.policy.drain import Drain
+from heddle_operator.rules.drain import Drain
 from heddle_operator.state.actions import RecordEvent
 from tests.fakes.api_server import an_api_server
 from tests.fakes.operator import a_job

@@ -7,9 +7,9 @@ import math
 
 import pytest
 
-from heddle_operator.policy.drain import Drain
+from heddle_operator.epochs.decide import decide
 from heddle_operator.report.conditions import HolderCount, conditions_of, live_record, with_times
-from heddle_operator.rollout.decide import decide
+from heddle_operator.rules.drain import Drain
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.snapshot import Observed
 from tests.fakes.operator import FakeOperator, a_cluster, a_job

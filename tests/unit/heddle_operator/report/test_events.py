@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from heddle_operator.policy.drain import Drain
+from heddle_operator.epochs.decide import decide
 from heddle_operator.report.events import events_of
-from heddle_operator.rollout.decide import decide
+from heddle_operator.rules.drain import Drain
 from heddle_operator.state.actions import CloseEpoch, RelatedObject
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.node_flap import NodeFlap

@@ -8,10 +8,10 @@ import math
 
 import pytest
 
-from heddle_operator.policy.drain import Drain
+from heddle_operator.epochs.decide import decide
 from heddle_operator.report.conditions import HolderCount, summary_of
 from heddle_operator.report.status import count_holders, refused_status, status_of
-from heddle_operator.rollout.decide import decide
+from heddle_operator.rules.drain import Drain
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.plan_reply import PlanKey, PlanReply
 from heddle_operator.state.snapshot import Observed

@@ -6,13 +6,13 @@ import itertools
 
 import pytest
 
-from heddle_operator.policy.drain import Drain
 from heddle_operator.resources.disruption_budget import (
     budget_body,
     budget_name,
     least_available,
     mark_of,
 )
+from heddle_operator.rules.drain import Drain
 from tests.unit.heddle_operator.resources.jobs import a_job
 
 ONE = "one-at-a-time"

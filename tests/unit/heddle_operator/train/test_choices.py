@@ -17,9 +17,9 @@ from heddle_operator.train.choices import NODE, Wishes, as_run_here, choose
 from heddle_operator.train.machine import Machine
 from planner.model.catalogue import MODELS
 from tests.unit.worker.data.texts import write_pair
-from worker.checkpoint.hugging_face.config import config_of
-from worker.checkpoint.hugging_face.families import FAMILIES
-from worker.checkpoint.hugging_face.tensors import stored_tensors
+from worker.weights.hugging_face.config import config_of
+from worker.weights.hugging_face.families import FAMILIES
+from worker.weights.hugging_face.tensors import stored_tensors
 
 TINY = MODELS["tiny-llama"]
 MACHINE = Machine("AMD EPYC", 2, 1 << 34)

@@ -18,9 +18,9 @@ from planner.model.catalogue import find_model
 from planner.model.config import model_of_config
 from planner.model.workload import Workload
 from planner.profiles.entries import GpuType, LayerCost, LinkCost
-from worker.checkpoint.hugging_face.config import config_of
 from worker.profile.files import write_layers, write_links
 from worker.profile.rows import Row
+from worker.weights.hugging_face.config import config_of
 
 MACHINE = Machine("AMD EPYC", 2, 1 << 34)
 LINK = LinkCost(1e-4, 1e9)

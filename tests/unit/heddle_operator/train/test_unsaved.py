@@ -12,8 +12,8 @@ from heddle_operator.train.preconditions.refusals import COPIES, weights_bytes
 from heddle_operator.train.unsaved import remedy, whole_parts, without_waiting
 from planner.plans.ranks import RankMap
 from tests.unit.worker.changes import MODEL, SPEC, plan, shards_of, whole_state
-from tests.unit.worker.checkpoint.together import endings
-from worker.checkpoint.merging import mark_of, parts_in
+from tests.unit.worker.weights.together import endings
+from worker.weights.merging import mark_of, parts_in
 
 VOCAB = 10**12  # words, more than a disk holds
 

@@ -35,7 +35,7 @@ from planner.model.workload import Workload
 from planner.policy import features
 from planner.profiles.generator import find_profile
 from planner.search.column_generation.columns import ColumnSearch
-from planner.search.worker import Allowance, Worker
+from planner.search.searcher import Allowance, Searcher
 
 
 def test_the_folder_of_the_cache_names_numba_and_the_sources():
@@ -108,7 +108,7 @@ def test_a_search_lets_all_arrays_go():
     workload = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
     pricing = pricing_of(workload, Composition.from_text("h100=2x8"), find_profile(workload))
     assert pricing is not None
-    kernel = Worker(pricing, SearchLimits(8, 2, 0, math.inf, math.inf), 0)
+    kernel = Searcher(pricing, SearchLimits(8, 2, 0, math.inf, math.inf), 0)
 
     def search() -> None:
         kernel.start()

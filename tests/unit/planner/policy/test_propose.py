@@ -165,7 +165,7 @@ def test_what_rollouts_call_is_loaded_before_their_time_begins():
         "from planner.policy.closing import close_templates; "
         "from planner.policy import partial_plans as p; "
         "from planner.profiles.generator import find_profile; "
-        "from planner.search.worker import load; "
+        "from planner.search.searcher import load; "
         "load(pricing_of(LARGE.workload, LARGE.composition, find_profile(LARGE.workload))); "
         "called = (p.observe_states, p.observe_depths, p.observe_stages, p.open_templates, "
         "p.place_stages, close_templates); "

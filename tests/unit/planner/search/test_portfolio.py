@@ -17,7 +17,7 @@ from planner.search.budget import Budget
 from planner.search.cores import usable_cores
 from planner.search.driver import search
 from planner.search.portfolio import MOST_THREADS, threads_of
-from planner.search.worker import Worker
+from planner.search.searcher import Searcher
 
 WORKLOAD = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
 ASKED = PlanRequest(
@@ -59,14 +59,14 @@ def test_a_search_that_plans_end_is_the_same_with_any_number_of_threads():
 
 
 def test_what_goes_wrong_in_another_thread_is_told(monkeypatch):
-    start = Worker.start
+    start = Searcher.start
 
-    def fail(worker, *fits):
+    def fail(searcher, *fits):
         if threading.current_thread() is not threading.main_thread():
             raise ZeroDivisionError("in the second thread")
-        start(worker, *fits)
+        start(searcher, *fits)
 
-    monkeypatch.setattr(Worker, "start", fail)
+    monkeypatch.setattr(Searcher, "start", fail)
     with pytest.raises(ZeroDivisionError, match="second thread"):
         search(replace(ASKED, threads=2), find_profile(WORKLOAD))
 

@@ -9,8 +9,8 @@ import os
 import pytest
 
 from worker.agent import folders
-from worker.checkpoint.run_record import RunRecord
 from worker.training_settings import Corpus, DataSpec, TrainingSpec
+from worker.weights.run_record import RunRecord
 
 
 def probed(folder):

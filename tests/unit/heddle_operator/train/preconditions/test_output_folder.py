@@ -11,18 +11,18 @@ import pytest
 
 from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.train.preconditions.output_folder import OutputFolder, look
-from tests.unit.worker.checkpoint.test_cli import TINY, leave_parts
+from tests.unit.worker.weights.test_cli import TINY, leave_parts
 from worker.agent.measurements import Measurements
-from worker.checkpoint.cli import weights
-from worker.checkpoint.run_record import RECORD, RunRecord
 from worker.step_record import StepRecord
+from worker.weights.cli import weights
+from worker.weights.run_record import RECORD, RunRecord
 
 HOST = os.uname().nodename
 HOLDS = """
 import sys
 from pathlib import Path
 from heddle_operator.train.preconditions.output_folder import OutputFolder
-from worker.checkpoint.run_record import RunRecord
+from worker.weights.run_record import RunRecord
 held = OutputFolder(Path(sys.argv[1]), RunRecord("one", "tiny", {host!r}, {pid}), False)
 print("held", flush=True)
 sys.stdin.read()

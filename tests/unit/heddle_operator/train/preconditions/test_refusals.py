@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from heddle_operator.train.choices import Wishes, choose
 from heddle_operator.train.preconditions.refusals import refusals, weights_bytes
 from tests.unit.heddle_operator.train.test_choices import MACHINE, TINY, job_file
-from tests.unit.worker.checkpoint.test_cli import hugging_face_folder
+from tests.unit.worker.weights.test_cli import hugging_face_folder
 
 
 def found(path, is_fresh=False, reads_weights=True, **wishes):

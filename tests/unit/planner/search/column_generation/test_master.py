@@ -25,7 +25,7 @@ from planner.search.column_generation.master import (
     option_prices,
 )
 from planner.search.column_generation.pool import uses_of
-from planner.search.worker import Worker
+from planner.search.searcher import Searcher
 
 WISHES = SearchLimits(12, 8, 0, math.inf, math.inf)
 
@@ -35,7 +35,7 @@ def ask(model: str, text: str, **limits):
     there = Composition.from_text(text)
     pricing = pricing_of(workload, there, find_profile(workload), **limits)
     assert pricing is not None
-    worker = Worker(pricing, WISHES, 0)
+    worker = Searcher(pricing, WISHES, 0)
     worker.start()
     assert worker.found
     return pricing, worker.elites

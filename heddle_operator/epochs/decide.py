@@ -1,0 +1,164 @@
+"""The pure core: what to do for a job, given one picture of its cluster.
+
+Total (an answer for every Observed), deterministic, level-triggered: it remembers nothing, so an
+operator that starts anew goes on where the last one stopped, and a missed event costs time, never
+correctness.
+Source: design, section 5; Kubernetes' controllers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.epochs.ending import TRAINED, end_by_limit, end_well
+from heddle_operator.epochs.formation import abort_stale, form_epoch
+from heddle_operator.epochs.halting import halt_stranded
+from heddle_operator.epochs.history_limit import prune_epochs
+from heddle_operator.epochs.members import send_directive
+from heddle_operator.epochs.recovery import recover
+from heddle_operator.epochs.release import (
+    end_pods,
+    failed_pods,
+    give_back,
+    leaving_events,
+    release_pods,
+    silent_pods,
+    stuck_pods,
+)
+from heddle_operator.rules.adoption import consider_plan
+from heddle_operator.rules.drain import request_drain_plan
+from heddle_operator.rules.limits import beyond_backoff, deadline_left_s, past_deadline
+from heddle_operator.rules.partitions import outdated_pods
+from heddle_operator.state.actions import Action, AdoptPlan, CloseEpoch
+from heddle_operator.state.decision import Decision, sooner
+from heddle_operator.state.progress import progress_timeout_s, slow_ranks
+from heddle_operator.state.reachability import doubt_left_s, rank_at, report_of
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.situation import Situation, situation
+from heddle_operator.state.snapshot import EpochRecord, Observed
+
+DEFAULTS = Settings()
+
+
+def decide(
+    job: HeddleJob,
+    observed: Observed,
+    now: float,
+    settings: Settings = DEFAULTS,
+    where: Situation | None = None,
+) -> Decision:
+    """Decide what to do now.
+
+    Args:
+        job: what the user wants.
+        observed: the cluster as it is.
+        now: by the clock of the times in `observed`.
+        settings: limits and expectations.
+        where: what was made of the picture already; None: nothing yet.
+    """
+    ended = next(
+        (record for record in observed.epochs if record.outcome in ("complete", "failed")), None
+    )
+    if ended is not None:
+        complete = ended.outcome == "complete"
+        reason = ended.message or (TRAINED if complete else "")
+        ends, again = end_pods(observed, ended, now, settings)
+        return Decision(ends, "Complete" if complete else "Failed", reason, again)
+    settings = settings.of_job(job)
+    where = where or situation(observed, now, settings)
+    decision = _next_step(job, observed, now, where, settings)
+    stranded = halt_stranded(observed, where, now, settings)
+    tidy: tuple[Action, ...] = (
+        *leaving_events(observed, where),
+        *failed_pods(observed, where),
+        *stuck_pods(observed),
+        # Until the ranks that wait for it have halted, it must be known that a pod is silent.
+        *(stranded or silent_pods(observed, where, now, settings)),
+        *outdated_pods(observed, where),
+        *abort_stale(job, observed, where),
+        *prune_epochs(job, observed, where, now, settings),
+        *request_drain_plan(job, observed, now, where),
+    )
+    slow = decision.slow
+    watched_s = None
+    if where.live is not None and decision.phase not in ("Complete", "Failed"):
+        slow = slow or slow_ranks(observed, where.pending or where.live, settings)
+        watched_s = progress_timeout_s(where.live, settings)
+    return replace(
+        decision,
+        actions=(*tidy, *decision.actions),
+        look_again_s=sooner(
+            decision.look_again_s,
+            doubt_left_s(observed, now, settings),
+            watched_s,
+            deadline_left_s(job, observed, now) if decision.phase != "Failed" else None,
+        ),
+        slow=slow,
+    )
+
+
+def _next_step(
+    job: HeddleJob, observed: Observed, now: float, where: Situation, settings: Settings
+) -> Decision:
+    ended = None
+    if where.live is not None:
+        ended = end_well(job.spec, where.live, observed, now, where, settings)
+    overdue = past_deadline(job, observed, now)
+    if overdue and (ended is None or ended.phase != "Complete"):
+        return end_by_limit("DeadlineExceeded", overdue, observed)
+    if ended is not None:
+        return ended
+    if where.pending is not None:
+        return form_epoch(job, where.pending, observed, now, where, settings)
+    if where.live is None:
+        beyond = beyond_backoff(job, observed.epochs)
+        if beyond:
+            return end_by_limit("BackoffLimitExceeded", beyond, observed)
+        planned = consider_plan(job, observed, now, where, settings)
+        return replace(planned, actions=(*planned.actions, *give_back(observed, planned)))
+    if where.lost:
+        return recover(job, where.live, observed, now, where, settings)
+    phases = _phases(where.live, observed)
+    if where.live.outcome != "live":
+        return _finish_switch(job, where.live, phases, observed, settings)
+    planned = consider_plan(job, observed, now, where, settings)
+    if any(isinstance(action, AdoptPlan) for action in planned.actions):
+        return planned  # the new plan may want the pods that the live one leaves idle
+    keeps = planned.keeps_plan
+    released, wait = release_pods(job, where.live, where, observed, now, settings, keeps)
+    return replace(
+        planned,
+        actions=(*planned.actions, *released),
+        look_again_s=sooner(planned.look_again_s, wait),
+    )
+
+
+def _finish_switch(
+    job: HeddleJob, live: EpochRecord, phases: set[str], observed: Observed, settings: Settings
+) -> Decision:
+    """Some ranks hold the new epoch, so the vote has passed: once all do, write that it is live."""
+    if phases <= {"training", "saving", "done"}:
+        return Decision((CloseEpoch(live.epoch, "live"),), "Running", f"epoch {live.epoch} is live")
+    members = live.seal.pods if live.seal else ()
+    reports = [report_of(observed, pod) for pod in sorted(members)]
+    waiting = [
+        report.pod
+        for report in reports
+        if report is not None and report.epoch == live.epoch and report.phase == "prepare"
+    ]
+    return Decision(
+        send_directive(job, live, "switch", observed, waiting),
+        "Switching",
+        f"the job switches to epoch {live.epoch}",
+        progress_timeout_s(live, settings),
+    )
+
+
+def _phases(live: EpochRecord, observed: Observed) -> set[str]:
+    """Phases of the live epoch's ranks; "elsewhere" for one that does not hold the epoch."""
+    found: set[str] = set()
+    for member in live.ranked:
+        rank = rank_at(observed, member.pod, member.slot)
+        found.add(rank.phase if rank is not None and rank.epoch == live.epoch else "elsewhere")
+    return found

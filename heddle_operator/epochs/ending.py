@@ -1,0 +1,157 @@
+"""The end of a job: well, when the weights are on disk; badly, when an error would come for ever.
+
+Whether the job is done is asked before all else: a change that prepares has nothing left to train.
+Invariant: `Complete` only when every rank of the live epoch has read its part of the final weights
+back from the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heddle_operator.apis.heddlejob import JobSpec
+from heddle_operator.rules.failures import causes_of, comes_again
+from heddle_operator.state.actions import Action, CloseEpoch, EventReason, RecordEvent
+from heddle_operator.state.decision import Decision
+from heddle_operator.state.reachability import is_pod_lost, sends_heartbeats
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.situation import Situation
+from heddle_operator.state.snapshot import EpochRecord, Observed
+from worker.contract import Member, RankReport
+
+LOOK_AGAIN_S = 5.0  # while weights are written
+TRAINED = "all steps are trained"
+IN_PARTS = (
+    "the pods do not share the output folder, so each has its part of the "
+    "weights in parts/: bring these together in one folder and run `heddle weights export`"
+)
+
+
+def end_well(
+    spec: JobSpec,
+    live: EpochRecord,
+    observed: Observed,
+    now: float,
+    where: Situation,
+    settings: Settings,
+) -> Decision | None:
+    """The end of a job whose ranks write the final weights; None if one of them does not.
+
+    Its last step is trained, it was told to finish, or it has diverged: then it fails, and the
+    weights before that step are kept.
+
+    Args:
+        spec: of the job.
+        live: the epoch that trained.
+        observed: the picture.
+        now: monotonic clock.
+        where: what was made of the picture.
+        settings: of the operator.
+    """
+    phases: list[str] = []
+    for member in live.ranked:
+        phase = _phase_of(live, member, observed, now, settings)
+        if phase not in ("saving", "done"):
+            return None
+        phases.append(phase)
+    if not phases:
+        return None
+    actions: list[Action] = []
+    if where.pending is not None:
+        actions.append(CloseEpoch(where.pending.epoch, "aborted", "the training has ended"))
+    diverged = _divergence(live, observed)
+    if set(phases) == {"done"} and diverged is not None:
+        folder = spec.output.path if spec.output else ""
+        kept = f"the weights after step {diverged.step} are in {folder}{_how_kept(observed)}"
+        return _failed(live, "Diverged", f"{diverged.error}; {kept}", actions)
+    if set(phases) == {"done"}:
+        words = _what_is_trained(spec.steps, live, observed) + _how_kept(observed)
+        actions.append(CloseEpoch(live.epoch, "complete", "" if words == TRAINED else words))
+        return Decision(tuple(actions), "Complete", words)
+    failed = output_failure(observed)
+    if failed:
+        actions.append(RecordEvent(f"output-{live.epoch}-{failed}", "OutputFailed", failed))
+    done = phases.count("done")
+    reason = failed or f"the final weights are written: {done} of {len(phases)} ranks are done"
+    reason = f"Diverged: {diverged.error}; {reason}" if diverged else reason
+    return Decision(tuple(actions), "Saving", reason, LOOK_AGAIN_S)
+
+
+def _divergence(live: EpochRecord, observed: Observed) -> RankReport | None:
+    """A rank that keeps the weights before a step that was not finite; None if there is none."""
+    words = (_newest_word(member, observed) for member in live.ranked)
+    return next((word for word in words if word and word.error_kind == "numeric"), None)
+
+
+def _how_kept(observed: Observed) -> str:
+    """What the user has to do for the weights, as the ranks say; "" if they are one folder."""
+    reports = [view.report for view in observed.agents.values() if view.report]
+    if any(rank.kept_as == "parts" for report in reports for rank in report.ranks):
+        return f"; {IN_PARTS}"
+    return ""
+
+
+def _what_is_trained(steps: int, live: EpochRecord, observed: Observed) -> str:
+    words = (_newest_word(member, observed) for member in live.ranked)
+    trained = max((word.step for word in words if word is not None), default=steps)
+    return (
+        TRAINED if trained >= steps else f"the training was ended after step {trained} of {steps}"
+    )
+
+
+def output_failure(observed: Observed) -> str:
+    """Why the final weights cannot be written now; "" if they can.  The ranks try again."""
+    for view in observed.agents.values():
+        for rank in view.report.ranks if view.report else ():
+            if rank.phase == "saving" and rank.error_kind == "output":
+                return f"the final weights cannot be written: {rank.error}"
+    return ""
+
+
+def end_badly(live: EpochRecord, observed: Observed, where: Situation) -> Decision | None:
+    """The end of a job whose ranks halted with an error that no other plan avoids; else None."""
+    for holder in where.holders:
+        rank = holder.rank
+        if rank.phase == "halted" and rank.error_kind == "numeric":
+            return _failed(live, "Diverged", f"{rank.error} (after step {rank.step})")
+    for failure in causes_of(where):
+        if comes_again(observed.epochs, failure):
+            words = f"the same error came twice after step {failure.step}: {failure.sentence}"
+            return _failed(live, "DeterministicError", words)
+    return None
+
+
+def end_by_limit(reason: EventReason, sentence: str, observed: Observed) -> Decision:
+    """The end of a job beyond a limit of its own; one without any record says so anew each time."""
+    if observed.epochs:
+        return _failed(observed.epochs[-1], reason, sentence)
+    event = RecordEvent(f"failed-{reason}", reason, sentence)
+    return Decision((event,), "Failed", f"{reason}: {sentence}")
+
+
+def _failed(
+    live: EpochRecord, reason: EventReason, sentence: str, actions: Sequence[Action] = ()
+) -> Decision:
+    message = f"{reason}: {sentence}"
+    event = RecordEvent(f"failed-{live.epoch}", reason, sentence)
+    closed = CloseEpoch(live.epoch, "failed", message)
+    return Decision((*actions, closed, event), "Failed", message)
+
+
+def _phase_of(
+    live: EpochRecord, member: Member, observed: Observed, now: float, settings: Settings
+) -> str:
+    """A rank's phase by its newest report; what was done stays done, whatever comes after."""
+    rank = _newest_word(member, observed)
+    if rank is None or rank.epoch != live.epoch:
+        return "elsewhere"
+    is_lost = is_pod_lost(observed, member.pod, now, settings) or not sends_heartbeats(
+        rank, settings
+    )
+    return "lost" if is_lost and rank.phase != "done" else rank.phase
+
+
+def _newest_word(member: Member, observed: Observed) -> RankReport | None:
+    view = observed.agents.get(member.pod)
+    ranks = view.report.ranks if view is not None and view.report is not None else ()
+    return next((rank for rank in ranks if rank.slot == member.slot), None)

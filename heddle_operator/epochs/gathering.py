@@ -1,0 +1,260 @@
+"""From an adopted plan to a sealed epoch: pods are created and awaited, members written down.
+
+Invariant: nobody waits for a pod that must start, if the others suffice; what keeps a pod from
+starting is said.
+Source: design, section 4 "Epochs".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.apis.wording import named
+from heddle_operator.epochs.members import (
+    choose_store,
+    members_of,
+    missing_pods,
+)
+from heddle_operator.rules.adoption import consider_plan
+from heddle_operator.rules.candidates import leaving_nodes, ready_nodes
+from heddle_operator.rules.coverage import Survivors
+from heddle_operator.rules.hurry import haste_left_s
+from heddle_operator.rules.partitions import needed_holders
+from heddle_operator.rules.starts import starting_nodes, troubles
+from heddle_operator.state.actions import AdoptPlan, CloseEpoch, RequestPlan, SealEpoch
+from heddle_operator.state.decision import Decision, sooner
+from heddle_operator.state.reachability import is_silent, report_of
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.situation import Situation
+from heddle_operator.state.snapshot import EpochRecord, Observed, Seal
+from planner.plans.pieces import holders_min
+from planner.plans.plan import Plan
+from planner.wording import counted
+from worker.contract import Member, RankExit, Resume
+
+
+def gather(
+    job: HeddleJob,
+    record: EpochRecord,
+    observed: Observed,
+    now: float,
+    where: Situation,
+    settings: Settings,
+) -> Decision:
+    """Create the pods, wait until their agents are ready, seal."""
+    late = _late_node(job, record, observed, where)
+    if late:
+        reason = f"node {late} must start its pod again, and the others suffice"
+        return Decision((CloseEpoch(record.epoch, "aborted", reason),), "Recovering", reason)
+    created = missing_pods(job, record, observed)
+    trouble = start_trouble(record, observed)
+    if created:
+        refused = {r.name: r.at_s + settings.refusal_pause_s - now for r in observed.refusals}
+        waits = [refused[pod.name] for pod in created if refused.get(pod.name, 0.0) > 0]
+        return Decision(
+            tuple(pod for pod in created if refused.get(pod.name, 0.0) <= 0),
+            "Preparing",
+            trouble or f"epoch {record.epoch} needs {counted(len(created), 'more pod')}",
+            sooner(settings.pod_timeout_s, *waits),
+        )
+    holders = needed_holders(job, observed, where, record)
+    absent = _absent_holders(record, where)
+    if absent:
+        reason = f"epoch {record.epoch} waits for an answer of pod {absent}"
+        return Decision((), "Preparing", reason, settings.peer_timeout_s)
+    members = members_of(record.plan, observed, holders)
+    waiting = sorted({m.pod for m in members or () if not _is_ready(observed, m)})
+    if members is None or waiting or where.doubtful:
+        awaited = waiting or where.doubtful
+        names = named("pod", awaited) if awaited else "its pods"
+        reason = trouble or f"epoch {record.epoch} waits for {names}"
+        return Decision((), "Preparing", reason, settings.peer_timeout_s)
+    stale = [pod.name for pod in observed.pods if _follows_aborted(observed, pod.name, where)]
+    if stale:
+        reason = f"epoch {record.epoch} waits until pod {stale[0]} has given up an aborted epoch"
+        return Decision((), "Preparing", reason, 1.0)
+    resume: Resume | None = None
+    if record.reason == "loss":
+        survivors = Survivors.of(job.workload.model, holders, observed)
+        resume, problem = survivors.resume(), survivors.problem()
+        if problem:  # what follows from it is the business of recovery
+            return Decision((CloseEpoch(record.epoch, "aborted", problem),), "Recovering", problem)
+    store = choose_store(members, observed)
+    if store is None:
+        return Decision((), "Preparing", f"epoch {record.epoch} waits for a store", 1.0)
+    exits = tuple(
+        (m.pod, e.pid) for m in members for e in _exits(observed, m.pod) if e.slot == m.slot
+    )
+    seal = Seal(members, store, resume, now, exits)
+    return Decision(
+        (SealEpoch(record.epoch, seal),),
+        "Preparing",
+        f"epoch {record.epoch} has all its pods",
+    )
+
+
+def _late_node(job: HeddleJob, record: EpochRecord, observed: Observed, where: Situation) -> str:
+    """A node of a recovery whose pod went after the plan was made; "" if it must be waited for.
+
+    Nobody trains meanwhile, and a new pod may take minutes: its node joins later.
+    """
+    if record.reason != "loss" or where.live is None:
+        return ""
+    ready = ready_nodes(job, observed, where.live.plan, record.composition)
+    enough = {node.name for node in ready.nodes}
+    for node in record.plan.nodes:
+        pods = observed.pods_on(node)
+        went = any(pod.phase == "ended" or pod.created_s >= record.adopted_s for pod in pods)
+        if node not in enough and (went or not pods):
+            return node
+    return ""
+
+
+def _absent_holders(record: EpochRecord, where: Situation) -> str:
+    """A pod whose ranks train but cannot be asked: a change without them would lose their state."""
+    if record.reason in ("start", "loss") or where.live is None:
+        return ""
+    present = {(holder.pod, holder.rank.slot) for holder in where.holders}
+    return next((m.pod for m in where.live.ranked if (m.pod, m.slot) not in present), "")
+
+
+def gathering_fault(record: EpochRecord, observed: Observed, now: float, settings: Settings) -> str:
+    """Why an epoch that is not sealed cannot go on, beside pods that fail to start."""
+    leaving = leaving_nodes(observed)
+    refused_on = {refused.node for refused in observed.refusals}
+    for node in record.plan.nodes:
+        if node in leaving:
+            return f"node {node} is leaving"
+        seen, pods = observed.node(node), observed.pods_on(node)
+        free = seen.gpus if seen is not None else 0
+        needed = record.plan.gpus_reached[node]
+        waits = any(pod.phase == "pending" for pod in pods)
+        if free < needed and (waits or sum(pod.gpus for pod in pods) < needed):
+            return f"node {node} has {counted(free, 'free GPU')} now, the plan needs {needed}"
+        missing = needed - sum(pod.gpus for pod in pods)
+        refused = _beyond_quota(observed, node, missing) if node in refused_on else ""
+        if refused:
+            return refused
+        for pod in pods:
+            if not pod.deleting and is_silent(observed, pod.name, now, settings):
+                return f"pod {pod.name} failed"
+    return ""
+
+
+def _beyond_quota(observed: Observed, node: str, missing: int) -> str:
+    """That quotas leave less than a refused pod of this node needs; "" if it fits."""
+    room = observed.headroom
+    if missing <= 0:
+        return ""
+    if room.pods == 0:
+        return f"node {node} needs a pod, and {room.why} leaves none"
+    if room.gpus is not None and room.gpus < missing:
+        left = counted(room.gpus, "GPU")
+        return f"node {node} needs {counted(missing, 'more GPU')}, and {room.why} leaves {left}"
+    return ""
+
+
+def start_trouble(record: EpochRecord, observed: Observed) -> str:
+    """What keeps pods of an epoch from starting, in words; "" if nothing."""
+    found = troubles(record, observed)
+    return found[0].sentence if found else ""
+
+
+def give_way(
+    job: HeddleJob,
+    record: EpochRecord,
+    observed: Observed,
+    now: float,
+    where: Situation,
+    settings: Settings,
+) -> Decision | None:
+    """Give an epoch up that waits for pods without which the job could go on at once; else None.
+
+    What is late joins later, as soon as it is ready: its pods stay.
+    """
+    if record.reason == "loss":  # `_late_node` is stricter: nobody trains meanwhile
+        return None
+    hosts = where.live.hosts if where.live else frozenset()
+    late = sorted(starting_nodes(observed, hosts) & set(record.plan.nodes))
+    wait_s = settings.late_s if where.live else settings.start_late_s
+    left_s, haste_s = record.adopted_s + wait_s - now, math.inf
+    if not late:
+        return None
+    if record.reason == "drain" and where.live is not None:
+        haste_s = haste_left_s(job, observed, where.live, now, True)
+    if min(left_s, haste_s) > 0:
+        return Decision((), "Preparing", "", min(left_s, haste_s))
+    other = consider_plan(job, observed, now, replace(where, pending=None), settings)
+    can_go = _can_go(observed, where)
+    for action in other.actions:
+        if isinstance(action, AdoptPlan) and set(action.plan.nodes) <= can_go:
+            if (
+                where.live
+                and haste_s > 0
+                and _lowers_holders(job, record.plan, action.plan, observed)
+            ):
+                continue
+            reason = f"the others go first, without waiting for {named('node', late)}"
+            return Decision((CloseEpoch(record.epoch, "aborted", reason),), "Preparing", reason)
+    asked = tuple(action for action in other.actions if isinstance(action, RequestPlan))
+    again = haste_s if 0 < haste_s < math.inf else None
+    return Decision(asked, "Preparing", "", sooner(other.look_again_s, again))
+
+
+def _lowers_holders(job: HeddleJob, waits: Plan, goes: Plan, observed: Observed) -> bool:
+    """Whether the state would live on fewer nodes than `minHolders`, and than if it is waited."""
+    wanted = job.spec.elastic.min_holders
+    if wanted == 1:
+        return False
+    known = {r.plan.digest: r.holders_min for r in observed.replies.values() if r.plan is not None}
+    kept, held = (
+        known.get(plan.digest) or holders_min(job.workload.model, plan) for plan in (waits, goes)
+    )
+    return held < min(wanted, kept)
+
+
+def _can_go(observed: Observed, where: Situation) -> set[str]:
+    """Nodes for which a change may be given up that waits for others.
+
+    Those whose pods are ready; and beside a plan that trains, which loses nothing by it, those on
+    which no pod was tried yet.
+    """
+    hosts = where.live.hosts if where.live else frozenset()
+    starting = starting_nodes(observed, hosts)
+    ready = {pod.node for pod in observed.pods} - starting
+    if where.live is None:
+        return ready
+    failed = {f.node for record in observed.epochs for f in record.start_failures}
+    return ready | ({node.name for node in observed.nodes} - starting - failed)
+
+
+def _is_ready(observed: Observed, member: Member) -> bool:
+    """Whether its agent can take part; a pod that is being deleted can, to hand its state over.
+
+    Only one that must fork a rank need be ready to: where a rank holds state there is one.
+    """
+    report, pod = report_of(observed, member.pod), observed.pod(member.pod)
+    leaves = member.rank is None
+    if report is None or pod is None or (pod.deleting and not leaves):
+        return False
+    return report.ready or member.holds is not None
+
+
+def _follows_aborted(observed: Observed, pod: str, where: Situation) -> bool:
+    """Whether an agent must give up an epoch first; what ranks hold all the same is live."""
+    report = report_of(observed, pod)
+    record = observed.record(report.epoch) if report and report.epoch is not None else None
+    return (
+        record is not None
+        and report is not None
+        and record != where.live
+        and record.outcome == "aborted"
+        and report.phase not in (None, "abort")
+    )
+
+
+def _exits(observed: Observed, pod: str) -> tuple[RankExit, ...]:
+    report = report_of(observed, pod)
+    return report.exits if report else ()

@@ -1,0 +1,219 @@
+"""After a loss: wait until the survivors have halted, see what they hold, plan for what is left.
+
+Invariants: no epoch is adopted while a rank of the broken world may still change its state; no pod
+is deleted that holds a piece which no halted rank holds.
+Source: design, section 4 "Recover", "Blocked survivors".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.apis.wording import joined, named
+from heddle_operator.epochs.ending import end_badly, end_by_limit
+from heddle_operator.epochs.halting import halt_survivors, silent_members
+from heddle_operator.epochs.members import send_directive
+from heddle_operator.rules.adoption import consider_plan
+from heddle_operator.rules.coverage import Survivors
+from heddle_operator.rules.failures import causes_of
+from heddle_operator.rules.limits import beyond_backoff
+from heddle_operator.state.actions import (
+    Action,
+    CloseEpoch,
+    DeletePod,
+    RecordEvent,
+    RelatedObject,
+    SendDirective,
+)
+from heddle_operator.state.decision import Decision
+from heddle_operator.state.progress import members_with_ranks
+from heddle_operator.state.reachability import doubt_left_s, report_of
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.situation import Holder, Situation
+from heddle_operator.state.snapshot import EpochRecord, Observed
+
+STILL = ("halted", "saving", "done")
+STEPS_TO_HALT = 3  # of the longest step known: one may just have begun, and it may be a slow one
+
+
+def recover(
+    job: HeddleJob,
+    live: EpochRecord,
+    observed: Observed,
+    now: float,
+    where: Situation,
+    settings: Settings,
+) -> Decision:
+    """The next step after ranks of the live epoch were lost."""
+    ended = end_badly(live, observed, where)
+    if ended is not None:
+        return ended
+    survivors = Survivors.of(job.workload.model, where.holders, observed)
+    moving = [holder for holder in where.holders if holder.rank.phase not in STILL]
+    if moving:
+        return _await_halt(job, live, moving, survivors, observed, now, where, settings)
+    if where.doubtful:
+        reason = f"the job waits for an answer of {named('pod', where.doubtful)}"
+        return Decision((), "Recovering", reason, doubt_left_s(observed, now, settings))
+    problem = survivors.problem()
+    silent = [m.pod for m in live.ranked if _is_silent(observed, m.pod)]
+    silent = silent or silent_members(observed, live, now, settings)
+    if problem and silent:
+        return Decision((), "Recovering", f"{problem}, unless pod {silent[0]} answers again")
+    if problem and not where.ever_live:
+        return _start_over(live, where, problem)
+    if problem:
+        event = RecordEvent(f"failed-{live.epoch}", "StateLost", problem)
+        return Decision(
+            (CloseEpoch(live.epoch, "failed", f"StateLost: {problem}"), event),
+            "Failed",
+            f"StateLost: {problem}",
+        )
+    event = RecordEvent(f"lost-{live.epoch}", "WorkerLost", joined(where.lost))
+    if _will_be_killed(observed, live, settings):
+        reason = f"{where.lost[0]}; the job waits until its agent has killed it"
+        return Decision((event,), "Recovering", reason, settings.kill_s / 4)
+    stopped = _stopped_pods(live, survivors, observed, now, settings)
+    if stopped:
+        reason = f"{where.lost[0]}; the pods that fell silent are deleted"
+        return Decision((event, *stopped), "Recovering", reason, 1.0)
+    planned = _plan_on(job, survivors, observed, now, where, settings)
+    return replace(planned, actions=(event, *_gpu_events(where), *planned.actions))
+
+
+def _plan_on(
+    job: HeddleJob,
+    survivors: Survivors,
+    observed: Observed,
+    now: float,
+    where: Situation,
+    settings: Settings,
+) -> Decision:
+    """A plan for what is left, unless too many recoveries came to nothing."""
+    resume = survivors.resume()
+    beyond = beyond_backoff(job, observed.epochs, resume.step if resume else None)
+    if beyond:
+        return end_by_limit("BackoffLimitExceeded", beyond, observed)
+    return consider_plan(job, observed, now, where, settings)
+
+
+def _await_halt(
+    job: HeddleJob,
+    live: EpochRecord,
+    moving: list[Holder],
+    survivors: Survivors,
+    observed: Observed,
+    now: float,
+    where: Situation,
+    settings: Settings,
+) -> Decision:
+    """Let every rank halt; only one that nobody needs may be taken for stuck and deleted."""
+    names = sorted({holder.pod for holder in moving})
+    given_up: tuple[Action, ...] = (
+        *_hang_event(live, where),
+        *halt_survivors(live.epoch, names, where.lost[0]),
+        *_give_up(job, live, observed),
+    )
+    ranks = f"the ranks of {named('pod', names)}"
+    since_s = now if observed.recovering_since_s is None else observed.recovering_since_s
+    left = since_s + _halt_s(live, observed, settings) - now
+    if left > 0:
+        reason = f"{where.lost[0]}; the job waits until {ranks} halt"
+        return Decision(given_up, "Recovering", reason, left)
+    needed = survivors.problem(names)
+    if needed:
+        reason = f"{ranks} did not halt and are kept: without them, {needed}"
+        pod = RelatedObject("Pod", names[0])
+        event = RecordEvent(f"stuck-{live.epoch}", "RankStuck", reason, pod)
+        return Decision((event, *given_up), "Recovering", reason)
+    deleted = tuple(DeletePod(pod, "its ranks did not halt") for pod in names)
+    return Decision(deleted, "Recovering", f"{ranks} did not halt and are deleted", 1.0)
+
+
+def _hang_event(live: EpochRecord, where: Situation) -> tuple[RecordEvent, ...]:
+    if not where.hangs:
+        return ()
+    return (RecordEvent(f"hang-{live.epoch}", "ProgressDeadlineExceeded", where.hangs),)
+
+
+def _gpu_events(where: Situation) -> tuple[RecordEvent, ...]:
+    return tuple(
+        RecordEvent(
+            f"gpu-{failure.epoch}-{node}-{gpu}",
+            "GPUFailed",
+            f"GPU {gpu} of node {node} failed and is left out for some time: {failure.sentence}",
+            RelatedObject("Node", node),
+        )
+        for failure in causes_of(where)
+        for node, gpu in failure.gpus
+        if failure.kind == "device"
+    )
+
+
+def _give_up(job: HeddleJob, live: EpochRecord, observed: Observed) -> tuple[SendDirective, ...]:
+    """Tell ranks that still wait to form the broken world to stop waiting for the lost one."""
+    if live.outcome != "open" or live.seal is None:
+        return ()
+    reports = [report_of(observed, pod) for pod in sorted(live.seal.pods)]
+    waiting = [
+        report.pod
+        for report in reports
+        if report is not None and report.epoch == live.epoch and report.phase == "switch"
+    ]
+    return send_directive(job, live, "abort", observed, waiting)
+
+
+def _will_be_killed(observed: Observed, live: EpochRecord, settings: Settings) -> bool:
+    """Whether a rank just fell silent whose agent answers: it kills the process, and keeps the pod.
+
+    A new rank can then take its GPU, and the others of the pod stay.
+    """
+    ranks = (rank for _, rank in members_with_ranks(observed, live))
+    latest_s = settings.peer_timeout_s + settings.kill_s
+    return any(settings.peer_timeout_s < rank.beat_age_s <= latest_s for rank in ranks)
+
+
+def _stopped_pods(
+    live: EpochRecord,
+    survivors: Survivors,
+    observed: Observed,
+    now: float,
+    settings: Settings,
+) -> tuple[DeletePod, ...]:
+    """Pods that fell silent, or have a rank that did: a stopped process keeps its GPU.
+
+    A pod stays while other ranks in it alone hold a part of the state.
+    """
+    found = []
+    for name in silent_members(observed, live, now, settings):
+        pod = observed.pod(name)
+        is_needed = bool(survivors.lost_piece((name,)))
+        if pod is not None and not pod.deleting and not is_needed:
+            found.append(DeletePod(name, "it fell silent, and the others hold the whole state"))
+    return tuple(found)
+
+
+def _halt_s(live: EpochRecord, observed: Observed, settings: Settings) -> float:
+    """How long ranks may take to notice: one that computes hears of a loss only when it talks."""
+    reports = [view.report for view in observed.agents.values() if view.report is not None]
+    steps_s = [step.end_s - step.start_s for report in reports for step in report.steps]
+    longest_s = max([*steps_s, live.step_s or 0.0])
+    return max(settings.halt_timeout_s, STEPS_TO_HALT * longest_s)
+
+
+def _start_over(live: EpochRecord, where: Situation, problem: str) -> Decision:
+    """No step was committed and the seed gives the same state again: begin anew with fresh pods."""
+    actions: list[Action] = [
+        DeletePod(pod, "the start failed")
+        for pod in sorted({holder.pod for holder in where.holders})
+    ]
+    if live.outcome != "aborted":
+        actions.append(CloseEpoch(live.epoch, "aborted", problem))
+    return Decision(tuple(actions), "Pending", f"the start failed: {problem}", 1.0)
+
+
+def _is_silent(observed: Observed, name: str) -> bool:
+    """A pod that runs, as far as the cluster knows, but whose agent does not answer."""
+    pod = observed.pod(name)
+    return pod is not None and pod.phase == "running" and name not in observed.reports

@@ -1,0 +1,372 @@
+"""When to ask for a plan and when to adopt one: start, join, drain, loss.
+
+Invariant: adoption is one atomic write; what was refused is said, with the gain that was too small.
+Source: design, section 5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.apis.wording import joined
+from heddle_operator.rules.attempts import keep_after_failure, untried
+from heddle_operator.rules.candidates import (
+    debounce_left_s,
+    leaving_reasons,
+    ready_nodes,
+    started_nodes,
+    usable_nodes,
+)
+from heddle_operator.rules.failures import (
+    LeftOut,
+    causes_of,
+    failed_attempt,
+    nodes_left_out,
+    retry_left_s,
+)
+from heddle_operator.rules.gain import (
+    backoff_s,
+    expected_change_s,
+    expected_stall_s,
+    judge,
+    quiet_left_s,
+)
+from heddle_operator.rules.gang import turn_left_s
+from heddle_operator.rules.gpu_limits import allowed_gpus, gpu_limits, most_gpus, plan_request
+from heddle_operator.rules.hurry import haste_left_s, hurried_plan, joined_lately, nodes_after
+from heddle_operator.rules.modes import adopt_referenced, recommend
+from heddle_operator.rules.moves.causes import cause_of_move, loses_gpus
+from heddle_operator.rules.moves.surplus import large_pod, surplus_words, without_pod
+from heddle_operator.rules.partitions import without_partitioned
+from heddle_operator.state.actions import Action, AdoptPlan, RecordEvent
+from heddle_operator.state.decision import Decision, Phase, sooner
+from heddle_operator.state.move_cause import MoveCause
+from heddle_operator.state.plan_reply import PlanReply
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.situation import Situation
+from heddle_operator.state.snapshot import EpochRecord, Headroom, Observed
+from planner.cluster.composition import Composition
+from planner.plans.plan import Plan
+from planner.wording import counted
+from worker.contract import Reason, resume_of
+
+TEMPLATE_S = 5.0  # a template that the cluster refuses is looked at again after so long
+
+
+def consider_plan(
+    job: HeddleJob, observed: Observed, now: float, where: Situation, settings: Settings
+) -> Decision:
+    """Keep the live plan, or ask for and adopt a better one; without a live plan, start."""
+    live = where.live
+    leaving = leaving_reasons(observed, live.hosts if live else ())
+    reason, composition = _occasion(job, observed, now, where, leaving)
+    phase: Phase = (
+        "Running"
+        if reason in ("join", "drain")
+        else "Recovering"
+        if reason == "loss"
+        else "Pending"
+    )
+    left_out = nodes_left_out(job, observed, now)
+    again = sooner(debounce_left_s(job, observed, now), *(out.until_s - now for out in left_out))
+    if reason == "join" and live is not None:  # else the plan of the move brings the steps along
+        pause_s = _growth_pause_s(job, observed, live, now, settings)
+        if pause_s is not None and pause_s <= 0:
+            return _let_steps_grow(job, observed, live)
+        again = sooner(again, pause_s)
+    if reason == "drain" and live is not None:
+        joined = joined_lately(job, observed, live, composition, now)
+        if joined is not None:
+            why = cause_of_move(job, observed, now, where, live, leaving).sentence
+            sentence = (
+                f"the job moves once node {joined[0]}, which joined lately, may be used: "
+                f"minHolders is {job.spec.elastic.min_holders}, and {why}"
+            )
+            return Decision((), phase, sentence, sooner(again, joined[1]))
+    if allowed_gpus(job, observed, composition) < job.spec.elastic.min_gpus:
+        sentence = _too_few(job, observed, composition, left_out)
+        event = RecordEvent(f"waiting-{sentence}", "InsufficientGPUs", sentence)
+        return Decision((event,) if phase == "Pending" else (), phase, sentence, again)
+    if observed.template_problem and reason in ("start", "join"):
+        sentence = f"the cluster takes no pod of the job: {observed.template_problem}"
+        event = RecordEvent(f"no-pod-{sentence}", "PodsCannotStart", sentence)
+        again = sooner(again, TEMPLATE_S)
+        return Decision((event,), phase, sentence, again, keeps_plan=live is not None)
+    if job.spec.elastic.mode == "Manual" and reason in ("start", "join"):
+        followed = adopt_referenced(job, observed, composition, reason, live, now)
+        if followed is not None:
+            return replace(followed, look_again_s=sooner(followed.look_again_s, again))
+    most = gpu_limits(job, observed, composition).total
+    knows = live is not None and not live.in_haste and not _is_repriced(observed, live)
+    asked = (live.composition, live.max_gpus) if live is not None and knows else None
+    if reason == "join" and asked == (composition, most):
+        room = observed.headroom
+        said = _left_by(room) if 0 in (room.gpus, room.pods) else []
+        said += filter(None, [surplus_words(job, observed)])
+        spent = f" ({'; '.join(said)})" if said else ""
+        sentence = f"the plan is kept: it was found for these very nodes{spent}"
+        return Decision((), phase, sentence, again, keeps_plan=True)
+    return _ask(job, observed, now, composition, reason, where, leaving, again, phase, settings)
+
+
+def _ask(
+    job: HeddleJob,
+    observed: Observed,
+    now: float,
+    composition: Composition,
+    reason: Reason,
+    where: Situation,
+    leaving: Mapping[str, str],
+    again: float | None,
+    phase: Phase,
+    settings: Settings,
+) -> Decision:
+    """Ask for a plan and judge it, or move in haste where there is no time for that."""
+    live = where.live
+    if live is None and observed.is_weighing:
+        return Decision((), "Planning", "the planner weighs the GPU types for the job", again)
+    request = plan_request(job, observed, composition, live.plan if live else None)
+    reply = observed.replies.get(request.key)
+    if reason == "drain" and live is not None:
+        haste_s = haste_left_s(job, observed, live, now, reply is not None)
+        if haste_s <= 0 and (plan := hurried_plan(job, observed, live, composition, now)):
+            why = cause_of_move(job, observed, now, where, live, leaving)
+            return _hurry(job, observed, live, plan, composition, why)
+        again = sooner(again, haste_s if 0 < haste_s < math.inf else None)
+    if reply is None:
+        actions = () if request.key in observed.planning else (request,)
+        sentence = f"the planner searches a plan for {request.gpus_on_nodes}"
+        return Decision(actions, "Planning" if phase != "Running" else phase, sentence, again)
+    if reply.plan is None:
+        event = RecordEvent(f"no-plan-{request.key.composition}", "InsufficientGPUs", reply.problem)
+        return Decision((event,), phase, f"there is no plan: {reply.problem}", again)
+    forced = None
+    if live is not None and reason in ("drain", "loss"):
+        forced = cause_of_move(job, observed, now, where, live, leaving)
+    return _judge(
+        job, observed, now, composition, reason, where, reply, again, phase, settings, forced
+    )
+
+
+def _occasion(
+    job: HeddleJob, observed: Observed, now: float, where: Situation, leaving: Mapping[str, str]
+) -> tuple[Reason, Composition]:
+    """Why a plan is asked for, and for which nodes."""
+    live = where.live
+    started = started_nodes(job, observed, where, now, frozenset(leaving))
+    if live is None:
+        return "start", untried(job, observed, started, None, now)
+    most = most_gpus(job, observed)
+    fits = most is None or live.plan.gpus <= most
+    if not where.lost and fits and not loses_gpus(live.plan, started):
+        smaller = _without_large_pod(job, observed, now, where, live, leaving)
+        if smaller is not None:
+            return "drain", untried(job, observed, smaller, live, now)
+        return "join", untried(job, observed, started, live, now, live.plan.nodes)
+    left = usable_nodes(job, observed, where, now, frozenset(leaving))
+    if not where.lost:
+        composition = nodes_after(job, observed, live, left, now)
+        return "drain", untried(job, observed, composition, live, now)
+    composition = ready_nodes(job, observed, live.plan, left)
+    composition = without_partitioned(job, observed, where, composition)
+    return "loss", untried(job, observed, composition, live, now)
+
+
+def _without_large_pod(
+    job: HeddleJob,
+    observed: Observed,
+    now: float,
+    where: Situation,
+    live: EpochRecord,
+    leaving: Mapping[str, str],
+) -> Composition | None:
+    """The nodes without a pod that holds GPUs above `maxGPUs`; None where the job needs it."""
+    large = large_pod(job, observed, where)
+    if large is None:
+        return None
+    nodes = usable_nodes(job, observed, where, now, frozenset(leaving))
+    left = without_pod(observed, large, nodes)
+    reply = observed.replies.get(plan_request(job, observed, left, live.plan).key)
+    has_none = reply is not None and reply.plan is None
+    enough = allowed_gpus(job, observed, left) >= job.spec.elastic.min_gpus
+    return left if enough and not has_none else None
+
+
+def _judge(
+    job: HeddleJob,
+    observed: Observed,
+    now: float,
+    composition: Composition,
+    reason: Reason,
+    where: Situation,
+    reply: PlanReply,
+    again: float | None,
+    phase: Phase,
+    settings: Settings,
+    forced: MoveCause | None,
+) -> Decision:
+    live = where.live
+    verdict = judge(
+        reply,
+        live.plan if live else None,
+        forced.sentence if forced else "",
+        job.spec.elastic,
+        expected_change_s(observed.epochs, now, settings),
+        expected_stall_s(observed.stalls_s, settings),
+    )
+    assert reply.plan is not None
+    if not verdict.adopts:
+        if verdict.pays_from_change_s is not None:
+            pays_from_s = verdict.pays_from_change_s
+            again = sooner(again, quiet_left_s(observed.epochs, now, pays_from_s, settings))
+        events = _kept_event(live, reply, composition, verdict.reason)
+        return Decision(events, phase, verdict.reason, again, keeps_plan=True)
+    failed = failed_attempt(observed.epochs, reply.plan, now) if reason == "join" else None
+    if failed is not None:
+        return keep_after_failure(failed, now, again)
+    if job.spec.elastic.mode == "Recommend" and reason == "join":
+        return recommend(reply, composition, verdict.gain_percent, again)
+    wait, pause = _hold(job, observed, now, reason, where, settings, verdict.is_safer)
+    if reason == "start":
+        turn = turn_left_s(job, observed, reply.plan, now)
+        wait, pause = (turn, "job's turn has come") if turn > wait else (wait, pause)
+    if wait > 0:
+        sentence = f"{verdict.reason}; the change begins after the {pause}"
+        return Decision((), phase, sentence, sooner(again, wait))
+    adopt = AdoptPlan(
+        *(observed.next_epoch, reply.plan, reason, composition, reply.iteration_s),
+        causes_of(where),
+        job.spec.steps,
+        max_gpus=gpu_limits(job, observed, composition).total,
+        moved_by=forced.kind if forced else None,
+    )
+    event = RecordEvent(
+        f"adopted-{adopt.epoch}",
+        "PlanSelected",
+        f"epoch {adopt.epoch} ({reason}): {verdict.reason}",
+    )
+    return Decision((adopt, event), "Preparing", verdict.reason, again)
+
+
+def _is_repriced(observed: Observed, live: EpochRecord) -> bool:
+    """Whether the live plan was found with times that have been corrected since."""
+    return observed.repriced_s is not None and observed.repriced_s > live.adopted_s
+
+
+def _growth_pause_s(
+    job: HeddleJob, observed: Observed, live: EpochRecord, now: float, settings: Settings
+) -> float | None:
+    """Seconds until the steps may grow, at most 0 for now; None where they need not."""
+    if live.steps is None or live.steps >= job.spec.steps:
+        return None
+    ended_s = observed.epochs[-1].closed_s
+    pause_s = (now if ended_s is None else ended_s) + backoff_s(observed.epochs, settings) - now
+    failed = failed_attempt(observed.epochs, live.plan, now)
+    return pause_s if failed is None else max(pause_s, retry_left_s(failed, now))
+
+
+def _let_steps_grow(job: HeddleJob, observed: Observed, live: EpochRecord) -> Decision:
+    """Adopt the live plan once more, with the steps that the job wants now."""
+    reason = f"steps grow from {live.steps} to {job.spec.steps}; the plan is the same"
+    adopt = AdoptPlan(
+        *(observed.next_epoch, live.plan, "join", live.composition, live.step_s),
+        steps=job.spec.steps,
+        in_haste=live.in_haste,
+        max_gpus=live.max_gpus,
+    )
+    event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {reason}")
+    return Decision((adopt, event), "Preparing", reason)
+
+
+def _hurry(
+    job: HeddleJob,
+    observed: Observed,
+    live: EpochRecord,
+    plan: Plan,
+    composition: Composition,
+    why: MoveCause,
+) -> Decision:
+    """Adopt the live plan without the replicas that must go; a better one is searched later."""
+    reason = f"the job moves in haste, by dropping replicas: {why.sentence}"
+    adopt = AdoptPlan(
+        *(observed.next_epoch, plan, "drain", composition, live.step_s),
+        steps=job.spec.steps,
+        in_haste=True,
+        moved_by=why.kind,
+    )
+    event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {reason}")
+    return Decision((adopt, event), "Preparing", reason)
+
+
+def _too_few(
+    job: HeddleJob, observed: Observed, composition: Composition, left_out: Iterable[LeftOut]
+) -> str:
+    """That there are too few GPUs, with what keeps the others from being used.
+
+    Or that so many as it may have at all were shown to have no plan: no more GPUs would help.
+    """
+    most = job.spec.elastic.max_gpus
+    for reply in observed.replies.values():
+        if most is not None and reply.gpus >= most:
+            return f"there is no plan: {reply.problem}"
+    usable, wanted = allowed_gpus(job, observed, composition), job.spec.elastic.min_gpus
+    verb = "is" if usable == 1 else "are"
+    sentence = f"the job waits: {counted(usable, 'GPU')} {verb} usable, minGPUs is {wanted}"
+    unusable = _left_by(observed.headroom)
+    unusable += [f"job {other} was dealt {gpus} of them" for other, gpus in observed.dealt]
+    unusable += [f"{out.node} {_how_left_out(out)}: {out.sentence}" for out in left_out]
+    unusable += [f"{node} {why}" for node, why in observed.unusable]
+    if not unusable:
+        return sentence
+    return f"{sentence} ({joined(unusable)})"
+
+
+def _left_by(room: Headroom) -> list[str]:
+    """What quotas leave, in words; empty without quotas."""
+    rooms = ((room.gpus, "GPU"), (room.pods, "pod"))
+    return [f"{room.why} leaves {counted(n, what)} more" for n, what in rooms if n is not None]
+
+
+def _how_left_out(out: LeftOut) -> str:
+    return f"is used with at most {counted(out.gpus, 'GPU')}" if out.gpus else "is left out"
+
+
+def _kept_event(
+    live: EpochRecord | None, reply: PlanReply, composition: Composition, reason: str
+) -> tuple[Action, ...]:
+    """One event for each composition in which the live plan was kept all the same."""
+    if live is None or (reply.plan == live.plan and composition == live.composition):
+        return ()
+    return (RecordEvent(f"kept-{live.epoch}-{composition.digest}", "PlanKept", reason),)
+
+
+def _hold(
+    job: HeddleJob,
+    observed: Observed,
+    now: float,
+    reason: Reason,
+    where: Situation,
+    settings: Settings,
+    is_safer: bool,
+) -> tuple[float, str]:
+    """Seconds that adoption must still wait, and for what.
+
+    After aborts, and losses at one step, it waits for the backoff; where neither anything forces
+    the change nor `minHolders` asks for it, for the cooldown.  An epoch that broke before it was on
+    record as live has no end: the backoff counts from when the loss was seen.
+    """
+    live = where.live
+    last = observed.epochs[-1].closed_s if observed.epochs else None
+    last = observed.recovering_since_s if last is None else last
+    resume = resume_of([holder.rank for holder in where.holders]) if reason == "loss" else None
+    step = resume.step if resume else None
+    wait = (now if last is None else last) + backoff_s(observed.epochs, settings, step) - now
+    waits = reason == "join" and not is_safer
+    if waits and live is not None and live.epoch > 1 and live.closed_s is not None:
+        cooldown = live.closed_s + job.spec.elastic.cooldown_seconds - now
+        if cooldown > wait:
+            return cooldown, "cooldown"
+    return wait, "pause that follows a failed change"

@@ -1,0 +1,205 @@
+"""Which nodes a plan may use now: the composition of a job.
+
+Invariant: nodes that the live plan uses never wait for the debounce and are the last to be cut by
+a quota; `maxGPUs` cuts none, as the search chooses among all (`gpu_limits`).
+Source: design, section 5; the debounce window is that of Kubernetes' cluster autoscalers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.rules.failures import failed_gpus, nodes_left_out
+from heddle_operator.rules.gpu_limits import gpus_dealt, has_pods, plan_request
+from heddle_operator.rules.starts import gpus_up, is_ready, starting_nodes
+from heddle_operator.state.situation import Situation
+from heddle_operator.state.snapshot import Observed, ObservedNode
+from planner.cluster.composition import Composition, Node
+from planner.plans.plan import Plan
+
+
+def leaving_nodes(observed: Observed, hosting: Iterable[str] = ()) -> frozenset[str]:
+    """Nodes with a notice of their own, or with a pod in `hosting` that got one."""
+    return frozenset(leaving_reasons(observed, hosting))
+
+
+def leaving_reasons(observed: Observed, hosting: Iterable[str] = ()) -> dict[str, str]:
+    """Nodes with a notice of their own, or with a pod in `hosting` that got one, and what it is."""
+    said = dict(observed.unusable)
+    found = {
+        node.name: said.get(node.name, "got a notice")
+        for node in observed.nodes
+        if node.leaving_at_s is not None
+    }
+    live = set(hosting)
+    for pod in observed.pods:
+        view = observed.agents.get(pod.name)
+        noticed = (
+            view is not None and view.report is not None and view.report.leaving_at_s is not None
+        )
+        if pod.name in live and (pod.deleting or pod.notice or noticed):
+            why = f"hosts pod {pod.name}, which must leave"
+            found.setdefault(pod.node, f"{why}: {pod.notice}" if pod.notice else why)
+    return found
+
+
+def usable_nodes(
+    job: HeddleJob,
+    observed: Observed,
+    where: Situation,
+    now: float,
+    leaving: frozenset[str],
+    starting: Collection[str] = (),
+) -> Composition:
+    """The composition that a plan is asked for: what is free of what the job is allowed."""
+    nodes = eligible_nodes(job, observed, where, now, leaving, starting)
+    if observed.allowed is not None:
+        nodes = [replace(node, gpus=gpus_dealt(observed, node)) for node in nodes]
+    return Composition(
+        tuple(
+            Node(node.name, node.gpu_type, node.gpus, node.link_domain, node.speed)
+            for node in _cut(nodes, _used(where)[0], observed)
+            if node.gpus > 0
+        )
+    )
+
+
+def eligible_nodes(
+    job: HeddleJob,
+    observed: Observed,
+    where: Situation,
+    now: float,
+    leaving: frozenset[str],
+    starting: Collection[str] = (),
+) -> list[ObservedNode]:
+    """Nodes whose GPUs the job could use, were all that other jobs hold there free.
+
+    Of a node with a GPU that failed only those before it are used: a plan counts a node's GPUs
+    from 0.  Of a node on which pods could not start, and of those in `starting`, only the GPUs of
+    its pods that are up.
+    """
+    used, hosts = _used(where)
+    debounce = job.spec.elastic.join_debounce_seconds
+    allowed = job.spec.elastic.gpu_types.allow
+    refusing = {name for name, _ in observed.unusable}
+    staying = {pod.node for pod in observed.pods if not pod.deleting}
+    sound = {name: gpus_up(observed, name, hosts) for name in starting}
+    for left_out in nodes_left_out(job, observed, now):
+        up = gpus_up(observed, left_out.node, hosts)
+        sound[left_out.node] = up if left_out.node in sound else max(up, left_out.gpus)
+    for name, gpu in failed_gpus(observed, where, now):
+        sound[name] = min(gpu, sound.get(name, gpu))
+    return [
+        node
+        for node in (_limited(n, sound.get(n.name, n.for_jobs)) for n in observed.nodes)
+        if node.name not in leaving
+        and node.for_jobs > 0
+        # One that takes no new pods has only the GPUs of the pods that stay there.
+        and (node.name not in refusing or node.name in staying or node.lent)
+        and (not allowed or node.gpu_type in allowed)
+        and (node.name in used or node.joined_at_s + debounce <= now)
+    ]
+
+
+def given_back(observed: Observed) -> frozenset[str]:
+    """Pods of the job whose GPUs it is not allowed any more."""
+    if observed.allowed is None:
+        return frozenset()
+    found, reached = [], dict.fromkeys(observed.allowed, 0)
+    for pod in sorted(observed.pods, key=lambda pod: pod.ordinal):
+        if pod.phase != "ended" and not pod.deleting:
+            reached[pod.node] = reached.get(pod.node, 0) + pod.gpus
+            if reached[pod.node] > observed.allowed.get(pod.node, 0):
+                found.append(pod.name)
+    return frozenset(found)
+
+
+def ready_nodes(
+    job: HeddleJob, observed: Observed, live: Plan, composition: Composition
+) -> Composition:
+    """The GPUs of pods whose agents are ready, where they suffice; else the whole composition.
+
+    Who has to leave may have seconds, and a pod that has yet to start may take minutes: its GPUs
+    join later.
+    """
+    warm: dict[str, int] = {}
+    for pod in observed.pods:
+        if is_ready(observed, pod):
+            warm[pod.node] = warm.get(pod.node, 0) + pod.gpus
+    kept = Composition(
+        tuple(
+            replace(node, gpus=min(node.gpus, warm[node.name]))
+            for node in composition.nodes
+            if node.name in warm
+        )
+    )
+    if kept.gpus < job.spec.elastic.min_gpus:
+        return composition
+    reply = observed.replies.get(plan_request(job, observed, kept, live).key)
+    return composition if reply is not None and reply.plan is None else kept
+
+
+def started_nodes(
+    job: HeddleJob, observed: Observed, where: Situation, now: float, leaving: frozenset[str]
+) -> Composition:
+    """The composition without pods that have yet to become ready: they join once they are.
+
+    At the start all are waited for, unless the others suffice.
+    """
+    starting = starting_nodes(observed, _used(where)[1])
+    found = usable_nodes(job, observed, where, now, leaving, starting)
+    if where.live is None and found.gpus < job.spec.elastic.min_gpus:
+        return usable_nodes(job, observed, where, now, leaving)
+    return found
+
+
+def debounce_left_s(job: HeddleJob, observed: Observed, now: float) -> float | None:
+    """Seconds until the next node has been stable for long enough; None if none is waiting."""
+    debounce = job.spec.elastic.join_debounce_seconds
+    waits = [
+        node.joined_at_s + debounce - now
+        for node in observed.nodes
+        if node.joined_at_s + debounce > now
+    ]
+    return min(waits) if waits else None
+
+
+def _limited(node: ObservedNode, most: int) -> ObservedNode:
+    """The node with at most so many GPUs, those of other jobs included."""
+    gpus = min(node.gpus, most)
+    return replace(node, gpus=gpus, lent=min(node.lent, most - gpus))
+
+
+def _used(where: Situation) -> tuple[frozenset[str], frozenset[str]]:
+    """Nodes and pods of the live plan."""
+    live = where.live
+    return (frozenset(live.plan.nodes), live.hosts) if live else (frozenset(), frozenset())
+
+
+def _cut(
+    nodes: list[ObservedNode], used: Collection[str], observed: Observed
+) -> Iterable[ObservedNode]:
+    """What quotas leave beside the GPUs that the job has: nodes in use first, then larger ones."""
+    room = observed.headroom
+    if room.pods is None and (room.gpus is None or not has_pods(observed)):
+        return nodes
+    held = Counter[str]()
+    for pod in observed.pods:
+        if pod.phase != "ended":
+            held[pod.node] += pod.gpus
+    further = math.inf if room.gpus is None or not held else room.gpus
+    pods = math.inf if room.pods is None else room.pods
+    kept = []
+    for node in sorted(
+        nodes, key=lambda n: (n.name not in used, not held[n.name], -n.gpus, n.name)
+    ):
+        own = held[node.name]
+        gpus = int(min(node.gpus, own + (further if pods > 0 else 0)))
+        if gpus > own:
+            further, pods = further - (gpus - own), pods - 1
+        kept.append(replace(node, gpus=gpus))
+    return kept

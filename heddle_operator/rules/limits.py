@@ -1,0 +1,73 @@
+"""Limits that a user sets on a job as a whole: how long it may take, how often it may fail.
+
+Invariant: a job that trains never fails by `backoffLimit`; what a job did before its last step in
+peace does not count.
+Source: Kubernetes' Job (activeDeadlineSeconds, backoffLimit).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import takewhile
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.rules.gain import failed_in_a_row, failed_records
+from heddle_operator.state.snapshot import EpochRecord, Observed
+from planner.wording import counted
+
+
+def deadline_left_s(job: HeddleJob, observed: Observed, now: float) -> float | None:
+    """Seconds until the job's deadline, counted from its creation; None if it has none."""
+    created, limit = job.metadata.creation_timestamp, job.spec.deadline_seconds
+    if limit is None or not created:
+        return None
+    created_s = datetime.fromisoformat(created).timestamp() - observed.clock_offset_s
+    return created_s + limit - now
+
+
+def past_deadline(job: HeddleJob, observed: Observed, now: float) -> str:
+    """That the deadline has passed, in words; "" if it has not."""
+    left = deadline_left_s(job, observed, now)
+    if left is None or left > 0:
+        return ""
+    limit = counted(job.spec.deadline_seconds or 0, "second")
+    return f"the job was not complete {limit} after it was created"
+
+
+def beyond_backoff(job: HeddleJob, epochs: tuple[EpochRecord, ...], step: int | None = None) -> str:
+    """That too many attempts failed in a row, with the words of the last; "" if not.
+
+    Args:
+        job: supplies `backoffLimit`.
+        epochs: all of them.
+        step: after a loss, where the job goes on.
+    """
+    limit = job.spec.backoff_limit
+    if limit is None:
+        return ""
+    failed = failed_in_a_row(epochs, step) + len(_failed_starts(epochs))
+    if failed <= limit:
+        return ""
+    words = next((record.message for record in reversed(epochs) if record.message), "")
+    last = f"; the last: {words}" if words else ""
+    return f"{counted(failed, 'attempt')} failed in a row, backoffLimit is {limit}{last}"
+
+
+def attempts_that_count(job: HeddleJob, epochs: tuple[EpochRecord, ...]) -> frozenset[int]:
+    """Epochs without whose records `beyond_backoff` would count too few attempts."""
+    limit = job.spec.backoff_limit
+    if limit is None:
+        return frozenset()
+    newest = next((record for record in reversed(epochs) if record.outcome != "aborted"), None)
+    resume = newest.seal.resume if newest is not None and newest.seal is not None else None
+    rows = failed_records(epochs, resume.step if resume else None), _failed_starts(epochs)
+    return frozenset(record.epoch for row in rows for record in row[: limit + 1])
+
+
+def _failed_starts(epochs: tuple[EpochRecord, ...]) -> tuple[EpochRecord, ...]:
+    """Newest attempts in a row that were given up because pods did not start, the newest first.
+
+    One that only taught that a node has fewer GPUs is none: the next one asks for fewer.
+    """
+    row = takewhile(lambda record: record.outcome == "aborted", reversed(epochs))
+    return tuple(r for r in row if any(failure.gpus < 2 for failure in r.start_failures))

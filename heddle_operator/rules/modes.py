@@ -1,0 +1,81 @@
+"""What the modes Manual and Recommend change: who decides when the job moves.
+
+Invariant: no mode keeps a job on GPUs that it loses; a loss or a notice moves it in every mode.
+Source: design, section 5; the modes of Kubernetes' VerticalPodAutoscaler are the model.
+"""
+
+from __future__ import annotations
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.rules.failures import failed_attempt
+from heddle_operator.rules.gpu_limits import most_gpus
+from heddle_operator.state.actions import AdoptPlan, RecordEvent
+from heddle_operator.state.decision import Decision, Phase
+from heddle_operator.state.plan_reply import PlanReply
+from heddle_operator.state.snapshot import EpochRecord, Observed
+from planner.cluster.composition import Composition
+from planner.plans.plan import faults
+from planner.wording import counted
+from worker.contract import Reason
+
+LOOK_AGAIN_S = 5.0  # a ConfigMap that is not labelled as the job's is not watched
+
+
+def adopt_referenced(
+    job: HeddleJob,
+    observed: Observed,
+    composition: Composition,
+    reason: Reason,
+    live: EpochRecord | None,
+    now: float,
+) -> Decision | None:
+    """Mode Manual: move to the plan that `planRef` names, and to no other.
+
+    Returns:
+        None if the planner is to be asked: the job starts, and names no plan.
+    """
+    referenced = observed.referenced
+    phase: Phase = "Running" if live else "Pending"
+    if job.spec.plan_ref is None:
+        kept = "the plan is kept: the mode is Manual, and planRef names no plan"
+        return Decision((), "Running", kept, keeps_plan=True) if live else None
+    if referenced is None:
+        waits = f"the job waits for the plan in ConfigMap {job.spec.plan_ref}"
+        return Decision((), phase, waits, LOOK_AGAIN_S)
+    problem = referenced.problem
+    if referenced.plan is not None:
+        if live is not None and referenced.plan == live.plan:
+            kept = f"the plan is kept: it is that of {referenced.source}"
+            return Decision((), "Running", kept, LOOK_AGAIN_S, keeps_plan=True)
+        found = faults(referenced.plan, job.workload, composition)
+        most = most_gpus(job, observed)
+        if most is not None and referenced.plan.gpus > most:
+            found = (f"it uses {counted(referenced.plan.gpus, 'GPU')}, the job may use {most}",)
+        problem = f"it does not fit: {found[0]}" if found else ""
+        failed = failed_attempt(observed.epochs, referenced.plan, now)
+        if failed is not None:
+            problem = f"it failed in epoch {failed.epoch}: {failed.failures[0].sentence}"
+    if problem or referenced.plan is None:
+        sentence = f"the plan of {referenced.source} cannot be used: {problem}"
+        event = RecordEvent(f"plan-ref-{referenced.name}-{problem}", "PlanRefused", sentence)
+        return Decision((event,), phase, sentence, LOOK_AGAIN_S)
+    verb = "moves to" if live else "starts with"
+    words = f"the job {verb} the plan of {referenced.source}"
+    epoch, steps = observed.next_epoch, job.spec.steps
+    adopt = AdoptPlan(epoch, referenced.plan, reason, composition, steps=steps)
+    event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {words}")
+    return Decision((adopt, event), "Preparing", words)
+
+
+def recommend(
+    reply: PlanReply, composition: Composition, gain_percent: float, again: float | None
+) -> Decision:
+    """Mode Recommend: say what would be done."""
+    assert reply.plan is not None
+    shape = ", ".join(map(str, reply.plan.templates))
+    sentence = (
+        f"a plan is recommended and not adopted (mode Recommend): {shape}; it gains "
+        f"{gain_percent:+.1f} %"
+    )
+    key = f"recommended-{composition.digest}-{reply.plan.digest}"
+    return Decision((RecordEvent(key, "PlanRecommended", sentence),), "Running", sentence, again)

@@ -1,0 +1,78 @@
+"""Nodes that are well and cannot reach each other: whom to leave out, and who comes back too late.
+
+After a loss the operator first plans for every node that answers.  If ranks of such a plan could
+not meet, although all their agents still answer, some link between them is cut; nobody can say
+which, so each further attempt leaves out another node, the smallest first, as long as the rest
+holds the whole state.  What was left out stands halted at a past step, and goes.
+Invariant: pure in the records; an operator that starts anew makes the same attempt.
+"""
+
+from __future__ import annotations
+
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.rules.coverage import Survivors
+from heddle_operator.state.actions import DeletePod
+from heddle_operator.state.reachability import report_of
+from heddle_operator.state.situation import Holder, Situation
+from heddle_operator.state.snapshot import EpochRecord, Observed
+from planner.cluster.composition import Composition
+
+
+def without_partitioned(
+    job: HeddleJob, observed: Observed, where: Situation, composition: Composition
+) -> Composition:
+    """The composition for the next attempt after a loss."""
+    attempts = sum(_could_not_meet(observed, record) for record in _since_live(observed, where))
+    if not attempts:
+        return composition
+    survivors = Survivors.of(job.workload.model, where.holders, observed)
+    pods: dict[str, set[str]] = {}
+    for holder in where.holders:
+        pods.setdefault(holder.node, set()).add(holder.pod)
+    left_out: list[str] = []
+    for node in sorted(composition.nodes, key=lambda node: (node.gpus, node.name)):
+        gpus = composition.gpus - node.gpus
+        if gpus >= job.spec.elastic.min_gpus and not survivors.problem(pods.get(node.name, ())):
+            left_out.append(node.name)
+    # The whole is tried again in each round: the link may have come back.
+    turn = (attempts - 1) % (len(left_out) + 1)
+    return composition.without(left_out[turn : turn + 1])
+
+
+def needed_holders(
+    job: HeddleJob, observed: Observed, where: Situation, record: EpochRecord
+) -> tuple[Holder, ...]:
+    """Who takes part in an epoch; after a loss only nodes of its plan's, if they hold all."""
+    if record.reason != "loss":
+        return where.holders
+    nodes = {node.name for node in record.composition.nodes}
+    inside = tuple(holder for holder in where.holders if holder.node in nodes)
+    problem = Survivors.of(job.workload.model, inside, observed).problem()
+    return where.holders if problem else inside
+
+
+def outdated_pods(observed: Observed, where: Situation) -> tuple[DeletePod, ...]:
+    """Pods whose ranks hold only what the others are past; a live rank keeps its pod."""
+    hosting = where.live.hosts if where.live else frozenset()
+    holding = {holder.pod for holder in where.holders}
+    names = sorted({holder.pod for holder in where.outdated} - hosting - holding)
+    pods = [observed.pod(name) for name in names]
+    return tuple(
+        DeletePod(pod.name, "its ranks hold the state of a past epoch")
+        for pod in pods
+        if pod is not None and not pod.deleting
+    )
+
+
+def _since_live(observed: Observed, where: Situation) -> list[EpochRecord]:
+    after = where.live.epoch if where.live else 0
+    return [record for record in observed.epochs if record.epoch > after]
+
+
+def _could_not_meet(observed: Observed, record: EpochRecord) -> bool:
+    """Whether a recovery was given up though every member's agent answers."""
+    if record.outcome != "aborted" or record.reason != "loss" or record.seal is None:
+        return False
+    if record.failures:  # it is known why
+        return False
+    return all(report_of(observed, member.pod) is not None for member in record.seal.members)

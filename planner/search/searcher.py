@@ -1,0 +1,290 @@
+"""One searcher of the search: local search and column generation in turn, from one seed.
+
+Both engines improve one pool of plans that the estimator prices before their placement.  A turn
+grows with the plans so far, whatever is left of the budget: a search with more plans continues one
+with fewer.  numba takes most of a second to import, so this module is imported where it is needed.
+Invariant: the same pricing, limits, seed and calls price the same plans.
+Source: design, section 2 ("An anytime planner in stages").
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import count, cycle
+from random import Random
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from planner.cost.money import LEAST
+from planner.estimator.build_tables import Pricing
+from planner.estimator.elite_set import EliteSet, load_elite, new_elite_set, offer
+from planner.estimator.jit import compile_all
+from planner.estimator.objective import SearchLimits
+from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES
+from planner.estimator.workspace import new_workspace
+from planner.request import PlanRequest
+from planner.search.annealing.local_search import anneal
+from planner.search.annealing.long_pipelines import long_pipelines
+from planner.search.annealing.uniform_plans import start
+from planner.search.candidate import Recipe
+from planner.search.column_generation.columns import ColumnSearch
+from planner.search.recipes import recipe_of
+
+Engine = Literal["local search", "columns"]
+ENGINES: tuple[Engine, ...] = ("local search", "columns")
+
+PARTS = (16, 250)  # plans that local search prices between two looks at the budget, least and most
+PART_SHARE = 0.1  # of the plans so far
+COLUMNS_PART = 150  # plans that column generation prices between two looks, at most
+LEAST_TURN_S, LEAST_TURN_PLANS = 0.02, 500
+GROWTH = 0.25  # a turn is so large a share of all that the searcher has spent
+HOT = 0.03  # first temperature of a walk that looks elsewhere, a share of the objective
+COOL = 0.004  # of one that improves a good plan
+COLD = 0.0005  # last one of all
+WALKS = ((1, HOT), (0, HOT), (0, COOL), (0, COOL))  # most templates (0: all), first temperature
+CHAINS = 4  # of a walk, each as long as the others
+ROUNDED = 1 + 1e-9  # sums of prices differ by their order
+LOOKS = 5  # at the budget, of a turn that loads its functions
+START_RATE = 50_000.0  # plans a second, until it is known
+
+
+def _always(_: int) -> bool:
+    return True
+
+
+class Allowance(NamedTuple):
+    """What a searcher may spend, or one turn of it; looked at every few milliseconds.
+
+    Attributes:
+        end: plans that the searcher may have priced when it ends.
+        end_s: when it ends by the clock.
+        now_s: reads the clock.
+        fits: whether so many plans more may be priced, by whoever counts them.
+    """
+
+    end: float = math.inf
+    end_s: float = math.inf
+    now_s: Callable[[], float] = float
+    fits: Callable[[int], bool] = _always
+
+
+def limits_of(request: PlanRequest) -> SearchLimits:
+    """What a request allows, and what it wants to be small."""
+    least = request.min_throughput
+    return SearchLimits(
+        min(request.deepest, MAX_DEPTH),
+        min(request.max_templates, MAX_TEMPLATES),
+        int(request.objective == "cost"),
+        request.workload.global_batch / least if least else math.inf,
+        math.inf if request.max_price is None else request.max_price * ROUNDED,
+        LEAST,
+    )
+
+
+class Searcher:
+    """A pool of plans and the engines that improve it.
+
+    Attributes:
+        pricing: prices plans before their placement.
+        limits: objective and limits.
+        elites: the best plans so far.
+        evaluations: plans that this searcher has priced.
+    """
+
+    def __init__(self, pricing: Pricing, limits: SearchLimits, seed: int) -> None:
+        """Begin without a plan."""
+        self.pricing, self.limits = pricing, limits
+        self.elites = new_elite_set()
+        self.evaluations = 0
+        self._random = Random(seed)
+        self._work = new_workspace(pricing.tables, seed)
+        self._columns = ColumnSearch(pricing, limits)
+
+    @property
+    def found(self) -> int:
+        """How many different plans are in the pool."""
+        return int(self.elites.number[0])
+
+    @property
+    def best(self) -> float:
+        """The smallest objective so far."""
+        return float(self.elites.value[: self.found].min()) if self.found else math.inf
+
+    def take(self, others: EliteSet, evaluations: int) -> None:
+        """Take over the best plans of somebody else, who priced so many."""
+        for row in range(int(others.number[0])):
+            offer(others, row, self.elites)
+        self.evaluations += evaluations
+
+    def recipes(self) -> Iterator[tuple[float, Recipe]]:
+        """(objective, recipe) of the best plans, best first."""
+        for row in np.argsort(self.elites.value[: self.found], kind="stable"):
+            load_elite(self.elites, int(row), self._work.trial)
+            recipe = recipe_of(self.pricing, self._work.trial, self._work)
+            yield float(self.elites.value[row]), recipe
+
+    # ------------------------------------------------------------------ plans to start from
+
+    def start(self, fits: Callable[[int], bool] = _always) -> None:
+        """Plans whose stages are all alike, and pipelines of several node classes side by side.
+
+        Where none of them fits in memory, pipelines that span the classes; and where that many
+        pipelines do not fit, fewer.  Whether so many plans more fit is asked before each part.
+        """
+        self._start(fits)
+        if not self.found and self.pricing.tables.min_replicas > 1:
+            tables = self.pricing.tables._replace(min_replicas=1)
+            self.pricing = replace(self.pricing, tables=tables)
+            self._start(fits)
+
+    def _start(self, fits: Callable[[int], bool]) -> None:
+        tables, before = self.pricing.tables, self.evaluations
+
+        def goes_on(priced: int, more: int) -> bool:
+            self.evaluations = before + priced
+            return fits(more)
+
+        priced = start(tables, self.limits, self._work, self.elites, goes_on)
+        self.evaluations = before + priced
+        if not self.found:
+            for options in long_pipelines(tables, self.limits.deepest):
+                self._price_alone(options)
+
+    def _price_alone(self, options: tuple[int, ...]) -> None:
+        """One pipeline of these stages, and nothing else."""
+        now = self._work.now
+        now.number[0] = now.replicas[0] = 1
+        now.depth[0] = len(options)
+        now.options[0, : len(options)] = options
+        anneal(self.pricing.tables, self.limits, self._work, self.elites, 0, HOT, COLD)
+        self.evaluations += 1
+
+    # ------------------------------------------------------------------ turns
+
+    def improve(
+        self,
+        allowance: Callable[[], Allowance],
+        engines: tuple[Engine, ...],
+        *,
+        counts_plans: bool,
+    ) -> Iterator[Engine]:
+        """Turns of the engines until nothing is left of the allowance, which is asked before each.
+
+        Gives the engine after its turn, whose length counts in plans or in seconds.
+        """
+        walks, idle = cycle(WALKS), 0
+        begun_s, begun = allowance().now_s(), self.evaluations
+        for engine in cycle(engines):
+            left, before = allowance(), self.evaluations
+            if counts_plans:
+                plans = max(LEAST_TURN_PLANS, int(GROWTH * (before - begun)))
+                turn = left._replace(end=before + plans)
+            else:
+                now_s = left.now_s()
+                seconds = max(LEAST_TURN_S, GROWTH * (now_s - begun_s))
+                turn = left._replace(end_s=min(left.end_s, now_s + seconds))
+            if engine == "local search":
+                templates, hot = next(walks)
+                self.walk(turn, templates=templates or MAX_TEMPLATES, hot=hot)
+            else:
+                self._generate(turn)
+            if not self.found or not self._goes_on(left, self._part):
+                return
+            idle = idle + 1 if self.evaluations == before else 0
+            if counts_plans and idle == len(ENGINES) * len(WALKS):
+                return  # nothing is left to price, whoever has the turn
+            yield engine
+
+    def _goes_on(self, turn: Allowance, plans: int) -> bool:
+        """Whether so many plans more may be priced now; those beyond the end of a turn may."""
+        return self.evaluations < turn.end and turn.now_s() < turn.end_s and turn.fits(plans)
+
+    @property
+    def _part(self) -> int:
+        """Plans that local search prices before it looks at the budget again."""
+        least, most = PARTS
+        return min(most, max(least, int(PART_SHARE * self.evaluations)))
+
+    def walk(self, turn: Allowance, *, templates: int, hot: float = HOT) -> None:
+        """Anneal: a few chains, the first from the best plan, each cooling down over its share."""
+        limits = self.limits._replace(max_templates=min(templates, self.limits.max_templates))
+        pool = new_elite_set()
+        for row in range(self.found):
+            if self.elites.plans.number[row, 0] <= limits.max_templates:
+                offer(self.elites, row, pool)
+        begun_s, rate = turn.now_s(), START_RATE
+        for chain in count():
+            if not pool.number[0] or not self._goes_on(turn, self._part):
+                break
+            order = np.argsort(pool.value[: pool.number[0]], kind="stable")
+            pick = 0 if chain % 2 == 0 else self._random.randrange(len(order))
+            load_elite(pool, int(order[pick]), self._work.now)
+            left = min(turn.end - self.evaluations, rate * (turn.end_s - turn.now_s()))
+            share = left / max(1, CHAINS - chain)
+            before = self.evaluations
+            while (done := self.evaluations - before) < share:
+                steps = int(min(self._part, turn.end - self.evaluations))
+                if steps < 1 or not self._goes_on(turn, steps):
+                    break
+                cooling = COLD / hot
+                first, last = (min(1.0, plans / share) for plans in (done, done + steps))
+                temperatures = hot * cooling**first, hot * cooling**last
+                anneal(self.pricing.tables, limits, self._work, pool, steps, *temperatures)
+                self.evaluations += steps
+                self._take_best(pool)
+            if turn.end_s < math.inf:
+                passed_s, begun_s = turn.now_s() - begun_s, turn.now_s()
+                rate = (self.evaluations - before) / max(passed_s, 1e-6)
+        self.take(pool, 0)
+
+    def _take_best(self, pool: EliteSet) -> None:
+        best = int(np.argmin(pool.value))
+        if pool.value[best] < self.best:
+            offer(pool, best, self.elites)
+
+    def _generate(self, turn: Allowance) -> None:
+        """Templates built from prices, mixed to whole plans."""
+        others = self.evaluations - self._columns.master.priced
+
+        def is_over() -> bool:
+            self.evaluations = others + self._columns.master.priced
+            return not self._goes_on(turn, COLUMNS_PART)
+
+        self._columns.run(self.elites, is_over)
+        self.evaluations = others + self._columns.master.priced
+
+
+def load(pricing: Pricing) -> None:
+    """Have every function of the engines and of rollouts loaded, compiled before if none was."""
+    if not _LOADED:
+        _LOADED.append(True)
+        compile_all()
+        from planner.policy.propose import propose  # after compiling: it imports much
+
+        searcher = Searcher(pricing, SearchLimits(MAX_DEPTH, 2, 0, math.inf, math.inf), 0)
+        searcher.start()
+        for name in ENGINES:
+            looks = iter(range(LOOKS))
+            few = Allowance(fits=partial(_has_next, looks))
+            next(searcher.improve(partial(_same, few), (name,), counts_plans=True), None)
+        next(searcher.recipes(), None)
+        propose(None, pricing, searcher.limits, 1, 0)
+        # what is loaded stays: looking through it for garbage takes 50 ms in the middle of a search
+        gc.collect()
+        gc.freeze()
+
+
+def _same(allowance: Allowance) -> Allowance:
+    return allowance
+
+
+def _has_next(looks: Iterator[int], _: int) -> bool:
+    return next(looks, None) is not None
+
+
+_LOADED: list[bool] = []  # of this process: machine code is never unloaded

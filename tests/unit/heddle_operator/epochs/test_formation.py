@@ -1,0 +1,78 @@
+"""What keeps a sealed epoch from being reached is said, and the old plan trains on meanwhile."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from heddle_operator.state.actions import SendDirective
+from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.unit.heddle_operator.epochs.gathered import LIMITS, gathering, look
+
+
+def test_an_agent_that_refuses_the_directive_is_quoted():
+    operator = gathering("a")
+    while operator.cluster.records.all[-1].seal is None:
+        operator.reconcile()
+        operator.cluster.tick()
+    agents = dict(operator.cluster.snapshot().agents)
+    refusal = "output '/w' cannot be written: permission denied"
+    agents["tiny-b-0"] = dataclasses.replace(agents["tiny-b-0"], refusal=refusal)
+    decision = look(operator, agents=agents)
+    assert (decision.phase, decision.reason) == (
+        "Preparing",
+        f"pod tiny-b-0 refuses: {refusal}",
+    )
+
+
+def test_a_join_that_gathers_gives_way_to_an_evicted_pod_of_the_live_plan():
+    operator = FakeOperator(a_job(), a_cluster(a_job(), "a", "b"))
+    operator.settle()
+    cluster = operator.cluster
+    cluster.pulls_until_s["c"] = cluster.now + 60.0
+    cluster.add_node("c")
+    operator.run(lambda d: d.reason == "epoch 2 waits for pod tiny-c-0")
+    cluster.pods["tiny-b-0"] = dataclasses.replace(cluster.pods["tiny-b-0"], deleting=True)
+    operator.reconcile()
+    newest = cluster.records.all[-1]
+    assert (newest.outcome, newest.message) == ("aborted", "node b is leaving")
+
+
+def test_an_agent_that_comes_back_late_is_told_that_its_epoch_was_given_up():
+    job = a_job()
+    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    operator.settle()
+    old, live = (
+        dataclasses.replace(operator.cluster.records.all[0], epoch=epoch, outcome=outcome)
+        for epoch, outcome in ((2, "aborted"), (3, "live"))
+    )
+    for agent in operator.cluster.agents.values():
+        agent.change(0, epoch=3)
+    directive = operator.cluster.agents["tiny-b-0"].directive.model_copy(update={"epoch": 2})
+    operator.cluster.agents["tiny-b-0"].directive = directive
+    epochs = (*operator.cluster.snapshot().epochs, old, live)
+    sent = [a for a in look(operator, epochs=epochs).actions if isinstance(a, SendDirective)]
+    assert [(a.pod, a.directive.epoch, a.directive.phase) for a in sent] == [
+        ("tiny-b-0", 2, "abort")
+    ]
+
+
+def test_directives_carry_the_predicted_seconds_of_a_step():
+    operator = gathering()
+    operator.settle()
+    record = operator.cluster.records.all[-1]
+    assert record.step_s == next(iter(operator.cluster.replies.values())).iteration_s
+    assert operator.cluster.agents["tiny-b-0"].directive.step_s == record.step_s
+
+
+def test_a_rank_that_beats_and_never_gets_prepared_ends_the_change():
+    operator = gathering("a")
+    operator.cluster._is_busy = lambda key, pods: key.startswith("prepare")
+    operator.run(lambda _: operator.cluster.records.all[-1].seal is not None)
+    sealed_s = operator.cluster.now
+    while operator.cluster.records.all[-1].outcome == "open":
+        operator.reconcile()
+        operator.cluster.tick(10.0)
+    waited_s = operator.cluster.now - sealed_s
+    assert LIMITS.prepare_timeout_s <= waited_s <= LIMITS.prepare_timeout_s + 30
+    message = operator.cluster.records.all[-1].message
+    assert message.startswith("the rank on GPU 0 of a was not prepared after 300 s")

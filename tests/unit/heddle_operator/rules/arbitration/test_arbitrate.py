@@ -1,0 +1,79 @@
+"""Floors come first, by priority, in whole pods; the rest goes by priority and worth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from heddle_operator.rules.arbitration.arbitrate import arbitrate
+from heddle_operator.rules.arbitration.demand import Demand
+
+NODES = (("a", 2), ("b", 2), ("c", 2))
+HIGH = Demand("high", 100, "", 2, 6, 1.0, NODES)
+LOW = Demand("low", 0, "", 2, 6, 1.0, NODES, NODES)
+
+
+def totals(*demands):
+    return {job: sum(row.values()) for job, row in arbitrate(demands).items()}
+
+
+def test_one_job_may_plan_with_all():
+    assert arbitrate([replace(LOW, pods=())]) == {"low": {"a": 2, "b": 2, "c": 2}}
+
+
+def test_a_floor_is_filled_from_whole_pods_of_lower_priority():
+    found = arbitrate([LOW, HIGH])
+    assert totals(LOW, HIGH) == {"high": 2, "low": 4}
+    assert all(not gpus or not found["high"].get(node) for node, gpus in found["low"].items())
+
+
+def test_nothing_is_taken_beyond_a_floor_or_from_equals():
+    assert totals(LOW, replace(HIGH, least=1)) == {"high": 2, "low": 4}
+    assert totals(LOW, replace(HIGH, priority=0)) == {"high": 0, "low": 6}
+
+
+def test_nothing_is_taken_below_a_floor_or_in_vain():
+    assert totals(replace(LOW, least=5), HIGH) == {"high": 0, "low": 6}
+    assert totals(LOW, replace(HIGH, least=5)) == {"high": 0, "low": 6}
+
+
+def test_a_floor_that_a_quota_forbids_is_reserved_nothing_and_moves_nobody():
+    forbidden = replace(HIGH, most=1)
+    assert totals(LOW, forbidden) == {"high": 0, "low": 6}
+    old, new = replace(forbidden, job="old", priority=0), replace(LOW, since="2", pods=NODES[:1])
+    assert totals(old, new) == {"old": 0, "low": 6}
+
+
+def test_free_gpus_come_before_those_of_others():
+    found = arbitrate([replace(LOW, pods=NODES[:2]), HIGH])
+    assert found["high"] == {"c": 2}
+    assert sum(found["low"].values()) == 4
+
+
+def test_of_the_lowest_priority_and_there_of_whom_it_costs_least():
+    lenders = [
+        Demand("x", 0, "", 1, 6, 1.0, NODES, (("a", 1), ("a", 1))),
+        Demand("y", 0, "", 1, 6, 0.5, NODES, (("b", 1), ("b", 1))),
+        Demand("z", 50, "", 1, 6, 0.25, NODES, (("c", 1), ("c", 1))),
+    ]
+    assert totals(*lenders, replace(HIGH, least=1)) == {"high": 1, "z": 2, "x": 2, "y": 1}
+
+
+def test_the_rest_goes_by_priority_then_by_worth():
+    third = {"least": 1, "pods": ()}
+    steep, flat = replace(LOW, job="s", **third), replace(LOW, job="f", weight=0.5, **third)
+    assert totals(steep, flat) == {"f": 2, "s": 4}
+    assert totals(steep, replace(flat, priority=1, most=5)) == {"f": 5, "s": 1}
+
+
+def test_what_a_job_only_recommends_goes_to_it_last():
+    third = {"least": 1, "pods": ()}
+    says, takes = replace(HIGH, firm=2, **third), replace(LOW, **third)
+    assert totals(says, takes) == {"high": 2, "low": 4}
+    assert totals(says, replace(takes, most=3)) == {"high": 3, "low": 3}
+
+
+def test_who_cannot_reach_the_floor_sees_what_is_free_and_reserves_none():
+    poor = replace(HIGH, least=9)
+    found = arbitrate([poor, replace(LOW, pods=NODES[:1], most=4)])
+    assert sum(found["low"].values()) == 4
+    assert sum(found["high"].values()) == 2

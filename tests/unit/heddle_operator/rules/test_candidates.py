@@ -1,0 +1,140 @@
+"""Which nodes a plan may use now."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from heddle_operator.rules.candidates import (
+    debounce_left_s,
+    leaving_nodes,
+    ready_nodes,
+    usable_nodes,
+)
+from heddle_operator.state.actions import RequestPlan
+from heddle_operator.state.plan_reply import PlanReply
+from heddle_operator.state.situation import Situation
+from heddle_operator.state.snapshot import (
+    EpochRecord,
+    Headroom,
+    Observed,
+    ObservedNode,
+    ObservedPod,
+)
+from planner.cluster.composition import Composition, Node
+from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.planner import fake_plan
+
+LIVE = fake_plan(Composition((Node("z", "demo-fast", 1),)), a_job().workload)
+
+
+def on(plan):
+    """Where a job stands that trains with this plan; with None, one that does not train yet."""
+    composition = Composition((Node("z", "demo-fast", 1),))
+    live = EpochRecord(1, plan, "start", composition, 0.0, outcome="live") if plan else None
+    return Situation(live, None, (), (), (), bool(plan))
+
+
+def usable(nodes, live=None, now=100.0, **elastic):
+    observed = Observed(nodes=tuple(nodes))
+    found = usable_nodes(a_job(**elastic), observed, on(live), now, leaving_nodes(observed))
+    return {node.name: node.gpus for node in found.nodes}
+
+
+def test_a_node_with_a_notice_is_not_used():
+    nodes = [ObservedNode("a", "demo-fast", 1), ObservedNode("b", "demo-fast", 1, leaving_at_s=130)]
+    assert usable(nodes) == {"a": 1}
+
+
+@pytest.mark.parametrize(("deleting", "expected"), [(False, {"a": 2, "b": 1}), (True, {"b": 1})])
+def test_a_cordoned_node_has_only_the_gpus_of_the_pods_that_stay_there(deleting, expected):
+    observed = Observed(
+        nodes=(ObservedNode("a", "demo-fast", 2), ObservedNode("b", "demo-fast", 1)),
+        pods=(ObservedPod("p", "a", 0, 2, "running", deleting=deleting),),
+        unusable=(("a", "is cordoned"),),
+    )
+    found = usable_nodes(a_job(), observed, on(None), 100.0, frozenset())
+    assert {node.name: node.gpus for node in found.nodes} == expected
+
+
+def test_a_node_is_used_once_it_was_stable_for_the_debounce_unless_it_trains():
+    nodes = [ObservedNode(name, "demo-fast", 1, joined_at_s=98.0) for name in ("a", "z")]
+    assert usable(nodes, LIVE, joinDebounceSeconds=5) == {"z": 1}
+    assert usable(nodes, LIVE, now=103.0, joinDebounceSeconds=5) == {"a": 1, "z": 1}
+    job = a_job(joinDebounceSeconds=5)
+    assert debounce_left_s(job, Observed(nodes=tuple(nodes)), 101.0) == 2.0
+    assert debounce_left_s(job, Observed(nodes=tuple(nodes)), 103.0) is None
+
+
+def test_types_that_the_job_does_not_allow_are_left_out():
+    nodes = [ObservedNode("a", "demo-fast", 1), ObservedNode("b", "demo-slow", 1)]
+    assert usable(nodes, gpuTypes={"allow": ["demo-slow"]}) == {"b": 1}
+
+
+def test_max_gpus_hides_no_node_from_the_search():
+    nodes = [ObservedNode("a", "demo-fast", 4), ObservedNode("z", "demo-fast", 2)]
+    assert usable(nodes, LIVE, maxGPUs=3) == {"a": 4, "z": 2}
+
+
+def test_a_pod_that_gets_its_notice_makes_its_node_leave_only_if_it_trains():
+    pod = ObservedPod("p", "a", 0, 1, "running", deleting=True)
+    observed = Observed(nodes=(ObservedNode("a", "demo-fast", 1),), pods=(pod,))
+    assert leaving_nodes(observed, {"p"}) == {"a"}
+    assert leaving_nodes(observed) == frozenset()
+
+
+@pytest.mark.parametrize(("stated", "measured", "planned"), [(1, 0.5, 0.5), (0.8, 0.5, 0.4)])
+def test_a_plan_counts_on_the_speed_that_is_stated_and_measured(stated, measured, planned):
+    node = ObservedNode("a", "demo-fast", 1, speed_factor=stated, measured_speed=measured)
+    found = usable_nodes(a_job(), Observed(nodes=(node,)), on(None), 100.0, frozenset())
+    assert [n.speed_factor for n in found.nodes] == [planned]
+
+
+@pytest.fixture
+def beside_a_cold_node():
+    """A job that trains on two nodes, as observed when a third one has just joined."""
+    operator = FakeOperator(a_job(), a_cluster(a_job(), "a", "b"))
+    operator.settle()
+    operator.cluster.add_node("c")
+    live = operator.cluster.records.all[-1].plan
+    observed = operator.cluster.snapshot()
+    left = usable_nodes(a_job(), observed, on(live), operator.cluster.now, frozenset({"b"}))
+    assert [node.name for node in left.nodes] == ["a", "c"]
+    return observed, live, left
+
+
+def test_who_must_leave_goes_where_pods_are_ready(beside_a_cold_node):
+    found = ready_nodes(a_job(), *beside_a_cold_node)
+    assert [node.name for node in found.nodes] == ["a"]
+
+
+def test_who_must_leave_waits_for_pods_to_start_where_the_ready_ones_do_not_suffice(
+    beside_a_cold_node,
+):
+    observed, live, left = beside_a_cold_node
+    assert ready_nodes(a_job(minGPUs=2), observed, live, left) == left
+    key = RequestPlan(left.without({"c"}), live).key
+    no_plan = PlanReply(None, problem="memory binds")
+    observed = dataclasses.replace(observed, replies={**observed.replies, key: no_plan})
+    assert ready_nodes(a_job(), observed, live, left) == left
+
+
+@pytest.mark.parametrize(
+    ("headroom", "live", "expected"),
+    [
+        (Headroom(gpus=2), None, {"a": 2, "b": 2, "z": 2}),
+        (Headroom(pods=1), None, {"a": 2}),
+        (Headroom(gpus=0), LIVE, {"z": 1}),
+        (Headroom(gpus=1, pods=1), LIVE, {"z": 2}),
+        (Headroom(gpus=3, pods=2), LIVE, {"z": 2, "a": 2}),
+        (Headroom(gpus=9, pods=0), LIVE, {"z": 1}),
+    ],
+)
+def test_quotas_limit_what_further_pods_may_have(headroom, live, expected):
+    nodes = tuple(ObservedNode(name, "demo-fast", 2) for name in "abz")
+    pods = (ObservedPod("p", "z", 0, 1, "running"),) if live else ()
+    observed = Observed(nodes=nodes, pods=pods, headroom=headroom)
+    found = usable_nodes(a_job(), observed, on(live), 100.0, frozenset())
+    assert {node.name: node.gpus for node in found.nodes if node.name in expected} == expected
+    assert set(expected) == {node.name for node in found.nodes}

@@ -1,0 +1,149 @@
+"""What failed is remembered in the records, and not tried again at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from heddle_operator.rules.failures import (
+    GPU_PAUSE_S,
+    PLAN_PAUSE_S,
+    causes_of,
+    comes_again,
+    failed_attempt,
+    failed_gpus,
+    is_remembered,
+)
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.situation import situation
+from heddle_operator.state.snapshot import Failure
+from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from worker.contract import RankReport
+
+BROKEN = Failure("device", "out of memory", 1, 7, (("b", 0),))
+WRONG = Failure("other", "ValueError: token 300 is beyond the vocabulary", 1, 7, (("b", 0),))
+
+
+def running(*nodes, **elastic):
+    job = a_job(**elastic)
+    operator = FakeOperator(job, a_cluster(job, *nodes))
+    operator.settle()
+    return operator, operator.cluster
+
+
+def failing(cluster, node, kind="device", error="out of memory"):
+    rank = RankReport(slot=0, pid=1, started_s=0, phase="training", error=error, error_kind=kind)
+    cluster.failing[node] = rank
+
+
+def outcomes(cluster):
+    return [(record.epoch, record.reason, record.outcome) for record in cluster.records.all]
+
+
+def read(cluster):
+    return situation(cluster.snapshot(), cluster.now, Settings())
+
+
+def test_a_change_is_given_up_as_soon_as_a_rank_says_that_it_failed():
+    operator, cluster = running("a")
+    failing(cluster, "b")
+    cluster.add_node("b")
+    operator.run(lambda _: any(r.failed_epoch for a in cluster.agents.values() for r in
+                               a.ranks.values()))  # fmt: skip
+    failed_s = cluster.now
+    operator.run(lambda _: cluster.records.all[-1].outcome == "aborted")
+    assert cluster.now - failed_s <= 1.0
+    (failure,) = cluster.records.all[-1].failures
+    assert failure == Failure("device", "out of memory", 2, 0, (("b", 0),))
+
+
+def test_the_same_plan_is_not_tried_again_on_the_same_nodes_for_10_minutes():
+    operator, cluster = running("a", "b")
+    failing(cluster, "a", "other", "ValueError: no such layer")  # it trains on with the old plan
+    cluster.add_node("c")
+    operator.settle()
+    failed = cluster.records.all[-1]
+    assert (failed.reason, failed.outcome) == ("join", "aborted")
+    assert "the better one failed in epoch 2: ValueError: no such layer" in operator.decision.reason
+    cluster.failing.clear()
+    again = FakeOperator(operator.job, cluster)  # an operator that starts anew knows of it
+    left_s = failed.closed_s + PLAN_PAUSE_S - cluster.now
+    while left_s > 1.0:
+        again.reconcile()
+        assert len(cluster.records.all) == 2
+        cluster.tick(min(30.0, left_s - 0.5))
+        left_s = failed.closed_s + PLAN_PAUSE_S - cluster.now
+    cluster.tick(1.0)
+    again.settle()
+    assert outcomes(cluster)[2:] == [(3, "join", "live")]
+
+
+def test_a_lost_peer_is_no_fault_of_the_plan():
+    operator, cluster = running("a")
+    failing(cluster, "b", "lost peer", "connection closed")
+    cluster.add_node("b")
+    operator.run(lambda _: len(cluster.records.all) >= 3)
+    assert [record.failures for record in cluster.records.all] == [(), (), ()]
+    cluster.failing.clear()
+    operator.settle(100)
+    assert outcomes(cluster)[-1][1:] == ("join", "live")
+
+
+def halted(cluster, node, failure):
+    agent = cluster.agents[f"tiny-{node}-0"]
+    agent.change(0, phase="halted", error=failure.sentence, error_kind=failure.kind)
+
+
+def test_errors_of_halted_ranks_are_the_cause_of_the_next_epoch():
+    operator, cluster = running("a", "b")
+    step = cluster.agents["tiny-b-0"].ranks[0].step
+    halted(cluster, "b", BROKEN)
+    assert causes_of(read(cluster)) == (replace(BROKEN, step=step),)
+    operator.run(lambda _: len(cluster.records.all) == 2)
+    assert cluster.records.all[-1].cause == (replace(BROKEN, step=step),)
+
+
+def test_a_gpu_that_failed_is_left_out_for_10_minutes_and_longer_each_time():
+    operator, cluster = running("a", "b")
+    halted(cluster, "b", BROKEN)
+    operator.settle()
+    assert cluster.records.all[-1].plan.nodes == ("a",)
+    observed, now = cluster.snapshot(), cluster.now
+    record = observed.epochs[-1]
+    left = failed_gpus(observed, read(cluster), now)
+    assert left == {("b", 0): pytest.approx(record.adopted_s + GPU_PAUSE_S - now)}
+    assert failed_gpus(observed, read(cluster), now + GPU_PAUSE_S) == {}
+    again = replace(BROKEN, epoch=9)
+    twice = replace(observed, epochs=(*observed.epochs, replace(record, epoch=10, cause=(again,))))
+    left = failed_gpus(twice, read(cluster), now)
+    assert left == {("b", 0): pytest.approx(record.adopted_s + 2 * GPU_PAUSE_S - now)}
+
+
+def test_a_gpu_on_which_the_old_plan_trains_is_not_left_out():
+    operator, cluster = running("a", "b")
+    failing(cluster, "a")
+    cluster.add_node("c")
+    operator.run(lambda _: cluster.records.all[-1].outcome == "aborted")
+    assert cluster.records.all[-1].failures
+    assert failed_gpus(cluster.snapshot(), read(cluster), cluster.now) == {}
+
+
+def test_an_error_comes_again_if_it_is_the_same_at_the_same_step_in_another_epoch():
+    _, cluster = running("a")
+    record = replace(cluster.records.all[-1], cause=(WRONG,))
+    assert comes_again([record], replace(WRONG, epoch=2))
+    assert not comes_again([record], WRONG)  # the very same one, not recovered from yet
+    assert not comes_again([record], replace(WRONG, epoch=2, step=8))
+    assert not comes_again([record], replace(WRONG, epoch=2, sentence="another"))
+    assert not comes_again([replace(record, cause=(BROKEN,))], replace(BROKEN, epoch=2))
+
+
+def test_a_record_with_errors_is_kept_while_they_count():
+    _, cluster = running("a")
+    record = replace(cluster.records.all[-1], failures=(BROKEN,))
+    assert is_remembered(record, record.closed_s + PLAN_PAUSE_S)
+    assert not is_remembered(record, record.closed_s + 2 * GPU_PAUSE_S)
+    assert not is_remembered(replace(record, failures=()), record.closed_s)
+    assert failed_attempt([record], record.plan, record.closed_s) == record
+    assert failed_attempt([record], record.plan, record.closed_s + PLAN_PAUSE_S) is None

@@ -1,0 +1,165 @@
+"""hugging_face/reading.py: what does not fit is named before a number is read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from planner.model.shape import ModelShape
+from planner.model.tensors import model_tensors
+from worker.errors import InvalidWeights
+from worker.weights.hugging_face.families import FAMILIES
+from worker.weights.hugging_face.reading import open_weights
+from worker.weights.hugging_face.tensors import stored_tensors
+
+MODEL = ModelShape("small", layers=2, hidden=16, heads=4, kv_heads=2, ffn=32, vocab=200)
+LLAMA = FAMILIES["llama"]
+
+
+def weights(model=MODEL, family=LLAMA):
+    return {
+        tensor.name: torch.arange(tensor.numel, dtype=torch.float32).reshape(tensor.shape)
+        for tensor in stored_tensors(model, family)
+    }
+
+
+def save(folder, tensors):
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+def opened(folder, model=MODEL, family=LLAMA):
+    return open_weights(folder, model, family)
+
+
+def refusal(folder, model=MODEL, family=LLAMA):
+    with pytest.raises(InvalidWeights) as caught:
+        opened(folder, model, family)
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    return sentence.replace(str(folder), "FOLDER")
+
+
+def test_any_rows_of_any_tensor_are_those_of_the_file_and_padded_rows_are_zero(tmp_path):
+    held = weights()
+    folder = opened(save(tmp_path, held))
+    for tensor in model_tensors(MODEL):
+        whole = folder.first_rows(tensor, 0, tensor.rows)
+        assert whole.shape == tensor.shape
+        half = folder.first_rows(tensor, tensor.rows // 2, tensor.rows)
+        dim, rows = tensor.row_dim, tensor.rows
+        assert torch.equal(half, whole.narrow(dim, rows // 2, rows - rows // 2))
+    (embedding, *_, head) = model_tensors(MODEL)
+    for tensor, name in ((embedding, "model.embed_tokens.weight"), (head, "lm_head.weight")):
+        whole = folder.first_rows(tensor, 0, 256)
+        assert torch.equal(whole[:200], held[name])
+        assert not whole[200:].any()
+        assert not folder.first_rows(tensor, 224, 256).any()
+
+
+def test_what_is_read_is_memory_of_its_own(tmp_path):
+    folder = opened(save(tmp_path, weights()))
+    tensor = model_tensors(MODEL)[1]
+    folder.first_rows(tensor, 0, tensor.rows).fill_(7.0)
+    assert not (folder.first_rows(tensor, 0, tensor.rows) == 7.0).all()
+
+
+def test_missing_and_left_over_names_are_one_sentence(tmp_path):
+    held = weights()
+    for name in ("model.norm.weight", "lm_head.weight"):
+        del held[name]
+    held |= {f"model.layers.{block}.mlp.w": torch.zeros(1) for block in range(5)}
+    assert refusal(save(tmp_path, held)) == (
+        "weights folder FOLDER is not of the model 'small': it lacks 2 tensors "
+        "(model.norm.weight, lm_head.weight) and holds 5 tensors (model.layers.0.mlp.w, "
+        "model.layers.1.mlp.w, model.layers.2.mlp.w and 2 more) that the model does not have; "
+        "give the folder and the config.json of one model"
+    )
+
+
+def test_a_wrong_shape_is_named(tmp_path):
+    held = weights()
+    held["model.norm.weight"] = torch.zeros(17)
+    assert refusal(save(tmp_path, held)) == (
+        "'model.norm.weight' in FOLDER/model.safetensors has shape [17], the model 'small' wants "
+        "[16]; give the config.json that belongs to the weights"
+    )
+
+
+def test_numbers_that_are_no_floats_are_refused(tmp_path):
+    held = weights()
+    held["model.norm.weight"] = torch.zeros(16, dtype=torch.int8)
+    assert "is of type I8; weights may be F32, F16, BF16" in refusal(save(tmp_path, held))
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-2.bin", "x.pt"])
+def test_pickled_weights_are_refused_with_how_to_convert_them(tmp_path, name):
+    (tmp_path / name).touch()
+    sentence = refusal(tmp_path)
+    assert sentence.startswith(f"weights folder FOLDER holds {name}, which is pickled")
+    assert "save_pretrained('FOLDER')" in sentence
+
+
+def test_a_folder_without_weights_or_none_at_all_is_refused(tmp_path):
+    assert refusal(tmp_path).startswith("weights folder FOLDER holds neither model.safetensors")
+    assert refusal(tmp_path / "none").startswith("weights folder FOLDER is not there")
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    save(tmp_path, weights())
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert refusal(tmp_path).startswith("weights file FOLDER/model.safetensors cannot be read: ")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"weight_map": 3}', "[" * 100_000])
+def test_a_damaged_index_is_refused(tmp_path, content):
+    (tmp_path / "model.safetensors.index.json").write_text(content)
+    assert "it must be JSON with a weight_map" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["../model.safetensors", "model.bin"])
+def test_an_index_names_safetensors_files_of_its_folder_only(tmp_path, file):
+    content = {"weight_map": {"lm_head.weight": file}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(content))
+    assert f"names the file {file!r}; only safetensors files of the same" in refusal(tmp_path)
+
+
+def test_an_index_that_promises_too_much_is_refused(tmp_path):
+    held = weights()
+    index = {"weight_map": dict.fromkeys(held, "model.safetensors")}
+    del held["model.norm.weight"]
+    save(tmp_path, held)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert "lacks 'model.norm.weight', which model.safetensors.index.json" in refusal(tmp_path)
+
+
+def test_files_of_the_bare_model_and_masks_of_old_files_are_read(tmp_path):
+    model = ModelShape(
+        "gpt", layers=1, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=200, gated=False,
+        rotary=False, max_positions=32, tied_head=True, bias=True, qkv_bias=True,
+    )  # fmt: skip
+    held = weights(model, FAMILIES["gpt2"])
+    bare = {name.removeprefix("transformer."): tensor for name, tensor in held.items()}
+    bare |= {"h.0.attn.bias": torch.zeros(1, 1, 4, 4), "h.0.attn.masked_bias": torch.zeros(1)}
+    folder = opened(save(tmp_path, bare), model, FAMILIES["gpt2"])
+    tensors = {tensor.name: tensor for tensor in model_tensors(model)}
+    fused = held["transformer.h.0.attn.c_attn.weight"]  # [in, queries, keys and values]
+    assert torch.equal(folder.first_rows(tensors["1.k"], 4, 12), fused[:, 20:28].T)
+    bias = held["transformer.h.0.attn.c_attn.bias"]
+    assert torch.equal(folder.first_rows(tensors["1.v_bias"], 0, 16), bias[32:])
+
+
+def test_a_tied_head_reads_the_embedding_and_a_second_copy_is_left_alone(tmp_path):
+    model = ModelShape(
+        "tied", layers=1, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=200, tied_head=True
+    )
+    held = weights(model)
+    assert "lm_head.weight" not in held
+    folder = opened(save(tmp_path, held | {"lm_head.weight": torch.zeros(200, 16)}), model)
+    found = folder.first_rows(model_tensors(model)[0], 0, 256)
+    assert torch.equal(found[:200], held["model.embed_tokens.weight"])

@@ -1,0 +1,188 @@
+"""config.json: how two are compared, and the one that is written beside final weights.
+
+Invariant: nothing here imports torch; an agent compares before it has any.
+Source: the configurations that `transformers` writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import reprlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from planner.model.shape import ModelShape
+from planner.wording import kind_of, reason_of
+from worker.errors import InvalidWeights
+from worker.weights.hugging_face.families import FAMILIES
+
+CONFIG = "config.json"
+# What belongs to a model besides its weights and its config.json, as `transformers` names it.
+COPIED = (
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+)
+# What says where a file came from, not what the model is.
+_ORIGIN = ("_name_or_path", "transformers_version", "torch_dtype", "dtype", "architectures")
+_ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The config.json of a folder.
+
+    Raises:
+        InvalidWeights: there is none, or it is no JSON object.
+    """
+    path = folder / CONFIG
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidWeights(
+            f"{path} cannot be read: {reason_of(error)}; give the folder of a Hugging Face model"
+        ) from None
+    if not isinstance(config, dict):
+        raise InvalidWeights(f"{path} must hold one JSON object, found {kind_of(config)}")
+    return config
+
+
+def digest(config: Mapping[str, Any]) -> str:
+    """A short hash of what a configuration says of the model, however it is laid out."""
+    said = {key: value for key, value in config.items() if key not in _ORIGIN}
+    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def difference(wanted: Mapping[str, Any], folder: Path) -> str | None:
+    """None if the folder's config.json says what `wanted` says, else one sentence."""
+    try:
+        found = read_config(folder)
+    except InvalidWeights as error:
+        return str(error)
+    if digest(found) == digest(wanted):
+        return None
+    keys = [key for key in sorted({*wanted, *found}) if key not in _ORIGIN]
+    key = next(key for key in keys if wanted.get(key) != found.get(key))
+    return (
+        f"the job's config.json has digest {digest(wanted)} and {key} "
+        f"{reprlib.repr(wanted.get(key))}, that of {folder} has {digest(found)} and "
+        f"{reprlib.repr(found.get(key))}; give the job the config.json of its own folder"
+    )
+
+
+def final_config(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
+    """What is written beside weights of a precision, `float32` and the like."""
+    kind = str(config.get("model_type"))
+    left_out = ("_name_or_path", "torch_dtype")
+    kept = {key: value for key, value in config.items() if key not in left_out}
+    kept["dtype"] = dtype
+    if kind in FAMILIES:
+        kept["architectures"] = [FAMILIES[kind].architecture]
+    return dict(sorted(kept.items()))
+
+
+def config_of(model: ModelShape) -> dict[str, Any] | None:
+    """The config.json of a model that came from none; None if no family has it.
+
+    A model of the catalogue is a LLaMA, a Qwen or a GPT-Neo.
+    """
+    if model.experts is not None or model.latent is not None or model.own is not None:
+        return None
+    if model.rotary and not model.bias:
+        return _llama(model)
+    if not model.rotary and model.bias and not model.qkv_bias and not model.arithmetic.scale_scores:
+        return _gpt_neo(model)
+    return None
+
+
+def _llama(model: ModelShape) -> dict[str, Any] | None:
+    arithmetic = model.arithmetic
+    kind = "qwen3" if model.query_key_norm else "qwen2" if model.qkv_bias else "llama"
+    if model.o_bias or model.ffn_bias or set(arithmetic.windows) != {0} or not model.gated:
+        return None
+    found: dict[str, Any] = {
+        "attention_dropout": arithmetic.attention_dropout,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "head_dim": model.head_dim,
+        "hidden_act": _ACTIVATIONS[arithmetic.activation],
+        "hidden_size": model.hidden,
+        "initializer_range": 0.02,
+        "intermediate_size": model.ffn,
+        "max_position_embeddings": 2048,
+        "model_type": kind,
+        "num_attention_heads": model.heads,
+        "num_hidden_layers": model.layers,
+        "num_key_value_heads": model.kv_heads,
+        "pad_token_id": arithmetic.padding_token,
+        "rms_norm_eps": arithmetic.norm_epsilon,
+        "rope_parameters": _rope(model),
+        "tie_word_embeddings": model.tied_head,
+        "use_cache": True,
+        "vocab_size": model.vocab,
+    }
+    if kind == "qwen2":
+        found.pop("head_dim")
+    else:
+        found["attention_bias"] = False
+    if kind == "llama":
+        return found | {"mlp_bias": False, "pretraining_tp": 1}
+    return found | {
+        "layer_types": ["full_attention"] * model.layers,
+        "max_window_layers": model.layers,
+        "sliding_window": None,
+        "use_sliding_window": False,
+    }
+
+
+def _rope(model: ModelShape) -> dict[str, Any]:
+    rotary = model.arithmetic.rotary
+    found: dict[str, Any] = {"rope_theta": rotary.base, "rope_type": "default"}
+    scaling = rotary.scaling
+    if scaling is not None:
+        found |= {"rope_type": scaling.kind, "factor": scaling.factor}
+        if scaling.kind == "llama3":
+            found |= {
+                "low_freq_factor": scaling.low_frequency_factor,
+                "high_freq_factor": scaling.high_frequency_factor,
+                "original_max_position_embeddings": scaling.original_positions,
+            }
+    return found
+
+
+def _gpt_neo(model: ModelShape) -> dict[str, Any]:
+    arithmetic = model.arithmetic
+    windows = [arithmetic.window(block) for block in range(1, model.layers + 1)]
+    layers = ["local" if window else "global" for window in windows]
+    return {
+        "activation_function": _ACTIVATIONS[arithmetic.activation],
+        "attention_dropout": arithmetic.attention_dropout,
+        "attention_layers": layers,
+        "attention_types": [[[layer], 1] for layer in layers],
+        "bos_token_id": None,
+        "classifier_dropout": 0.1,
+        "embed_dropout": arithmetic.embedding_dropout,
+        "eos_token_id": None,
+        "hidden_size": model.hidden,
+        "initializer_range": 0.02,
+        "intermediate_size": model.ffn,
+        "layer_norm_epsilon": arithmetic.norm_epsilon,
+        "max_position_embeddings": model.max_positions,
+        "model_type": "gpt_neo",
+        "num_heads": model.heads,
+        "num_layers": model.layers,
+        "pad_token_id": None,
+        "resid_dropout": arithmetic.residual_dropout,
+        "tie_word_embeddings": model.tied_head,
+        "use_cache": True,
+        "vocab_size": model.vocab,
+        "window_size": max([*windows, 0]) or 256,
+    }

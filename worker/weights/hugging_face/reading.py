@@ -1,0 +1,253 @@
+"""A folder of Hugging Face weights, read rows by rows: each rank reads what it holds.
+
+What the folder must hold is known from the model, so names that are missing or left over and shapes
+that differ are said before a number is read.  Pickled files are never opened: they can run code.
+Source: the layout of folders that `transformers` writes, and of those that stand on its hub.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from planner.model.shape import ModelShape
+from planner.model.tensors import Tensor
+from planner.wording import counted, reason_of
+from worker.errors import InvalidWeights
+from worker.weights.hugging_face.families import Family
+from worker.weights.hugging_face.tensors import StoredTensor, stored_tensors
+from worker.weights.sources import DTYPES, Box, OpenFiles, narrowed, whole
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+BLOCK_NUMBERS = 2**21  # that are looked at together
+NAMES_SAID = 3  # of those that are missing or left over
+
+
+class Misfit(NamedTuple):
+    """What of a folder is not as the model wants it.
+
+    Attributes:
+        missing: names that no file holds.
+        left_over: names that the model does not have.
+        wrong: tensors of another shape or of a type that is not read, a sentence each.
+    """
+
+    missing: tuple[str, ...]
+    left_over: tuple[str, ...]
+    wrong: tuple[str, ...]
+
+
+class WeightsFolder:
+    """The weights of a model in a folder; see `Source`.
+
+    Attributes:
+        model: that it must hold.
+        stored: its tensors.
+        misfit: what does not fit; nothing is to be read then.
+
+    Args:
+        folder: of the files.
+        model: that they must fit.
+        family: whose names they have.
+
+    Raises:
+        InvalidWeights: it has no weights, or a file or the index cannot be read.
+    """
+
+    def __init__(self, folder: Path, model: ModelShape, family: Family) -> None:
+        self._folder, self.model = folder, model
+        self._files = OpenFiles(folder)
+        self.stored = stored_tensors(model, family)
+        self._keys: dict[str, tuple[str, str]] = {}
+        left_over = self._match(self._held(), family)
+        missing = tuple(t.name for t in self.stored if t.name not in self._keys)
+        faults = (self._fault(t) for t in self.stored if t.name in self._keys)
+        self.misfit = Misfit(missing, left_over, tuple(fault for fault in faults if fault))
+        # In which of their tensors each of ours is, and its first row there.
+        self._places = dict(_places(self.stored))
+
+    @property
+    def fault(self) -> str | None:
+        """One sentence about what does not fit; None if all does."""
+        missing, left_over, wrong = self.misfit
+        if missing or left_over:
+            return (
+                f"weights folder {self._folder} is not of the model {self.model.name!r}: it lacks "
+                f"{_listed(missing)} and holds {_listed(left_over)} that the model does not have; "
+                "give the folder and the config.json of one model"
+            )
+        return wrong[0] if wrong else None
+
+    def not_finite(self) -> str | None:
+        """One sentence if a weight is not a finite number; None if each is. Reads all of them."""
+        for tensor in self.stored:
+            part, rows = self._part(tensor), tensor.shape[0]
+            step = max(1, rows * BLOCK_NUMBERS // max(1, tensor.numel))
+            for start in range(0, rows, step):
+                if not part[start : start + step].isfinite().all():
+                    file, key = self._keys[tensor.name]
+                    return (
+                        f"{key!r} in {self._folder / file} holds a number that is not finite; a "
+                        "job that starts from it diverges at its first step, so give other weights"
+                    )
+        return None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that hold the model."""
+        return tuple(sorted({file for file, _ in self._keys.values()}))
+
+    @property
+    def dtypes(self) -> tuple[torch.dtype, ...]:
+        """In which the weights are kept, each once."""
+        kept = {self._part(tensor).get_dtype() for tensor in self.stored}
+        return tuple(DTYPES[name] for name in sorted(kept))
+
+    def read(self, tensor: Tensor, box: Box) -> torch.Tensor:
+        """See `Source`."""
+        stored, first = self._places[tensor.name]
+        theirs = narrowed(box, 0, box[0].start + first, box[0].stop + first)
+        file, key = self._keys[stored.name]
+        if stored.is_transposed:
+            return self._files.part(file, key, theirs[::-1]).T
+        return self._files.part(file, key, theirs)
+
+    def first_rows(self, tensor: Tensor, start: int, stop: int) -> torch.Tensor:
+        """Rows [start, stop) of a tensor along its row dimension, fp32, in memory of its own.
+
+        Padded rows are zero.
+        """
+        dim, shape = tensor.row_dim, list(tensor.shape)
+        shape[dim] = stop - start
+        found = torch.zeros(shape)
+        held = min(stop, tensor.rows - tensor.padding)
+        if start < held:
+            box = narrowed(whole(tensor.shape), dim, start, held)
+            found.narrow(dim, 0, held - start).copy_(self.read(tensor, box))
+        return found
+
+    def _match(self, held: Mapping[str, str], family: Family) -> tuple[str, ...]:
+        """Find what the model has among what the files hold; answers the names left over."""
+        wanted = {tensor.name for tensor in self.stored}
+        left_over = []
+        for key, file in held.items():
+            name = key if key in wanted else family.prefix + key
+            if name in wanted and name not in self._keys:
+                self._keys[name] = (file, key)
+            elif not self._is_ignored(key, family):
+                left_over.append(key)
+        return tuple(left_over)
+
+    def _is_ignored(self, key: str, family: Family) -> bool:
+        """Masks and the like of old files, and the second copy of a tied head."""
+        return key.endswith(family.buffers or ("\0",)) or (
+            self.model.tied_head and key == "lm_head.weight"
+        )
+
+    def _held(self) -> Mapping[str, str]:
+        """{key: file} of everything that the folder's files hold."""
+        index = self._folder / INDEX
+        if index.is_file():
+            return _read_index(index)
+        if (self._folder / SINGLE).is_file():
+            return dict.fromkeys(self._files.file(SINGLE).keys(), SINGLE)
+        raise InvalidWeights(_why_none(self._folder))
+
+    def _part(self, tensor: StoredTensor) -> Any:
+        """A tensor of a file, of which no number is read.
+
+        Raises:
+            InvalidWeights: the file lacks it, whatever the index says.
+        """
+        file, key = self._keys[tensor.name]
+        opened = self._files.file(file)
+        if key not in opened.keys():  # noqa: SIM118, it is no mapping
+            raise InvalidWeights(
+                f"weights file {self._folder / file} lacks {key!r}, which {INDEX} says it holds; "
+                "copy the folder again"
+            )
+        return opened.get_slice(key)
+
+    def _fault(self, tensor: StoredTensor) -> str | None:
+        file, key = self._keys[tensor.name]
+        part = self._part(tensor)
+        shape, dtype = tuple(part.get_shape()), part.get_dtype()
+        if shape != tensor.shape:
+            return (
+                f"{key!r} in {self._folder / file} has shape {list(shape)}, the model "
+                f"{self.model.name!r} wants {list(tensor.shape)}; give the config.json that "
+                "belongs to the weights"
+            )
+        if dtype not in DTYPES:
+            return (
+                f"{key!r} in {self._folder / file} is of type {dtype}; weights may be "
+                f"{', '.join(DTYPES)}, so save the model in one of these"
+            )
+        return None
+
+
+def open_weights(folder: Path, model: ModelShape, family: Family) -> WeightsFolder:
+    """The weights of a model, all of which can be read.
+
+    Raises:
+        InvalidWeights: they do not fit the model, or cannot be read.
+    """
+    found = WeightsFolder(folder, model, family)
+    if found.fault is not None:
+        raise InvalidWeights(found.fault)
+    return found
+
+
+def _places(stored: tuple[StoredTensor, ...]) -> Iterator[tuple[str, tuple[StoredTensor, int]]]:
+    for tensor in stored:
+        first = 0
+        for ours, rows in zip(tensor.ours, tensor.rows, strict=True):
+            yield ours.name, (tensor, first)
+            first += rows
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`2 tensors (a, b)`, `no tensor`; of many the first few."""
+    if not names:
+        return "no tensor"
+    said = ", ".join(names[:NAMES_SAID])
+    more = len(names) - NAMES_SAID
+    return f"{counted(len(names), 'tensor')} ({said}{f' and {more} more' if more > 0 else ''})"
+
+
+def _read_index(path: Path) -> Mapping[str, str]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        files = {str(key): str(file) for key, file in found.items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise InvalidWeights(
+            f"weights index {path} cannot be read ({reason_of(error)}); it must be JSON with "
+            "a weight_map, so copy the folder again"
+        ) from None
+    for file in files.values():
+        if Path(file).name != file or not file.endswith(".safetensors"):
+            raise InvalidWeights(
+                f"weights index {path} names the file {file!r}; only safetensors files of the same "
+                "folder are read"
+            )
+    return files
+
+
+def _why_none(folder: Path) -> str:
+    """Why a folder has no weights to read."""
+    if not folder.is_dir():
+        return f"weights folder {folder} is not there; give the folder of a Hugging Face model"
+    pickled = sorted(path.name for ending in PICKLED for path in folder.glob(ending))
+    if pickled:
+        return (
+            f"weights folder {folder} holds {pickled[0]}, which is pickled and could run any code; "
+            'only safetensors are read, so convert it where you trust it: python -c "from '
+            f"transformers import AutoModelForCausalLM as M; M.from_pretrained('{folder}')"
+            f".save_pretrained('{folder}')\""
+        )
+    return f"weights folder {folder} holds neither {SINGLE} nor {INDEX}; give a Hugging Face folder"
