@@ -1,4 +1,4 @@
-# The two images of Heddle: `--target operator` (no torch) and `--target worker`, the last and default.
+# The two images of Heddle: `--target operator` (no torch, no command `heddle`) and `--target worker`, the last and default.
 # BASE: any image with Python 3.11 to 3.13 and pip.
 ARG BASE=docker.io/library/python:3.11-slim
 
@@ -14,6 +14,7 @@ COPY planner planner
 COPY migration migration
 COPY worker worker
 COPY heddle_operator heddle_operator
+COPY heddle heddle
 COPY profiles profiles
 RUN python3 -m hatchling build -t wheel
 
@@ -25,10 +26,11 @@ RUN uv venv /opt/heddle \
     && uv pip install --python /opt/heddle/bin/python --no-cache --require-hashes \
         -r requirements-operator.lock \
     && uv pip install --python /opt/heddle/bin/python --no-cache --no-deps dist/*.whl \
+    && rm -r /opt/heddle/bin/heddle /opt/heddle/lib/python3*/site-packages/heddle \
     && find /opt/heddle -type d \( -name tests -o -name test \) -path '*/site-packages/n*' \
         -exec rm -rf {} + \
     && find /opt/heddle -name '*.py' -exec touch --date=@0 {} + \
-    && cd / && /opt/heddle/bin/python -m planner.cli.warm_up \
+    && cd / && /opt/heddle/bin/python -m planner.compilation \
     && /opt/heddle/bin/python -m compileall -q /opt/heddle/lib/python3*/site-packages/heddle_operator
 
 # The kernel is of the same sources, and not compiled a second time.
@@ -43,7 +45,7 @@ RUN uv venv /opt/heddle \
     && /opt/heddle/bin/python -m compileall -q -j 0 /opt/heddle/lib \
     && cd /operator/lib && cp -r --parents python3*/site-packages/planner/estimator/__pycache__/numba-* \
         /opt/heddle/lib \
-    && cd / && /opt/heddle/bin/python -m planner.cli.warm_up
+    && cd / && /opt/heddle/bin/python -m planner.compilation
 
 # COMMIT: of the sources, which the operator's metrics name; last, so that it makes nothing anew.
 FROM ${BASE} AS operator
@@ -55,7 +57,7 @@ ENV PATH=/opt/heddle/bin:/usr/local/bin:/usr/bin:/bin \
 ARG COMMIT=""
 ENV HEDDLE_COMMIT=${COMMIT}
 USER 65532:65532
-ENTRYPOINT ["heddle"]
+ENTRYPOINT ["python", "-m", "heddle_operator"]
 
 # One thread for each rank: gloo and OpenMP may not start pools of their own beside the others.
 # torch asks for the user's name, which a pod's numeric user does not have.

@@ -48,7 +48,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode --require-hashes \
 	  -r requirements.lock
 	@$(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --no-build-isolation -e .
-	@$(BIN)/python -m planner.cli.warm_up
+	@$(BIN)/python -m planner.compilation
 	@touch $@
 
 format: $(STAMP) ## Format the code and repair what ruff can repair
@@ -86,23 +86,23 @@ test-fast: $(STAMP) ## Run unit, law and contract tests in about a minute
 	  tests/unit tests/laws tests/contracts
 
 bench: $(STAMP) ## Measure the stall of join, drain and loss, on Kubernetes too; writes docs/results/
-	@$(BIN)/python -m tests.benchmarks.stall
-	@$(BIN)/python -m tests.benchmarks.stall_by_size
-	@$(BIN)/python -m tests.benchmarks.start
-	@$(BIN)/python -m tests.benchmarks.operator_scale.pure_core
+	@$(BIN)/python -m benchmarks.stall
+	@$(BIN)/python -m benchmarks.stall_by_size
+	@$(BIN)/python -m benchmarks.start
+	@$(BIN)/python -m benchmarks.operator_scale.pure_core
 	@if [ "$$(id -u)" = 0 ]; then \
-	  $(BIN)/python -m tests.cluster assets && $(BIN)/python -m tests.benchmarks.kubernetes && \
-	  $(BIN)/python -m tests.benchmarks.operator_scale; \
+	  $(BIN)/python -m tests.cluster assets && $(BIN)/python -m benchmarks.kubernetes && \
+	  $(BIN)/python -m benchmarks.operator_scale; \
 	else echo "Not measured: a job on Kubernetes, which needs root."; fi
 
 bench-planner: $(STAMP) ## Measure the planner's speed and quality; an hour; writes docs/results/planner.md
-	@$(BIN)/python -m tests.benchmarks.planner
+	@$(BIN)/python -m benchmarks.planner
 
 bench-policy: $(STAMP) ## Measure the learned planner; hours; writes docs/results/policy.md
-	@$(BIN)/python -m tests.benchmarks.policy
+	@$(BIN)/python -m benchmarks.policy
 
 validate-cost: $(STAMP) ## Price measured plans and print how far the prices are off
-	@$(BIN)/heddle validate-cost --data tests/data/measured
+	@$(BIN)/python -m benchmarks.validation --data tests/data/measured
 
 demo: $(STAMP) ## Train a small model while nodes join and leave; no GPU, no cluster
 	@$(BIN)/heddle demo

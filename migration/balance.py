@@ -7,7 +7,7 @@ one, the scarcest first, and then again with all others given, until little chan
 Invariant: equal inputs give equal integers on every rank; nothing but IEEE arithmetic in one order
 decides.
 Source: Heddle, section 5.6; the linear programme that it comes near is in
-`tests/benchmarks/migration`; stripe and hand on: NeMo-RL's resharding.
+`benchmarks/migration`; stripe and hand on: NeMo-RL's resharding.
 """
 
 from __future__ import annotations

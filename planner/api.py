@@ -72,13 +72,13 @@ def answer(
     clock: Callable[[], float] = time.perf_counter,
     interrupted: Callable[[], bool] = never,
 ) -> PlanAnswer:
-    """Answer a request, with the bound and the gains of more nodes where it asks for them.
+    """Answer a request, with the gains of more nodes where it asks for them.
 
     Args:
         request: what is asked.
         profile: all costs.
         clock: whose seconds the budget counts.
-        interrupted: whether to answer now with the best plan so far, and no bound and no gains.
+        interrupted: whether to answer now with the best plan so far, and no gains.
 
     Raises:
         Infeasible: no plan does what is asked; the message says what binds.
@@ -98,9 +98,6 @@ def answer(
         # what is too slow is no plan to the engines: without the limit, so that it says by how much
         found = search(replace(request, min_throughput=None), profile, clock, interrupted)
     _check_answer(request, found)
-    if request.wants_bound and not interrupted():
-        bound = import_module("planner.bounds.upper_bound").bound
-        found = replace(found, bound=bound(request, profile, found))
     if request.wants_marginal and not interrupted():
         found = replace(found, marginal=marginal_gains(request, profile, found))
     return found

@@ -65,8 +65,7 @@ class PlanRequest:
     max_price: float | None = None  # money per hour that its nodes may cost
     max_gpus: GpuLimits = UNLIMITED  # that it may use, in all and of a GPU type
     allow_ep: bool = True  # whether whole experts may be spread over GPUs (EP above 1)
-    wants_bound: bool = False  # whether the answer is to say what no plan can exceed
-    wants_marginal: bool = False  # whether it is to say what one more node of each type would add
+    wants_marginal: bool = False  # say what one more node of each type would add
 
     @property
     def most_evaluations(self) -> int:
@@ -109,15 +108,6 @@ def idle_gpus(plan: Plan, composition: Composition) -> tuple[tuple[str, int], ..
 
 
 @dataclass(frozen=True, slots=True)
-class BoundAnswer:
-    """What no plan can exceed."""
-
-    bound_samples_s: float  # samples per second
-    gap_percent: float  # how far the plan stays below it, in per cent of the bound
-    bound_assumes: tuple[str, ...]  # what the proof rests on
-
-
-@dataclass(frozen=True, slots=True)
 class MarginalGain:
     """What one more node of a type would add."""
 
@@ -138,7 +128,6 @@ class PlanAnswer:
     bytes_to_move: int | None  # from the current plan; None if there is none
     idle: tuple[tuple[str, int], ...]  # (node, number of GPUs) that the plan leaves unused
     notes: tuple[str, ...] = ()  # one sentence for each wish that could not be granted
-    bound: BoundAnswer | None = None  # what no plan can exceed, if that was asked
     # what one more node of each type would add, most first, if that was asked
     marginal: tuple[MarginalGain, ...] = ()
 
@@ -202,8 +191,6 @@ class PlanAnswer:
         rows: dict[str, Any] = {}
         if request.max_gpus:
             rows["max_gpus"] = request.max_gpus.to_json()
-        if self.bound is not None:
-            rows |= asdict(self.bound) | {"bound_assumes": list(self.bound.bound_assumes)}
         if request.wants_marginal:
             rows["marginal"] = [asdict(gain) for gain in self.marginal]
         return rows

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from planner.cli.evaluate import evaluate_command
-from planner.evaluation.composition_sets import COMMITTED
+from benchmarks.evaluation.command import evaluate_command
+from planner.training.composition_sets import COMMITTED
 
 TEXT = (Path(__file__).parents[1] / "docs" / "evaluate.md").read_text()
 SHORT = "--reference-s 0 --budget-evaluations 40 --rollouts 4 --curve-evaluations 20"
@@ -38,8 +38,8 @@ def test_every_command_of_the_document_runs(tmp_path, monkeypatch):
     said = []
     for line in commands.splitlines():
         words = shlex.split(f"{line} {SHORT}")
-        assert words[:2] == ["heddle", "evaluate"]
-        done = CliRunner().invoke(evaluate_command, words[2:], catch_exceptions=False)
+        assert words[:3] == ["python", "-m", "benchmarks.evaluation"]
+        done = CliRunner().invoke(evaluate_command, words[3:], catch_exceptions=False)
         assert done.exit_code == 0, done.output
         said.append(done.stdout)
     assert "tomorrow" in said[0]

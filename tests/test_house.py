@@ -16,8 +16,8 @@ import yaml
 from tests.e2e.image.operator_lock import LOCK, small_lock
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("planner", "migration", "worker", "heddle_operator")
-FOLDERS = (*PACKAGES, "tests", "docs", "manifests", "charts", "profiles", ".ci")
+PACKAGES = ("planner", "migration", "worker", "heddle_operator", "heddle")
+FOLDERS = (*PACKAGES, "tests", "benchmarks", "docs", "manifests", "charts", "profiles", ".ci")
 MAX_LINES = 400
 BANNED_NAMES = re.compile(r"(^|_)(utils?|helpers?|common|misc|managers?)(_|$)")
 OF_ONE_MACHINE = re.compile(
@@ -25,7 +25,9 @@ OF_ONE_MACHINE = re.compile(
 )
 
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-PYTHON = sorted([*SOURCES, *(ROOT / "tests").rglob("*.py")])
+PYTHON = sorted(
+    [*SOURCES, *(p for name in ("tests", "benchmarks") for p in (ROOT / name).rglob("*.py"))]
+)
 TEXTS = sorted(
     path
     for path in [*ROOT.iterdir(), *(p for name in FOLDERS for p in (ROOT / name).rglob("*"))]
@@ -126,7 +128,7 @@ def test_every_file_that_a_document_names_exists():
 
 def test_the_architecture_has_a_row_for_each_folder_of_the_packages():
     text = (ROOT / "docs" / "architecture.md").read_text()
-    for package in ("planner", "worker", "heddle_operator"):
+    for package in ("planner", "worker", "heddle_operator", "heddle"):
         table = text.partition(f"| `{package}/` |")[2].partition("\n\n")[0]
         rows = {word for row in table.splitlines() for word in re.findall("`(\\w+)`", row)}
         folders = {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from planner.cli.plan import plan
-from planner.cli.price import price
+from heddle.commands.cost import cost
+from heddle.commands.plan import plan
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "planner.md").read_text()
-COMMANDS = {"plan": plan, "price": price}
+COMMANDS = {"plan": plan, "cost": cost}
 
 
 def blocks(language: str) -> list[str]:

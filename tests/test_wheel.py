@@ -19,7 +19,7 @@ class Hidden:
         if name.partition(".")[0] in {HEAVY}:
             raise ModuleNotFoundError(f"no module {{name}}", name=name)
 sys.meta_path.insert(0, Hidden())
-from heddle_operator.cli.main import main
+from heddle.main import main
 main()
 """
 

@@ -1,6 +1,6 @@
 """The composition root of a worker pod: `python -m worker ...`."""
 
-from worker.cli import main
+from worker.command import main
 from worker.log_lines import configure
 
 if __name__ == "__main__":

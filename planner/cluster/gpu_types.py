@@ -3,7 +3,7 @@
 `gpu_types.toml` beside this file holds three kinds of numbers.  *Peaks* are vendors' figures
 (dense, fp32 accumulation).  *Fitted* ones (efficiencies, launch and host times): for the six types
 of Sailor's fp16 operator profiles to those, for `a100-80` to half of vTrain's measured iterations;
-`tests.benchmarks.fit` says how and fits them again.  *Carried over* ones are those of the nearest
+`benchmarks.fit` says how and fits them again.  *Carried over* ones are those of the nearest
 fitted type with the launches of whole iterations, and `source` says which.  Rings are linear fits
 to collective tables where there is one.
 Invariant: the fit prices no held-out row of an iteration; operator profiles are fitted whole.

@@ -3,7 +3,7 @@
 An operator takes as long as its arithmetic, its memory traffic or its launch, whichever is longest.
 A product of matrices is cut into tiles that the processors take in waves, so that an odd number of
 tiles leaves some idle; one efficiency per GPU would hide that.
-Invariant: pure numbers with a stated source; who fits them is `tests.benchmarks.fit`.
+Invariant: pure numbers with a stated source; who fits them is `benchmarks.fit`.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def compile_all() -> None:
         return
     _log.warning("compiling the planner's kernel, once for this version: about 30 s")
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-    command = [sys.executable, "-m", "planner.cli.warm_up"]
+    command = [sys.executable, "-m", "planner.compilation"]
     subprocess.run(
         command, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.DEVNULL, check=False
     )

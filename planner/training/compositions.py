@@ -3,7 +3,7 @@
 They vary in which type holds the most GPUs, how many types there are, how many GPUs, and the nodes'
 sizes: the same for all, one for each type, or mixed within a type.
 Invariants: the same types, seed and range give the same compositions; all are different, and none
-is near a composition that policies are evaluated on (`planner.evaluation.composition_sets`).
+is near a composition that policies are evaluated on (`planner.training.composition_sets`).
 Source: Heddle, section 6 ("Configurations and training"): 94 for the simulation, 32 for hardware.
 """
 
@@ -18,8 +18,8 @@ from random import Random
 
 from planner.cluster.composition import Composition
 from planner.errors import InvalidComposition
-from planner.evaluation.composition_sets import committed_sets
-from planner.evaluation.likeness import Mix, node_counts, node_text
+from planner.training.composition_sets import committed_sets
+from planner.training.likeness import Mix, node_counts, node_text
 
 LEAST_DISTANCE = 0.05  # of every training composition from every one of the evaluation
 MOST_TRIES = 500  # for one composition; a range that runs dry is refused

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from planner.cli.command import run
+from planner.program import run
 from tests.cluster.assets import KUBERNETES_VERSION, Assets
 from tests.cluster.build import build_assets
 from tests.cluster.cluster import Cluster

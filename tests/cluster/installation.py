@@ -41,6 +41,11 @@ def heddle_command(mounts: HostMounts) -> list[str]:
     return [str(mounts.python), str(Path(sys.executable).parent / "heddle")]
 
 
+def operator_command(mounts: HostMounts) -> list[str]:
+    """The entry point of the operator's image, in the environment that runs this program."""
+    return mounts.command("-m", "heddle_operator")
+
+
 def chart_values() -> Json:
     """Values with which the chart runs this checkout on emulated GPUs."""
     mounts = host_mounts()
@@ -49,7 +54,7 @@ def chart_values() -> Json:
     volumes = {"extraVolumes": mounts.volumes, "extraVolumeMounts": mounts.volume_mounts}
     return {
         "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
-        "command": heddle_command(mounts),
+        "command": operator_command(mounts),
         "extraEnv": own,
         **volumes,
         **_NO_DNS,
@@ -165,7 +170,7 @@ def start_operator(
         path.write_text(yaml.safe_dump(content))
         given.append(f"--worker-{name}={path}")
     given += [f"--worker-allow={field}" for field in allow]
-    run = [*(command or heddle_command(mounts)), "operator", "run", *given, *options]
+    run = [*(command or operator_command(mounts)), "run", *given, *options]
     return cluster.spawn(run, log, {"PYTHONPATH": str(ROOT), **(environment or {})})
 
 

@@ -11,7 +11,7 @@ from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-COMMAND = (sys.executable, "-c", "from heddle_operator.cli.main import main; main()")
+COMMAND = (sys.executable, "-m", "heddle_operator")
 
 
 def free_port() -> int:
@@ -29,9 +29,7 @@ async def an_operator(
     """One that serves its probes on the port and leads by a Lease of that name."""
     options = ("--port", str(port), "--lease-name", lease, "--lease-seconds", "60", *options)
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-    process = await asyncio.create_subprocess_exec(
-        *COMMAND, "operator", "run", *options, env=environment
-    )
+    process = await asyncio.create_subprocess_exec(*COMMAND, "run", *options, env=environment)
     try:
         yield process
     finally:

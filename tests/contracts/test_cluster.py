@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
+from heddle.local.cluster import LocalCluster
+from heddle.local.processes import RUN_MARK, processes_with
 from heddle_operator.apis.errors import ClusterConflict
-from heddle_operator.local.cluster import LocalCluster
-from heddle_operator.local.processes import RUN_MARK, processes_with
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.actions import (
     AdoptPlan,

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from heddle_operator.cli.main import heddle
+from heddle.main import heddle
 from heddle_operator.resources.pods import WorkerDefaults, pod_body
 from heddle_operator.state.actions import CreatePod
 from tests.fakes.operator import a_job

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from heddle_operator.cli.operator import DEEPEST
+from heddle_operator.command import DEEPEST
 from heddle_operator.kube.client import ApiRefused, connect
 from tests.builders import heddle_job
 from tests.cluster.installation import start_operator

@@ -1,6 +1,6 @@
 """A sample of random jobs: each trains as plain torch does, through a change of plan.
 
-`python -m tests.benchmarks.exactness` is the whole campaign: more jobs, of 50 steps.
+`python -m benchmarks.exactness` is the whole campaign: more jobs, of 50 steps.
 """
 
 from __future__ import annotations

@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from heddle.local.cluster import LocalCluster
 from heddle_operator.apis.heddlejob import load_job
 from heddle_operator.controller.agents import Agents
 from heddle_operator.controller.planner_client import PlannerClient
 from heddle_operator.controller.planner_server import SearchSettings
 from heddle_operator.controller.reconciler import Reconciler
-from heddle_operator.local.cluster import LocalCluster
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.settings import Settings

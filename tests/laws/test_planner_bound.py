@@ -9,7 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from planner.bounds.upper_bound import bound
+from benchmarks.bound.upper_bound import bound
+from benchmarks.planner.compositions import cases
+from benchmarks.planner.references import BenchmarkReferences
 from planner.cluster.composition import Composition, Node
 from planner.cost.evaluate import price
 from planner.errors import Infeasible
@@ -20,8 +22,6 @@ from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
 from planner.request import PlanAnswer, PlanRequest
 from planner.search.driver import search
-from tests.benchmarks.planner.compositions import cases
-from tests.benchmarks.planner.references import BenchmarkReferences
 
 TYPES = ("a100-40", "a6000", "h100")
 MODELS = ("llama3-8b", "gpt-neo-2.7b")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.planner.gpu_limits import kept_answers, limited_cases, ratio
 from planner.cluster.composition import Composition, Node
 from planner.cluster.gpu_limits import GpuLimits
 from planner.errors import Infeasible
@@ -17,7 +18,6 @@ from planner.model.workload import Workload, usual_workload
 from planner.profiles.generator import find_profile
 from planner.request import Method, PlanRequest
 from planner.search.driver import search
-from tests.benchmarks.planner.gpu_limits import kept_answers, limited_cases, ratio
 from tests.builders import compositions, demo_profile, nodes, workload
 
 METHODS: tuple[Method, ...] = ("auto", "columns", "search", "policy", "random")

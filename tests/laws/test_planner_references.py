@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.evaluation.references import Reference, compact, expanded
+from benchmarks.planner.compositions import BATCHES, HUGE_GPUS, TYPES, cases
+from benchmarks.planner.references import BenchmarkReferences
 from planner.cost.evaluate import price
-from planner.evaluation.references import Reference, compact, expanded
 from planner.plans.plan import faults
 from planner.profiles.generator import find_profile
-from tests.benchmarks.planner.compositions import BATCHES, HUGE_GPUS, TYPES, cases
-from tests.benchmarks.planner.references import BenchmarkReferences
 
 CASES = {case.name: case for case in cases()}
 ROWS = sorted(BenchmarkReferences.load().rows.values(), key=lambda row: (row.model, row.case))
@@ -29,7 +29,7 @@ def states_its_price(reference: Reference) -> None:
     profile = find_profile(workload)
     priced = price(reference.plan, workload, composition, profile)
     assert priced.throughput_samples_s == pytest.approx(reference.throughput_samples_s, rel=1e-9), (
-        "run `python -m tests.benchmarks.planner references`, which prices them again"
+        "run `python -m benchmarks.planner references`, which prices them again"
     )
     for replica in priced.replicas:
         stages = reference.plan.templates[replica.template].stages

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from heddle_operator.demo.job import GLOBAL_BATCH, demo_job
-from heddle_operator.demo.run import EVALUATIONS
-from heddle_operator.demo.story import NODES, SCRIPT
+from heddle.demo.job import GLOBAL_BATCH, demo_job
+from heddle.demo.run import EVALUATIONS
+from heddle.demo.story import NODES, SCRIPT
 from planner.cluster.composition import Composition
 from planner.cost.evaluate import price
 from planner.plans.plan import Plan

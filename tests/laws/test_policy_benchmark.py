@@ -8,15 +8,15 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
-from planner.evaluation.likeness import Mix
-from planner.evaluation.references import Reference, References
+from benchmarks.evaluation.references import Reference, References
+from benchmarks.policy.cases import unseen
+from benchmarks.policy.efficiency import CASES
+from benchmarks.policy.efficiency_report import catching_up, efficiency_rows, plans_needed
+from benchmarks.policy.noise import MOST, changed
+from benchmarks.policy.report import report
+from benchmarks.policy.rival import advance
 from planner.training.compositions import LEAST_DISTANCE, training_compositions, usual_types
-from tests.benchmarks.policy.cases import unseen
-from tests.benchmarks.policy.efficiency import CASES
-from tests.benchmarks.policy.efficiency_report import catching_up, efficiency_rows, plans_needed
-from tests.benchmarks.policy.noise import MOST, changed
-from tests.benchmarks.policy.report import report
-from tests.benchmarks.policy.rival import advance
+from planner.training.likeness import Mix
 from tests.builders import demo_profile
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heddle.train.stall import LossTimes, measure_stall
 from heddle_operator.report.timings import reconfigurations
 from heddle_operator.state.snapshot import AgentView, EpochRecord, Observed
-from heddle_operator.train.stall import LossTimes, measure_stall
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.bounds.upper_bound import bound
+from benchmarks.bound.upper_bound import bound
 from planner.cost.evaluate import price
 from planner.plans.plan import Plan
 from planner.request import PlanAnswer

@@ -13,11 +13,11 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.planner.gpu_limits import choices_within
 from planner.cluster.gpu_limits import GpuLimits, gpus_by_type
 from planner.errors import Infeasible
 from planner.request import DEFAULT_EVALUATIONS
 from planner.search.driver import search
-from tests.benchmarks.planner.gpu_limits import choices_within
 from tests.oracle.answers import committed
 from tests.oracle.brute_force import brute_force
 from tests.oracle.instances import Instance, instances

@@ -14,8 +14,8 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[3]
 LOCK = ROOT / "requirements-operator.lock"
-# Only whoever trains, draws pictures or asks for bounds needs these.
-LEFT_OUT = {"deepspeed", "torch", "matplotlib", "scipy", "tokenizers"}
+# Training and pictures need these.
+LEFT_OUT = {"deepspeed", "torch", "matplotlib", "tokenizers"}
 BUILD = ("editables", "hatchling", "uv")
 
 

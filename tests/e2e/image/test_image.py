@@ -20,7 +20,7 @@ from tests.e2e.image.container_image import NoBase, build, buildah, missing
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(900)]
 CHART = Path(__file__).parents[3] / "charts" / "heddle"
 MOST_MB = 400  # of the operator's image: what is added to the base, and what a node pulls
-COMMANDS = ("demo", "plan", "price", "operator", "status", "logs", "data", "worker")
+COMMANDS = ("demo", "plan", "cost", "status", "logs", "data", "worker")
 
 
 @pytest.fixture(scope="module", params=["operator", "worker"])

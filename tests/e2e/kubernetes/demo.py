@@ -16,7 +16,7 @@ import click
 import yaml
 from rich.console import Console
 
-from planner.cli.command import run
+from planner.program import run
 from tests.cluster.assets import KUBERNETES_VERSION
 from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import NodeSpec

@@ -1,6 +1,6 @@
 """The real operator, killed by itself with SIGKILL at one exact moment: an entry for tests.
 
-`python -m tests.e2e.kubernetes.dying_operator operator run ...`, with the moment in the variable
+`python -m tests.e2e.kubernetes.dying_operator run ...`, with the moment in the variable
 HEDDLE_TEST_DIES.  Nothing of the operator is replaced: a function of it is called as ever, and the
 process ends right before or right after.
 """
@@ -14,9 +14,10 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from heddle_operator.cli import main as cli
+from heddle_operator.command import operator
 from heddle_operator.controller.agents import Agents
 from heddle_operator.kube.client import KubeApi
+from planner.program import run
 
 VARIABLE = "HEDDLE_TEST_DIES"
 MOMENTS = ("ConfigMap created", "pods created", "joiners ready", "switch sent", "votes in")
@@ -84,4 +85,4 @@ def arm(moment: str) -> None:
 
 if __name__ == "__main__":
     arm(os.environ[VARIABLE])
-    cli.main()
+    run(operator)

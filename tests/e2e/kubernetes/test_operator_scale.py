@@ -10,9 +10,9 @@ import math
 
 import pytest
 
-from tests.benchmarks.operator_scale.control_plane import measure
-from tests.benchmarks.operator_scale.document import CPU_GOALS_S, cpu_goal_s
-from tests.benchmarks.operator_scale.sizes import Measured, Sizes
+from benchmarks.operator_scale.control_plane import measure
+from benchmarks.operator_scale.document import CPU_GOALS_S, cpu_goal_s
+from benchmarks.operator_scale.sizes import Measured, Sizes
 from tests.cluster.assets import Assets
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
+from benchmarks.migration.changes import change_between, uniform_plan
 from migration.transfer import MESSAGE_BYTES, plan_transfer
 from planner.model.catalogue import find_model
-from tests.benchmarks.migration.changes import change_between, uniform_plan
 from tests.laws.changes import Change
 from tests.unit.worker.changes import plan
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from click.testing import CliRunner
 
-from planner.cli.price import price as price_command
+from heddle.commands.cost import cost
 from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import GpuLimits
 from planner.cost.evaluate import price
@@ -17,7 +17,7 @@ from planner.model.workload import Workload
 from planner.placement.place import place
 from planner.plans.plan import FilledTemplate, Plan, Stage
 from planner.profiles.generator import find_profile
-from planner.request import BoundAnswer, MarginalGain, PlanAnswer, PlanRequest, SearchStage
+from planner.request import MarginalGain, PlanAnswer, PlanRequest, SearchStage
 from planner.search.driver import search
 from tests.builders import demo_profile, nodes, workload
 
@@ -86,16 +86,12 @@ def test_a_stage_of_the_search_says_method_seconds_evaluations_and_throughput():
     }
 
 
-def test_money_bound_and_gains_are_there_when_they_are_known_or_asked():
+def test_money_and_gains_are_there_when_they_are_known_or_asked():
     answer = search(REQUEST, demo_profile())
     priced = replace(REQUEST, composition=with_prices(REQUEST.composition, {"demo-fast": 2.0}))
     money = as_data(answer, priced)
     assert set(money) - KEYS == {"price_per_hour", "money_per_sample"}
     assert money["price_per_hour"] == 10.0
-    found = replace(answer, bound=BoundAnswer(100.0, 5.0, ("D_max 6",)))
-    data = as_data(found)
-    assert set(data) - KEYS == {"bound_samples_s", "gap_percent", "bound_assumes"}
-    assert (data["bound_samples_s"], data["bound_assumes"]) == (100.0, ["D_max 6"])
     asked = replace(REQUEST, wants_marginal=True)
     gained = replace(answer, marginal=(MarginalGain("demo-fast", 2, 3.5),))
     assert as_data(gained, asked)["marginal"] == [
@@ -120,7 +116,7 @@ def test_experts_are_said_as_ep_etp_and_edp():
         {"ep": 1, "etp": 4, "edp": 2},
     ]
     assert Plan.from_json(data) == plan
-    done = CliRunner().invoke(price_command, ["-", "--output", "json"], input=json.dumps(data))
+    done = CliRunner().invoke(cost, ["-", "--output", "json"], input=json.dumps(data))
     assert json.loads(done.stdout)["iteration_s"] == data["iteration_s"]
 
 

@@ -39,8 +39,7 @@ class Operators:
     async def start(self):
         port = free_port()
         command = (
-            *("-c", "from heddle_operator.cli.main import main; main()"),
-            *("operator", "run", "--port", str(port)),
+            *("-m", "heddle_operator", "run", "--port", str(port)),
             *("--lease-namespace", "ops", "--lease-seconds", "4"),
         )
         process = await asyncio.create_subprocess_exec(

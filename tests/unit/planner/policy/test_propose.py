@@ -107,7 +107,7 @@ def test_another_profile_than_the_one_trained_on_is_only_worth_a_note(policy_fol
 @pytest.mark.slow
 def test_planning_by_the_policy_never_reaches_torch(policy_folder):
     code = (
-        "import sys; from planner.cli.plan import plan; "
+        "import sys; from heddle.commands.plan import plan; "
         "plan(['--model', 'llama3-8b', '--composition', 'h100=2x4', '--method', 'policy', "
         f"'--batch', '256', '--policy', {str(policy_folder)!r}], standalone_mode=False); "
         "assert 'planner.policy.network' in sys.modules; "

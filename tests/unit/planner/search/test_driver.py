@@ -192,7 +192,7 @@ def test_a_workload_that_the_profile_does_not_hold_is_refused():
 
 def test_planning_imports_no_framework():
     code = (
-        "import sys, planner.cli.plan; "
+        "import sys, heddle.commands.plan; "
         "print(sorted({'torch', 'deepspeed', 'kopf', 'kubernetes', 'numba'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,8 +10,7 @@ import pytest
 
 from planner.cluster.composition import Composition
 from planner.errors import InvalidComposition
-from planner.evaluation.composition_sets import committed_sets
-from planner.evaluation.likeness import Mix, node_counts
+from planner.training.composition_sets import committed_sets
 from planner.training.compositions import (
     DEMO,
     HARDWARE,
@@ -24,6 +23,7 @@ from planner.training.compositions import (
     types_named,
     usual_types,
 )
+from planner.training.likeness import Mix, node_counts
 
 TYPES = ("a100-40", "a100-80", "h100", "a6000")
 SIX = (*TYPES, "a5000", "rtx-pro-6000")

@@ -20,7 +20,9 @@ LONGEST_S = 240
 
 
 def train(folder, *more):
-    code = "from planner.cli.command import run; from planner.cli.train import train_policy; "
+    code = (
+        "from planner.program import run; from heddle.commands.train_policy import train_policy; "
+    )
     code += "run(train_policy)"
     return subprocess.Popen(
         [sys.executable, "-c", code, *ARGUMENTS, "--out", str(folder), *more],

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from heddle_operator.local.processes import processes_with
+from heddle.local.processes import processes_with
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[4]

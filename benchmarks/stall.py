@@ -1,0 +1,144 @@
+"""Measure the stall of join, drain and loss, part by part, and what a cold restart costs beside it.
+
+Runs the demo's story several times without a screen and writes the median and the maximum to
+`docs/results/`, with the command, the date and the machine.  `python -m benchmarks.stall
+[--repeats N]`
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+STEPS = 80
+GOALS_S = {"join": 0.3, "drain": 0.3, "loss, from the kill": 0.6}
+
+
+def run_demo() -> dict[str, Any]:
+    """One run of the demo; its last line is the result."""
+    heddle = str(Path(sys.executable).parent / "heddle")
+    here = Path(__file__).parent
+    command = [heddle, "demo", "--headless", "--output", "json", "--steps", str(STEPS)]
+    command += ["--nodes", str(here / "stall_nodes.yaml")]
+    command += ["--script", str(here / "stall_script.yaml")]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"the demo ended with {done.returncode}: {done.stderr[-2000:]}")
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def table(runs: list[dict[str, Any]]) -> list[str]:
+    """Rows of the stall by reason and part: median and maximum over all runs, in milliseconds."""
+    parts: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        for epoch in run["epochs"]:
+            change = epoch["reconfiguration"]
+            if change is None:
+                continue
+            row = parts[epoch["reason"]]
+            row["stall_s"].append(change["stall_s"])
+            for name, seconds in change["parts"].items():
+                row[name].append(seconds)
+    names = list(dict.fromkeys(name for row in parts.values() for name in row))
+    lines = [
+        "| part | "
+        + " | ".join(f"{r} (n={len(row['stall_s'])})" for r, row in parts.items())
+        + " |"
+    ]
+    lines.append("| --- |" + " --- |" * len(parts))
+    for name in names:
+        cells = [
+            f"{1e3 * statistics.median(row[name]):.0f} / {1e3 * max(row[name]):.0f}"
+            for row in parts.values()
+        ]
+        lines.append(f"| {name.removesuffix('_s')} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def report(runs: list[dict[str, Any]]) -> str:
+    """The result file."""
+    restarts = [run["epochs"][1]["reconfiguration"]["restart_s"] for run in runs]
+    differences = [run["max_loss_difference"] for run in runs]
+    stalls = defaultdict(list)
+    speed = []
+    for run in runs:
+        for epoch in run["epochs"]:
+            speed.append(epoch["step_s"] / epoch["predicted_step_s"] - 1)
+            if change := epoch["reconfiguration"]:
+                killed_s = change["from_kill_s"]
+                what = epoch["reason"] if killed_s is None else f"{epoch['reason']}, from the kill"
+                stalls[what].append(change["stall_s"] if killed_s is None else killed_s)
+    goals = [
+        f"- {reason}: median {statistics.median(found):.3f} s, maximum {max(found):.3f} s; "
+        f"goal {GOALS_S[reason]} s in the median"
+        for reason, found in stalls.items()
+    ]
+    today = datetime.datetime.now(datetime.UTC)
+    steps = len(runs[0]["losses"])
+    rows, against = "\n".join(table(runs)), "\n".join(goals)
+    return f"""# Stall of a reconfiguration, emulated devices
+
+Command: `make bench` (`python -m benchmarks.stall --repeats {len(runs)}`)
+Date: {today:%Y-%m-%d}
+Machine: {os.cpu_count()} cores ({processor()}), {platform.system()} {platform.machine()}, no GPU,
+shared with other work (load average {os.getloadavg()[2]:.0f}). Processes, gloo groups and state
+are real; the GPU types are emulated.
+
+From the end of the last old step to the start of the first new one, in milliseconds, median /
+maximum over all runs. Of a loss `detect` begins at the end of the survivors' last step; the time
+from the kill stands below:
+
+{rows}
+
+Against the goals:
+
+{against}
+
+A cold restart of the same job (from pods to first step, reading no checkpoint): median
+{statistics.median(restarts):.1f} s, maximum {max(restarts):.1f} s.
+
+Largest loss difference to one plain process over {steps} steps: {max(differences):.1e}.
+Step time against the simulated one, over all epochs: {100 * min(speed):+.1f} % to
+{100 * max(speed):+.1f} %.
+"""
+
+
+def processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def main() -> None:
+    """Run, print and write."""
+    parser = argparse.ArgumentParser(description="Measure the stall of join, drain and loss.")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument(
+        "--output", type=Path, default=ROOT / "docs" / "results" / "stall_emulated.md"
+    )
+    arguments = parser.parse_args()
+    runs = []
+    for index in range(arguments.repeats):
+        print(f"run {index + 1} of {arguments.repeats}", file=sys.stderr, flush=True)
+        runs.append(run_demo())
+    text = report(runs)
+    arguments.output.write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

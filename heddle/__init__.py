@@ -1,0 +1,1 @@
+"""The command `heddle`: training, the demo and conversion run on this machine."""

@@ -1,0 +1,1 @@
+"""The parts of commands: options, inputs, tables, pictures, progress."""

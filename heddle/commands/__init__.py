@@ -1,0 +1,1 @@
+"""The commands of `heddle`, a module each; nothing is imported before it is called."""

@@ -1,0 +1,139 @@
+"""`heddle cost`: the seconds of a plan's step, stage by stage.
+
+Invariant: `heddle plan --output json | heddle cost -` prints the same seconds bit for bit, because
+both go through `planner.cost.evaluate.price` and the JSON carries composition, workload and how its
+edges were priced.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from heddle.cli.inputs import plan_composition, plan_workload, read_plan, read_plan_file
+from heddle.cli.options import SHOWN, answer_options, gpu_options
+from heddle.cli.tables import memory_table, network_sentence, price_sentence, price_table
+from planner.cost.evaluate import Price, StagePrice, price
+from planner.cost.simulation import simulated_seconds
+from planner.plans.plan import Plan, check
+from planner.profiles.generator import find_profile
+from planner.profiles.profile import Profile
+
+
+@click.command("cost", context_settings=SHOWN)
+@click.argument("path", metavar="PLAN.json")
+@gpu_options(otherwise="the plan's own")
+@click.option(
+    "--model",
+    help="Name of the model, or the path of a Hugging Face config.json.  [default: the plan's own]",
+)
+@click.option(
+    "--batch", type=int, help="Number of samples in a training step.  [default: the plan's own]"
+)
+@click.option(
+    "--seq-len", type=int, help="Number of tokens in a sample.  [default: the plan's own]"
+)
+@click.option(
+    "--placement/--no-placement",
+    "placed",
+    default=None,
+    help="Edges inside a node take the node's link, or count as crossing nodes.  "
+    "[default: the node's link, unless the plan says otherwise]",
+)
+@answer_options(picture="the plan's stages, their layers, and their load over time")
+def cost(
+    path: str,
+    text: str | None,
+    nodes: Path | None,
+    model: str | None,
+    batch: int | None,
+    seq_len: int | None,
+    placed: bool | None,
+    picture: Path | None,
+    profiles: Path | None,
+    output: str,
+) -> None:
+    """Price a plan by formula and by simulation, stage by stage.
+
+    PLAN.json is what `heddle plan --output json` prints, or written by hand (without `placement`
+    the planner places it); `-` reads it from standard input.  Edges between stages on one node take
+    the node's link, as `heddle plan` prices them, unless --no-placement is given or the plan says
+    `"edges": "nodes"`.
+    """
+    data = read_plan_file(path)
+    workload = plan_workload(data, model, batch, seq_len)
+    composition = plan_composition(data, text, nodes)
+    profile = find_profile(workload, profiles, off_grid=True)
+    chosen = check(read_plan(data, workload, composition, profile), workload, composition)
+    if placed is None:
+        placed = data.get("edges") != "nodes"
+    priced = price(chosen, workload, composition, profile, placed=placed)
+    simulated_s = simulated_seconds(priced)
+    if picture is not None:
+        from heddle.cli.pictures import draw_plan
+
+        draw_plan(picture, chosen, priced, profile)
+    if output == "json":
+        click.echo(json.dumps(_json(chosen, priced, simulated_s, profile, placed), indent=2))
+        return
+    click.echo(price_table(chosen, priced))
+    click.echo(f"\n{memory_table(chosen, priced, profile)}")
+    click.echo(f"\n{price_sentence(priced, simulated_s, profile, placed=placed)}")
+    click.echo(network_sentence(composition, profile))
+
+
+def _json(
+    chosen: Plan, priced: Price, simulated_s: float, profile: Profile, placed: bool
+) -> dict[str, Any]:
+    usable = {name: kind.usable_bytes for name, kind in profile.types.items()}
+    replicas: list[dict[str, Any]] = [
+        {
+            "template": replica.template,
+            "replica": replica.replica,
+            "micro_batches": replica.micro_batches,
+            "pipeline_s": replica.pipeline_s,
+            "stages": [
+                _stage_json(stage, usable[kind.gpu_type])
+                for stage, kind in zip(
+                    replica.stages, chosen.templates[replica.template].stages, strict=True
+                )
+            ],
+        }
+        for replica in priced.replicas
+    ]
+    return {
+        "digest": chosen.digest,
+        "profile_digest": profile.digest,
+        "profile_origin": profile.origin,
+        "link_origin": profile.link_origin,
+        "edges": "placement" if placed else "nodes",
+        "iteration_s": priced.iteration_s,
+        "simulated_s": simulated_s,
+        "throughput_samples_s": priced.throughput_samples_s,
+        "sync_s": priced.sync_s,
+        "optimizer_s": priced.optimizer_s,
+        "bubble": priced.bubble,
+        "peak_memory_bytes": priced.peak_memory_bytes,
+        "fits": all(stage["fits"] for replica in replicas for stage in replica["stages"]),
+        "replicas": replicas,
+    }
+
+
+def _stage_json(stage: StagePrice, usable_bytes: int) -> dict[str, Any]:
+    return {
+        "stage_s": stage.time_s,
+        "forward_s": stage.forward_s,
+        "backward_s": stage.backward_s,
+        "p2p_s": stage.p2p_s,
+        "compute_s": stage.work.forward_s + stage.work.backward_s,
+        "tp_communication_s": stage.work.communication_s,
+        "recompute_s": stage.work.recompute_s,
+        "peak_memory_bytes": stage.peak_memory_bytes,
+        "usable_bytes": usable_bytes,
+        "fits": stage.peak_memory_bytes <= usable_bytes,
+        "memory_bytes": asdict(stage.memory),
+    }

@@ -1,0 +1,145 @@
+"""`heddle data`: make a dataset, and show what is in one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.group()
+def data() -> None:
+    """Make the data set that a job trains on, or show one."""
+
+
+@data.command()
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    type=click.Path(),
+    help="Text, .jsonl or .parquet file, or folder of these; may be given several times.",
+)
+@click.option(
+    "--builtin",
+    type=click.Choice(("text",)),
+    help="Text that every machine has: the sources of Python's standard library.",
+)
+@click.option(
+    "--output",
+    required=True,
+    type=click.Path(),
+    help="Prefix of the files to write, PREFIX.bin and PREFIX.idx; an older pair is replaced.",
+)
+@click.option(
+    "--max-bytes", type=click.IntRange(1), help="Stop after so many bytes of text.  [default: all]"
+)
+@click.option(
+    "--tokenizer",
+    type=click.Path(),
+    help="tokenizer.json of the tokenizers library, or a folder with it.  "
+    "[default: each byte is a token]",
+)
+@click.option(
+    "--eod",
+    metavar="TOKEN",
+    help="Token behind each document; `none` puts none there.  [default: the tokenizer's]",
+)
+@click.option(
+    "--text-key",
+    help="Key of the text in .jsonl and .parquet records.  [default: text]",
+)
+@click.option("--prompt-key", help="Key of the prompt in records that are pairs; it is not learnt.")
+@click.option("--completion-key", help="Key of the completion in records that are pairs.")
+@click.option(
+    "--processes", type=click.IntRange(1), help="Processes that read.  [default: one a core]"
+)
+@click.option(
+    "--cache",
+    type=click.Path(file_okay=False),
+    help="Folder of data sets: one of the same input and settings is taken from there, and this "
+    "one kept.  [default: none]",
+)
+def prepare(
+    inputs: tuple[str, ...],
+    builtin: str | None,
+    output: str,
+    max_bytes: int | None,
+    tokenizer: str | None,
+    eod: str | None,
+    text_key: str | None,
+    prompt_key: str | None,
+    completion_key: str | None,
+    processes: int | None,
+    cache: str | None,
+) -> None:
+    """Make a Megatron data set, a .bin and an .idx file, from text.
+
+    The same input gives the same bytes whatever the number of processes. A command that was
+    stopped or killed goes on where it was when it is run again.
+    """
+    import sysconfig
+
+    from heddle.cli.progress import progress_bar
+    from worker.data.making.prepare import prepare as write
+    from worker.data.making.readers import Keys
+
+    if bool(inputs) == (builtin is not None):
+        raise click.UsageError("give exactly one of --input and --builtin")
+    if builtin is not None:
+        inputs = (sysconfig.get_paths()["stdlib"],)
+    if (prompt_key is None) != (completion_key is None):
+        raise click.UsageError("give both of --prompt-key and --completion-key, or none")
+    if text_key is not None and prompt_key is not None:
+        raise click.UsageError("give --text-key, or --prompt-key and --completion-key")
+
+    with progress_bar() as bar:
+        task = bar.add_task("bytes", total=None)
+        done = write(
+            [Path(given) for given in inputs],
+            Path(output),
+            max_bytes,
+            Path(tokenizer) if tokenizer else None,
+            keys=Keys(text_key or "text", prompt_key, completion_key),
+            end=eod,
+            processes=processes,
+            cache=Path(cache) if cache else None,
+            progress=lambda read, total: bar.update(task, completed=read, total=total),
+        )
+    click.echo(done)
+
+
+@data.command()
+@click.argument("prefix", type=click.Path())
+@click.option(
+    "--tokenizer",
+    type=click.Path(),
+    help="tokenizer.json that the documents are decoded with, or a folder with it.",
+)
+@click.option(
+    "--documents",
+    default=3,
+    show_default=True,
+    type=click.IntRange(0, 1000),
+    help="Documents whose beginnings are shown.",
+)
+@click.option(
+    "--output",
+    "form",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="Form of the output.",
+)
+def show(prefix: str, tokenizer: str | None, documents: int, form: str) -> None:
+    """Show what is in the data set PREFIX.bin and PREFIX.idx."""
+    import json
+
+    from worker.data.show import as_text, contents
+
+    found = contents(prefix, Path(tokenizer) if tokenizer else None, documents)
+    if form == "json":
+        plain = {**found._asdict(), "beginnings": [b._asdict() for b in found.beginnings]}
+        click.echo(json.dumps(plain, indent=1))
+    else:
+        click.echo(as_text(found))

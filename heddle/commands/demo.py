@@ -1,0 +1,183 @@
+"""`heddle demo`: the whole system on one machine, no GPU and no cluster needed.
+
+The first line is printed before anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from heddle.demo.run import DemoOptions, DemoRun
+
+NARROW = 80  # columns below which the live view does not fit
+
+
+@click.command()
+@click.option("--headless", is_flag=True, help="Print lines instead of a live view.")
+@click.option(
+    "--output",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="What is printed; json: one JSON object, with every number of the run.",
+)
+@click.option("--interactive", is_flag=True, help="Add, drain and kill nodes yourself, by keys.")
+@click.option(
+    "--nodes",
+    type=click.Path(path_type=Path),
+    help="YAML file: a list of nodes with name, type, gpus.",
+)
+@click.option(
+    "--script",
+    type=click.Path(path_type=Path),
+    help="YAML file: a list of events with at_step and one of join, drain, kill.",
+)
+@click.option(
+    "--picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="SVG file to write: plans, throughput and loss over time.",
+)
+@click.option("--steps", type=click.IntRange(1), help="Number of steps to train.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=1,
+    show_default=True,
+    help="Seed of the weights, of the order of the data and of the search.",
+)
+@click.option("--rank-entry", hidden=True, help="module:function of a rank process, for tests.")
+def demo(
+    headless: bool,
+    output: str,
+    interactive: bool,
+    nodes: Path | None,
+    script: Path | None,
+    picture: Path | None,
+    steps: int | None,
+    seed: int,
+    rank_entry: str | None,
+) -> None:
+    """Show how a training job moves while nodes join, are drained and die.
+
+    A small language model trains on emulated GPUs. Its state moves from rank to rank, and nothing
+    restarts. The demo takes two to three minutes. It ends with exit status 1 if the losses differ
+    from those of one process that trains the same steps.
+    """
+    click.echo(
+        "heddle demo: a real training job on emulated GPUs; Ctrl-C ends it and all its processes.",
+        err=output == "json",
+    )
+    sys.stdout.flush()
+    if interactive and not sys.stdin.isatty():
+        raise click.UsageError("--interactive reads keys, so standard input must be a terminal")
+    from heddle.demo.summary import is_exact
+
+    options = _options(nodes, script, steps, seed, interactive)
+    if rank_entry is not None:
+        options = replace(options, rank_entry=rank_entry)
+    is_live = not (headless or output == "json") and _fits_live()
+    if picture is not None:
+        _check_picture(picture)
+    result, run = _run(options, is_live, interactive, output == "json")
+    _finish(result, run, output, picture)
+    if not is_exact(result) and not run.has_quit:
+        sys.exit(1)
+
+
+def _check_picture(picture: Path) -> None:
+    """Refuse now what could not be written in three minutes."""
+    if not picture.parent.is_dir():
+        raise click.UsageError(f"--picture {picture}: the folder {picture.parent} does not exist")
+    if not os.access(picture if picture.exists() else picture.parent, os.W_OK):
+        raise click.UsageError(f"--picture {picture}: the file cannot be written; name another one")
+
+
+def _options(
+    nodes: Path | None, script: Path | None, steps: int | None, seed: int, interactive: bool
+) -> DemoOptions:
+    from heddle.demo.job import MODEL, STEPS
+    from heddle.demo.run import DemoOptions
+    from heddle.demo.story import COOLDOWN_S, NODES, SCRIPT
+    from heddle.train.run import check_nodes
+    from heddle.train.script import check_script, load_nodes, load_script
+    from planner.profiles.profile import load_profile
+
+    composition = load_nodes(nodes) if nodes else NODES
+    events = SCRIPT if nodes is None and not interactive else ()
+    if script:
+        events = load_script(script, composition)
+    check_script(events, composition, str(script or "of the demo"))
+    check_nodes(composition, events, load_profile(MODEL))
+    wanted = steps or (10 * STEPS if interactive else STEPS)
+    return DemoOptions(
+        composition,
+        events,
+        wanted,
+        seed,
+        is_patient=script is None,
+        cooldown_s=COOLDOWN_S if events is SCRIPT else 0.0,
+    )
+
+
+def _fits_live() -> bool:
+    wide = shutil.get_terminal_size((0, 0)).columns >= NARROW
+    return sys.stdout.isatty() and wide
+
+
+def _run(
+    options: DemoOptions, is_live: bool, interactive: bool, is_quiet: bool
+) -> tuple[dict[str, Any], DemoRun]:
+    import asyncio
+
+    from heddle.demo.run import DemoRun
+    from heddle.local.run_folder import run_folder
+    from heddle.train.screen.show import show
+
+    with run_folder("heddle-demo-") as folder:
+
+        def start(say: Callable[[str], None]) -> DemoRun:
+            return DemoRun(options, folder, say)
+
+        try:
+            run = asyncio.run(show(start, is_live, interactive, is_quiet))
+        except asyncio.CancelledError:  # SIGTERM: everything has been closed
+            sys.exit(143)
+        return run.result(), run
+
+
+def _finish(result: dict[str, Any], run: DemoRun, output: str, picture: Path | None) -> None:
+    from heddle.demo.summary import TRY_NEXT, summary
+
+    if picture is not None:
+        from heddle.demo.picture import draw
+
+        draw(result, run.recorder, picture)
+    if output == "json":
+        click.echo(json.dumps(result))
+        return
+    from heddle.train.stall import stall_line
+
+    for epoch in result["epochs"]:
+        change = epoch["reconfiguration"]
+        if change and change["parts"]:
+            name = f"epoch {epoch['epoch']} ({epoch['reason']})"
+            names = ("stall_s", "parts", "restart_s", "from_kill_s")
+            click.echo(stall_line(name, *(change[key] for key in names)))
+    click.echo()
+    for sentence in summary(result):
+        click.echo(sentence)
+    if picture is not None:
+        click.echo(f"The picture is in {picture}.")
+    click.echo("\nTry next:")
+    for line in TRY_NEXT:
+        click.echo(f"  {line}")

@@ -1,0 +1,174 @@
+"""`heddle status` and `heddle logs`: what a cluster's jobs do.
+
+Everything heavy is imported inside the commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from heddle.cli.pod_logs import PodLog
+    from heddle_operator.kube.client import KubeApi
+
+JOBS = "/apis/heddle.dev/v1alpha1"
+namespace_option = click.option(
+    "-n",
+    "--namespace",
+    help="Namespace of the job.  [default: that of the kubeconfig's context]",
+)
+STATUS_HELP = """Show all jobs, or everything about one job.
+
+\b
+    heddle status -A            lists all jobs of the cluster
+    heddle status tiny          shows the plan, the progress, the last change and the conditions
+    heddle status tiny --plan   prints the plan as JSON
+"""
+
+
+@click.command(help=STATUS_HELP)
+@click.argument("job", required=False)
+@namespace_option
+@click.option("-A", "--all-namespaces", is_flag=True, help="Show the jobs of all namespaces.")
+@click.option(
+    "--plan",
+    "shows_plan",
+    is_flag=True,
+    help="Print the job's plan as JSON, which `heddle cost` reads.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(("table", "json")),
+    default="table",
+    show_default=True,
+    help="What is printed; json: the HeddleJob objects, for programs.",
+)
+def status(
+    job: str | None, namespace: str | None, all_namespaces: bool, shows_plan: bool, output: str
+) -> None:
+    """Print all jobs, or one job."""
+    from heddle.cli.job_tables import page, table
+
+    if shows_plan and job is None:
+        raise click.UsageError("--plan needs the name of a job")
+    if all_namespaces and job is not None:
+        raise click.UsageError("-A shows all jobs; give the name of a job or -A, not both")
+    if shows_plan and job is not None:
+        click.echo(json.dumps(asyncio.run(_plan(namespace, job)), indent=2))
+        return
+    found = asyncio.run(_read(job, namespace, all_namespaces))
+    if output == "json":
+        click.echo(json.dumps(found, indent=2))
+    elif job:
+        click.echo("\n".join(page(found)))
+    elif found["items"]:
+        click.echo("\n".join(table(found["items"])))
+    else:
+        click.echo("There are no HeddleJobs here; -A looks in all namespaces.")
+
+
+@click.command()
+@click.argument("job")
+@namespace_option
+@click.option(
+    "--tail", type=click.IntRange(1), help="Show only the last lines of each pod.  [default: all]"
+)
+def logs(job: str, namespace: str | None, tail: int | None) -> None:
+    """Show the logs of all ranks of a job; the first traceback comes first.
+
+    Pods of a job that has ended stay until the job is deleted, and so do their logs.
+    """
+    from heddle.cli.pod_logs import lines_of, ordered
+    from heddle_operator.apis.errors import OperatorError
+
+    found = asyncio.run(_logs(namespace, job, tail))
+    if not found:
+        raise OperatorError(f"job {job} has no pods now; `heddle status {job}` says why")
+    for log in ordered(found):
+        for line in lines_of(log):
+            click.echo(line)
+
+
+async def _read(job: str | None, namespace: str | None, is_all: bool) -> dict[str, Any]:
+    from heddle_operator.kube.client import connect
+
+    async with await connect() as api:
+        if is_all:
+            return await _get(api, f"{JOBS}/heddlejobs", None, "")
+        where = namespace or api.namespace
+        path = f"{JOBS}/namespaces/{where}/heddlejobs"
+        return await _get(api, f"{path}/{job}" if job else path, job, where)
+
+
+async def _get(api: KubeApi, path: str, job: str | None, namespace: str) -> dict[str, Any]:
+    from heddle_operator.apis.errors import OperatorError
+    from heddle_operator.kube.client import ApiRefused
+
+    try:
+        return await api.get(path)
+    except ApiRefused as error:
+        if error.status != 404:
+            raise
+        if job is None or f'"{job}" not found' not in str(error):
+            raise OperatorError(
+                "the cluster knows no HeddleJobs; install the chart, or apply manifests/crd"
+            ) from None
+        raise OperatorError(
+            f"there is no HeddleJob {job} in namespace {namespace}; `heddle status -A` lists all"
+        ) from None
+
+
+async def _plan(namespace: str | None, job: str) -> dict[str, Any]:
+    from heddle_operator.apis.errors import OperatorError
+    from heddle_operator.apis.heddlejob import load_job
+    from heddle_operator.kube.client import connect
+    from heddle_operator.kube.config_reference import referenced_config
+    from heddle_operator.resources.epoch_config_map import epoch_name, record_of_body
+
+    async with await connect() as api:
+        where = namespace or api.namespace
+        body = await _get(api, f"{JOBS}/namespaces/{where}/heddlejobs/{job}", job, where)
+        epoch = (body.get("status") or {}).get("epoch")
+        if epoch is None:
+            raise OperatorError(f"job {job} has no plan yet; `heddle status {job}` says why")
+        held = load_job(body, await referenced_config(api, body))
+        path = f"/api/v1/namespaces/{where}/configmaps/{epoch_name(held, epoch)}"
+        record = record_of_body(await api.get(path), 0.0)
+    workload = held.workload
+    return {
+        **record.plan.to_json(),
+        "digest": record.plan.digest,
+        "composition": record.composition.to_json(),
+        "workload": {
+            "model": {"name": workload.model.name},
+            "global_batch": workload.global_batch,
+            "sequence_length": workload.sequence_length,
+        },
+    }
+
+
+async def _logs(namespace: str | None, job: str, tail: int | None) -> list[PodLog]:
+    from heddle.cli.pod_logs import PodLog, containers_of
+    from heddle_operator.apis.labels import JOB_LABEL
+    from heddle_operator.kube.client import ApiRefused, connect
+
+    found = []
+    async with await connect() as api:
+        where = namespace or api.namespace
+        await _get(api, f"{JOBS}/namespaces/{where}/heddlejobs/{job}", job, where)
+        pods = f"/api/v1/namespaces/{where}/pods"
+        query = {"timestamps": "true", **({"tailLines": str(tail)} if tail else {})}
+        for pod in (await api.get(pods, labelSelector=f"{JOB_LABEL}={job}"))["items"]:
+            name = pod["metadata"]["name"]
+            for container in containers_of(pod):
+                try:
+                    text = await api.text(f"{pods}/{name}/log", container=container, **query)
+                except ApiRefused as error:
+                    text = f"- (no log: {error})"
+                found.append(PodLog(name, text, container))
+    return found

@@ -1,0 +1,248 @@
+"""`heddle train JOB.yaml`: a HeddleJob on this machine, without a Kubernetes.
+
+The first line is printed before anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+if TYPE_CHECKING:
+    from heddle.train.choices import Choices
+    from heddle.train.machine import Machine
+    from heddle.train.run import RunOptions
+
+INTERRUPTED = 130  # what a shell says of a program that SIGINT ended
+NARROW = 80  # columns below which the live view does not fit
+MOST_RANKS = 32  # `heddle.train.run.MOST_GPUS`, which must not be imported here
+file_option = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("job", type=click.Path(path_type=Path))
+@click.option("--check", is_flag=True, help="Say all that is wrong with the job, and run nothing.")
+@click.option(
+    "--ranks",
+    type=click.IntRange(1, MOST_RANKS),
+    help="Processes that train, each on one core.  [default: one for each core, at most 16]",
+)
+@click.option(
+    "--nodes",
+    type=file_option,
+    help="YAML file: a list of nodes with name, type, gpus. Type cpu is this machine's processor; "
+    "any other type is emulated: its ranks wait until their modelled time has passed.",
+)
+@click.option(
+    "--script",
+    type=file_option,
+    help="YAML file: a list of events with at_step and one of join, drain, kill.",
+)
+@click.option(
+    "--plan",
+    type=file_option,
+    help="JSON file that `heddle plan --output json` prints: the job trains with this plan, in "
+    "mode Manual.  [default: the planner chooses]",
+)
+@click.option("--interactive", is_flag=True, help="Add, drain and kill nodes yourself, by keys.")
+@click.option("--headless", is_flag=True, help="Print lines instead of a live view.")
+@click.option(
+    "--output",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="What is printed; json: one JSON object, with every number of the run.",
+)
+@click.option(
+    "--output-path",
+    type=file_option,
+    help="Folder for weights and measurements.  [default: spec.output.path, else NAME-output]",
+)
+@click.option(
+    "--fresh",
+    is_flag=True,
+    help="Remove what an earlier run left in the output folder: its measurements, logs and "
+    "weights, and no other file.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(("cpu", "cuda")),
+    default="cpu",
+    show_default=True,
+    help="Where the ranks train.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(("text", "json")),
+    help="Form of the ranks' logs in the output folder.  [default: as the job says, else text]",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=1,
+    show_default=True,
+    help="Seed of the search for plans; that of the training is in the job.",
+)
+def train(
+    job: Path,
+    check: bool,
+    ranks: int | None,
+    nodes: Path | None,
+    script: Path | None,
+    plan: Path | None,
+    interactive: bool,
+    headless: bool,
+    output: str,
+    output_path: Path | None,
+    fresh: bool,
+    device: str,
+    log_format: Literal["text", "json"] | None,
+    seed: int,
+) -> None:
+    """Train a HeddleJob on this machine.
+
+    JOB is the YAML file that `kubectl apply` takes as well. The ranks are processes of this
+    machine; its processor is measured at the first use with a model. Exit status: 0 all steps are
+    trained, 1 the job failed, 2 the input is wrong, 130 it was ended by Ctrl-C.
+    """
+    if interactive and not sys.stdin.isatty():
+        raise click.UsageError("--interactive reads keys, so standard input must be a terminal")
+    from heddle.train.choices import Wishes, choose
+    from heddle.train.machine import this_machine
+    from heddle.train.preconditions.refusals import refusals
+    from heddle_operator.apis.errors import InvalidJob
+
+    machine = this_machine()
+    wishes = Wishes(ranks, nodes, script, output_path, device, log_format, plan)
+    try:
+        choices = choose(job, wishes, machine)
+        wrong = refusals(choices, fresh, reads_weights=check)
+        if wrong:
+            raise InvalidJob("\n".join(wrong))
+    except InvalidJob as error:
+        if not (check and output == "json"):
+            raise
+        click.echo(json.dumps({"mistakes": str(error).splitlines(), "notes": []}))
+        sys.exit(2)
+    if check:
+        _say_checked(job, choices, machine, output)
+        return
+    click.echo(
+        f"heddle train {job}: Ctrl-C ends it after the step and writes the weights.",
+        err=output == "json",
+    )
+    for note in choices.notes:
+        click.echo(f"note: {note}", err=output == "json")
+    sys.stdout.flush()  # the heavy imports follow
+    is_live = not (headless or output == "json") and _fits_live()
+    with _locked(choices, fresh, output) as run:
+        status = _train(run, machine, seed, is_live, interactive, output)
+    sys.exit(status)
+
+
+@contextlib.contextmanager
+def _locked(choices: Choices, fresh: bool, output: str) -> Iterator[Choices]:
+    """What is run, as a run with an id of its own that holds its output folder."""
+    import secrets
+
+    from heddle.train.preconditions.output_folder import OutputFolder
+    from worker.weights.run_record import RunRecord
+
+    assert choices.job.spec.output is not None
+    folder, name, run = Path(choices.job.spec.output.path), choices.job.name, secrets.token_hex(8)
+    record = RunRecord(run, name, os.uname().nodename, os.getpid())
+    with contextlib.closing(OutputFolder(folder, record, fresh)) as held:
+        if held.note:
+            click.echo(f"note: {held.note}", err=output == "json")
+        yield choices.of_run(run)
+
+
+def _say_checked(job: Path, choices: Choices, machine: Machine, output: str) -> None:
+    from planner.wording import counted
+
+    if output == "json":
+        click.echo(json.dumps({"mistakes": [], "notes": list(choices.notes)}))
+        return
+    for note in choices.notes:
+        click.echo(f"note: {note}")
+    where = "emulated nodes" if choices.emulates else machine.gpu_type
+    click.echo(
+        f"{job}: nothing is wrong; it would train {counted(choices.job.spec.steps, 'step')} with "
+        f"{counted(choices.nodes.gpus, 'rank')} on {where}"
+    )
+
+
+def _fits_live() -> bool:
+    wide = shutil.get_terminal_size((0, 0)).columns >= NARROW
+    return sys.stdout.isatty() and wide
+
+
+def _train(
+    choices: Choices, machine: Machine, seed: int, is_live: bool, interactive: bool, output: str
+) -> int:
+    """Measure if need be, run, say what came out; the exit status."""
+    import asyncio
+
+    from heddle.local.run_folder import run_folder
+    from heddle.train.local_job import LocalJob, run_options
+    from heddle.train.run import check_nodes
+    from heddle.train.screen.show import show
+    from heddle_operator.apis.errors import ProcessFailed
+
+    is_quiet = output == "json"
+    with run_folder("heddle-train-") as folder:
+        profiles = None
+        if not choices.emulates:
+            profiles = _measured(choices, machine, folder, is_live, output)
+        options: RunOptions = run_options(choices, profiles, seed)
+        check_nodes(choices.nodes, choices.script, options.profile)
+
+        def start(say: Callable[[str], None]) -> LocalJob:
+            return LocalJob(options, folder, say)
+
+        try:
+            run = asyncio.run(show(start, is_live, interactive, is_quiet))
+        except asyncio.CancelledError:  # SIGTERM: everything has been closed
+            return 143
+        except ProcessFailed as error:
+            click.echo(f"Error: {error}", err=True)
+            return 1
+        _finish(run.result(), output)
+    return INTERRUPTED if run.is_finishing or run.has_quit else 0
+
+
+def _measured(choices: Choices, machine: Machine, folder: Path, is_live: bool, output: str) -> Path:
+    """The profile of this machine for this run."""
+    import asyncio
+    import os
+
+    from heddle.train.measured import copy_for, measured_folder
+    from heddle.train.screen.measuring import measuring_progress
+
+    def say(line: str) -> None:
+        click.echo(line, err=output == "json")
+        sys.stdout.flush()
+
+    workload = choices.job.workload
+    with measuring_progress(machine.gpu_type, not is_live, say) as progress:
+        found = asyncio.run(measured_folder(machine, workload, dict(os.environ), progress))
+    name = workload.model.name
+    return copy_for(found, folder / "profiles", name, machine, choices.most_ranks)
+
+
+def _finish(result: Mapping[str, Any], output: str) -> None:
+    from heddle.train.summary import summary
+
+    if output == "json":
+        click.echo(json.dumps(result))
+        return
+    for sentence in summary(result):
+        click.echo(sentence)

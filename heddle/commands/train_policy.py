@@ -1,0 +1,210 @@
+"""`heddle train-policy`: train the learned planner of one model.
+
+Invariant: what stands on disk at any moment is a whole policy, or none; a training that is killed
+goes on with --resume and ends with the same weights.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.progress import Progress
+
+from heddle.cli.options import AT_LEAST_1, MODEL_HELP, SHOWN, Finite, output_option
+from heddle.cli.progress import progress_bar
+from planner.errors import InvalidPolicy, InvalidRequest
+from planner.model.catalogue import find_model
+
+if TYPE_CHECKING:
+    from planner.training.trainer import TrainingStep
+
+TRAIN_HELP = """Train the policy that plans for a model; no GPU is needed.
+
+It learns on generated compositions and plans others, in minutes:
+
+\b
+    heddle train-policy --model llama3-8b
+    heddle train-policy --model llama3-8b --resume
+    heddle train-policy --model tiny-llama --out mine --groups 500
+    heddle plan --model tiny-llama --composition demo-fast=2x4 --policy mine
+
+docs/policy.md says how it learns.
+"""
+PARTS = ("clusters", "imitation", "forced", "film", "cloning")
+SEED = click.IntRange(0, 2**31, max_open=True)
+LINES = 10  # of a phase, where there is no terminal
+PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
+
+
+@click.command("train-policy", help=TRAIN_HELP, context_settings=SHOWN)
+@click.option("--model", required=True, help=MODEL_HELP)
+@click.option(
+    "--types", help="GPU types to train for, joined by commas.  [default: those of the paper]"
+)
+@click.option(
+    "--groups",
+    type=AT_LEAST_1,
+    help="Number of groups of 16 rollouts to train on.  [default: 10000]",
+)
+@click.option("--seed", default=0, type=SEED, help="Seed of everything that is drawn at random.")
+@click.option(
+    "--compositions", type=AT_LEAST_1, help="Number of compositions to train on.  [default: 1128]"
+)
+@click.option(
+    "--teacher-steps",
+    type=AT_LEAST_1,
+    help="Number of steps of each teacher's search.  [default: 3000]",
+)
+@click.option(
+    "--revisions", type=click.IntRange(0), help="How often the teachers teach again.  [default: 2]"
+)
+@click.option(
+    "--best-of",
+    type=AT_LEAST_1,
+    help="Number of rollouts to the best of which a rollout must add; 1 judges each alone.  "
+    "[default: 8]",
+)
+@click.option(
+    "--together", type=AT_LEAST_1, help="Number of groups that step side by side.  [default: 16]"
+)
+@click.option(
+    "--without",
+    multiple=True,
+    type=click.Choice(PARTS),
+    help="Part of the training to leave out; may be given several times.",
+)
+@click.option(
+    "--blind-to-batch", is_flag=True, help="Train without the features that describe the batch."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder that the policy is written to.  [default: policy-NAME in the current folder]",
+)
+@click.option("--overwrite", is_flag=True, help="Write to the folder although it holds files.")
+@click.option("--resume", is_flag=True, help="Go on where a training that was killed has stopped.")
+@click.option(
+    "--keep-every-s",
+    default=15.0,
+    type=Finite(0),
+    help="Seconds from one state of the training on disk to the next.",
+)
+@output_option
+def train_policy(
+    model: str,
+    types: str | None,
+    seed: int,
+    without: tuple[str, ...],
+    blind_to_batch: bool,
+    out: Path | None,
+    overwrite: bool,
+    resume: bool,
+    keep_every_s: float,
+    output: str,
+    **numbers: int | None,
+) -> None:
+    """Train a policy and write its files."""
+    from planner.training.compositions import types_named, usual_types
+    from planner.training.curriculum import curriculum_of
+    from planner.training.run import Training
+    from planner.training.settings import TrainingSettings
+
+    shape, commit = find_model(model), _commit()
+    asked: dict[str, Any] = {name: n for name, n in numbers.items() if n is not None}
+    asked |= {f"uses_{part}": part not in without for part in PARTS}
+    settings = TrainingSettings(seed=seed, sees_batch=not blind_to_batch, **asked)
+    names = usual_types(shape.name) if types is None else types_named(shape.name, types)
+    where = Path(f"policy-{shape.name}") if out is None else out
+    if resume and not where.is_dir():
+        raise InvalidPolicy(f"there is no training to resume in {where}; leave --resume out")
+    if where.is_dir() and any(where.iterdir()) and not (overwrite or resume):
+        raise InvalidRequest(
+            f"the folder {where} holds files already; give --overwrite, name another --out, or go "
+            f"on with a training that was killed by --resume"
+        )
+    _require_writable(where)
+    curriculum = curriculum_of(shape, names, settings)
+    found = len(curriculum.training)
+    if found < settings.compositions:
+        sys.stderr.write(
+            f"there are {found} different compositions of these types to train on, not "
+            f"{settings.compositions}\n"
+        )
+    training = Training(curriculum, settings, where)
+    if resume:
+        training.resume()
+    with progress_bar() as bar:
+        card = training.run(_Display(bar).show, commit, keep_every_s)
+    if output == "json":
+        click.echo(json.dumps(card.to_json(), indent=2))
+        return
+    for rollouts in ("16", "128"):
+        found = card.evaluation[f"best_of_{rollouts}_percent"]
+        click.echo(
+            f"best of {rollouts}: {found['mean']:.1f} % of {card.evaluation['reference']} "
+            f"(worst {found['worst']:.1f} %), on {card.evaluation['on']}"
+        )
+    click.echo(
+        f"trained in {card.seconds['clock']:.0f} s ({card.seconds['processor']:.0f} s of "
+        f"processor time); written to {where}\n"
+        f"use it with `heddle plan --model {model} --policy {where}`"
+    )
+
+
+def _require_writable(folder: Path) -> None:
+    """Check before minutes of training that its result can be written.
+
+    Raises:
+        InvalidRequest: it cannot.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        reason = "" if os.access(folder, os.W_OK) else "permission denied"
+    except OSError as error:
+        reason = str(error.strerror)
+    if reason:
+        raise InvalidRequest(
+            f"the policy cannot be written to {folder}: {reason}; name another --out"
+        )
+
+
+class _Display:
+    """A progress bar on a terminal; else some lines a phase, on stderr."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar, self._phase = bar, ""
+        self._task = bar.add_task("building the training set", total=None)
+
+    def show(self, step: TrainingStep) -> None:
+        """Show how far it is."""
+        found = ""
+        if step.phase == "improve":
+            found = (
+                f"best of 16 {step.last:.1f} % (best so far {step.best:.1f} %), "
+                f"entropy {step.entropy:.2f}"
+            )
+        if step.phase != self._phase:
+            self._phase = step.phase
+            self._bar.reset(self._task, total=step.total)
+        said = f"{PHASES[step.phase]} {found}".rstrip()
+        self._bar.update(self._task, description=said, completed=step.done)
+        is_due = step.done % max(1, step.total // LINES) == 0
+        if self._bar.disable and (is_due or step.done == step.total):
+            sys.stderr.write(f"{PHASES[step.phase]} {step.done}/{step.total} {found}\n")
+            sys.stderr.flush()
+
+
+def _commit() -> str:
+    """The commit of this code, with a + if files differ from it; empty outside a repository."""
+    here = str(Path(__file__).parent)
+    git = ["git", "-C", here, "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+"]
+    try:
+        return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""

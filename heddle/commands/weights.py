@@ -1,0 +1,240 @@
+"""`heddle weights`: export what a job left, or check a folder that a job is to start from.
+
+Invariant: neither ever holds more than some rows of a model, and no file is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from heddle.cli.options import A_FILE, SHOWN, output_option
+from heddle.cli.progress import progress_bar
+from planner.wording import counted
+from worker.errors import InvalidWeights
+
+if TYPE_CHECKING:
+    from planner.model.shape import ModelShape
+    from worker.weights.hugging_face.families import Family
+    from worker.weights.hugging_face.reading import WeightsFolder
+    from worker.weights.hugging_face.writing import Wanted
+    from worker.weights.sources import Source
+
+PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+
+@click.group()
+def weights() -> None:
+    """Export a job's weights, or check those that a job is to start from."""
+
+
+@weights.command(context_settings=SHOWN)
+@click.argument("run", type=A_FILE)
+@click.argument("folder", type=A_FILE)
+@click.option(
+    "--dtype",
+    type=click.Choice(list(PRECISIONS)),
+    help="Precision of the exported weights.  [default: that of RUN]",
+)
+@click.option(
+    "--max-shard-mb",
+    type=click.IntRange(1),
+    default=50_000,
+    help="Largest file of weights, in 10^6 bytes.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace the weights that FOLDER holds.")
+@output_option
+def export(
+    run: Path, folder: Path, dtype: str | None, max_shard_mb: int, overwrite: bool, output: str
+) -> None:
+    """Write the weights of RUN as FOLDER, which `transformers` loads.
+
+    RUN is the output folder of a job, a folder with the parts that its pods left, or any folder of
+    Hugging Face weights.
+    """
+    from worker.weights.hugging_face.writing import folder_files, numel_of, write_folder
+
+    wanted, source, read, kind = _open_run(run)
+    if dtype is not None:
+        wanted = replace(wanted, dtype=_torch_dtype(dtype))
+    wanted = replace(wanted, max_shard_bytes=max_shard_mb * 10**6)
+    _check_target(read, folder, overwrite)
+    with progress_bar() as bar:
+        task = bar.add_task("numbers", total=numel_of(wanted))
+        files = folder_files(wanted, source, lambda count: bar.advance(task, count))
+        _check_room(folder, sum(file.size for file in files))
+        try:
+            write_folder(folder, files, set())
+        except OSError as error:
+            raise InvalidWeights(
+                f"{folder} cannot be written: {(error.strerror or str(error)).lower()}; name "
+                "another folder, or make room"
+            ) from None
+    about = {
+        "folder": str(folder),
+        "from": kind,
+        "model": wanted.model.name,
+        "parameters": numel_of(wanted),
+        "dtype": str(wanted.dtype).removeprefix("torch."),
+        "bytes": sum(file.size for file in files),
+        "files": [file.name for file in files],
+    }
+    _print(about, output)
+
+
+@weights.command(
+    short_help="Say whether a job can start from these weights.", context_settings=SHOWN
+)
+@click.argument("folder", type=A_FILE)
+@output_option
+def check(folder: Path, output: str) -> None:
+    """Say whether a job can start from the weights in FOLDER.
+
+    All numbers are read: the model must be one that is trained, names, shapes and types must fit,
+    and each number must be finite.
+    """
+    from worker.trainable import why_untrainable
+    from worker.weights.hugging_face.reading import WeightsFolder
+
+    model, family = _model_of(folder)
+    untrainable = why_untrainable(model, sequence_length=1)
+    if untrainable is not None:
+        raise InvalidWeights(f"{folder}: {untrainable}")
+    held = WeightsFolder(folder, model, family)
+    missing, left_over, wrong = held.misfit
+    fault = held.fault or held.not_finite()
+    is_right = fault is None
+    about = {
+        "folder": str(folder),
+        "tensors": len(held.stored),
+        "parameters": sum(tensor.numel for tensor in held.stored),
+        "dtype": ", ".join(_names(held.dtypes)) if is_right else None,
+        "files": list(held.files),
+        "missing": list(missing),
+        "left_over": list(left_over),
+        "wrong": list(wrong),
+    }
+    _print(about, output)
+    if fault is not None:
+        raise InvalidWeights(fault)
+
+
+class Run(NamedTuple):
+    """What is exported.
+
+    Attributes:
+        wanted: all of it, as it is.
+        source: of the numbers.
+        folder: that is read.
+        kind: what it holds, in words.
+    """
+
+    wanted: Wanted
+    source: Source
+    folder: Path
+    kind: str
+
+
+def _open_run(run: Path) -> Run:
+    from worker.weights.hugging_face.config import CONFIG, read_config
+    from worker.weights.hugging_face.writing import Wanted
+    from worker.weights.merging import has_parts, parts_in, wanted_of
+
+    if has_parts(run) or not (run / CONFIG).is_file():
+        parts = parts_in(run)
+        parts.verify()
+        return Run(wanted_of(parts), parts, parts.folder, counted(len(parts.names), "part"))
+    held = _open_folder(run)
+    if held.fault is not None:
+        raise InvalidWeights(held.fault)
+    wanted = Wanted(held.model, read_config(run), run)
+    if len(held.dtypes) == 1:
+        wanted = replace(wanted, dtype=held.dtypes[0])
+    return Run(wanted, held, run, counted(len(held.files), "file"))
+
+
+def _open_folder(folder: Path) -> WeightsFolder:
+    from worker.weights.hugging_face.reading import WeightsFolder
+
+    return WeightsFolder(folder, *_model_of(folder))
+
+
+def _model_of(folder: Path) -> tuple[ModelShape, Family]:
+    """What the config.json of a folder says."""
+    from planner.model.config import model_from_config
+    from worker.weights.hugging_face.config import CONFIG, read_config
+    from worker.weights.hugging_face.tensors import family_of
+
+    family = family_of(read_config(folder))
+    return model_from_config(folder / CONFIG), family
+
+
+def _check_target(read: Path, folder: Path, overwrite: bool) -> None:
+    """Refuse to write over what is read, or unasked over what is there.
+
+    Raises:
+        InvalidWeights: see above.
+    """
+    from worker.weights.hugging_face.config import CONFIG
+
+    if folder.exists() and not folder.is_dir():
+        raise InvalidWeights(f"{folder} is a file; name a folder")
+    if folder.exists() and folder.samefile(read):
+        raise InvalidWeights(f"{folder} is the folder that is read; name another one")
+    held = [CONFIG, *(path.name for path in folder.glob("model*.safetensors"))]
+    if not overwrite and any((folder / name).exists() for name in held):
+        raise InvalidWeights(f"{folder} holds a model already; name another folder or --overwrite")
+
+
+def _check_room(folder: Path, needed: int) -> None:
+    """Refuse what the disk cannot hold, before hours of writing.
+
+    Raises:
+        InvalidWeights: says how much there is.
+    """
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        raise InvalidWeights(
+            f"the weights have {needed:,} bytes, {there} has room for {free:,}; name a folder on "
+            "another disk"
+        )
+
+
+def _torch_dtype(name: str) -> Any:
+    import torch
+
+    return getattr(torch, PRECISIONS[name])
+
+
+def _names(dtypes: Iterable[Any]) -> list[str]:
+    return [str(dtype).removeprefix("torch.") for dtype in dtypes]
+
+
+def _print(about: dict[str, Any], output: str) -> None:
+    """What was found: as JSON, or as a table without what is empty."""
+    if output == "json":
+        click.echo(json.dumps(about))
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for key, value in about.items():
+        if value not in ([], None):
+            table.add_row(key.replace("_", " "), _cell(value, _SHOWN.get(key, str)))
+    Console(soft_wrap=True).print(table)
+
+
+def _cell(value: Any, shown: Callable[[Any], str]) -> str:
+    return "\n".join(map(str, value)) if isinstance(value, list) else shown(value)
+
+
+_SHOWN: dict[str, Callable[[Any], str]] = dict.fromkeys(
+    ("parameters", "bytes", "tensors"), lambda number: f"{number:,}"
+)

@@ -1,0 +1,348 @@
+"""From a job and what a user chose to what is run, or to everything that is wrong with it.
+
+Pure but for files that are read.  Invariant: what is about the cluster alone and means nothing on
+one machine is said, never silently left out; everything else is honoured or refused.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from heddle.train.machine import ALIAS, Machine
+from heddle.train.preconditions.given_plan import given_plan
+from heddle.train.run import MOST_GPUS
+from heddle.train.script import Event, check_script, load_nodes, load_script
+from heddle_operator.apis.errors import InvalidJob, InvalidScript
+from heddle_operator.apis.heddlejob import HeddleJob, Output, load_job, mistakes_of
+from heddle_operator.state.plan_reply import ReferencedPlan
+from planner.cluster.composition import Composition, Node
+from planner.errors import HeddleError
+from planner.strict_yaml import read_yaml
+from planner.wording import reason_of
+from worker.data.corpus import check_pairs
+from worker.data.making.tokenizing import tokenization, why_unfit
+from worker.log_lines import Format
+from worker.trainable import beyond_positions
+
+NODE = "here"
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a user says beside the job.
+
+    Attributes:
+        ranks: processes; None: one for each core.
+        nodes: file of nodes, which may be of emulated types.
+        script: file of events.
+        output: folder for what the run leaves, in place of `spec.output.path`.
+        device: `cpu`, or `cuda`, which is refused.
+        log_format: of the ranks' logs, in place of `spec.worker.logFormat`.
+        plan: file of the plan that the run follows, in mode Manual.
+    """
+
+    ranks: int | None = None
+    nodes: Path | None = None
+    script: Path | None = None
+    output: Path | None = None
+    device: str = "cpu"
+    log_format: Format | None = None
+    plan: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What is run.
+
+    Attributes:
+        job: as it runs here.
+        nodes: that are there at the start.
+        script: what happens to them.
+        joiners: what the key `a` adds.
+        emulates: nodes are of types of the model's profile, and ranks wait for their time.
+        notes: what of the job means nothing here, a sentence each.
+        plan: that the run follows; None: the planner's.
+    """
+
+    job: HeddleJob
+    nodes: Composition
+    script: tuple[Event, ...]
+    joiners: tuple[Node, ...]
+    emulates: bool
+    notes: tuple[str, ...]
+    plan: ReferencedPlan | None = None
+
+    @property
+    def most_ranks(self) -> int:
+        """Of all nodes that are ever there."""
+        joined = sum(event.node.gpus for event in self.script if event.node is not None)
+        return self.nodes.gpus + joined
+
+    def of_run(self, run: str) -> Choices:
+        """The same for a run with an id, which stands for the uid of a job on a cluster."""
+        metadata = self.job.metadata.model_copy(update={"uid": run})
+        return replace(self, job=self.job.model_copy(update={"metadata": metadata}))
+
+
+def choose(source: Path, wishes: Wishes, machine: Machine) -> Choices:
+    """What is run.
+
+    Raises:
+        InvalidJob: everything that is wrong, a line for each mistake.
+    """
+    wrong: list[str] = []
+
+    def found(read: Callable[[], Found]) -> Found | None:
+        try:
+            return read()
+        except HeddleError as error:
+            wrong.append(str(error))
+            return None
+
+    if wishes.device == "cuda":
+        wrong.append(
+            "--device cuda is not supported yet: the worker trains on CPU; leave --device out"
+        )
+    job = _job(source, wishes.output, wrong)
+    here = Composition((Node(NODE, machine.gpu_type, wishes.ranks or machine.usual_ranks),))
+    nodes: Composition | None = here
+    if wishes.nodes is not None:
+        path = wishes.nodes
+        nodes = found(lambda: _named(load_nodes(path), machine))
+        if wishes.ranks is not None:
+            wrong.append("--ranks and --nodes both say how many processes there are; give one")
+    script: tuple[Event, ...] = ()
+    if wishes.script is not None and nodes is not None:
+        path, present = wishes.script, nodes
+        script = tuple(
+            replace(event, node=_own(event.node, machine)) if event.node else event
+            for event in found(lambda: load_script(path, present)) or ()
+        )
+        wrong += _impossible(lambda: check_script(script, present, str(path)))
+    if nodes is not None:
+        wrong += _kinds_mixed(nodes, script, machine)
+        wrong += [
+            f"{node.name} has {node.gpus} ranks; each is a process of this machine, so at most "
+            f"{MOST_GPUS} are allowed"
+            for node in nodes.nodes
+            if node.gpus > MOST_GPUS
+        ]
+    if job is not None:
+        output = wishes.output or Path(job.spec.output.path if job.spec.output else _usual(job))
+        wrong += [
+            *_data(job),
+            *_weights(job),
+            *_output(output, job),
+            *_limits(job, nodes, script, wishes.plan),
+        ]
+    plan = _given(wishes.plan, job, nodes, machine, wrong)
+    if wrong or job is None or nodes is None:
+        raise InvalidJob("\n".join(dict.fromkeys(wrong)))
+    emulates = nodes.nodes[0].gpu_type != machine.gpu_type
+    like = nodes.nodes[0]
+    joiner = Node("added", like.gpu_type, 1 if not emulates else like.gpus)
+    run, notes = as_run_here(job, output, emulates, wishes.log_format)
+    return Choices(_following(run, plan), nodes, script, (joiner,), emulates, notes, plan)
+
+
+def as_run_here(
+    job: HeddleJob, output: Path, emulates: bool, log_format: Format | None = None
+) -> tuple[HeddleJob, tuple[str, ...]]:
+    """The job without what only a cluster has, and a sentence for each thing that was left out."""
+    spec, notes = job.spec, []
+    elastic = spec.elastic
+    if elastic.gpu_types.allow and not emulates:
+        allowed = ", ".join(elastic.gpu_types.allow)
+        notes.append(
+            f"spec.elastic.gpuTypes.allow ({allowed}) is of a cluster; here the CPU trains"
+        )
+        elastic = elastic.model_copy(update={"gpu_types": type(elastic.gpu_types)()})
+    if spec.model.config_ref is not None:
+        notes.append(
+            "spec.model.configRef is of a cluster; here the model's own folder or code is read"
+        )
+    if spec.worker.template:
+        notes.append("spec.worker.template is of a cluster; here there are no pods")
+    training = job.training
+    beyond = beyond_positions(job.workload.model, training.config, training.sequence_length)
+    if beyond is not None:
+        notes.append(beyond)
+    worker = spec.worker.model_copy(
+        update={"log_format": log_format or spec.worker.log_format, "template": {}}
+    )
+    update = {"elastic": elastic, "output": Output(path=str(output)), "worker": worker}
+    return job.model_copy(update={"spec": spec.model_copy(update=update)}), tuple(notes)
+
+
+def _job(source: Path, output: Path | None, wrong: list[str]) -> HeddleJob | None:
+    """The job; None, and all of its mistakes in `wrong`, if it has any."""
+    try:
+        data: object = read_yaml(source, "job file", InvalidJob)
+        if output is not None:
+            data = _without_output(data)
+        sentences = mistakes_of(data)
+        if sentences:
+            wrong += [f"{source}: {sentence}" for sentence in sentences]
+            return None
+        return load_job(data) if isinstance(data, Mapping) else None
+    except HeddleError as error:
+        wrong.append(str(error))
+        return None
+
+
+def _given(
+    file: Path | None,
+    job: HeddleJob | None,
+    nodes: Composition | None,
+    machine: Machine,
+    wrong: list[str],
+) -> ReferencedPlan | None:
+    """The plan that the run follows; None, and its mistake in `wrong`, if it cannot."""
+    if file is None or job is None or nodes is None:
+        return None
+    is_measured = nodes.nodes[0].gpu_type == machine.gpu_type
+    try:
+        plan = given_plan(file, job.workload, nodes, is_measured)
+    except HeddleError as error:
+        wrong.append(str(error))
+        return None
+    return ReferencedPlan(str(file), plan, kind="file")
+
+
+def _following(job: HeddleJob, plan: ReferencedPlan | None) -> HeddleJob:
+    """The job in mode Manual, if it follows a plan."""
+    if plan is None:
+        return job
+    elastic = job.spec.elastic.model_copy(update={"mode": "Manual"})
+    update = {"elastic": elastic, "plan_ref": plan.name}
+    return job.model_copy(update={"spec": job.spec.model_copy(update=update)})
+
+
+def _without_output(data: object) -> object:
+    """The job without its output, in whose place the user names another one."""
+    spec = data.get("spec") if isinstance(data, Mapping) else None
+    if not isinstance(data, Mapping) or not isinstance(spec, Mapping):
+        return data
+    return {**data, "spec": {key: value for key, value in spec.items() if key != "output"}}
+
+
+def _named(nodes: Composition, machine: Machine) -> Composition:
+    if not nodes.nodes:
+        raise InvalidScript("there is no node; write `- name: ...` for each node")
+    return Composition(tuple(_own(node, machine) for node in nodes.nodes))
+
+
+def _own(node: Node, machine: Machine) -> Node:
+    """The node; type `cpu` is this machine's processor."""
+    return replace(node, gpu_type=machine.gpu_type) if node.gpu_type == ALIAS else node
+
+
+def _impossible(check: Callable[[], Any]) -> list[str]:
+    try:
+        check()
+    except HeddleError as error:
+        return [str(error)]
+    return []
+
+
+def _kinds_mixed(nodes: Composition, script: tuple[Event, ...], machine: Machine) -> list[str]:
+    """A rank either waits for an emulated device's time or does not; those that meet must agree."""
+    joined = [event.node for event in script if event.node is not None]
+    types = {node.gpu_type for node in (*nodes.nodes, *joined)}
+    if machine.gpu_type not in types or types == {machine.gpu_type}:
+        return []
+    others = ", ".join(sorted(types - {machine.gpu_type}))
+    return [
+        f"nodes are of this machine's type {machine.gpu_type} and of the emulated {others}; a run "
+        "is emulated on all nodes or on none"
+    ]
+
+
+def _usual(job: HeddleJob) -> str:
+    return f"{job.name}-output"
+
+
+def _data(job: HeddleJob) -> list[str]:
+    """Whether the job's texts, pairs and tokenizer are there, and fit each other and the model."""
+    data, vocab, found = job.spec.data, job.workload.model.vocab, []
+    for path in data.pairs:
+        missing = [f"{path}{suffix}" for suffix in (".bin", ".idx") if not _is_file(path, suffix)]
+        if missing:
+            found.append(
+                f"spec.data names {path!r}, and {' and '.join(missing)} cannot be found; "
+                "make them with `heddle data prepare`, or name their path on this machine"
+            )
+    found += [
+        f"spec.data names {path!r}, which cannot be found; name its path on this machine"
+        for path in data.texts
+        if not Path(path).exists()
+    ]
+    if data.tokenizer is not None:
+        unfit = why_unfit(Path(data.tokenizer), vocab)
+        if unfit is not None:
+            return [*found, f"spec.data: {unfit}"]
+        tokenizer = Path(data.tokenizer)
+        found += _impossible(lambda: tokenization(tokenizer)) if len(data.commands("", ())) else []
+    if not found and not data.commands("", ()):
+        found += _impossible(lambda: check_pairs(job.training.data, vocab))
+    return found
+
+
+def _is_file(path: str, suffix: str) -> bool:
+    return Path(f"{path}{suffix}").is_file()
+
+
+def _weights(job: HeddleJob) -> list[str]:
+    """Whether the folder that the job starts from has the weights of its model."""
+    spec = job.training
+    if spec.weights is None:
+        return []
+    from worker.weights.hugging_face.reading import open_weights
+    from worker.weights.hugging_face.tensors import family_of
+
+    return _impossible(
+        lambda: open_weights(
+            Path(str(spec.weights)), job.workload.model, family_of(spec.config or {})
+        )
+    )
+
+
+def _output(folder: Path, job: HeddleJob) -> list[str]:
+    origin = job.spec.model.path
+    if origin is not None and folder.resolve() == Path(origin).resolve():
+        return [
+            f"the output folder {folder} is that of the model, whose weights it would replace; "
+            "name another one with --output-path"
+        ]
+    existing = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    try:
+        with tempfile.TemporaryDirectory(prefix=".heddle-", dir=existing):
+            return []
+    except OSError as error:
+        return [
+            f"the output folder {folder} cannot be written, nothing can be made "
+            f"in {existing} ({reason_of(error)}); name another one with --output-path"
+        ]
+
+
+def _limits(
+    job: HeddleJob, nodes: Composition | None, script: tuple[Event, ...], plan: Path | None
+) -> list[str]:
+    elastic, found = job.spec.elastic, []
+    if elastic.mode == "Manual" and plan is None:
+        found.append(
+            "spec.elastic.mode Manual follows a ConfigMap of a cluster; on one machine give the "
+            "plan with --plan, or use Auto or Recommend"
+        )
+    joined = sum(event.node.gpus for event in script if event.node is not None)
+    if nodes is not None and nodes.gpus + joined < elastic.min_gpus:
+        found.append(
+            f"spec.elastic.minGPUs is {elastic.min_gpus}, and {nodes.gpus + joined} ranks are "
+            f"there; say --ranks {elastic.min_gpus}, or lower it"
+        )
+    return found

@@ -1,0 +1,77 @@
+"""A user's job as a run: which options it runs with, and its result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from heddle.train.choices import Choices
+from heddle.train.measured import cache_folder, measured_peak
+from heddle.train.preconditions.refusals import check_priced
+from heddle.train.result import RunFacts, build_result
+from heddle.train.run import LocalRun, RunOptions, engine_name
+from heddle.train.unsaved import whole_parts
+from planner.profiles.generator import find_profile
+
+LOGS = "logs"  # under the output folder
+PATIENCE_S = 900.0  # a step of a large model takes long on a CPU; an epoch without one is halted
+
+
+def run_options(choices: Choices, profiles: Path | None, seed: int) -> RunOptions:
+    """What is run where.
+
+    Args:
+        choices: of the user.
+        profiles: of this machine; None: the ranks are emulated.
+        seed: of the search.
+
+    Raises:
+        UnprofiledConfiguration: there is no profile of the model, or no price of the given plan.
+    """
+    output = choices.job.spec.output
+    profile = find_profile(choices.job.workload, profiles)
+    check_priced(choices, profile)
+    return RunOptions(
+        choices.job,
+        choices.nodes,
+        choices.script,
+        choices.joiners,
+        profile,
+        profiles=profiles,
+        emulates=choices.emulates,
+        seed=seed,
+        patience_s=PATIENCE_S,
+        peak_flops_s=measured_peak(profiles) if profiles else None,
+        logs=Path(output.path) / LOGS if output else None,
+        plan=choices.plan,
+        data_options=("--builtin", "text", "--cache", str(cache_folder("data"))),
+    )
+
+
+class LocalJob(LocalRun):
+    """A run of a user's job."""
+
+    FINISHES = True
+
+    def result(self) -> dict[str, Any]:
+        """The run as plain data; call it after `close`."""
+        options = self.options
+        facts = RunFacts(
+            self.restart_s,
+            None,
+            self.end_orphans(),
+            engine_name(),
+            options.seed,
+            options.evaluations,
+            options.emulates,
+        )
+        found = build_result(self.job, self.recorder, options.profile, facts)
+        output = self.job.spec.output
+        kept = output is not None and self.recorder.phase == "Complete"
+        folder = Path(output.path).resolve() if output else None
+        parts = whole_parts(folder) if folder and not kept else None
+        return {
+            **found,
+            "output": str(folder) if folder and kept else None,
+            "parts": str(parts) if parts else None,
+        }

@@ -1,0 +1,100 @@
+"""What a run on this machine refuses before it starts, beyond what its job and its options say.
+
+`heddle train --check` and the run ask the same.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from heddle.train.choices import Choices
+from heddle.train.preconditions.output_folder import ANOTHER, look
+from heddle.train.run import check_nodes
+from heddle_operator.apis.heddlejob import HeddleJob
+from planner.cost.evaluate import price
+from planner.errors import HeddleError
+from planner.model.shape import ModelShape
+from planner.model.tensors import model_tensors
+from planner.profiles.generator import find_profile
+from planner.profiles.profile import Profile
+
+FP32_BYTES = 4
+COPIES = 2  # of the weights, while the parts of all ranks become one folder
+
+
+def refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> tuple[str, ...]:
+    """Everything that is refused, a sentence each.
+
+    Args:
+        choices: of the user.
+        is_fresh: what an earlier run left in the output folder goes.
+        reads_weights: every number that the job starts from is looked at, too.
+    """
+    return tuple(_refusals(choices, is_fresh, reads_weights))
+
+
+def weights_bytes(model: ModelShape) -> int:
+    """Bytes of the final weights, which are fp32."""
+    return FP32_BYTES * sum(tensor.numel for tensor in model_tensors(model))
+
+
+def check_priced(choices: Choices, profile: Profile) -> None:
+    """Refuse a given plan that the profile cannot price.
+
+    Raises:
+        UnprofiledConfiguration: the profile lacks a row that the plan needs.
+    """
+    if choices.plan is not None and choices.plan.plan is not None:
+        price(choices.plan.plan, choices.job.workload, choices.nodes, profile)
+
+
+def _refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> Iterator[str]:
+    job = choices.job
+    if choices.emulates:
+        try:
+            profile = find_profile(job.workload)
+            check_nodes(choices.nodes, choices.script, profile)
+            check_priced(choices, profile)
+        except HeddleError as error:
+            yield str(error)
+    if job.spec.output is not None:
+        folder = Path(job.spec.output.path)
+        removed_bytes = 0
+        try:
+            use = look(folder, is_fresh)
+            removed_bytes = sum(path.stat().st_size for path in use.removable) if is_fresh else 0
+            if use.refusal:
+                yield use.refusal
+        except HeddleError as error:
+            yield str(error)
+        yield from _room(folder, job.workload.model, removed_bytes)
+    if reads_weights:
+        yield from _not_finite(job)
+
+
+def _room(folder: Path, model: ModelShape, removed_bytes: int) -> Iterator[str]:
+    """Whether the final weights fit on the disk as it is now."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    needed, free = COPIES * weights_bytes(model), shutil.disk_usage(there).free + removed_bytes
+    if needed > free:
+        yield (
+            f"the final weights need {needed / 1e6:,.1f} MB in {folder}, {COPIES} times their size "
+            f"while they are written, and {free / 1e6:,.1f} MB are free there; make room, or "
+            f"{ANOTHER}"
+        )
+
+
+def _not_finite(job: HeddleJob) -> Iterator[str]:
+    """Whether each number that the job starts from is finite."""
+    spec = job.training
+    if spec.weights is None:
+        return
+    from worker.weights.hugging_face.reading import open_weights
+    from worker.weights.hugging_face.tensors import family_of
+
+    model, family = job.workload.model, family_of(spec.config or {})
+    fault = open_weights(Path(spec.weights), model, family).not_finite()
+    if fault is not None:
+        yield fault

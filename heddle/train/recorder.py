@@ -1,0 +1,206 @@
+"""What a run did, gathered from reports and decisions while it happens.
+
+Invariant: append-only; what a report tells twice is kept once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from heddle.train.stall import LossTimes, Stall, measure_stall
+from heddle_operator.epochs.ending import output_failure
+from heddle_operator.state.actions import (
+    AdoptPlan,
+    CloseEpoch,
+    RecordEvent,
+    RequestPlan,
+    SendDirective,
+)
+from heddle_operator.state.decision import Decision
+from heddle_operator.state.plan_reply import PlanReply
+from heddle_operator.state.snapshot import EpochRecord, Observed
+from planner.cluster.composition import Composition
+from planner.plans.plan import Plan
+from worker.contract import EvaluationRecord, Report, StepRecord, SwitchRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A composition for which the plan was kept."""
+
+    composition: Composition
+    gain_percent: float
+    reason: str
+
+
+@dataclass
+class EpochTimes:
+    """When the loop did what for one epoch."""
+
+    halted_s: float = 0.0
+    agreed_s: float = 0.0
+    adopted_s: float = 0.0
+    prepared_s: float = 0.0
+
+
+@dataclass
+class Recorder:
+    """Everything the result and the view need."""
+
+    steps: dict[int, dict[str, dict[int, StepRecord]]] = field(default_factory=dict)
+    evaluations: dict[int, EvaluationRecord] = field(default_factory=dict)
+    switches: dict[int, dict[tuple[str, int], SwitchRecord]] = field(default_factory=dict)
+    processes: dict[int, dict[int, dict[str, object]]] = field(default_factory=dict)
+    computing: dict[int, dict[int, float]] = field(default_factory=dict)
+    times: dict[int, EpochTimes] = field(default_factory=dict)
+    kills_s: list[float] = field(default_factory=list)
+    epochs: tuple[EpochRecord, ...] = ()
+    refusals: dict[str, Refused] = field(default_factory=dict)
+    replies: dict[str, PlanReply] = field(default_factory=dict)
+    overruns: int = 0
+    phase: str = "Pending"
+    reason: str = ""
+    keeps_plan: bool = False
+    output_failure: str = ""  # why the final weights cannot be written now
+    _halted_s: float | None = None
+    _agreed_s: float | None = None
+
+    @property
+    def step(self) -> int:
+        """Completed steps."""
+        return max(
+            (s + 1 for pods in self.steps.values() for p in pods.values() for s in p), default=0
+        )
+
+    def take_report(self, report: Report) -> None:
+        """Keep what a report tells anew."""
+        for step in report.steps:
+            self.steps.setdefault(step.epoch, {}).setdefault(report.pod, {})[step.step] = step
+        for evaluation in report.evaluations:
+            self.evaluations[evaluation.step] = evaluation
+        for switch in report.switches:
+            self.switches.setdefault(switch.epoch, {})[(report.pod, switch.slot)] = switch
+        for rank in report.ranks:
+            self.overruns = max(self.overruns, rank.overruns)
+            if rank.epoch is not None and rank.rank is not None and rank.phase == "training":
+                if rank.compute_s is not None:
+                    self.computing.setdefault(rank.epoch, {})[rank.rank] = rank.compute_s
+                self.processes.setdefault(rank.epoch, {})[rank.rank] = {
+                    "rank": rank.rank,
+                    "pod": report.pod,
+                    "node": report.node,
+                    "slot": rank.slot,
+                    "pid": rank.pid,
+                    "started_s": rank.started_s,
+                }
+
+    def take_decision(self, decision: Decision, observed: Observed, now: float) -> None:
+        """Note when the loop did what."""
+        self.phase, self.reason, self.epochs = decision.phase, decision.reason, observed.epochs
+        self.keeps_plan = decision.keeps_plan
+        self.output_failure = output_failure(observed) if self.phase == "Saving" else ""
+        for action in decision.actions:
+            match action:
+                case RecordEvent() if action.reason == "WorkerLost" and self._halted_s is None:
+                    self._halted_s = self._agreed_s = now
+                case RecordEvent() if action.reason == "PlanKept":
+                    self._refuse(action, observed)
+                case RequestPlan() if self._halted_s is not None:
+                    self._agreed_s = now
+                case AdoptPlan():
+                    self._adopt(action, observed, now)
+                case SendDirective() if action.directive.phase == "switch":
+                    times = self.times.setdefault(action.directive.epoch, EpochTimes())
+                    times.prepared_s = times.prepared_s or now
+                case CloseEpoch() if action.outcome == "live":
+                    self._halted_s = self._agreed_s = None
+                case _:
+                    pass
+
+    def stall(self, epoch: int) -> Stall | None:
+        """The stall of the switch to an epoch, once its first step has started."""
+        record = next((r for r in self.epochs if r.epoch == epoch), None)
+        loss = None
+        times = self.times.get(epoch)
+        if record is not None and record.reason == "loss" and times is not None:
+            loss = LossTimes(
+                self._killed_s(epoch, times.halted_s),
+                times.halted_s,
+                times.agreed_s,
+                times.adopted_s,
+                times.prepared_s,
+            )
+        return measure_stall(tuple(self.switches.get(epoch, {}).values()), loss)
+
+    def _killed_s(self, epoch: int, halted_s: float) -> float | None:
+        """The kill that an epoch recovers from: during the last step before it, or after that."""
+        before = [e for e in self.steps if e < epoch and self.steps[e]]
+        last_s = self.steps_of(max(before))[-1].start_s if before else 0.0
+        return max((at_s for at_s in self.kills_s if last_s <= at_s <= halted_s), default=None)
+
+    def stalls_s(self) -> tuple[float, ...]:
+        """Measured stalls of planned moves, oldest first; what the next adoption must pay for."""
+        lost = {record.epoch for record in self.epochs if record.reason == "loss"}
+        found = (
+            self.stall(epoch) for epoch in sorted(self.switches) if epoch > 1 and epoch not in lost
+        )
+        return tuple(stall.stall_s for stall in found if stall is not None)
+
+    def steps_of(self, epoch: int) -> tuple[StepRecord, ...]:
+        """An epoch's steps in order, as the pod saw them that saw the most."""
+        pods = self.steps.get(epoch, {})
+        best = max(sorted(pods), key=lambda pod: len(pods[pod]), default=None)
+        return tuple(pods[best][step] for step in sorted(pods[best])) if best is not None else ()
+
+    def step_s(self, epoch: int) -> float | None:
+        """Median time from start to start of an epoch's steps, its first one left out."""
+        steps = self.steps_of(epoch)[1:]
+        return median_step_s(steps)
+
+    def losses(self) -> tuple[float, ...]:
+        """The loss of every step in order; of a step that was trained again, the later one."""
+        found: dict[int, float] = {}
+        for epoch in sorted(self.steps):
+            for pod in sorted(self.steps[epoch]):
+                found.update({step: r.loss for step, r in self.steps[epoch][pod].items()})
+        return tuple(found[step] for step in sorted(found))
+
+    def _refuse(self, event: RecordEvent, observed: Observed) -> None:
+        digest = event.key.rsplit("-", 1)[-1]
+        reply = next((r for key, r in observed.replies.items() if key.composition == digest), None)
+        if reply is None or reply.plan is None or event.key in self.refusals:
+            return
+        nodes = [n for n in observed.nodes if n.leaving_at_s is None]
+        composition = Composition.from_json(
+            [
+                {"name": n.name, "type": n.gpu_type, "gpus": n.gpus, "link_domain": n.link_domain,
+                 "speed_factor": n.speed_factor}
+                for n in nodes
+            ]
+        )  # fmt: skip
+        current = reply.current_samples_s or reply.throughput_samples_s
+        gain = 100 * (reply.throughput_samples_s / current - 1)
+        self.refusals[event.key] = Refused(composition, gain, event.message)
+
+    def _adopt(self, action: AdoptPlan, observed: Observed, now: float) -> None:
+        times = self.times.setdefault(action.epoch, EpochTimes())
+        times.adopted_s = now
+        times.halted_s = self._halted_s or now
+        times.agreed_s = self._agreed_s or now
+        reply = _reply_for(observed.replies.values(), action.plan)
+        if reply is not None:
+            self.replies[action.plan.digest] = reply
+
+
+def median_step_s(steps: Sequence[StepRecord]) -> float | None:
+    """Median time from one step's start to the next one's; None with fewer than two steps."""
+    pairs = itertools.pairwise(steps)
+    times = [b.start_s - a.start_s for a, b in pairs if b.step == a.step + 1]
+    return median(times) if times else None
+
+
+def _reply_for(replies: Iterable[PlanReply], plan: Plan) -> PlanReply | None:
+    return next((reply for reply in replies if reply.plan == plan), None)

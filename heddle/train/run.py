@@ -1,0 +1,376 @@
+"""One run on this machine: make the data, start the loop over the local cluster, feed it events.
+
+Invariant: whatever ends the run (the last step, an error, Ctrl-C), no process of it is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import ClassVar
+
+from heddle.local.cluster import LocalCluster
+from heddle.local.processes import RUN_MARK, kill_processes, processes_with
+from heddle.train.correction import (
+    Correction,
+    corrected_profile,
+    correction_of,
+    write_correction,
+)
+from heddle.train.recorder import Recorder
+from heddle.train.script import Event
+from heddle_operator.apis.errors import InvalidScript, ProcessFailed
+from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.controller.agents import Agents
+from heddle_operator.controller.planner_client import PlannerClient, search_settings_of
+from heddle_operator.controller.planner_server import SearchSettings
+from heddle_operator.controller.reconciler import Reconciler
+from heddle_operator.ports.trigger import Trigger
+from heddle_operator.state.decision import Decision
+from heddle_operator.state.plan_reply import ReferencedPlan
+from heddle_operator.state.settings import Settings
+from heddle_operator.state.snapshot import Observed
+from planner.cluster.composition import LABEL, Composition, Node
+from planner.profiles.profile import Profile, load_profile
+from worker.contract import Report
+
+REPORT_WAIT_S = 0.1  # how fresh steps are on the screen
+MOST_GPUS = 32  # of a node: 19 ranks run in real time on two cores, many more would only wait
+PATIENCE_S = 120.0  # without a step the run is given up
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What is run where.
+
+    Attributes:
+        job: what is trained, as `load_job` read it.
+        nodes: that are there at the start.
+        script: what happens to them, in order.
+        joiners: what the key `a` adds, in turn.
+        profile: all costs, by which the view prices plans.
+        profiles: folder of profiles that the planner reads; None: those that come with Heddle.
+        emulates: ranks wait until the time of their GPU type's profile has passed.
+        seed: of the search.
+        evaluations: limit of the search; None: what the job says in seconds.
+        is_patient: an event waits until the one before has been dealt with; a user's own script
+            does not, so that it can kill a node in the middle of a change.
+        data_options: of `heddle data prepare`, beside the output, where the job's text is built in.
+        patience_s: without a step the run is given up after so long.
+        rank_entry: `module:function` of a rank process; None: the real one.
+        peak_flops_s: of one rank of this machine; None: unknown.
+        logs: folder for the logs of the pods; None: the run's own, which goes with it.
+        plan: that the run follows; None: the planner's.
+    """
+
+    job: HeddleJob
+    nodes: Composition
+    script: tuple[Event, ...]
+    joiners: tuple[Node, ...]
+    profile: Profile
+    profiles: Path | None = None
+    emulates: bool = True
+    seed: int = 1
+    evaluations: int | None = None
+    is_patient: bool = False
+    data_options: tuple[str, ...] = ("--builtin", "text")
+    patience_s: float = PATIENCE_S
+    rank_entry: str | None = None
+    peak_flops_s: float | None = None
+    logs: Path | None = None
+    plan: ReferencedPlan | None = None
+
+
+def check_nodes(nodes: Composition, script: tuple[Event, ...], profile: Profile) -> None:
+    """Refuse nodes that cannot be processes of this machine.
+
+    Raises:
+        InvalidScript: there is none; a name that cannot be that of a pod's folder; more ranks than
+            a machine can run; a GPU type that the profile does not hold.
+    """
+    if not nodes.nodes:
+        raise InvalidScript("there is no node; write `- name: ...` for each node")
+    profiled = tuple(sorted(profile.types))
+    joined = tuple(event.node for event in script if event.node is not None)
+    for node in (*nodes.nodes, *joined):
+        if not LABEL.fullmatch(node.name):
+            raise InvalidScript(
+                f"node {node.name[:80]!r} is not a valid name; use up to 63 letters, digits, dots "
+                f"and dashes, for example rack1-a"
+            )
+        if node.gpus > MOST_GPUS:
+            raise InvalidScript(
+                f"node {node.name!r} has {node.gpus} GPUs; each is a process of this machine, so "
+                f"give a node at most {MOST_GPUS}"
+            )
+        if node.gpu_type not in profiled:
+            raise InvalidScript(
+                f"node {node.name!r} is of GPU type {node.gpu_type!r}, for which {profile.model} "
+                f"has no profile; profiled are {', '.join(profiled)}"
+            )
+
+
+def search_settings(options: RunOptions) -> SearchSettings:
+    """By what plans of a run are searched."""
+    settings = Settings(plan_seed=options.seed, plan_evaluations=options.evaluations)
+    found = search_settings_of(options.job, settings)
+    return replace(
+        found,
+        budget_s=None if options.evaluations else found.budget_s,
+        profiles=str(options.profiles) if options.profiles else None,
+    )
+
+
+class LocalRun:
+    """Wires the loop to the local cluster for one run.
+
+    Args:
+        options: what to run.
+        directory: for data, logs and the token; the caller removes it.
+        say: gets each sentence on what is going on.
+    """
+
+    FINISHES: ClassVar[bool] = False  # whether Ctrl-C and q write the weights before the end
+
+    def __init__(self, options: RunOptions, directory: Path, say: Callable[[str], None]) -> None:
+        self.options = options
+        self.recorder = Recorder()
+        self.job = options.job
+        self.run_id = self.job.metadata.uid or secrets.token_hex(8)
+        self.profile = options.profile
+        self.reference_losses: tuple[float, ...] = ()  # of whoever trains the same to compare
+        self.has_quit = False
+        self.is_finishing = False
+        self._directory = directory
+        self._logs = options.logs or directory
+        self._logs.mkdir(parents=True, exist_ok=True)
+        self._say = say
+        self.on_steps: Callable[[], None] = lambda: None
+        self.corrections: tuple[Correction, ...] = ()
+        self._trigger = Trigger()
+        self._environment = {**os.environ, RUN_MARK: self.run_id}
+        token = secrets.token_hex(16)
+        token_file = directory / "token"
+        token_file.write_text(token, encoding="utf-8")
+        token_file.chmod(0o600)
+        elastic = self.job.spec.elastic
+        command = (sys.executable, "-m", "worker", "agent")
+        entry = ("--rank-entry", options.rank_entry) if options.rank_entry else ()
+        self.cluster = LocalCluster(
+            self.job.name,
+            self.run_id,
+            self._logs,
+            token_file,
+            self._trigger,
+            emulates=options.emulates,
+            agent_command=(*command, *entry),
+            peer_timeout_s=elastic.peer_timeout_seconds,
+            peak_flops_s=options.peak_flops_s,
+            log_format=self.job.spec.worker.log_format or "text",
+            referenced=options.plan,
+        )
+        self._agents = Agents(
+            token,
+            self._trigger,
+            REPORT_WAIT_S,
+            self._take_report,
+            elastic.peer_timeout_seconds,
+        )
+        self._planning = PlannerClient(
+            search_settings(options), self._trigger, {RUN_MARK: self.run_id}
+        )
+        self._left = list(options.script)
+        self._stepped_s = time.monotonic()
+
+    async def train(self) -> None:
+        """Run the script until the job has ended.
+
+        Raises:
+            ProcessFailed: the data could not be made, or no step was trained for too long.
+        """
+        # Each takes seconds on a core of its own.
+        await asyncio.gather(self._planning.start(), self._prepare_data())
+        reconciler = Reconciler(
+            self.job,
+            self.cluster,
+            self._agents,
+            self._planning,
+            self._trigger,
+            Settings(plan_seed=self.options.seed, report_wait_s=REPORT_WAIT_S),
+            self._take_decision,
+            self.recorder.stalls_s,
+        )
+        for node in self.options.nodes.nodes:
+            self.cluster.join(node, since_s=0.0)
+        self._stepped_s = time.monotonic()
+        loop = asyncio.create_task(reconciler.run(), name="reconcile")
+        patience_s = self.options.patience_s
+        try:
+            while not loop.done():
+                await asyncio.wait({loop}, timeout=1.0)
+                if self.is_finishing:
+                    self._agents.finish()
+                if not loop.done() and time.monotonic() - self._stepped_s > patience_s:
+                    raise ProcessFailed(
+                        f"no step was trained for {patience_s:.0f} s ({self.recorder.reason}); "
+                        f"the last lines of the pods' logs: {self._last_words()}"
+                    )
+            decision = loop.result()
+        finally:
+            loop.cancel()
+            await asyncio.gather(loop, return_exceptions=True)
+        if decision.phase == "Failed":
+            raise ProcessFailed(f"the job failed: {decision.reason}")
+
+    def finish(self) -> bool:
+        """Train no further step and write the weights; False if there is nothing to write."""
+        if not self.recorder.step:
+            return False
+        self.is_finishing = True
+        self._agents.finish()
+        return True
+
+    async def end(self) -> None:
+        """What is to be done when the last step is trained, before all processes end."""
+
+    async def close(self) -> None:
+        """End every process of the run."""
+        await self._agents.close()
+        await self._planning.close()
+        await self.cluster.close()
+
+    def end_orphans(self) -> int:
+        """End what is left of the run and count it; call it after `close`."""
+        left = processes_with(**{RUN_MARK: self.run_id})
+        kill_processes(left)
+        return len(left)
+
+    @property
+    def restart_s(self) -> float | None:
+        """From spawning the first pods to the first step: what a cold restart of the job costs."""
+        started = [s.first_step_s for s in self.recorder.switches.get(1, {}).values()]
+        first_s = max((s for s in started if s is not None), default=None)
+        begin_s = self.cluster.first_pod_s
+        return first_s - begin_s if first_s is not None and begin_s is not None else None
+
+    def apply_event(self, event: Event) -> None:
+        """Let one thing happen to the cluster."""
+        present = event.name in self.cluster.nodes
+        if event.verb == "join" and event.node is not None and not present:
+            self._say(f"step {self.recorder.step}: node {event.name} joins")
+            self.cluster.join(event.node)
+        elif event.verb == "drain" and present:
+            notice = f", {event.notice_s:g} s are left" if event.notice_s < math.inf else ""
+            self._say(f"step {self.recorder.step}: node {event.name} is drained{notice}")
+            self.cluster.drain(event.name, event.notice_s)
+        elif event.verb == "kill" and present:
+            self._say(f"step {self.recorder.step}: node {event.name} is killed without notice")
+            self.recorder.kills_s.append(self.cluster.kill(event.name))
+
+    def _take_report(self, report: Report) -> None:
+        before = self.recorder.step
+        self.recorder.take_report(report)
+        step = self.recorder.step
+        if step > before:
+            self._stepped_s = time.monotonic()
+            self.on_steps()
+            self._correct()
+        while self._left and self._left[0].at_step <= step and step:
+            if self.options.is_patient and not self._is_settled():
+                break
+            self.apply_event(self._left.pop(0))
+
+    def _correct(self) -> None:
+        """Plan by this run's own times where a step takes much longer than predicted."""
+        folder, recorder = self.options.profiles, self.recorder
+        if folder is None or self.options.emulates:
+            return
+        found = correction_of(self.job.workload, recorder, self.profile, self.corrections)
+        if found is None:
+            return
+        self.corrections = (*self.corrections, found)
+        self._say(f"step {recorder.step}: {found}")
+        if self.job.spec.output is not None:
+            write_correction(Path(self.job.spec.output.path), self.run_id, found)
+        if not found.changes:
+            return
+        target = self._directory / f"profiles-{len(self.corrections)}"
+        model = self.job.workload.model.name
+        corrected_profile(folder, target, model, found.factors)
+        self.options = replace(self.options, profiles=target)
+        self.profile = load_profile(model, target)
+        self._planning.reprice(search_settings(self.options), time.monotonic())
+
+    def _is_settled(self) -> bool:
+        """Whether the loop is at rest: the newest epoch trains and no node is being left."""
+        leaving = any(node.leaving_at_s is not None for node in self.cluster.nodes.values())
+        newest = self.recorder.epochs[-1] if self.recorder.epochs else None
+        is_live = newest is not None and newest.outcome == "live"
+        return is_live and not leaving and self.recorder.keeps_plan
+
+    def _take_decision(self, decision: Decision, observed: Observed, now: float) -> None:
+        if decision.reason != self.recorder.reason:
+            self._say(f"step {self.recorder.step}: {decision.phase}: {decision.reason}")
+        self.recorder.take_decision(decision, observed, now)
+
+    async def _prepare_data(self) -> None:
+        """Make pairs of the job's texts, where there are any."""
+        data, folder = self.job.spec.data, str(self._directory)
+        if data.builtin is not None:
+            self._say("a data set is made from the sources of Python's standard library")
+        for text in data.texts:
+            self._say(f"a data set is made from {text}")
+        for command in data.commands(folder, self.options.data_options):
+            await self.call(*command)
+        self.job = self.job.with_data(folder)
+
+    async def call(self, *arguments: str) -> None:
+        """Run a command of Heddle to its end.
+
+        Raises:
+            ProcessFailed: with its last words.
+        """
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "heddle", *arguments),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env=self._environment,
+            start_new_session=True,
+        )
+        try:
+            _, said = await process.communicate()
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.communicate()  # its pipes must not outlive the loop
+        if process.returncode:
+            words = said.decode(errors="replace").strip().splitlines()
+            last = words[-1] if words else "it said nothing"
+            what = (
+                "the data set cannot be made" if arguments[0] == "data" else "the comparison failed"
+            )
+            raise ProcessFailed(f"{what}: {last.removeprefix('Error: ')}")
+
+    def _last_words(self) -> str:
+        lines = []
+        for log in sorted(self._logs.glob("*.log")):
+            words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            if words:
+                lines.append(f"{log.stem}: {words[-1]}")
+        return "; ".join(lines) or "none"
+
+
+def engine_name() -> str:
+    """What trains, with its versions."""
+    return f"deepspeed {version('deepspeed')} PipelineEngine, torch {version('torch')}, gloo"

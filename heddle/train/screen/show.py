@@ -1,0 +1,124 @@
+"""Shows a run, live on a terminal and as lines elsewhere, and ends it cleanly on a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from rich.console import Console
+from rich.live import Live
+
+from heddle.train.run import LocalRun
+from heddle.train.screen.keys import LEGEND, event_for, keys
+from heddle.train.screen.lines import StepLines
+from heddle.train.screen.unsaved_lines import UnsavedLines, end_warning
+from heddle.train.screen.view import LiveView
+
+REFRESH_PER_S = 4
+
+
+Say = Callable[[str], None]
+AnyRun = TypeVar("AnyRun", bound=LocalRun)
+
+
+async def show(
+    make: Callable[[Say], AnyRun], is_live: bool, interactive: bool, is_quiet: bool
+) -> AnyRun:
+    """Run to the last step or until q; answers the closed run.
+
+    Args:
+        make: the run, from what gets each sentence on what is going on.
+        is_live: draw a screen; else a line for each sentence.
+        interactive: keys change the nodes.
+        is_quiet: lines go to standard error, as standard output is for programs.
+    """
+    begin_s = time.monotonic()
+    view: LiveView | None = None
+
+    def say(line: str) -> None:
+        if view is not None:
+            view.say(line)
+        else:
+            stamp = f"{time.monotonic() - begin_s:6.1f} s  {line}\n"
+            (sys.stderr if is_quiet else sys.stdout).write(stamp)
+            (sys.stderr if is_quiet else sys.stdout).flush()
+
+    run = make(say)
+    task = asyncio.current_task()
+    assert task is not None
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        with contextlib.ExitStack() as stack:
+            training = asyncio.ensure_future(run.train())
+            unsaved = asyncio.ensure_future(UnsavedLines(run, say).watch())
+            stack.callback(unsaved.cancel)
+            if run.FINISHES:
+                loop.add_signal_handler(signal.SIGINT, _interrupt, run, training, say)
+            if interactive:
+                stack.enter_context(_keys(run, training, say))
+            if is_live:
+                view = LiveView(run, LEGEND if interactive else "")
+                stack.enter_context(_live(view))
+            else:
+                run.on_steps = StepLines(run, say).take_steps
+            try:
+                await training
+            except asyncio.CancelledError:
+                training.cancel()
+                if not run.has_quit:
+                    raise
+            await run.end()
+            if view is not None:
+                await asyncio.sleep(2 / REFRESH_PER_S)
+    finally:
+        await asyncio.shield(run.close())
+    return run
+
+
+def _interrupt(run: LocalRun, training: asyncio.Future[None], say: Say) -> None:
+    """End the training after its step; at once if there is nothing to keep, or the second time."""
+    is_saving = run.recorder.phase == "Saving"
+    if run.is_finishing or not run.finish():
+        run.has_quit = True
+        training.cancel()
+        return
+    if is_saving:
+        say(end_warning(run))
+        return
+    say(
+        f"step {run.recorder.step}: the training ends after this step and the weights are written; "
+        "moments and the position in the data are not in them; again: end at once"
+    )
+
+
+def _live(view: LiveView) -> Live:
+    return Live(view, console=Console(), refresh_per_second=REFRESH_PER_S, screen=False)
+
+
+@contextlib.contextmanager
+def _keys(run: LocalRun, training: asyncio.Future[None], say: Say) -> Iterator[None]:
+    added = 0
+
+    def on_key(key: str) -> None:
+        nonlocal added
+        if key == "q" and run.FINISHES:
+            _interrupt(run, training, say)
+            return
+        if key == "q":
+            run.has_quit = True
+            training.cancel()
+            return
+        nodes, joiners = run.cluster.nodes, run.options.joiners
+        event = event_for(key, run.recorder.step, nodes, joiners, added)
+        if event is not None:
+            added += event.verb == "join"
+            run.apply_event(event)
+
+    with keys(on_key):
+        yield

@@ -1,0 +1,58 @@
+"""What a run of a user's job says at its end; pure, from its result to sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from heddle.train.unsaved import as_parts
+from planner.wording import counted
+
+
+def summary(result: Mapping[str, Any]) -> tuple[str, ...]:
+    """What was trained, how fast, and where the weights are."""
+    losses = result["losses"]
+    if not losses:
+        return ("No step was trained, and no weights were written.",)
+    changes = [epoch for epoch in result["epochs"] if epoch["reconfiguration"]]
+    reasons = f" ({', '.join(epoch['reason'] for epoch in changes)})" if changes else ""
+    trained = (
+        f"The job trained {counted(len(losses), 'step')} and changed its plan "
+        f"{counted(len(changes), 'time')}{reasons}; the loss went from {losses[0]:.3f} to "
+        f"{losses[-1]:.3f}."
+    )
+    held_out = result["held_out"]
+    if len(held_out) > 1:
+        first, newest = held_out[0], held_out[-1]
+        trained += (
+            f" On the held-out part it went from {first['loss']:.3f} (step {first['step']}) to "
+            f"{newest['loss']:.3f} (step {newest['step']})."
+        )
+    last = result["epochs"][-1]
+    paces = []
+    if last["step_s"]:
+        kind = "emulated" if result["emulated"] else "predicted"
+        paces.append(
+            f"A step of the last plan took {last['step_s']:.3f} s in the median "
+            f"({last['predicted_step_s']:.3f} s {kind})."
+        )
+    measured = last["measured"]
+    if "memory_bytes" in measured:
+        paces.append(
+            f"It trained {measured.get('tokens_per_s', 0):,.0f} tokens/s"
+            + (f" at an MFU of {100 * measured['mfu']:.1f} %" if "mfu" in measured else "")
+            + f"; a rank held up to {measured['memory_bytes'] / 1e6:,.0f} MB, Python and torch "
+            f"with it, of which the plan foresaw {last['predicted_memory_bytes'] / 1e6:,.0f} MB."
+        )
+    found = (trained, " ".join(paces), _where_weights_are(result))
+    return tuple(sentence for sentence in found if sentence)
+
+
+def _where_weights_are(result: Mapping[str, Any]) -> str:
+    if result["output"]:
+        return f"The weights are in {result['output']}."
+    if result["parts"]:
+        kept = as_parts(Path(result["parts"]).parent)
+        return f"{kept[0].upper()}{kept[1:]}."
+    return "No weights are saved."

@@ -1,0 +1,7 @@
+"""The composition root of the operator's pod: `python -m heddle_operator run`."""
+
+from heddle_operator.command import operator
+from planner.program import run
+
+if __name__ == "__main__":
+    run(operator)

@@ -1,1 +1,0 @@
-"""The `heddle` command and the parts of it that speak to a cluster."""

@@ -1,1 +1,0 @@
-"""The commands of the planner: what they read, what they print and draw."""

@@ -1,0 +1,95 @@
+"""Run a click command as a program.
+
+Invariant: an error that a user can cause ends in one sentence on stderr and exit code 2, never in a
+traceback; a terminal without UTF-8 gets what it can show.
+Source: sysexits; 130 and 141 are what a shell says of SIGINT and SIGPIPE.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import io
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from planner.errors import HeddleError
+
+EXTRAS = {  # what comes with which extra of the package
+    "aiohttp": "operator",
+    "deepspeed": "worker",
+    "kopf": "operator",
+    "kubernetes": "operator",
+    "pyarrow": "data",
+    "tokenizers": "worker",
+    "torch": "all",
+}
+INTERRUPTED = 130
+CLOSED_PIPE = 141
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # anything may be written when a disk gets full
+
+
+def run(command: click.Command) -> NoReturn:
+    """Run a command with the arguments of this program, and exit."""
+    _escape_what_cannot_be_shown()
+    try:
+        status = _status(command)
+        gc.freeze()  # else the interpreter looks for garbage once more before it ends: 0.3 s
+    except HeddleError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(2)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(INTERRUPTED)
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get(str(error.name).partition(".")[0])
+        if extra is None:
+            raise
+        click.echo(
+            f"Error: this command needs {error.name}, which is not installed; install "
+            f"heddle[{extra}]",
+            err=True,
+        )
+        sys.exit(2)
+    except BrokenPipeError:
+        _forget_output()
+        sys.exit(CLOSED_PIPE)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        _forget_output()
+        where = error.filename or "the output"
+        click.echo(f"Error: {where} cannot be written: {error.strerror}; make room", err=True)
+        sys.exit(2)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _status(command: click.Command) -> object:
+    """What the command returns; a pipe that was closed is an error, where click exits with 1."""
+    output = sys.stdout
+    try:
+        return command(standalone_mode=False)
+    except SystemExit:
+        if sys.stdout is output:  # click puts a wrapper there once the pipe is closed
+            raise
+        raise BrokenPipeError from None
+
+
+def _escape_what_cannot_be_shown() -> None:
+    """Where a terminal is not UTF-8, a letter that it lacks is no reason to stop."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _forget_output() -> None:
+    """Let the interpreter flush into nothing at its end, where it would complain once more."""
+    with contextlib.suppress(OSError, AttributeError), Path(os.devnull).open("wb") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())

@@ -1,0 +1,24 @@
+"""The costs behind the bound: every way in which a stage may run is in them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks.bound.stages import PLACES, StageCosts
+from planner.cluster.composition import Composition
+from planner.cost.memory import StageSlot, layers_that_fit
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.profiles.generator import find_profile
+
+
+def test_stages_that_spread_their_experts_are_among_them():
+    workload = Workload(find_model("mixtral-8x7b"), 64, 2048, "fp16")
+    profile = find_profile(workload)
+    costs = StageCosts(workload, Composition.from_text("a100-80=2x8"), profile)
+    seconds = costs.seconds(1)[PLACES.index((1, 3)), 0]
+    assert costs.groups[0].tp == 1
+    plain = layers_that_fit(workload, profile, StageSlot("a100-80", 1, 1, 1, 3, 1))
+    spread = layers_that_fit(workload, profile, StageSlot("a100-80", 1, 1, 1, 3, 1, ep=8))
+    assert spread > plain
+    assert np.isfinite(seconds[1 : spread + 1]).all()

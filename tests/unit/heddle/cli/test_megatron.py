@@ -1,0 +1,137 @@
+"""Launch arguments of Megatron: the plan exactly, or one sentence on what is irregular."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from heddle.cli.megatron import megatron_arguments
+from planner.cluster.composition import Composition
+from planner.errors import IrregularPlan
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
+from planner.placement.place import place
+from planner.plans.plan import FilledTemplate, Plan, Stage
+
+LLAMA = Workload(find_model("llama3-8b"), 64, 2048, "bf16")
+MIXTRAL = Workload(find_model("mixtral-8x7b"), 64, 2048, "fp16", sequence_parallel=True)
+NODES = Composition.from_text("h100=4x8,a100-80=4x8")
+
+
+def plan_of(
+    *layers: int, workload: Workload = LLAMA, rounds: tuple[int, ...] = (16, 16), **stage
+) -> Plan:
+    stages = tuple(replace(Stage("h100", 4, count), **stage) for count in layers)
+    template = FilledTemplate(stages, 2, rounds)
+    where = place(workload.model, (template,), NODES)
+    assert where is not None
+    return Plan((template,), where)
+
+
+def arguments(plan: Plan, workload: Workload = LLAMA) -> set[str]:
+    return set(megatron_arguments(plan, workload).splitlines()[1:])
+
+
+def test_an_even_plan_is_its_degrees_and_its_batch():
+    assert arguments(plan_of(16, 16)) == {
+        "--num-layers 32",
+        "--seq-length 2048",
+        "--tensor-model-parallel-size 4",
+        "--pipeline-model-parallel-size 2",
+        "--micro-batch-size 2",
+        "--global-batch-size 64",
+        "--bf16",
+    }
+    first = megatron_arguments(plan_of(16, 16), LLAMA).splitlines()[0]
+    assert first == "# h100, 2 x 8 GPUs (h100-0 h100-1)"
+
+
+def test_uneven_ends_have_arguments_of_their_own():
+    found = arguments(plan_of(7, 9, 9, 7, rounds=(32,)))
+    assert {"--decoder-first-pipeline-num-layers 7", "--decoder-last-pipeline-num-layers 7"} < found
+    assert {
+        "--decoder-first-pipeline-num-layers 15",
+        "--decoder-last-pipeline-num-layers 17",
+    } < arguments(plan_of(15, 17))
+
+
+def test_any_other_split_is_a_layout_that_holds_every_layer_once():
+    found = arguments(plan_of(7, 8, 9, 8, rounds=(32,)))
+    assert '--pipeline-model-parallel-layout "Et*7|t*8|t*9|t*8L"' in found
+    layout = next(line for line in found if "layout" in line)
+    assert sum(map(int, re.findall(r"t\*(\d+)", layout))) == 32
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("selective", {"--recompute-granularity selective"}),
+        (
+            "full",
+            {
+                "--recompute-granularity full",
+                "--recompute-method uniform",
+                "--recompute-num-layers 1",
+            },
+        ),
+    ],
+)
+def test_recomputation_is_said(how, expected):
+    assert {a for a in arguments(plan_of(16, 16, recompute=how)) if "recompute" in a} == expected
+    assert not {a for a in arguments(plan_of(16, 16)) if "recompute" in a}
+
+
+def test_zero_and_precision_and_sequence_parallelism_are_said():
+    other = replace(LLAMA, precision="fp16", zero=1, sequence_parallel=True)
+    more = arguments(plan_of(16, 16), other) - arguments(plan_of(16, 16))
+    assert more == {"--fp16", "--use-distributed-optimizer", "--sequence-parallel"}
+    alone = arguments(plan_of(16, 16, tp=1, rounds=(32,)), other)
+    assert "--sequence-parallel" not in alone  # without TP there is nothing to cut
+
+
+def test_experts_have_their_own_degrees():
+    found = arguments(plan_of(16, 16, workload=MIXTRAL, ep=8, etp=1), MIXTRAL)
+    assert {"--expert-model-parallel-size 8", "--expert-tensor-parallel-size 1"} < found
+    plain = arguments(plan_of(16, 16, workload=MIXTRAL), MIXTRAL)
+    assert {"--expert-model-parallel-size 1", "--expert-tensor-parallel-size 4"} < plain
+
+
+def mixed(**change) -> Plan:
+    """Two stages, the second of which differs."""
+    stages = (Stage("h100", 4, 16), replace(Stage("h100", 4, 16), **change))
+    template = FilledTemplate(stages, 2, (32,))
+    where = place(LLAMA.model, (template,), NODES)
+    assert where is not None
+    return Plan((template,), where)
+
+
+@pytest.mark.parametrize(
+    ("plan", "workload", "sentence"),
+    [
+        (mixed(gpu_type="a100-80"), LLAMA, r"GPU type is not the same everywhere \(a100-80, h100"),
+        (mixed(tp=2), LLAMA, r"TP degree is not the same everywhere \(2, 4\)"),
+        (mixed(recompute="full"), LLAMA, "recomputation is not the same everywhere"),
+        (plan_of(16, 16, rounds=(15, 17)), LLAMA, r"micro-batches by replica .* \(15, 17\)"),
+        (
+            plan_of(16, 16, workload=MIXTRAL),
+            replace(MIXTRAL, sequence_parallel=False),
+            "wants sequence parallelism",
+        ),
+        (mixed(ep=4, etp=1), MIXTRAL, "expert tiling"),
+    ],
+)
+def test_what_is_irregular_is_one_sentence(plan, workload, sentence):
+    with pytest.raises(IrregularPlan, match=sentence) as caught:
+        megatron_arguments(plan, workload)
+    assert "\n" not in str(caught.value)
+
+
+def test_several_templates_are_irregular():
+    one = plan_of(16, 16).templates[0]
+    templates = (one, replace(one, micro_batches=(8,)))
+    where = place(LLAMA.model, templates, NODES)
+    assert where is not None
+    with pytest.raises(IrregularPlan, match="has 2 templates, Megatron runs one"):
+        megatron_arguments(Plan(templates, where), LLAMA)

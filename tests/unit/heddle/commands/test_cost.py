@@ -1,0 +1,197 @@
+"""`heddle cost`: hand-written plans, an explanation, edges, a picture, and wrong plans."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+from click.testing import CliRunner
+
+from heddle.commands.cost import cost
+from heddle.commands.plan import plan
+from planner.errors import HeddleError, InvalidPlan, InvalidRequest, InvalidWorkload
+
+HAND_WRITTEN = {
+    "workload": {
+        "model": "llama3-8b",
+        "global_batch": 64,
+        "sequence_length": 2048,
+        "precision": "fp16",
+    },
+    "composition": [{"name": f"n{i}", "type": "a100-80", "gpus": 4} for i in range(4)],
+    "templates": [
+        {
+            "micro_batch": 2,
+            "micro_batches": [16, 16],
+            "stages": [
+                {"gpu_type": "a100-80", "tp": 4, "layers": 16, "recompute": "selective"},
+                {"gpu_type": "a100-80", "tp": 4, "layers": 16, "recompute": "full"},
+            ],
+        }
+    ],
+}
+
+
+def run(command, *line: str, stdin: object = None) -> str:
+    text = stdin if isinstance(stdin, str) else json.dumps(stdin)
+    result = CliRunner().invoke(command, line, input=text, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def priced(*line: str, stdin: object = HAND_WRITTEN) -> dict:
+    return json.loads(run(cost, "-", "--output", "json", *line, stdin=stdin))
+
+
+def test_a_hand_written_plan_without_placement_is_placed_and_explained():
+    found = priced()
+    first, last = found["replicas"][0]["stages"]
+    parts = ("compute_s", "tp_communication_s", "recompute_s", "p2p_s")
+    for stage in (first, last):
+        assert stage["stage_s"] == pytest.approx(sum(stage[part] for part in parts))
+        assert stage["memory_bytes"]["optimizer"] > stage["memory_bytes"]["weights"] > 0
+    assert last["recompute_s"] > 10 * first["recompute_s"] >= 0
+    assert found["simulated_s"] <= found["iteration_s"]
+    assert (found["profile_origin"], found["link_origin"]) == ("modelled", "assumed")
+
+
+def test_the_table_names_every_part_of_the_price():
+    text = run(cost, "-", stdin=HAND_WRITTEN)
+    for part in ("forward ms", "TP ms", "recompute ms", "p2p ms", "optimizer", "activations"):
+        assert part in text
+    for part in ("formula", "simulated", "bubble", "gradient sum", "links assumed"):
+        assert part in text
+
+
+def test_edges_are_priced_as_placed_unless_all_are_to_count_as_crossing():
+    beside = json.loads(json.dumps(HAND_WRITTEN))
+    beside["composition"] = [{"name": "n", "type": "a100-80", "gpus": 16}]
+    crossing, placed = priced("--no-placement", stdin=beside), priced(stdin=beside)
+    assert (crossing["edges"], placed["edges"]) == ("nodes", "placement")
+    assert placed["iteration_s"] < crossing["iteration_s"]
+    assert priced(stdin={**beside, "edges": "nodes"}) == crossing
+    assert priced("--placement", stdin={**beside, "edges": "nodes"}) == placed
+
+
+def test_json_says_whether_each_stage_and_the_plan_fit():
+    found = priced()
+    stages = [stage for replica in found["replicas"] for stage in replica["stages"]]
+    for stage in stages:
+        assert stage["usable_bytes"] > 0
+        assert stage["fits"] == (stage["peak_memory_bytes"] <= stage["usable_bytes"])
+    assert found["fits"] == all(stage["fits"] for stage in stages)
+    longer = priced("--seq-len", "131072")
+    assert not longer["fits"]
+
+
+def test_a_planned_plan_is_priced_as_it_was_planned_for_any_model(tmp_path):
+    line = ("--model", "llama3-8b", "--composition", "h100=1x4", "--batch", "16")
+    limits = ("--budget-evaluations", "5", "--d-max", "2", "--output", "json")
+    planned = run(plan, *line, *limits)
+    again = priced(stdin=planned)
+    for key in ("iteration_s", "simulated_s", "profile_digest", "digest"):
+        assert again[key] == json.loads(planned)[key]
+
+
+PLANNED = [  # what was asked, and whether the best plan is placed by stage
+    ("llama3-8b", "h100=4x4,a100-40=4x4", False),
+    ("mixtral-8x7b", "a100-80=3x8", True),
+]
+
+
+@pytest.mark.parametrize(("model", "text", "is_by_stage"), PLANNED)
+def test_a_plan_without_its_placement_is_placed_as_it_was_planned(model, text, is_by_stage):
+    line = ("--model", model, "--composition", text, "--batch", "256", "--seq-len", "2048")
+    limits = ("--budget-evaluations", "3000", "--d-max", "8", "--output", "json")
+    planned = json.loads(run(plan, *line, *limits))
+    assert priced(stdin=planned)["iteration_s"] == planned["iteration_s"]
+    del planned["edges"]
+    assert priced(stdin=planned)["iteration_s"] == planned["iteration_s"]
+    first_stages = {
+        (row["template"], row["node"]) for row in planned["placement"] if not row["stage"]
+    }
+    replicas = sum(len(template["micro_batches"]) for template in planned["templates"])
+    assert (len(first_stages) < replicas) or not is_by_stage
+    del planned["placement"]
+    assert priced(stdin=planned)["iteration_s"] <= planned["iteration_s"]
+
+
+def test_a_picture_is_an_svg_with_a_row_for_each_stage(tmp_path):
+    path = tmp_path / "schedule.svg"
+    run(cost, "-", "--picture", str(path), stdin=HAND_WRITTEN)
+    texts = [
+        "".join(node.itertext())
+        for node in ET.parse(path).getroot().iter("{http://www.w3.org/2000/svg}text")
+    ]
+    assert sum("a100-80 TP 4" in text and "16 layers" in text for text in texts) == 2
+    assert any("2 replicas" in text for text in texts)
+    with pytest.raises(InvalidRequest, match="cannot be written"):
+        run(cost, "-", "--picture", str(tmp_path / "no" / "x.svg"), stdin=HAND_WRITTEN)
+
+
+def test_the_network_card_that_is_assumed_is_named():
+    assert "network card of a node (assumed): a100-80 " in run(cost, "-", stdin=HAND_WRITTEN)
+
+
+def test_a_micro_batch_off_the_grid_is_priced_between_its_neighbours():
+    times = []
+    for b, rounds in ((2, 16), (3, 16), (4, 16)):
+        data = changed("templates", 0, "micro_batch", value=b)
+        data["templates"][0]["micro_batches"] = [rounds, rounds]
+        data["workload"]["global_batch"] = 2 * b * rounds
+        times.append(priced(stdin=data)["iteration_s"])
+    assert times[0] < times[1] < times[2]
+
+
+def changed(*path, value):
+    data = json.loads(json.dumps(HAND_WRITTEN))
+    inner = data
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return data
+
+
+STAGE = ("templates", 0, "stages", 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (
+            changed(*STAGE, "tp", value="four"),
+            "stages.0.tp is 'four', expected a valid",
+        ),
+        (
+            changed(*STAGE, "recompute", value="some"),
+            "0.recompute is 'some', expected one of none, selective, full",
+        ),
+        (changed(*STAGE, "tp", value=3), "TP 3, which does not divide the heads"),
+        (changed(*STAGE, "layers", value=17), "holds 33 layers, the model has 32"),
+        (changed(*STAGE, "ep", value=2), "but llama3-8b has no experts"),
+        (changed("workload", "model", value="gpt-9"), "model 'gpt-9' is unknown"),
+        (changed("workload", "precision", value="fp8"), "precision 'fp8' is unknown"),
+        (changed("workload", "zero", value=3), "ZeRO stage 3 is not supported"),
+        (changed("workload", "global_batch", value="x"), "global_batch is 'x'; it must be a whole"),
+        (changed("workload", "colour", value=1), "unknown key 'colour'"),
+        (changed("workload", value=[]), "a workload is a JSON object, found a list"),
+        (changed("composition", value=[]), "do not fit on the 0 of the composition"),
+    ],
+)
+def test_a_wrong_plan_is_one_sentence(data, sentence):
+    with pytest.raises(HeddleError, match=sentence) as caught:
+        priced(stdin=data)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_plan_for_another_model_is_one_sentence():
+    with pytest.raises(InvalidPlan, match="is for model 'llama3-8b', asked was 'qwen3-32b'"):
+        priced("--model", "qwen3-32b")
+
+
+def test_a_plan_without_a_batch_is_one_sentence():
+    data = {key: value for key, value in HAND_WRITTEN.items() if key != "workload"}
+    with pytest.raises(InvalidWorkload, match="give --batch"):
+        priced("--model", "llama3-8b", stdin=data)
+    assert priced("--model", "llama3-8b", "--batch", "64", stdin=data) == priced()

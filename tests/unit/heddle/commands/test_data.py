@@ -1,0 +1,60 @@
+"""`heddle data` makes and shows datasets, and says what does not go together."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+
+from heddle.commands.data import data
+
+
+def run(*arguments):
+    return CliRunner().invoke(data, [str(argument) for argument in arguments])
+
+
+def test_what_was_prepared_is_shown(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"body": "one"}\n')
+    made = run(
+        *("prepare", "--input", tmp_path / "x.jsonl", "--text-key", "body"),
+        *("--output", tmp_path / "corpus", "--eod", "none"),
+    )
+    assert made.exit_code == 0, made.output
+    assert "1 document, 3 bytes of text, 3 tokens of a vocabulary of 256" in made.output
+    shown = run("show", tmp_path / "corpus", "--output", "json")
+    found = json.loads(shown.output)
+    assert (found["documents"], found["tokens"]) == (1, 3)
+    assert found["beginnings"] == [{"tokens": 3, "first": [111, 110, 101], "text": "one"}]
+    assert "one" in run("show", tmp_path / "corpus").output
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ((), "give exactly one of --input and --builtin"),
+        (("--builtin", "text", "--input", "a"), "give exactly one of --input and --builtin"),
+        (("--input", "a", "--prompt-key", "q"), "give both of --prompt-key and --completion-key"),
+        (
+            ("--input", "a", "--text-key", "t", "--prompt-key", "q", "--completion-key", "r"),
+            "give --text-key, or --prompt-key and --completion-key",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(given, sentence):
+    done = run("prepare", *given, "--output", "x")
+    assert done.exit_code == 2
+    assert sentence in done.output
+
+
+def test_the_folder_of_a_tokenizer_is_taken_as_by_prepare(tmp_path):
+    Tokenizer(WordLevel({"a": 0, "</s>": 1}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "text.txt").write_text("a")
+    prefix, tokenizer = tmp_path / "pair", ("--tokenizer", tmp_path)
+    made = run("prepare", "--input", tmp_path / "text.txt", "--output", prefix, *tokenizer)
+    assert made.exit_code == 0, made.output
+    shown = run("show", prefix, *tokenizer)
+    assert shown.exit_code == 0, shown.output
+    assert "vocabulary 2" in shown.output

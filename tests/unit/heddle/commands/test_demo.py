@@ -1,0 +1,108 @@
+"""heddle/commands/demo.py: a mistake is one sentence before anything starts."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from heddle.commands import demo as command
+from heddle.commands.demo import demo
+from planner.errors import HeddleError
+
+
+@pytest.fixture(autouse=True)
+def nothing_starts(monkeypatch):
+    """What should have been refused ends here, instead of training for minutes."""
+
+    def start(*_):
+        raise AssertionError("the demo started")
+
+    monkeypatch.setattr(command, "_run", start)
+
+
+def said(*arguments, code=2):
+    done = CliRunner().invoke(demo, arguments)
+    assert done.exit_code == code, done.output
+    assert "Traceback" not in done.output
+    return done.output.strip().splitlines()[-1]
+
+
+def test_the_first_line_says_that_the_gpus_are_emulated():
+    done = CliRunner().invoke(demo, ["--interactive"])
+    assert done.output.startswith(
+        "heddle demo: a real training job on emulated GPUs; Ctrl-C ends it"
+    )
+
+
+def test_keys_need_a_terminal():
+    assert "standard input must be a terminal" in said("--interactive")
+
+
+def test_a_picture_needs_a_file_name_in_a_folder_that_is_there(tmp_path):
+    missing = tmp_path / "none" / "demo.svg"
+    assert said("--picture", str(missing)).endswith(f"the folder {missing.parent} does not exist")
+    assert "is a directory" in said("--picture", str(tmp_path))
+
+
+def test_a_picture_that_cannot_be_written_is_refused_before_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    assert "the file cannot be written" in said("--picture", str(tmp_path / "demo.svg"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--steps", "0"), ("--steps", "many"), ("--output", "xml")]
+)
+def test_an_impossible_value_names_its_option(option, value):
+    assert option in said(option, value)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "script", "sentence"),
+    [
+        ("- {name: a, type: h100, gpus: 1}", None, "'a' is of GPU type 'h100'"),
+        ("- {name: a, type: demo-fast}", None, "nodes.yaml"),
+        (None, "- {at_step: 3, kill: nobody}", "'nobody' is not there"),
+    ],
+)
+def test_files_with_a_mistake_are_errors_of_ours(tmp_path, nodes, script, sentence):
+    """`heddle` makes a sentence and exit code 2 of each; see test_cli.py one folder up."""
+    arguments = ["--headless"]
+    for name, text in (("nodes", nodes), ("script", script)):
+        if text is not None:
+            (tmp_path / f"{name}.yaml").write_text(text)
+            arguments += [f"--{name}", str(tmp_path / f"{name}.yaml")]
+    error = CliRunner().invoke(demo, arguments).exception
+    assert isinstance(error, HeddleError)
+    assert sentence in str(error)
+    assert "\n" not in str(error)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stdout", "columns", "no_color", "fits"),
+    [
+        (Terminal(), "80", None, True),
+        (Terminal(), "79", None, False),
+        (Terminal(), "200", "1", True),
+        (Terminal(), "200", "", True),
+        (io.StringIO(), "200", None, False),
+    ],
+    ids=["wide", "narrow", "NO_COLOR", "NO_COLOR empty", "no terminal"],
+)
+def test_the_live_view_needs_a_terminal_wide_enough_and_no_colour(
+    monkeypatch, stdout, columns, no_color, fits
+):
+    monkeypatch.setattr(sys, "stdout", stdout)
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_color is not None:
+        monkeypatch.setenv("NO_COLOR", no_color)
+    assert command._fits_live() is fits

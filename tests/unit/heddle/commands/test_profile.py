@@ -1,0 +1,61 @@
+"""`heddle profile`: what it writes can be priced with, and what it cannot do it says."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+from click.testing import CliRunner
+
+from heddle.commands.plan import plan
+from heddle.commands.profile import profile
+from planner.errors import HeddleError
+
+
+def run(command, line: str) -> str:
+    result = CliRunner().invoke(command, shlex.split(line), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.slow
+def test_a_measured_profile_is_planned_with(tmp_path):
+    line = f"--gpu-type demo-fast --micro-batch 1,2 --repeats 1 --output-folder {tmp_path}"
+    assert "6 measured entries; links assumed" in run(profile, f"{line} --device cpu")
+    stated = json.loads((tmp_path / "tiny-llama" / "demo-fast.json").read_text())
+    assert stated["origin"] == "measured"
+    assert {"hardware", "versions", "date"} <= set(stated["provenance"])
+    text = run(plan, f"--composition demo-fast=2x3 --batch 4 --profile {tmp_path}")
+    assert "links assumed" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("--device cpu", "name the GPU type"),
+        ("--gpu-type x --device cpu --tp 3", "TP 3 does not divide"),
+        ("--gpu-type x --device cpu --tp two", "'two' is not a list of whole numbers"),
+        ("--gpu-type x --device cpu --model mixtral-8x7b", "does not compute mixtures of experts"),
+        ("--gpu-type x --device cpu --model gpt-9", "model 'gpt-9' is unknown"),
+        ("--device cpu links", "name the GPU type"),
+        ("--gpu-type '' --device cpu", "'' cannot be the name of a type"),
+        ("--gpu-type x/y --device cpu", "'x/y' cannot be the name of a type"),
+        ("--gpu-type links --device cpu", "'links' cannot be the name of a type"),
+        ("--gpu-type x --output-folder /dev/null --device cpu", "cannot be written to /dev/null/"),
+        ("--gpu-type x --output-folder /dev/null --device cpu links", "cannot be written to"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_sentence(line, sentence):
+    with pytest.raises(HeddleError, match=sentence) as caught:
+        run(profile, line)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("size", ["many", "2"])
+def test_half_a_launcher_is_one_sentence(monkeypatch, tmp_path, size):
+    monkeypatch.setenv("WORLD_SIZE", size)
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(HeddleError, match="RANK='', MASTER_PORT='', MASTER_ADDR=''; a launcher"):
+        run(profile, f"--gpu-type x --output-folder {tmp_path} --device cpu links")

@@ -1,0 +1,78 @@
+"""heddle/commands/train.py: a mistake ends before anything starts; --check starts nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from heddle.commands import train as command
+from heddle.commands.train import MOST_RANKS, train
+from heddle.train.run import MOST_GPUS
+from heddle_operator.apis.errors import InvalidJob
+
+EXAMPLE = str(Path(__file__).parents[4] / "manifests" / "examples" / "tiny.yaml")
+
+
+@pytest.fixture(autouse=True)
+def nothing_starts(monkeypatch):
+    """What should have been refused ends here, instead of training."""
+
+    def start(*_):
+        raise AssertionError("a run started")
+
+    monkeypatch.setattr(command, "_train", start)
+
+
+def invoked(*arguments):
+    return CliRunner().invoke(train, arguments)
+
+
+def test_a_job_without_mistakes_says_what_it_would_do(tmp_path):
+    done = invoked("--check", EXAMPLE, "--ranks", "3", "--output-path", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert "nothing is wrong; it would train 200 steps with 3 ranks on cpu-" in done.output
+
+
+def test_more_ranks_than_a_machine_runs_are_refused_by_the_option_whose_help_says_so():
+    assert MOST_RANKS == MOST_GPUS
+    done = invoked("--check", EXAMPLE, "--ranks", str(MOST_RANKS + 1))
+    assert done.exit_code == 2
+    assert "--ranks" in done.output
+    assert f"<={MOST_RANKS}]" in invoked("--help").output
+
+
+def test_mistakes_are_a_line_each_and_in_json_a_list(tmp_path):
+    bad = tmp_path / "job.yaml"
+    bad.write_text(Path(EXAMPLE).read_text().replace("steps: 200", "steps: 0\n  colour: blue"))
+    error = invoked("--check", str(bad)).exception
+    assert isinstance(error, InvalidJob)
+    assert len(str(error).splitlines()) == 2
+    done = invoked("--check", str(bad), "--output", "json")
+    assert done.exit_code == 2
+    assert len(json.loads(done.output)["mistakes"]) == 2
+
+
+def test_cuda_is_refused_in_one_sentence(tmp_path):
+    error = invoked(EXAMPLE, "--device", "cuda", "--output-path", str(tmp_path)).exception
+    assert str(error) == (
+        "--device cuda is not supported yet: the worker trains on CPU; leave --device out"
+    )
+
+
+def test_keys_need_a_terminal():
+    assert "standard input must be a terminal" in invoked(EXAMPLE, "--interactive").output
+
+
+def test_a_job_that_cannot_be_read_is_all_that_is_said(tmp_path):
+    done = invoked(str(tmp_path / "missing.yaml"))
+    assert done.output == ""
+    assert "cannot be read: No such file" in str(done.exception)
+
+
+def test_the_first_line_says_what_ctrl_c_does(tmp_path):
+    done = invoked(EXAMPLE, "--output-path", str(tmp_path))
+    assert done.output.startswith(f"heddle train {EXAMPLE}: Ctrl-C ends it after the step")
+    assert isinstance(done.exception, AssertionError)  # it would have started

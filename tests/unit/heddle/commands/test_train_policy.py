@@ -1,0 +1,103 @@
+"""`heddle train-policy`: what it refuses, and what it prints."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from heddle.commands.train_policy import train_policy
+from planner.errors import InvalidPolicy, InvalidRequest, InvalidWorkload, UnprofiledConfiguration
+from planner.policy.weights import load_policy
+
+SHORT = ("--groups", "16", "--compositions", "4", "--teacher-steps", "20", "--keep-every-s", "0")
+
+
+def run(*arguments):
+    given = {"catch_exceptions": False, "standalone_mode": False}
+    return CliRunner().invoke(train_policy, arguments, **given)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        (("--model", "gpt-9"), InvalidWorkload, "'gpt-9' is unknown"),
+        (("--model", "tiny-llama", "--types", "h999"), UnprofiledConfiguration, "h999"),
+        (("--model", "tiny-llama", "--seed", "-1"), click.BadParameter, "not in the range 0<=x<"),
+        (("--model", "tiny-llama", "--seed", "9" * 23), click.BadParameter, "x<2147483648"),
+        (("--model", "tiny-llama", "--resume"), InvalidPolicy, "leave --resume out"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_it_begins(tmp_path, arguments, error, words):
+    with pytest.raises(error) as caught:
+        run(*arguments, *SHORT, "--out", str(tmp_path / "policy"))
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidRequest, match="cannot be written"):
+        run("--model", "tiny-llama", "--out", str(tmp_path / "file" / "policy"))
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_folder_that_holds_files_is_not_written_over(tmp_path, monkeypatch, named):
+    folder = tmp_path / "policy-tiny-llama"
+    folder.mkdir()
+    (folder / "card.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    out = ("--out", str(folder)) if named else ()
+    with pytest.raises(InvalidRequest, match="holds files already; give --overwrite"):
+        run("--model", "tiny-llama", *SHORT, *out)
+    assert (folder / "card.json").read_text() == "{}"
+
+
+@pytest.mark.slow
+def test_a_model_of_a_config_file_is_trained_into_a_folder_of_its_name(tmp_path, monkeypatch):
+    config = {
+        "model_type": "llama",
+        "hidden_size": 256,
+        "intermediate_size": 512,
+        "num_attention_heads": 8,
+        "num_hidden_layers": 4,
+        "vocab_size": 1000,
+        "max_position_embeddings": 512,
+    }
+    (tmp_path / "small").mkdir()
+    path = tmp_path / "small" / "config.json"
+    path.write_text(json.dumps(config))
+    monkeypatch.chdir(tmp_path)
+    done = run("--model", str(path), "--types", "h100,a100-40", *SHORT)
+    assert "--policy policy-small" in done.stdout
+    assert load_policy(tmp_path / "policy-small").card.model == "small"
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf"])
+def test_states_are_kept_every_so_many_seconds(tmp_path, seconds):
+    folder = tmp_path / "policy"
+    with pytest.raises(InvalidRequest, match=f"--keep-every-s is {seconds}; give a number"):
+        run("--model", "tiny-llama", "--out", str(folder), *SHORT[:-1], seconds)
+    assert not folder.exists()
+
+
+@pytest.mark.slow
+def test_a_short_training_writes_a_policy_and_says_how_good_it_is(tmp_path):
+    folder = tmp_path / "policy"
+    done = run("--model", "tiny-llama", "--out", str(folder), *SHORT, "--output", "json")
+    said = json.loads(done.stdout)
+    card = load_policy(folder).card
+    assert said == json.loads(json.dumps(card.to_json()))
+    assert card.types == ("demo-fast", "demo-slow")
+    assert card.num_compositions == 4
+    assert [path.name for path in sorted(folder.iterdir())] == ["card.json", "weights.safetensors"]
+
+
+@pytest.mark.slow
+def test_importing_the_command_does_not_import_torch():
+    code = "import sys, heddle.commands.train_policy; assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,262 @@
+"""heddle/convert: a run of Megatron becomes a job that trains the same, or is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from heddle.commands.convert import convert as command
+from heddle.convert.megatron import convert
+from heddle.convert.script import read_script
+from heddle.convert.table import ARGUMENTS, markdown
+from heddle.convert.words import read_words
+from heddle_operator.apis.errors import InvalidArguments
+from heddle_operator.apis.heddlejob import load_job
+
+LLAMA = """
+--num-layers 2 --hidden-size 64 --num-attention-heads 4 --num-query-groups 2
+--group-query-attention --ffn-hidden-size 128 --swiglu --normalization RMSNorm
+--use-rotary-position-embeddings --disable-bias-linear --untie-embeddings-and-output-weights
+--vocab-size 256 --hidden-dropout 0 --attention-dropout 0 --seq-length 32
+--max-position-embeddings 64 --norm-epsilon 1e-6 --micro-batch-size 2 --global-batch-size 8
+--train-iters 100
+--lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine --lr-warmup-iters 10 --lr-decay-iters 90
+--weight-decay 0.1 --adam-beta1 0.9 --adam-beta2 0.95 --adam-eps 1e-6 --clip-grad 0.5 --bf16
+--data-path 0.3 /d/a 0.7 /d/b --split 949,50,1 --seed 7 --save /out
+--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4
+"""
+GPT2 = """
+--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --vocab-size 512
+--max-position-embeddings 64 --global-batch-size 8 --train-samples 800 --lr 1e-3
+--lr-decay-style constant --data-path /d/text
+"""
+
+
+def turned(text, deepspeed=None):
+    script = read_script(text)
+    words = read_words(script.words, script.reasons)
+    return convert(words, deepspeed or {}, "mine", "/models/mine")
+
+
+def test_every_setting_of_the_training_has_its_field():
+    found = turned(LLAMA)
+    spec = found.job["spec"]
+    assert spec["training"] == {
+        "globalBatch": 8,
+        "sequenceLength": 32,
+        "precision": "bf16",
+        "seed": 7,
+        "learningRate": 3e-4,
+        "warmupSteps": 10,
+        "betas": [0.9, 0.95],
+        "epsilon": 1e-6,
+        "weightDecay": 0.1,
+        "gradientClip": 0.5,
+        "schedule": {"kind": "cosine", "decaySteps": 80, "minLearningRate": 3e-5},
+    }
+    assert spec["steps"] == 100
+    assert spec["output"] == {"path": "/out"}
+    assert spec["data"] == {
+        "blend": [{"path": "/d/a", "weight": 0.3}, {"path": "/d/b", "weight": 0.7}],
+        "split": [949.0, 50.0, 1.0],
+    }
+
+
+def test_three_arguments_together_are_a_document_mask():
+    masks = "--reset-position-ids --reset-attention-mask --eod-mask-loss"
+    assert turned(LLAMA + masks).job["spec"]["data"]["documentMask"] is True
+    with pytest.raises(InvalidArguments, match=r"^--eod-mask-loss without --reset-position-ids"):
+        turned(LLAMA + "--eod-mask-loss")
+
+
+def test_the_model_is_a_configuration_of_its_family():
+    found = turned(LLAMA)
+    assert found.job["spec"]["model"] == {"path": "/models/mine", "init": "seed"}
+    assert found.config["model_type"] == "llama"
+    sizes = ("num_hidden_layers", "hidden_size", "num_key_value_heads", "intermediate_size")
+    assert [found.config[name] for name in sizes] == [2, 64, 2, 128]
+    assert found.config["tie_word_embeddings"] is False
+    assert turned(LLAMA + "--add-qkv-bias").config["model_type"] == "qwen2"
+    assert turned(LLAMA + "--qk-layernorm").config["model_type"] == "qwen3"
+    gpt2 = turned(GPT2).config
+    assert (gpt2["model_type"], gpt2["n_inner"], gpt2["attn_pdrop"]) == ("gpt2", 256, 0.1)
+
+
+def test_a_model_that_heddle_knows_is_named():
+    text = LLAMA
+    for old, new in (
+        ("--num-layers 2", "--num-layers 32"),
+        ("--hidden-size 64", "--hidden-size 4096 --rotary-base 500000"),
+        ("--num-attention-heads 4", "--num-attention-heads 32"),
+        ("--num-query-groups 2", "--num-query-groups 8"),
+        ("--ffn-hidden-size 128", "--ffn-hidden-size 14336"),
+        ("--vocab-size 256", "--vocab-size 128256"),
+        ("--norm-epsilon 1e-6", "--norm-epsilon 1e-5"),
+        ("--max-position-embeddings 64", "--max-position-embeddings 8192"),
+    ):
+        text = text.replace(old, new)
+    found = turned(text)
+    assert found.job["spec"]["model"] == {"name": "llama3-8b"}
+    assert found.config is None
+
+
+def test_what_has_no_counterpart_is_listed_with_its_reason():
+    notes = turned(LLAMA + "--save-interval 100 --foo-bar 3").notes
+    assert (
+        "--tensor-model-parallel-size: Heddle chooses it for the GPUs that are there, " in notes[2]
+    )
+    assert {note.split(":")[0] for note in notes} == {
+        "--micro-batch-size",
+        "--tensor-model-parallel-size",
+        "--pipeline-model-parallel-size",
+        "--save-interval",
+        "--foo-bar",
+    }
+    assert notes[0].startswith("--foo-bar: this argument is not known here")
+
+
+def test_an_unknown_argument_that_is_nearly_a_known_one_says_so():
+    (note,) = (n for n in turned(GPT2 + "--lr-warmup-iter 5").notes if "iter" in n)
+    assert "--lr-warmup-iters" in note
+
+
+def test_what_megatron_would_take_unsaid_is_written_out():
+    training = turned(GPT2).job["spec"]["training"]
+    assert (training["betas"], training["epsilon"], training["seed"]) == ([0.9, 0.999], 1e-8, 1234)
+    assert (training["weightDecay"], training["warmupSteps"]) == (0.01, 0)
+    assert turned(GPT2).job["spec"]["data"]["split"] == [969.0, 30.0, 1.0]
+    assert turned(GPT2).job["spec"]["steps"] == 100
+    linear = turned(GPT2.replace("--lr-decay-style constant", "--lr-warmup-samples 80"))
+    assert linear.job["spec"]["training"]["schedule"] == {
+        "kind": "wsd",
+        "decaySteps": 90,
+        "minLearningRate": 0.0,
+    }
+
+
+def test_deepspeeds_configuration_is_read_as_well():
+    config = {
+        "train_batch_size": 8,
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_clipping": 0.25,
+        "zero_optimization": {"stage": 1},
+        "fp16": {"enabled": True, "initial_scale_power": 12, "loss_scale_window": 500},
+        "optimizer": {"type": "AdamW", "params": {"betas": [0.8, 0.9], "torch_adam": True}},
+        "mystery": 3,
+    }
+    found = turned(GPT2, config)
+    training = found.job["spec"]["training"]
+    assert training["precision"] == "fp16"
+    assert training["lossScale"] == {"initial": 4096, "window": 500}
+    assert (training["gradientClip"], training["betas"]) == (0.25, [0.8, 0.9])
+    text = "\n".join(found.notes)
+    for words in ("zero_optimization: Heddle chooses", "torch_adam", "mystery: this key is not"):
+        assert words in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ("--lr-decay-style inverse-square-root", "inverse-square-root; Heddle has constant"),
+        ("--optimizer sgd", "Heddle has AdamW"),
+        ("--lr many", "--lr is 'many'; it must be a number"),
+        ("--train-iters 1.5", "--train-iters is 1.5; it must be a whole number"),
+        ("--seq-length", "--seq-length takes 1 value, found none"),
+        ("--swiglu", "the model has SwiGLU, but not rotary positions, RMS norm, no biases"),
+        ("--lr $LR", "--lr is '$LR', but line 5 uses LR, which nothing sets; write its value"),
+        ("--data-path 0.3 /a 0.7", "written as WEIGHT PATH WEIGHT PATH"),
+        ("--data-path /a 0.5 /b 0.5", "each path needs a number before it"),
+        ("--clip-grad 0", "Heddle always clips"),
+        ("--fp16 --bf16", "give one"),
+        ("--train-samples 7", "no multiple of the global batch 8"),
+    ],
+)
+def test_what_would_train_something_else_is_refused_in_one_sentence(changes, sentence):
+    text = GPT2 if "--train-iters" not in changes else GPT2.replace("--train-samples 800", "")
+    with pytest.raises(InvalidArguments) as error:
+        turned(f"{text} {changes}")
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["--lr", "--train-samples", "--global-batch-size", "--data-path"])
+def test_what_a_job_needs_and_is_missing_is_named(name):
+    value = read_words(read_script(GPT2).words).values[name][0]
+    with pytest.raises(InvalidArguments, match="is missing"):
+        turned(GPT2.replace(f"{name} {value}", ""))
+
+
+def test_arguments_and_configuration_must_agree():
+    with pytest.raises(
+        InvalidArguments, match=r"--global-batch-size is 8 .* and 16 in DeepSpeed's"
+    ):
+        turned(GPT2, {"train_batch_size": 16})
+    with pytest.raises(InvalidArguments, match="dynamic, say 0"):
+        turned(GPT2, {"fp16": {"enabled": True, "loss_scale": 1024}})
+    with pytest.raises(InvalidArguments, match="a scheduler"):
+        turned(GPT2, {"scheduler": {"type": "WarmupLR"}})
+
+
+def test_a_shell_script_is_read_as_it_stands():
+    text = "deepspeed pretrain_gpt.py \\\n  --lr=1e-4 \\\n  --bf16  # half\n"
+    found = read_words(read_script(text).words)
+    assert found.values == {"--lr": ("1e-4",), "--bf16": ()}
+
+
+def test_the_command_prints_a_job_and_leaves_the_models_configuration(tmp_path):
+    (tmp_path / "args.txt").write_text(LLAMA)
+    arguments = ["megatron", "--args-file", str(tmp_path / "args.txt"), "--name", "mine"]
+    folder = tmp_path / "model"
+    more = [*arguments, "--model-folder", str(folder), "--lr", "2e-4"]
+    done = CliRunner().invoke(command, more)
+    assert done.exit_code == 0, done.output
+    job = load_job(yaml.safe_load(done.stdout))
+    assert job.spec.training.learning_rate == 2e-4
+    assert job.workload.model.layers == 2
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "llama"
+    assert "left out: --tensor-model-parallel-size" in done.stderr
+
+
+def test_the_table_of_the_documents_is_the_table_of_the_code():
+    text = (Path(__file__).parents[4] / "docs" / "megatron.md").read_text()
+    assert "\n".join(markdown()) in text
+    assert all(name.startswith("--") for name in ARGUMENTS)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\xff\xfe", "cannot be read: it is not text in UTF-8"),
+        (b"--lr 'half", "a quotation mark of the arguments is never closed"),
+        (b"--num-layer 3", r"no argument --num-layer \(did you mean '--num-layers'\?\)"),
+        (b"", "no arguments of Megatron were given"),
+    ],
+)
+def test_a_file_without_arguments_is_refused_in_a_sentence(tmp_path, content, words):
+    file = tmp_path / "pretrain.sh"
+    file.write_bytes(content)
+    done = CliRunner().invoke(command, ["megatron", "--args-file", str(file)])
+    assert isinstance(done.exception, InvalidArguments)
+    with pytest.raises(InvalidArguments, match=words):
+        raise done.exception
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1e999", "many"])
+def test_a_number_that_is_none_is_refused(text):
+    words = read_words(["--num-layers", text])
+    with pytest.raises(InvalidArguments, match=f"--num-layers is '{text}'; it must be a number"):
+        words.count("--num-layers")
+
+
+def test_a_folder_that_refuses_the_models_config_is_named(tmp_path):
+    file = tmp_path / "pretrain.sh"
+    file.write_text(LLAMA.replace("\n", " "))
+    arguments = ["megatron", "--args-file", str(file), "--model-folder", "/proc/nowhere"]
+    done = CliRunner().invoke(command, arguments)
+    assert isinstance(done.exception, InvalidArguments)
+    assert "the model cannot be described in /proc/nowhere" in str(done.exception)
+    assert done.stdout == ""

@@ -1,0 +1,38 @@
+"""The last words tell what the result holds."""
+
+from __future__ import annotations
+
+from heddle.demo.summary import summary
+
+CHANGE = {"stall_s": 0.1, "restart_s": 7.0, "parts": {}}
+RESULT = {
+    "epochs": [
+        {"reason": "start", "reconfiguration": None},
+        {"reason": "join", "reconfiguration": CHANGE},
+    ],
+    "refusals": [{}],
+    "processes": [
+        {"epoch": 1, "ranks": [{"pid": 5, "started_s": 1.0}]},
+        {"epoch": 2, "ranks": [{"pid": 5, "started_s": 1.0}, {"pid": 6, "started_s": 2.0}]},
+    ],
+    "losses": [5.5, 3.2],
+    "max_loss_difference": 2e-6,
+    "checkpoint_reads": 0,
+}  # fmt: skip
+
+
+def test_what_happened_is_three_sentences():
+    moved, cost, exact = summary(RESULT)
+    assert "2 steps, changed its plan 1 time (join) and kept it 1 time" in moved
+    assert "1 process trained before and after a change" in moved
+    assert "0.10 s (a cold restart takes 7.0 s)" in cost
+    assert "from 5.50 to 3.20" in exact
+    assert "2.0e-06, within the allowed 1e-05" in exact
+
+
+def test_a_loss_that_parts_from_the_reference_is_said_loudly():
+    assert "MORE than the allowed" in summary({**RESULT, "max_loss_difference": 0.1})[2]
+
+
+def test_a_run_that_was_not_compared_does_not_claim_it():
+    assert summary({**RESULT, "max_loss_difference": None})[2] == "The losses were not compared."

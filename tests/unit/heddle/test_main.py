@@ -1,0 +1,126 @@
+"""`heddle` imports what is called, and a user's mistake is one sentence with exit code 2."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+
+import click
+import pytest
+
+from heddle.main import COMMANDS
+from heddle.main import heddle as table
+
+RUN = "from heddle.main import main; main()"
+
+
+def heddle(*arguments, code=RUN, environment=None):
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=600,  # a kernel that was edited is compiled first
+        env={**os.environ, **(environment or {})},
+    )
+
+
+def test_help_lists_every_command_without_importing_one():
+    code = (
+        "import sys; from heddle.main import heddle\n"
+        "heddle(['--help'], standalone_mode=False)\n"
+        "print(sorted({'torch', 'aiohttp', 'numpy', 'planner.search.driver'} & set(sys.modules)))"
+    )
+    done = heddle(code=code)
+    assert all(name in done.stdout for name in COMMANDS)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("demo", "--nodes", "none.yaml"), "none.yaml cannot be read"),
+        (("demo", "--script", "none.yaml"), "none.yaml cannot be read"),
+        (("demo", "--steps", "0"), "--steps"),
+        (("pla",), "there is no command 'pla' (did you mean 'plan'?)"),
+        (("xyz",), "there is no command 'xyz'\n"),
+        (("plan", "--composition", "h100=1x8", "--composition", "a=1x8"), "is given 2 times"),
+    ],
+    ids=["nodes", "script", "steps", "like a command", "no command", "twice"],
+)
+def test_a_mistake_is_a_sentence_and_exit_code_2(arguments, sentence):
+    done = heddle(*arguments)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_version_is_that_of_the_package():
+    assert heddle("--version").stdout == f"heddle {version('heddle')}\n"
+
+
+@pytest.mark.parametrize(
+    "command", ["plan", "cost", "profile links", "status", "logs", "data prepare", "operator run"]
+)
+def test_help_of_a_command_is_shown_without_what_the_command_needs(command):
+    done = heddle(*command.split(), "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Usage:" in done.stdout
+    assert "\\b" not in done.stdout
+
+
+def test_data_is_made_by_one_command():
+    assert "prepare" not in heddle("worker", "--help").stdout
+    assert heddle("worker", "data").returncode == 2
+    assert "prepare" in heddle("data", "--help").stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_terminal_of_ascii_gets_ascii_and_files_are_utf_8(tmp_path):
+    """Without UTF-8 mode, whatever the locale says."""
+    ascii_only = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "POSIX"}
+    nodes, picture = tmp_path / "nodes.yaml", tmp_path / "plan.svg"
+    nodes.write_text("# für alle\n- {name: node, type: demo-fast, gpus: 2}\n", encoding="utf-8")
+    planned = heddle(
+        *("plan", "--nodes", str(nodes), "--recompute", "full", "--budget-evaluations", "50"),
+        *("--picture", str(picture)),
+        environment=ascii_only,
+    )
+    assert planned.returncode == 0, planned.stderr
+    assert planned.stdout.isascii()
+    assert "●" in picture.read_text(encoding="utf-8")
+
+
+def commands(group, path=()):
+    """(words, command) of each command that is shown, those of groups within groups included."""
+    context = click.Context(group, info_name="heddle")
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if command.hidden:
+            continue
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+def test_every_option_of_every_command_is_explained():
+    options = [
+        ((*words, option.name), option.help or "")
+        for words, command in commands(table)
+        for option in command.params
+        if isinstance(option, click.Option) and not option.hidden
+    ]
+    assert len(options) > 100
+    assert [words for words, told in options if not re.fullmatch(r"[^[].+[.\]]", told)] == []
+    halves = ("Of ", "To ", "For ", "By ")
+    assert [words for words, told in options if told.startswith(halves)] == []
+    assert [words for words, told in options if len(told.split()) < 3] == []
+
+
+def test_the_line_about_a_command_in_the_help_of_its_group_is_whole():
+    for words, command in commands(table):
+        if len(words) > 1:
+            assert not command.get_short_help_str(limit=68).endswith("..."), words

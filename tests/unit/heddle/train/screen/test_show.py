@@ -1,0 +1,47 @@
+"""heddle/train/screen/show.py: at whatever moment a run ends, nothing of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+
+from heddle.demo.run import DemoOptions, DemoRun
+from heddle.demo.story import NODES
+from heddle.local.processes import processes_with
+from heddle.train.screen.show import show
+
+MARK = "HEDDLE_TEST_SHOW"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_quiet", [False, True], ids=["lines", "json"])
+def test_sigterm_while_pods_start_ends_the_run_and_all_its_processes(
+    tmp_path, monkeypatch, capfd, is_quiet
+):
+    value = str(tmp_path)
+    monkeypatch.setenv(MARK, value)  # every process of the run inherits it
+
+    async def until_pods_start():
+        run = asyncio.ensure_future(
+            show(
+                lambda say: DemoRun(DemoOptions(NODES, (), 5, 1), tmp_path, say),
+                is_live=False,
+                interactive=False,
+                is_quiet=is_quiet,
+            )
+        )
+        while len(processes_with(**{MARK: value})) < 3:  # planner and two agents
+            done, _ = await asyncio.wait({run}, timeout=0.05)
+            assert not done
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(asyncio.CancelledError):
+            await run
+
+    asyncio.run(until_pods_start())
+    assert processes_with(**{MARK: value}) == ()
+    out, err = capfd.readouterr()
+    said = err if is_quiet else out
+    assert "a data set is made from the sources" in said
+    assert not (out if is_quiet else err).strip()

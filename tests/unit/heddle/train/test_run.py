@@ -1,0 +1,113 @@
+"""heddle/train/run.py: events change the cluster once, and only where they can."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from pathlib import Path
+
+import pytest
+import yaml
+
+from heddle.demo.run import DemoOptions, DemoRun
+from heddle.train.recorder import Recorder
+from heddle.train.run import RunOptions, search_settings
+from heddle.train.script import Event
+from heddle_operator.apis.errors import ProcessFailed
+from heddle_operator.apis.heddlejob import load_job
+from planner.cluster.composition import Node
+from tests.builders import demo_profile
+from tests.unit.heddle.train.recorded import RESUMED_S, THREE, TWO, a_run, report, switch
+
+EXAMPLE = Path(__file__).parents[4] / "manifests" / "examples" / "tiny.yaml"
+JOIN = Event(5, "join", "fast-3", Node("fast-3", "demo-fast", 2))
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def run(tmp_path, told):
+    found = DemoRun(DemoOptions(TWO, (JOIN,), 10, 1), tmp_path, told.append)
+    for node in TWO.nodes:
+        found.cluster.join(node)
+    return found
+
+
+def test_a_node_joins_once(run, told):
+    run.apply_event(JOIN)
+    run.apply_event(JOIN)
+    assert sorted(run.cluster.nodes) == ["fast-1", "fast-2", "fast-3"]
+    assert told == ["step 0: node fast-3 joins"]
+
+
+def test_a_drained_node_that_hosts_nothing_is_gone(run, told):
+    run.apply_event(Event(5, "drain", "fast-2"))
+    assert sorted(run.cluster.nodes) == ["fast-1"]
+    assert told == ["step 0: node fast-2 is drained"]
+
+
+def test_a_kill_is_noted_with_its_time(run, told):
+    run.apply_event(Event(5, "kill", "fast-2"))
+    assert sorted(run.cluster.nodes) == ["fast-1"]
+    assert len(run.recorder.kills_s) == 1
+    assert told == ["step 0: node fast-2 is killed without notice"]
+
+
+@pytest.mark.parametrize("verb", ["drain", "kill"])
+def test_a_node_that_has_gone_can_neither_be_drained_nor_killed(run, told, verb):
+    run.apply_event(Event(5, verb, "nobody"))
+    assert sorted(run.cluster.nodes) == ["fast-1", "fast-2"]
+    assert told == []
+    assert run.recorder.kills_s == []
+
+
+def test_a_restart_costs_from_the_first_pod_to_the_first_step(tmp_path):
+    run = a_run(tmp_path, THREE)
+    assert run.restart_s is None  # no pod was spawned
+    run.cluster.first_pod_s = RESUMED_S - 7.0
+    started = switch(0, None, 0).model_copy(update={"epoch": 1})
+    run.recorder.take_report(report("demo-fast-1-0", switches=(started,)))
+    assert run.restart_s == pytest.approx(7.0)
+    run.recorder = Recorder()
+    assert run.restart_s is None
+
+
+def test_only_the_user_may_read_the_token(run, tmp_path):
+    token = tmp_path / "token"
+    assert len(token.read_text()) == 32
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+
+
+def test_two_runs_share_neither_marker_nor_token(tmp_path):
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+    first, second = (a_run(folder) for folder in folders)
+    assert first.run_id != second.run_id
+    assert (folders[0] / "token").read_text() != (folders[1] / "token").read_text()
+
+
+def test_the_result_counts_what_is_left_of_the_run(tmp_path):
+    run = a_run(tmp_path)
+    found = run.result()
+    assert found["orphan_processes"] == 0
+    assert found["engine"].startswith("deepspeed ")
+    assert (found["seed"], found["budget_evaluations"]) == (1, run.options.evaluations)
+
+
+def test_plans_are_searched_for_what_the_job_trains():
+    body = yaml.safe_load(EXAMPLE.read_text())
+    body["spec"]["training"]["precision"] = "bf16"
+    body["spec"]["planner"] = {"recompute": "full"}
+    options = RunOptions(load_job(body), TWO, (), (), demo_profile())
+    assert search_settings(options).workload == options.job.workload
+
+
+@pytest.mark.slow
+def test_data_that_cannot_be_made_are_a_sentence_about_the_data(run):
+    command = ("data", "prepare", "--input", "nowhere", "--output", "x")
+    with pytest.raises(ProcessFailed, match=r"^the data set cannot be made: input 'nowhere'"):
+        asyncio.run(run.call(*command))

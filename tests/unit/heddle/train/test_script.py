@@ -1,0 +1,114 @@
+"""Scripts and nodes files are read whole, or refused in one sentence."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from heddle.demo.story import NODES, SCRIPT
+from heddle.train.run import check_nodes
+from heddle.train.script import check_script, load_nodes, load_script
+from heddle_operator.apis.errors import InvalidScript
+from planner.cluster.composition import Composition
+from planner.errors import InvalidComposition
+from tests.builders import demo_profile
+
+EXAMPLES = Path(__file__).parents[4] / "manifests" / "examples" / "demo"
+
+
+def script(tmp_path, text):
+    path = tmp_path / "script.yaml"
+    path.write_text(text)
+    return load_script(path, NODES)
+
+
+def test_the_demos_own_script_holds_together():
+    check_script(SCRIPT, NODES, "of the demo")
+    check_nodes(NODES, SCRIPT, demo_profile())
+
+
+def test_events_are_sorted_by_step(tmp_path):
+    events = script(
+        tmp_path,
+        "- {at_step: 9, kill: new}\n- {at_step: 3, join: {name: new, type: demo-fast, gpus: 2}}\n",
+    )
+    assert [(event.at_step, str(event)) for event in events] == [(3, "join new"), (9, "kill new")]
+
+
+def test_a_drain_waits_unless_the_script_says_for_how_long(tmp_path):
+    waits, ends = script(
+        tmp_path,
+        "- {at_step: 3, drain: fast-1}\n- {at_step: 9, drain: fast-2, notice_s: 30}\n",
+    )
+    assert (waits.notice_s, ends.notice_s) == (math.inf, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("at_step: 3", "holds a mapping; it must be a list of events"),
+        ("- 3", "event 1 is 3"),
+        ("- {at_step: 3}", "event 1 has 0 things to do"),
+        ("- {at_step: 3, drain: fast-1, kill: fast-1}", "has 2 things to do"),
+        ("- {at_step: 3, kil: fast-1}", "the unknown key 'kil' (did you mean 'kill'?)"),
+        ("- {at_step: 3, reboot: fast-1}", "the unknown key 'reboot'"),
+        ("- {at_step: soon, drain: fast-1}", "at_step 'soon'; it must be a number"),
+        ("- {at_step: -1, drain: fast-1}", "at_step -1"),
+        ("- {drain: fast-1}", "at_step None"),
+        ("- {at_step: 3, drain: fast-1, notice_s: soon}", "notice_s 'soon'; it must be a number"),
+        ("- {at_step: 3, kill: fast-1, notice_s: 3}", "the unknown key 'notice_s'"),
+        ("- {at_step: 3, drain: 7}", "drain 7; it must be the name of a node"),
+        ("- {at_step: 3, drain: nobody}", "'nobody' is not there; there are fast-1, fast-2"),
+        ("- {at_step: 3, join: {name: fast-1, type: demo-fast, gpus: 1}}", "is there already"),
+        ("- {at_step: 3, join: {name: new, type: demo-fast, gpus: 0}}", "has 0 GPUs"),
+        ("- {at_step: 3, join: {name: new, kind: demo-fast}}", "unknown key 'kind'"),
+        ("- {at_step: 3", "cannot be read: it is not YAML"),
+    ],
+)
+def test_a_mistake_in_a_script_is_one_sentence(tmp_path, text, sentence):
+    with pytest.raises(InvalidScript) as error:
+        script(tmp_path, text)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_script_that_is_not_there_is_one_sentence(tmp_path):
+    with pytest.raises(InvalidScript, match="cannot be read: No such file"):
+        load_script(tmp_path / "none.yaml", NODES)
+
+
+def test_a_mistake_in_a_nodes_file_names_file_and_node(tmp_path):
+    path = tmp_path / "nodes.yaml"
+    path.write_text("- {name: a, type: demo-fast, gpus: many}")
+    with pytest.raises(InvalidComposition, match=r"nodes\.yaml: node 1 has gpus 'many'"):
+        load_nodes(path)
+
+
+def test_a_node_without_profile_is_refused():
+    nodes = Composition.from_json([{"name": "a", "type": "h100", "gpus": 1}])
+    with pytest.raises(InvalidScript, match=r"'h100'.*no profile; profiled are demo-fast"):
+        check_nodes(nodes, (), demo_profile())
+
+
+def test_the_example_files_hold_together():
+    nodes = load_nodes(EXAMPLES / "nodes.yaml")
+    events = load_script(EXAMPLES / "script.yaml", nodes)
+    check_nodes(nodes, events, demo_profile())
+    assert [str(event) for event in events] == ["join third", "kill left", "join slow"]
+
+
+@pytest.mark.parametrize("name", ["../a", "a/b", "a" * 64, "\u00e9", "-a"])
+def test_a_node_whose_name_cannot_be_that_of_a_folder_is_refused(name):
+    nodes = Composition.from_json([{"name": name, "type": "demo-fast", "gpus": 1}])
+    with pytest.raises(InvalidScript, match="is not a valid name; use up to 63 letters"):
+        check_nodes(nodes, (), demo_profile())
+
+
+def test_more_ranks_than_a_machine_can_run_or_no_node_at_all_are_refused():
+    nodes = Composition.from_json([{"name": "a", "type": "demo-fast", "gpus": 900}])
+    with pytest.raises(InvalidScript, match="has 900 GPUs; each is a process of this machine"):
+        check_nodes(nodes, (), demo_profile())
+    with pytest.raises(InvalidScript, match="there is no node; write"):
+        check_nodes(Composition(()), (), demo_profile())

@@ -1,0 +1,55 @@
+"""heddle/train/summary.py: the last words tell what the result holds."""
+
+from __future__ import annotations
+
+from heddle.train.summary import summary
+
+EPOCH = {
+    "reason": "start",
+    "reconfiguration": None,
+    "step_s": 0.5,
+    "predicted_step_s": 0.4,
+    "predicted_memory_bytes": 40_000_000,
+    "measured": {"tokens_per_s": 5120.0, "mfu": 0.25, "memory_bytes": 600_000_000},
+}
+RESULT = {
+    "losses": [5.5, 3.25],
+    "held_out": [{"step": 0, "loss": 5.6}, {"step": 2, "loss": 3.5}],
+    "epochs": [EPOCH, {**EPOCH, "reason": "join", "reconfiguration": {}}],
+    "emulated": False,
+    "output": "/out",
+    "parts": None,
+}  # fmt: skip
+
+
+def test_what_was_trained_how_fast_and_where_the_weights_are():
+    trained, pace, weights = summary({**RESULT, "epochs": [EPOCH]})
+    assert "trained 2 steps and changed its plan 0 times" in trained
+    assert "the loss went from 5.500 to 3.250" in trained
+    assert "held-out part it went from 5.600 (step 0) to 3.500 (step 2)" in trained
+    assert "0.500 s in the median (0.400 s predicted)" in pace
+    assert "5,120 tokens/s at an MFU of 25.0 %" in pace
+    assert "up to 600 MB, Python and torch with it, of which the plan foresaw 40 MB" in pace
+    assert weights == "The weights are in /out."
+
+
+def test_a_run_that_trained_nothing_claims_nothing():
+    assert summary({**RESULT, "losses": []}) == (
+        "No step was trained, and no weights were written.",
+    )
+
+
+def test_an_emulated_step_is_called_emulated_and_no_weights_are_named_that_are_not_there():
+    found = summary({**RESULT, "epochs": [EPOCH], "emulated": True, "output": None})
+    assert "(0.400 s emulated)" in found[1]
+    assert found[2] == "No weights are saved."
+
+
+def test_whole_parts_are_named_with_the_command_that_makes_a_model_of_them():
+    *_, kept = summary({**RESULT, "epochs": [EPOCH], "output": None, "parts": "/out/parts"})
+    assert kept.startswith("The weights are saved in parts: `heddle weights export /out FOLDER`")
+
+
+def test_a_last_plan_of_few_steps_has_no_median_and_the_sentence_begins_as_one():
+    _, pace, _ = summary({**RESULT, "epochs": [{**EPOCH, "step_s": None}]})
+    assert pace.startswith("It trained 5,120 tokens/s")
