@@ -62,7 +62,7 @@ class Recorder:
     replies: dict[str, PlanReply] = field(default_factory=dict)
     overruns: int = 0
     phase: str = "Pending"
-    reason: str = ""
+    message: str = ""
     keeps_plan: bool = False
     output_failure: str = ""  # why the final weights cannot be written now
     _halted_s: float | None = None
@@ -99,7 +99,7 @@ class Recorder:
 
     def take_decision(self, decision: Decision, observed: Observed, now: float) -> None:
         """Note when the loop did what."""
-        self.phase, self.reason, self.epochs = decision.phase, decision.reason, observed.epochs
+        self.phase, self.message, self.epochs = decision.phase, decision.message, observed.epochs
         self.keeps_plan = decision.keeps_plan
         self.output_failure = output_failure(observed) if self.phase == "Saving" else ""
         for action in decision.actions:

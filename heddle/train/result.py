@@ -53,7 +53,7 @@ def build_result(
     return {
         "job": job.name,
         "phase": recorder.phase,
-        "reason": recorder.reason,
+        "message": recorder.message,
         "seed": facts.seed,
         "budget_evaluations": facts.evaluations,
         "epochs": [

@@ -221,7 +221,7 @@ class LocalRun:
                     self._agents.finish()
                 if not loop.done() and time.monotonic() - self._stepped_s > patience_s:
                     raise ProcessFailed(
-                        f"no step was trained for {patience_s:.0f} s ({self.recorder.reason}); "
+                        f"no step was trained for {patience_s:.0f} s ({self.recorder.message}); "
                         f"the last lines of the pods' logs: {self._last_words()}"
                     )
             decision = loop.result()
@@ -229,7 +229,7 @@ class LocalRun:
             loop.cancel()
             await asyncio.gather(loop, return_exceptions=True)
         if decision.phase == "Failed":
-            raise ProcessFailed(f"the job failed: {decision.reason}")
+            raise ProcessFailed(f"the job failed ({decision.reason}): {decision.message}")
 
     def finish(self) -> bool:
         """Train no further step and write the weights; False if there is nothing to write."""
@@ -318,8 +318,8 @@ class LocalRun:
         return is_live and not leaving and self.recorder.keeps_plan
 
     def _take_decision(self, decision: Decision, observed: Observed, now: float) -> None:
-        if decision.reason != self.recorder.reason:
-            self._say(f"step {self.recorder.step}: {decision.phase}: {decision.reason}")
+        if decision.message != self.recorder.message:
+            self._say(f"step {self.recorder.step}: {decision.phase}: {decision.message}")
         self.recorder.take_decision(decision, observed, now)
 
     async def _prepare_data(self) -> None:

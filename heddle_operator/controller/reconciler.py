@@ -111,7 +111,7 @@ class Reconciler:
         decision = decide(self.job, observed, now, self._settings, where)
         self._on_decision(decision, observed, now)
         self._recovering_since_s = recovers_since(decision, self._recovering_since_s, now)
-        said = (decision.phase, decision.reason)
+        said = (decision.phase, decision.message)
         if said != self._last:
             LOG.info("job=%s phase=%s reason=%s", self.job.name, *said)
             self._last = said

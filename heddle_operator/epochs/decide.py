@@ -31,7 +31,7 @@ from heddle_operator.rules.drain import request_drain_plan
 from heddle_operator.rules.limits import beyond_backoff, deadline_left_s, past_deadline
 from heddle_operator.rules.partitions import outdated_pods
 from heddle_operator.state.actions import Action, AdoptPlan, CloseEpoch
-from heddle_operator.state.decision import Decision, sooner
+from heddle_operator.state.decision import Decision, Phase, sooner
 from heddle_operator.state.progress import progress_timeout_s, slow_ranks
 from heddle_operator.state.reachability import doubt_left_s, rank_at, report_of
 from heddle_operator.state.settings import Settings
@@ -62,9 +62,10 @@ def decide(
     )
     if ended is not None:
         complete = ended.outcome == "complete"
-        reason = ended.message or (TRAINED if complete else "")
+        message = ended.message or (TRAINED if complete else "")
         ends, again = end_pods(observed, ended, now, settings)
-        return Decision(ends, "Complete" if complete else "Failed", reason, again)
+        phase: Phase = "Complete" if complete else "Failed"
+        return Decision(ends, phase, message, again, reason=ended.failed)
     settings = settings.of_job(job)
     where = where or situation(observed, now, settings)
     decision = _next_step(job, observed, now, where, settings)

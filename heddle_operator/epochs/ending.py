@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from heddle_operator.apis.heddlejob import JobSpec
 from heddle_operator.rules.failures import causes_of, comes_again
-from heddle_operator.state.actions import Action, CloseEpoch, EventReason, RecordEvent
+from heddle_operator.state.actions import Action, CloseEpoch, RecordEvent
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.reachability import is_pod_lost, sends_heartbeats
+from heddle_operator.state.reasons import DecisionReason, FailedReason
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import EpochRecord, Observed
@@ -63,7 +64,7 @@ def end_well(
     if set(phases) == {"done"} and diverged is not None:
         folder = spec.output.path if spec.output else ""
         kept = f"the weights after step {diverged.step} are in {folder}{_how_kept(observed)}"
-        return _failed(live, "Diverged", f"{diverged.error}; {kept}", actions)
+        return fail(live, "Diverged", f"{diverged.error}; {kept}", actions)
     if set(phases) == {"done"}:
         words = _what_is_trained(spec.steps, live, observed) + _how_kept(observed)
         actions.append(CloseEpoch(live.epoch, "complete", "" if words == TRAINED else words))
@@ -72,9 +73,10 @@ def end_well(
     if failed:
         actions.append(RecordEvent(f"output-{live.epoch}-{failed}", "OutputFailed", failed))
     done = phases.count("done")
-    reason = failed or f"the final weights are written: {done} of {len(phases)} ranks are done"
-    reason = f"Diverged: {diverged.error}; {reason}" if diverged else reason
-    return Decision(tuple(actions), "Saving", reason, LOOK_AGAIN_S)
+    words = failed or f"the final weights are written: {done} of {len(phases)} ranks are done"
+    words = f"{diverged.error}; {words}" if diverged else words
+    reason: DecisionReason | None = "OutputFailed" if failed else "Diverged" if diverged else None
+    return Decision(tuple(actions), "Saving", words, LOOK_AGAIN_S, reason=reason)
 
 
 def _divergence(live: EpochRecord, observed: Observed) -> RankReport | None:
@@ -113,29 +115,29 @@ def end_badly(live: EpochRecord, observed: Observed, where: Situation) -> Decisi
     for holder in where.holders:
         rank = holder.rank
         if rank.phase == "halted" and rank.error_kind == "numeric":
-            return _failed(live, "Diverged", f"{rank.error} (after step {rank.step})")
+            return fail(live, "Diverged", f"{rank.error} (after step {rank.step})")
     for failure in causes_of(where):
         if comes_again(observed.epochs, failure):
             words = f"the same error came twice after step {failure.step}: {failure.sentence}"
-            return _failed(live, "DeterministicError", words)
+            return fail(live, "DeterministicError", words)
     return None
 
 
-def end_by_limit(reason: EventReason, sentence: str, observed: Observed) -> Decision:
+def end_by_limit(reason: FailedReason, sentence: str, observed: Observed) -> Decision:
     """The end of a job beyond a limit of its own; one without any record says so anew each time."""
     if observed.epochs:
-        return _failed(observed.epochs[-1], reason, sentence)
+        return fail(observed.epochs[-1], reason, sentence)
     event = RecordEvent(f"failed-{reason}", reason, sentence)
-    return Decision((event,), "Failed", f"{reason}: {sentence}")
+    return Decision((event,), "Failed", sentence, reason=reason)
 
 
-def _failed(
-    live: EpochRecord, reason: EventReason, sentence: str, actions: Sequence[Action] = ()
+def fail(
+    live: EpochRecord, reason: FailedReason, sentence: str, actions: Sequence[Action] = ()
 ) -> Decision:
-    message = f"{reason}: {sentence}"
+    """The end of a job: its record, its Event and its phase name the same reason."""
     event = RecordEvent(f"failed-{live.epoch}", reason, sentence)
-    closed = CloseEpoch(live.epoch, "failed", message)
-    return Decision((*actions, closed, event), "Failed", message)
+    closed = CloseEpoch(live.epoch, "failed", sentence, failed=reason)
+    return Decision((*actions, closed, event), "Failed", sentence, reason=reason)
 
 
 def _phase_of(

@@ -99,7 +99,7 @@ def formation_fault(
 ) -> str:
     """Why a pending epoch cannot go on; "" while it can."""
     if record.reason != "loss" and where.lost:
-        return where.lost[0]
+        return str(where.lost[0])
     nodes = {node.name for node in observed.nodes}
     gone = [node for node in record.plan.nodes if node not in nodes]
     if gone:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import joined, named
-from heddle_operator.epochs.ending import end_badly, end_by_limit
+from heddle_operator.epochs.ending import end_badly, end_by_limit, fail
 from heddle_operator.epochs.halting import halt_survivors, silent_members
 from heddle_operator.epochs.members import send_directive
 from heddle_operator.rules.adoption import consider_plan
@@ -64,13 +64,8 @@ def recover(
     if problem and not where.ever_live:
         return _start_over(live, where, problem)
     if problem:
-        event = RecordEvent(f"failed-{live.epoch}", "StateLost", problem)
-        return Decision(
-            (CloseEpoch(live.epoch, "failed", f"StateLost: {problem}"), event),
-            "Failed",
-            f"StateLost: {problem}",
-        )
-    event = RecordEvent(f"lost-{live.epoch}", "WorkerLost", joined(where.lost))
+        return fail(live, "StateLost", problem)
+    event = RecordEvent(f"lost-{live.epoch}", "WorkerLost", joined(map(str, where.lost)))
     if _will_be_killed(observed, live, settings):
         reason = f"{where.lost[0]}; the job waits until its agent has killed it"
         return Decision((event,), "Recovering", reason, settings.kill_s / 4)
@@ -112,7 +107,7 @@ def _await_halt(
     names = sorted({holder.pod for holder in moving})
     given_up: tuple[Action, ...] = (
         *_hang_event(live, where),
-        *halt_survivors(live.epoch, names, where.lost[0]),
+        *halt_survivors(live.epoch, names, str(where.lost[0])),
         *_give_up(job, live, observed),
     )
     ranks = f"the ranks of {named('pod', names)}"
@@ -126,7 +121,7 @@ def _await_halt(
         reason = f"{ranks} did not halt and are kept: without them, {needed}"
         pod = RelatedObject("Pod", names[0])
         event = RecordEvent(f"stuck-{live.epoch}", "RankStuck", reason, pod)
-        return Decision((event, *given_up), "Recovering", reason)
+        return Decision((event, *given_up), "Recovering", reason, reason="RankStuck")
     deleted = tuple(DeletePod(pod, "its ranks did not halt") for pod in names)
     return Decision(deleted, "Recovering", f"{ranks} did not halt and are deleted", 1.0)
 
@@ -134,7 +129,8 @@ def _await_halt(
 def _hang_event(live: EpochRecord, where: Situation) -> tuple[RecordEvent, ...]:
     if not where.hangs:
         return ()
-    return (RecordEvent(f"hang-{live.epoch}", "ProgressDeadlineExceeded", where.hangs),)
+    words = where.lost[0].words
+    return (RecordEvent(f"hang-{live.epoch}", "ProgressDeadlineExceeded", words),)
 
 
 def _gpu_events(where: Situation) -> tuple[RecordEvent, ...]:

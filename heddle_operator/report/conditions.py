@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import joined, shortened
@@ -18,6 +18,7 @@ from heddle_operator.epochs.gathering import start_trouble
 from heddle_operator.rules.drain import Drain
 from heddle_operator.rules.failures import LeftOut, nodes_left_out
 from heddle_operator.state.decision import Decision, Phase
+from heddle_operator.state.reasons import DecisionReason
 from heddle_operator.state.snapshot import EpochRecord, Observed
 from heddle_operator.state.speeds.node_speed import slow_in_plan
 from planner.wording import counted
@@ -37,9 +38,6 @@ ConditionType = Literal[
     "Complete",
     "Failed",
 ]
-FailedReason = Literal[
-    "StateLost", "Diverged", "DeterministicError", "DeadlineExceeded", "BackoffLimitExceeded"
-]
 ConditionReason = (
     Phase
     | Literal[
@@ -49,7 +47,6 @@ ConditionReason = (
         "NoPlan",
         "Training",
         "Settled",
-        "PodsCannotStart",
         "NothingLeftOut",
         "NameTaken",
         "NewerRecord",
@@ -61,13 +58,12 @@ ConditionReason = (
         "Healthy",
         "JobNeedsNode",
         "NothingBlocked",
-        "OutputFailed",
         "SlowRanks",
         "NodeSlow",
         "NotFinite",
         "Finite",
     ]
-    | FailedReason
+    | DecisionReason
 )
 
 
@@ -116,7 +112,8 @@ def conditions_of(
         now: by the clock of the times in `observed`.
         refusal: what is wrong with its spec, and what holds meanwhile; "" where it is accepted.
     """
-    phase, reason = decision.phase, decision.reason
+    phase, message = decision.phase, decision.message
+    why: ConditionReason = decision.reason or phase
     live = live_record(observed)
     pending = next((r for r in reversed(observed.epochs) if r.outcome == "open"), None)
     trouble = start_trouble(pending, observed) if pending else ""
@@ -124,40 +121,39 @@ def conditions_of(
     trains = not ended and _trains(observed)
     planned = live or pending
     degraded = None if ended else _degraded(job, observed, decision, holders, trouble)
-    failed = _failed_reason(reason) if phase == "Failed" else None
     blocked = "" if ended else drain.blocked
     return (
         _accepted(refusal),
         Condition(
             "Planned",
             planned is not None,
-            "PlanAdopted" if planned else "NoPlan",
-            summary_of(planned) if planned else reason,
+            "PlanAdopted" if planned else decision.reason or "NoPlan",
+            summary_of(planned) if planned else message,
         ),
         Condition(
             "Running",
             trains,
-            "Training" if trains else phase,
-            f"epoch {live.epoch} trains" if trains and live else reason,
+            "Training" if trains else why,
+            f"epoch {live.epoch} trains" if trains and live else message,
         ),
         Condition(
             "Reconfiguring",
             phase in MOVING,
-            "PodsCannotStart" if trouble else phase if phase in MOVING else "Settled",
-            reason,
+            "PodsCannotStart" if trouble else why if phase in MOVING else "Settled",
+            message,
         ),
         degraded or Condition("Degraded", False, "Healthy", ""),
         _left_out(() if ended else nodes_left_out(job, observed, now), observed),
         Condition(
             "DrainBlocked", bool(blocked), "JobNeedsNode" if blocked else "NothingBlocked", blocked
         ),
-        _diverged(observed, failed, reason, skipped_steps),
-        Condition("Complete", phase == "Complete", phase, reason if phase == "Complete" else ""),
+        _diverged(observed, decision, skipped_steps),
+        Condition("Complete", phase == "Complete", phase, message if phase == "Complete" else ""),
         Condition(
             "Failed",
             phase == "Failed",
-            failed or phase,
-            reason if phase == "Failed" else "",
+            why if phase == "Failed" else phase,
+            message if phase == "Failed" else "",
         ),
     )
 
@@ -239,15 +235,7 @@ def _trains(observed: Observed) -> bool:
     )
 
 
-def _failed_reason(sentence: str) -> FailedReason:
-    """The word that a failed job's sentence begins with."""
-    word = sentence.partition(":")[0]
-    return next((known for known in get_args(FailedReason) if known == word), "StateLost")
-
-
-def _diverged(
-    observed: Observed, failed: FailedReason | None, reason: str, skipped_steps: int
-) -> Condition:
+def _diverged(observed: Observed, decision: Decision, skipped_steps: int) -> Condition:
     """Whether the loss or the gradient norm is not a finite number any more."""
     newest = max(
         (record for view in observed.agents.values() for record in view.not_finite),
@@ -259,8 +247,8 @@ def _diverged(
         if newest is not None
         else ""
     )
-    if failed == "Diverged":
-        words = f"{reason.partition(': ')[2]}" + (f"; {values}" if values else "")
+    if decision.reason == "Diverged":
+        words = decision.message + (f"; {values}" if values else "")
         return Condition("Diverged", True, "NotFinite", words)
     if skipped_steps:
         verb = "was" if skipped_steps == 1 else "were"

@@ -77,7 +77,7 @@ def status_of(
     status: Status = {
         "observedGeneration": job.metadata.generation,
         "phase": decision.phase,
-        "message": decision.reason,
+        "message": decision.message,
         "conditions": with_times(
             conditions_of(
                 *(job, observed, decision, holders, drain, progress.get("skippedSteps", 0), now),

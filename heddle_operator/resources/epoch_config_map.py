@@ -22,6 +22,7 @@ from heddle_operator.apis.labels import EPOCH_LABEL
 from heddle_operator.resources.compressed import of_binary, to_binary
 from heddle_operator.resources.metadata import Body, metadata
 from heddle_operator.state.move_cause import MoveKind
+from heddle_operator.state.reasons import FailedReason
 from heddle_operator.state.snapshot import (
     EpochRecord,
     Failure,
@@ -70,8 +71,6 @@ def record_to_body(job: HeddleJob, record: EpochRecord, clock_offset_s: float) -
         data["sealedAt"] = _wall(record.seal.sealed_s, clock_offset_s)
     if record.closed_s is not None:
         data["closedAt"] = _wall(record.closed_s, clock_offset_s)
-    if record.message:
-        data["message"] = record.message
     if record.step_s is not None:
         data["stepSeconds"] = repr(record.step_s)
     for key, failures in (("cause", record.cause), ("failures", record.failures)):
@@ -79,10 +78,10 @@ def record_to_body(job: HeddleJob, record: EpochRecord, clock_offset_s: float) -
             data[key] = json.dumps([asdict(failure) for failure in failures])
     numbers = {"steps": record.steps, "maxGPUs": record.max_gpus}
     data |= {key: str(number) for key, number in numbers.items() if number is not None}
+    words = {"message": record.message, "failed": record.failed, "movedBy": record.moved_by}
+    data |= {key: word for key, word in words.items() if word}
     if record.in_haste:
         data["inHaste"] = "true"
-    if record.moved_by is not None:
-        data["movedBy"] = record.moved_by
     if record.start_failures:
         data["startFailures"] = json.dumps([asdict(failure) for failure in record.start_failures])
     return {
@@ -163,8 +162,9 @@ def record_of_body(body: Mapping[str, Any], clock_offset_s: float) -> EpochRecor
         int(data["steps"]) if "steps" in data else None,
         data.get("inHaste") == "true",
         int(data["maxGPUs"]) if "maxGPUs" in data else None,
-        # A newer operator may know more causes.
+        # A newer operator may know more words.
         next((kind for kind in get_args(MoveKind) if kind == data.get("movedBy")), None),
+        next((word for word in get_args(FailedReason) if word == data.get("failed")), None),
     )
 
 

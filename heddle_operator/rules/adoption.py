@@ -89,12 +89,16 @@ def consider_plan(
     if allowed_gpus(job, observed, composition) < job.spec.elastic.min_gpus:
         sentence = _too_few(job, observed, composition, left_out)
         event = RecordEvent(f"waiting-{sentence}", "InsufficientGPUs", sentence)
-        return Decision((event,) if phase == "Pending" else (), phase, sentence, again)
+        told = (event,) if phase == "Pending" else ()
+        return Decision(told, phase, sentence, again, reason="InsufficientGPUs")
     if observed.template_problem and reason in ("start", "join"):
         sentence = f"the cluster takes no pod of the job: {observed.template_problem}"
         event = RecordEvent(f"no-pod-{sentence}", "PodsCannotStart", sentence)
         again = sooner(again, TEMPLATE_S)
-        return Decision((event,), phase, sentence, again, keeps_plan=live is not None)
+        keeps = live is not None
+        return Decision(
+            (event,), phase, sentence, again, keeps_plan=keeps, reason="PodsCannotStart"
+        )
     if job.spec.elastic.mode == "Manual" and reason in ("start", "join"):
         followed = adopt_referenced(job, observed, composition, reason, live, now)
         if followed is not None:
@@ -108,7 +112,7 @@ def consider_plan(
         said += filter(None, [surplus_words(job, observed)])
         spent = f" ({'; '.join(said)})" if said else ""
         sentence = f"the plan is kept: it was found for these very nodes{spent}"
-        return Decision((), phase, sentence, again, keeps_plan=True)
+        return Decision((), phase, sentence, again, keeps_plan=True, reason="PlanKept")
     return _ask(job, observed, now, composition, reason, where, leaving, again, phase, settings)
 
 
@@ -142,7 +146,8 @@ def _ask(
         return Decision(actions, "Planning" if phase != "Running" else phase, sentence, again)
     if reply.plan is None:
         event = RecordEvent(f"no-plan-{request.key.composition}", "InsufficientGPUs", reply.problem)
-        return Decision((event,), phase, f"there is no plan: {reply.problem}", again)
+        words = f"there is no plan: {reply.problem}"
+        return Decision((event,), phase, words, again, reason="InsufficientGPUs")
     forced = None
     if live is not None and reason in ("drain", "loss"):
         forced = cause_of_move(job, observed, now, where, live, leaving)
@@ -222,8 +227,8 @@ def _judge(
         if verdict.pays_from_change_s is not None:
             pays_from_s = verdict.pays_from_change_s
             again = sooner(again, quiet_left_s(observed.epochs, now, pays_from_s, settings))
-        events = _kept_event(live, reply, composition, verdict.reason)
-        return Decision(events, phase, verdict.reason, again, keeps_plan=True)
+        events = _kept_event(live, reply, composition, verdict.sentence)
+        return Decision(events, phase, verdict.sentence, again, keeps_plan=True, reason="PlanKept")
     failed = failed_attempt(observed.epochs, reply.plan, now) if reason == "join" else None
     if failed is not None:
         return keep_after_failure(failed, now, again)
@@ -234,7 +239,7 @@ def _judge(
         turn = turn_left_s(job, observed, reply.plan, now)
         wait, pause = (turn, "job's turn has come") if turn > wait else (wait, pause)
     if wait > 0:
-        sentence = f"{verdict.reason}; the change begins after the {pause}"
+        sentence = f"{verdict.sentence}; the change begins after the {pause}"
         return Decision((), phase, sentence, sooner(again, wait))
     adopt = AdoptPlan(
         *(observed.next_epoch, reply.plan, reason, composition, reply.iteration_s),
@@ -246,9 +251,9 @@ def _judge(
     event = RecordEvent(
         f"adopted-{adopt.epoch}",
         "PlanSelected",
-        f"epoch {adopt.epoch} ({reason}): {verdict.reason}",
+        f"epoch {adopt.epoch} ({reason}): {verdict.sentence}",
     )
-    return Decision((adopt, event), "Preparing", verdict.reason, again)
+    return Decision((adopt, event), "Preparing", verdict.sentence, again)
 
 
 def _is_repriced(observed: Observed, live: EpochRecord) -> bool:

@@ -62,7 +62,8 @@ def keep_after_failure(failed: EpochRecord, now: float, again: float | None) -> 
     sentence = f"the plan is kept: the better one failed in epoch {failed.epoch}: {words}"
     left_s = retry_left_s(failed, now)
     event = RecordEvent(f"kept-{failed.epoch}-failed", "PlanKept", sentence)
-    return Decision((event,), "Running", sentence, sooner(again, left_s), keeps_plan=True)
+    again = sooner(again, left_s)
+    return Decision((event,), "Running", sentence, again, keeps_plan=True, reason="PlanKept")
 
 
 def _failed_on(

@@ -34,7 +34,7 @@ class Verdict:
 
     adopts: bool
     gain_percent: float
-    reason: str
+    sentence: str
     pays_from_change_s: float | None = None
     is_safer: bool = False
 
@@ -68,11 +68,11 @@ def judge(
     percent = 100 * gain
     held, will_hold = reply.current_holders, reply.holders_min
     if 0 < held < min(will_hold, elastic.min_holders):
-        reason = (
+        sentence = (
             f"the job moves: every piece of the state is then on {counted(will_hold, 'node')} at "
             f"least, not on {held} as now; minHolders is {elastic.min_holders}"
         )
-        return Verdict(True, percent, reason, is_safer=True)
+        return Verdict(True, percent, sentence, is_safer=True)
     if percent < elastic.min_gain_percent:
         return Verdict(
             False,

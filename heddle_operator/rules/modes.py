@@ -38,7 +38,9 @@ def adopt_referenced(
     phase: Phase = "Running" if live else "Pending"
     if job.spec.plan_ref is None:
         kept = "the plan is kept: the mode is Manual, and planRef names no plan"
-        return Decision((), "Running", kept, keeps_plan=True) if live else None
+        if live is None:
+            return None
+        return Decision((), "Running", kept, keeps_plan=True, reason="PlanKept")
     if referenced is None:
         waits = f"the job waits for the plan in ConfigMap {job.spec.plan_ref}"
         return Decision((), phase, waits, LOOK_AGAIN_S)
@@ -46,7 +48,7 @@ def adopt_referenced(
     if referenced.plan is not None:
         if live is not None and referenced.plan == live.plan:
             kept = f"the plan is kept: it is that of {referenced.source}"
-            return Decision((), "Running", kept, LOOK_AGAIN_S, keeps_plan=True)
+            return Decision((), "Running", kept, LOOK_AGAIN_S, keeps_plan=True, reason="PlanKept")
         found = faults(referenced.plan, job.workload, composition)
         most = most_gpus(job, observed)
         if most is not None and referenced.plan.gpus > most:
@@ -58,7 +60,7 @@ def adopt_referenced(
     if problem or referenced.plan is None:
         sentence = f"the plan of {referenced.source} cannot be used: {problem}"
         event = RecordEvent(f"plan-ref-{referenced.name}-{problem}", "PlanRefused", sentence)
-        return Decision((event,), phase, sentence, LOOK_AGAIN_S)
+        return Decision((event,), phase, sentence, LOOK_AGAIN_S, reason="PlanRefused")
     verb = "moves to" if live else "starts with"
     words = f"the job {verb} the plan of {referenced.source}"
     epoch, steps = observed.next_epoch, job.spec.steps
@@ -78,4 +80,5 @@ def recommend(
         f"{gain_percent:+.1f} %"
     )
     key = f"recommended-{composition.digest}-{reply.plan.digest}"
-    return Decision((RecordEvent(key, "PlanRecommended", sentence),), "Running", sentence, again)
+    event = RecordEvent(key, "PlanRecommended", sentence)
+    return Decision((event,), "Running", sentence, again, reason="PlanRecommended")

@@ -10,6 +10,7 @@ from typing import Literal
 
 from heddle_operator.state.move_cause import MoveKind
 from heddle_operator.state.plan_reply import PlanKey
+from heddle_operator.state.reasons import FailedReason
 from heddle_operator.state.snapshot import Failure, Outcome, Seal, StartFailure
 from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
@@ -93,6 +94,7 @@ class CloseEpoch:
     Attributes:
         failures: errors that its plan failed with.
         start_failures: nodes on which its pods did not start.
+        failed: why the job failed; None where it did not.
     """
 
     epoch: int
@@ -100,6 +102,7 @@ class CloseEpoch:
     message: str = ""
     failures: tuple[Failure, ...] = ()
     start_failures: tuple[StartFailure, ...] = ()
+    failed: FailedReason | None = None
 
     def __str__(self) -> str:
         return f"epoch {self.epoch} is {self.outcome}" + (

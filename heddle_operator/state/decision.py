@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from heddle_operator.state.actions import Action
+from heddle_operator.state.reasons import DecisionReason
 
 Phase = Literal[
     "Pending",
@@ -25,20 +26,22 @@ class Decision:
     """What to do now.
 
     Attributes:
-        phase: of the job, for people.
-        reason: why, in words.
+        phase: of the job.
+        message: why, in words.
         look_again_s: decide again after so long even if nothing changes; None: only a change
             matters.
         keeps_plan: the live plan was held against what the cluster has now, and stays.
         slow: the ranks that the others wait for, and in which part, in words; "" for none.
+        reason: why, for programs; None: the phase says it.
     """
 
     actions: tuple[Action, ...]
     phase: Phase
-    reason: str
+    message: str
     look_again_s: float | None = None
     keeps_plan: bool = False
     slow: str = ""
+    reason: DecisionReason | None = None
 
 
 def sooner(*times_s: float | None) -> float | None:

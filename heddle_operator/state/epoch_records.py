@@ -141,4 +141,5 @@ def closed(record: EpochRecord, action: CloseEpoch, now: float) -> EpochRecord:
         message=action.message,
         failures=action.failures,
         start_failures=action.start_failures,
+        failed=action.failed,
     )

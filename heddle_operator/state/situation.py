@@ -19,6 +19,7 @@ from heddle_operator.state.reachability import (
     report_of,
     sends_heartbeats,
 )
+from heddle_operator.state.reasons import LossReason
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import EpochRecord, Observed
 from worker.contract import Member, RankReport
@@ -36,6 +37,22 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """What happened to ranks of the live epoch.
+
+    Attributes:
+        reason: for programs.
+        words: a clause that names the ranks.
+    """
+
+    reason: LossReason
+    words: str
+
+    def __str__(self) -> str:
+        return self.words
+
+
+@dataclass(frozen=True, slots=True)
 class Situation:
     """Where the job stands.
 
@@ -44,23 +61,26 @@ class Situation:
             first.
         pending: an open epoch after the live one.
         holders: reachable ranks with state, by pod and slot.
-        lost: what happened to ranks of the live epoch that neither train nor can; empty while all
-            is well.
+        lost: what happened to ranks of the live epoch that neither train nor can, causes before
+            consequences; empty while all is well.
         doubtful: pods whose agents do not answer, and may yet before they are lost.
         ever_live: some epoch is on record as live.
         outdated: ranks that halted with the state of a past epoch, which the others have left: they
             were cut off, and come back too late.
-        hangs: that no rank of the live epoch makes progress; "" while any does.
     """
 
     live: EpochRecord | None
     pending: EpochRecord | None
     holders: tuple[Holder, ...]
-    lost: tuple[str, ...]
+    lost: tuple[Lost, ...]
     doubtful: tuple[str, ...]
     ever_live: bool
     outdated: tuple[Holder, ...] = ()
-    hangs: str = ""
+
+    @property
+    def hangs(self) -> bool:
+        """Whether no rank of the live epoch makes progress."""
+        return any(loss.reason == "Stalled" for loss in self.lost)
 
 
 def situation(observed: Observed, now: float, settings: Settings) -> Situation:
@@ -87,13 +107,12 @@ def situation(observed: Observed, now: float, settings: Settings) -> Situation:
         live,
         pending,
         tuple(current),
-        lost or ((hangs,) if hangs else ()),
+        lost or ((Lost("Stalled", hangs),) if hangs else ()),
         tuple(
             name for name in sorted(observed.agents) if is_doubtful(observed, name, now, settings)
         ),
         bool(lived),
         tuple(outdated),
-        hangs,
     )
 
 
@@ -133,20 +152,22 @@ def _lost(
     pending: EpochRecord | None,
     now: float,
     settings: Settings,
-) -> tuple[str, ...]:
+) -> tuple[Lost, ...]:
     if live is None:
         return ()
     leavers: frozenset[tuple[str, int]] = frozenset()
     if pending and pending.seal and has_switch_begun(observed, pending.epoch):
         leavers = frozenset((m.pod, m.slot) for m in pending.seal.members if m.rank is None)
-    found: dict[str, list[Member]] = {}
+    found: dict[Lost, list[Member]] = {}
     for member in live.ranked:
         excused = (member.pod, member.slot) in leavers
         what = _what_happened(observed, member, live, excused, now, settings)
-        if what:
+        if what is not None:
             found.setdefault(what, []).append(member)
-    causes_first = sorted(found, key=lambda what: what.startswith("halted"))
-    return tuple(f"{_ranks_in_words(found[what])} {what}" for what in causes_first)
+    causes_first = sorted(found, key=lambda what: what.reason == "Halted")
+    return tuple(
+        Lost(what.reason, f"{_ranks_in_words(found[what])} {what}") for what in causes_first
+    )
 
 
 def _ranks_in_words(members: list[Member]) -> str:
@@ -165,8 +186,8 @@ def _what_happened(
     excused: bool,
     now: float,
     settings: Settings,
-) -> str:
-    """What happened to a rank of the live epoch; "" if nothing.
+) -> Lost | None:
+    """What happened to a rank of the live epoch; None if nothing.
 
     A leaver is excused from ending properly, and its pod too: if the others still needed it, its
     closed connections tell them so.
@@ -174,31 +195,36 @@ def _what_happened(
     pod = observed.pod(member.pod)
     if pod is None or pod.phase == "ended":
         if excused:
-            return ""
+            return None
         words = f" ({pod.problem})" if pod is not None and pod.problem else ""
-        return f"died with the pod{words}"
+        return Lost("PodDied", f"died with the pod{words}")
     if is_silent(observed, member.pod, now, settings):
-        return f"fell silent: no answer of the agent for {settings.peer_timeout_s:g} s"
+        silence = f"no answer of the agent for {settings.peer_timeout_s:g} s"
+        return Lost("Silent", f"fell silent: {silence}")
     report = report_of(observed, member.pod)
     if report is None:
-        return ""
+        return None
     rank = rank_at(observed, member.pod, member.slot)
     if rank is None:
         code = next((e.code for e in reversed(report.exits) if e.slot == member.slot), None)
-        return (
-            "" if excused and code == 0 else ended_with(code) if code is not None else "disappeared"
-        )
+        if excused and code == 0:
+            return None
+        return Lost("Exited", ended_with(code) if code is not None else "disappeared")
+    return _what_a_rank_says(rank, live, excused, settings)
+
+
+def _what_a_rank_says(
+    rank: RankReport, live: EpochRecord, excused: bool, settings: Settings
+) -> Lost | None:
     if not sends_heartbeats(rank, settings):
-        return f"fell silent: no heartbeat for {settings.peer_timeout_s:g} s"
+        return Lost("Silent", f"fell silent: no heartbeat for {settings.peer_timeout_s:g} s")
     if rank.phase == "halted":
         if live.outcome == "open" and live.epoch not in (rank.epoch, rank.also_epoch):
-            return ""  # it waits for the vote's outcome, or has it: this was reported before
-        return f"halted: {rank.error}" if rank.error else "halted"
+            return None  # it waits for the vote's outcome, or has it: this was reported before
+        return Lost("Halted", f"halted: {rank.error}" if rank.error else "halted")
     if excused or (rank.phase in ALIVE and rank.epoch is not None):
-        return ""
+        return None
     # Others may hold the epoch already while this one still takes the last steps of its switch.
-    return (
-        ""
-        if live.outcome == "open" and rank.phase in ("switching", "prepared", "starting")
-        else f"reported the phase {rank.phase}"
-    )
+    if live.outcome == "open" and rank.phase in ("switching", "prepared", "starting"):
+        return None
+    return Lost("WrongPhase", f"reported the phase {rank.phase}")

@@ -16,6 +16,7 @@ from typing import Literal
 from heddle_operator.state.move_cause import MoveKind
 from heddle_operator.state.node_flap import NodeFlap
 from heddle_operator.state.plan_reply import PlanKey, PlanReply, ReferencedPlan
+from heddle_operator.state.reasons import FailedReason
 from heddle_operator.state.worth import NodeSizes, Worth
 from planner.cluster.composition import FASTEST, SLOWEST, Composition
 from planner.plans.plan import Plan
@@ -195,6 +196,7 @@ class EpochRecord:
         moved_by: what forced the job off the plan before; None: nothing did, or nobody wrote it.
         closed_s: when the outcome was written.
         message: why it was given up.
+        failed: why the job failed with it; None where it did not.
     """
 
     epoch: int
@@ -214,6 +216,7 @@ class EpochRecord:
     in_haste: bool = False
     max_gpus: int | None = None
     moved_by: MoveKind | None = None
+    failed: FailedReason | None = None
 
     @property
     def ranked(self) -> tuple[Member, ...]:

@@ -134,13 +134,13 @@ class Run:
         while time.monotonic() < deadline:
             decision = await self.loop.reconcile()
             observed = await self.loop.observe()
-            assert decision.phase != "Failed", decision.reason
+            assert decision.phase != "Failed", decision.message
             if claim(observed, decision):
                 return observed
             await self.trigger.wait(0.05)
         ranks = {name: view.report and view.report.ranks for name, view in observed.agents.items()}
         raise AssertionError(
-            f"not reached in {STEADY_S:g} s: {what}; {decision.phase}: {decision.reason}; step "
+            f"not reached in {STEADY_S:g} s: {what}; {decision.phase}: {decision.message}; step "
             f"{max(self.steps, default=0)}; {ranks}; {[r.outcome for r in observed.epochs]}"
         )
 

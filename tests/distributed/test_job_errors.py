@@ -85,7 +85,7 @@ class Run:
             if claim(decision):
                 return decision
             await self.trigger.wait(0.05)
-        raise AssertionError(f"step {self.step}; {[d.reason for d in self.decisions]}")
+        raise AssertionError(f"step {self.step}; {[d.message for d in self.decisions]}")
 
     async def failed(self) -> Decision:
         return await self.until(lambda decision: decision.phase == "Failed")
@@ -135,8 +135,9 @@ def test_a_token_beyond_the_vocabulary_ends_the_job_at_its_second_try(
     async def main() -> None:
         async with running(tmp_path, prefix) as run:
             decision = await run.failed()
-            assert decision.reason == (
-                "DeterministicError: the same error came twice after step 2: "
+            assert decision.reason == "DeterministicError"
+            assert decision.message == (
+                "the same error came twice after step 2: "
                 f"sample {sample} of dataset '{prefix}' has token 999, the model's vocabulary "
                 "ends at 255; prepare the data with the model's tokenizer"
             )
@@ -149,7 +150,8 @@ def test_a_job_that_diverges_ends_and_says_so(tmp_path: Path, corpus: Path) -> N
     async def main() -> None:
         async with running(tmp_path, corpus, training={"learningRate": 1e30}) as run:
             decision = await run.failed()
-            assert decision.reason.startswith("Diverged: step 1 has loss ")
+            assert decision.reason == "Diverged"
+            assert decision.message.startswith("step 1 has loss ")
             assert run.epochs == 1
 
     asyncio.run(main())
@@ -186,8 +188,8 @@ def test_a_change_without_memory_is_over_within_a_second_and_not_tried_again(
         async with running(tmp_path, corpus, elastic=elastic) as run:
             await run.until(lambda _: run.step > 2)
             run.cluster.join(Node("b", "demo-fast", 1))
-            decision = await run.until(lambda decision: "was aborted" in decision.reason)
-            assert f"cannot prepare epoch 2: {what}" in decision.reason
+            decision = await run.until(lambda decision: "was aborted" in decision.message)
+            assert f"cannot prepare epoch 2: {what}" in decision.message
             *_, record = (await run.loop.observe()).epochs
             assert (record.reason, record.outcome) == ("join", "aborted")
             assert record.closed_s is not None
@@ -214,7 +216,7 @@ def test_a_full_disk_at_the_end_delays_the_job_until_there_is_room(
     async def main() -> None:
         spec = {"output": {"path": str(disk / "weights")}, "steps": 5}
         async with running(tmp_path, corpus, **spec) as run:
-            decision = await run.until(lambda decision: "no space left" in decision.reason)
+            decision = await run.until(lambda decision: "no space left" in decision.message)
             assert decision.phase == "Saving"
             make_room(disk)
             given_s = time.monotonic()

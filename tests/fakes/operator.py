@@ -63,7 +63,7 @@ class FakeOperator:
                 return self.decision
             self.cluster.tick()
         raise AssertionError(
-            f"after {passes} passes: {self.decision.phase}, {self.decision.reason}"
+            f"after {passes} passes: {self.decision.phase}, {self.decision.message}"
         )
 
     def settle(self, passes: int = 60) -> Decision:
@@ -75,7 +75,7 @@ class FakeOperator:
             if quiet >= 4 and self.decision.phase in ("Running", "Complete", "Failed"):
                 return self.decision
             self.cluster.tick()
-        raise AssertionError(f"not settled: {self.decision.phase}, {self.decision.reason}")
+        raise AssertionError(f"not settled: {self.decision.phase}, {self.decision.message}")
 
 
 def a_job(**elastic: object) -> HeddleJob:

@@ -108,7 +108,7 @@ def check_nothing_is_idle(around):
         if operator.decision.phase != "Running" or elastic.mode != "Auto":
             continue
         assert not idle or sum(planned(cluster).values()) >= most, (
-            f"{idle} GPUs are idle, and {cluster.job} could use them: {operator.decision.reason}"
+            f"{idle} GPUs are idle, and {cluster.job} could use them: {operator.decision.message}"
         )
 
 

@@ -91,7 +91,7 @@ class Trial:
         self.cluster.frozen = self.late if is_held_back else set()
         self.slow.add(self.operator.reconcile().slow)
         self.cluster.tick(TICK_S)
-        assert self.operator.decision.phase != "Failed", self.operator.decision.reason
+        assert self.operator.decision.phase != "Failed", self.operator.decision.message
         steps = self.cluster.training_steps()
         assert not steps or min(steps) >= self.trained, "a step that all had trained is lost"
         self.trained = max([self.trained, *steps])
@@ -164,7 +164,7 @@ class Trial:
         """Let time pass until a further step is trained."""
         start, begin_s = self.trained, self.cluster.now
         while self.trained <= start:
-            said = f"{self.operator.decision.phase}: {self.operator.decision.reason}"
+            said = f"{self.operator.decision.phase}: {self.operator.decision.message}"
             assert self.cluster.now - begin_s <= within_s, f"no step for {within_s:g} s; {said}"
             self.advance()
 
@@ -199,7 +199,7 @@ class Trial:
             if self.is_steady():
                 return
         decision = self.operator.decision
-        raise AssertionError(f"not healed: {decision.phase}: {decision.reason}")
+        raise AssertionError(f"not healed: {decision.phase}: {decision.message}")
 
     def is_steady(self):
         """One epoch trains, on every pod that there is; nothing is left behind."""

@@ -59,7 +59,7 @@ class Trial:
             cluster.drain(node, notice_s)
         ends_s = cluster.now + notice_s
         while any(pod.node == node for pod in cluster.pods.values()):
-            assert cluster.now < ends_s, f"{node} is not left: {self.operator.decision.reason}"
+            assert cluster.now < ends_s, f"{node} is not left: {self.operator.decision.message}"
             self.advance()
             evictions.pass_time()
         cluster.kill_node(node)

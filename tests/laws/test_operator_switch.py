@@ -27,7 +27,7 @@ def at_the_switch(change):
         if cluster._ready_to_switch() is not None:
             return operator
         cluster.tick()
-    raise AssertionError(operator.decision.reason)
+    raise AssertionError(operator.decision.message)
 
 
 def hear_one_by_one(operator, order, change):
@@ -37,7 +37,7 @@ def hear_one_by_one(operator, order, change):
         cluster.frozen.discard(pod)
         for _ in range(2):
             decision = operator.reconcile()
-            assert decision.phase in ("Switching", "Running"), decision.reason
+            assert decision.phase in ("Switching", "Running"), decision.message
     operator.settle()
     told = [(record.reason, record.outcome) for record in cluster.records.all]
     assert told == [("start", "live"), (change, "live")]

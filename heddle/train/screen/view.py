@@ -80,7 +80,7 @@ class LiveView:
     def _throughput(self) -> Text:
         lived = self._lived()
         if not lived:
-            return Text(f"starting: {self._run.recorder.reason}")
+            return Text(f"starting: {self._run.recorder.message}")
         run, record = self._run, lived[-1]
         workload = run.job.workload
         predicted = price(record.plan, workload, record.composition, run.profile)
@@ -133,12 +133,12 @@ def idle_reason(run: LocalRun, lived: Sequence[EpochRecord], idle: Sequence[str]
     """Why GPUs of these nodes train nothing."""
     recorder = run.recorder
     if not lived:
-        return f"idle: no step is trained yet: {recorder.reason}"
+        return f"idle: no step is trained yet: {recorder.message}"
     planned = {node.name: node.gpus for node in lived[-1].composition.nodes}
     nodes = run.cluster.nodes
     if all(planned.get(name, 0) >= nodes[name].gpus for name in idle):
         return "idle: no plan that was found is faster with them"
-    return f"idle: {recorder.reason}"
+    return f"idle: {recorder.message}"
 
 
 def measured_line(step: StepRecord) -> str:

@@ -51,7 +51,7 @@ def cause_of_move(
         leaving: nodes with a notice, and what it is.
     """
     if where.lost:
-        return MoveCause("RanksLost", where.lost[0])
+        return MoveCause("RanksLost", str(where.lost[0]))
     owed = sorted(live.hosts & given_back(observed))
     if owed:
         words = f"a job of higher priority needs the GPUs of {named('pod', owed)}"

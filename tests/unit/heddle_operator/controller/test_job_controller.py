@@ -99,7 +99,10 @@ def test_a_job_without_enough_gpus_waits_and_says_so(run):
 def test_a_job_that_ended_at_its_deadline_is_deleted_after_its_time_to_live(run):
     async def test(stage, port):
         await stage.phase("Failed")
-        assert stage.server.objects[JOB]["status"]["message"].startswith("DeadlineExceeded: ")
+        conditions = stage.server.objects[JOB]["status"]["conditions"]
+        assert {"Failed": "DeadlineExceeded"}.items() <= {
+            c["type"]: c["reason"] for c in conditions
+        }.items()
         await stage.server.until(lambda s: JOB not in s.objects)
         await asyncio.wait_for(stage.task, 10)
 

@@ -53,7 +53,7 @@ def test_without_nodes_it_waits_for_gpus():
     decision = decide(a_job(), Observed(), 0.0)
     assert [action.reason for action in decision.actions] == ["InsufficientGPUs"]
     assert decision.phase == "Pending"
-    assert "0 GPUs are usable, minGPUs is 1" in decision.reason
+    assert "0 GPUs are usable, minGPUs is 1" in decision.message
 
 
 def test_a_job_starts_and_trains():
@@ -163,7 +163,8 @@ def test_a_stuck_rank_that_alone_holds_a_piece_is_never_deleted():
     job, observed, now = after_a_loss("a", "b")
     last = decide(job, replace(observed, recovering_since_s=now), now + 3600)
     assert [type(action).__name__ for action in last.actions] == ["RecordEvent", "SendHalt"]
-    assert last.reason == (
+    assert last.reason == "RankStuck"
+    assert last.message == (
         "the ranks of pod tiny-b-0 did not halt and are kept: without them, no rank holds any state"
     )
 
@@ -191,7 +192,7 @@ def test_the_last_holder_of_a_piece_is_missed_by_name():
     cluster.kill_node("b")
     decision = operator.settle()
     assert decision.phase == "Failed"
-    assert decision.reason.startswith("StateLost: the last holder of 4.")
+    assert decision.message.startswith("the last holder of 4.")
     assert {pod.phase for pod in cluster.pods.values()} == {"ended"}
 
 

@@ -36,7 +36,7 @@ def test_a_job_is_complete_only_when_every_rank_has_read_its_part_back():
     change(cluster, "b", phase="saving")
     decision = operator.reconcile()
     assert (decision.phase, decision.actions) == ("Saving", ())
-    assert decision.reason == "the final weights are written: 1 of 2 ranks are done"
+    assert decision.message == "the final weights are written: 1 of 2 ranks are done"
     change(cluster, "b", phase="done")
     assert operator.reconcile().phase == "Complete"
     assert outcomes(cluster) == [(1, "complete")]
@@ -49,7 +49,7 @@ def test_weights_in_parts_are_said_and_stay_said():
     for _ in range(2):
         decision = operator.reconcile()
         assert decision.phase == "Complete"
-        assert decision.reason.endswith("in one folder and run `heddle weights export`")
+        assert decision.message.endswith("in one folder and run `heddle weights export`")
 
 
 def test_weights_that_cannot_be_written_keep_the_job_in_saving_and_are_told_of():
@@ -60,9 +60,9 @@ def test_weights_that_cannot_be_written_keep_the_job_in_saving_and_are_told_of()
         decision = operator.reconcile()
         cluster.tick(10.0)
     assert decision.phase == "Saving"
-    assert decision.reason == "the final weights cannot be written: No space left on device"
+    assert decision.message == "the final weights cannot be written: No space left on device"
     assert [e.message for e in cluster.events.values() if e.reason == "OutputFailed"] == [
-        decision.reason
+        decision.message
     ]
     cluster.output_error = None
     assert operator.settle().phase == "Complete"
@@ -110,8 +110,8 @@ def test_a_job_that_was_told_to_finish_is_complete_and_says_after_which_step():
         agent.change(rank.slot, phase="done", step=17)
     decision = operator.reconcile()
     assert decision.phase == "Complete"
-    assert decision.reason == "the training was ended after step 17 of 1000"
-    assert operator.settle().reason == decision.reason
+    assert decision.message == "the training was ended after step 17 of 1000"
+    assert operator.settle().message == decision.message
 
 
 def test_nothing_is_adopted_while_weights_are_written():
@@ -132,9 +132,10 @@ def test_a_loss_that_is_not_finite_fails_the_job():
         change(cluster, node, phase="halted", error_kind="numeric", error="the loss is nan")
     decision = operator.reconcile()
     assert decision.phase == "Failed"
-    assert decision.reason == f"Diverged: the loss is nan (after step {step})"
+    assert decision.message == f"the loss is nan (after step {step})"
+    assert decision.reason == "Diverged"
     assert [a.reason for a in decision.actions if isinstance(a, RecordEvent)] == ["Diverged"]
-    assert operator.settle().reason == decision.reason
+    assert operator.settle().message == decision.message
 
 
 def test_a_job_that_diverged_fails_once_the_weights_before_the_step_are_written():
@@ -149,15 +150,15 @@ def test_a_job_that_diverged_fails_once_the_weights_before_the_step_are_written(
     change(cluster, "b", phase="done", **words)
     decision = operator.reconcile()
     assert decision.phase == "Saving"
-    assert decision.reason.startswith("Diverged: the loss is nan; the final weights are written: 1")
+    assert decision.message.startswith("the loss is nan; the final weights are written: 1")
     change(cluster, "a", phase="done", **words)
     decision = operator.reconcile()
     assert decision.phase == "Failed"
     kept = "the weights after step 17 are in /out"
-    assert decision.reason == f"Diverged: the loss is nan; {kept}"
+    assert decision.message == f"the loss is nan; {kept}"
     assert [a.reason for a in decision.actions if isinstance(a, RecordEvent)] == ["Diverged"]
     assert outcomes(cluster) == [(1, "failed")]
-    assert operator.settle().reason == decision.reason
+    assert operator.settle().message == decision.message
 
 
 def test_the_same_error_twice_at_one_step_fails_the_job_and_not_for_ever():
@@ -170,7 +171,7 @@ def test_the_same_error_twice_at_one_step_fails_the_job_and_not_for_ever():
             agent.change(rank.slot, phase="halted", **values)
     decision = operator.run(lambda d: d.phase == "Failed")
     words = f"the same error came twice after step 500: {sentence}"
-    assert decision.reason == f"DeterministicError: {words}"
+    assert (decision.reason, decision.message) == ("DeterministicError", words)
     assert len(cluster.records.all) == 2
 
 

@@ -18,7 +18,7 @@ def test_an_agent_that_refuses_the_directive_is_quoted():
     refusal = "output '/w' cannot be written: permission denied"
     agents["tiny-b-0"] = dataclasses.replace(agents["tiny-b-0"], refusal=refusal)
     decision = look(operator, agents=agents)
-    assert (decision.phase, decision.reason) == (
+    assert (decision.phase, decision.message) == (
         "Preparing",
         f"pod tiny-b-0 refuses: {refusal}",
     )
@@ -30,7 +30,7 @@ def test_a_join_that_gathers_gives_way_to_an_evicted_pod_of_the_live_plan():
     cluster = operator.cluster
     cluster.pulls_until_s["c"] = cluster.now + 60.0
     cluster.add_node("c")
-    operator.run(lambda d: d.reason == "epoch 2 waits for pod tiny-c-0")
+    operator.run(lambda d: d.message == "epoch 2 waits for pod tiny-c-0")
     cluster.pods["tiny-b-0"] = dataclasses.replace(cluster.pods["tiny-b-0"], deleting=True)
     operator.reconcile()
     newest = cluster.records.all[-1]

@@ -31,7 +31,7 @@ def test_a_joiner_that_cannot_start_is_told_of_while_the_old_plan_trains(problem
     operator = gathering("a")
     pods = with_problem(operator, "tiny-b-0", problem)
     decision = look(operator, pods=pods)
-    assert decision.reason == f"pod tiny-b-0: {problem}"
+    assert decision.message == f"pod tiny-b-0: {problem}"
     assert not [a for a in decision.actions if isinstance(a, CloseEpoch | DeletePod)]
     assert {rank.phase for _, rank in operator.cluster.holders()} == {"training"}
 
@@ -57,7 +57,7 @@ def test_a_pod_that_a_quota_forbids_is_tried_again_after_a_pause():
     operator = gathering("a")
     refusal = RefusedPod("tiny-b-0", "b", "exceeded quota: gpus", operator.cluster.now)
     decision = look(operator, refusals=(refusal,))
-    assert decision.reason == "pod tiny-b-0 is refused: exceeded quota: gpus"
+    assert decision.message == "pod tiny-b-0 is refused: exceeded quota: gpus"
     assert not decision.actions
     assert decision.look_again_s == pytest.approx(LIMITS.refusal_pause_s)
     again = look(operator, LIMITS.refusal_pause_s, refusals=(refusal,))
@@ -82,7 +82,7 @@ def test_a_change_waits_for_old_ranks_that_cannot_be_asked():
             break
         operator.cluster.unreachable["tiny-a-0"] = operator.cluster.now - 5
     assert operator.cluster.records.all[-1].seal is None
-    assert operator.decision.reason == "epoch 3 waits for an answer of pod tiny-a-0"
+    assert operator.decision.message == "epoch 3 waits for an answer of pod tiny-a-0"
 
 
 def test_an_agent_of_another_version_is_named():
@@ -94,7 +94,7 @@ def test_an_agent_of_another_version_is_named():
     assert view is not None
     problem = "its agent speaks another version of the contract"
     agents["tiny-b-0"] = dataclasses.replace(view, report=None, problem=problem)
-    assert look(operator, agents=agents).reason == f"pod tiny-b-0: {problem}"
+    assert look(operator, agents=agents).message == f"pod tiny-b-0: {problem}"
 
 
 def test_an_evicted_pod_hands_its_state_over_before_it_goes():
@@ -144,7 +144,7 @@ def test_a_recovery_does_not_wait_for_a_pod_that_must_start_again_while_others_s
     operator.run(lambda _: cluster.records.all[-1].epoch == 2)
     cluster.kill_pod("tiny-c-0")
     decision = operator.run(lambda _: cluster.records.all[-1].outcome == "aborted")
-    assert decision.reason == "node c must start its pod again, and the others suffice"
+    assert decision.message == "node c must start its pod again, and the others suffice"
     operator.run(lambda _: cluster.records.all[-1].outcome == "live")
     assert cluster.records.all[-1].plan.nodes == ("b",)
 

@@ -27,7 +27,7 @@ def until_halted(operator, passes=300):
         if found:
             return found
         operator.cluster.tick()
-    raise AssertionError(f"nobody is halted: {operator.decision.reason}")
+    raise AssertionError(f"nobody is halted: {operator.decision.message}")
 
 
 def switching(*nodes):
@@ -52,7 +52,7 @@ def test_survivors_of_a_stopped_rank_are_halted_although_its_agent_answers():
     operator, cluster = running("a", "b")
     cluster.stop_rank("tiny-a-0", 0)
     assert until_halted(operator) == {"tiny-b-0": 1}
-    assert operator.decision.reason.startswith("rank 0 on a fell silent: no heartbeat for 10 s")
+    assert operator.decision.message.startswith("rank 0 on a fell silent: no heartbeat for 10 s")
 
 
 def test_a_halt_says_who_fell_silent_and_is_sent_until_all_have_halted():
@@ -108,7 +108,7 @@ def test_the_store_of_a_recovery_is_never_on_the_silent_pod():
 def test_a_stopped_process_is_left_to_its_agent_first_and_then_goes_with_its_pod():
     operator, cluster = running("a", "b", "c")
     cluster.stop_rank("tiny-a-0", 0)
-    waits = operator.run(lambda d: "until its agent has killed it" in d.reason, 200)
+    waits = operator.run(lambda d: "until its agent has killed it" in d.message, 200)
     assert waits.phase == "Recovering"
     assert "tiny-a-0" in cluster.pods
     operator.run(lambda _: "tiny-a-0" not in cluster.pods)
@@ -119,7 +119,7 @@ def test_a_rank_that_its_agent_killed_is_replaced_in_its_pod():
     operator, cluster = running("a", "b", "c")
     agent = cluster.agents["tiny-a-0"]
     cluster.stop_rank("tiny-a-0", 0)
-    operator.run(lambda d: "until its agent has killed it" in d.reason, 200)
+    operator.run(lambda d: "until its agent has killed it" in d.message, 200)
     cluster.kill_rank("tiny-a-0", 0)
     operator.settle()
     assert cluster.agents["tiny-a-0"] is agent

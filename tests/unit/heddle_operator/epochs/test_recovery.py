@@ -67,7 +67,7 @@ def test_while_a_rank_still_moves_nothing_is_planned():
     assert halt.halt.reason == "rank 0 on a died with the pod"
     assert decision.phase == "Recovering"
     assert decision.look_again_s == LIMITS.halt_timeout_s
-    assert "the job waits until the ranks of pod tiny-c-0 halt" in decision.reason
+    assert "the job waits until the ranks of pod tiny-c-0 halt" in decision.message
 
 
 @pytest.mark.parametrize("step_s", [1.0, 20.0, 100.0])
@@ -88,7 +88,7 @@ def test_a_rank_may_first_end_the_slow_step_that_it_is_in(step_s):
 def test_an_agent_that_may_yet_answer_is_waited_for():
     job, observed, now = after_the_loss_of_a("b", "c")
     decision = recovered(job, silent(observed, "c", now, 1.0), now)
-    assert (decision.actions, decision.reason) == (
+    assert (decision.actions, decision.message) == (
         (),
         "the job waits for an answer of pod tiny-c-0",
     )
@@ -123,8 +123,9 @@ def test_state_that_cannot_be_put_together_fails_the_job_and_says_why(
     close, event = decision.actions
     assert (close.epoch, close.outcome, decision.phase) == (1, "failed", "Failed")
     assert event.reason == "StateLost"
-    assert problem in decision.reason
-    assert decision.reason == close.message == f"StateLost: {event.message}"
+    assert problem in decision.message
+    assert decision.message == close.message == event.message
+    assert decision.reason == close.failed == "StateLost"
 
 
 def test_a_job_does_not_fail_while_the_last_holder_may_answer_again():
@@ -132,7 +133,7 @@ def test_a_job_does_not_fail_while_the_last_holder_may_answer_again():
     job, observed, now = after_the_loss_of_a("b", "c", as_pipeline=True)
     decision = recovered(job, silent(observed, "c", now, 60.0), now)
     assert (decision.actions, decision.phase) == ((), "Recovering")
-    assert decision.reason.endswith("unless pod tiny-c-0 answers again")
+    assert decision.message.endswith("unless pod tiny-c-0 answers again")
 
 
 def test_a_start_that_failed_is_begun_anew_with_fresh_pods():

@@ -151,7 +151,7 @@ def test_a_job_that_cannot_start_gives_all_its_pods_back_and_one_that_plans_keep
     cluster.kill_node("b")
     operator.run(lambda _: cluster.records.all[-1].outcome == "aborted")
     decision = operator.reconcile()
-    assert "1 GPU is usable, minGPUs is 2" in decision.reason
+    assert "1 GPU is usable, minGPUs is 2" in decision.message
     assert deleted(decision) == ["tiny-a-0"]
     cluster.add_node("b")
     operator.run(lambda _: len(cluster.pods) == 2)

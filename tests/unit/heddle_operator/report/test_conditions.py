@@ -55,7 +55,7 @@ def test_a_job_without_gpus_says_why():
     job, observed = a_job(), Observed(unusable=(("n1", "is cordoned"),))
     decision = decide(job, observed, 0.0)
     planned = conditions_of(job, observed, decision, None, Drain())[1]
-    assert (planned.kind, planned.holds, planned.reason) == ("Planned", False, "NoPlan")
+    assert (planned.kind, planned.holds, planned.reason) == ("Planned", False, "InsufficientGPUs")
     assert "0 GPUs are usable, minGPUs is 1 (n1 is cordoned)" in planned.message
 
 
@@ -133,7 +133,8 @@ def test_a_blocked_drain_is_a_condition_of_its_own():
 @pytest.mark.parametrize("phase", ["Complete", "Failed"])
 def test_of_an_ended_job_only_its_end_holds(phase):
     operator = running("a", minHolders=2)
-    decision = Decision((), phase, "StateLost: x" if phase == "Failed" else "trained")
+    reason = "StateLost" if phase == "Failed" else None
+    decision = Decision((), phase, "x", reason=reason)
     found = conditions(operator, HolderCount(1, 1), Drain(blocked="x"), decision)
     holding = {kind for kind, (holds, _, _) in found.items() if holds}
     assert holding == {"Accepted", "Planned", phase}
@@ -172,9 +173,9 @@ def test_skipped_steps_are_counted_and_the_newest_is_told():
 @pytest.mark.parametrize("reason", ["StateLost", "Diverged", "DeterministicError"])
 def test_a_failed_job_says_in_one_word_why(reason):
     operator = running("a")
-    decision = Decision((), "Failed", f"{reason}: because")
+    decision = Decision((), "Failed", "because", reason=reason)
     found = conditions(operator, decision=decision)
-    assert found["Failed"] == (True, reason, f"{reason}: because")
+    assert found["Failed"] == (True, reason, "because")
     assert found["Diverged"][0] == (reason == "Diverged")
 
 

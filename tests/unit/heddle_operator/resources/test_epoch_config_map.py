@@ -42,6 +42,7 @@ RECORDS = {
     "closed": dataclasses.replace(
         OPEN, seal=SEAL, outcome="aborted", closed_s=12.75, message="because"
     ),
+    "lost": dataclasses.replace(OPEN, outcome="failed", message="gone", failed="StateLost"),
     "failed": dataclasses.replace(
         OPEN,
         outcome="aborted",

@@ -93,7 +93,7 @@ def test_the_last_words_of_a_pod_that_failed_are_told():
 
 def test_too_few_gpus_name_the_nodes_that_cannot_be_used_and_count_the_rest():
     unusable = tuple((f"n{i}", "is cordoned") for i in range(5))
-    reason = decide(a_job(minGPUs=2), Observed(unusable=unusable), 0.0).reason
+    reason = decide(a_job(minGPUs=2), Observed(unusable=unusable), 0.0).message
     assert reason == (
         "the job waits: 0 GPUs are usable, minGPUs is 2 (n0 is cordoned; n1 is cordoned; "
         "n2 is cordoned and 2 more)"
@@ -107,7 +107,7 @@ def test_a_planner_without_a_plan_is_told_in_its_own_words():
     reply = PlanReply(None, problem="memory binds")
     observed = replace(operator.cluster.snapshot(), replies={request.key: reply}, planning=())
     decision = decide(job, observed, operator.cluster.now)
-    assert decision.reason == "there is no plan: memory binds"
+    assert decision.message == "there is no plan: memory binds"
     assert [action.reason for action in decision.actions] == ["InsufficientGPUs"]
 
 
@@ -118,7 +118,7 @@ def test_a_job_without_a_plan_for_all_that_it_may_have_says_that_whoever_holds_t
     reply = PlanReply(None, problem="memory binds", gpus=1)
     seen = replace(operator.cluster.snapshot(), replies={request.key: reply}, planning=())
     dealt = replace(seen, allowed={}, dealt=(("team/other", 2),))
-    reasons = {decide(job, each, operator.cluster.now).reason for each in (seen, dealt)}
+    reasons = {decide(job, each, operator.cluster.now).message for each in (seen, dealt)}
     assert reasons == {"there is no plan: memory binds"}
 
 
@@ -132,7 +132,7 @@ def test_a_join_waits_for_the_cooldown_after_the_last_change(cooldown, waits):
     adopted(operator)  # the first change of a job waits for nobody
     operator.settle()
     operator.cluster.add_node("c")
-    decision = operator.run(lambda d: "the change begins after the cooldown" in d.reason)
+    decision = operator.run(lambda d: "the change begins after the cooldown" in d.message)
     assert decision.look_again_s <= 30
 
 
@@ -149,7 +149,7 @@ def test_a_gain_that_does_not_pay_in_a_restless_cluster_is_taken_once_it_rests()
     snapshot, stall_s = cluster.snapshot, 10 * (closed_s[-1] - closed_s[0])
     cluster.snapshot = lambda: replace(snapshot(), stalls_s=(stall_s,))
     cluster.add_node("b")
-    kept = operator.run(lambda d: "the next change is expected in" in d.reason)
+    kept = operator.run(lambda d: "the next change is expected in" in d.message)
     while kept.look_again_s == operator.settings.progress_timeout_s:
         cluster.tick(kept.look_again_s)
         kept = operator.reconcile()
@@ -166,7 +166,7 @@ def test_a_template_that_the_cluster_refuses_is_told_before_any_plan_is_asked_fo
     decision = decide(job, observed, cluster.now)
     assert [type(action) for action in decision.actions] == [RecordEvent]
     assert decision.actions[0].reason == "PodsCannotStart"
-    assert decision.reason == "the cluster takes no pod of the job: violates PodSecurity"
+    assert decision.message == "the cluster takes no pod of the job: violates PodSecurity"
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_job_that_trains_says_which_quota_keeps_it_from_more(room, words):
     operator = running("a", "b")
     snapshot = operator.cluster.snapshot
     operator.cluster.snapshot = lambda: replace(snapshot(), headroom=room)
-    sentence = operator.reconcile().reason
+    sentence = operator.reconcile().message
     if words:
         assert sentence == f"the plan is kept: it was found for these very nodes{words}"
     else:
@@ -192,7 +192,7 @@ def test_a_job_that_waits_for_a_quota_says_so():
     job = a_job(minGPUs=2)
     cluster = a_cluster(job, "a", "b")
     observed = replace(cluster.snapshot(), headroom=Headroom(1, None, "quota team"))
-    reason = decide(job, observed, cluster.now).reason
+    reason = decide(job, observed, cluster.now).message
     assert "1 GPU is usable, minGPUs is 2 (quota team leaves 1 GPU more)" in reason
 
 
@@ -211,7 +211,7 @@ def test_after_a_move_in_haste_the_planner_is_asked_about_the_gpus_that_are_left
     asked = operator.run(lambda decision: any(isinstance(a, RequestPlan) for a in decision.actions))
     (request,) = (a for a in asked.actions if isinstance(a, RequestPlan))
     assert [node.name for node in request.composition.nodes] == ["a"]
-    assert operator.settle().reason.startswith("the plan is kept: ")
+    assert operator.settle().message.startswith("the plan is kept: ")
 
 
 def test_a_node_that_comes_back_after_a_move_in_haste_is_used_again():

@@ -65,7 +65,9 @@ def test_the_same_plan_is_not_tried_again_on_the_same_nodes_for_10_minutes():
     operator.settle()
     failed = cluster.records.all[-1]
     assert (failed.reason, failed.outcome) == ("join", "aborted")
-    assert "the better one failed in epoch 2: ValueError: no such layer" in operator.decision.reason
+    assert (
+        "the better one failed in epoch 2: ValueError: no such layer" in operator.decision.message
+    )
     cluster.failing.clear()
     again = FakeOperator(operator.job, cluster)  # an operator that starts anew knows of it
     left_s = failed.closed_s + PLAN_PAUSE_S - cluster.now

@@ -54,7 +54,7 @@ def verdict(gain, forced="", current=OLD, plan=NEW, fits=True, change_s=600.0, s
 def test_a_plan_is_adopted_only_if_it_is_forced_or_pays(case, adopts, words):
     found = verdict(**case)
     assert found.adopts is adopts
-    assert words in found.reason
+    assert words in found.sentence
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_the_holders_that_a_job_asks_for_come_before_gain(held, will_hold, adopt
     found = judge(reply, OLD, "", a_job(minHolders=2).spec.elastic, 600.0, 1.0)
     assert (found.adopts, found.is_safer) == (adopts, adopts)
     if adopts:
-        assert found.reason == (
+        assert found.sentence == (
             "the job moves: every piece of the state is then on 2 nodes at least, not on 1 as now; "
             "minHolders is 2"
         )

@@ -76,7 +76,7 @@ def test_an_evicted_pod_is_in_haste_like_a_node_with_a_notice():
     decision = operator.reconcile()
     (adopt,) = [action for action in decision.actions if isinstance(action, AdoptPlan)]
     assert (adopt.plan.nodes, adopt.in_haste) == (("a", "c"), True)
-    assert decision.reason.endswith("node b hosts pod tiny-b-0, which must leave")
+    assert decision.message.endswith("node b hosts pod tiny-b-0, which must leave")
 
 
 def test_a_pod_that_was_long_in_starting_makes_no_haste():
@@ -117,8 +117,8 @@ class Story:
         end_s = cluster.now + seconds
         while cluster.now < end_s:
             decision = self.operator.reconcile()
-            if decision.reason not in self.reasons:
-                self.reasons.append(decision.reason)
+            if decision.message not in self.reasons:
+                self.reasons.append(decision.message)
             cluster.tick(TICK_S)
             holding = {agent.node for agent, _ in cluster.holders()}
             self.fewest = min(self.fewest, len(holding))

@@ -44,8 +44,8 @@ def test_a_job_that_trains_ends_at_its_deadline():
     operator.cluster.now = 60.0
     decision = operator.reconcile()
     assert decision.phase == "Failed"
-    sentence = "DeadlineExceeded: the job was not complete 60 seconds after it was created"
-    assert decision.reason == sentence
+    sentence = "the job was not complete 60 seconds after it was created"
+    assert decision.message == sentence
     assert operator.cluster.records.all[-1].message == sentence
     operator.run(lambda d: all(pod.phase == "ended" for pod in operator.cluster.pods.values()))
 
@@ -54,7 +54,7 @@ def test_a_job_that_never_started_ends_at_its_deadline_too():
     operator = on(limited(deadline_seconds=60))
     assert operator.reconcile().phase == "Pending"
     operator.cluster.now = 60.0
-    assert operator.reconcile().reason.startswith("DeadlineExceeded: ")
+    assert operator.reconcile().reason == "DeadlineExceeded"
     assert operator.cluster.records.all == ()
 
 
@@ -78,8 +78,8 @@ def test_a_job_that_cannot_start_fails_after_so_many_attempts(limit):
         cluster.tick(1.0)
         assert cluster.now < 1000
     assert len(cluster.records.all) == limit + 1
-    assert operator.decision.reason == (
-        f"BackoffLimitExceeded: {limit + 1} attempt{'s' if limit else ''} failed in a row, "
+    assert operator.decision.message == (
+        f"{limit + 1} attempt{'s' if limit else ''} failed in a row, "
         f"backoffLimit is {limit}; the last: pod tiny-a-0: worker ended with exit status 2: no data"
     )
 
@@ -125,4 +125,4 @@ def test_an_attempt_that_only_taught_that_a_node_has_fewer_gpus_is_no_failure():
         cluster.tick(1.0)
         assert cluster.now < 60
     assert [record.plan.gpus for record in cluster.records.all] == [4, 2, 1]
-    assert operator.decision.reason.startswith("BackoffLimitExceeded: 1 attempt failed")
+    assert operator.decision.reason == "BackoffLimitExceeded"

@@ -71,7 +71,7 @@ def test_manual_waits_for_its_config_map():
     job = with_ref(a_job(mode="Manual"))
     decision = decide_with(FakeOperator(job, a_cluster(job, "a")), None)
     assert (decision.actions, decision.phase) == ((), "Pending")
-    assert decision.reason == "the job waits for the plan in ConfigMap mine"
+    assert decision.message == "the job waits for the plan in ConfigMap mine"
     assert decision.look_again_s
 
 
@@ -103,6 +103,7 @@ def test_manual_keeps_the_plan_that_it_named():
             operator.cluster.do(action)
         operator.cluster.tick()
     assert (
-        decide_with(operator, referenced).reason == "the plan is kept: it is that of ConfigMap mine"
+        decide_with(operator, referenced).message
+        == "the plan is kept: it is that of ConfigMap mine"
     )
     assert len(operator.cluster.records.all) == 1

@@ -18,6 +18,10 @@ def read(cluster):
     return situation(cluster.snapshot(), cluster.now, Settings())
 
 
+def lost(cluster):
+    return tuple((loss.reason, str(loss)) for loss in read(cluster).lost)
+
+
 def test_an_adopted_epoch_is_pending_until_a_rank_holds_it():
     operator, cluster = running("a")
     cluster.add_node("b")
@@ -31,21 +35,24 @@ def test_an_adopted_epoch_is_pending_until_a_rank_holds_it():
 
 def test_what_happened_to_a_rank_is_said():
     _, cluster = running("a", "b")
-    assert read(cluster).lost == ()
+    assert lost(cluster) == ()
     cluster.kill_rank("tiny-a-0", 0)
-    assert read(cluster).lost == ("rank 0 on a ended by signal 9",)
+    assert lost(cluster) == (("Exited", "rank 0 on a ended by signal 9"),)
     cluster.kill_node("a")
     cluster._halt_broken()
-    assert read(cluster).lost == ("rank 0 on a died with the pod", "rank 1 on b halted: broken")
+    assert lost(cluster) == (
+        ("PodDied", "rank 0 on a died with the pod"),
+        ("Halted", "rank 1 on b halted: broken"),
+    )
 
 
 def test_ranks_to_which_the_same_happened_are_told_together():
     _, cluster = running("a", "b", "c")
     cluster.kill_node("a")
     cluster._halt_broken()
-    assert read(cluster).lost == (
-        "rank 0 on a died with the pod",
-        "rank 1 on b and 1 more halted: broken",
+    assert lost(cluster) == (
+        ("PodDied", "rank 0 on a died with the pod"),
+        ("Halted", "rank 1 on b and 1 more halted: broken"),
     )
 
 
@@ -56,4 +63,5 @@ def test_an_agent_is_in_doubt_until_the_peer_timeout_has_passed():
     assert [holder.node for holder in read(cluster).holders] == ["b"]
     cluster.now += Settings().peer_timeout_s + 0.1
     assert read(cluster).doubtful == ()
-    assert read(cluster).lost == ("rank 0 on a fell silent: no answer of the agent for 10 s",)
+    words = "rank 0 on a fell silent: no answer of the agent for 10 s"
+    assert lost(cluster) == (("Silent", words),)

@@ -60,7 +60,7 @@ def test_a_gpu_without_work_says_what_it_held(run):
 
 def test_an_idle_gpu_has_its_reason(run):
     run.recorder.epochs = (EpochRecord(1, FIRST, "start", TWO, 0.0),)
-    run.recorder.reason = "the planner searches a plan for 4 GPUs on 3 nodes"
+    run.recorder.message = "the planner searches a plan for 4 GPUs on 3 nodes"
     assert "idle: the planner searches a plan for 4 GPUs on 3 nodes" in screen(LiveView(run))
     run.recorder.epochs = (EpochRecord(1, FIRST, "start", THREE, 0.0),)
     assert "idle: no plan that was found is faster with them" in screen(LiveView(run))
@@ -109,7 +109,7 @@ def test_stalls_and_refusals_have_a_line_each(run):
 
 def test_before_the_first_step_the_reason_is_shown(tmp_path):
     run = a_run(tmp_path)
-    run.recorder = Recorder(reason="waiting for demo-fast-1-0")
+    run.recorder = Recorder(message="waiting for demo-fast-1-0")
     text = screen(LiveView(run))
     assert "starting: waiting for demo-fast-1-0" in text
     assert text.count("[idle]") == 4

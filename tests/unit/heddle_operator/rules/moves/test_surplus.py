@@ -73,7 +73,7 @@ def test_a_job_that_needs_the_large_pod_keeps_it_and_says_so():
     limit(operator, 3)
     operator.settle(passes=100)
     assert (held(operator), used(operator)) == (4, 3)
-    assert operator.decision.reason == (
+    assert operator.decision.message == (
         "the plan is kept: it was found for these very nodes (the pods hold 4 GPUs, maxGPUs is 3)"
     )
     assert not any(isinstance(a, RecordEvent) for a in operator.decision.actions)
