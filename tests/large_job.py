@@ -11,16 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from heddle_operator.apis.heddlejob import HeddleJob, load_job
+from heddle_operator.state.epoch_record import EpochRecord, Seal
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation, situation
-from heddle_operator.state.snapshot import (
-    AgentView,
-    EpochRecord,
-    Observed,
-    ObservedNode,
-    ObservedPod,
-    Seal,
-)
+from heddle_operator.state.snapshot import AgentView, Observed, ObservedNode, ObservedPod
 from planner.cluster.composition import Composition, Node
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap

@@ -20,8 +20,9 @@ from heddle_operator.state.actions import (
     SendDirective,
 )
 from heddle_operator.state.decision import Decision
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.plan_reply import PlanReply
-from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.snapshot import Observed
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 from worker.contract import EvaluationRecord, Report, StepRecord, SwitchRecord

@@ -12,7 +12,7 @@ from typing import Any
 
 from heddle.train.recorder import Recorder
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.state.snapshot import EpochRecord
+from heddle_operator.state.epoch_record import EpochRecord
 from planner.cost.evaluate import price
 from planner.cost.simulation import simulated_seconds
 from planner.plans.pieces import holders_min

@@ -39,7 +39,7 @@ from heddle_operator.resources.epoch_config_map import record_of_body
 from heddle_operator.resources.pods import WorkerDefaults, pod_body
 from heddle_operator.resources.template_rules import check_allowed
 from heddle_operator.state.actions import CreatePod
-from heddle_operator.state.snapshot import Outcome
+from heddle_operator.state.epoch_record import Outcome
 from planner.errors import HeddleError
 from planner.profiles.generator import find_profile
 

@@ -41,9 +41,10 @@ from heddle_operator.resources.epoch_config_map import check_format
 from heddle_operator.rules.drain import Drain, drain_of
 from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.decision import Decision, sooner
+from heddle_operator.state.epoch_record import Outcome
 from heddle_operator.state.recent import Recent
 from heddle_operator.state.situation import Situation
-from heddle_operator.state.snapshot import Observed, Outcome
+from heddle_operator.state.snapshot import Observed
 from planner.errors import HeddleError
 
 LOG = logging.getLogger(__name__)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from heddle_operator.state.snapshot import EpochRecord, Observed, ObservedNode
+from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.snapshot import Observed, ObservedNode
 from heddle_operator.state.speeds.node_speed import (
     KnownSpeed,
     known_at_start,

@@ -32,11 +32,12 @@ from heddle_operator.rules.limits import beyond_backoff, deadline_left_s, past_d
 from heddle_operator.rules.partitions import outdated_pods
 from heddle_operator.state.actions import Action, AdoptPlan, CloseEpoch
 from heddle_operator.state.decision import Decision, Phase, sooner
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.progress import progress_timeout_s, slow_ranks
 from heddle_operator.state.reachability import doubt_left_s, rank_at, report_of
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation, situation
-from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.snapshot import Observed
 
 DEFAULTS = Settings()
 

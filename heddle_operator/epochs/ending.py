@@ -13,11 +13,12 @@ from heddle_operator.apis.heddlejob import JobSpec
 from heddle_operator.rules.failures import causes_of, comes_again
 from heddle_operator.state.actions import Action, CloseEpoch, RecordEvent
 from heddle_operator.state.decision import Decision
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.reachability import is_pod_lost, sends_heartbeats
 from heddle_operator.state.reasons import DecisionReason, FailedReason
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation
-from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.snapshot import Observed
 from worker.contract import Member, RankReport
 
 LOOK_AGAIN_S = 5.0  # while weights are written

@@ -18,6 +18,7 @@ from heddle_operator.rules.failures import failures_of
 from heddle_operator.rules.starts import start_failures
 from heddle_operator.state.actions import Action, CloseEpoch, SealEpoch
 from heddle_operator.state.decision import Decision, sooner
+from heddle_operator.state.epoch_record import EpochRecord, Seal, StartFailure
 from heddle_operator.state.progress import (
     hang,
     idle_s,
@@ -33,7 +34,7 @@ from heddle_operator.state.reachability import (
 )
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation, has_switch_begun
-from heddle_operator.state.snapshot import EpochRecord, Observed, Seal, StartFailure
+from heddle_operator.state.snapshot import Observed
 from planner.wording import counted
 from worker.contract import DirectivePhase, Member, RankReport
 

@@ -25,10 +25,11 @@ from heddle_operator.rules.partitions import needed_holders
 from heddle_operator.rules.starts import starting_nodes, troubles
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, RequestPlan, SealEpoch
 from heddle_operator.state.decision import Decision, sooner
+from heddle_operator.state.epoch_record import EpochRecord, Seal
 from heddle_operator.state.reachability import is_silent, report_of
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation
-from heddle_operator.state.snapshot import EpochRecord, Observed, Seal
+from heddle_operator.state.snapshot import Observed
 from planner.plans.pieces import holders_min
 from planner.plans.plan import Plan
 from planner.wording import counted

@@ -12,10 +12,11 @@ from collections.abc import Iterable
 
 from heddle_operator.apis.wording import named
 from heddle_operator.state.actions import SendHalt
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.reachability import is_silent, rank_at, report_of, sends_heartbeats
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation
-from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.snapshot import Observed
 from worker.contract import Halt
 
 

@@ -13,9 +13,10 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.rules.failures import is_remembered
 from heddle_operator.rules.limits import attempts_that_count
 from heddle_operator.state.actions import PruneEpoch
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation
-from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.snapshot import Observed
 from worker.contract import Report
 
 

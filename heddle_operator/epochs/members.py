@@ -13,9 +13,10 @@ from collections.abc import Collection
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.rules.candidates import leaving_nodes
 from heddle_operator.state.actions import CreatePod, SendDirective
+from heddle_operator.state.epoch_record import EpochRecord, Seal
 from heddle_operator.state.reachability import report_of
 from heddle_operator.state.situation import Holder
-from heddle_operator.state.snapshot import EpochRecord, Observed, Seal
+from heddle_operator.state.snapshot import Observed
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from worker.contract import Directive, DirectivePhase, Member, RankReport

@@ -27,11 +27,12 @@ from heddle_operator.state.actions import (
     SendDirective,
 )
 from heddle_operator.state.decision import Decision
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.progress import members_with_ranks
 from heddle_operator.state.reachability import doubt_left_s, report_of
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Holder, Situation
-from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.snapshot import Observed
 
 STILL = ("halted", "saving", "done")
 STEPS_TO_HALT = 3  # of the longest step known: one may just have begun, and it may be a slow one

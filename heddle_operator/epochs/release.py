@@ -20,10 +20,11 @@ from heddle_operator.state.actions import (
     RequestPlan,
 )
 from heddle_operator.state.decision import Decision, sooner
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.reachability import is_silent, report_of
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation
-from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.snapshot import Observed
 
 ASK_AGAIN_S = 2.0  # a pod that was told to end, and has not: the word may have been lost
 

@@ -18,7 +18,8 @@ from heddle_operator.apis.labels import (
 )
 from heddle_operator.inventory.nodes import wall_s
 from heddle_operator.inventory.requests import requested_gpus
-from heddle_operator.state.snapshot import ObservedPod, PodPhase, StartCause
+from heddle_operator.state.reasons import StartCause
+from heddle_operator.state.snapshot import ObservedPod, PodPhase
 
 # Why a container waits that will not start by waiting longer.
 _STUCK: Mapping[str, StartCause] = {

@@ -54,13 +54,9 @@ from heddle_operator.state.actions import (
     PruneEpoch,
     SealEpoch,
 )
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.epoch_records import adopted, check_prunable, closed, sealed
-from heddle_operator.state.snapshot import (
-    EpochRecord,
-    Observed,
-    ObservedPod,
-    RefusedPod,
-)
+from heddle_operator.state.snapshot import Observed, ObservedPod, RefusedPod
 
 LOG = logging.getLogger(__name__)
 # Nothing of a pod that the operator deletes is worth keeping, and its GPUs may be waited for.

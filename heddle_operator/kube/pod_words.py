@@ -13,7 +13,7 @@ from typing import Any
 from heddle_operator.inventory.nodes import wall_s
 from heddle_operator.kube.client import ApiRefused, KubeApi
 from heddle_operator.kube.paths import joined
-from heddle_operator.state.snapshot import StartCause
+from heddle_operator.state.reasons import StartCause
 
 ASK_S = 3.0  # a pod waits for so long before its Events are asked for, and between two times
 FRESH_S = 60.0  # an older Event is of a trouble that may be over; the kubelet repeats itself

@@ -18,8 +18,9 @@ from heddle_operator.epochs.gathering import start_trouble
 from heddle_operator.rules.drain import Drain
 from heddle_operator.rules.failures import LeftOut, nodes_left_out
 from heddle_operator.state.decision import Decision, Phase
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.reasons import DecisionReason
-from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.snapshot import Observed
 from heddle_operator.state.speeds.node_speed import slow_in_plan
 from planner.wording import counted
 

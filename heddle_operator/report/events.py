@@ -14,7 +14,8 @@ from heddle_operator.rules.gpu_limits import most_gpus
 from heddle_operator.rules.starts import troubles
 from heddle_operator.state.actions import CloseEpoch, EventReason, RecordEvent, RelatedObject
 from heddle_operator.state.decision import Decision
-from heddle_operator.state.snapshot import EpochRecord, Observed, Outcome, StartFailure
+from heddle_operator.state.epoch_record import EpochRecord, Outcome, StartFailure
+from heddle_operator.state.snapshot import Observed
 from heddle_operator.state.speeds.node_speed import slow_nodes
 from heddle_operator.state.speeds.type_speed import type_speeds
 

@@ -27,7 +27,8 @@ from heddle_operator.report.timings import reconfigurations
 from heddle_operator.rules.drain import Drain
 from heddle_operator.rules.gpu_limits import usable_gpus
 from heddle_operator.state.decision import Decision
-from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.snapshot import Observed
 from heddle_operator.state.speeds.type_speed import type_speeds
 from planner.model.shape import ModelShape
 from planner.plans.pieces import node_counts

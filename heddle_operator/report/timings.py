@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.snapshot import Observed
 from worker.contract import LAPS, SwitchRecord
 
 PARTS = ("detect", "agree", "plan", "prepare", *LAPS)

@@ -21,16 +21,8 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import EPOCH_LABEL
 from heddle_operator.resources.compressed import of_binary, to_binary
 from heddle_operator.resources.metadata import Body, metadata
-from heddle_operator.state.move_cause import MoveKind
-from heddle_operator.state.reasons import FailedReason
-from heddle_operator.state.snapshot import (
-    EpochRecord,
-    Failure,
-    Outcome,
-    Seal,
-    StartCause,
-    StartFailure,
-)
+from heddle_operator.state.epoch_record import EpochRecord, Failure, Outcome, Seal, StartFailure
+from heddle_operator.state.reasons import FailedReason, MoveKind, StartCause
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 from worker.columns import by_column, by_row, plan_by_column, plan_by_row

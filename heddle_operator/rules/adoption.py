@@ -43,11 +43,12 @@ from heddle_operator.rules.moves.surplus import large_pod, surplus_words, withou
 from heddle_operator.rules.partitions import without_partitioned
 from heddle_operator.state.actions import Action, AdoptPlan, RecordEvent
 from heddle_operator.state.decision import Decision, Phase, sooner
-from heddle_operator.state.move_cause import MoveCause
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.plan_reply import PlanReply
+from heddle_operator.state.reasons import MoveCause
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation
-from heddle_operator.state.snapshot import EpochRecord, Headroom, Observed
+from heddle_operator.state.snapshot import Headroom, Observed
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 from planner.wording import counted

@@ -13,7 +13,8 @@ from heddle_operator.rules.failures import failed_attempt, retry_left_s
 from heddle_operator.rules.gpu_limits import plan_request
 from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.decision import Decision, sooner
-from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.snapshot import Observed
 from planner.cluster.composition import Composition
 
 

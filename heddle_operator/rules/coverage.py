@@ -14,8 +14,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.situation import Holder
-from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.snapshot import Observed
 from planner.model.shape import ModelShape
 from planner.plans.pieces import region_piece
 from planner.plans.ranks import Part, Seat

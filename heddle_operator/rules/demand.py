@@ -13,8 +13,9 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.rules.arbitration.demand import Demand
 from heddle_operator.rules.candidates import eligible_nodes, leaving_nodes
 from heddle_operator.rules.moves.surplus import replaced_gpus
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.situation import Situation
-from heddle_operator.state.snapshot import EpochRecord, Observed, ObservedNode
+from heddle_operator.state.snapshot import Observed, ObservedNode
 from heddle_operator.state.speeds.type_speed import type_speeds
 from heddle_operator.state.speeds.work import faster_median
 from heddle_operator.state.worth import NodeSizes, Worth

@@ -16,9 +16,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.state.epoch_record import EpochRecord, Failure, StartFailure
 from heddle_operator.state.progress import members_with_ranks
+from heddle_operator.state.reasons import StartCause
 from heddle_operator.state.situation import Situation
-from heddle_operator.state.snapshot import EpochRecord, Failure, Observed, StartCause, StartFailure
+from heddle_operator.state.snapshot import Observed
 from planner.plans.plan import Plan
 from worker.contract import ErrorKind, RankReport
 

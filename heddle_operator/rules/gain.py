@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from heddle_operator.apis.heddlejob import Elastic
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.snapshot import EpochRecord
 from planner.plans.plan import Plan
 from planner.wording import counted
 

@@ -13,7 +13,8 @@ import hashlib
 from collections.abc import Iterable
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.snapshot import Observed
 from planner.plans.plan import Plan
 
 TURN_S = 2.0  # within which the first turn comes; then within twice as long ...

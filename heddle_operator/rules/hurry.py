@@ -25,7 +25,8 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.rules.candidates import given_back, ready_nodes
 from heddle_operator.rules.failures import failed_attempt
 from heddle_operator.rules.gpu_limits import plan_request
-from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.snapshot import Observed
 from planner.cluster.composition import Composition
 from planner.model.workload import Workload
 from planner.plans.plan import Plan, faults

@@ -12,7 +12,8 @@ from itertools import takewhile
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.rules.gain import failed_in_a_row, failed_records
-from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.snapshot import Observed
 from planner.wording import counted
 
 

@@ -11,8 +11,9 @@ from heddle_operator.rules.failures import failed_attempt
 from heddle_operator.rules.gpu_limits import most_gpus
 from heddle_operator.state.actions import AdoptPlan, RecordEvent
 from heddle_operator.state.decision import Decision, Phase
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.plan_reply import PlanReply
-from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.snapshot import Observed
 from planner.cluster.composition import Composition
 from planner.plans.plan import faults
 from planner.wording import counted

@@ -12,9 +12,10 @@ from __future__ import annotations
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.rules.coverage import Survivors
 from heddle_operator.state.actions import DeletePod
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.reachability import report_of
 from heddle_operator.state.situation import Holder, Situation
-from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.snapshot import Observed
 from planner.cluster.composition import Composition
 
 

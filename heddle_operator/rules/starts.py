@@ -11,15 +11,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.state.epoch_record import EpochRecord, StartFailure
 from heddle_operator.state.reachability import is_pod_lost, report_of
+from heddle_operator.state.reasons import StartCause
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.snapshot import (
-    EpochRecord,
-    Observed,
-    ObservedPod,
-    StartCause,
-    StartFailure,
-)
+from heddle_operator.state.snapshot import Observed, ObservedPod
 
 # Words of the scheduler, of a quota and of a LimitRange for what fewer GPUs may get: a pod asks for
 # CPU and memory with its GPUs.

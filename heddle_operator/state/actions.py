@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from heddle_operator.state.move_cause import MoveKind
+from heddle_operator.state.epoch_record import Failure, Outcome, Seal, StartFailure
 from heddle_operator.state.plan_reply import PlanKey
-from heddle_operator.state.reasons import FailedReason
-from heddle_operator.state.snapshot import Failure, Outcome, Seal, StartFailure
+from heddle_operator.state.reasons import FailedReason, MoveKind
 from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
 from planner.plans.plan import Plan

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from heddle_operator.apis.errors import ClusterConflict
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, PruneEpoch, SealEpoch
-from heddle_operator.state.snapshot import EpochRecord
+from heddle_operator.state.epoch_record import EpochRecord
 
 # What an outcome may become: ranks that hold an epoch count more than an abort that came too late.
 _NEXT = {

@@ -11,9 +11,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.reachability import rank_at
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.snapshot import AgentView, EpochRecord, Observed
+from heddle_operator.state.snapshot import AgentView, Observed
 from planner.wording import counted
 from worker.contract import RECORDS_KEPT, Member, RankReport, Report, StepRecord
 

@@ -1,10 +1,11 @@
-"""The words that programs read: why a job ended or waits, and what happened to its ranks.
+"""The words that programs read: why a job ends, waits or moves, and what its ranks and pods met.
 
 Invariant: each is one CamelCase word, as Kubernetes' API conventions ask; sentences stand beside.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 # Why a job failed.
@@ -27,3 +28,32 @@ DecisionReason = (
 # What happened to a rank: it died with its pod, ended by itself, does not answer, halted with or
 # without an error, is in a phase that it should not be in, or makes no progress.
 LossReason = Literal["PodDied", "Exited", "Silent", "Halted", "WrongPhase", "Stalled"]
+# What forces a job to another plan.
+MoveKind = Literal[
+    "RanksLost",
+    "PriorityOfOtherJob",
+    "NodeLeaving",
+    "MaxGPUs",
+    "NodeUnusable",
+    "NodeGone",
+    "GPUTypeNotAllowed",
+    "GPUTypeChanged",
+    "GPUFailed",
+    "FewerGPUs",
+    "PodTooLarge",
+]
+# What keeps a pod from starting: its image, its containers, the scheduler, its network or volumes,
+# its own end, a refusal by the API server or by the kubelet, an agent that is not understood, or
+# nobody knows what.
+StartCause = Literal[
+    "image", "container", "scheduling", "sandbox", "volume",
+    "crash", "refused", "rejected", "agent", "slow",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class MoveCause:
+    """Why a plan must be left; `sentence` names node, pod or limit."""
+
+    kind: MoveKind
+    sentence: str

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from heddle_operator.apis.wording import ended_with
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.progress import hang
 from heddle_operator.state.reachability import (
     is_doubtful,
@@ -21,7 +22,7 @@ from heddle_operator.state.reachability import (
 )
 from heddle_operator.state.reasons import LossReason
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.snapshot import Observed
 from worker.contract import Member, RankReport
 
 ALIVE = ("training", "switching", "saving", "done")

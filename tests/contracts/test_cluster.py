@@ -21,7 +21,7 @@ from heddle_operator.state.actions import (
     PruneEpoch,
     SealEpoch,
 )
-from heddle_operator.state.snapshot import Seal
+from heddle_operator.state.epoch_record import Seal
 from planner.cluster.composition import Composition, Node
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kubernetes import a_kubernetes

@@ -11,8 +11,8 @@ from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.reflections import reflectors
 from heddle_operator.rules.starts import start_failures
 from heddle_operator.state.actions import CreatePod
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.snapshot import EpochRecord
 from planner.cluster.composition import Composition, Node
 from tests.fakes.kubernetes import a_kubernetes
 from tests.fakes.operator import a_job

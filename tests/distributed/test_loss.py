@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from heddle_operator.report.timings import reconfigurations
-from heddle_operator.state.snapshot import AgentView, EpochRecord, Observed
+from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.snapshot import AgentView, Observed
 from planner.cluster.composition import Composition
 from planner.model.catalogue import find_model
 from planner.plans.plan import Plan

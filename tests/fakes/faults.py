@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from heddle_operator.state.actions import SendHalt
-from heddle_operator.state.snapshot import StartCause
+from heddle_operator.state.reasons import StartCause
 from tests.fakes.agent import FakeAgent
 from worker.contract import RankReport
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from heddle.train.stall import LossTimes, measure_stall
 from heddle_operator.report.timings import reconfigurations
-from heddle_operator.state.snapshot import AgentView, EpochRecord, Observed
+from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.snapshot import AgentView, Observed
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan

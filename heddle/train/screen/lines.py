@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from heddle.train.run import LocalRun
-from heddle_operator.state.snapshot import EpochRecord
+from heddle_operator.state.epoch_record import EpochRecord
 from planner.cost.evaluate import price
 from planner.cost.simulation import simulated_seconds
 from planner.wording import counted

@@ -15,7 +15,7 @@ from rich.text import Text
 from heddle.train.run import LocalRun
 from heddle.train.screen.grid import Cell, cells, sparkline
 from heddle.train.stall import stall_line
-from heddle_operator.state.snapshot import EpochRecord
+from heddle_operator.state.epoch_record import EpochRecord
 from planner.cost.evaluate import price
 from planner.wording import counted
 from worker.contract import StepRecord

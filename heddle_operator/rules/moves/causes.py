@@ -13,9 +13,10 @@ from heddle_operator.rules.candidates import given_back
 from heddle_operator.rules.failures import failed_gpus
 from heddle_operator.rules.gpu_limits import most_gpus
 from heddle_operator.rules.moves.surplus import large_pod, surplus_words
-from heddle_operator.state.move_cause import MoveCause
+from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.reasons import MoveCause
 from heddle_operator.state.situation import Situation
-from heddle_operator.state.snapshot import EpochRecord, Observed, ObservedNode
+from heddle_operator.state.snapshot import Observed, ObservedNode
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 from planner.wording import counted

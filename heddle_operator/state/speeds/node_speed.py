@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from heddle_operator.state.snapshot import EpochRecord, Observed, ObservedNode
+from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.snapshot import Observed, ObservedNode
 from heddle_operator.state.speeds.work import Work, faster_median, measured_work
 from planner.wording import counted
 

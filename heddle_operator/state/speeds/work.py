@@ -6,7 +6,8 @@ import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
-from heddle_operator.state.snapshot import EpochRecord, Observed
+from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.snapshot import Observed
 from planner.cost.stage import stage_seconds
 from planner.errors import UnprofiledConfiguration
 from planner.model.shape import ModelShape

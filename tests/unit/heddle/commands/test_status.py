@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from heddle.main import heddle
 from heddle_operator.resources.epoch_config_map import record_to_body
-from heddle_operator.state.snapshot import EpochRecord
+from heddle_operator.state.epoch_record import EpochRecord
 from planner.cluster.composition import Composition, Node
 from planner.errors import HeddleError
 from planner.plans.plan import Plan

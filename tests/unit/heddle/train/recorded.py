@@ -8,7 +8,7 @@ from heddle.demo.job import demo_job
 from heddle.demo.run import DemoOptions, DemoRun
 from heddle.train.recorder import Recorder, Refused
 from heddle.train.result import RunFacts
-from heddle_operator.state.snapshot import EpochRecord
+from heddle_operator.state.epoch_record import EpochRecord
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 from tests.builders import demo_profile, nodes, placed, template

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heddle.train.recorder import EpochTimes, Recorder
-from heddle_operator.state.snapshot import EpochRecord
+from heddle_operator.state.epoch_record import EpochRecord
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan

@@ -9,17 +9,10 @@ import pytest
 from heddle_operator.epochs.history_limit import prune_epochs
 from heddle_operator.rules.limits import beyond_backoff
 from heddle_operator.state.actions import PruneEpoch
+from heddle_operator.state.epoch_record import EpochRecord, Failure, Seal, StartFailure
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
-from heddle_operator.state.snapshot import (
-    AgentView,
-    EpochRecord,
-    Failure,
-    Observed,
-    ObservedPod,
-    Seal,
-    StartFailure,
-)
+from heddle_operator.state.snapshot import AgentView, Observed, ObservedPod
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan

@@ -8,8 +8,9 @@ import re
 import pytest
 
 from heddle_operator.epochs.members import members_of, missing_pods, pod_name, seats_on_pods
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.situation import Holder
-from heddle_operator.state.snapshot import EpochRecord, Observed, ObservedPod
+from heddle_operator.state.snapshot import Observed, ObservedPod
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan

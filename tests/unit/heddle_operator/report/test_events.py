@@ -12,8 +12,9 @@ from heddle_operator.report.events import events_of
 from heddle_operator.rules.drain import Drain
 from heddle_operator.state.actions import CloseEpoch, RelatedObject
 from heddle_operator.state.decision import Decision
+from heddle_operator.state.epoch_record import StartFailure
 from heddle_operator.state.node_flap import NodeFlap
-from heddle_operator.state.snapshot import Observed, StartFailure
+from heddle_operator.state.snapshot import Observed
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 from worker.contract import StepRecord
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from heddle_operator.report.timings import reconfigurations
-from heddle_operator.state.snapshot import AgentView, EpochRecord, Observed
+from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.snapshot import AgentView, Observed
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan

@@ -19,7 +19,7 @@ from heddle_operator.resources.epoch_config_map import (
     record_of_body,
     record_to_body,
 )
-from heddle_operator.state.snapshot import EpochRecord, Failure, Seal, StartFailure
+from heddle_operator.state.epoch_record import EpochRecord, Failure, Seal, StartFailure
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan

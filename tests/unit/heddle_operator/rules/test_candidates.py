@@ -13,15 +13,10 @@ from heddle_operator.rules.candidates import (
     usable_nodes,
 )
 from heddle_operator.state.actions import RequestPlan
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.situation import Situation
-from heddle_operator.state.snapshot import (
-    EpochRecord,
-    Headroom,
-    Observed,
-    ObservedNode,
-    ObservedPod,
-)
+from heddle_operator.state.snapshot import Headroom, Observed, ObservedNode, ObservedPod
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 from tests.fakes.planner import fake_plan

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from heddle_operator.epochs.members import members_of
 from heddle_operator.rules.coverage import Survivors
+from heddle_operator.state.epoch_record import EpochRecord, Seal
 from heddle_operator.state.situation import Holder
-from heddle_operator.state.snapshot import EpochRecord, Observed, ObservedPod, Seal
+from heddle_operator.state.snapshot import Observed, ObservedPod
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import MODEL, fake_plan

@@ -8,16 +8,11 @@ from dataclasses import replace
 import pytest
 
 from heddle_operator.rules.demand import demand_of, weight_of
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.plan_reply import PlanKey, PlanReply, ReferencedPlan
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
-from heddle_operator.state.snapshot import (
-    EpochRecord,
-    Headroom,
-    Observed,
-    ObservedNode,
-    ObservedPod,
-)
+from heddle_operator.state.snapshot import Headroom, Observed, ObservedNode, ObservedPod
 from heddle_operator.state.worth import Worth
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job

@@ -15,9 +15,9 @@ from heddle_operator.rules.failures import (
     failed_gpus,
     is_remembered,
 )
+from heddle_operator.state.epoch_record import Failure
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
-from heddle_operator.state.snapshot import Failure
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 from worker.contract import RankReport
 

@@ -14,9 +14,9 @@ from heddle_operator.rules.gain import (
     judge,
     quiet_left_s,
 )
+from heddle_operator.state.epoch_record import EpochRecord, Seal
 from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.snapshot import EpochRecord, Seal
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan

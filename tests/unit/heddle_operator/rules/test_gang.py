@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heddle_operator.rules.gang import TURN_LIMIT_S, TURN_S, lost_races, turn_left_s
-from heddle_operator.state.snapshot import EpochRecord, Observed, ObservedPod, StartFailure
+from heddle_operator.state.epoch_record import EpochRecord, StartFailure
+from heddle_operator.state.snapshot import Observed, ObservedPod
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan

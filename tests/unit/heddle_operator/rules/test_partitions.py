@@ -7,9 +7,9 @@ from dataclasses import replace
 from heddle_operator.epochs.decide import decide
 from heddle_operator.rules.partitions import needed_holders, without_partitioned
 from heddle_operator.state.actions import AdoptPlan, DeletePod, RequestPlan
+from heddle_operator.state.epoch_record import Failure
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
-from heddle_operator.state.snapshot import Failure
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 

@@ -14,8 +14,9 @@ from heddle_operator.rules.failures import (
 )
 from heddle_operator.rules.starts import starting_nodes, troubles
 from heddle_operator.state.actions import CloseEpoch
+from heddle_operator.state.epoch_record import StartFailure
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.snapshot import RefusedPod, StartFailure
+from heddle_operator.state.snapshot import RefusedPod
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 
 NO_IMAGE = ("image", "ErrImagePull: registry.example/worker:1 not found")

@@ -16,8 +16,8 @@ from heddle_operator.state.actions import (
     SealEpoch,
     SendDirective,
 )
+from heddle_operator.state.epoch_record import Seal
 from heddle_operator.state.plan_reply import PlanKey
-from heddle_operator.state.snapshot import Seal
 from tests.builders import nodes, placed, template
 from tests.unit.worker.changes import change, plan
 

@@ -8,8 +8,8 @@ import pytest
 
 from heddle_operator.apis.errors import ClusterConflict
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, PruneEpoch, SealEpoch
+from heddle_operator.state.epoch_record import Seal
 from heddle_operator.state.epoch_records import EpochRecords
-from heddle_operator.state.snapshot import Seal
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from heddle.train.recorder import Recorder
 from heddle.train.screen.view import KEPT_LINES, LiveView, measured_line
-from heddle_operator.state.snapshot import EpochRecord
+from heddle_operator.state.epoch_record import EpochRecord
 from planner.cost.evaluate import price
 from tests.fakes.cluster import FakeCluster
 from tests.unit.heddle.train.recorded import (

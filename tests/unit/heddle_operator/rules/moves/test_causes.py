@@ -9,7 +9,7 @@ import pytest
 
 from heddle_operator.rules.moves.causes import loses_gpus
 from heddle_operator.state.actions import AdoptPlan, RecordEvent
-from heddle_operator.state.move_cause import MoveKind
+from heddle_operator.state.reasons import MoveKind
 from tests.builders import nodes, on_one_node, template
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 

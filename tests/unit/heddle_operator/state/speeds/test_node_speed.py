@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from heddle_operator.state.snapshot import AgentView, EpochRecord, Observed, ObservedNode
+from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.snapshot import AgentView, Observed, ObservedNode
 from heddle_operator.state.speeds.node_speed import (
     BELIEVED_S,
     FORGOTTEN_S,

@@ -1,0 +1,156 @@
+"""The record of an epoch: one adopted plan, created once, sealed once, closed once.
+
+Invariant: an operator that starts anew reads from its records all that it must remember.
+Source: design, section 5, "Adoption is one atomic write".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from heddle_operator.state.reasons import FailedReason, MoveKind, StartCause
+from planner.cluster.composition import Composition
+from planner.plans.plan import Plan
+from planner.plans.ranks import Part, RankMap, Seat
+from worker.contract import ErrorKind, Member, Reason, Resume
+
+Outcome = Literal["open", "live", "aborted", "complete", "failed"]
+
+
+@dataclass(frozen=True)
+class Seal:
+    """How an epoch is formed, written once before the first prepare: directives never differ.
+
+    Attributes:
+        members: old and new ranks, as the directive lists them.
+        store: where they meet.
+        resume: where survivors of a loss go on.
+        known_exits: (pod, pid) of rank processes that had ended before; a new one is a failure of
+            this epoch.
+    """
+
+    members: tuple[Member, ...]
+    store: str
+    resume: Resume | None
+    sealed_s: float
+    known_exits: tuple[tuple[str, int], ...] = ()
+
+    @cached_property
+    def ranked(self) -> tuple[Member, ...]:
+        """The members that the plan gives a rank, in rank order; the others leave."""
+        return tuple(member for member in self.members if member.rank is not None)
+
+    @cached_property
+    def hosts(self) -> frozenset[str]:
+        """The pods that a rank of the plan runs in."""
+        return frozenset(member.pod for member in self.ranked)
+
+    @cached_property
+    def pods(self) -> frozenset[str]:
+        """The pods of all members."""
+        return frozenset(member.pod for member in self.members)
+
+    @cached_property
+    def by_place(self) -> Mapping[tuple[str, int], Member]:
+        """The members by pod and slot."""
+        return {(member.pod, member.slot): member for member in self.members}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error that is remembered in an epoch's record, so that every operator knows of it.
+
+    Attributes:
+        kind: of the error.
+        sentence: the rank's own words.
+        epoch: whose layout the rank held, or could not prepare.
+        step: completed steps then.
+        gpus: (node, GPU) of all ranks that said so.
+    """
+
+    kind: ErrorKind
+    sentence: str
+    epoch: int
+    step: int
+    gpus: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailure:
+    """A node on which a pod of the job did not start; remembered like a `Failure`.
+
+    Attributes:
+        sentence: the cluster's own words.
+        generation: of the job's spec then; another template may start where this one did not.
+        gpus: without room there, those of its pods that ran included; 0: that is not why.
+    """
+
+    node: str
+    cause: StartCause
+    sentence: str
+    generation: int
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """One adopted plan.
+
+    Attributes:
+        composition: that the plan was searched for.
+        outcome: open until its ranks train (live) or it is given up (aborted); complete and failed
+            end the job.
+        step_s: predicted seconds of a step; None where nobody predicted it.
+        cause: errors of the epoch before, which this one recovers from.
+        failures: errors for which this one was given up: its plan fails on these nodes.
+        start_failures: nodes for which this one was given up: its pods do not start there.
+        steps: that its ranks train to; None in records of earlier versions.
+        in_haste: the plan before it without some replicas; the planner has not been asked yet.
+        max_gpus: that the plan was limited to; None: it might use all of the composition.
+        moved_by: what forced the job off the plan before; None: nothing did, or nobody wrote it.
+        closed_s: when the outcome was written.
+        message: why it was given up.
+        failed: why the job failed with it; None where it did not.
+    """
+
+    epoch: int
+    plan: Plan
+    reason: Reason
+    composition: Composition
+    adopted_s: float
+    seal: Seal | None = None
+    outcome: Outcome = "open"
+    closed_s: float | None = None
+    message: str = ""
+    step_s: float | None = None
+    cause: tuple[Failure, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    start_failures: tuple[StartFailure, ...] = ()
+    steps: int | None = None
+    in_haste: bool = False
+    max_gpus: int | None = None
+    moved_by: MoveKind | None = None
+    failed: FailedReason | None = None
+
+    @property
+    def ranked(self) -> tuple[Member, ...]:
+        """The ranks of the epoch, in order; none before it is sealed."""
+        return self.seal.ranked if self.seal else ()
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The pods that a rank of the epoch runs in; none before it is sealed."""
+        return self.seal.hosts if self.seal else frozenset()
+
+    @cached_property
+    def seats(self) -> tuple[Seat, ...]:
+        """Where each rank sits."""
+        return RankMap.of(self.plan).seats
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """What of the model each rank holds."""
+        return tuple(seat.part for seat in self.seats)
