@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from planner.cluster.composition import Composition as Composition
     from planner.cluster.composition import Node as Node
     from planner.cluster.gpu_limits import GpuLimits as GpuLimits
+    from planner.compilation import warm_up as warm_up
     from planner.errors import HeddleError as HeddleError
     from planner.model.catalogue import find_model as find_model
     from planner.model.workload import Workload as Workload
+    from planner.plans.plan import Plan as Plan
     from planner.profiles.generator import find_profile as find_profile
+    from planner.profiles.profile import Profile as Profile
     from planner.request import PlanAnswer as PlanAnswer
     from planner.request import PlanRequest as PlanRequest
 
@@ -28,12 +31,15 @@ _HOMES = {
     "GpuLimits": "cluster.gpu_limits",
     "HeddleError": "errors",
     "Node": "cluster.composition",
+    "Plan": "plans.plan",
     "PlanAnswer": "request",
     "PlanRequest": "request",
+    "Profile": "profiles.profile",
     "Workload": "model.workload",
     "find_model": "model.catalogue",
     "find_profile": "profiles.generator",
     "plan": "api",
+    "warm_up": "compilation",
 }
 __all__ = [*_HOMES]
 

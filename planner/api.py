@@ -9,27 +9,35 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from planner.cluster.composition import Composition
+from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
 from planner.cost.money import DEAREST, plan_price, require_prices
 from planner.errors import Infeasible, InvalidRequest
 from planner.model.workload import Workload
+from planner.plans.plan import Plan
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
-from planner.request import MOST_ROLLOUTS, MOST_THREADS, PlanAnswer, PlanRequest
+from planner.request import (
+    DEFAULT_MAX_TEMPLATES,
+    DEFAULT_ROLLOUTS,
+    MOST_ROLLOUTS,
+    MOST_THREADS,
+    Method,
+    Objective,
+    PlanAnswer,
+    PlanRequest,
+)
 from planner.search.budget import never
 from planner.search.driver import search
 from planner.search.marginal import marginal_gains
 
-DEFAULT_BUDGET_S = 2.0
 LARGEST = {  # beyond these somebody has mistyped
     "budget_s": 10**7,
     "budget_evaluations": 10**10,
     "min_throughput": 10**12,
-    "d_max": 10**6,
+    "max_stages": 10**6,
     "max_templates": 10**6,
     "rollouts": MOST_ROLLOUTS,  # they are all in memory at once
     "threads": MOST_THREADS,
@@ -38,32 +46,81 @@ POLICY_METHODS = ("auto", "policy")  # those that ask a policy
 
 
 def plan(
-    workload: Workload, composition: Composition, profile: Profile | None = None, **wishes: Any
+    workload: Workload,
+    composition: Composition,
+    profile: Profile | None = None,
+    *,
+    current: Plan | None = None,
+    seed: int = 0,
+    min_holders: int = 1,
+    budget_evaluations: int | None = None,
+    budget_s: float | None = None,
+    threads: int | None = None,
+    max_stages: int | None = None,
+    max_templates: int = DEFAULT_MAX_TEMPLATES,
+    method: Method = "auto",
+    rollouts: int = DEFAULT_ROLLOUTS,
+    policy: Path | None = None,
+    objective: Objective = "throughput",
+    min_throughput: float | None = None,
+    max_price: float | None = None,
+    max_gpus: GpuLimits = UNLIMITED,
+    allow_ep: bool = True,
+    wants_marginal: bool = False,
 ) -> PlanAnswer:
     """Find the best plan for a set of GPUs.
+
+    The first call on a machine compiles what it needs; `planner.warm_up()` does that before.
 
     Args:
         workload: what is trained.
         composition: the GPUs that there are.
         profile: all costs; what `heddle plan` would take if not given.
-        wishes: further fields of `PlanRequest` (objective, min_holders, current, ...); without
-            a budget the search takes two seconds.
+        current: the plan that runs; the answer is never worse while it still fits.
+        seed: of the search.
+        min_holders: nodes on which each piece of the state must live, where that is possible.
+        budget_evaluations: plans after which the search ends.
+        budget_s: seconds after which it ends; without any budget two, and on few GPUs 3,000 plans.
+        threads: cores of a search that seconds end.
+        max_stages: of a template.
+        max_templates: of a plan.
+        method: which engine searches.
+        rollouts: plans that the method `policy` builds.
+        policy: folder of a trained policy.
+        objective: samples per second, or money per sample.
+        min_throughput: samples per second that the plan must reach.
+        max_price: money per hour that its nodes may cost.
+        max_gpus: that it may use, in all and of a GPU type.
+        allow_ep: whether experts may be spread over GPUs.
+        wants_marginal: whether to say what one more node of each type would add.
 
     Raises:
         Infeasible: no plan fits; the message names the term that binds, and by how much.
         InvalidRequest: wishes that contradict each other.
         UnprofiledConfiguration: the profile speaks of another workload.
     """
-    known = find_profile(workload) if profile is None else profile
-    return answer(PlanRequest(workload, composition, **with_budget(wishes)), known)
-
-
-def with_budget(wishes: dict[str, Any]) -> dict[str, Any]:
-    """The wishes with a budget: two seconds, unless they name one, which then stands alone."""
-    budget_s, evaluations = wishes.get("budget_s"), wishes.get("budget_evaluations")
-    if budget_s is None and evaluations is None:
-        budget_s = DEFAULT_BUDGET_S
-    return {**wishes, "budget_s": budget_s, "budget_evaluations": evaluations}
+    request = PlanRequest(
+        workload=workload,
+        composition=composition,
+        current=current,
+        seed=seed,
+        min_holders=min_holders,
+        budget_evaluations=budget_evaluations,
+        budget_s=budget_s,
+        threads=threads,
+        max_stages=max_stages,
+        max_templates=max_templates,
+        method=method,
+        rollouts=rollouts,
+        policy=policy,
+        objective=objective,
+        min_throughput=min_throughput,
+        max_price=max_price,
+        max_gpus=max_gpus,
+        allow_ep=allow_ep,
+        wants_marginal=wants_marginal,
+    )
+    return answer(request, find_profile(workload) if profile is None else profile)
 
 
 def answer(
@@ -116,7 +173,8 @@ def check_request(request: PlanRequest) -> None:
     if request.method in POLICY_METHODS:
         require_policy_folder(request.policy)
     if request.method == "policy":  # before anything is loaded
-        find_policy = import_module("planner.policy.weights").find_policy
+        from planner.policy.weights import find_policy  # only now, as numpy is slow to import
+
         find_policy(request.workload.model.name, request.policy)
     if request.objective == "cost" or request.max_price is not None:
         require_prices(request.composition)
@@ -147,7 +205,9 @@ def require_policy_folder(folder: Path | None) -> None:
         NoPolicy: names it.
     """
     if folder is not None:
-        import_module("planner.policy.weights").require_files(folder)
+        from planner.policy.weights import require_files
+
+        require_files(folder)
 
 
 def _check_answer(request: PlanRequest, found: PlanAnswer) -> None:

@@ -1,15 +1,17 @@
-"""Compile the planner's kernel ahead of its first use: `python -m planner.compilation`.
+"""Compile the planner's kernel ahead of its first use: `planner.warm_up()`.
 
 numba keeps the machine code beside the sources (`planner.estimator.jit`), so that this takes
-half a minute once.  `make setup` and the image do it.
+half a minute once.  `make setup` and the image do it by `python -m planner.compilation`.
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -24,10 +26,26 @@ from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.driver import search
 from planner.search.searcher import limits_of
-from planner.training.teacher import teach
+
+_log = logging.getLogger(__name__)
 
 GPUS = "h100=4x4,a100-40=4x4+2x1"
 EVALUATIONS = 2000  # so many that both engines have come to all that they do
+
+
+def warm_up() -> None:
+    """Compile what is not compiled yet, in a process of its own; say so before.
+
+    One that was interrupted goes on from the functions that it has finished.
+    """
+    if jit.is_compiled():
+        return
+    _log.warning("compiling the planner's kernel, once for this version: about 30 s")
+    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    command = [sys.executable, "-m", "planner.compilation"]
+    subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.DEVNULL, check=False
+    )
 
 
 def forget_others(own: Path) -> None:
@@ -45,6 +63,8 @@ def forget_others(own: Path) -> None:
 
 def call_all() -> None:
     """Have every function called: plan for time and for money, and teach a policy."""
+    from planner.training.teacher import teach  # whoever only plans does not load it
+
     nodes = Composition.from_text(GPUS).nodes
     composition = Composition(tuple(replace(node, price=1.0) for node in nodes))
     workload = Workload(find_model("qwen3-30b-a3b"), 64, 2048, "fp16")
@@ -61,13 +81,12 @@ def main() -> None:
     """Compile what is not compiled yet, and remove what was compiled for other sources."""
     started_s = time.perf_counter()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C in whoever waits ends this one, too
-    os.environ[jit.COMPILING] = "1"
-    with (jit.cache_folder() / "lock").open("w") as lock:
+    with (jit.FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # whoever comes second finds all done
         if not jit.is_compiled():
             call_all()
             jit.note_compiled()
-    forget_others(jit.cache_folder())
+    forget_others(jit.FOLDER)
     sys.stdout.write(f"the planner is ready after {time.perf_counter() - started_s:.0f} s\n")
 
 

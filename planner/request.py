@@ -6,6 +6,7 @@ not do (`notes`).  JSON keys are those of `heddle plan --output json`.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -17,13 +18,15 @@ from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
 from planner.cost.evaluate import Price
 from planner.cost.money import money_per_sample, plan_price
 from planner.cost.simulation import simulated_seconds
+from planner.cost.variants import FEW_GPUS
 from planner.model.workload import Workload
 from planner.plans.plan import FilledTemplate, Plan, Stage
 from planner.profiles.profile import Profile
 
-DEFAULT_EVALUATIONS = 3000
+DEFAULT_BUDGET_S = 2.0  # of a search whose request names no budget
+DEFAULT_EVALUATIONS = 3000  # plans that end it sooner on few GPUs, which are searched exactly
 DEFAULT_MAX_TEMPLATES = 8
-DEFAULT_D_MAX = 24
+DEFAULT_MAX_STAGES = 24
 
 DEFAULT_ROLLOUTS = 128
 ROLLOUT_METHODS = ("policy", "random")  # they build plans, and search nothing
@@ -47,13 +50,13 @@ class PlanRequest:
     seed: int = 0
     # on how many nodes each piece of the state must live, where that is possible
     min_holders: int = 1
-    # plans that may be priced; None: as many as the seconds allow
-    budget_evaluations: int | None = DEFAULT_EVALUATIONS
-    # seconds after which the search ends with the best plan so far; None: no limit
+    # plans that may be priced, and seconds after which the search ends with the best plan so far;
+    # one that is named stands alone, and without both the default ends the search
+    budget_evaluations: int | None = None
     budget_s: float | None = None
     # of the search, where nothing but seconds ends it; None: one for each core, at most four
     threads: int | None = None
-    d_max: int | None = None  # most stages of a template; None: min(layers, 24)
+    max_stages: int | None = None  # of a template; None: min(layers, 24)
     max_templates: int = DEFAULT_MAX_TEMPLATES  # most templates of a plan
     # which engine searches; auto: all, one after the other; policy and random: rollouts alone, of
     # the learned policy, and of uniform choices
@@ -69,14 +72,25 @@ class PlanRequest:
 
     @property
     def most_evaluations(self) -> int:
-        """The most plans that may be priced."""
-        return sys.maxsize if self.budget_evaluations is None else self.budget_evaluations
+        """The most plans that may be priced; `sys.maxsize` without a limit."""
+        if self.budget_evaluations is not None:
+            return self.budget_evaluations
+        allowed = self.max_gpus.allowed(self.composition)
+        is_short = self.budget_s is None and allowed <= FEW_GPUS
+        return DEFAULT_EVALUATIONS if is_short else sys.maxsize
+
+    @property
+    def most_seconds(self) -> float:
+        """The most seconds that the search may take; infinite without a limit."""
+        if self.budget_s is not None:
+            return self.budget_s
+        return DEFAULT_BUDGET_S if self.budget_evaluations is None else math.inf
 
     @property
     def deepest(self) -> int:
         """The most stages that a template may have."""
         layers = self.workload.model.layers
-        return min(layers, DEFAULT_D_MAX if self.d_max is None else self.d_max)
+        return min(layers, DEFAULT_MAX_STAGES if self.max_stages is None else self.max_stages)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from benchmarks.evaluation.run import EvaluationRequest, evaluate
 from benchmarks.evaluation.trial import curve_budgets
 from heddle.cli.options import A_FILE, MODEL_HELP, SHOWN, Finite, answer_options, effort_options
 from heddle.cli.progress import progress_bar
-from planner.api import POLICY_METHODS, require_policy_folder, with_budget
+from planner.api import POLICY_METHODS, require_policy_folder
 from planner.cluster.composition import Composition
 from planner.errors import Infeasible, InvalidPolicy, InvalidRequest, NoPolicy, PolicyMisfit
 from planner.model.catalogue import find_model
@@ -98,7 +98,7 @@ def evaluate_command(
     if curve_evaluations is None:
         curve_evaluations = CURVE_EVALUATIONS if picture is not None else 0
     asked = EvaluationRequest(
-        PlanRequest(workload, listed[0].composition, seed=seed, **with_budget(effort)),
+        PlanRequest(workload, listed[0].composition, seed=seed, **effort),
         listed,
         chosen,
         trained_on(shape, effort["policy"]),

@@ -128,11 +128,11 @@ def rate(
 
 LOAD = """
 import sys, time
+from pathlib import Path
 started_s = time.perf_counter()
-import planner.estimator.jit
-import numba
+from planner.estimator import jit
 if sys.argv[1]:
-    numba.config.CACHE_DIR = sys.argv[1]
+    jit.FOLDER = Path(sys.argv[1])
 from planner.cluster.composition import Composition
 from planner.profiles.generator import find_profile
 from planner.model.catalogue import find_model

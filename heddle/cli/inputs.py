@@ -9,7 +9,6 @@ import json
 import reprlib
 import sys
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -79,7 +78,8 @@ def read_max_gpus(texts: tuple[str, ...], composition: Composition) -> GpuLimits
 
 def _read_yaml(file: Path, holds: str) -> Any:
     """What a YAML or JSON file says; the library is loaded only for those who have one."""
-    read_yaml = import_module("planner.strict_yaml").read_yaml
+    from planner.strict_yaml import read_yaml
+
     return read_yaml(file, f"{holds} file", InvalidComposition)
 
 

@@ -34,7 +34,7 @@ from heddle.cli.options import (
     gpu_options,
 )
 from heddle.cli.tables import answer_sentences, plan_table
-from planner.api import POLICY_METHODS, with_budget
+from planner.api import POLICY_METHODS
 from planner.api import answer as answer_of
 from planner.cluster.composition import Composition
 from planner.cost.money import require_prices, with_prices
@@ -44,7 +44,7 @@ from planner.model.workload import RECOMPUTATIONS, Precision, usual_workload
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
 from planner.program import INTERRUPTED
-from planner.request import DEFAULT_MAX_TEMPLATES, ROLLOUT_METHODS, Method, Objective, PlanRequest
+from planner.request import DEFAULT_MAX_TEMPLATES, Method, Objective, PlanRequest
 from planner.wording import counted, did_you_mean
 
 PLAN_HELP = """Find the best plan for a set of GPUs.
@@ -59,9 +59,10 @@ Give the running plan with --current, and the answer is never worse and moves fe
 docs/planner.md tells all options by example.
 """
 SEARCHES: tuple[Method, ...] = ("auto", "search", "columns")  # what a budget ends
+METHODS = [name for name in get_args(Method) if name != "random"]  # that one is for measuring
 FEW_COLLECTIONS = 100_000  # objects that are made between two of them
 USES = {  # of options that some methods make nothing of
-    "--rollouts": ROLLOUT_METHODS,
+    "--rollouts": ("policy",),
     "--policy": POLICY_METHODS,
     "--budget-s": SEARCHES,
     "--budget-evaluations": SEARCHES,
@@ -136,14 +137,15 @@ SETTINGS = (
 )
 @click.option(
     "--method",
-    type=click.Choice(get_args(Method)),
+    type=click.Choice(METHODS),
     default="auto",
     help="How plans are searched; docs/planner.md describes the methods.",
 )
 @effort_options
 @click.option(
-    "--d-max", type=AT_LEAST_1, help="Most stages of a pipeline.  [default: min(layers, 24)]"
+    "--max-stages", type=AT_LEAST_1, help="Most stages of a pipeline.  [default: min(layers, 24)]"
 )
+@click.option("--d-max", type=AT_LEAST_1, hidden=True)  # the name of version 0.1
 @click.option(
     "--max-templates",
     type=AT_LEAST_1,
@@ -215,6 +217,10 @@ def plan(
     request = request_of(_without(composition, exclude), wishes)
     profile = find_profile(request.workload, profiles)
     _say_unprofiled(request.composition, profile, has_model="--model" in given)
+    from planner.compilation import warm_up  # only now, as numba is slow to import
+
+    warm_up()
+    gc.freeze()  # what is imported stays: looking through it takes 50 ms of the search
     gc.set_threshold(FEW_COLLECTIONS)
     with interruption() as interrupted:
         found = answer_of(request, profile, interrupted=interrupted)
@@ -292,6 +298,9 @@ def request_of(composition: Composition, wishes: dict[str, Any]) -> PlanRequest:
     Raises:
         HeddleError: an option is wrong, or two contradict each other.
     """
+    earlier = wishes.pop("d_max", None)
+    if wishes["max_stages"] is None:
+        wishes["max_stages"] = earlier
     usual = usual_workload(find_model(wishes.pop("model")))
     settings = {name: wishes.pop(name) for name in SETTINGS}
     workload = replace(usual, **{name: one for name, one in settings.items() if one is not None})
@@ -306,7 +315,7 @@ def request_of(composition: Composition, wishes: dict[str, Any]) -> PlanRequest:
         None if current is None else read_current(current, workload),
         max_gpus=max_gpus,
         allow_ep=not wishes.pop("no_ep"),
-        **with_budget(wishes),
+        **wishes,
     )
 
 

@@ -110,6 +110,7 @@ def train_policy(
     **numbers: int | None,
 ) -> None:
     """Train a policy and write its files."""
+    from planner.compilation import warm_up
     from planner.training.compositions import types_named, usual_types
     from planner.training.curriculum import curriculum_of
     from planner.training.run import Training
@@ -129,6 +130,7 @@ def train_policy(
             f"on with a training that was killed by --resume"
         )
     _require_writable(where)
+    warm_up()
     curriculum = curriculum_of(shape, names, settings)
     found = len(curriculum.training)
     if found < settings.compositions:

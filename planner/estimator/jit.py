@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,14 +24,12 @@ import planner.estimator.reference_type  # noqa: F401  (compiled functions take 
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
-_log = logging.getLogger(__name__)
 _ROOT = Path(__file__).parents[2]
 NUMBERS = re.compile(r"(tuple\[)?(None|bool|int|float)(, (bool|int|float))*\]?")
 _IMPORT = re.compile(r"^from (planner(?:\.\w+)+) import (\w+)", re.MULTILINE)
 _DEFINES = re.compile(rf"(?m)^from {re.escape(__name__)} import .*\b(jit|inlined|allocating)\b")
 _COMPLETE = "complete"  # this file is there once every function is compiled
 BESIDE = ("by_reference.py", "reference_type.py")  # how tables are handed to compiled code
-COMPILING = "HEDDLE_COMPILES_KERNEL"  # set in a process that is there to compile
 
 
 def compiled_sources() -> list[Path]:
@@ -67,32 +62,17 @@ def cache_folder() -> Path:
     return copy
 
 
-numba.config.CACHE_DIR = str(cache_folder())
+FOLDER = cache_folder()
 
 
 def is_compiled() -> bool:
     """Whether all functions of these very sources were compiled before, and are only loaded."""
-    return bool(numba.config.DISABLE_JIT) or Path(numba.config.CACHE_DIR, _COMPLETE).exists()
+    return bool(numba.config.DISABLE_JIT) or (FOLDER / _COMPLETE).exists()
 
 
 def note_compiled() -> None:
     """Remember that all functions are compiled."""
-    Path(numba.config.CACHE_DIR, _COMPLETE).touch()
-
-
-def compile_all() -> None:
-    """Compile what is not compiled yet, in a process of its own; say so before.
-
-    One that was interrupted goes on from the functions that it has finished.
-    """
-    if is_compiled() or COMPILING in os.environ:
-        return
-    _log.warning("compiling the planner's kernel, once for this version: about 30 s")
-    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-    command = [sys.executable, "-m", "planner.compilation"]
-    subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.DEVNULL, check=False
-    )
+    (FOLDER / _COMPLETE).touch()
 
 
 def jit(function: Function) -> Function:
@@ -131,8 +111,19 @@ def inlined(function: Function) -> Function:
 
 
 def _compiled(function: Function, **options: object) -> Function:
-    compile_it = numba.njit(
-        cache=True, error_model="numpy", nogil=True, no_cfunc_wrapper=True, **options
-    )
-    compiled: Function = compile_it(function)
+    with _own_cache():
+        compiled: Function = numba.njit(
+            cache=True, error_model="numpy", nogil=True, no_cfunc_wrapper=True, **options
+        )(function)
     return compiled
+
+
+@contextlib.contextmanager
+def _own_cache() -> Iterator[None]:
+    """Our folder for functions that are declared meanwhile; those of other programs keep theirs."""
+    theirs = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(FOLDER)  # a function asks for it when it is declared
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = theirs

@@ -6,6 +6,7 @@ Invariant: seconds that loading took do not count.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 
 from planner.request import PlanRequest
@@ -34,10 +35,9 @@ class Budget:
     ) -> None:
         """Begin now."""
         self.now_s, self.interrupted = clock, interrupted
-        self._seconds = math.inf if request.budget_s is None else request.budget_s
-        limit = request.budget_evaluations
-        self.counts_plans = limit is not None or request.budget_s is None
-        self.most_plans = math.inf if limit is None else float(limit)
+        self._seconds = request.most_seconds
+        self.counts_plans = request.most_evaluations < sys.maxsize
+        self.most_plans = float(request.most_evaluations) if self.counts_plans else math.inf
         self._began_s = clock()
         self._left_out_s = 0.0
 

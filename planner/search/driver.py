@@ -36,8 +36,6 @@ from planner.search.state import SearchState
 if TYPE_CHECKING:
     from planner.search.searcher import Searcher
 
-__all__ = ["PlanAnswer", "PlanRequest", "search"]
-
 FEW_NODES = 64  # on which few GPUs that a plan may use are searched exactly
 FEW_SHARE = 0.3  # of the seconds, for the portfolio where few GPUs are searched exactly after it
 FEW_PLANS = 400  # that it prices then, at most

@@ -9,7 +9,6 @@ Source: design, section 2 ("An anytime planner in stages").
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -23,7 +22,6 @@ import numpy as np
 from planner.cost.money import LEAST
 from planner.estimator.build_tables import Pricing
 from planner.estimator.elite_set import EliteSet, load_elite, new_elite_set, offer
-from planner.estimator.jit import compile_all
 from planner.estimator.objective import SearchLimits
 from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES
 from planner.estimator.workspace import new_workspace
@@ -260,11 +258,10 @@ class Searcher:
 
 
 def load(pricing: Pricing) -> None:
-    """Have every function of the engines and of rollouts loaded, compiled before if none was."""
+    """Have every function of the engines and of rollouts loaded; what is not compiled yet, is."""
     if not _LOADED:
         _LOADED.append(True)
-        compile_all()
-        from planner.policy.propose import propose  # after compiling: it imports much
+        from planner.policy.propose import propose  # only now: it imports much
 
         searcher = Searcher(pricing, SearchLimits(MAX_DEPTH, 2, 0, math.inf, math.inf), 0)
         searcher.start()
@@ -274,9 +271,6 @@ def load(pricing: Pricing) -> None:
             next(searcher.improve(partial(_same, few), (name,), counts_plans=True), None)
         next(searcher.recipes(), None)
         propose(None, pricing, searcher.limits, 1, 0)
-        # what is loaded stays: looking through it for garbage takes 50 ms in the middle of a search
-        gc.collect()
-        gc.freeze()
 
 
 def _same(allowance: Allowance) -> Allowance:

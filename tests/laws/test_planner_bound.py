@@ -74,7 +74,7 @@ def requests(draw: st.DrawFn) -> tuple[PlanRequest, Profile]:
         workload,
         Composition(tuple(nodes)),
         budget_evaluations=draw(st.sampled_from((100, 400))),
-        d_max=draw(st.sampled_from((4, 8, None))),
+        max_stages=draw(st.sampled_from((4, 8, None))),
     )
     return request, profile_of(workload, measured=draw(st.booleans()))
 

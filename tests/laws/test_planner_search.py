@@ -19,7 +19,8 @@ from planner.placement.place import can_pack, room_of
 from planner.plans.pieces import holders_min
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage, faults
 from planner.profiles.generator import find_profile
-from planner.search.driver import PlanRequest, search
+from planner.request import PlanRequest
+from planner.search.driver import search
 from tests.builders import MODEL, compositions, demo_profile, nodes, workload
 
 FEW = 300  # evaluations: these laws hold for any budget

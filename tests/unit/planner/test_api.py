@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 
 import pytest
 
 import planner
-from planner.api import _check_answer, answer, check_request, with_budget
+from planner.api import _check_answer, answer, check_request
 from planner.cluster.composition import Composition, Node
 from planner.cluster.gpu_limits import GpuLimits
 from planner.cost.money import with_prices
@@ -42,12 +43,41 @@ def test_nodes_of_a_gpu_type_without_a_profile_stay_idle():
     assert found.notes == ("GPU type 'strange' has no profile for this model; its nodes stay idle",)
 
 
-def test_a_budget_is_two_seconds_unless_one_is_named_which_then_stands_alone():
-    assert with_budget({}) == {"budget_s": 2.0, "budget_evaluations": None}
-    assert with_budget({"budget_s": 0.5}) == {"budget_s": 0.5, "budget_evaluations": None}
-    assert with_budget({"budget_evaluations": 9}) == {"budget_s": None, "budget_evaluations": 9}
-    both = {"budget_s": 1.0, "budget_evaluations": 9}
-    assert with_budget(both) == both
+def test_a_budget_stands_alone_and_without_one_the_default_ends_the_search():
+    many = replace(SMALL, composition=nodes("fast-0:9 fast-1:9"), budget_evaluations=None)
+    assert (many.most_seconds, many.most_evaluations) == (2.0, sys.maxsize)
+    few = replace(SMALL, budget_evaluations=None)
+    assert (few.most_seconds, few.most_evaluations) == (2.0, 3000)
+    assert (SMALL.most_seconds, SMALL.most_evaluations) == (math.inf, 300)
+    timed = replace(few, budget_s=0.5)
+    assert (timed.most_seconds, timed.most_evaluations) == (0.5, sys.maxsize)
+    both = replace(SMALL, budget_s=0.5)
+    assert (both.most_seconds, both.most_evaluations) == (0.5, 300)
+
+
+def test_the_function_and_the_request_have_the_same_fields_and_defaults():
+    asked = inspect.signature(planner.plan).parameters
+    defaults = {field.name: field.default for field in fields(PlanRequest)}
+    assert set(asked) - {"profile"} == set(defaults)
+    for name, default in defaults.items():
+        if default is not MISSING:
+            assert asked[name].default == default
+            assert asked[name].kind is inspect.Parameter.KEYWORD_ONLY
+
+
+def test_planning_changes_nothing_of_the_process_that_calls_it():
+    code = (
+        "import gc, subprocess, numba, planner; "
+        "subprocess.run = subprocess.Popen = None; "
+        "before = numba.config.CACHE_DIR, gc.get_threshold(), gc.get_freeze_count(); "
+        "w = planner.Workload(planner.find_model('tiny-llama'), 20, 128); "
+        "c = planner.Composition.from_text('demo-fast=1x2'); "
+        "planner.plan(w, c, budget_evaluations=50); "
+        "now = numba.config.CACHE_DIR, gc.get_threshold(), gc.get_freeze_count(); "
+        "assert now == before, (before, now)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_face_of_the_planner_is_plain_functions_and_types():
@@ -82,7 +112,7 @@ def test_importing_the_planner_is_light_and_planning_never_reaches_torch():
         ({"max_price": -1}, InvalidRequest, "max_price is -1"),
         ({"min_holders": 0}, InvalidRequest, "min_holders is 0"),
         ({"max_templates": 0}, InvalidRequest, "max_templates is 0"),
-        ({"d_max": 0}, InvalidRequest, "d_max is 0"),
+        ({"max_stages": 0}, InvalidRequest, "max_stages is 0"),
         (
             {"method": "policy", "policy": Path("nowhere")},
             NoPolicy,

@@ -53,8 +53,8 @@ def as_data(answer: PlanAnswer, request: PlanRequest = REQUEST) -> dict:
 
 def test_the_deepest_template_is_bounded_by_the_models_layers():
     assert PlanRequest(workload(), nodes("fast-0:2")).deepest == 6
-    assert PlanRequest(workload(), nodes("fast-0:2"), d_max=3).deepest == 3
-    assert PlanRequest(workload(), nodes("fast-0:2"), d_max=99).deepest == 6
+    assert PlanRequest(workload(), nodes("fast-0:2"), max_stages=3).deepest == 3
+    assert PlanRequest(workload(), nodes("fast-0:2"), max_stages=99).deepest == 6
 
 
 def test_an_answer_as_json_is_a_plan_with_its_prices():

@@ -34,9 +34,9 @@ def ask(composition, profile=None, model=None, batch=32, **limits):
 @pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(compositions(most_nodes=2, most_gpus=4), st.integers(1, 40), st.sampled_from([1, 2, None]))
-def test_no_plan_beats_the_bound(composition, batch, d_max):
+def test_no_plan_beats_the_bound(composition, batch, max_stages):
     try:
-        request, profile, answer = ask(composition, batch=batch, d_max=d_max)
+        request, profile, answer = ask(composition, batch=batch, max_stages=max_stages)
     except Infeasible:
         return
     found = bound(request, profile, answer)
@@ -59,7 +59,7 @@ def test_on_one_small_node_it_is_near():
 
 
 def test_it_names_what_it_assumes():
-    request, profile, answer = ask(nodes("fast-0:2 slow-0:2"), d_max=2)
+    request, profile, answer = ask(nodes("fast-0:2 slow-0:2"), max_stages=2)
     assumes = bound(request, profile, answer).bound_assumes
     assert "TP degrees 1, 2, inside a node" in assumes
     assert any(text.startswith("micro-batches") for text in assumes)

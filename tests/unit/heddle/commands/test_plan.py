@@ -100,7 +100,7 @@ def test_a_plan_can_be_priced_on_another_composition(tmp_path):
 
 def test_the_usual_settings_are_those_of_the_paper_and_of_the_demo():
     assert answer(TWO)["workload"]["global_batch"] == 20
-    line = f"--model llama3-8b --composition h100=1x8 --d-max 2 {QUICK}"
+    line = f"--model llama3-8b --composition h100=1x8 --max-stages 2 {QUICK}"
     asked = answer(line)["workload"]
     assert (asked["global_batch"], asked["sequence_length"]) == (2048, 2048)
     assert (asked["precision"], asked["zero"], asked["recompute"]) == ("fp16", 0, "none")
@@ -126,7 +126,6 @@ NO_WISHES = ("text", "nodes", "exclude", "profiles", "output", "picture", "expor
     [
         ("--method columns", "method", "columns"),
         ("--method search", "method", "search"),
-        ("--method random", "method", "random"),
         ("--objective throughput", "objective", "throughput"),
         ("--min-throughput 7.5", "min_throughput", 7.5),
         ("--max-price 9", "max_price", 9.0),
@@ -136,7 +135,8 @@ NO_WISHES = ("text", "nodes", "exclude", "profiles", "output", "picture", "expor
         ("--budget-s 0.5", "budget_s", 0.5),
         ("", "budget_s", None),
         ("--seed 5", "seed", 5),
-        ("--d-max 3", "d_max", 3),
+        ("--max-stages 3", "max_stages", 3),
+        ("--d-max 3", "max_stages", 3),
         ("", "max_templates", 8),
         ("--max-templates 2", "max_templates", 2),
         ("--min-holders 2", "min_holders", 2),
@@ -151,11 +151,11 @@ def test_recomputation_reaches_the_planner(how):
     assert asked("--recompute", how).workload.recompute == how
 
 
-def test_without_a_budget_the_search_has_two_seconds():
+def test_without_a_budget_the_search_has_the_one_of_the_planner():
     context = plan.make_context("plan", ["--composition", "demo-fast=1x2"])
     wishes = {k: v for k, v in context.params.items() if k not in NO_WISHES}
     request = request_of(Composition.from_text("demo-fast=1x2"), wishes)
-    assert (request.budget_s, request.budget_evaluations) == (2.0, None)
+    assert (request.most_seconds, request.most_evaluations) == (2.0, 3000)
 
 
 def test_prices_turn_into_money(tmp_path):
@@ -257,9 +257,8 @@ PRICED = "--composition demo-fast=1x2 --objective cost --prices"
         (f"{TWO} --profile nowhere", UnprofiledConfiguration, "no profile"),
         (f"{TWO} --current missing.json", InvalidPlan, "cannot be read"),
         (f"{TWO_GPUS} --method policy --policy nowhere", NoPolicy, "there is no policy in nowhere"),
-        (f"{TWO} --method search --rollouts 5", InvalidRequest, "for policy, random only"),
+        (f"{TWO} --method search --rollouts 5", InvalidRequest, "for policy only"),
         (f"{TWO} --method search --policy x", InvalidRequest, "for auto, policy only"),
-        (f"{TWO} --method random", InvalidRequest, "for auto, search, columns only"),
         (f"{TWO_GPUS} --method policy --budget-s 3", InvalidRequest, "leave it out"),
         (f"{TWO} --min-throughput 1e9", Infeasible, "short"),
         (f"{MANY} --min-throughput 1e9", Infeasible, "999999"),

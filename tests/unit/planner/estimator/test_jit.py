@@ -15,6 +15,7 @@ from numba.core.errors import NumbaError
 
 import planner
 from planner.cluster.composition import Composition
+from planner.compilation import warm_up
 from planner.cost import formulas
 from planner.estimator import by_reference, tables
 from planner.estimator import jit as jit_module
@@ -22,7 +23,6 @@ from planner.estimator.build_tables import pricing_of
 from planner.estimator.jit import (
     NUMBERS,
     cache_folder,
-    compile_all,
     compiled_sources,
     is_compiled,
     jit,
@@ -43,6 +43,19 @@ def test_the_folder_of_the_cache_names_numba_and_the_sources():
     assert cache_folder().name.startswith(f"numba-{numba.__version__}-")
 
 
+def test_functions_of_other_programs_keep_their_folder():
+    theirs = numba.config.CACHE_DIR
+    assert theirs != str(jit_module.FOLDER)
+    own = jit(_one)
+    assert theirs == numba.config.CACHE_DIR
+    if not numba.config.DISABLE_JIT:
+        assert Path(own.stats.cache_path).is_relative_to(jit_module.FOLDER)
+
+
+def _one() -> int:
+    return 1
+
+
 def test_every_file_that_defines_compiled_functions_names_the_folder():
     sources = compiled_sources()
     assert {path for path, _, _ in _compiled_functions()} <= set(sources)
@@ -51,7 +64,7 @@ def test_every_file_that_defines_compiled_functions_names_the_folder():
 
 
 def test_the_kernel_is_compiled_once_all_of_it_is(tmp_path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(jit_module, "FOLDER", tmp_path)
     monkeypatch.setattr(numba.config, "DISABLE_JIT", 0)
     kept = tmp_path / "annealing_1" / "local_search.anneal-1.py311.nbi"
     kept.parent.mkdir()
@@ -64,9 +77,9 @@ def test_the_kernel_is_compiled_once_all_of_it_is(tmp_path, monkeypatch: pytest.
 @pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 def test_no_function_is_left_to_be_compiled_later():
     """The marker says so; machine code is named by file, function and line."""
-    compile_all()
+    warm_up()
     assert is_compiled()
-    kept = [path.name for path in Path(numba.config.CACHE_DIR).rglob("*.nbi")]
+    kept = [path.name for path in jit_module.FOLDER.rglob("*.nbi")]
     missing = [
         f"{path.stem}.{function.name}"
         for path, how, function in _compiled_functions()

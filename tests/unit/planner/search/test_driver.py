@@ -38,7 +38,7 @@ def test_the_search_says_how_it_came_to_its_plan():
     rates = [stage.throughput_samples_s for stage in stages]
     assert rates == sorted(rates)
     assert rates[-1] == answer.throughput_samples_s
-    assert stages[-1].evaluations <= PlanRequest(workload(), nodes(TEN)).budget_evaluations
+    assert stages[-1].evaluations <= PlanRequest(workload(), nodes(TEN)).most_evaluations
 
 
 @pytest.mark.slow
@@ -50,7 +50,7 @@ def test_a_budget_of_one_still_answers():
 
 @pytest.mark.slow
 def test_limits_on_depth_and_templates_hold():
-    assert all(len(t.stages) == 1 for t in ask(TEN, d_max=1).plan.templates)
+    assert all(len(t.stages) == 1 for t in ask(TEN, max_stages=1).plan.templates)
     assert len(ask(TEN, max_templates=1).plan.templates) == 1
 
 

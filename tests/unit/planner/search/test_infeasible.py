@@ -48,7 +48,7 @@ def test_recomputation_is_proposed_only_where_activations_are_the_largest_term()
 
 
 def test_a_limit_on_depth_can_be_what_binds():
-    sentence = reason(nodes("fast-0:1 fast-1:1"), d_max=1)
+    sentence = reason(nodes("fast-0:1 fast-1:1"), max_stages=1)
     assert "D_max 1" in sentence
     assert "a larger D_max" in sentence
     assert "a larger D_max" not in reason(nodes("fast-0:1"))

@@ -18,6 +18,7 @@ from planner.search.cores import usable_cores
 from planner.search.driver import search
 from planner.search.portfolio import MOST_THREADS, threads_of
 from planner.search.searcher import Searcher
+from tests.builders import nodes
 
 WORKLOAD = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
 ASKED = PlanRequest(
@@ -30,7 +31,7 @@ ASKED = PlanRequest(
     [
         ({"threads": 3}, 3),
         ({"threads": 3, "budget_evaluations": 100}, 1),
-        ({"threads": 3, "budget_s": None}, 1),
+        ({"threads": 3, "budget_s": None, "composition": nodes("fast-0:2")}, 1),
         ({}, min(MOST_THREADS, usable_cores())),
     ],
 )
