@@ -55,11 +55,12 @@ format: $(STAMP) ## Format the code and repair what ruff can repair
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-check: $(STAMP) ## Lint, formatting, types, import contracts
+check: $(STAMP) ## Lint, formatting, types, import contracts, generated files
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m heddle_operator.apis.generate --check
 
 test: $(STAMP) ## Run every test; those on a real Kubernetes need root, others say what is left out
 	@[ "$$(id -u)" != 0 ] || $(BIN)/python -m tests.cluster assets || \
@@ -130,5 +131,5 @@ image: ## Build the images of operator and worker with buildah, podman or docker
 	done; \
 	echo "Nothing here builds images: install buildah (apt install buildah), podman or docker."; exit 2
 
-generate: $(STAMP) ## Render the chart's CRD and docs/reference from manifests/crd
+generate: $(STAMP) ## Render the CRD, the chart's copy and docs/reference from the models
 	@$(BIN)/python -m heddle_operator.apis.generate

@@ -48,7 +48,7 @@ The life of an epoch e (source: design, "Epochs"; torchft's quorum and commit vo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -157,6 +157,15 @@ class Directive(Frozen):
     training: TrainingSpec
     resume: Resume | None = None
     step_s: float | None = Field(default=None, description="predicted seconds of a step")
+
+    @classmethod
+    def read(cls, data: object) -> Self:
+        """The directive in plain data; fields of a newer operator are left out, in sections too.
+
+        Raises:
+            ValidationError: it is none.
+        """
+        return cls.model_validate(data, extra="ignore")
 
     @model_validator(mode="before")
     @classmethod

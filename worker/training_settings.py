@@ -5,7 +5,7 @@ Part of the contract of worker and operator; both read it from plain data.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -15,10 +15,12 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.alias_generators import to_camel
 
 from planner.model.catalogue import find_model
 from planner.model.config import model_of_config
 from planner.model.shape import ModelShape
+from planner.model.workload import MOST_SAMPLES, MOST_TOKENS
 
 IGNORED = -100  # a label that is not to be learnt: torch's own number for it
 
@@ -35,17 +37,41 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
 
 
+class Section(BaseModel):
+    """One object of a HeddleJob: camelCase keys there, snake_case between operator and workers.
+
+    Its fields are described for users, because the resource is generated from them.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        ser_json_inf_nan="strings",
+    )
+
+
 Precision = Literal["fp32", "bf16", "fp16"]
+Verify = Literal["moved", "full"]
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
-class LossScale(Frozen):
-    """How fp16 keeps small gradients: the loss is multiplied, the summed gradient divided."""
+class LossScale(Section):
+    """How fp16 scales its loss, so that small gradients are kept; a step that overflows halves it.
+
+    The summed gradient is divided by the scale, and a step that overflows is skipped.
+    """
 
     initial: Annotated[int, Field(ge=1, le=2**40)] = Field(
-        default=2**16, description="of the first step; a power of two"
+        default=2**16, description="Loss scale of the first step; a power of two."
     )
-    window: Annotated[int, Field(ge=1)] = Field(
-        default=1000, description="steps without overflow after which it doubles"
+    window: Count = Field(
+        default=1000, description="Steps without overflow after which the scale doubles."
     )
 
     @field_validator("initial")
@@ -56,20 +82,27 @@ class LossScale(Frozen):
         return initial
 
 
-class Schedule(Frozen):
-    """How the learning rate goes on after its warm-up; see `worker.engine.learning_rate`."""
+class Schedule(Section):
+    """How the learning rate goes on after its warm-up.
 
-    kind: Literal["constant", "cosine", "wsd"] = "constant"
-    decay_steps: Annotated[int, Field(ge=1)] | None = Field(
-        default=None,
+    See `worker.engine.learning_rate`.
+    """
+
+    kind: Literal["constant", "cosine", "wsd"] = Field(
+        default="constant",
         description=(
-            "steps of the decay: of cosine from the end of the warm-up on, null for all that are "
-            "left; of wsd the last steps of the job"
+            "constant stays at learningRate; cosine falls to minLearningRate along half a cosine; "
+            "wsd stays, and falls in a straight line at the end."
         ),
     )
-    min_learning_rate: Annotated[float, Field(ge=0)] = Field(
-        default=0.0, description="where the decay ends"
+    decay_steps: Count | None = Field(
+        default=None,
+        description=(
+            "Steps of the decay: of cosine from the end of the warm-up on, by default all that are "
+            "left; of wsd the last steps of the job."
+        ),
     )
+    min_learning_rate: NotNegative = Field(default=0.0, description="Where the decay ends.")
 
     def fault(self, learning_rate: float, warmup_steps: int, steps: int) -> str | None:
         """What is wrong with it in a job of so many steps, one sentence; None if nothing."""
@@ -103,15 +136,14 @@ def _leaves_training(split: tuple[float, float, float]) -> tuple[float, float, f
     return split
 
 
-Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Split = Annotated[tuple[Share, Share, Share], AfterValidator(_leaves_training)]
+Split = Annotated[tuple[NotNegative, NotNegative, NotNegative], AfterValidator(_leaves_training)]
 
 
 class Corpus(Frozen):
     """A dataset and its share of the samples."""
 
     path: str = Field(description="prefix of a Megatron .bin/.idx pair")
-    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    weight: Positive = 1.0
 
 
 class DataSpec(Frozen):
@@ -146,8 +178,77 @@ def evaluation_fault(
     return None
 
 
-class TrainingSpec(Frozen):
+class Training(Section):
+    """Settings that the loss depends on; the plan never does."""
+
+    global_batch: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = Field(
+        description="Samples of one optimizer step."
+    )
+    sequence_length: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = Field(
+        description="Tokens of one sample."
+    )
+    precision: Precision = Field(
+        default="fp32",
+        description=(
+            "Precision of weights and activations. Master weights, moments and summed gradients "
+            "are fp32 in each."
+        ),
+    )
+    loss_scale: LossScale | None = None
+    seed: int = Field(
+        default=1, description="Seed of the weights, of dropout and of the order of samples."
+    )
+    learning_rate: Positive = Field(default=1e-3, description="Learning rate after the warm-up.")
+    warmup_steps: Annotated[int, Field(ge=0)] = Field(
+        default=50, description="Steps over which the learning rate grows from 0."
+    )
+    schedule: Schedule = Schedule()
+    betas: tuple[Beta, Beta] = Field(default=(0.9, 0.95), description="Adam's beta1 and beta2.")
+    epsilon: Positive = Field(default=1e-6, description="Adam's epsilon.")
+    weight_decay: NotNegative = Field(
+        default=0.0,
+        description=("Decay of AdamW; norms, biases and other tensors of one dimension have none."),
+    )
+    gradient_clip: Positive = Field(
+        default=1.0, description="Norm to which larger gradients are clipped."
+    )
+    on_non_finite: Literal["stop", "skip"] = Field(
+        default="stop",
+        description=(
+            "Action at a loss or gradient norm that is not finite. stop ends the job, with the "
+            "condition Diverged; skip leaves the step's update out and trains on, and the "
+            "condition counts such steps."
+        ),
+    )
+    evaluate_every: Count | None = Field(
+        default=None,
+        description=(
+            "Steps from one evaluation on the held-out part of the split to the next. The first "
+            "and the last model are evaluated too. Absent for none."
+        ),
+    )
+    evaluate_samples: Count | None = Field(
+        default=None, description="Most samples of an evaluation; 256 by default."
+    )
+
+    @property
+    def scaling(self) -> LossScale | None:
+        """How the loss is scaled; None: it is not."""
+        return (self.loss_scale or LossScale()) if self.precision == "fp16" else None
+
+    @model_validator(mode="after")
+    def _scales_fp16_alone(self) -> Self:
+        if self.loss_scale is not None and self.precision != "fp16":
+            raise ValueError(
+                f"precision {self.precision} has no loss scale; leave lossScale out or use fp16"
+            )
+        return self
+
+
+class TrainingSpec(Training):
     """What the ranks train, equal in every epoch of a job."""
+
+    model_config = ConfigDict(extra="ignore", loc_by_alias=False)
 
     model: str = Field(description="name of the model")
     shape: dict[str, Any] | None = Field(
@@ -155,29 +256,7 @@ class TrainingSpec(Frozen):
         description="the model, as `ModelShape.to_json`; null: that of `config`, or of this name",
     )
     data: DataSpec = Field(description="a prefix alone stands for a blend of one corpus")
-    global_batch: Annotated[int, Field(ge=1)]
-    sequence_length: Annotated[int, Field(ge=1)]
-    precision: Precision = Field(
-        default="fp32",
-        description=(
-            "of weights and activations; master weights, moments and gradients are fp32 in each"
-        ),
-    )
-    loss_scale: LossScale | None = Field(
-        default=None, description="of fp16, which has one; null: that of its defaults"
-    )
-    seed: int = 1
-    steps: Annotated[int, Field(ge=1)]
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
-    warmup_steps: Annotated[int, Field(ge=0)] = 50
-    schedule: Schedule = Schedule()
-    betas: tuple[float, float] = (0.9, 0.95)
-    epsilon: Annotated[float, Field(gt=0)] = 1e-6
-    weight_decay: Annotated[float, Field(ge=0)] = Field(
-        default=0.0,
-        description="of AdamW; norms, biases and other tensors of one dimension have none",
-    )
-    gradient_clip: Annotated[float, Field(gt=0)] = 1.0
+    steps: Count
     config: dict[str, Any] | None = Field(
         default=None, description="the model's config.json; null for a name of the catalogue"
     )
@@ -188,43 +267,20 @@ class TrainingSpec(Frozen):
     weights: str | None = Field(
         default=None, description="folder of Hugging Face weights to start from, else by the seed"
     )
-    evaluate_every: Annotated[int, Field(ge=1)] | None = Field(
-        default=None,
-        description="steps from one evaluation on the held-out part to the next; null: none",
-    )
-    evaluate_samples: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="of an evaluation, at most; null for the usual number"
-    )
     output: str | None = Field(default=None, description="folder for the final weights")
     run: str | None = Field(
         default=None,
         description="id of the run, in its output folder and its measurements; null: has none",
     )
-    verify: Literal["moved", "full"] = Field(
+    verify: Verify = Field(
         default="moved",
         description="at a change, what was sent and received, or every copy of all of the state",
-    )
-    on_non_finite: Literal["stop", "skip"] = Field(
-        default="stop", description="what to do at a loss or gradient norm that is not finite"
     )
 
     @field_validator("data", mode="before")
     @classmethod
     def _prefix_alone(cls, data: object) -> object:
         return {"blend": [{"path": data}]} if isinstance(data, str) else data
-
-    @property
-    def scaling(self) -> LossScale | None:
-        """How the loss is scaled; None: it is not."""
-        return (self.loss_scale or LossScale()) if self.precision == "fp16" else None
-
-    @model_validator(mode="after")
-    def _scales_fp16_alone(self) -> TrainingSpec:
-        if self.loss_scale is not None and self.precision != "fp16":
-            raise ValueError(
-                f"precision {self.precision} has no loss scale; leave lossScale out or use fp16"
-            )
-        return self
 
     @model_validator(mode="after")
     def _schedule_fits(self) -> TrainingSpec:

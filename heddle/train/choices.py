@@ -17,7 +17,8 @@ from heddle.train.preconditions.given_plan import given_plan
 from heddle.train.run import MOST_GPUS
 from heddle.train.script import Event, check_script, load_nodes, load_script
 from heddle_operator.apis.errors import InvalidJob, InvalidScript
-from heddle_operator.apis.heddlejob import HeddleJob, Output, load_job, mistakes_of
+from heddle_operator.apis.heddlejob import HeddleJob, load_job, mistakes_of
+from heddle_operator.apis.spec import Output
 from heddle_operator.state.plan_reply import ReferencedPlan
 from planner.cluster.composition import Composition, Node
 from planner.errors import HeddleError

@@ -8,37 +8,64 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
-from heddle_operator.apis.section import Section
 from worker.data.making.units import LINES_SUFFIXES, PARQUET_SUFFIXES, TEXT_SUFFIXES
-from worker.training_settings import Corpus, DataSpec, Split
+from worker.training_settings import Corpus, DataSpec, Positive, Section, Split
 
 _TEXTS = (*TEXT_SUFFIXES, *LINES_SUFFIXES, *PARQUET_SUFFIXES, "/")
 BUILTIN = "builtin:"  # stands before the name of a built-in text in place of a path
+PathText = Annotated[str, StringConstraints(max_length=1000)]
 
 
 class BlendPart(Section):
     """One corpus of a blend."""
 
-    path: str
-    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    path: PathText = Field(description="Prefix of a pair, or text.")
+    weight: Positive = Field(
+        description="Its share of the samples, relative to the weights of the others; exact."
+    )
 
 
 class Data(Section):
-    """What it is trained on: give exactly one of builtin, path and blend.
+    """What the job is trained on; give exactly one of builtin, path and blend."""
 
-    Attributes:
-        tokenizer: tokenizer.json, or a folder with one, that texts become tokens by, and that
-            pairs were made with.
-    """
-
-    builtin: Literal["text"] | None = None
-    path: str | None = None
-    blend: Annotated[tuple[BlendPart, ...], Field(min_length=1)] | None = None
-    tokenizer: str | None = None
-    split: Split = (1.0, 0.0, 0.0)
-    document_mask: bool = False
+    builtin: Literal["text"] | None = Field(
+        default=None,
+        description="A text that every image has: the sources of Python's standard library.",
+    )
+    path: PathText | None = Field(
+        default=None,
+        description=(
+            "Prefix of a Megatron .bin/.idx pair on a volume of the pod template; `heddle data "
+            "prepare` makes one. Or text (.txt, .md, .rst, .py, .jsonl, .ndjson, .parquet, or a "
+            "folder, which ends in /), of which each pod makes a pair with the tokenizer."
+        ),
+    )
+    blend: Annotated[tuple[BlendPart, ...], Field(min_length=1, max_length=1000)] | None = Field(
+        default=None, description="Several pairs, each with its share of the samples."
+    )
+    tokenizer: Annotated[str, StringConstraints(min_length=1, max_length=1000)] | None = Field(
+        default=None,
+        description=(
+            "tokenizer.json of the tokenizers library, or a folder with one, on a volume of the "
+            "pod template. Texts become tokens by it, and pairs must have been made with it."
+        ),
+    )
+    split: Split = Field(
+        default=(1.0, 0.0, 0.0),
+        description=(
+            "Shares of the documents of each pair for training, for held-out evaluation and for a "
+            "final test that training never reads."
+        ),
+    )
+    document_mask: bool = Field(
+        default=False,
+        description=(
+            "Whether each document of a sample is computed as if it were alone. Attention does not "
+            "cross documents, positions begin anew, and the first token is no label."
+        ),
+    )
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Data:

@@ -1,7 +1,8 @@
-"""Renders what follows from the CRD: the chart's template and the reference for people.
+"""Renders the resource from its models, and from it the chart's template and the reference.
 
-Invariant: the same CRD gives the same bytes; `make generate` leaves no difference behind.
-Run as `python -m heddle_operator.apis.generate` in the repository.
+Invariant: the same models give the same bytes; `make generate` leaves no difference behind.
+Run as `python -m heddle_operator.apis.generate` in the repository; `--check` writes nothing and
+ends with 1 where a committed file differs.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from typing import Any
 
 import yaml
 
+from heddle_operator.apis.schema import resource
+
+RULES = Path(__file__).with_name("crd_rules.yaml")
 CRD = Path("manifests/crd/heddlejob.yaml")
 TEMPLATE = Path("charts/heddle/templates/crd.yaml")
 REFERENCE = Path("docs/reference/heddlejob.md")
-_HEAD = """{{- /* Generated from manifests/crd by `make generate`; do not edit. */ -}}
+_CRD_HEAD = "# Generated from heddle_operator/apis by `make generate`; do not edit.\n"
+_HEAD = """{{- /* Generated from heddle_operator/apis by `make generate`; do not edit. */ -}}
 {{- if .Values.crds.enabled }}
 """
 _ANNOTATIONS = """  {{- if .Values.crds.keep }}
@@ -47,7 +52,7 @@ def reference(text: str) -> str:
         f"`{group}/{version['name']}`, short name `{crd['spec']['names']['shortNames'][0]}`. "
         f"{schema['description']}",
         "",
-        "Generated from [the CRD](../../manifests/crd/heddlejob.yaml) by `make generate`.",
+        "Generated from the models in `heddle_operator/apis` by `make generate`.",
     ]
     for part in ("spec", "status"):
         held = schema["properties"][part]
@@ -96,13 +101,39 @@ def _messages(schema: Mapping[str, Any]) -> Iterator[str]:
         yield from _messages(field)
 
 
-def main(root: Path) -> None:
-    """Write everything that is generated."""
-    text = (root / CRD).read_text(encoding="utf-8")
-    for path, content in ((TEMPLATE, chart_template(text)), (REFERENCE, reference(text))):
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(content, encoding="utf-8")
+def crd() -> str:
+    """The resource as YAML."""
+    found = resource(yaml.safe_load(RULES.read_text(encoding="utf-8")))
+    return _CRD_HEAD + yaml.dump(found, Dumper=_Plain, sort_keys=False, width=100)
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes an object again where it stands twice: no anchors."""
+
+    def ignore_aliases(self, _data: object) -> bool:
+        """See PyYAML."""
+        return True
+
+
+def rendered() -> dict[Path, str]:
+    """Everything that is generated, by its path in the repository."""
+    text = crd()
+    return {CRD: text, TEMPLATE: chart_template(text), REFERENCE: reference(text)}
+
+
+def main(arguments: list[str], root: Path = Path()) -> int:
+    """Write everything that is generated, or with --check compare it with what is committed."""
+    stale = 0
+    for path, content in rendered().items():
+        file = root / path
+        if "--check" not in arguments:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content, encoding="utf-8")
+        elif not file.exists() or file.read_text(encoding="utf-8") != content:
+            sys.stderr.write(f"{path} differs from what the models give; run `make generate`\n")
+            stale = 1
+    return stale
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path())
+    sys.exit(main(sys.argv[1:]))

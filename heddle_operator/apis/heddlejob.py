@@ -16,32 +16,21 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
-from heddle_operator.apis.data import Data
 from heddle_operator.apis.errors import InvalidJob
-from heddle_operator.apis.model import Model
-from heddle_operator.apis.references import ConfigMapName
-from heddle_operator.apis.section import Section as _Section
+from heddle_operator.apis.spec import JobSpec
 from planner.errors import HeddleError
-from planner.model.workload import Recompute, Workload
+from planner.model.workload import Workload
 from planner.strict_yaml import read_yaml
 from planner.wording import demand_of, did_you_mean, kind_of
 from worker.contract import TrainingSpec
-from worker.log_lines import Format
 from worker.trainable import why_untrainable
-from worker.training_settings import Precision
+from worker.training_settings import Section
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 API_VERSION = "heddle.dev/v1alpha1"
-# Two planner processes serve all jobs of a cluster, so others wait for a search as long as it
-# takes; a plan of 4,096 GPUs is found within 0.05 s.
-MOST_BUDGET_S = 60.0
 # Of a model: the deepest that were ever trained have a thousand (Wang et al., "DeepNet", 2022), and
 # the operator looks at each of them in the loop that all jobs share.
 MOST_LAYERS = 1024
 MAX_NAME = 63  # of a label's value, by which the objects of a job are found
-Mode = Literal["Auto", "Recommend", "Manual"]
 
 
 class Metadata(BaseModel):
@@ -66,124 +55,8 @@ class Metadata(BaseModel):
         return name
 
 
-class LossScaleSpec(_Section):
-    """How fp16 scales its loss."""
-
-    initial: Annotated[int, Field(ge=1, le=2**40)] = 2**16
-    window: Count = 1000
-
-
-class ScheduleSpec(_Section):
-    """How the learning rate goes on after its warm-up."""
-
-    kind: Literal["constant", "cosine", "wsd"] = "constant"
-    decay_steps: Count | None = None
-    min_learning_rate: NotNegative = 0.0
-
-
-class Training(_Section):
-    """Settings that the loss depends on; the plan never does."""
-
-    global_batch: Count
-    sequence_length: Count
-    precision: Precision = "fp32"
-    loss_scale: LossScaleSpec | None = None
-    seed: int = 1
-    learning_rate: Positive = 1e-3
-    warmup_steps: Annotated[int, Field(ge=0)] = 50
-    schedule: ScheduleSpec = ScheduleSpec()
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (
-        0.9,
-        0.95,
-    )
-    epsilon: Positive = 1e-6
-    weight_decay: NotNegative = 0.0
-    gradient_clip: Positive = 1.0
-    on_non_finite: Literal["stop", "skip"] = "stop"
-    evaluate_every: Count | None = None
-    evaluate_samples: Count | None = None
-
-
-class Output(_Section):
-    """Where the final weights go."""
-
-    path: str
-
-
-class PlannerSpec(_Section):
-    """How plans are searched."""
-
-    method: Literal["auto"] = "auto"
-    budget_seconds: Annotated[float, Field(gt=0, le=MOST_BUDGET_S)] = 0.5
-    objective: Literal["throughput"] = "throughput"
-    recompute: Recompute = "none"
-    zero: Literal[0] = 0
-
-
-class GpuTypes(_Section):
-    """Which GPU types the job may use; an empty list allows all."""
-
-    allow: tuple[str, ...] = ()
-
-
-class Elastic(_Section):
-    """How the job follows the cluster.
-
-    Attributes:
-        mode: Auto moves where it pays.  Recommend plans and says, Manual follows `planRef`; both
-            move by themselves only when GPUs are lost or about to be.
-    """
-
-    mode: Mode = "Auto"
-    min_gpus: Count = Field(default=1, alias="minGPUs")
-    max_gpus: Count | None = Field(default=None, alias="maxGPUs")
-    gpu_types: GpuTypes = GpuTypes()
-    min_holders: Count = 1
-    min_gain_percent: NotNegative = 2.0
-    join_debounce_seconds: NotNegative = 5.0
-    cooldown_seconds: NotNegative = 30.0
-    peer_timeout_seconds: Annotated[float, Field(ge=2, le=300)] = 10.0
-    leave_on_cordon: bool = False
-    yield_to_autoscaler: bool = False
-    verify: Literal["moved", "full"] = "moved"
-
-    @model_validator(mode="after")
-    def _limits(self) -> Elastic:
-        if self.max_gpus is not None and self.min_gpus > self.max_gpus:
-            raise ValueError(
-                f"minGPUs {self.min_gpus} is above maxGPUs {self.max_gpus}; "
-                "lower one or raise the other"
-            )
-        return self
-
-
-class WorkerTemplate(_Section):
-    """The worker pods: a template that is merged into them, and how they log."""
-
-    template: Mapping[str, Any] = {}
-    log_format: Format | None = None
-
-
-class JobSpec(_Section):
-    """What the user wants."""
-
-    model: Model
-    data: Data
-    training: Training
-    steps: Count
-    output: Output | None = None
-    planner: PlannerSpec = PlannerSpec()
-    elastic: Elastic = Elastic()
-    plan_ref: ConfigMapName | None = None
-    worker: WorkerTemplate = WorkerTemplate()
-    suspend: Literal[False] = False
-    deadline_seconds: Count | None = None
-    backoff_limit: Annotated[int, Field(ge=0)] | None = None
-    ttl_seconds_after_finished: Annotated[int, Field(ge=0)] | None = None
-
-
-class HeddleJob(_Section):
-    """One training job."""
+class HeddleJob(Section):
+    """One training job that Heddle keeps on the best plan for the GPUs that are there now."""
 
     api_version: Literal["heddle.dev/v1alpha1"]
     kind: Literal["HeddleJob"]

@@ -11,13 +11,12 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.apis.references import ConfigMapName, why_no_name
-from heddle_operator.apis.section import Section
 from planner.errors import InvalidWorkload
 from planner.model.catalogue import MODELS, find_model
 from planner.model.config import model_of_config
@@ -25,6 +24,7 @@ from planner.model.shape import ModelShape
 from planner.wording import did_you_mean
 from worker.model.describe import describe
 from worker.trainable import why_untrainable
+from worker.training_settings import Section
 from worker.weights.hugging_face.config import CONFIG, read_config
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # as models are called on Hugging Face's hub
@@ -35,21 +35,36 @@ DOWNLOAD = (
 
 
 class Model(Section):
-    """Which model is trained: give exactly one of name, path and entryPoint.
+    """Which model is trained; give exactly one of name, path and entryPoint."""
 
-    Attributes:
-        name: of a model that Heddle knows.
-        path: of a folder of Hugging Face weights, where ranks find it.
-        config_ref: ConfigMap with the model's config.json, for an operator that does not see it.
-        init: where the first weights come from: those of the folder (the default), or the seed.
-        entry_point: `module:function` that gives layers and loss.
-    """
-
-    name: str | None = None
-    path: str | None = None
-    config_ref: ConfigMapName | None = None
-    init: Literal["weights", "seed"] | None = None
-    entry_point: str | None = None
+    name: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = Field(
+        default=None, description="Name of a model that Heddle knows, for example tiny-llama."
+    )
+    path: Annotated[str, StringConstraints(min_length=1, max_length=1000)] | None = Field(
+        default=None,
+        description=(
+            "Folder of a Hugging Face model (safetensors, config.json, tokenizer) on a volume of "
+            "the pod template."
+        ),
+    )
+    config_ref: Annotated[ConfigMapName, Field(json_schema_extra={"minLength": 1})] | None = Field(
+        default=None,
+        description=(
+            "Name of a ConfigMap of the same namespace with the model's config.json under that "
+            "key: the folder's, or the one that `heddle model` prints of the entry point."
+        ),
+    )
+    init: Literal["weights", "seed"] | None = Field(
+        default=None,
+        description=("Origin of the first weights: the folder (weights, the default) or the seed."),
+    )
+    entry_point: Annotated[str, StringConstraints(min_length=3, max_length=200)] | None = Field(
+        default=None,
+        description=(
+            "module:function that gives layers and loss of a model of your own, where ranks find "
+            "it (PYTHONPATH)."
+        ),
+    )
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Model:

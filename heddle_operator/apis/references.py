@@ -11,8 +11,9 @@ import re
 import reprlib
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
+MOST_BYTES = 253
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -38,4 +39,7 @@ def _checked(name: str) -> str:
     return name
 
 
-ConfigMapName = Annotated[str, AfterValidator(_checked)]
+# The schema allows every name of a ConfigMap; a rule beside it says why a longer one is refused.
+ConfigMapName = Annotated[
+    str, AfterValidator(_checked), Field(json_schema_extra={"maxLength": MOST_BYTES})
+]

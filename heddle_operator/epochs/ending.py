@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from heddle_operator.apis.heddlejob import JobSpec
+from heddle_operator.apis.spec import JobSpec
 from heddle_operator.rules.failures import causes_of, comes_again
 from heddle_operator.state.actions import Action, CloseEpoch, RecordEvent
 from heddle_operator.state.decision import Decision

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
-from heddle_operator.apis.heddlejob import Elastic
+from heddle_operator.apis.spec import Elastic
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.settings import Settings

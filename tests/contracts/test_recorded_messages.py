@@ -36,6 +36,14 @@ def test_an_agent_admits_every_directive(path: Path, added: dict[str, object]) -
     assert isinstance(read_directive(json.loads(path.read_bytes()) | added), Directive)
 
 
+@pytest.mark.parametrize("section", ["schedule", "loss_scale"])
+def test_an_agent_admits_a_field_that_a_newer_operator_adds_to_a_section(section: str) -> None:
+    told = json.loads(named("directive")[-1].read_bytes())
+    told["training"] |= {"precision": "fp16", section: {"later": 1}}
+    told["plan"]["precision"] = "fp16"
+    assert isinstance(Directive.read(told), Directive)
+
+
 @pytest.mark.parametrize("path", named("halt"), ids=lambda path: path.stem)
 def test_an_agent_admits_every_halt(path: Path) -> None:
     assert isinstance(read_halt(json.loads(path.read_bytes()) | {"later": 1}), Halt)

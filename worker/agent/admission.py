@@ -36,7 +36,7 @@ def read_directive(body: object) -> Directive | Refused:
     if not isinstance(body, Mapping):
         return Refused(400, f"a directive is a JSON object, found {kind_of(body)}")
     try:
-        directive = Directive.model_validate(body)
+        directive = Directive.read(body)
     except ValidationError as error:
         first: Mapping[str, Any] = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "body"

@@ -71,7 +71,7 @@ class Messages:
             return "exit"
         if message["type"] in ("halt", "finish"):  # done at once, when it came
             return self.next(patience_s)
-        return Directive.model_validate(message["directive"])
+        return Directive.read(message["directive"])
 
     def report(
         self,

@@ -79,7 +79,7 @@ def test_a_time_is_a_number_of_seconds(file, taken, option):
     [
         (b"no json", "does not hold a TrainingSpec: the file: Invalid JSON"),
         (b"\xff", "does not hold a TrainingSpec"),
-        (b"{}", "does not hold a TrainingSpec: model: Field required"),
+        (b"{}", "does not hold a TrainingSpec: global_batch: Field required"),
         (json.dumps({**SPEC, "steps": 0}).encode(), "does not hold a TrainingSpec: steps: "),
         (json.dumps({**SPEC, "model": "gpt-9"}).encode(), "model 'gpt-9' is unknown"),
     ],

@@ -4,38 +4,59 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import yaml
 
-from heddle_operator.apis.generate import CRD, REFERENCE, TEMPLATE, chart_template, reference
-from heddle_operator.apis.heddlejob import MOST_BUDGET_S, JobSpec
+from heddle_operator.apis.generate import CRD, REFERENCE, main, rendered
+from heddle_operator.apis.heddlejob import load_job, mistakes_of
+from heddle_operator.apis.spec import MOST_BUDGET_S
 from planner.model.workload import MOST_SAMPLES, MOST_TOKENS
+from tests.builders import heddle_job
 
 ROOT = Path(__file__).parents[4]
-TEXT = (ROOT / CRD).read_text()
-SCHEMA = yaml.safe_load(TEXT)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+SCHEMA = yaml.safe_load(rendered()[CRD])["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
 def test_the_committed_files_are_the_generated_ones():
-    assert (ROOT / TEMPLATE).read_text() == chart_template(TEXT), "run `make generate`"
-    assert (ROOT / REFERENCE).read_text() == reference(TEXT), "run `make generate`"
+    assert main(["--check"], ROOT) == 0, "run `make generate`"
 
 
-def fields(model):
-    """{alias: field type} of a pydantic model."""
-    return {field.alias: field.annotation for field in model.model_fields.values()}
+def test_a_file_that_differs_is_named(tmp_path, capsys):
+    assert main([], tmp_path) == 0
+    assert main(["--check"], tmp_path) == 0
+    (tmp_path / REFERENCE).write_text("by hand")
+    assert main(["--check"], tmp_path) == 1
+    assert str(REFERENCE) in capsys.readouterr().err
 
 
-def same_fields(model, schema, path="spec"):
-    known = fields(model)
-    assert set(known) == set(schema["properties"]), path
-    for alias, kind in known.items():
-        nested = kind if isinstance(kind, type) and hasattr(kind, "model_fields") else None
-        if nested is not None:
-            same_fields(nested, schema["properties"][alias], f"{path}.{alias}")
+def limits(schema, path=()):
+    """(path, kind of limit, the limit, exclusive) of each number and list of the spec."""
+    for name, field in schema.get("properties", {}).items():
+        for kind in ("minimum", "maximum"):
+            if kind in field:
+                exclusive = field.get(f"exclusive{kind.capitalize()}", False)
+                yield (*path, name), kind, field[kind], exclusive
+        yield from limits(field, (*path, name))
 
 
-def test_the_resource_and_what_the_operator_reads_have_the_same_fields():
-    same_fields(JobSpec, SCHEMA["properties"]["spec"])
+SPEC = SCHEMA["properties"]["spec"]
+
+
+@pytest.mark.parametrize("limit", tuple(limits(SPEC)), ids=lambda limit: ".".join(limit[0]))
+def test_the_operator_refuses_a_number_beyond_a_limit_of_the_resource(limit):
+    path, kind, bound, exclusive = limit
+    body = heddle_job("limits")
+    at = body["spec"]
+    for name in path[:-1]:
+        at = at.setdefault(name, {})
+    at[path[-1]] = bound if exclusive else bound + (1 if kind == "maximum" else -1)
+    assert any(f"spec.{'.'.join(path)}" in mistake for mistake in mistakes_of(body))
+
+
+def test_a_section_that_is_not_given_gets_no_default():
+    for section in ("planner", "elastic", "worker", "output"):
+        assert "default" not in SPEC["properties"][section]
+    assert load_job(heddle_job("plain")).spec.elastic.min_gpus == 1
 
 
 def test_every_field_is_described():

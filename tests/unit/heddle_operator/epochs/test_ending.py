@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from heddle_operator.apis.heddlejob import Output
+from heddle_operator.apis.spec import Output
 from heddle_operator.epochs.decide import decide
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, RecordEvent
 from heddle_operator.state.settings import Settings

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from heddle_operator.apis.heddlejob import Elastic
+from heddle_operator.apis.spec import Elastic
 from heddle_operator.rules.gain import (
     backoff_s,
     expected_change_s,

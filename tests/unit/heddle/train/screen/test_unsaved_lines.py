@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heddle.train.screen.unsaved_lines import AGAIN_S, UnsavedLines, end_warning
-from heddle_operator.apis.heddlejob import Output
+from heddle_operator.apis.spec import Output
 from tests.unit.heddle.train.recorded import a_run
 
 FULL = "the final weights cannot be written: no space left on device: '/out/parts'"
