@@ -5,17 +5,22 @@ Part of the contract of worker and operator; both read it from plain data.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    field_serializer,
     field_validator,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from planner.model.catalogue import find_model
 from planner.model.config import model_of_config
@@ -53,8 +58,31 @@ class Section(BaseModel):
     )
 
 
+class OldSpelling:
+    """Marks words in CamelCase that are read in lower case, too, for one release."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """See pydantic."""
+        words = {word.lower(): word for word in get_args(source)}
+        return core_schema.no_info_before_validator_function(
+            lambda found: words.get(found, found) if isinstance(found, str) else found,
+            handler(source),
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """The new words, and the old ones after them."""
+        found = handler(schema)
+        words = found.get("enum") or [found.pop("const")]
+        return found | {"enum": [*words, *(word.lower() for word in words)]}
+
+
 Precision = Literal["fp32", "bf16", "fp16"]
-Verify = Literal["moved", "full"]
+Verify = Annotated[Literal["Moved", "Full"], OldSpelling()]
+OnNonFinite = Annotated[Literal["Stop", "Skip"], OldSpelling()]
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -212,11 +240,11 @@ class Training(Section):
     gradient_clip: Positive = Field(
         default=1.0, description="Norm to which larger gradients are clipped."
     )
-    on_non_finite: Literal["stop", "skip"] = Field(
-        default="stop",
+    on_non_finite: OnNonFinite = Field(
+        default="Stop",
         description=(
-            "Action at a loss or gradient norm that is not finite. stop ends the job, with the "
-            "condition Diverged; skip leaves the step's update out and trains on, and the "
+            "Action at a loss or gradient norm that is not finite. Stop ends the job, with the "
+            "condition Diverged; Skip leaves the step's update out and trains on, and the "
             "condition counts such steps."
         ),
     )
@@ -273,9 +301,14 @@ class TrainingSpec(Training):
         description="id of the run, in its output folder and its measurements; null: has none",
     )
     verify: Verify = Field(
-        default="moved",
+        default="Moved",
         description="at a change, what was sent and received, or every copy of all of the state",
     )
+
+    @field_serializer("verify", "on_non_finite", when_used="json")
+    def _as_before(self, word: str) -> str:
+        """Workers of the release before know the old spelling only."""
+        return word.lower()
 
     @field_validator("data", mode="before")
     @classmethod

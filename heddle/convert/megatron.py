@@ -61,7 +61,7 @@ def convert(words: Words, deepspeed: Mapping[str, Any], name: str, folder: str) 
     model = model_of_config(config, name)
     known = next((known for known, shape in MODELS.items() if _alike(shape, model)), None)
     spec: dict[str, Any] = {
-        "model": {"name": known} if known else {"path": folder, "init": "seed"},
+        "model": {"name": known} if known else {"path": folder, "init": "Seed"},
         "data": _data(words),
         "training": _training(words),
         "steps": _steps(words),

@@ -45,7 +45,7 @@ def demo_job(steps: int, seed: int, cooldown_s: float = 0.0) -> HeddleJob:
                     "minHolders": 2,
                     "joinDebounceSeconds": 0.2,
                     "cooldownSeconds": cooldown_s,
-                    "verify": "full",  # it is small, and shows that no bit changed
+                    "verify": "Full",  # it is small, and shows that no bit changed
                 },
             },
         }

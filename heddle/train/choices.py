@@ -155,7 +155,7 @@ def as_run_here(
     job: HeddleJob, output: Path, emulates: bool, log_format: Format | None = None
 ) -> tuple[HeddleJob, tuple[str, ...]]:
     """The job without what only a cluster has, and a sentence for each thing that was left out."""
-    spec, notes = job.spec, []
+    spec, notes = job.spec, list(job.notes)
     elastic = spec.elastic
     if elastic.gpu_types.allow and not emulates:
         allowed = ", ".join(elastic.gpu_types.allow)

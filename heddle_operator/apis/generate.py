@@ -67,6 +67,8 @@ def _rows(schema: Mapping[str, Any], path: str) -> Iterator[str]:
     required = set(schema.get("required", ()))
     for name, field in schema.get("properties", {}).items():
         where = f"{path}.{name}"
+        if str(field.get("description", "")).startswith("Deprecated:"):
+            continue
         default = f"`{_plain(field['default'])}`" if "default" in field else ""
         default = "required" if name in required else default
         words = " ".join(str(field.get("description", "")).split()).replace("|", "\\|")
@@ -78,7 +80,9 @@ def _rows(schema: Mapping[str, Any], path: str) -> Iterator[str]:
 
 def _type_of(field: Mapping[str, Any]) -> str:
     if "enum" in field:
-        return " or ".join(f"`{_plain(value)}`" for value in field["enum"])
+        words = field["enum"]
+        old = {str(word).lower() for word in words if str(word) != str(word).lower()}
+        return " or ".join(f"`{_plain(word)}`" for word in words if word not in old)
     kind = str(field["type"])
     limits = []
     if "minimum" in field:

@@ -9,11 +9,20 @@ Source: design, section 5 (the naming truth of the resource).
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
 from heddle_operator.apis.errors import InvalidJob
@@ -62,6 +71,7 @@ class HeddleJob(Section):
     kind: Literal["HeddleJob"]
     metadata: Metadata
     spec: JobSpec
+    _notes: tuple[str, ...] = PrivateAttr(default=())
 
     @model_validator(mode="before")
     @classmethod
@@ -70,6 +80,18 @@ class HeddleJob(Section):
         if isinstance(data, Mapping):
             return {key: value for key, value in data.items() if key != "status"}
         return data
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _noted(cls, data: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        job = handler(data)
+        job._notes = tuple(_notes_on(data)) if isinstance(data, Mapping) else ()
+        return job
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about words of the spec that are still read, but should be written anew."""
+        return self._notes
 
     @property
     def name(self) -> str:
@@ -115,10 +137,35 @@ class HeddleJob(Section):
 # honour yet.
 _NOT_YET = {
     "spec.planner.zero": "only ZeRO stage 0 is supported yet",
-    "spec.planner.method": "only method auto is supported yet",
-    "spec.planner.objective": "only objective throughput is supported yet",
+    "spec.planner.method": "it does nothing any more; leave it out",
+    "spec.planner.objective": "only objective Throughput is supported yet",
     "spec.suspend": "suspending is not supported yet; delete the job instead",
 }
+
+
+_RESPELLED = (
+    ("model", "init"),
+    ("training", "onNonFinite"),
+    ("planner", "objective"),
+    ("elastic", "verify"),
+)
+
+
+def _notes_on(data: Mapping[str, Any]) -> Iterator[str]:
+    spec = data.get("spec")
+    sections = spec if isinstance(spec, Mapping) else {}
+    for section, field in _RESPELLED:
+        found = _at(sections, section, field)
+        if isinstance(found, str) and found != found.capitalize():
+            new = found.capitalize()
+            yield f"spec.{section}.{field}: {found!r} is the old spelling; write {new!r}"
+    if _at(sections, "planner", "method") is not None:
+        yield "spec.planner.method does nothing; leave it out"
+
+
+def _at(sections: Mapping[str, Any], section: str, field: str) -> object:
+    found = sections.get(section)
+    return found.get(field) if isinstance(found, Mapping) else None
 
 
 def load_job(

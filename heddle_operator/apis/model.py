@@ -24,7 +24,7 @@ from planner.model.shape import ModelShape
 from planner.wording import did_you_mean
 from worker.model.describe import describe
 from worker.trainable import why_untrainable
-from worker.training_settings import Section
+from worker.training_settings import OldSpelling, Section
 from worker.weights.hugging_face.config import CONFIG, read_config
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # as models are called on Hugging Face's hub
@@ -54,9 +54,11 @@ class Model(Section):
             "key: the folder's, or the one that `heddle model` prints of the entry point."
         ),
     )
-    init: Literal["weights", "seed"] | None = Field(
+    init: Annotated[Literal["Weights", "Seed"], OldSpelling()] | None = Field(
         default=None,
-        description=("Origin of the first weights: the folder (weights, the default) or the seed."),
+        description=(
+            "Origin of the first weights: the folder (Weights, the default) or the seed (Seed)."
+        ),
     )
     entry_point: Annotated[str, StringConstraints(min_length=3, max_length=200)] | None = Field(
         default=None,
@@ -143,7 +145,7 @@ class FolderModel(Model):
             "shape": self.shape.to_json(),
             "config": dict(self.config),
             "folder": self.path,
-            "weights": None if self.init == "seed" else self.path,
+            "weights": None if self.init == "Seed" else self.path,
         }
 
 

@@ -16,7 +16,7 @@ from heddle_operator.apis.model import Model
 from heddle_operator.apis.references import ConfigMapName
 from planner.model.workload import Recompute
 from worker.log_lines import Format
-from worker.training_settings import Count, NotNegative, Section, Training, Verify
+from worker.training_settings import Count, NotNegative, OldSpelling, Section, Training, Verify
 
 # Two planner processes serve all jobs of a cluster, so others wait for a search as long as it
 # takes; a plan of 4,096 GPUs is found within 0.05 s.
@@ -26,6 +26,7 @@ Mode = Literal["Auto", "Recommend", "Manual"]
 NULLABLE: JsonDict = {
     "nullable": True
 }  # in the schema: null may be written, and means what absence does
+Objective = Annotated[Literal["Throughput"], OldSpelling()]
 TypeName = Annotated[str, StringConstraints(max_length=100)]
 
 
@@ -40,15 +41,14 @@ class Output(Section):
 class PlannerSpec(Section):
     """How plans are searched."""
 
-    method: Literal["auto"] = Field(
-        default="auto",
-        description="How plans are searched; auto takes the best plan of all methods.",
+    method: Literal["auto"] | None = Field(
+        default=None, description="Deprecated: it does nothing; leave it out."
     )
     budget_seconds: Annotated[float, Field(gt=0, le=MOST_BUDGET_S)] = Field(
         default=0.5, description="Seconds that a search may take."
     )
-    objective: Literal["throughput"] = Field(
-        default="throughput", description="What the best plan is best at."
+    objective: Objective = Field(
+        default="Throughput", description="Measure by which the best plan is chosen."
     )
     recompute: Recompute = Field(
         default="none",
@@ -112,10 +112,10 @@ class Elastic(Section):
         ),
     )
     verify: Verify = Field(
-        default="moved",
+        default="Moved",
         description=(
-            "What is checked at a change of plan: what was sent and received, or every copy of all "
-            "of the state, whose time grows with the state."
+            "Check at a change of plan. Moved: all that was sent and received; Full: every copy of "
+            "all of the state, whose time grows with the state."
         ),
     )
     leave_on_cordon: bool = Field(

@@ -124,7 +124,7 @@ def conditions_of(
     degraded = None if ended else _degraded(job, observed, decision, holders, trouble)
     blocked = "" if ended else drain.blocked
     return (
-        _accepted(refusal),
+        _accepted(job, refusal),
         Condition(
             "Planned",
             planned is not None,
@@ -159,10 +159,10 @@ def conditions_of(
     )
 
 
-def _accepted(refusal: str) -> Condition:
+def _accepted(job: HeddleJob, refusal: str) -> Condition:
     if refusal:
         return Condition("Accepted", False, "InvalidSpec", refusal)
-    return Condition("Accepted", True, "Valid", "the job can be run")
+    return Condition("Accepted", True, "Valid", "; ".join(("the job can be run", *job.notes)))
 
 
 def live_record(observed: Observed) -> EpochRecord | None:

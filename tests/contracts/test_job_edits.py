@@ -35,8 +35,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a path as planRef": ({"planRef": "a/b"}, "spec.planRef is the name of a ConfigMap"),
     "a negative time to live": ({"ttlSecondsAfterFinished": -1}, "ttlSecondsAfterFinished"),
     "suspend": ({"suspend": True}, "suspend"),
+    "another answer to NaN": ({"training": {"onNonFinite": "Skip"}}, "spec.training cannot be"),
 }
 TAKEN: dict[str, dict[str, Any]] = {
+    "the old spelling": {"training": {"onNonFinite": "stop"}, "elastic": {"verify": "full"}},
+    "a method": {"planner": {"method": "auto"}},
     "more steps": {"steps": 3000},
     "a lower limit": {"elastic": {"maxGPUs": 4}},
     "no limit": {"elastic": {"maxGPUs": None}},

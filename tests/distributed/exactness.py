@@ -88,7 +88,7 @@ def cases(seed: int, count: int, steps: int) -> list[Case]:
             warmup_steps=0,
             weight_decay=choose.choice((0.0, 0.1)),
             seed=choose.randrange(1 << 30),
-            verify="full",
+            verify="Full",
         )
         found.append(Case(model, spec, (plans[0], plans[1])))
     return found

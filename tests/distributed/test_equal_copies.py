@@ -69,7 +69,7 @@ def _train(rank, store, epoch, precision, data):
         weight_decay=0.1,
         precision=precision,
         loss_scale=LossScale(initial=256, window=2) if precision == "fp16" else None,
-        on_non_finite="skip",
+        on_non_finite="Skip",
     )
     world = World(store, epoch, rank, 4, rank_sets(MODEL, PLAN), activity)
     home = Home.first(MODEL, seat, partial(initial_rows, 1), activity, precision)

@@ -132,7 +132,7 @@ def test_the_weights_before_that_step_are_written_where_the_job_has_an_output(
 def test_or_is_skipped_and_counted_if_the_job_asks_for_that(
     jobs: Jobs, spec: TrainingSpec, tmp_path: Path
 ) -> None:
-    asked = {"learning_rate": 1e30, "on_non_finite": "skip", "steps": 4, "output": str(tmp_path)}
+    asked = {"learning_rate": 1e30, "on_non_finite": "Skip", "steps": 4, "output": str(tmp_path)}
     jobs.wait(jobs.start(spec.model_copy(update=asked)), lambda rank: rank.phase == "done")
     report = jobs.pods.pods["a"].report()  # one that holds a NaN can be read
     losses = [record.loss for record in report.steps if record.epoch == jobs.epochs]

@@ -48,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, corpus: Path):
         learning_rate=3e-4,
         warmup_steps=0,
         output=str(folder / "out"),
-        verify="full",
+        verify="Full",
     )
     pods = Pods(folder)
     try:

@@ -37,7 +37,7 @@ def spec(corpus: Path, steps: int) -> TrainingSpec:
         steps=steps,
         learning_rate=3e-4,
         warmup_steps=0,
-        verify="full",
+        verify="Full",
     )
 
 

@@ -87,7 +87,7 @@ def test_the_example_trains_under_two_plans_as_in_plain_torch(
         steps=10_000,
         learning_rate=3e-4,
         warmup_steps=0,
-        verify="full",
+        verify="Full",
     )
     pods = Pods(tmp_path, environment={"PYTHONPATH": path})
     try:

@@ -53,7 +53,7 @@ def spec_of(corpus: Path, precision: str) -> TrainingSpec:
         warmup_steps=0,
         precision=precision,
         loss_scale=scale,
-        verify="full",
+        verify="Full",
     )
 
 

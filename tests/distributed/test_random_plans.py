@@ -48,7 +48,7 @@ def test_random_plans_in_a_row_are_exact(
         steps=10_000,
         learning_rate=3e-4,
         warmup_steps=0,
-        verify="full",
+        verify="Full",
     )
     pods = Pods(tmp_path)
     try:

@@ -26,7 +26,7 @@ EDITS = {
     "other gains and waits": {
         "elastic": {"minGainPercent": 50, "cooldownSeconds": 600, "joinDebounceSeconds": 60}
     },
-    "whole checks": {"elastic": {"verify": "full"}},
+    "whole checks": {"elastic": {"verify": "Full"}},
     "yields": {"elastic": {"yieldToAutoscaler": True}},
     "pods with a label": {"worker": {"template": {"metadata": {"labels": {"team": "a"}}}}},
 }

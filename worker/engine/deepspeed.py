@@ -323,7 +323,7 @@ class DeepSpeedEngine:
         loss = heard.loss
         overflows = math.isfinite(loss) and scale > 1  # a smaller scale may do
         is_finite = math.isfinite(loss) and math.isfinite(norm)
-        if self._spec.on_non_finite == "stop" and not is_finite and not overflows:
+        if self._spec.on_non_finite == "Stop" and not is_finite and not overflows:
             self.progress.gradients_step = None  # nobody is to roll forward with these
             raise NonFinite(step, loss, norm)
         norm = step_norm(loss, norm)

@@ -152,7 +152,7 @@ class Switch:
     def _verify(self, held: HeldState) -> None:
         self._begin("verify")
         move = self.prepared.move
-        if move.moves_state and move.directive.training.verify == "full":
+        if move.moves_state and move.directive.training.verify == "Full":
             mine = piece_digests(move.held[move.transport_rank], held.read)
             mine.update(self._new_digests())
             self.digest = agree(self.prepared.transport, all_pieces(self.model, move.cuts), mine)
@@ -184,7 +184,7 @@ class Switch:
             TransferFailed: it is not the digest from before the change.
         """
         move = self.prepared.move
-        if move.directive.training.verify != "full":
+        if move.directive.training.verify != "Full":
             return None
         digest = agree(world, all_pieces(self.model, move.cuts), self._new_digests())
         if self.digest is not None and digest != self.digest:

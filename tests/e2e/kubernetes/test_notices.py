@@ -50,7 +50,7 @@ def test_after_a_notice_of_30_s_the_state_has_left_before_the_power_fails(
 ) -> None:
     cluster = operator.cluster
     cluster.kubectl("create", "configmap", PLAN, f"--from-literal=plan.json={pipeline()}")
-    body = job_body("spot", minHolders=1, verify="full", mode="Manual")
+    body = job_body("spot", minHolders=1, verify="Full", mode="Manual")
     body["spec"]["planRef"] = PLAN
     job = Job.apply(cluster, body)
     with Listener(job) as heard:

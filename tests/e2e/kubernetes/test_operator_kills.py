@@ -36,7 +36,7 @@ def test_an_operator_that_is_killed_at_any_moment_of_a_change_is_followed_by_one
     operator: OperatorProcess, reference: Reference
 ) -> None:
     cluster = operator.cluster
-    body = job_body("kills", verify="full")
+    body = job_body("kills", verify="Full")
     # Deleted with nobody there to release them, the pods train on for all but 5 s of this.
     body["spec"]["worker"] = {"template": {"spec": {"terminationGracePeriodSeconds": 10}}}
     job = Job.apply(cluster, body)

@@ -36,7 +36,7 @@ def operator(assets: Assets) -> Iterator[OperatorProcess]:
 
 def body(name: str) -> Json:
     """A job of the PriorityClass of its name."""
-    found = job_body(name, minGPUs=FLOOR, minHolders=1, verify="full")
+    found = job_body(name, minGPUs=FLOOR, minHolders=1, verify="Full")
     found["spec"]["worker"] = {"template": {"spec": {"priorityClassName": name}}}
     return found
 

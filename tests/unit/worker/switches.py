@@ -122,7 +122,7 @@ def members_of(
     stores=None,
     progress=AT_7,
     state=None,
-    verify="full",
+    verify="Full",
 ):
     """Every member of a change, over transports in memory.
 

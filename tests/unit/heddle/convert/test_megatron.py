@@ -75,7 +75,7 @@ def test_three_arguments_together_are_a_document_mask():
 
 def test_the_model_is_a_configuration_of_its_family():
     found = turned(LLAMA)
-    assert found.job["spec"]["model"] == {"path": "/models/mine", "init": "seed"}
+    assert found.job["spec"]["model"] == {"path": "/models/mine", "init": "Seed"}
     assert found.config["model_type"] == "llama"
     sizes = ("num_hidden_layers", "hidden_size", "num_key_value_heads", "intermediate_size")
     assert [found.config[name] for name in sizes] == [2, 64, 2, 128]

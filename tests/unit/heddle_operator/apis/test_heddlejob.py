@@ -10,6 +10,7 @@ import yaml
 
 from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.apis.heddlejob import HeddleJob, check_gpu_types, load_job
+from worker.contract import TrainingSpec
 
 EXAMPLES = Path(__file__).parents[4] / "manifests" / "examples"
 JOB = yaml.safe_load((EXAMPLES / "tiny.yaml").read_text())
@@ -173,8 +174,8 @@ def test_the_peer_timeout_has_limits(seconds, is_allowed):
 
 
 def test_what_to_do_at_a_loss_that_is_not_finite_reaches_the_ranks():
-    assert load_job(JOB).training.on_non_finite == "stop"
-    assert load_job(changed("spec.training.onNonFinite", "skip")).training.on_non_finite == "skip"
+    assert load_job(JOB).training.on_non_finite == "Stop"
+    assert load_job(changed("spec.training.onNonFinite", "Skip")).training.on_non_finite == "Skip"
 
 
 def test_the_schedule_reaches_the_ranks():
@@ -203,3 +204,31 @@ def test_the_loss_scale_of_fp16_is_a_power_of_two():
 def test_recomputation_reaches_the_planner_and_memory_is_counted_as_the_worker_allocates(how):
     workload = load_job(changed("spec.planner.recompute", how)).workload
     assert (workload.recompute, workload.memory) == (how, "worker")
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        ("spec.training.onNonFinite", "skip", "Skip"),
+        ("spec.elastic.verify", "full", "Full"),
+        ("spec.planner.objective", "throughput", "Throughput"),
+    ],
+)
+def test_the_old_spelling_means_the_same_and_is_noted(path, old, new):
+    before, after = load_job(changed(path, old)), load_job(changed(path, new))
+    assert before.spec == after.spec
+    assert [note for note in before.notes if note.startswith(f"{path}: ")]
+    assert not [note for note in after.notes if note.startswith(f"{path}: ")]
+
+
+def test_a_method_is_accepted_and_does_nothing():
+    notes = load_job(changed("spec.planner.method", "auto")).notes
+    assert "spec.planner.method does nothing; leave it out" in notes
+
+
+def test_workers_of_the_release_before_get_the_spelling_that_they_know():
+    body = changed("spec.training.onNonFinite", "Skip")
+    body["spec"]["elastic"]["verify"] = "Full"
+    told = load_job(body).training.model_dump(mode="json")
+    assert (told["verify"], told["on_non_finite"]) == ("full", "skip")
+    assert TrainingSpec.model_validate(told).verify == "Full"

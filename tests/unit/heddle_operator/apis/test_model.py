@@ -39,13 +39,13 @@ def folder(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("init", [None, "weights", "seed"])
+@pytest.mark.parametrize("init", [None, "Weights", "Seed", "weights", "seed"])
 def test_a_folder_of_this_machine_is_read(folder, init):
     found = load_job(job({"path": str(folder), **({"init": init} if init else {})}))
     spec = found.training
     assert found.workload.model == spec.model_shape() == model_of_config(CONFIG, "mine")
     assert (spec.model, spec.config, spec.folder) == ("mine", CONFIG, str(folder))
-    assert spec.weights == (None if init == "seed" else str(folder))
+    assert spec.weights == (None if init in ("Seed", "seed") else str(folder))
 
 
 def test_a_job_by_name_has_no_folder():
@@ -73,8 +73,8 @@ def test_with_a_config_map_the_folder_is_not_looked_at():
     [
         ({"path": "/none/there"}, "/none/there/config.json cannot be read: "),
         ({"name": "tiny-llama", "path": "/x"}, "give exactly one of `name`, `path` and"),
-        ({"name": "tiny-llama", "init": "seed"}, "`init` belongs to a `path`; leave it out"),
-        ({"path": "/x", "init": "zeros"}, "spec.model.init: it must be 'weights' or 'seed'"),
+        ({"name": "tiny-llama", "init": "Seed"}, "`init` belongs to a `path`; leave it out"),
+        ({"path": "/x", "init": "zeros"}, "spec.model.init: it must be 'Weights' or 'Seed'"),
         ({"path": "/x", "config": {}}, "spec.model.config: a HeddleJob has no such field"),
     ],
 )

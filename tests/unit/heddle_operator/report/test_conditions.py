@@ -59,6 +59,13 @@ def test_a_job_without_gpus_says_why():
     assert "0 GPUs are usable, minGPUs is 1 (n1 is cordoned)" in planned.message
 
 
+def test_the_condition_accepted_names_an_old_spelling():
+    job, observed = a_job(verify="full"), Observed()
+    accepted = conditions_of(job, observed, decide(job, observed, 0.0), None, Drain())[0]
+    assert (accepted.kind, accepted.holds, accepted.reason) == ("Accepted", True, "Valid")
+    assert "spec.elastic.verify" in accepted.message
+
+
 def test_a_condition_keeps_its_time_until_its_status_changes():
     operator = running("a")
     observed = operator.cluster.snapshot()

@@ -184,7 +184,7 @@ def _meet_numbers_without_end(bench):
     spoilt = bench.shards["1.q"][0]
     spoilt[0, 0] = 0.0
     before = bench.copies()
-    stopping = bench.build(on_non_finite="stop")
+    stopping = bench.build(on_non_finite="Stop")
     stopping.progress.step = stopping.progress.updates = 5
     spoilt[0, 0] = float("nan")
     try:
@@ -201,7 +201,7 @@ def _meet_numbers_without_end(bench):
     found["after the stop"] = [progress.step, progress.updates, progress.norm]
     stopping.release()
 
-    skipping = bench.build(on_non_finite="skip")
+    skipping = bench.build(on_non_finite="Skip")
     skipping.progress.step = skipping.progress.updates = 5
     spoilt[0, 0] = float("nan")
     found["skipped"] = math.isnan(skipping.train_step(None).gradient_norm)

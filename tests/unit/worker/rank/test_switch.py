@@ -245,7 +245,7 @@ def test_a_state_that_changed_on_its_way_into_the_engine_is_refused():
 
 
 def test_where_only_what_moved_is_verified_there_is_no_digest():
-    members = members_of(change(OLD, NEW), verify="moved")
+    members = members_of(change(OLD, NEW), verify="Moved")
     assert run(members) == ["commit"] * 3
     assert [member.missing() for member in members] == [[], [], []]
     assert {member.switch.digest for member in members} == {None}

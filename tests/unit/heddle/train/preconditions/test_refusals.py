@@ -52,7 +52,7 @@ def test_a_weight_that_is_not_finite_is_found_where_they_are_read(tmp_path):
     (line,) = found(path)
     assert "'model.norm.weight' in " in line
     assert found(path, reads_weights=False) == ()
-    seeded = job_file(tmp_path, spec__model={"path": str(folder), "init": "seed"})
+    seeded = job_file(tmp_path, spec__model={"path": str(folder), "init": "Seed"})
     assert found(seeded) == ()
 
 
