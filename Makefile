@@ -15,7 +15,7 @@ AT_ONCE := -n auto --maxprocesses 4 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup format check test test-fast test-kills test-samples test-e2e bench bench-planner bench-policy validate-cost demo demo-kubernetes kube-assets cluster cluster-down image generate
+.PHONY: help setup format check test test-fast test-kills test-samples test-e2e bench stale bench-planner bench-policy validate-cost demo demo-kubernetes kube-assets cluster cluster-down image generate
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,12 +55,13 @@ format: $(STAMP) ## Format the code and repair what ruff can repair
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-check: $(STAMP) ## Lint, formatting, types, import contracts, generated files
+check: $(STAMP) ## Lint, formatting, types, import contracts, generated files, pages of results
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m heddle_operator.apis.generate --check
+	@$(BIN)/python -m benchmarks.stale --check
 
 test: $(STAMP) ## Run every test; those on a real Kubernetes need root, others say what is left out
 	@[ "$$(id -u)" != 0 ] || $(BIN)/python -m tests.cluster assets || \
@@ -95,6 +96,9 @@ bench: $(STAMP) ## Measure the stall of join, drain and loss, on Kubernetes too;
 	  $(BIN)/python -m tests.cluster assets && $(BIN)/python -m benchmarks.kubernetes && \
 	  $(BIN)/python -m benchmarks.operator_scale; \
 	else echo "Not measured: a job on Kubernetes, which needs root."; fi
+
+stale: $(STAMP) ## List the pages of results whose measured folders changed since; needs history
+	@$(BIN)/python -m benchmarks.stale
 
 bench-planner: $(STAMP) ## Measure the planner's speed and quality; an hour; writes docs/results/planner.md
 	@$(BIN)/python -m benchmarks.planner

@@ -10,17 +10,14 @@ again until that file is removed.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
-import platform
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from heddle.train.machine import this_machine
+from benchmarks.pages import header
 from tests.distributed.exactness import (
     GPUS,
     PRECISIONS,
@@ -80,11 +77,12 @@ def report(rows: list[dict[str, Any]], options: argparse.Namespace) -> str:
     lines = [
         "# Random jobs under random plans",
         "",
-        f"Command: `python -m benchmarks.exactness --jobs {options.jobs} --steps "
-        f"{options.steps} --seed {options.seed}`",
-        f"Date: {datetime.datetime.now(datetime.UTC).date()}",
-        f"Machine: {os.cpu_count()} cores ({this_machine().processor}), {platform.system()} "
-        f"{platform.machine()}, no GPU.",
+        header(
+            f"python -m benchmarks.exactness --jobs {options.jobs} --steps {options.steps} "
+            f"--seed {options.seed}",
+            ["worker", "migration"],
+            ".",
+        ),
         "",
         f"{len(rows)} jobs: the seven families in turn, each precision, tied or not, with dropout",
         "and document masks or without, weight decay or not; two random plans of up to "

@@ -10,15 +10,13 @@ kept in build/faults.jsonl, and not measured again until that file is removed.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
-import platform
 import random
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pages import header
 from tests.distributed.campaign import (
     AGAIN_S,
     PARTS,
@@ -107,10 +105,9 @@ def report(rows: list[dict[str, Any]], wanted: int) -> str:
     lines = [
         "# Faults in every part of a change",
         "",
-        "Command: `python -m benchmarks.faults`",
-        f"Date: {datetime.datetime.now(datetime.UTC).date()}",
-        f"Machine: {os.cpu_count()} cores, {platform.system()} {platform.machine()}, no GPU, "
-        "shared",
+        header(
+            "python -m benchmarks.faults", ["worker", "migration", "heddle_operator"], ", shared"
+        ),
         "with other work. Pods are processes of this machine; the decision loop, agents, ranks and",
         "the moves of state are real; devices are emulated.",
         "",

@@ -11,9 +11,6 @@ All times are by the monotonic clock of the one machine that everything runs on.
 from __future__ import annotations
 
 import argparse
-import datetime
-import os
-import platform
 import statistics
 import sys
 import time
@@ -21,7 +18,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.stall import ROOT, processor
+from benchmarks.pages import header
+from benchmarks.stall import ROOT
 from tests.cluster.api import NODES, Json, condition, gpus
 from tests.cluster.assets import KUBERNETES_VERSION
 from tests.cluster.cluster import Cluster
@@ -31,6 +29,7 @@ from tests.e2e.kubernetes.job import WITHIN_S, Job, job_body
 from tests.e2e.kubernetes.listener import Listener
 
 GPU_TYPE = "demo-slow"
+MEASURES = ("planner", "migration", "worker", "heddle_operator")
 LEAVING = "heddle.dev/draining"
 Samples = defaultdict[str, list[float]]
 
@@ -141,12 +140,9 @@ def report(seconds: Samples, parts: Mapping[str, Samples], repeats: int) -> str:
         f"| {name} | " + " | ".join(_cell(parts[reason][name]) for reason in reasons) + " |"
         for name in names
     )
-    today = datetime.datetime.now(datetime.UTC)
     return f"""# A job on Kubernetes follows its nodes, emulated GPUs
 
-Command: `python -m benchmarks.kubernetes --repeats {repeats}`
-Date: {today:%Y-%m-%d}
-Machine: {os.cpu_count()} cores ({processor()}), {platform.system()} {platform.machine()}, no GPU,
+{header(f"python -m benchmarks.kubernetes --repeats {repeats}", MEASURES, ",")}
 shared with other work. Kubernetes {KUBERNETES_VERSION}: control plane, kubelets, containerd and
 pods are real and all on this machine; the GPUs and their types are emulated, and the model is the
 tiny one. A start of a pod is the import of its libraries; there is no image to pull.

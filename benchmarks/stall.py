@@ -8,10 +8,8 @@ Runs the demo's story several times without a screen and writes the median and t
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -19,7 +17,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pages import header
+
 ROOT = Path(__file__).parents[1]
+MEASURES = ("worker", "migration", "heddle_operator")
 STEPS = 80
 GOALS_S = {"join": 0.3, "drain": 0.3, "loss, from the kill": 0.6}
 
@@ -86,14 +87,11 @@ def report(runs: list[dict[str, Any]]) -> str:
         f"goal {GOALS_S[reason]} s in the median"
         for reason, found in stalls.items()
     ]
-    today = datetime.datetime.now(datetime.UTC)
     steps = len(runs[0]["losses"])
     rows, against = "\n".join(table(runs)), "\n".join(goals)
     return f"""# Stall of a reconfiguration, emulated devices
 
-Command: `make bench` (`python -m benchmarks.stall --repeats {len(runs)}`)
-Date: {today:%Y-%m-%d}
-Machine: {os.cpu_count()} cores ({processor()}), {platform.system()} {platform.machine()}, no GPU,
+{header(f"python -m benchmarks.stall --repeats {len(runs)}", MEASURES, ",")}
 shared with other work (load average {os.getloadavg()[2]:.0f}). Processes, gloo groups and state
 are real; the GPU types are emulated.
 
@@ -114,13 +112,6 @@ Largest loss difference to one plain process over {steps} steps: {max(difference
 Step time against the simulated one, over all epochs: {100 * min(speed):+.1f} % to
 {100 * max(speed):+.1f} %.
 """
-
-
-def processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
 
 
 def main() -> None:

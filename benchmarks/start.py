@@ -10,10 +10,7 @@ Writes docs/results/start.md.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -24,7 +21,8 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks.stall import ROOT, processor
+from benchmarks.pages import header
+from benchmarks.stall import ROOT
 
 PAIRS = 5
 GOAL = 1.5
@@ -93,9 +91,7 @@ def report(ours_s: list[float], plain: list[float]) -> str:
     )
     return f"""# From Enter to the first step
 
-Command: `python -m benchmarks.start --pairs {len(plain)}`
-Date: {datetime.datetime.now(datetime.UTC):%Y-%m-%d}
-Machine: {os.cpu_count()} cores ({processor()}), {platform.system()} {platform.machine()}, no GPU,
+{header(f"python -m benchmarks.start --pairs {len(plain)}", ["heddle", "worker"], ",")}
 shared with other work.
 
 Seconds from the start of the process to the end of the first step. Both train the tiny model on

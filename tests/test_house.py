@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchmarks.pages import faults
 from tests.e2e.image.operator_lock import LOCK, small_lock
 
 ROOT = Path(__file__).parents[1]
@@ -124,6 +125,10 @@ def test_every_file_that_a_document_names_exists():
         if not any((root / path).exists() or (root / f"{path}.py").exists() for root in roots)
     }
     assert not gone
+
+
+def test_pages_of_results_say_of_which_code_they_are_and_name_nothing_that_is_gone():
+    assert faults() == []
 
 
 def test_the_architecture_has_a_row_for_each_folder_of_the_packages():

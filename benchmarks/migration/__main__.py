@@ -8,9 +8,6 @@ Writes docs/results/migration.md and a picture, with the command, the date and t
 from __future__ import annotations
 
 import argparse
-import datetime
-import os
-import platform
 import random
 import resource
 import time
@@ -29,6 +26,7 @@ from benchmarks.migration.changes import (
     random_change,
     uniform_plan,
 )
+from benchmarks.pages import header
 from migration.transfer import plan_transfer
 from planner.model.catalogue import MODELS
 
@@ -112,9 +110,7 @@ def main() -> None:
         [
             "# Plans of state migration",
             "",
-            "Command: `python -m benchmarks.migration`",
-            f"Date: {datetime.datetime.now(datetime.UTC).date()}",
-            f"Machine: {os.cpu_count()} cores, {platform.system()} {platform.machine()}, no GPU,",
+            header("python -m benchmarks.migration", ["migration"], ","),
             "shared with other work. Seconds of a transfer are modelled: network cards of 12 GB/s,",
             "ports of 20 GB/s, each way.",
             "",

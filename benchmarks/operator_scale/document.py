@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import math
-import os
-import platform
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from benchmarks.operator_scale.sizes import CHANGES, GPUS, Measured, Sizes
-from benchmarks.stall import processor
+from benchmarks.pages import header
 from tests.cluster.assets import KUBERNETES_VERSION
 
 PAGE = "# The operator at a thousand nodes\n"
@@ -42,9 +39,7 @@ def report(sizes: Sizes, rows: Sequence[Measured]) -> str:
     notes = "\n".join(f"- {row.phase}: {row.note}" for row in rows if row.note)
     return f"""{TITLE}
 
-Command: `python -m benchmarks.operator_scale{options}`
-Date: {datetime.datetime.now(datetime.UTC):%Y-%m-%d}
-Machine: {os.cpu_count()} cores ({processor()}), {platform.system()} {platform.machine()}, no GPU,
+{header("python -m benchmarks.operator_scale" + options, ["heddle_operator"], ",")}
 shared with other work. Kubernetes {KUBERNETES_VERSION}: API server and etcd are real; nodes,
 kubelets, scheduler and agents are emulated by one process beside the operator. No rank computes.
 

@@ -6,13 +6,11 @@ Prints a table and writes it into its section of `docs/results/operator_scale.md
 
 from __future__ import annotations
 
-import datetime
 import math
-import os
-import platform
 
 from benchmarks.operator_scale.document import with_section
-from benchmarks.stall import ROOT, processor
+from benchmarks.pages import header
+from benchmarks.stall import ROOT
 from tests.pure_core import PureCore
 
 TITLE = "## The pure core, of one job"
@@ -43,9 +41,7 @@ def report(rows: list[Row]) -> str:
     )
     return f"""{TITLE}
 
-Command: `python -m benchmarks.operator_scale.pure_core`
-Date: {datetime.datetime.now(datetime.UTC):%Y-%m-%d}
-Machine: {os.cpu_count()} cores ({processor()}), {platform.system()} {platform.machine()}, no GPU,
+{header("python -m benchmarks.operator_scale.pure_core", ["heddle_operator"], ",")}
 shared with other work.
 
 CPU milliseconds of one call, for a job on nodes of 8 GPUs; the least of {REPEATS}. The goal is 150

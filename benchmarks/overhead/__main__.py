@@ -10,10 +10,7 @@ picture.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
-import platform
 import statistics
 import sysconfig
 import tempfile
@@ -26,7 +23,7 @@ mpl.use("svg")
 import matplotlib.pyplot as plt
 import pytest
 
-from heddle.train.machine import this_machine
+from benchmarks.pages import header
 from planner.model.shape import ModelShape
 from planner.plans.plan import Plan
 from tests.distributed.pods import place, template
@@ -127,10 +124,11 @@ def report(overheads: Overheads, seconds: Seconds, pairs: int) -> str:
     lines = [
         "# Overhead of the engine",
         "",
-        f"Command: `python -m benchmarks.overhead --pairs {pairs}`",
-        f"Date: {datetime.datetime.now(datetime.UTC).date()}",
-        f"Machine: {os.cpu_count()} cores ({this_machine().processor}), {platform.system()} "
-        f"{platform.machine()}, no GPU, shared with other work.",
+        header(
+            f"python -m benchmarks.overhead --pairs {pairs}",
+            ["worker"],
+            ", shared with other work.",
+        ),
         "",
         f"Seconds of the processor a step, summed over ranks: medians of {pairs} turns of each",
         "side in one run; the overhead is that of a pair of turns. Layers, weights, samples, loss",

@@ -5,9 +5,6 @@ Invariant: a ratio is to the reference of now, so a later and better reference l
 
 from __future__ import annotations
 
-import datetime
-import os
-import platform
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.pages import header
 from benchmarks.planner.compositions import USUAL_GPUS, Case
 from benchmarks.planner.quality import BUDGETS_S
 from benchmarks.planner.references import ENGINES, SECONDS, SEEDS, BenchmarkReferences
-from benchmarks.stall import processor
 
 Row = dict[str, Any]
 WORST = 8
@@ -298,13 +295,10 @@ def report(
         if measured.get("clock") == "processor"
         else "Seconds are those of a clock on the wall."
     )
-    today = datetime.datetime.now(datetime.UTC)
     parts = [
         f"""# The planner's speed and quality
 
-Command: `make bench-planner` (`python -m benchmarks.planner`)
-Date: {today:%Y-%m-%d}
-Machine: {os.cpu_count()} cores ({processor()}), {platform.system()} {platform.machine()}, no GPU,
+{header("make bench-planner", ["planner"], ",")}
 shared with other work. {seconds}
 Throughput is modelled, times are measured; no learned policy takes part.
 

@@ -5,20 +5,17 @@ Invariant: a ratio is to the reference of now, so a later and better reference l
 
 from __future__ import annotations
 
-import datetime
-import os
-import platform
 import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from benchmarks.evaluation.references import References
 from benchmarks.evaluation.summary import Spread
+from benchmarks.pages import header
 from benchmarks.policy.ablations import PARTS
 from benchmarks.policy.anytime import METHODS, RIVAL
 from benchmarks.policy.efficiency_report import catching_up, efficiency_rows
 from benchmarks.policy.rollouts import ROLLOUTS
-from benchmarks.stall import processor
 from planner.errors import PlanningError
 from planner.policy.weights import find_policy
 from planner.training.composition_sets import ListedComposition
@@ -322,13 +319,10 @@ def _in_clock(measured: Row) -> str:
 def report(measured: Row, chosen: Chosen, references: References, notes: Sequence[str]) -> str:
     """The result file."""
     percents = Percents(references, chosen)
-    today = datetime.datetime.now(datetime.UTC)
     parts = [
         f"""# The learned planner
 
-Command: `make bench-policy` (`python -m benchmarks.policy`)
-Date: {today:%Y-%m-%d}
-Machine: {os.cpu_count()} cores ({processor()}), {platform.system()} {platform.machine()}, no GPU,
+{header("make bench-policy", ["planner"], ",")}
 shared with other work. Throughput is modelled, times are measured{_in_clock(measured)}.
 
 All compositions are those of `profiles/compositions`, which no policy was trained on: the paper's

@@ -9,10 +9,8 @@ picture, with the command, the date and the machine.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import statistics
 import tempfile
 from dataclasses import replace
@@ -23,6 +21,7 @@ import matplotlib as mpl
 mpl.use("svg")
 import matplotlib.pyplot as plt
 
+from benchmarks.pages import header
 from benchmarks.stall_by_size.changes import Measured, Size, cases, measure
 from benchmarks.stall_by_size.links import bytes_per_s
 from worker.data.making.prepare import prepare
@@ -104,11 +103,12 @@ def report(found: list[Measured]) -> str:
     lines = [
         "# Stall of a change by the size of the state",
         "",
-        "Command: `python -m benchmarks.stall_by_size` (`--short`: half of the sizes)",
-        f"Date: {datetime.datetime.now(datetime.UTC).date()}",
-        f"Machine: {os.cpu_count()} cores, {platform.system()} {platform.machine()}, no GPU, "
-        f"shared with other work (load average {os.getloadavg()[2]:.0f}). Ranks, engines, groups "
-        "and state are real; gloo over loopback.",
+        header(
+            "python -m benchmarks.stall_by_size",
+            ["worker", "migration"],
+            f", shared with other work (load average {os.getloadavg()[2]:.0f}). Ranks, engines, "
+            "groups and state are real; gloo over loopback.",
+        ),
         "",
         "Sizes in MB: the state that the largest rank holds afterwards, and what the rank that "
         "receives most receives. Milliseconds from the end of the last old step to the start of "

@@ -9,10 +9,8 @@ There is no goal.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -23,6 +21,8 @@ import matplotlib as mpl
 
 mpl.use("svg")
 import matplotlib.pyplot as plt
+
+from benchmarks.pages import header
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -82,10 +82,7 @@ def report(found: list[Found]) -> str:
     lines = [
         "# Handing state from rank to rank",
         "",
-        "Command: `python -m benchmarks.transport`",
-        f"Date: {datetime.datetime.now(datetime.UTC).date()}",
-        f"Machine: {os.cpu_count()} cores, {platform.system()} {platform.machine()}, no GPU, "
-        "shared with other work",
+        header("python -m benchmarks.transport", ["migration"], ", shared with other work."),
         "",
         "Two ranks; the state of a model (weights and moments, fp32) goes from one to the other.",
         f"GB/s of the median of {len(found[0][ways[0]])} tries, which take turns in one run; in "
