@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
-from planner.cost.evaluate import Price
+from planner.cost.evaluate import PlanCost
 from planner.cost.money import money_per_sample, plan_price
 from planner.cost.simulation import simulated_seconds
 from planner.cost.variants import FEW_GPUS
@@ -135,7 +135,7 @@ class PlanAnswer:
     """The plan that was found, with all that an adopter needs to judge it."""
 
     plan: Plan  # placed on the composition
-    price: Price  # its formula price
+    cost: PlanCost  # its formula cost
     holders_min: int  # on how many nodes every piece lives at least
     stages_of_search: tuple[SearchStage, ...]  # the way to the plan
     planning_s: float  # wall time of the search
@@ -148,12 +148,12 @@ class PlanAnswer:
     @property
     def throughput_samples_s(self) -> float:
         """Predicted by the formula."""
-        return self.price.throughput_samples_s
+        return self.cost.throughput_samples_s
 
     @property
     def simulation_s(self) -> float:
         """The simulated step, which the runtime should match; computed when it is asked for."""
-        return simulated_seconds(self.price)
+        return simulated_seconds(self.cost)
 
     def to_json(self, request: PlanRequest, profile: Profile) -> dict[str, Any]:
         """The answer as plain data; `Plan.from_json` reads the plan back from it."""
@@ -162,7 +162,7 @@ class PlanAnswer:
         for index, (row, template) in enumerate(
             zip(plan["templates"], self.plan.templates, strict=True)
         ):
-            prices = next(r for r in self.price.replicas if r.template == index).stages
+            prices = next(r for r in self.cost.replicas if r.template == index).stages
             for stage_row, stage, priced in zip(
                 row["stages"], template.stages, prices, strict=True
             ):
@@ -176,8 +176,8 @@ class PlanAnswer:
             "profile_origin": profile.origin,
             "link_origin": profile.link_origin,
             "edges": "placement",
-            "throughput_samples_s": self.price.throughput_samples_s,
-            "iteration_s": self.price.iteration_s,
+            "throughput_samples_s": self.cost.throughput_samples_s,
+            "iteration_s": self.cost.iteration_s,
             "simulated_s": self.simulation_s,
             "planning_s": self.planning_s,
             "stages_of_search": [stage.to_json() for stage in self.stages_of_search],
@@ -197,7 +197,7 @@ class PlanAnswer:
         per_hour = plan_price(self.plan, composition)
         if per_hour is None:
             return {}
-        per_sample = money_per_sample(self.plan, self.price, composition)
+        per_sample = money_per_sample(self.plan, self.cost, composition)
         return {"price_per_hour": per_hour, "money_per_sample": per_sample}
 
     def _wishes_json(self, request: PlanRequest) -> dict[str, Any]:

@@ -58,8 +58,8 @@ def bound(request: PlanRequest, profile: Profile, answer: PlanAnswer) -> BoundAn
         if node.gpu_type in profile.types and limits.most(node.gpu_type)
     )
     proof = Proof(request.workload, Composition(nodes), profile, limits)
-    samples_s = request.workload.global_batch / proof.least_iteration_s(answer.price.iteration_s)
-    gap_percent = 100 * (1 - answer.price.throughput_samples_s / samples_s)
+    samples_s = request.workload.global_batch / proof.least_iteration_s(answer.cost.iteration_s)
+    gap_percent = 100 * (1 - answer.cost.throughput_samples_s / samples_s)
     degrees = map(str, sorted({group.tp for group in proof.groups}))
     assumes = [
         f"TP degrees {', '.join(degrees)}, inside a node",

@@ -62,11 +62,11 @@ CURVE_EVALUATIONS = 32768  # the paper's figure ends at 32,000
 )
 @effort_options
 @click.option("--seed", default=0, type=click.IntRange(0), help="Seed of the searches.")
-@answer_options(picture="the best throughput found by number of priced plans")
+@answer_options(picture="the best throughput found by number of evaluated plans")
 @click.option(
     "--curve-evaluations",
     type=click.IntRange(0),
-    help=f"Number of priced plans at which the curves end; 0 draws none.  "
+    help=f"Number of evaluated plans at which the curves end; 0 draws none.  "
     f"[default: {CURVE_EVALUATIONS} with --picture, else 0]",
 )
 def evaluate_command(

@@ -36,7 +36,7 @@ def draw_curves(path: Path, rows: Sequence[EvaluatedComposition], model: str) ->
             at, percent = zip(*points, strict=True)
             axes.step(at, percent, dash, where="post", color=colour, label=trial.method)
             axes.plot(at, percent, ".", color=colour, markersize=5)
-    axes.set(xscale="log", xlabel="plans priced", ylabel="best so far, % of the reference")
+    axes.set(xscale="log", xlabel="plans evaluated", ylabel="best so far, % of the reference")
     axes.grid(visible=True, alpha=0.3)
     if axes.get_legend_handles_labels()[0]:
         axes.legend()

@@ -49,7 +49,7 @@ class Reference:
         plan = None if row["plan"] is None else expanded(row["plan"])
         return Reference(**row | {"searched": tuple(row["searched"]), "plan": plan})
 
-    def at_todays_price(self, workload: Workload, profile: Profile) -> Reference:
+    def at_todays_cost(self, workload: Workload, profile: Profile) -> Reference:
         """This one, its plan priced again.
 
         Where the price has changed, what was searched is forgotten, and a plan that cannot run any
@@ -59,7 +59,7 @@ class Reference:
         if self.plan is not None:
             composition = Composition.from_text(self.composition)
             found = Judge(workload, composition, profile).as_it_is(self.plan)
-            now = 0.0 if found is None else found.price.throughput_samples_s
+            now = 0.0 if found is None else found.cost.throughput_samples_s
         if abs(now - self.throughput_samples_s) <= EQUAL * self.throughput_samples_s:
             return self
         plan = self.plan if now else None

@@ -46,7 +46,7 @@ def evaluation_text(rows: Sequence[EvaluatedComposition], asked: EvaluationReque
     )
     if notes:
         parts.append("\n".join(notes))
-    budget = counted(asked.question.budget_evaluations or 0, "priced plan")
+    budget = counted(asked.question.budget_evaluations or 0, "evaluated plan")
     if asked.question.budget_s:
         budget = f"{asked.question.budget_s:g} s"
     searched = f", at least of {asked.reference_s:g} s of auto" if asked.reference_s else ""

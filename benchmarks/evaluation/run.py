@@ -157,7 +157,7 @@ def _search_reference(
         budget_evaluations=None,
     )
     model = asked.model
-    references.keep(references.of(model, one).at_todays_price(question.workload, profile))
+    references.keep(references.of(model, one).at_todays_cost(question.workload, profile))
     name = f"auto, seed {question.seed}, {asked.reference_s:g} s"
     if not asked.reference_s or name in references.of(model, one).searched:
         return

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.bound.upper_bound import bound
 from benchmarks.planner.compositions import Case
 from benchmarks.planner.references import BenchmarkReferences
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.profiles.generator import find_profile
 from planner.request import PlanAnswer, PlanRequest
 
@@ -52,7 +52,7 @@ def gaps(
                 continue
             workload = case.workload(model)
             profile = find_profile(workload)
-            priced = price(plan, workload, case.composition, profile)
+            priced = cost_of(plan, workload, case.composition, profile)
             request = PlanRequest(workload, case.composition)
             started_s = clock()
             proven = bound(request, profile, PlanAnswer(plan, priced, 1, (), 0.0, None, ()))

@@ -145,7 +145,7 @@ def simpler(
                 started_s = time.perf_counter()
                 found = _annealed(model, case, templates)
                 took_s = time.perf_counter() - started_s
-                reached = 0.0 if found is None else found.price.throughput_samples_s
+                reached = 0.0 if found is None else found.cost.throughput_samples_s
                 if found is not None:
                     found_by = f"{way}, {ANNEALING_STEPS} annealing steps"
                     references.offer(model, case, found.plan, reached, found_by)
@@ -174,7 +174,7 @@ def _annealed(model: str, case: Case, templates: int) -> Candidate | None:
         if found is None:
             continue
         if len(found.plan.templates) <= templates and (
-            best is None or found.price.iteration_s < best.price.iteration_s
+            best is None or found.cost.iteration_s < best.cost.iteration_s
         ):
             best = found
     return best

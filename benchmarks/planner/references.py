@@ -45,7 +45,7 @@ class BenchmarkReferences(References):
         lines = []
         for one in tuple(self.rows.values()):
             workload = known[one.case].workload(one.model)
-            now = one.at_todays_price(workload, find_profile(workload))
+            now = one.at_todays_cost(workload, find_profile(workload))
             self.keep(now)
             if now.throughput_samples_s != one.throughput_samples_s:
                 old, new = one.throughput_samples_s, now.throughput_samples_s

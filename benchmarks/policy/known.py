@@ -62,7 +62,7 @@ def reprice_file(file: Path) -> list[str]:
     lines = []
     for one in tuple(kept.rows.values()):
         workload = replace(usual_workload(find_model(one.model)), global_batch=one.batch)
-        now = one.at_todays_price(workload, find_profile(workload))
+        now = one.at_todays_cost(workload, find_profile(workload))
         kept.keep(now)
         if now != one:
             old, new = one.throughput_samples_s, now.throughput_samples_s
@@ -75,7 +75,7 @@ def reprice(model: str, chosen: Sequence[ListedComposition], references: Referen
     """Take today's prices of what is known for these compositions."""
     for one in chosen:
         workload = workload_of(model, one)
-        known = references.of(model, one).at_todays_price(workload, find_profile(workload))
+        known = references.of(model, one).at_todays_cost(workload, find_profile(workload))
         references.keep(known)
 
 

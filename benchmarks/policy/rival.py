@@ -45,7 +45,7 @@ def enumerate_some(
     work: Workspace,
     elites: EliteSet,
 ) -> int:
-    """Price the next templates, each as often as it fits or a power of two; returns how many.
+    """Evaluate the next templates, each as often as it fits or a power of two; returns how many.
 
     Args:
         t: what it prices with.
@@ -142,7 +142,7 @@ def rival(model: str, one: ListedComposition, budget_s: float, seed: int, clock:
         best = judge.settle(recipe)
         if best is not None:
             took_s = clock() - begun_s
-            samples_s = best.price.throughput_samples_s
+            samples_s = best.cost.throughput_samples_s
             return Trial("search", samples_s, took_s, worker.evaluations, best.plan)
     took_s = clock() - begun_s
     return Trial("search", 0.0, took_s, worker.evaluations, None, note="no plan")

@@ -41,7 +41,7 @@ from planner.wording import counted
 )
 @output_option
 def validate_cost(data: Path, facts: Path | None, output: str) -> None:
-    """Price measured plans and print how far the prices are off.
+    """Evaluate measured plans and print how far the prices are off.
 
     Constants were fitted on the fitted half of each set (a committed seed says which); the held-out
     half was never seen by the fit.  Rows of other files of the same sets are in neither.

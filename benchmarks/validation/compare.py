@@ -25,7 +25,7 @@ from benchmarks.validation.profiled_layers import (
 )
 from benchmarks.validation.readers import MeasuredPlan
 from planner.cluster.gpu_types import HARDWARE
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.cost.expert_parallel import Device, Tiling, expert_seconds
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
@@ -114,14 +114,14 @@ class OperatorReport:
 
 
 def price_measured(measured: MeasuredPlan) -> PricedPlan:
-    """Price one measured plan with the one evaluator."""
-    priced = price(measured.plan, measured.workload, measured.composition, measured.profile)
+    """Evaluate one measured plan with the one evaluator."""
+    priced = cost_of(measured.plan, measured.workload, measured.composition, measured.profile)
     held = priced.peak_memory_bytes * (1 + RESERVE_SHARE) + RESERVE_BYTES
     return PricedPlan(measured, priced.iteration_s, held)
 
 
 def report(measured: MeasuredSet, advance: Callable[[], None] = lambda: None) -> SetReport:
-    """Price every row of a set; `advance` is called after each."""
+    """Evaluate every row of a set; `advance` is called after each."""
     rows = []
     for plan in measured.plans:
         rows.append(price_measured(plan))

@@ -152,7 +152,7 @@ effort_options = _together(  # how hard to look for a plan
     click.option(
         "--budget-evaluations",
         type=AT_LEAST_1,
-        help="Number of priced plans after which a search ends, instead of seconds.",
+        help="Number of evaluated plans after which a search ends, instead of seconds.",
     ),
     click.option(
         "--threads",

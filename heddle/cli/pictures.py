@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from heddle.cli.tables import memory_unit
-from planner.cost.evaluate import Price, ReplicaPrice
+from planner.cost.evaluate import PlanCost, ReplicaCost
 from planner.cost.simulation import Event, simulate_replica
 from planner.errors import InvalidRequest
 from planner.plans.plan import Plan, Stage
@@ -66,13 +66,13 @@ def write(path: Path, figure: Figure) -> None:
         ) from None
 
 
-Kind = tuple[ReplicaPrice, ...]  # replicas of a template that share a panel, the slowest first
+Kind = tuple[ReplicaCost, ...]  # replicas of a template that share a panel, the slowest first
 
 
-def _kinds(price: Price) -> list[Kind]:
+def _kinds(cost: PlanCost) -> list[Kind]:
     """Replicas of one template are one kind if they take about as long."""
-    found: dict[tuple[int, int], list[ReplicaPrice]] = {}
-    for replica, number in price.distinct:
+    found: dict[tuple[int, int], list[ReplicaCost]] = {}
+    for replica, number in cost.distinct:
         for index in count():
             alike = found.setdefault((replica.template, index), [])
             seconds = [replica.pipeline_s, *(other.pipeline_s for other in alike)]
@@ -99,23 +99,23 @@ def _heading(kind: Kind, micro_batch: int, last_s: float) -> str:
 
 
 @mpl.rc_context(STYLE)
-def draw_plan(path: Path, plan: Plan, price: Price, profile: Profile) -> None:
+def draw_plan(path: Path, plan: Plan, cost: PlanCost, profile: Profile) -> None:
     """The stages of a plan: GPUs and layers, what they do over time, seconds and memory.
 
     Raises:
         InvalidRequest: the file cannot be written.
     """
-    kinds = _kinds(price)
+    kinds = _kinds(cost)
     slowest = sorted(kinds, key=lambda kind: -kind[0].pipeline_s)[:MOST_PANELS]
     shown = [kind for kind in kinds if kind in slowest]
     played = [tuple(simulate_replica(kind[0])) for kind in shown]
     ready_s = max(event.end_s for events in played for event in events)
-    step_s = ready_s + price.sync_s + price.optimizer_s
+    step_s = ready_s + cost.sync_s + cost.optimizer_s
     rows = [len(kind[0].stages) for kind in shown]
     height_in = HEAD_IN + sum(ROW_IN * number + GAP_IN for number in rows)
     figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
     left = len(kinds) - len(shown)
-    figure.suptitle(_title(plan, price, profile, step_s, left), ha="left", x=0.02, fontsize=9)
+    figure.suptitle(_title(plan, cost, profile, step_s, left), ha="left", x=0.02, fontsize=9)
     panels = figure.subplots(
         len(shown), 3, squeeze=False, width_ratios=(7, 1.1, 1.1), height_ratios=rows
     )
@@ -130,15 +130,15 @@ def draw_plan(path: Path, plan: Plan, price: Price, profile: Profile) -> None:
     write(path, figure)
 
 
-def _title(plan: Plan, price: Price, profile: Profile, step_s: float, left: int) -> str:
+def _title(plan: Plan, cost: PlanCost, profile: Profile, step_s: float, left: int) -> str:
     replicas = sum(template.replicas for template in plan.templates)
     again = {stage.recompute for template in plan.templates for stage in template.stages}
     recomputed = "" if again == {"none"} else "; ● recomputes all, ◐ the attention core"
     undrawn = f"\n{counted(left, 'more kind')} of replica, all faster, not drawn" if left else ""
     return (
-        f"{price.throughput_samples_s:,.1f} samples/s on {counted(plan.gpus, 'GPU')}: "
+        f"{cost.throughput_samples_s:,.1f} samples/s on {counted(plan.gpus, 'GPU')}: "
         f"{counted(replicas, 'replica')} of {counted(len(plan.templates), 'template')}, iteration "
-        f"{_seconds(price.iteration_s)} by formula, {_seconds(step_s)} simulated\nprofile "
+        f"{_seconds(cost.iteration_s)} by formula, {_seconds(step_s)} simulated\nprofile "
         f"{profile.origin}, links {profile.link_origin}; plan {plan.digest}{recomputed}{undrawn}"
     )
 
@@ -187,7 +187,7 @@ class _Drawing(NamedTuple):
                     middle = (start_s + length_s / 2, s)
                     axes.text(*middle, str(number), color="w", ha="center", va="center", size=7)
 
-    def pace(self, axes: Axes, replica: ReplicaPrice) -> None:
+    def pace(self, axes: Axes, replica: ReplicaCost) -> None:
         """Seconds of a micro-batch, and the share of the iteration that each stage works."""
         longest_s, worst = max(stage.time_s for stage in replica.stages), _worst(replica)
         rows = []
@@ -197,7 +197,7 @@ class _Drawing(NamedTuple):
             rows.append((stage.time_s / longest_s, said, s == worst))
         _column(axes, replica, "a micro-batch", rows)
 
-    def memory(self, axes: Axes, replica: ReplicaPrice) -> None:
+    def memory(self, axes: Axes, replica: ReplicaCost) -> None:
         """What one GPU of each stage holds at its peak, of what it has."""
         rows = []
         stages = self.plan.templates[replica.template].stages
@@ -210,13 +210,13 @@ class _Drawing(NamedTuple):
         _column(axes, replica, "memory at its peak", rows)
 
 
-def _worst(replica: ReplicaPrice) -> int | None:
+def _worst(replica: ReplicaCost) -> int | None:
     """The stage that sets the pace; None where there is one stage only."""
     seconds = [stage.time_s for stage in replica.stages]
     return seconds.index(max(seconds)) if len(seconds) > 1 else None
 
 
-def _rows(axes: Axes, replica: ReplicaPrice, labels: Sequence[str] = ()) -> None:
+def _rows(axes: Axes, replica: ReplicaCost, labels: Sequence[str] = ()) -> None:
     """A row per stage, the first on top; the one that sets the pace on red ground."""
     worst = _worst(replica)
     if worst is not None:
@@ -227,7 +227,7 @@ def _rows(axes: Axes, replica: ReplicaPrice, labels: Sequence[str] = ()) -> None
 
 
 def _column(
-    axes: Axes, replica: ReplicaPrice, title: str, rows: Sequence[tuple[float, str, bool]]
+    axes: Axes, replica: ReplicaCost, title: str, rows: Sequence[tuple[float, str, bool]]
 ) -> None:
     """A text and a thin bar per stage: (share of the whole, text, whether it is red)."""
     _rows(axes, replica)

@@ -1,6 +1,6 @@
-"""Plans and prices as text for people: one row per stage, aligned.
+"""Plans and costs as text for people: one row per stage, aligned.
 
-Invariant: nothing here decides or computes; it prints what plan and price say.
+Invariant: nothing here decides or computes; it prints what plan and cost say.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from planner.cluster.composition import Composition
-from planner.cost.evaluate import Price, StagePrice
+from planner.cost.evaluate import PlanCost, StageCost
 from planner.cost.memory import StageMemory
 from planner.cost.money import money_per_sample, plan_price
 from planner.plans.plan import FilledTemplate, Plan, Stage
@@ -36,9 +36,9 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def plan_table(plan: Plan, price: Price) -> str:
+def plan_table(plan: Plan, cost: PlanCost) -> str:
     """One row per stage of each template; tiling and recomputation only where there is some."""
-    unit, scale = memory_unit(price.peak_memory_bytes)
+    unit, scale = memory_unit(cost.peak_memory_bytes)
     stages = [stage for template in plan.templates for stage in template.stages]
     tiled = any(stage.is_tiled for stage in stages)
     again = any(stage.recompute != "none" for stage in stages)
@@ -47,7 +47,7 @@ def plan_table(plan: Plan, price: Price) -> str:
         where[one.template, one.stage].append(f"{one.node}:{','.join(map(str, one.gpus))}")
     rows = []
     for t, template in enumerate(plan.templates):
-        priced = next(replica for replica in price.replicas if replica.template == t)
+        priced = next(replica for replica in cost.replicas if replica.template == t)
         first = (f"{t}", f"{template.replicas}", _share(template))
         for s, stage in enumerate(template.stages):
             rows.append(
@@ -77,13 +77,13 @@ def answer_sentences(answer: PlanAnswer, request: PlanRequest, profile: Profile)
     """What an answer says besides its plan, a sentence a line."""
     lines = [
         f"{answer.throughput_samples_s:.1f} samples/s, iteration "
-        f"{answer.price.iteration_s * 1e3:.0f} ms (simulated {answer.simulation_s * 1e3:.0f} ms), "
+        f"{answer.cost.iteration_s * 1e3:.0f} ms (simulated {answer.simulation_s * 1e3:.0f} ms), "
         f"{answer.plan.gpus} of {counted(request.composition.gpus, 'GPU')}{_at_most(request)}, "
         f"every piece of the state on at least {counted(answer.holders_min, 'node')}, "
         f"profile {profile.origin}, links {profile.link_origin}"
     ]
     per_hour = plan_price(answer.plan, request.composition)
-    per_sample = money_per_sample(answer.plan, answer.price, request.composition)
+    per_sample = money_per_sample(answer.plan, answer.cost, request.composition)
     if per_hour is not None and per_sample is not None:
         lines.append(
             f"an hour of {counted(len(answer.plan.nodes), 'node')} costs {per_hour:.2f}, a million "
@@ -99,7 +99,7 @@ def answer_sentences(answer: PlanAnswer, request: PlanRequest, profile: Profile)
     way = ", ".join(f"{stage.method} {stage.throughput_samples_s:.1f}" for stage in turns)
     priced = max((stage.evaluations for stage in answer.stages_of_search), default=0)
     lines.append(
-        f"found in {answer.planning_s * 1e3:.0f} ms: {way} ({counted(priced, 'plan')} priced)"
+        f"found in {answer.planning_s * 1e3:.0f} ms: {way} ({counted(priced, 'plan')} evaluated)"
     )
     return "\n".join([*lines, *(f"note: {note}" for note in answer.notes)])
 
@@ -144,30 +144,30 @@ def _template(template: FilledTemplate | None) -> str:
     return f"{template.replicas} x [{stages}] {_share(template)}"
 
 
-def price_table(plan: Plan, price: Price) -> str:
+def cost_table(plan: Plan, cost: PlanCost) -> str:
     """What each stage does for one micro-batch; replicas that cost the same share their rows."""
     rows = [
         (name, alike, _stage(stage), *map(_ms, (*priced.work, priced.p2p_s, priced.time_s)))
-        for name, alike, stage, priced in _priced_stages(plan, price)
+        for name, alike, stage, priced in _priced_stages(plan, cost)
     ]
     head = ("t.r.s", "n x M", "stage", "forward ms", "backward ms", "TP ms", "recompute ms")
     return aligned((*head, "p2p ms", "stage ms"), rows)
 
 
-def _priced_stages(plan: Plan, price: Price) -> Iterator[tuple[str, str, Stage, StagePrice]]:
-    """(template.replica.stage, replicas x micro-batches once a replica, stage, its price)."""
-    for replica, alike in price.distinct:
+def _priced_stages(plan: Plan, cost: PlanCost) -> Iterator[tuple[str, str, Stage, StageCost]]:
+    """(template.replica.stage, replicas x micro-batches once a replica, stage, its cost)."""
+    for replica, alike in cost.distinct:
         stages = plan.templates[replica.template].stages
         for s, (stage, priced) in enumerate(zip(stages, replica.stages, strict=True)):
             number = f"{alike} x {replica.micro_batches}" if s == 0 else ""
             yield f"{replica.template}.{replica.replica}.{s}", number, stage, priced
 
 
-def memory_table(plan: Plan, price: Price, profile: Profile) -> str:
+def memory_table(plan: Plan, cost: PlanCost, profile: Profile) -> str:
     """What one GPU of each stage holds, by kind."""
-    unit, scale = memory_unit(price.peak_memory_bytes)
+    unit, scale = memory_unit(cost.peak_memory_bytes)
     rows = []
-    for name, _, stage, priced in _priced_stages(plan, price):
+    for name, _, stage, priced in _priced_stages(plan, cost):
         usable = profile.gpu_type(stage.gpu_type).usable_bytes
         over = " DOES NOT FIT" if priced.peak_memory_bytes > usable else ""
         peak = f"{priced.peak_memory_bytes / scale:.2f} of {usable / scale:.2f}{over}"
@@ -188,13 +188,13 @@ def network_sentence(composition: Composition, profile: Profile) -> str:
     return f"network card of a node ({profile.link_origin}): {cards}{stated}"
 
 
-def price_sentence(price: Price, simulated_s: float, profile: Profile, *, placed: bool) -> str:
+def cost_sentence(cost: PlanCost, simulated_s: float, profile: Profile, *, placed: bool) -> str:
     """The whole iteration in a few sentences."""
     edges = "take the node's link" if placed else "count as crossing nodes"
     return (
-        f"formula {price.iteration_s * 1e3:.1f} ms, simulated {simulated_s * 1e3:.1f} ms; "
-        f"{price.throughput_samples_s:.1f} samples/s; gradient sum {price.sync_s * 1e3:.1f} ms, "
-        f"optimizer {price.optimizer_s * 1e3:.1f} ms, bubble {price.bubble:.0%}; "
+        f"formula {cost.iteration_s * 1e3:.1f} ms, simulated {simulated_s * 1e3:.1f} ms; "
+        f"{cost.throughput_samples_s:.1f} samples/s; gradient sum {cost.sync_s * 1e3:.1f} ms, "
+        f"optimizer {cost.optimizer_s * 1e3:.1f} ms, bubble {cost.bubble:.0%}; "
         f"profile {profile.origin}, links {profile.link_origin}; edges inside a node {edges}"
     )
 

@@ -1,8 +1,8 @@
 """`heddle cost`: the seconds of a plan's step, stage by stage.
 
 Invariant: `heddle plan --output json | heddle cost -` prints the same seconds bit for bit, because
-both go through `planner.cost.evaluate.price` and the JSON carries composition, workload and how its
-edges were priced.
+both go through `planner.cost.evaluate.cost_of`, and the JSON carries composition, workload and
+how its edges were evaluated.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import click
 
 from heddle.cli.inputs import plan_composition, plan_workload, read_plan, read_plan_file
 from heddle.cli.options import SHOWN, answer_options, gpu_options
-from heddle.cli.tables import memory_table, network_sentence, price_sentence, price_table
-from planner.cost.evaluate import Price, StagePrice, price
+from heddle.cli.tables import cost_sentence, cost_table, memory_table, network_sentence
+from planner.cost.evaluate import PlanCost, StageCost, cost_of
 from planner.cost.simulation import simulated_seconds
 from planner.plans.plan import Plan, check
 from planner.profiles.generator import find_profile
@@ -57,11 +57,11 @@ def cost(
     profiles: Path | None,
     output: str,
 ) -> None:
-    """Price a plan by formula and by simulation, stage by stage.
+    """Evaluate a plan by formula and by simulation, stage by stage.
 
     PLAN.json is what `heddle plan --output json` prints, or written by hand (without `placement`
     the planner places it); `-` reads it from standard input.  Edges between stages on one node take
-    the node's link, as `heddle plan` prices them, unless --no-placement is given or the plan says
+    the node's link, as `heddle plan` counts them, unless --no-placement is given or the plan says
     `"edges": "nodes"`.
     """
     data = read_plan_file(path)
@@ -71,7 +71,7 @@ def cost(
     chosen = check(read_plan(data, workload, composition, profile), workload, composition)
     if placed is None:
         placed = data.get("edges") != "nodes"
-    priced = price(chosen, workload, composition, profile, placed=placed)
+    priced = cost_of(chosen, workload, composition, profile, placed=placed)
     simulated_s = simulated_seconds(priced)
     if picture is not None:
         from heddle.cli.pictures import draw_plan
@@ -80,14 +80,14 @@ def cost(
     if output == "json":
         click.echo(json.dumps(_json(chosen, priced, simulated_s, profile, placed), indent=2))
         return
-    click.echo(price_table(chosen, priced))
+    click.echo(cost_table(chosen, priced))
     click.echo(f"\n{memory_table(chosen, priced, profile)}")
-    click.echo(f"\n{price_sentence(priced, simulated_s, profile, placed=placed)}")
+    click.echo(f"\n{cost_sentence(priced, simulated_s, profile, placed=placed)}")
     click.echo(network_sentence(composition, profile))
 
 
 def _json(
-    chosen: Plan, priced: Price, simulated_s: float, profile: Profile, placed: bool
+    chosen: Plan, priced: PlanCost, simulated_s: float, profile: Profile, placed: bool
 ) -> dict[str, Any]:
     usable = {name: kind.usable_bytes for name, kind in profile.types.items()}
     replicas: list[dict[str, Any]] = [
@@ -123,7 +123,7 @@ def _json(
     }
 
 
-def _stage_json(stage: StagePrice, usable_bytes: int) -> dict[str, Any]:
+def _stage_json(stage: StageCost, usable_bytes: int) -> dict[str, Any]:
     return {
         "stage_s": stage.time_s,
         "forward_s": stage.forward_s,

@@ -227,7 +227,7 @@ def plan(
     if picture is not None:
         from heddle.cli.pictures import draw_plan
 
-        draw_plan(picture, found.plan, found.price, profile)
+        draw_plan(picture, found.plan, found.cost, profile)
     if export is not None:
         from heddle.cli.megatron import megatron_arguments
 
@@ -235,7 +235,7 @@ def plan(
     elif output == "json":
         click.echo(json.dumps(found.to_json(request, profile), indent=2))
     else:
-        click.echo(plan_table(found.plan, found.price))
+        click.echo(plan_table(found.plan, found.cost))
         click.echo(f"\n{answer_sentences(found, request, profile)}")
     if not interrupted.is_wanted:
         return 0

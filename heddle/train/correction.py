@@ -21,7 +21,7 @@ import numpy as np
 from heddle.train.recorder import Recorder
 from heddle_operator.state.speeds.type_speed import LATE
 from planner.cluster.composition import Composition
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.cost.simulation import simulated_seconds
 from planner.model.workload import Workload
 from planner.plans.plan import Plan
@@ -81,7 +81,7 @@ def correction_of(
     compute_s, step_s = recorder.computing.get(record.epoch, {}), recorder.step_s(record.epoch)
     if step_s is None or len(compute_s) < record.plan.gpus:
         return None
-    priced = price(record.plan, workload, record.composition, profile)
+    priced = cost_of(record.plan, workload, record.composition, profile)
     predicted_s = simulated_seconds(priced)
     if step_s <= LATE * predicted_s:
         return None

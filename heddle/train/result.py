@@ -13,7 +13,7 @@ from typing import Any
 from heddle.train.recorder import Recorder
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.state.epoch_record import EpochRecord
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.cost.simulation import simulated_seconds
 from planner.plans.pieces import holders_min
 from planner.plans.plan import Plan
@@ -112,7 +112,7 @@ def _epoch(
 ) -> dict[str, Any]:
     steps = recorder.steps_of(record.epoch)
     workload = job.workload
-    priced = price(record.plan, workload, record.composition, profile)
+    priced = cost_of(record.plan, workload, record.composition, profile)
     return {
         "epoch": record.epoch,
         "reason": record.reason,

@@ -21,7 +21,7 @@ from planner.api import answer as answer_of
 from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import GpuLimits
 from planner.compilation import warm_up
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.cost.variants import FEW_GPUS
 from planner.errors import HeddleError
 from planner.model.catalogue import find_model
@@ -109,13 +109,13 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
         return {"problem": str(error)}
     current_samples_s, current_holders = None, 0
     if current is not None and not faults(current, workload, composition):
-        current_samples_s = price(current, workload, composition, profile).throughput_samples_s
+        current_samples_s = cost_of(current, workload, composition, profile).throughput_samples_s
         current_holders = holders_min(workload.model, current)
     return {
         "plan": found.plan.to_json(),
-        "throughput_samples_s": found.price.throughput_samples_s,
-        "iteration_s": found.price.iteration_s,
-        "memory_bytes": found.price.peak_memory_bytes,
+        "throughput_samples_s": found.cost.throughput_samples_s,
+        "iteration_s": found.cost.iteration_s,
+        "memory_bytes": found.cost.peak_memory_bytes,
         "simulation_s": found.simulation_s,
         "current_samples_s": current_samples_s,
         "current_holders": current_holders,

@@ -1,8 +1,8 @@
 """What an iteration of a placed plan costs: the one evaluator of Heddle.
 
 Replica: (M - 1) * max(t) + sum(t); plan: the slowest replica + max(g) + the optimizer step.
-`price`, the event simulation and the workers that emulate devices take their seconds from the same
-functions here, so that they can be compared.
+`cost_of`, the event simulation and the workers that emulate devices take their seconds from the
+same functions here, so that they can be compared.
 Source: Heddle, section 5.2; design, "Cost".   Legend: t stage seconds, g gradient synchronisation,
 M micro-batches of a replica, b micro-batch.
 """
@@ -33,7 +33,7 @@ NO_WORK = StageWork(0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class StagePrice:
+class StageCost:
     """One stage of one replica, for one micro-batch."""
 
     forward_s: float  # forward pass, half of the TP communication included
@@ -62,13 +62,13 @@ class StagePrice:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaPrice:
+class ReplicaCost:
     """One replica of a template."""
 
     template: int  # index of its template
     replica: int  # its index in the template
     micro_batches: int  # M
-    stages: tuple[StagePrice, ...]  # D prices in pipeline order
+    stages: tuple[StageCost, ...]  # D costs in pipeline order
 
     @property
     def pipeline_s(self) -> float:
@@ -78,36 +78,36 @@ class ReplicaPrice:
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class PlanCost:
     """What one iteration of a plan costs."""
 
     iteration_s: float  # the slowest replica + `sync_s` + `optimizer_s`
     throughput_samples_s: float  # global batch over `iteration_s`
-    replicas: tuple[ReplicaPrice, ...]  # one price per replica, in plan order
+    replicas: tuple[ReplicaCost, ...]  # one cost per replica, in plan order
     sync_s: float  # the largest gradient synchronisation of any rank
     optimizer_s: float  # the largest optimizer step of any rank
     peak_memory_bytes: int  # the largest of any GPU
     bubble: float  # share of the GPU seconds of the iteration in which no stage works
 
     @property
-    def distinct(self) -> tuple[tuple[ReplicaPrice, int], ...]:
+    def distinct(self) -> tuple[tuple[ReplicaCost, int], ...]:
         """The first of each kind of replica, in plan order, with how many cost the same."""
-        kinds: dict[tuple[object, ...], list[ReplicaPrice]] = {}
+        kinds: dict[tuple[object, ...], list[ReplicaCost]] = {}
         for replica in self.replicas:
             key = (replica.template, replica.micro_batches, replica.stages)
             kinds.setdefault(key, []).append(replica)
         return tuple((alike[0], len(alike)) for alike in kinds.values())
 
 
-def price(
+def cost_of(
     plan: Plan,
     workload: Workload,
     composition: Composition,
     profile: Profile,
     *,
     placed: bool = True,
-) -> Price:
-    """The formula price of a placed plan; memory is reported, not enforced.
+) -> PlanCost:
+    """The formula cost of a placed plan; memory is reported, not enforced.
 
     Args:
         plan: its placement says which ranks share a node.
@@ -121,8 +121,8 @@ def price(
         InvalidPlan: a node of the plan is not in the composition.
     """
     ranks = RankMap.of(plan)
-    replicas = replica_prices(plan, ranks, workload, composition, profile, placed=placed)
-    return whole_price(plan, ranks, replicas, workload, composition, profile)
+    replicas = replica_costs(plan, ranks, workload, composition, profile, placed=placed)
+    return whole_cost(plan, ranks, replicas, workload, composition, profile)
 
 
 class _Site(NamedTuple):
@@ -134,7 +134,7 @@ class _Site(NamedTuple):
     sending: Mapping[str, int]  # of them, those whose stages send to another node
 
 
-def replica_prices(
+def replica_costs(
     plan: Plan,
     ranks: RankMap,
     workload: Workload,
@@ -142,8 +142,8 @@ def replica_prices(
     profile: Profile,
     *,
     placed: bool = True,
-) -> tuple[ReplicaPrice, ...]:
-    """The price of every replica, in plan order; arguments and errors are those of `price`."""
+) -> tuple[ReplicaCost, ...]:
+    """The cost of every replica, in plan order; arguments and errors are those of `cost_of`."""
     profile.require(workload)
     sending: Counter[str] = Counter()
     nodes_of = [[ranks.seats[group[0]].node for group in one.ranks] for one in ranks.pipelines]
@@ -152,26 +152,26 @@ def replica_prices(
             sending[nodes[s]] += len(pipeline.ranks[s])
     busy = Counter(seat.node for seat in ranks.seats)
     site = _Site(_speed_factors(plan, composition), composition.nics, busy, sending)
-    known: dict[tuple[object, ...], tuple[StagePrice, ...]] = {}
+    known: dict[tuple[object, ...], tuple[StageCost, ...]] = {}
     prices = []
     for pipeline, nodes in zip(ranks.pipelines, nodes_of, strict=True):
-        key = (  # replicas whose stages sit alike have one price
+        key = (  # replicas whose stages sit alike have one cost
             pipeline.template_index,
             min(pipeline.num_micro_batches, len(nodes)),  # as many are in flight at most
             tuple(left == right for left, right in pairwise(nodes)),
             tuple((site.speed[node], sending[node], site.nics.get(node)) for node in nodes),
         )
         if key not in known:
-            known[key] = _stage_prices(pipeline, nodes, ranks, workload, profile, site, placed)
+            known[key] = _stage_costs(pipeline, nodes, ranks, workload, profile, site, placed)
         prices.append(
-            ReplicaPrice(
+            ReplicaCost(
                 pipeline.template_index, pipeline.replica, pipeline.num_micro_batches, known[key]
             )
         )
     return tuple(prices)
 
 
-def _stage_prices(
+def _stage_costs(
     pipeline: Pipeline,
     nodes: Sequence[str],
     ranks: RankMap,
@@ -179,8 +179,8 @@ def _stage_prices(
     profile: Profile,
     site: _Site,
     placed: bool,
-) -> tuple[StagePrice, ...]:
-    """The price of each stage of a replica whose stages stand on these nodes."""
+) -> tuple[StageCost, ...]:
+    """The cost of each stage of a replica whose stages stand on these nodes."""
     template = pipeline.template
     b, stages = template.micro_batch, template.stages
     message = boundary_bytes(workload, b)
@@ -207,7 +207,7 @@ def _stage_prices(
         work = work.at_speed(site.speed[nodes[index]])
         slot = slot_of(template, index, pipeline.num_micro_batches)
         prices.append(
-            StagePrice(
+            StageCost(
                 work.forward_s + work.communication_s / 2,
                 work.backward_s + work.communication_s / 2 + work.recompute_s,
                 edges[index - 1] if index else 0.0,
@@ -219,15 +219,15 @@ def _stage_prices(
     return tuple(prices)
 
 
-def whole_price(
+def whole_cost(
     plan: Plan,
     ranks: RankMap,
-    replicas: tuple[ReplicaPrice, ...],
+    replicas: tuple[ReplicaCost, ...],
     workload: Workload,
     composition: Composition,
     profile: Profile,
-) -> Price:
-    """The price of a placed plan whose replicas are priced; further arguments as of `price`."""
+) -> PlanCost:
+    """The cost of a placed plan whose replicas are priced; further arguments as of `cost_of`."""
     sync_s = max(sync_seconds(workload, ranks, profile, composition.nics))
     optimizer_s = optimizer_seconds(ranks, workload, profile, _speed_factors(plan, composition))
     iteration_s = max(replica.pipeline_s for replica in replicas) + sync_s + optimizer_s
@@ -236,7 +236,7 @@ def whole_price(
         for replica, pipeline in zip(replicas, ranks.pipelines, strict=True)
         for stage, stage_price in zip(pipeline.template.stages, replica.stages, strict=True)
     )
-    return Price(
+    return PlanCost(
         iteration_s,
         workload.global_batch / iteration_s,
         replicas,
@@ -272,8 +272,8 @@ class RankTimes(NamedTuple):
 def rank_times(
     plan: Plan, workload: Workload, composition: Composition, profile: Profile
 ) -> tuple[RankTimes, ...]:
-    """The seconds of every instruction of every rank, by rank; errors as of `price`."""
-    priced = price(plan, workload, composition, profile)
+    """The seconds of every instruction of every rank, by rank; errors as of `cost_of`."""
+    priced = cost_of(plan, workload, composition, profile)
     longest = priced.sync_s, priced.optimizer_s
     return tuple(
         RankTimes(one.forward_s, one.backward_s, one.to_previous_s, one.to_next_s, *longest)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from planner.cluster.composition import Composition
-from planner.cost.evaluate import Price
+from planner.cost.evaluate import PlanCost
 from planner.errors import InvalidComposition
 from planner.plans.plan import Plan
 
@@ -59,9 +59,9 @@ def minimised_price(per_hour: float) -> float:
     return max(per_hour, LEAST)
 
 
-def money_per_sample(plan: Plan, price: Price, composition: Composition) -> float | None:
+def money_per_sample(plan: Plan, cost: PlanCost, composition: Composition) -> float | None:
     """Money that training one sample costs; None if a node of the plan has no price."""
     per_hour = plan_price(plan, composition)
     if per_hour is None:
         return None
-    return per_hour / SECONDS_PER_HOUR / price.throughput_samples_s
+    return per_hour / SECONDS_PER_HOUR / cost.throughput_samples_s

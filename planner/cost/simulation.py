@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from planner.cost.evaluate import Price, ReplicaPrice
+from planner.cost.evaluate import PlanCost, ReplicaCost
 
 Operation = Literal[
     "receive_activation",
@@ -38,7 +38,7 @@ class Event(NamedTuple):
     end_s: float
 
 
-def simulate_replica(replica: ReplicaPrice) -> Iterator[Event]:
+def simulate_replica(replica: ReplicaCost) -> Iterator[Event]:
     """Play the micro-batches of one replica; the events of each stage come in their order."""
     stages, count = replica.stages, replica.micro_batches
     depth = len(stages)
@@ -71,7 +71,7 @@ def _meet(clock: list[float], s: int, seconds: float) -> tuple[float, float]:
     return start_s, clock[s]
 
 
-def simulated_seconds(priced: Price) -> float:
+def simulated_seconds(priced: PlanCost) -> float:
     """The slowest replica, then gradient synchronisation and optimizer step."""
     last_s = max(
         event.end_s for replica, _ in priced.distinct for event in simulate_replica(replica)

@@ -101,7 +101,7 @@ def price_plan(
     elites: EliteSet,
     is_filled: bool,
 ) -> None:
-    """Price a plan, whose slots may be filled already; it becomes an elite if it is good enough."""
+    """Evaluate a plan, whose slots may be filled already; a good one becomes an elite."""
     for k in range(0 if is_filled else plan.number[0]):
         if most_replicas(t, plan, k) < plan.replicas[k] or not refill(t, plan, k, work):
             return

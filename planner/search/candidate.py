@@ -14,7 +14,7 @@ from itertools import islice
 from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
 from planner.cost.batch_split import Lane, share
-from planner.cost.evaluate import Price, ReplicaPrice, price, replica_prices, whole_price
+from planner.cost.evaluate import PlanCost, ReplicaCost, cost_of, replica_costs, whole_cost
 from planner.errors import UnprofiledConfiguration
 from planner.model.workload import Workload
 from planner.placement.node_classes import by_class, template_by_class
@@ -43,7 +43,7 @@ class Candidate:
     """
 
     plan: Plan
-    price: Price
+    cost: PlanCost
     holders: int
     recipe: Recipe | None
 
@@ -101,7 +101,7 @@ class Judge:
 
     def _rank(self, one: Candidate) -> tuple[int, float]:
         """Smaller is better: nodes that hold every piece, as far as asked, then seconds."""
-        return -min(one.holders, self.min_holders), one.price.iteration_s
+        return -min(one.holders, self.min_holders), one.cost.iteration_s
 
     def _rules(self, templates: tuple[FilledTemplate, ...], recipe: Recipe) -> tuple[Rule, ...]:
         """How a plan may be placed; the best is taken.
@@ -129,7 +129,7 @@ class Judge:
         yield templates, self.composition
 
     def priced(self, recipe: Recipe, plan: Plan) -> Candidate | None:
-        """Price a placed plan, its batch shared again by what the placement gives.
+        """Evaluate a placed plan, its batch shared again by what the placement gives.
 
         Templates that turn out alike are one, unless ZeRO cuts what they hold by their replicas.
 
@@ -141,7 +141,7 @@ class Judge:
         if not self.workload.zero:
             plan = joined(plan)
         ranks = RankMap.of(plan)
-        replicas = replica_prices(plan, ranks, *asked)
+        replicas = replica_costs(plan, ranks, *asked)
         lanes = [filling.lane for _, n, filling in recipe for _ in range(n)]
         real = [
             Lane(lane.micro_batch, max(times), sum(times), lane.most)
@@ -159,12 +159,12 @@ class Judge:
                     for replica, count in zip(replicas, again, strict=True)
                 )
             else:
-                replicas = replica_prices(plan, ranks, *asked)
+                replicas = replica_costs(plan, ranks, *asked)
         if not self._fits(plan, replicas):
             return None
         return Candidate(
             plan,
-            whole_price(plan, ranks, replicas, *asked),
+            whole_cost(plan, ranks, replicas, *asked),
             holders_by_layer(self.workload.model, plan),
             recipe,
         )
@@ -176,14 +176,14 @@ class Judge:
         if not self.max_gpus.allows(plan.gpus_by_type):
             return None
         try:
-            priced = price(plan, self.workload, self.composition, self.profile)
+            priced = cost_of(plan, self.workload, self.composition, self.profile)
         except UnprofiledConfiguration:
             return None
         if not self._fits(plan, priced.replicas):
             return None
         return Candidate(plan, priced, holders_by_layer(self.workload.model, plan), None)
 
-    def _fits(self, plan: Plan, replicas: tuple[ReplicaPrice, ...]) -> bool:
+    def _fits(self, plan: Plan, replicas: tuple[ReplicaCost, ...]) -> bool:
         alike = {(replica.template, id(replica.stages)): replica for replica in replicas}
         return all(
             stage.peak_memory_bytes <= self.profile.gpu_type(kind.gpu_type).usable_bytes
@@ -223,7 +223,7 @@ def best_placed(
         return plans[0]
     return min(
         plans,
-        key=lambda plan: price(plan, workload, composition, profile).iteration_s,
+        key=lambda plan: cost_of(plan, workload, composition, profile).iteration_s,
         default=None,
     )
 

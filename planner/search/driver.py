@@ -229,7 +229,7 @@ class _Search:
             moved = bytes_to_move(request.workload.model, request.current, plan)
         return PlanAnswer(
             plan,
-            chosen.price,
+            chosen.cost,
             chosen.holders,
             tuple(self._state.stages),
             self._budget.passed_s,

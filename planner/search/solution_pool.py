@@ -59,7 +59,7 @@ class SolutionPool:
 
     def objective(self, candidate: Candidate) -> float:
         """Seconds of an iteration or money per sample; infinite beyond a limit of the request."""
-        request, priced = self.request, candidate.price
+        request, priced = self.request, candidate.cost
         if request.min_throughput and priced.throughput_samples_s < request.min_throughput:
             return math.inf
         if request.max_price is not None or request.objective == "cost":
@@ -78,4 +78,4 @@ class SolutionPool:
         if most is not None:
             per_hour = plan_price(candidate.plan, self.request.composition)
         dear = 0.0 if per_hour is None or most is None else max(0.0, per_hour - most)
-        return dear, candidate.price.iteration_s
+        return dear, candidate.cost.iteration_s

@@ -59,7 +59,7 @@ class SearchState:
     def record(self, name: str, begun_s: float) -> None:
         """Write down a stage of the search, as one with an equal one that gained nothing more."""
         best = self.pool.best
-        samples = best.price.throughput_samples_s if best else 0.0
+        samples = best.cost.throughput_samples_s if best else 0.0
         seconds = self.budget.now_s() - begun_s
         if self.stages and self.stages[-1].throughput_samples_s == samples:
             for index, stage in enumerate(self.stages):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from planner.cluster.composition import Composition
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.model.workload import Workload
 from planner.plans.plan import Plan, check
 from planner.policy.weights import Policy, load_policy
@@ -28,7 +28,7 @@ def test_a_plan_of_an_earlier_version_is_the_same_plan(path):
     check(plan, workload, composition)
     profile = load_profile(workload.model.name)
     assert profile.digest == data["profile_digest"]
-    assert price(plan, workload, composition, profile).iteration_s > 0
+    assert cost_of(plan, workload, composition, profile).iteration_s > 0
 
 
 @pytest.mark.parametrize("folder", POLICIES, ids=lambda folder: folder.parent.name)

@@ -14,7 +14,7 @@ import torch
 
 from planner.api import answer
 from planner.cluster.composition import Composition
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.profiles.entries import GpuType, LayerCost, LinkCost
@@ -115,7 +115,7 @@ def throughput(profile: Profile, ranks: int, batch: int) -> float:
     workload = Workload(MODEL, batch, 128)
     nodes = Composition.from_text(f"cpu=1x{ranks}")
     found = answer(PlanRequest(workload, nodes, seed=1, budget_evaluations=500), profile)
-    return price(found.plan, workload, nodes, TRUE).throughput_samples_s
+    return cost_of(found.plan, workload, nodes, TRUE).throughput_samples_s
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from heddle_operator.state.speeds.node_speed import BELIEVED_S
 from heddle_operator.state.speeds.work import work_of
 from planner.cluster.composition import Composition, Node
 from planner.cluster.gpu_limits import GpuLimits
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.plans.plan import Plan
 from planner.profiles.generator import find_profile
 from tests.fakes.agent import MICRO_BATCH_S
@@ -147,5 +147,5 @@ def test_the_planner_chooses_the_type_and_predicts_the_step_by_its_speed(speed, 
     found = answer(settings, find_profile(job.workload), question)
     plan = Plan.from_json(found["plan"])
     assert {stage.gpu_type for template in plan.templates for stage in template.stages} == {wanted}
-    priced = price(plan, job.workload, nodes, find_profile(job.workload))
+    priced = cost_of(plan, job.workload, nodes, find_profile(job.workload))
     assert found["iteration_s"] == pytest.approx(priced.iteration_s)

@@ -13,7 +13,7 @@ from benchmarks.bound.upper_bound import bound
 from benchmarks.planner.compositions import cases
 from benchmarks.planner.references import BenchmarkReferences
 from planner.cluster.composition import Composition, Node
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.errors import Infeasible
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
@@ -88,9 +88,7 @@ def test_no_plan_of_a_search_beats_the_bound(case):
         answer = search(request, profile)
     except Infeasible:
         assume(False)
-    slower = replace(
-        answer, price=replace(answer.price, iteration_s=1.3 * answer.price.iteration_s)
-    )
+    slower = replace(answer, cost=replace(answer.cost, iteration_s=1.3 * answer.cost.iteration_s))
     limit = bound(request, profile, slower).bound_samples_s
     assert answer.throughput_samples_s <= limit * (1 + 1e-9)
 
@@ -102,7 +100,7 @@ def test_no_reference_plan_beats_the_bound(row):
     workload = case.workload(row.model)
     profile = find_profile(workload)
     assert row.plan is not None
-    priced = price(row.plan, workload, case.composition, profile)
+    priced = cost_of(row.plan, workload, case.composition, profile)
     slower = replace(priced, iteration_s=1.3 * priced.iteration_s)
     request = PlanRequest(workload, case.composition)
     limit = bound(request, profile, PlanAnswer(row.plan, slower, 1, (), 0.0, None, ()))

@@ -123,7 +123,7 @@ def test_a_current_plan_over_the_limit_is_no_candidate():
     assert answer.bytes_to_move is not None
     within = replace(asked, current=answer.plan, budget_evaluations=1)
     kept = search(within, demo_profile())
-    assert kept.price.iteration_s <= answer.price.iteration_s
+    assert kept.cost.iteration_s <= answer.cost.iteration_s
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from planner.cluster.composition import Composition, Node
 from planner.cluster.gpu_types import HARDWARE
-from planner.cost.evaluate import Price, price
+from planner.cost.evaluate import PlanCost, cost_of
 from planner.cost.memory import StageSlot, fits, layers_that_fit, stage_memory
 from planner.cost.simulation import simulated_seconds
 from planner.model.catalogue import find_model
@@ -68,8 +68,8 @@ def plans(draw: st.DrawFn) -> tuple[Plan, Workload, Composition, Profile]:
     return plan, workload, Composition(tuple(nodes)), profile_of(model.name, precision)
 
 
-def priced(case: tuple[Plan, Workload, Composition, Profile], **how: bool) -> Price:
-    return price(*case, **how)
+def priced(case: tuple[Plan, Workload, Composition, Profile], **how: bool) -> PlanCost:
+    return cost_of(*case, **how)
 
 
 @settings(deadline=None, max_examples=20)
@@ -96,7 +96,7 @@ def test_recomputation_takes_time_and_gives_memory(case):
         template = plan.templates[0]
         stages = tuple(Stage(s.gpu_type, s.tp, s.layers, how) for s in template.stages)
         changed = FilledTemplate(stages, template.micro_batch, template.micro_batches)
-        prices.append(price(Plan((changed,), plan.placement), workload, composition, profile))
+        prices.append(cost_of(Plan((changed,), plan.placement), workload, composition, profile))
     for less, more in pairwise(prices):
         assert less.iteration_s <= more.iteration_s * ROUNDING
         for one, other in zip(less.replicas[0].stages, more.replicas[0].stages, strict=True):

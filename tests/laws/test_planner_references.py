@@ -7,7 +7,7 @@ import pytest
 from benchmarks.evaluation.references import Reference, compact, expanded
 from benchmarks.planner.compositions import BATCHES, HUGE_GPUS, TYPES, cases
 from benchmarks.planner.references import BenchmarkReferences
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.plans.plan import faults
 from planner.profiles.generator import find_profile
 
@@ -21,13 +21,13 @@ def named(reference: Reference) -> str:
     return f"{reference.model}-{reference.case}"
 
 
-def states_its_price(reference: Reference) -> None:
+def states_its_cost(reference: Reference) -> None:
     assert reference.plan is not None
     case = CASES[reference.case]
     workload, composition = case.workload(reference.model), case.composition
     assert not faults(reference.plan, workload, composition)
     profile = find_profile(workload)
-    priced = price(reference.plan, workload, composition, profile)
+    priced = cost_of(reference.plan, workload, composition, profile)
     assert priced.throughput_samples_s == pytest.approx(reference.throughput_samples_s, rel=1e-9), (
         "run `python -m benchmarks.planner references`, which prices them again"
     )
@@ -39,13 +39,13 @@ def states_its_price(reference: Reference) -> None:
 
 @pytest.mark.parametrize("reference", SMALL, ids=named)
 def test_a_reference_states_todays_price(reference):
-    states_its_price(reference)
+    states_its_cost(reference)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", LARGE, ids=named)
 def test_a_large_reference_states_todays_price(reference):
-    states_its_price(reference)
+    states_its_cost(reference)
 
 
 def test_every_committed_reference_is_of_a_composition_that_is_still_generated():

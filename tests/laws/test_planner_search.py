@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.cluster.composition import Composition, Node
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.cost.memory import StageSlot, fits
 from planner.errors import Infeasible
 from planner.model.catalogue import find_model
@@ -44,9 +44,9 @@ def test_an_answer_can_run_and_its_price_is_the_price(composition, batch, min_ho
     if answer is None:
         return
     assert faults(answer.plan, workload(batch), composition) == ()
-    assert answer.price == price(answer.plan, workload(batch), composition, demo_profile())
+    assert answer.cost == cost_of(answer.plan, workload(batch), composition, demo_profile())
     assert answer.holders_min == holders_min(MODEL, answer.plan)
-    for replica in answer.price.replicas:
+    for replica in answer.cost.replicas:
         for stage, priced in zip(
             answer.plan.templates[replica.template].stages, replica.stages, strict=True
         ):
@@ -78,7 +78,7 @@ def test_throughput_never_falls_when_the_cluster_grows(composition, gpu_type, gp
     grown = Composition((*composition.nodes, Node("new", gpu_type, gpus)))
     for evaluations in (1, FEW):  # even where the search hardly looks
         after = ask(grown, current=before.plan, budget_evaluations=evaluations)
-        assert after.price.iteration_s <= before.price.iteration_s * (1 + 1e-12)
+        assert after.cost.iteration_s <= before.cost.iteration_s * (1 + 1e-12)
 
 
 LARGE = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
@@ -99,7 +99,7 @@ def test_plans_are_kept_to_and_with_more_the_answer_is_never_worse(text, method)
             LARGE, Composition.from_text(text), method=method, budget_evaluations=budget
         )
         answer = search(request, profile)
-        best_s.append(answer.price.iteration_s)
+        best_s.append(answer.cost.iteration_s)
         assert best_s[-1] <= best_s[-2]
         priced = answer.stages_of_search[-1].evaluations
         assert priced <= budget or priced < 100  # until there is a plan
@@ -212,10 +212,10 @@ def test_tiny_compositions_agree_with_brute_force(text, batch, min_holders):
     best = min(
         (-min(holders_min(MODEL, plan), min_holders), iteration_s)
         for plan in every_plan(composition, batch)
-        for iteration_s in [price(plan, workload(batch), composition, demo_profile()).iteration_s]
+        for iteration_s in [cost_of(plan, workload(batch), composition, demo_profile()).iteration_s]
     )
     answer = ask(composition, batch=batch, min_holders=min_holders, budget_evaluations=2000)
-    found = (-min(answer.holders_min, min_holders), answer.price.iteration_s)
+    found = (-min(answer.holders_min, min_holders), answer.cost.iteration_s)
     assert found == (best[0], pytest.approx(best[1], rel=1e-9))
 
 
@@ -230,7 +230,7 @@ def test_stage_order_is_searched():
             order, answer.plan.templates[0].micro_batch, answer.plan.templates[0].micro_batches
         )
         for plan in every_placement((row,), composition):
-            priced = price(plan, workload(), composition, demo_profile())
-            assert priced.iteration_s >= answer.price.iteration_s - 1e-12 or not all(
+            priced = cost_of(plan, workload(), composition, demo_profile())
+            assert priced.iteration_s >= answer.cost.iteration_s - 1e-12 or not all(
                 held(order, row.micro_batch, m) for m in row.micro_batches
             )

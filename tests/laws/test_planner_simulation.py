@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cost.evaluate import ReplicaPrice, StagePrice, price, rank_times
+from planner.cost.evaluate import ReplicaCost, StageCost, cost_of, rank_times
 from planner.cost.gradient_sync import sync_messages
 from planner.cost.simulation import simulate_replica, simulated_seconds
 from planner.plans.pieces import holders
@@ -19,7 +19,7 @@ from tests.builders import MODEL, compositions, demo_profile, piece_numels, plan
 ROUNDING = 1 + 1e-9
 
 
-def replicas(most_p2p: float) -> st.SearchStrategy[ReplicaPrice]:
+def replicas(most_p2p: float) -> st.SearchStrategy[ReplicaCost]:
     """Random replicas with backward >= forward."""
     times = st.tuples(st.floats(0.01, 1), st.floats(1, 3))
     edges = st.floats(0, most_p2p)
@@ -27,12 +27,12 @@ def replicas(most_p2p: float) -> st.SearchStrategy[ReplicaPrice]:
     def build(case):
         stages, links, micro_batches = case
         depth = len(stages)
-        return ReplicaPrice(
+        return ReplicaCost(
             0,
             0,
             micro_batches,
             tuple(
-                StagePrice(
+                StageCost(
                     forward,
                     forward * ratio,
                     links[s - 1] if s else 0.0,
@@ -68,10 +68,10 @@ def test_no_stage_does_two_things_at_once_and_none_idles_less_than_its_work(repl
 def test_balanced_stages_simulate_within_8_percent_of_the_formula(depth, more, forward, ratio):
     edge = forward / 40
     stages = tuple(
-        StagePrice(forward, forward * ratio, edge if s else 0.0, edge if s < depth - 1 else 0.0)
+        StageCost(forward, forward * ratio, edge if s else 0.0, edge if s < depth - 1 else 0.0)
         for s in range(depth)
     )
-    replica = ReplicaPrice(0, 0, depth + more, stages)
+    replica = ReplicaCost(0, 0, depth + more, stages)
     end = max(entry.end_s for entry in simulate_replica(replica))
     assert end >= 0.92 * replica.pipeline_s
 
@@ -80,7 +80,7 @@ def test_balanced_stages_simulate_within_8_percent_of_the_formula(depth, more, f
 def test_price_simulation_and_rank_times_tell_the_same_seconds(case):
     composition, plan = case
     workload = workload_of(plan)
-    priced = price(plan, workload, composition, demo_profile())
+    priced = cost_of(plan, workload, composition, demo_profile())
     assert simulated_seconds(priced) <= priced.iteration_s * ROUNDING
     times = rank_times(plan, workload, composition, demo_profile())
     ranks = RankMap.of(plan)

@@ -10,7 +10,7 @@ from heddle.demo.job import GLOBAL_BATCH, demo_job
 from heddle.demo.run import EVALUATIONS
 from heddle.demo.story import NODES, SCRIPT
 from planner.cluster.composition import Composition
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.plans.plan import Plan
 from planner.request import PlanAnswer, PlanRequest
 from planner.search.driver import search
@@ -64,7 +64,7 @@ def story() -> Story:
 
 
 def gain(answer: PlanAnswer, current: Plan, composition: Composition) -> float:
-    before = price(current, WORKLOAD, composition, demo_profile())
+    before = cost_of(current, WORKLOAD, composition, demo_profile())
     return answer.throughput_samples_s / before.throughput_samples_s - 1
 
 

@@ -24,8 +24,8 @@ def answer_of(instance: Instance) -> dict[str, Any]:
     if answer is None:
         return row | {"iteration_s": None}
     return row | {
-        "iteration_s": answer.price.iteration_s,
-        "throughput_samples_s": answer.price.throughput_samples_s,
+        "iteration_s": answer.cost.iteration_s,
+        "throughput_samples_s": answer.cost.throughput_samples_s,
         "holders_min": answer.holders,
         "digest": answer.plan.digest,
         "plan": answer.plan.to_json(),

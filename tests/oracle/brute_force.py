@@ -1,8 +1,9 @@
 """Enumerate every plan of a small composition and keep the best: the oracle of the search engines.
 
 Every bag of templates, every number of replicas, every micro-batch, split, recomputation, tiling,
-sharing and placement is met; each that may be the best is priced by `planner.cost.evaluate.price`,
-checked for memory and by `planner.plans.plan.check`.  Branches go only where a proof stands beside:
+sharing and placement is met; each that may be the best is priced by
+`planner.cost.evaluate.cost_of`, checked for memory and by `planner.plans.plan.check`.  Branches go
+only where a proof stands beside:
 seconds that no plan of the branch beats (`tests.oracle.floors`), or another plan that costs the
 same. It knows neither limits of money or throughput nor stated network cards, and asserts that none
 is given.
@@ -19,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from planner.cluster.composition import Composition
-from planner.cost.evaluate import Price, price
+from planner.cost.evaluate import PlanCost, cost_of
 from planner.cost.gradient_sync import sync_seconds
 from planner.placement.place import holders_by_layer
 from planner.plans.plan import FilledTemplate, Plan, check
@@ -46,7 +47,7 @@ class BestPlan:
     """The best plan of all, its price, and on how many nodes every piece lives at least."""
 
     plan: Plan
-    price: Price
+    cost: PlanCost
     holders: int
 
 
@@ -170,7 +171,7 @@ class _Enumeration:
 
     def _limit_s(self) -> float:
         """What a plan has to beat."""
-        return math.inf if self._best is None else self._best.price.iteration_s * (1 - ROUNDING)
+        return math.inf if self._best is None else self._best.cost.iteration_s * (1 - ROUNDING)
 
     def _walk(self, bags: Sequence[tuple[Outline, ...]], holders: int) -> None:
         """Plans of these bags, in the order of the seconds that none of their plans beats."""
@@ -259,9 +260,9 @@ class _Enumeration:
     def _price(
         self, plan: Plan, runners: Sequence[Runner], shares: Sequence[int], rest_s: float
     ) -> None:
-        """Price a plan by the evaluator; it becomes the best if it fits and nothing is faster."""
+        """Evaluate a plan; it becomes the best if it fits and nothing is faster."""
         workload = self._request.workload
-        priced = price(plan, workload, self.composition, self._profile)
+        priced = cost_of(plan, workload, self.composition, self._profile)
         # what was cut was cut by these figures: they must be the evaluator's
         pipelines_s = max(runner.seconds(m) for runner, m in zip(runners, shares, strict=True))
         slowest_s = max(replica.pipeline_s for replica in priced.replicas)
@@ -273,7 +274,7 @@ class _Enumeration:
                 plan, priced, holders_by_layer(self._request.workload.model, plan)
             )
 
-    def _fits(self, plan: Plan, priced: Price) -> bool:
+    def _fits(self, plan: Plan, priced: PlanCost) -> bool:
         return all(
             stage_price.peak_memory_bytes <= self._profile.gpu_type(stage.gpu_type).usable_bytes
             for replica in priced.replicas

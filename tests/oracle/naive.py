@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import combinations, pairwise, product
 
 from planner.cluster.composition import Composition
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.errors import UnprofiledConfiguration
 from planner.model.workload import RECOMPUTATIONS
 from planner.placement.place import holders_by_layer
@@ -25,7 +25,7 @@ def best_of_all(request: PlanRequest, profile: Profile) -> tuple[int, float] | N
         if faults(plan, request.workload, request.composition):
             continue
         try:
-            priced = price(plan, request.workload, request.composition, profile)
+            priced = cost_of(plan, request.workload, request.composition, profile)
         except UnprofiledConfiguration:
             continue
         fits = all(

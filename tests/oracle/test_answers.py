@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.plans.plan import Plan, faults
 from tests.oracle.answers import answer_of, committed
 from tests.oracle.instances import COUNT, MOE, instances
@@ -48,7 +48,7 @@ def test_a_committed_plan_answers_its_instance_and_costs_what_it_says(instance):
     plan, request = Plan.from_json(row["plan"]), instance.request
     assert plan.digest == row["digest"]
     assert not faults(plan, request.workload, request.composition)
-    priced = price(plan, request.workload, request.composition, instance.profile)
+    priced = cost_of(plan, request.workload, request.composition, instance.profile)
     assert priced.iteration_s == pytest.approx(row["iteration_s"], rel=1e-12)
 
 

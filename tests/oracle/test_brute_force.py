@@ -90,4 +90,4 @@ def assert_equal(request: PlanRequest, profile: Profile) -> None:
     if answer is None:
         return
     assert -min(answer.holders, request.min_holders) == best[0]
-    assert answer.price.iteration_s == pytest.approx(best[1], rel=1e-12)
+    assert answer.cost.iteration_s == pytest.approx(best[1], rel=1e-12)

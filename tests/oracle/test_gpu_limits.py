@@ -52,7 +52,7 @@ def gaps(instance: Instance) -> Iterator[float]:
             for choice in choices_within(request.composition, limits, by_node=True)
         ]
         ranks = [
-            (-min(one.holders, request.min_holders), one.price.iteration_s)
+            (-min(one.holders, request.min_holders), one.cost.iteration_s)
             for one in proven
             if one is not None
         ]
@@ -65,7 +65,7 @@ def gaps(instance: Instance) -> Iterator[float]:
         assert limits.allows(found.plan.gpus_by_type)
         holders, seconds = min(ranks)
         is_held = -min(found.holders_min, request.min_holders) == holders
-        yield found.price.iteration_s / seconds - 1 if is_held else math.inf
+        yield found.cost.iteration_s / seconds - 1 if is_held else math.inf
 
 
 @pytest.mark.slow

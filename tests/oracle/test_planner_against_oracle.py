@@ -51,7 +51,7 @@ def outcome(instance: Instance) -> Outcome:
         return Outcome(instance, math.inf)
     if min(answer.holders_min, asked) > min(best["holders_min"], asked):
         return Outcome(instance, -math.inf)
-    return Outcome(instance, answer.price.iteration_s / best["iteration_s"] - 1)
+    return Outcome(instance, answer.cost.iteration_s / best["iteration_s"] - 1)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from heddle.train.choices import Choices
 from heddle.train.preconditions.output_folder import ANOTHER, look
 from heddle.train.run import check_nodes
 from heddle_operator.apis.heddlejob import HeddleJob
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.errors import HeddleError
 from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
@@ -47,7 +47,7 @@ def check_priced(choices: Choices, profile: Profile) -> None:
         UnprofiledConfiguration: the profile lacks a row that the plan needs.
     """
     if choices.plan is not None and choices.plan.plan is not None:
-        price(choices.plan.plan, choices.job.workload, choices.nodes, profile)
+        cost_of(choices.plan.plan, choices.job.workload, choices.nodes, profile)
 
 
 def _refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> Iterator[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from heddle.train.run import LocalRun
 from heddle_operator.state.epoch_record import EpochRecord
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.cost.simulation import simulated_seconds
 from planner.wording import counted
 
@@ -55,7 +55,7 @@ class StepLines:
 
 def plan_line(run: LocalRun, record: EpochRecord) -> str:
     """An epoch's plan and what it promises."""
-    priced = price(record.plan, run.job.workload, record.composition, run.profile)
+    priced = cost_of(record.plan, run.job.workload, record.composition, run.profile)
     kind = "emulated" if run.options.emulates else "predicted"
     return (
         f"epoch {record.epoch} ({record.reason}) trains on {counted(record.plan.gpus, 'rank')} by "

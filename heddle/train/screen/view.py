@@ -16,7 +16,7 @@ from heddle.train.run import LocalRun
 from heddle.train.screen.grid import Cell, cells, sparkline
 from heddle.train.stall import stall_line
 from heddle_operator.state.epoch_record import EpochRecord
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.wording import counted
 from worker.contract import StepRecord
 
@@ -83,7 +83,7 @@ class LiveView:
             return Text(f"starting: {self._run.recorder.message}")
         run, record = self._run, lived[-1]
         workload = run.job.workload
-        predicted = price(record.plan, workload, record.composition, run.profile)
+        predicted = cost_of(record.plan, workload, record.composition, run.profile)
         step_s = run.recorder.step_s(record.epoch)
         measured = f"{workload.global_batch / step_s:.1f}" if step_s else "..."
         return Text(

@@ -29,7 +29,7 @@ def start(
     elites: EliteSet,
     goes_on: Callable[[int, int], bool] = _always,
 ) -> int:
-    """Price plans to start from, returns how many.
+    """Evaluate plans to start from, returns how many.
 
     Before each part, `goes_on` says after so many whether so many more may be priced.
     """
@@ -52,7 +52,7 @@ def price_uniform(
     elites: EliteSet,
     fastest: Floats,
 ) -> int:
-    """Price every template of one option alone; returns how many plans.
+    """Evaluate every template of one option alone; returns how many plans.
 
     `fastest` [T, 4] takes the fastest template that fills the option's node class: its seconds,
     option, depth and replicas.
@@ -85,7 +85,7 @@ def join_fastest(
     elites: EliteSet,
     fastest: Floats,
 ) -> int:
-    """Price the fastest templates of the classes side by side; returns how many plans.
+    """Evaluate the fastest templates of the classes side by side; returns how many plans.
 
     They join one by one, the fastest first, as far as limits on GPUs leave replicas; the seconds
     of `fastest` are used up.

@@ -22,7 +22,7 @@ PLAIN_PIVOTS = 200  # after so many, the first column that gains enters, so that
 
 @allocating
 def maximise(worth: Floats, uses: Floats, room: Floats, amounts: Floats, duals: Floats) -> float:
-    """The best amounts, the price of each row, and what the amounts are worth.
+    """The best amounts, the dual of each row, and what the amounts are worth.
 
     Args:
         worth: [N] of one of each column.

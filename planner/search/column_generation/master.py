@@ -97,7 +97,7 @@ class RestrictedMaster:
         """Mix the columns with parts of replicas; rounded, the mix becomes a plan as well.
 
         Returns:
-            What the mix trains, a share of the batch, and the dual price of a TP group [O].
+            What the mix trains, a share of the batch, and the dual of a TP group [O].
         """
         t = self._tables
         parts, whole, uses, room = self._programme(incumbent)
@@ -128,7 +128,7 @@ class RestrictedMaster:
         return parts, whole, uses, room
 
     def _price(self, elites: EliteSet, columns: Ints, samples: Floats, counts: Ints) -> None:
-        """Price the plan of so many of these columns, filled as the pool has it and once more."""
+        """Evaluate the plan of so many of these columns, filled as in the pool and anew."""
         order = np.argsort(-samples, kind="stable")
         order = order[counts[order] > 0][: self._limits.max_templates]
         if len(order) == 0:
@@ -166,7 +166,7 @@ def money_row(t: Tables, rows: Ints) -> Floats:
 
 
 def option_prices(t: Tables, rows: Ints, duals: Floats) -> Floats:
-    """[O] price of a TP group: it counts in the rows of degrees up to its own, and of limits."""
+    """[O] dual of a TP group: it counts in the rows of degrees up to its own, and of limits."""
     prices = np.zeros(len(t.option_tp))
     rows = rows[: len(rows) - len(t.limit)]
     by_option, by_limit = duals[: len(rows)], duals[len(rows) :]

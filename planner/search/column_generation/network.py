@@ -38,7 +38,7 @@ class Network(NamedTuple):
             worth; -1: far below, or never tried.
         multiplier: [Q, Z, R] of a GPU beyond the room.
         asked: [R] GPUs that the cheapest pipeline asks for.
-        price: [O] of a TP group, multipliers included; infinite: not to be used.
+        duals: [O] of a TP group, multipliers included; infinite: not to be used.
         room: [R] GPUs that a column may use.
         path: [2, MAX_DEPTH] options and blocks of a pipeline.
         stage: [T, D + 1, L + 1] the cheapest stage that is not the first, by its dense blocks and
@@ -60,7 +60,7 @@ class Network(NamedTuple):
     gain: Floats
     multiplier: Floats
     asked: Floats
-    price: Floats
+    duals: Floats
     room: Floats
     path: Ints
     stage: Floats
@@ -91,7 +91,7 @@ def new_network(t: Tables, deepest: int) -> Network:
         gain=np.full((*of_all, BOTTLENECKS), -1.0),
         multiplier=np.zeros((*of_all, rows)),
         asked=np.zeros(rows),
-        price=np.zeros(options),
+        duals=np.zeros(options),
         room=np.zeros(rows),
         path=np.zeros((2, MAX_DEPTH), np.int64),
         stage=np.zeros(by_blocks),

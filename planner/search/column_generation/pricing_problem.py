@@ -1,7 +1,7 @@
 """The pricing problem: the templates that are worth most beyond what their GPUs cost.
 
 A replica with micro-batches of b samples trains b (1 + (T - sum t) / tau) samples in T seconds and
-uses GPUs at a price.  For a given bottleneck tau both add up over stages, so that every multiple of
+uses GPUs at a dual.  For a given bottleneck tau both add up over stages, so that every multiple of
 replicas, micro-batch size and tau has its own shortest path.
 At given prices the cheapest pipeline may ask for more GPUs of a type than there are: no plan has
 it.  So what is asked beyond the room costs a multiplier, and the room itself pays it back: the
@@ -53,7 +53,7 @@ def new_columns(most: int) -> Columns:
 
 @allocating
 def price_columns(
-    t: Tables, n: Network, horizon_s: float, price: Floats, least_gain: float, columns: Columns
+    t: Tables, n: Network, horizon_s: float, duals: Floats, least_gain: float, columns: Columns
 ) -> None:
     """Collect the best columns of all bottlenecks that promise enough.
 
@@ -62,7 +62,7 @@ def price_columns(
     """
     for q in range(len(n.multiples)):
         for row in range(len(n.room)):
-            room = t.room[row] if row < len(price) else t.limit[row - len(price)]
+            room = t.room[row] if row < len(duals) else t.limit[row - len(duals)]
             n.room[row] = room / n.multiples[q]
         for size in range(len(t.sizes)):
             if t.sizes[size] * n.multiples[q] > t.batch:
@@ -74,7 +74,7 @@ def price_columns(
                     n.is_ready[q, size] = 1
                     stage_seconds(t, size, n.multiples[q], n.stage_s[q, size])
                 worth = t.sizes[size] * (1 + horizon_s / n.taus_s[g])
-                found = price_bottleneck(t, n, q, size, g, worth, price, columns)
+                found = price_bottleneck(t, n, q, size, g, worth, duals, columns)
                 n.gain[q, size, g] = found
 
 
@@ -86,7 +86,7 @@ def price_bottleneck(
     size: int,
     g: int,
     worth: float,
-    price: Floats,
+    duals: Floats,
     columns: Columns,
 ) -> float:
     """Collect the best columns of one bottleneck that the room has place for.
@@ -100,11 +100,11 @@ def price_bottleneck(
         credit = 0.0
         for row in range(len(n.room)):
             credit += multiplier[row] * n.room[row]
-        for option in range(len(price)):
-            n.price[option] = price[option]
+        for option in range(len(duals)):
+            n.duals[option] = duals[option]
             for row in range(len(n.room)):
                 if counts_in(t, row, option):
-                    n.price[option] += multiplier[row] * t.option_tp[option]
+                    n.duals[option] += multiplier[row] * t.option_tp[option]
         most = worth * (1 + FAR) + credit
         cost = cheapest_pipelines(t, n, q, size, n.taus_s[g], most)
         if cost == math.inf:

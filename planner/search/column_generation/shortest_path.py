@@ -65,15 +65,15 @@ def cheapest_stages(
         for dense in range(most_dense):
             for blocks in range(width):
                 n.stage[kind, dense, blocks] = math.inf
-    for option in range(len(n.price)):
+    for option in range(len(n.duals)):
         kind = t.option_type[option]
         within_s = tau_s - (2.0 if position else 1.0) * edge_s[kind, kind]
-        for dense in range(most_dense if n.price[option] < math.inf else 0):
+        for dense in range(most_dense if n.duals[option] < math.inf else 0):
             for others in range(0 if dense else 1, width - dense):
                 seconds = stage_s[option, position, 0, dense, others]
                 if seconds > within_s:
                     break
-                cost = n.price[option] + rate * seconds
+                cost = n.duals[option] + rate * seconds
                 if cost < n.stage[kind, dense, dense + others]:
                     n.stage[kind, dense, dense + others] = cost
                     n.option[kind, dense, dense + others] = option
@@ -89,14 +89,14 @@ def least_per_block(
     """
     least = math.inf
     position = min(1, stage_s.shape[1] - 1)
-    for option in range(len(n.price)):
+    for option in range(len(n.duals)):
         kind = t.option_type[option]
-        for dense in range(stage_s.shape[3] if n.price[option] < math.inf else 0):
+        for dense in range(stage_s.shape[3] if n.duals[option] < math.inf else 0):
             for others in range(0 if dense else 1, stage_s.shape[4] - dense):
                 seconds = stage_s[option, position, 0, dense, others]
                 if seconds > tau_s - edge_s[kind, kind]:
                     break
-                least = min(least, (n.price[option] + rate * seconds) / (dense + others))
+                least = min(least, (n.duals[option] + rate * seconds) / (dense + others))
     return least
 
 
@@ -188,14 +188,14 @@ def close_pipelines(
     It is the only one at position 0.
     """
     width = n.value.shape[1]
-    for option in range(len(n.price)):
+    for option in range(len(n.duals)):
         kind = t.option_type[option]
         within_s = tau_s - (edge_s[kind, kind] if position else 0.0)
-        for covered in range(width - 1 if n.price[option] < math.inf else 0):
+        for covered in range(width - 1 if n.duals[option] < math.inf else 0):
             left = width - 1 - covered
             dense = min(left, t.dense)
             seconds = stage_s[option, position, 1, dense, left - dense]
-            cost = n.onward[kind, covered] + n.price[option] + rate * seconds
+            cost = n.onward[kind, covered] + n.duals[option] + rate * seconds
             if seconds <= within_s and cost < n.cost[position]:
                 n.cost[position] = cost
                 n.first[0, position] = option

@@ -1,9 +1,9 @@
 """Seconds of placed candidates by the evaluator's own functions, each term computed once a search.
 
-`planner.cost.evaluate.price` starts from nothing each time; a search over few GPUs asks for
+`planner.cost.evaluate.cost_of` starts from nothing each time; a search over few GPUs asks for
 thousands of plans that differ in one stage or one node.  Here the terms of a stage, an edge, an
 exchange of tokens and a sum of gradients are kept by all that they depend on.
-Invariant: seconds are those of `planner.cost.evaluate.price` for the same placed plan up to
+Invariant: seconds are those of `planner.cost.evaluate.cost_of` for the same placed plan up to
 rounding (a test says so); a plan that does not fit in memory has none.
 Source: Heddle, section 5.2.   Legend: b micro-batch, M micro-batches, n replicas, D stages.
 """

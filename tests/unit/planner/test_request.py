@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from heddle.commands.cost import cost
 from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import GpuLimits
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.cost.money import with_prices
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
@@ -65,7 +65,7 @@ def test_an_answer_as_json_is_a_plan_with_its_prices():
     assert data["digest"] == answer.plan.digest
     assert data["profile_origin"] == "modelled"
     assert data["gpus_used"] + data["gpus_idle"] == 5
-    assert data["iteration_s"] == answer.price.iteration_s
+    assert data["iteration_s"] == answer.cost.iteration_s
     assert set(data["placement"][0]) == {"template", "replica", "stage", "node", "gpus"}
     for row in data["templates"]:
         assert set(row) == {"replicas", "micro_batch", "micro_batches", "stages"}
@@ -108,7 +108,7 @@ def test_experts_are_said_as_ep_etp_and_edp():
     where = place(asked.model, (template,), composition)
     assert where is not None
     plan = Plan((template,), where)
-    priced = price(plan, asked, composition, profile)
+    priced = cost_of(plan, asked, composition, profile)
     answer = PlanAnswer(plan, priced, 1, (), 0.0, None, ())
     data = answer.to_json(PlanRequest(asked, composition), profile)
     assert [stage["tiling"] for stage in data["templates"][0]["stages"]] == [

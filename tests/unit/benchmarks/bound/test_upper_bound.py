@@ -47,7 +47,7 @@ def test_no_plan_beats_the_bound(composition, batch, max_stages):
 def test_on_one_gpu_it_is_reached():
     asked = Workload(find_model("gpt-neo-2.7b"), 64, 2048, "fp16", 0, "full")
     request, profile, answer = ask(Composition.from_text("h100=1x1"), find_profile(asked), asked)
-    far = replace(answer, price=replace(answer.price, iteration_s=3 * answer.price.iteration_s))
+    far = replace(answer, cost=replace(answer.cost, iteration_s=3 * answer.cost.iteration_s))
     limit = bound(request, profile, far).bound_samples_s
     assert answer.throughput_samples_s <= limit <= 1.01 * answer.throughput_samples_s
 
@@ -67,7 +67,7 @@ def test_it_names_what_it_assumes():
 
 def test_the_answer_does_not_decide_the_bound():
     request, profile, answer = ask(nodes("fast-0:2 fast-1:2 slow-0:2"))
-    slow = replace(answer, price=replace(answer.price, iteration_s=3 * answer.price.iteration_s))
+    slow = replace(answer, cost=replace(answer.cost, iteration_s=3 * answer.cost.iteration_s))
     one, other = bound(request, profile, answer), bound(request, profile, slow)
     assert one.bound_samples_s == pytest.approx(other.bound_samples_s, rel=0.03)
 
@@ -84,7 +84,7 @@ def test_gpus_without_a_profile_are_left_out():
 
 def test_more_gpus_never_lower_the_bound():
     request, profile, answer = ask(nodes("fast-0:2"), batch=64)
-    slow = replace(answer, price=replace(answer.price, iteration_s=3 * answer.price.iteration_s))
+    slow = replace(answer, cost=replace(answer.cost, iteration_s=3 * answer.cost.iteration_s))
     limits = [
         bound(replace(request, composition=nodes(text)), profile, slow).bound_samples_s
         for text in ("fast-0:1", "fast-0:2", "fast-0:2 slow-0:2", "fast-0:2 fast-1:2 slow-0:2")
@@ -99,7 +99,7 @@ def test_slow_networks_lower_it_only_where_messages_or_gradients_must_leave_a_no
     slower = replace(profile, network=slow, nics=dict.fromkeys(profile.nics, slow))
     for text, is_lower in (("fast-0:4", False), ("fast-0:1 fast-1:1 fast-2:1", True)):
         request, _, answer = ask(nodes(text), profile)
-        far = replace(answer, price=replace(answer.price, iteration_s=1e6))
+        far = replace(answer, cost=replace(answer.cost, iteration_s=1e6))
         before, after = (bound(request, p, far).bound_samples_s for p in (profile, slower))
         assert (after < 0.99 * before) == is_lower
 

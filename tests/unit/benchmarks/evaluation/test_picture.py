@@ -22,7 +22,7 @@ def test_every_method_with_a_curve_is_a_line_with_its_name(tmp_path):
     path = tmp_path / "curves.svg"
     draw_curves(path, with_curves(), "tiny-llama")
     said = set(texts(path))
-    assert {"search", "columns", "plans priced", "best so far, % of the reference"} <= said
+    assert {"search", "columns", "plans evaluated", "best so far, % of the reference"} <= said
     assert "policy" not in said
     assert "tiny-llama, mean of 2 compositions" in said
     draw_curves(path, with_curves()[:1], "tiny-llama")

@@ -77,16 +77,16 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
 
 def test_a_price_that_has_changed_is_taken_and_what_was_searched_is_forgotten():
     old = Reference("tiny-llama", "five", LISTED.text, 20, 1.0, "somebody", ("a search",), PLAN)
-    now = old.at_todays_price(workload(20), demo_profile())
+    now = old.at_todays_cost(workload(20), demo_profile())
     assert now.throughput_samples_s > 1.0
     assert (now.plan, now.searched) == (PLAN, ())
     again = replace(now, searched=("a search",))
-    assert again.at_todays_price(workload(20), demo_profile()) is again
+    assert again.at_todays_cost(workload(20), demo_profile()) is again
 
 
 def test_a_plan_that_cannot_run_any_more_is_forgotten():
     old = Reference("tiny-llama", "five", "demo-fast=1x2", 20, 1.0, "somebody", ("a",), PLAN)
-    now = old.at_todays_price(workload(20), demo_profile())
+    now = old.at_todays_cost(workload(20), demo_profile())
     assert (now.plan, now.throughput_samples_s, now.searched) == (None, 0.0, ())
 
 

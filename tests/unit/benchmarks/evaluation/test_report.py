@@ -50,7 +50,7 @@ def test_text_names_every_composition_method_and_what_the_figures_are():
     for word in ("two", "five", "search", "columns", "stated", "% of reference", "p10", "worst"):
         assert word in text
     assert f"{ROWS[1].trials[0].throughput_samples_s:.1f}" in text
-    assert "40 priced plans a search" in text
+    assert "40 evaluated plans a search" in text
     timed = replace(ASKED, question=replace(QUESTION, budget_s=0.5))
     assert "0.5 s a search" in evaluation_text(ROWS, timed)
     assert text.endswith("throughput is modelled, times are measured")

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.validation.facts import read_facts
 from benchmarks.validation.readers import COLUMNS, MeasuredPlan, read_plan_file, read_row_file
 from planner.cluster.gpu_types import HARDWARE
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.errors import InvalidMeasurements
 
 VTRAIN = read_facts()["vtrain/a100_multi_node.csv"]
@@ -44,7 +44,7 @@ def test_a_tp_group_over_two_nodes_pays_the_network(tmp_path):
         tmp_path, "64,512,8,3072,32,30,2048,8,8,1,1", "64,512,8,3072,32,30,2048,16,4,1,1"
     )
     times = [
-        price(c.plan, c.workload, c.composition, c.profile).iteration_s for c in (within, across)
+        cost_of(c.plan, c.workload, c.composition, c.profile).iteration_s for c in (within, across)
     ]
     assert 1.5 < times[1] / times[0] < 3
 

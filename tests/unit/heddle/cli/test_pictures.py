@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from heddle.cli import pictures
 from heddle.cli.pictures import BARS, GREY, RED, draw_plan
 from planner.cluster.composition import Composition
-from planner.cost.evaluate import Price, price
+from planner.cost.evaluate import PlanCost, cost_of
 from planner.cost.simulation import simulate_replica
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
@@ -37,7 +37,7 @@ def drawn(tmp_path, monkeypatch):
 
     def draw(*templates, batch: int = 12):
         plan = on_one_node(*templates)
-        priced = price(plan, workload(batch), nodes(f"fast-0:{plan.gpus}"), demo_profile())
+        priced = cost_of(plan, workload(batch), nodes(f"fast-0:{plan.gpus}"), demo_profile())
         draw_plan(tmp_path / "plan.svg", plan, priced, demo_profile())
         return priced, texts(tmp_path / "plan.svg"), figures[-1].axes
 
@@ -104,7 +104,7 @@ def test_bars_are_the_instructions_of_the_simulation_end_to_end_and_numbered(dra
     assert [said.count(number) for number in "123"] == [4, 4, 4]
 
 
-def big() -> tuple[Plan, Price, object]:
+def big() -> tuple[Plan, PlanCost, object]:
     """576 GPUs: 36 replicas of eight stages, hundreds of micro-batches."""
     asked = Workload(find_model("llama3-8b"), 12 * 801 + 12 * 300, 2048, "fp16")
     stages = tuple(Stage("h100", 2, 4) for _ in range(8))
@@ -113,7 +113,7 @@ def big() -> tuple[Plan, Price, object]:
     where = place(asked.model, (filled,), composition)
     assert where is not None
     plan, profile = Plan((filled,), where), find_profile(asked)
-    return plan, price(plan, asked, composition, profile), profile
+    return plan, cost_of(plan, asked, composition, profile), profile
 
 
 def test_a_picture_of_hundreds_of_gpus_stays_small(tmp_path):

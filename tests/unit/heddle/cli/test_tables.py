@@ -7,14 +7,14 @@ from dataclasses import replace
 from heddle.cli.tables import (
     aligned,
     answer_sentences,
+    cost_sentence,
+    cost_table,
     diff_table,
     memory_table,
     plan_table,
-    price_sentence,
-    price_table,
 )
 from planner.cluster.gpu_limits import GpuLimits
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.cost.money import with_prices
 from planner.plans.diff import compare
 from planner.request import MarginalGain, PlanRequest, SearchStage
@@ -28,25 +28,25 @@ def test_columns_line_up():
 
 def test_a_plan_has_one_row_per_stage_and_a_price_one_per_replica_and_stage():
     plan = on_one_node(template("1x3 1x3", 2, (3, 2)), template("2x6", 2, (1,)))
-    priced = price(plan, workload(12), nodes("fast-0:6"), demo_profile())
+    priced = cost_of(plan, workload(12), nodes("fast-0:6"), demo_profile())
     rows = plan_table(plan, priced).splitlines()
     assert len(rows) == 1 + 3
     assert "fast-0:0 fast-0:2" in rows[1]
-    assert len(price_table(plan, priced).splitlines()) == 1 + 5
+    assert len(cost_table(plan, priced).splitlines()) == 1 + 5
     assert len(memory_table(plan, priced, demo_profile()).splitlines()) == 1 + 5
 
 
 def test_replicas_that_cost_the_same_share_their_rows():
     plan = on_one_node(template("1x3 1x3", 2, (3, 3)))
-    priced = price(plan, workload(12), nodes("fast-0:4"), demo_profile())
-    rows = price_table(plan, priced).splitlines()
+    priced = cost_of(plan, workload(12), nodes("fast-0:4"), demo_profile())
+    rows = cost_table(plan, priced).splitlines()
     assert len(rows) == 1 + 2
     assert "2 x 3" in rows[1]
 
 
 def test_tiling_and_recomputation_have_columns_where_there_is_some():
     plan = on_one_node(template("1x3 1x3", 2, (6,)))
-    priced = price(plan, workload(12), nodes("fast-0:2"), demo_profile())
+    priced = cost_of(plan, workload(12), nodes("fast-0:2"), demo_profile())
     assert "recompute" not in plan_table(plan, priced)
     assert "EP x ETP" not in plan_table(plan, priced)
     first, last = plan.templates[0].stages
@@ -60,7 +60,7 @@ def test_tiling_and_recomputation_have_columns_where_there_is_some():
 
 def test_a_table_of_many_replicas_stays_readable():
     plan = on_one_node(template("1x6", 2, (3, 3, 3, 2, 2, 2)))
-    priced = price(plan, workload(30), nodes("fast-0:6"), demo_profile())
+    priced = cost_of(plan, workload(30), nodes("fast-0:6"), demo_profile())
     row = plan_table(plan, priced).splitlines()[1]
     assert "2 x 2-3" in row
     assert row.endswith("fast-0:0 fast-0:1 fast-0:2 and 3 more")
@@ -68,14 +68,14 @@ def test_a_table_of_many_replicas_stays_readable():
 
 def test_a_sentence_says_which_numbers_are_modelled_and_how_edges_count():
     plan = on_one_node(template("1x6", 2, (6,)))
-    priced = price(plan, workload(12), nodes("fast-0:1"), demo_profile())
-    text = price_sentence(priced, 1.0, demo_profile(), placed=False)
+    priced = cost_of(plan, workload(12), nodes("fast-0:1"), demo_profile())
+    text = cost_sentence(priced, 1.0, demo_profile(), placed=False)
     assert "profile modelled, links modelled; edges inside a node count as crossing nodes" in text
 
 
 def test_a_stage_over_its_memory_is_marked():
     plan = on_one_node(template("1x6", 16, (2,)))
-    priced = price(plan, workload(32), nodes("fast-0:1"), demo_profile())
+    priced = cost_of(plan, workload(32), nodes("fast-0:1"), demo_profile())
     assert "DOES NOT FIT" in memory_table(plan, priced, demo_profile())
 
 
@@ -104,7 +104,7 @@ def test_the_way_to_a_plan_names_what_found_better_ones_once_a_turn():
     stages = tuple(SearchStage(method, 30, samples_s) for method, samples_s in found)
     answer = replace(search(request, demo_profile()), stages_of_search=stages)
     text = answer_sentences(answer, request, demo_profile())
-    assert "ms: uniform 1.0, columns 3.0 (30 plans priced)" in text
+    assert "ms: uniform 1.0, columns 3.0 (30 plans evaluated)" in text
 
 
 def test_a_comparison_names_templates_and_node_pairs():

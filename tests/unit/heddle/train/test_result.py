@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from heddle.train.result import build_result
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.cost.simulation import simulated_seconds
 from tests.unit.heddle.train.recorded import (
     FACTS,
@@ -112,7 +112,7 @@ def test_the_first_epoch_was_no_reconfiguration():
 
 @pytest.mark.parametrize(("index", "plan", "nodes"), [(0, FIRST, TWO), (1, SECOND, THREE)])
 def test_measured_and_predicted_seconds_stand_side_by_side(index, plan, nodes):
-    epoch, priced = result()["epochs"][index], price(plan, JOB.workload, nodes, PROFILE)
+    epoch, priced = result()["epochs"][index], cost_of(plan, JOB.workload, nodes, PROFILE)
     assert epoch["step_s"] == pytest.approx(STEP_S)
     assert epoch["predicted_step_s"] == simulated_seconds(priced)
     assert epoch["formula_step_s"] == priced.iteration_s

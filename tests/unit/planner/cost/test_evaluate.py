@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from planner.cluster.composition import Composition, Node
-from planner.cost.evaluate import ReplicaPrice, StagePrice, price, rank_times
+from planner.cost.evaluate import ReplicaCost, StageCost, cost_of, rank_times
 from planner.cost.links import EdgeEnd, edge_seconds
 from planner.cost.stage import stage_seconds
 from planner.errors import InvalidPlan, UnprofiledConfiguration
@@ -18,9 +18,9 @@ BYTES = 1e6  # of a message
 
 
 def test_a_replica_takes_m_minus_1_bottlenecks_and_each_stage_once():
-    stages = (StagePrice(1.0, 2.0, 0.0, 0.5), StagePrice(2.0, 4.0, 0.5, 0.0))
+    stages = (StageCost(1.0, 2.0, 0.0, 0.5), StageCost(2.0, 4.0, 0.5, 0.0))
     assert [stage.time_s for stage in stages] == [4.0, 7.0]
-    assert ReplicaPrice(0, 0, 3, stages).pipeline_s == 2 * 7.0 + 11.0
+    assert ReplicaCost(0, 0, 3, stages).pipeline_s == 2 * 7.0 + 11.0
 
 
 def test_a_stage_is_its_layers_with_tp_communication_and_its_ends():
@@ -40,7 +40,7 @@ def test_a_stage_is_its_layers_with_tp_communication_and_its_ends():
 
 def test_iteration_is_slowest_replica_plus_sync_plus_optimizer():
     plan = on_one_node(template("1x3 1x3", 2, (3, 2)), template("2x6", 2, (1,)))
-    priced = price(plan, workload(12), nodes("fast-0:6"), demo_profile())
+    priced = cost_of(plan, workload(12), nodes("fast-0:6"), demo_profile())
     slowest = max(replica.pipeline_s for replica in priced.replicas)
     assert priced.iteration_s == slowest + priced.sync_s + priced.optimizer_s
     assert priced.throughput_samples_s == 12 / priced.iteration_s
@@ -56,7 +56,7 @@ def test_stages_on_one_node_talk_over_its_link_others_over_the_network():
         (inside, nodes("fast-0:2"), demo_profile().inside_node("demo-fast")),
         (between, _named(nodes("fast-0:1 fast-1:1"), "a", "b"), demo_profile().between_nodes()),
     ):
-        first, last = price(plan, workload(8), composition, demo_profile()).replicas[0].stages
+        first, last = cost_of(plan, workload(8), composition, demo_profile()).replicas[0].stages
         assert first.to_next_s == last.to_previous_s == link.seconds(message)
         assert (first.to_previous_s, last.to_next_s) == (0.0, 0.0)
         assert first.p2p_s == 2 * link.seconds(message)
@@ -91,10 +91,10 @@ def test_rank_times_come_in_rank_order_with_the_whole_tp_group():
 def test_wrong_composition_or_unprofiled_key_is_one_sentence():
     plan = on_one_node(template("1x3 1x3", 2, (4,)))
     with pytest.raises(InvalidPlan, match="'fast-0', which is not in the composition"):
-        price(plan, workload(8), nodes("fast-1:2"), demo_profile())
+        cost_of(plan, workload(8), nodes("fast-1:2"), demo_profile())
     odd = on_one_node(template("1x3 1x3", 3, (4,)))
     with pytest.raises(UnprofiledConfiguration, match="micro-batch 3"):
-        price(odd, workload(12), nodes("fast-0:2"), demo_profile())
+        cost_of(odd, workload(12), nodes("fast-0:2"), demo_profile())
 
 
 def test_where_rings_are_known_a_tp_group_sends_over_its_share_of_the_port():
@@ -127,7 +127,7 @@ def test_a_network_card_is_shared_by_the_stages_whose_edges_leave_the_node():
             for index, name in enumerate(where)
         )
         composition = Composition(tuple(Node(name, "demo-fast", 5) for name in names))
-        priced = price(Plan((row,), placement), workload(8), composition, known)
+        priced = cost_of(Plan((row,), placement), workload(8), composition, known)
         return priced.replicas[0].stages[1].to_next_s
 
     assert on("a", "a", "b", "a", "a", "a") == network.seconds(message)
@@ -146,7 +146,9 @@ def test_an_edge_takes_the_slower_of_both_ends_cards_each_at_the_rate_that_its_n
     def to_next_s(*cards: float | None) -> float:
         own = zip(plain.nodes, cards, strict=True)
         composition = Composition(tuple(replace(n, nic_bytes_per_s=card) for n, card in own))
-        return price(plan, workload(8), composition, demo_profile()).replicas[0].stages[0].to_next_s
+        return (
+            cost_of(plan, workload(8), composition, demo_profile()).replicas[0].stages[0].to_next_s
+        )
 
     assert to_next_s(None, None) == network.seconds(message)
     assert to_next_s(2 * rate, None) == network.seconds(message)
@@ -166,12 +168,14 @@ def test_replicas_on_nodes_with_other_cards_have_other_prices():
     slow = Composition(
         tuple(replace(n, nic_bytes_per_s=1e6) if n.name == "d" else n for n in composition.nodes)
     )
-    quick, late = price(Plan((row,), where), workload(8), slow, demo_profile()).replicas
+    quick, late = cost_of(Plan((row,), where), workload(8), slow, demo_profile()).replicas
     assert late.pipeline_s > quick.pipeline_s
-    assert quick == price(Plan((row,), where), workload(8), composition, demo_profile()).replicas[0]
+    assert (
+        quick == cost_of(Plan((row,), where), workload(8), composition, demo_profile()).replicas[0]
+    )
 
 
 def test_equal_replicas_are_one_kind():
     plan = on_one_node(template("1x3 1x3", 2, (3, 3)), template("2x6", 2, (1,)))
-    priced = price(plan, workload(14), nodes("fast-0:6"), demo_profile())
+    priced = cost_of(plan, workload(14), nodes("fast-0:6"), demo_profile())
     assert [(r.template, number) for r, number in priced.distinct] == [(0, 2), (1, 1)]

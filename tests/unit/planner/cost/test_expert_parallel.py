@@ -8,7 +8,7 @@ import pytest
 
 from planner.cluster.composition import Composition, Node
 from planner.cluster.gpu_types import HARDWARE
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.cost.expert_parallel import Device, Tiling, expert_seconds
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
@@ -53,8 +53,8 @@ NODES = Composition((Node("n0", "h100", 4), Node("n1", "h100", 4)))
 
 
 def test_a_plan_with_a_tiling_is_priced_with_its_memory_and_its_sync():
-    plain = price(plan_of(), WORKLOAD, NODES, PROFILE)
-    tiled = price(plan_of(ep=8, etp=1), WORKLOAD, NODES, PROFILE)
+    plain = cost_of(plan_of(), WORKLOAD, NODES, PROFILE)
+    tiled = cost_of(plan_of(ep=8, etp=1), WORKLOAD, NODES, PROFILE)
     memory = [p.replicas[0].stages[0].memory for p in (plain, tiled)]
     assert memory[1].weights < 0.6 * memory[0].weights
     assert tiled.sync_s < 0.5 * plain.sync_s  # no expert has a second holder

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from planner.cluster.composition import Composition, Node
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.cost.money import money_per_sample, plan_price, require_prices, with_prices
 from planner.errors import InvalidComposition
 from planner.plans.plan import Plan
@@ -43,14 +43,14 @@ def test_idle_gpus_of_a_used_node_are_paid_and_other_nodes_are_not():
 def test_a_sample_costs_the_nodes_for_its_share_of_the_iteration():
     composition = with_prices(nodes("fast-0:2"), {"demo-fast": 1800.0})
     plan = one_gpu_of("fast-0")
-    priced = price(plan, workload(8), composition, demo_profile())
+    priced = cost_of(plan, workload(8), composition, demo_profile())
     per_sample = money_per_sample(plan, priced, composition)
     assert per_sample == pytest.approx(3600.0 / 3600 * priced.iteration_s / 8)
 
 
 def test_what_has_no_price_is_not_guessed():
     plan = one_gpu_of("b")
-    priced = price(plan, workload(8), THREE, demo_profile())
+    priced = cost_of(plan, workload(8), THREE, demo_profile())
     assert plan_price(plan, THREE) is None
     assert money_per_sample(plan, priced, THREE) is None
     with pytest.raises(InvalidComposition, match="node 'b' has no price; add 'demo-fast' to the"):

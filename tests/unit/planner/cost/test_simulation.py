@@ -6,27 +6,27 @@ import importlib
 
 import pytest
 
-from planner.cost.evaluate import ReplicaPrice, StagePrice, price
+from planner.cost.evaluate import ReplicaCost, StageCost, cost_of
 from planner.cost.simulation import simulate_replica, simulated_seconds
 from tests.builders import demo_profile, nodes, on_one_node, template, workload
 
 
-def end_s(*stages: StagePrice, micro_batches: int) -> float:
-    timeline = simulate_replica(ReplicaPrice(0, 0, micro_batches, stages))
+def end_s(*stages: StageCost, micro_batches: int) -> float:
+    timeline = simulate_replica(ReplicaCost(0, 0, micro_batches, stages))
     return max(entry.end_s for entry in timeline)
 
 
 def test_one_stage_takes_its_micro_batches_one_after_the_other():
-    assert end_s(StagePrice(1.0, 2.0, 0.0, 0.0, 0), micro_batches=4) == 12.0
+    assert end_s(StageCost(1.0, 2.0, 0.0, 0.0, 0), micro_batches=4) == 12.0
 
 
 def test_two_equal_stages_without_messages_take_m_plus_1_turns():
-    stage = StagePrice(1.0, 1.0, 0.0, 0.0, 0)
+    stage = StageCost(1.0, 1.0, 0.0, 0.0, 0)
     assert end_s(stage, stage, micro_batches=4) == 10.0
 
 
 def test_a_message_keeps_both_ends_busy():
-    stages = (StagePrice(1.0, 1.0, 0.0, 0.5, 0), StagePrice(1.0, 1.0, 0.5, 0.0, 0))
+    stages = (StageCost(1.0, 1.0, 0.0, 0.5, 0), StageCost(1.0, 1.0, 0.5, 0.0, 0))
     # forward, message, forward and backward of the last, message, backward
     assert end_s(*stages, micro_batches=1) == 1.0 + 0.5 + 2.0 + 0.5 + 1.0
 
@@ -34,7 +34,7 @@ def test_a_message_keeps_both_ends_busy():
 def test_a_step_ends_with_sync_and_optimizer_after_the_slowest_replica():
     plan = on_one_node(template("1x3 1x3", 2, (3, 2)), template("2x6", 2, (1,)))
     composition = nodes("fast-0:6")
-    priced = price(plan, workload(12), composition, demo_profile())
+    priced = cost_of(plan, workload(12), composition, demo_profile())
     slowest_s = max(event.end_s for r in priced.replicas for event in simulate_replica(r))
     assert simulated_seconds(priced) == slowest_s + priced.sync_s + priced.optimizer_s
 
@@ -57,7 +57,7 @@ def deepspeed_order(micro_batches: int, depth: int, stage: int) -> list[str]:
 
 
 def order(micro_batches: int, depth: int, stage: int) -> list[tuple[str, int]]:
-    replica = ReplicaPrice(0, 0, micro_batches, (StagePrice(1.0, 2.0, 0.5, 0.5),) * depth)
+    replica = ReplicaCost(0, 0, micro_batches, (StageCost(1.0, 2.0, 0.5, 0.5),) * depth)
     events = simulate_replica(replica)
     return [(event.operation, event.micro_batch) for event in events if event.stage == stage]
 

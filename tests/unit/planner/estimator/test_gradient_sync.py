@@ -29,7 +29,7 @@ def test_gradient_sums_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(
     plan, work = new_plan(), new_workspace(pricing.tables)
     for row in range(SOME):
         load_elite(kernel.elites, row, plan)
-        seconds = judge.settle(walked.recipe(row)).price.sync_s
+        seconds = judge.settle(walked.recipe(row)).cost.sync_s
         look_at_experts(pricing.tables, plan, work)
         summed_s = sync_seconds(pricing.tables, plan, work, is_by_stage=False)
         assert summed_s == pytest.approx(seconds, rel=1e-9)
@@ -54,6 +54,6 @@ def test_what_plans_that_spread_experts_take_is_known_before_they_are_placed(
     for row in range(SOME):
         recipe = walked.recipe(row)
         tiled += sum(ep > 1 for _, _, filling in recipe for _, ep, _ in filling.ways)
-        seconds = judge.settle(recipe).price.iteration_s
+        seconds = judge.settle(recipe).cost.iteration_s
         assert float(kernel.elites.value[row]) == pytest.approx(seconds, rel=nearly)
     assert tiled

@@ -119,7 +119,7 @@ def both_prices(
 
 
 def price_of(found: Candidate) -> Priced:
-    price = found.price
+    price = found.cost
     firsts = [replica for replica in price.replicas if replica.replica == 0]
     return Priced(
         price.iteration_s - price.sync_s - price.optimizer_s,

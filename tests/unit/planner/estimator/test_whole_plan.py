@@ -31,7 +31,7 @@ def test_the_price_is_the_evaluators_where_every_gpu_has_a_node_of_its_own(walke
     judge, _, kernel = walked_alone
     assert kernel.found > 10
     for value, recipe in islice(kernel.recipes(), SOME):
-        assert judge.settle(recipe).price.iteration_s == pytest.approx(value, rel=1e-9)
+        assert judge.settle(recipe).cost.iteration_s == pytest.approx(value, rel=1e-9)
 
 
 def test_a_limit_only_tells_sooner_what_is_above_it(walked_alone):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.plans.canonical import joined
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan
 from tests.builders import compositions, demo_profile, on_one_node, plans_on, template, workload_of
@@ -39,8 +39,8 @@ def test_what_was_one_template_is_one_again(data, numbers):
     apart = parted(plan, numbers)
     assert joined(apart) == plan
     workload = workload_of(plan)
-    before = price(apart, workload, composition, demo_profile())
-    after = price(plan, workload, composition, demo_profile())
+    before = cost_of(apart, workload, composition, demo_profile())
+    after = cost_of(plan, workload, composition, demo_profile())
     assert after.iteration_s == pytest.approx(before.iteration_s, rel=1e-12)
     assert after.peak_memory_bytes == before.peak_memory_bytes
 

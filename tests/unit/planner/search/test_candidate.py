@@ -58,4 +58,4 @@ def test_the_best_placement_is_settled_and_all_are_there_to_choose_from():
     assert len({one.plan.placement for one in placed}) == 2
     best = judge.settle(recipe)
     assert best is not None
-    assert best.price.iteration_s == min(one.price.iteration_s for one in placed)
+    assert best.cost.iteration_s == min(one.cost.iteration_s for one in placed)

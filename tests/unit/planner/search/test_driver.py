@@ -83,7 +83,7 @@ def test_the_papers_largest_model_is_placed_on_every_size_of_its_study(count):
     profile = find_profile(model)
     answer = search(asked, profile)
     assert sum(free for _, free in answer.idle) < 4 * count / 10
-    assert answer.price.peak_memory_bytes <= profile.gpu_type("h100").usable_bytes
+    assert answer.cost.peak_memory_bytes <= profile.gpu_type("h100").usable_bytes
 
 
 @pytest.mark.slow
@@ -91,7 +91,7 @@ def test_of_equally_fast_plans_the_one_that_moves_fewest_bytes_is_taken():
     before = ask("fast-0:4 fast-1:4 slow-0:2").plan
     rest = "fast-1:4 slow-0:2"
     fresh, kept = ask(rest), ask(rest, current=before)
-    assert kept.price.iteration_s <= fresh.price.iteration_s * NEAR
+    assert kept.cost.iteration_s <= fresh.cost.iteration_s * NEAR
     assert kept.bytes_to_move < bytes_to_move(MODEL, before, fresh.plan)
 
 
@@ -100,7 +100,7 @@ def test_a_gain_below_half_a_per_cent_moves_nothing():
     before = ask("fast-1:2 fast-2:2").plan
     grown = "fast-0:1 fast-1:2 fast-2:2"
     fresh, kept = ask(grown), ask(grown, current=before)
-    assert fresh.price.iteration_s < kept.price.iteration_s < fresh.price.iteration_s * NEAR
+    assert fresh.cost.iteration_s < kept.cost.iteration_s < fresh.cost.iteration_s * NEAR
     assert (kept.plan, kept.bytes_to_move) == (before, 0)
 
 

@@ -46,7 +46,7 @@ def test_three_threads_find_one_plan_and_count_what_all_priced(method):
     assert not faults(found.plan, WORKLOAD, ASKED.composition)
     evaluations = [stage.evaluations for stage in found.stages_of_search]
     assert evaluations == sorted(evaluations)
-    assert found.stages_of_search[-1].throughput_samples_s == found.price.throughput_samples_s
+    assert found.stages_of_search[-1].throughput_samples_s == found.cost.throughput_samples_s
 
 
 def test_a_search_that_plans_end_is_the_same_with_any_number_of_threads():

@@ -10,7 +10,7 @@ from rich.console import Console
 from heddle.train.recorder import Recorder
 from heddle.train.screen.view import KEPT_LINES, LiveView, measured_line
 from heddle_operator.state.epoch_record import EpochRecord
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from tests.fakes.cluster import FakeCluster
 from tests.unit.heddle.train.recorded import (
     FACTS,
@@ -89,7 +89,7 @@ def test_progress_throughput_and_loss_are_told(run):
     text = screen(LiveView(run))
     assert "Heddle  step 10/10  Complete" in text
     assert "epoch 2 (join)  80.0 samples/s measured" in text  # 20 samples in a quarter second
-    predicted = price(SECOND, JOB.workload, THREE, PROFILE).throughput_samples_s
+    predicted = cost_of(SECOND, JOB.workload, THREE, PROFILE).throughput_samples_s
     assert f"{predicted:.1f} predicted" in text
     loss, reference = (
         next(line for line in text.splitlines() if line.startswith(name))

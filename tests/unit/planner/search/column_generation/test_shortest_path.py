@@ -49,7 +49,7 @@ def test_the_shortest_path_is_the_cheapest_of_all_pipelines(tables, seed):
     t, random = tables, np.random.default_rng(seed)
     options, size = len(t.option_tp), seed % len(t.sizes)
     network = new_network(t, DEEPEST)
-    stage_s, edge_s, price = network.stage_s[0, size], network.edge_s[size], network.price
+    stage_s, edge_s, price = network.stage_s[0, size], network.edge_s[size], network.duals
     stage_seconds(t, size, 1, stage_s)
     price[:] = random.uniform(0.1, 3.0, options) * t.option_tp
     slowest = stage_s[..., 0, 2][np.isfinite(stage_s[..., 0, 2])].max(initial=1e-3)
@@ -91,7 +91,7 @@ def test_a_stage_is_priced_with_the_dense_blocks_that_it_reaches_into(seed):
         for others in range(layers + 1):
             stage_s[:, :, :, d, others] = (block_s @ [d, others])[:, None, None]
     stage_s[:, :, :, 0, 0] = math.inf
-    price, edge_s = network.price, network.edge_s[0]
+    price, edge_s = network.duals, network.edge_s[0]
     price[:], edge_s[:] = random.uniform(0.1, 2.0, options), random.uniform(0.0, 0.3, (2, 2))
     best = math.inf
     for depth in range(1, DEEPEST + 1):

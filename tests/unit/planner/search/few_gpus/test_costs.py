@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.cost.evaluate import price
+from planner.cost.evaluate import cost_of
 from planner.plans.plan import Plan
 from planner.search.few_gpus.costs import CandidateCosts
 from planner.search.few_gpus.placed_candidate import candidate_of, plan_of
@@ -26,7 +26,7 @@ def test_an_exact_price_is_the_evaluators(instance):
     for _ in range(2):  # computed, and remembered
         found = costs.of(candidate)
         plan = plan_of(candidate, found.shares, request.composition)
-        exact = price(plan, request.workload, request.composition, instance.profile)
+        exact = cost_of(plan, request.workload, request.composition, instance.profile)
         assert found.seconds == pytest.approx(exact.iteration_s, rel=1e-12)
         assert found.seconds == pytest.approx(row["iteration_s"], rel=1e-9)
         floor = costs.without_sync(candidate)
@@ -58,8 +58,9 @@ def test_a_slower_network_card_of_a_node_counts():
     slow = nodes("fast-0:2 fast-1:2")
     slow = replace(slow, nodes=tuple(replace(node, nic_bytes_per_s=1e6) for node in slow.nodes))
     found = CandidateCosts(workload(32), slow, demo_profile()).of(candidate_of(plan, slow))
-    exact = price(plan, workload(32), slow, demo_profile())
+    exact = cost_of(plan, workload(32), slow, demo_profile())
     assert found.seconds == pytest.approx(exact.iteration_s, rel=1e-12)
     assert (
-        exact.sync_s > price(plan, workload(32), nodes("fast-0:2 fast-1:2"), demo_profile()).sync_s
+        exact.sync_s
+        > cost_of(plan, workload(32), nodes("fast-0:2 fast-1:2"), demo_profile()).sync_s
     )

@@ -43,7 +43,7 @@ def searched(request, profile, budget=10_000) -> SolutionPool:
 def test_the_best_plan_of_all_is_found(name):
     instance = INSTANCES[name]
     best = searched(instance.request, instance.profile, 2000).best
-    assert best.price.iteration_s == pytest.approx(committed()[name]["iteration_s"], rel=1e-9)
+    assert best.cost.iteration_s == pytest.approx(committed()[name]["iteration_s"], rel=1e-9)
 
 
 def test_it_keeps_to_its_evaluations_and_with_more_goes_on_from_there():
@@ -52,7 +52,7 @@ def test_it_keeps_to_its_evaluations_and_with_more_goes_on_from_there():
     for budget in (20, 100, 500, 3000):
         found = searched(instance.request, instance.profile, budget)
         assert found.evaluations <= budget
-        best_s.append(found.best.price.iteration_s)
+        best_s.append(found.best.cost.iteration_s)
         assert best_s[-1] <= best_s[-2]
     assert best_s[-1] == pytest.approx(committed()["19-moe"]["iteration_s"], rel=1e-9)
 
@@ -97,4 +97,4 @@ def test_any_finite_link_is_planned_within_the_budget(inside, network):
     odd = replace(profile, inside_links=dict.fromkeys(profile.types, inside), network=network)
     found = searched(PlanRequest(workload(), nodes("fast-0:2 fast-1:2")), odd, 100)
     assert found.evaluations <= 100
-    assert found.best.price.iteration_s < math.inf
+    assert found.best.cost.iteration_s < math.inf
