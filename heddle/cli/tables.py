@@ -11,6 +11,7 @@ from dataclasses import astuple, fields
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from heddle.cli.measured import MeasuredCost
 from planner.cluster.composition import Composition
 from planner.cost.evaluate import PlanCost, StageCost
 from planner.cost.memory import StageMemory
@@ -33,6 +34,22 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in table
+    )
+
+
+def measured_table(rows: Sequence[MeasuredCost]) -> str:
+    """One row per measured plan: seconds measured, by formula, and the error."""
+    return aligned(
+        ("measured", "formula", "error", "plan"),
+        [
+            (
+                f"{row.measured_s:.4g} s",
+                f"{row.iteration_s:.4g} s",
+                f"{100 * row.error:+.1f} %",
+                row.plan,
+            )
+            for row in rows
+        ],
     )
 
 

@@ -13,19 +13,29 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from heddle.cli.inputs import plan_composition, plan_workload, read_plan, read_plan_file
+from heddle.cli.measured import mean_error, measured_costs
 from heddle.cli.options import SHOWN, answer_options, gpu_options
-from heddle.cli.tables import cost_sentence, cost_table, memory_table, network_sentence
+from heddle.cli.tables import (
+    cost_sentence,
+    cost_table,
+    measured_table,
+    memory_table,
+    network_sentence,
+)
 from planner.cost.evaluate import PlanCost, StageCost, cost_of
 from planner.cost.simulation import simulated_seconds
+from planner.errors import InvalidRequest
 from planner.plans.plan import Plan, check
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
+from planner.wording import counted
 
 
 @click.command("cost", context_settings=SHOWN)
-@click.argument("path", metavar="PLAN.json")
+@click.argument("path", metavar="PLAN.json", required=False)
 @gpu_options(otherwise="the plan's own")
 @click.option(
     "--model",
@@ -44,15 +54,22 @@ from planner.profiles.profile import Profile
     help="Edges inside a node take the node's link, or count as crossing nodes.  "
     "[default: the node's link, unless the plan says otherwise]",
 )
+@click.option(
+    "--measured",
+    metavar="FILE",
+    help="Compare with plans that were measured: a JSON list, or a plan a line, each with "
+    "`measured_s`; `-`: standard input.",
+)
 @answer_options(picture="the plan's stages, their layers, and their load over time")
 def cost(
-    path: str,
+    path: str | None,
     text: str | None,
     nodes: Path | None,
     model: str | None,
     batch: int | None,
     seq_len: int | None,
     placed: bool | None,
+    measured: str | None,
     picture: Path | None,
     profiles: Path | None,
     output: str,
@@ -62,8 +79,13 @@ def cost(
     PLAN.json is what `heddle plan --output json` prints, or written by hand (without `placement`
     the planner places it); `-` reads it from standard input.  Edges between stages on one node take
     the node's link, as `heddle plan` counts them, unless --no-placement is given or the plan says
-    `"edges": "nodes"`.
+    `"edges": "nodes"`.  With --measured the error of each plan is printed, and their mean.
     """
+    if measured is not None:
+        _print_measured(measured, profiles, output)
+        return
+    if path is None:
+        raise InvalidRequest("no plan is given; give PLAN.json, or --measured FILE")
     data = read_plan_file(path)
     workload = plan_workload(data, model, batch, seq_len)
     composition = plan_composition(data, text, nodes)
@@ -84,6 +106,28 @@ def cost(
     click.echo(f"\n{memory_table(chosen, priced, profile)}")
     click.echo(f"\n{cost_sentence(priced, simulated_s, profile, placed=placed)}")
     click.echo(network_sentence(composition, profile))
+
+
+def _print_measured(path: str, profiles: Path | None, output: str) -> None:
+    """Print each measured plan beside its cost; no option that changes one plan counts."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        is_given = context.get_parameter_source(name) is not ParameterSource.DEFAULT
+        if is_given and name not in ("measured", "profiles", "output"):
+            raise InvalidRequest(
+                f"--measured takes each plan as its file says; leave {parameter.opts[0]} out"
+            )
+    rows = measured_costs(path, profiles)
+    if output == "json":
+        data = {
+            "mean_error_percent": 100 * mean_error(rows),
+            "plans": [row.to_json() for row in rows],
+        }
+        click.echo(json.dumps(data, indent=2))
+        return
+    click.echo(measured_table(rows))
+    click.echo(f"\nmean error {100 * mean_error(rows):.1f} % of {counted(len(rows), 'plan')}")
 
 
 def _json(

@@ -10,7 +10,13 @@ from click.testing import CliRunner
 
 from heddle.commands.cost import cost
 from heddle.commands.plan import plan
-from planner.errors import HeddleError, InvalidPlan, InvalidRequest, InvalidWorkload
+from planner.errors import (
+    HeddleError,
+    InvalidMeasurements,
+    InvalidPlan,
+    InvalidRequest,
+    InvalidWorkload,
+)
 
 HAND_WRITTEN = {
     "workload": {
@@ -195,3 +201,61 @@ def test_a_plan_without_a_batch_is_one_sentence():
     with pytest.raises(InvalidWorkload, match="give --batch"):
         priced("--model", "llama3-8b", stdin=data)
     assert priced("--model", "llama3-8b", "--batch", "64", stdin=data) == priced()
+
+
+def measured(*seconds: object) -> list[dict]:
+    """Entries of a file of measurements; each has a plan of its own batch."""
+    rows = []
+    for number, one in enumerate(seconds, 1):
+        stages = HAND_WRITTEN["templates"][0]["stages"]
+        shape = {"micro_batch": 2, "micro_batches": [16 * number] * 2, "stages": stages}
+        batch = HAND_WRITTEN["workload"] | {"global_batch": 64 * number}
+        rows.append(HAND_WRITTEN | {"workload": batch, "templates": [shape], "measured_s": one})
+    return rows
+
+
+def test_measured_plans_are_compared_with_their_cost_one_by_one(tmp_path):
+    exact = priced()["iteration_s"]
+    file = tmp_path / "measured.json"
+    file.write_text(json.dumps(measured(exact, exact)))
+    found = json.loads(run(cost, "--measured", str(file), "--output", "json"))
+    first, second = found["plans"]
+    assert first["error_percent"] == pytest.approx(0)
+    assert (first["iteration_s"], first["measured_s"]) == (exact, exact)
+    assert second["error_percent"] == pytest.approx(100 * (second["iteration_s"] / exact - 1))
+    assert found["mean_error_percent"] == pytest.approx(second["error_percent"] / 2)
+    file.write_text("\n".join(json.dumps(row) for row in measured(exact, exact)))
+    assert json.loads(run(cost, "--measured", str(file), "--output", "json")) == found
+    text = run(cost, "--measured", str(file))
+    assert len(text.splitlines()) == 1 + 2 + 2
+    assert f"mean error {found['mean_error_percent']:.1f} % of 2 plans" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "hold no plan"),
+        ("{", "cannot be read"),
+        ("[]", "hold no plan"),
+        ("[1]", "entry 1: must be a plan"),
+        (json.dumps(measured(0)), "`measured_s` is 0"),
+        (json.dumps(measured(1.0, "x")), "entry 2: `measured_s`"),
+        (json.dumps(measured(None)), "is null"),
+        (json.dumps([{**measured(1.0)[0], "templates": 3}]), "entry 1: "),
+    ],
+)
+def test_a_wrong_file_of_measurements_is_one_sentence_that_names_the_entry(tmp_path, text, words):
+    file = tmp_path / "measured.json"
+    file.write_text(text)
+    with pytest.raises(InvalidMeasurements, match=words) as caught:
+        run(cost, "--measured", str(file))
+    assert "\n" not in str(caught.value)
+
+
+def test_measured_plans_stand_alone(tmp_path):
+    with pytest.raises(InvalidRequest, match="leave path out"):
+        run(cost, "plan.json", "--measured", str(tmp_path))
+    with pytest.raises(InvalidRequest, match="leave --batch out"):
+        run(cost, "--measured", str(tmp_path), "--batch", "3")
+    with pytest.raises(InvalidRequest, match="no plan is given"):
+        run(cost)
