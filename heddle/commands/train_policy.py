@@ -18,10 +18,12 @@ from rich.progress import Progress
 
 from heddle.cli.options import AT_LEAST_1, MODEL_HELP, SHOWN, Finite, output_option
 from heddle.cli.progress import progress_bar
+from heddle.cli.tables import aligned
 from planner.errors import InvalidPolicy, InvalidRequest
 from planner.model.catalogue import find_model
 
 if TYPE_CHECKING:
+    from planner.policy.card import PolicyCard
     from planner.training.trainer import TrainingStep
 
 TRAIN_HELP = """Train the policy that plans for a model; no GPU is needed.
@@ -36,8 +38,8 @@ It learns on generated compositions and plans others, in minutes:
 
 docs/policy.md says how it learns.
 """
-PARTS = ("clusters", "imitation", "forced", "film", "cloning")
 SEED = click.IntRange(0, 2**31, max_open=True)
+FIGURES = ("mean", "worst")  # of the evaluation
 LINES = 10  # of a phase, where there is no terminal
 PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 
@@ -62,27 +64,6 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
     help="Number of steps of each teacher's search.  [default: 3000]",
 )
 @click.option(
-    "--revisions", type=click.IntRange(0), help="How often the teachers teach again.  [default: 2]"
-)
-@click.option(
-    "--best-of",
-    type=AT_LEAST_1,
-    help="Number of rollouts to the best of which a rollout must add; 1 judges each alone.  "
-    "[default: 8]",
-)
-@click.option(
-    "--together", type=AT_LEAST_1, help="Number of groups that step side by side.  [default: 16]"
-)
-@click.option(
-    "--without",
-    multiple=True,
-    type=click.Choice(PARTS),
-    help="Part of the training to leave out; may be given several times.",
-)
-@click.option(
-    "--blind-to-batch", is_flag=True, help="Train without the features that describe the batch."
-)
-@click.option(
     "--out",
     type=click.Path(path_type=Path),
     help="Folder that the policy is written to.  [default: policy-NAME in the current folder]",
@@ -100,8 +81,6 @@ def train_policy(
     model: str,
     types: str | None,
     seed: int,
-    without: tuple[str, ...],
-    blind_to_batch: bool,
     out: Path | None,
     overwrite: bool,
     resume: bool,
@@ -118,8 +97,7 @@ def train_policy(
 
     shape, commit = find_model(model), _commit()
     asked: dict[str, Any] = {name: n for name, n in numbers.items() if n is not None}
-    asked |= {f"uses_{part}": part not in without for part in PARTS}
-    settings = TrainingSettings(seed=seed, sees_batch=not blind_to_batch, **asked)
+    settings = TrainingSettings(seed=seed, **asked)
     names = usual_types(shape.name) if types is None else types_named(shape.name, types)
     where = Path(f"policy-{shape.name}") if out is None else out
     if resume and not where.is_dir():
@@ -146,17 +124,23 @@ def train_policy(
     if output == "json":
         click.echo(json.dumps(card.to_json(), indent=2))
         return
-    for rollouts in ("16", "128"):
-        found = card.evaluation[f"best_of_{rollouts}_percent"]
-        click.echo(
-            f"best of {rollouts}: {found['mean']:.1f} % of {card.evaluation['reference']} "
-            f"(worst {found['worst']:.1f} %), on {card.evaluation['on']}"
-        )
+    click.echo(_evaluation_table(card))
     click.echo(
-        f"trained in {card.seconds['clock']:.0f} s ({card.seconds['processor']:.0f} s of "
+        f"\ntrained in {card.seconds['clock']:.0f} s ({card.seconds['processor']:.0f} s of "
         f"processor time); written to {where}\n"
         f"use it with `heddle plan --model {model} --policy {where}`"
     )
+
+
+def _evaluation_table(card: PolicyCard) -> str:
+    """How good the policy is on compositions that were held back, best of 16 and of 128."""
+    found = card.evaluation
+    rows = [
+        (rollouts, *(f"{found[f'best_of_{rollouts}_percent'][of]:.1f} %" for of in FIGURES))
+        for rollouts in ("16", "128")
+    ]
+    table = aligned(("best of", *FIGURES), rows)
+    return f"throughput on {found['on']}, as a share of {found['reference']}\n{table}"
 
 
 def _require_writable(folder: Path) -> None:

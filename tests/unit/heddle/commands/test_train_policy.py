@@ -74,7 +74,19 @@ def test_a_model_of_a_config_file_is_trained_into_a_folder_of_its_name(tmp_path,
     monkeypatch.chdir(tmp_path)
     done = run("--model", str(path), "--types", "h100,a100-40", *SHORT)
     assert "--policy policy-small" in done.stdout
-    assert load_policy(tmp_path / "policy-small").card.model == "small"
+    card = load_policy(tmp_path / "policy-small").card
+    title, head, few, many = done.stdout.splitlines()[:4]
+    assert card.evaluation["on"] in title
+    assert head.split() == ["best", "of", "mean", "worst"]
+    for row, rollouts in ((few, "16"), (many, "128")):
+        mean = card.evaluation[f"best_of_{rollouts}_percent"]["mean"]
+        assert row.split()[:2] == [rollouts, f"{mean:.1f}"]
+    assert card.model == "small"
+
+
+@pytest.mark.parametrize("name", ["--without", "--blind-to-batch", "--together", "--revisions"])
+def test_settings_that_no_user_measured_are_no_options(name):
+    assert name not in CliRunner().invoke(train_policy, ("--help",)).output
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf"])

@@ -121,7 +121,7 @@ def placed(walked_on):
         recipe = walked.recipe(row)
         plan = judge.settle(recipe).plan
         where = place(FEW_SAMPLES.model, plan.templates, judge.composition, rule="by stage")
-        price = judge.priced(recipe, Plan(plan.templates, where)).price
+        price = judge.priced(recipe, Plan(plan.templates, where)).cost
         is_by_stage = all(filling.by_stage for _, _, filling in recipe)
         found.append((unplaced, price, float(kernel.elites.value[row]), is_by_stage))
     assert len(found) > 3
