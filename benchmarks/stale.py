@@ -32,20 +32,9 @@ def changed_lines(header: Header, root: Path = ROOT) -> int:
     Raises:
         MissingHistory: the commit is not in this checkout.
     """
+    how = ("--numstat", "-z", "-M", "-l0", "--ignore-blank-lines", "-I", IMPORT)
     done = subprocess.run(
-        [
-            "git",
-            "diff",
-            "--numstat",
-            "-z",
-            "-M",
-            "-l0",
-            "--ignore-blank-lines",
-            "-I",
-            IMPORT,
-            header.commit,
-            head,
-        ],
+        ["git", "diff", *how, header.commit, "HEAD"],
         cwd=root,
         capture_output=True,
         text=True,
