@@ -39,6 +39,14 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "worker": ("worker.command:worker", "Run the processes of a worker pod."),
 }
+OPTIONS = {  # how the commands call the fields of a request
+    field: f"--{field.replace('_', '-')}"
+    for field in (
+        *("budget_evaluations", "budget_s", "max_gpus", "max_price", "max_stages", "max_templates"),
+        *("method", "min_holders", "min_throughput", "policy", "prices", "rollouts", "seed"),
+        *("threads",),
+    )
+}
 RENAMED = {"price": "cost"}  # taken under both names for one release
 
 
@@ -77,4 +85,4 @@ def heddle() -> None:
 
 def main() -> None:
     """Run `heddle`."""
-    run(heddle)
+    run(heddle, OPTIONS)

@@ -55,7 +55,9 @@ def moving_classes(held: StateLayout, needed: StateLayout) -> tuple[MovingClass,
             piece = region_piece(held.regions, int(np.flatnonzero(lost)[0]))
             raise StateLost(
                 f"no live rank holds {describe(piece)}; the job can go on only from a checkpoint, "
-                "and a larger spec.elastic.minHolders keeps more copies"
+                "and more holders of each piece keep more copies",
+                field="min_holders",
+                code="NoHolder",
             )
         sizes = held.regions.numel * (PART_BYTES * len(parts))
         found += _grouped(parts, np.flatnonzero(moving), have, missing, sizes)

@@ -13,11 +13,30 @@ Every error a user can cause ends as one sentence, never as a traceback.
 A message says what was found, what is allowed, and what to do.
 """
 
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
 
 class HeddleError(Exception):
-    """Root of the tree.  `str(error)` is one clear sentence for the user."""
+    """Root of the tree.  `str(error)` is one clear sentence for the user.
 
-    retryable = False
+    Attributes:
+        field: of the request that is wrong, by its own name, which the sentence uses; None: none.
+        code: what is wrong, for programs; empty where the class says it.
+    """
+
+    def __init__(self, *words: object, field: str | None = None, code: str = "") -> None:
+        """Say what is wrong, and of which field."""
+        super().__init__(*words)
+        self.field, self.code = field, code
+
+    def named(self, names: Mapping[str, str]) -> str:
+        """The sentence, with the field called as a front end calls it."""
+        if self.field is None or self.field not in names:
+            return str(self)
+        return re.sub(rf"\b{self.field}\b", names[self.field], str(self))
 
 
 class PlanningError(HeddleError):

@@ -13,7 +13,9 @@ import gc
 import io
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NoReturn
 
 import click
@@ -34,14 +36,19 @@ CLOSED_PIPE = 141
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # anything may be written when a disk gets full
 
 
-def run(command: click.Command) -> NoReturn:
-    """Run a command with the arguments of this program, and exit."""
+def run(command: click.Command, names: Mapping[str, str] = MappingProxyType({})) -> NoReturn:
+    """Run a command with the arguments of this program, and exit.
+
+    Args:
+        command: what runs.
+        names: how the program calls the fields of errors.
+    """
     _escape_what_cannot_be_shown()
     try:
         status = _status(command)
         gc.freeze()  # else the interpreter looks for garbage once more before it ends: 0.3 s
     except HeddleError as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {error.named(names)}", err=True)
         sys.exit(2)
     except click.ClickException as error:
         error.show()

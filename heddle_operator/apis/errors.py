@@ -2,6 +2,13 @@
 
 from planner.errors import HeddleError
 
+SPEC_FIELDS = {  # how a job calls the fields of a request to the planner
+    "budget_s": "spec.planner.budgetSeconds",
+    "max_gpus": "spec.elastic.maxGPUs",
+    "min_holders": "spec.elastic.minHolders",
+    "zero": "spec.planner.zero",
+}
+
 
 class OperatorError(HeddleError):
     """The operator cannot do what was asked."""
@@ -14,19 +21,13 @@ class InvalidJob(OperatorError):
 class ClusterConflict(OperatorError):
     """Another operator was first; look again and decide anew."""
 
-    retryable = True
-
 
 class ClusterUnavailable(OperatorError):
     """The cluster did not do what was asked, and may do it later; the old plan trains on."""
 
-    retryable = True
-
 
 class NameTaken(OperatorError):
     """An object that the job needs is somebody else's; the message names it and what to do."""
-
-    retryable = True
 
 
 class RecordTooLarge(OperatorError):

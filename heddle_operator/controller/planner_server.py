@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from heddle_operator.apis.errors import SPEC_FIELDS
 from planner.api import answer as answer_of
 from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import GpuLimits
@@ -106,7 +107,7 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
     try:
         found = answer_of(request, profile)
     except HeddleError as error:
-        return {"problem": str(error)}
+        return {"problem": error.named(SPEC_FIELDS)}
     current_samples_s, current_holders = None, 0
     if current is not None and not faults(current, workload, composition):
         current_samples_s = cost_of(current, workload, composition, profile).throughput_samples_s
@@ -163,7 +164,7 @@ def _serve() -> None:
             settings, profile = _profile_of(json.dumps(question["settings"]))
             reply = answer(settings, profile, question)
         except HeddleError as error:
-            reply = {"problem": str(error)}
+            reply = {"problem": error.named(SPEC_FIELDS)}
         sys.stdout.write(f"{json.dumps(reply)}\n")
         sys.stdout.flush()
 

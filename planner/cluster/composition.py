@@ -47,8 +47,7 @@ class Node:
     def __post_init__(self) -> None:
         if self.name.split() != [self.name]:
             raise InvalidComposition(
-                f"a node has the name {self.name!r}; give it one without blanks, which --exclude "
-                f"can call it by"
+                f"a node has the name {self.name!r}; give it one without blanks"
             )
         if self.gpus < 1:
             raise InvalidComposition(

@@ -112,8 +112,10 @@ class GpuLimits:
             name, equals, number = (piece.strip() for piece in part.rpartition("="))
             if not _NUMBER.fullmatch(number) or (equals and not name):
                 raise InvalidRequest(
-                    f"--max-gpus {part!r} is not a number of GPUs; write for example 8, or h100=8 "
-                    f"for one GPU type"
+                    f"max_gpus {part!r} is not a number of GPUs; write for example 8, or h100=8 "
+                    f"for one GPU type",
+                    field="max_gpus",
+                    code="Unreadable",
                 )
             if not equals and total is None:
                 total = int(number)
@@ -121,10 +123,16 @@ class GpuLimits:
                 by_type[name] = int(number)
             else:
                 raise InvalidRequest(
-                    f"--max-gpus limits {name or 'all GPUs'} twice; give one limit"
+                    f"max_gpus limits {name or 'all GPUs'} twice; give one limit",
+                    field="max_gpus",
+                    code="GivenTwice",
                 )
         if total == 0:
-            raise InvalidRequest("--max-gpus 0 allows no GPU; give at least 1, or leave it out")
+            raise InvalidRequest(
+                "max_gpus 0 allows no GPU; give at least 1, or leave it out",
+                field="max_gpus",
+                code="OutOfRange",
+            )
         return GpuLimits(total, tuple(by_type.items()))
 
 

@@ -38,8 +38,10 @@ def require_prices(composition: Composition) -> None:
     for node in composition.nodes:
         if node.price is None:
             raise InvalidComposition(
-                f"node {node.name!r} has no price; add {node.gpu_type!r} to the file that --prices "
-                f"names (money per GPU-hour), or `price` to the node in the nodes file"
+                f"node {node.name!r} has no price; add {node.gpu_type!r} to prices "
+                f"(money per GPU-hour), or `price` to the node",
+                field="prices",
+                code="PriceMissing",
             )
 
 

@@ -98,13 +98,14 @@ class PolicyCard:
         unknown = [name for name in present if name not in self.types]
         degrees = sorted({int(tp) for tp in pricing.tables.option_tp} - set(self.tp_degrees))
         largest = max(composition.nodes, key=lambda node: node.gpus)
-        misfit = ""
+        misfit, field = "", "method"
         if unknown:
             misfit = f"GPU type {unknown[0]!r}, it knows {', '.join(self.types)}"
         elif degrees:
             misfit = f"TP {degrees[0]}, it knows {', '.join(map(str, self.tp_degrees))}"
         elif deepest > self.d_max:
-            misfit = f"{deepest} stages, it knows up to {self.d_max}; give --d-max {self.d_max}"
+            field = "max_stages"
+            misfit = f"{deepest} stages, it knows up to {self.d_max}; give max_stages {self.d_max}"
         elif len(present) > self.most_types:
             misfit = f"{len(present)} GPU types at once, it knows up to {self.most_types}"
         elif largest.gpus > self.most_node_gpus:
@@ -114,6 +115,8 @@ class PolicyCard:
             )
         if misfit:
             raise PolicyMisfit(
-                f"the policy of {self.model} was not trained for {misfit}; use --method search or "
-                f"columns, or train one with `heddle train-policy`"
+                f"the policy of {self.model} was not trained for {misfit}; use the method search "
+                f"or columns, or train a policy",
+                field=field,
+                code="NotTrainedFor",
             )

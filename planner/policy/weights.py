@@ -69,7 +69,9 @@ def find_policy(model: str, folder: Path | None = None) -> Policy:
         raise NoPolicy(
             f"there is no policy for this model ({model}); leave the method out, use one of "
             f"search, columns, or train one with `heddle train-policy --model {named}`{where_from} "
-            f"and name its folder with --policy"
+            f"and name its folder as policy",
+            field="policy",
+            code="Missing",
         ) from None
     return _load(where, *stamps)
 

@@ -52,9 +52,9 @@ def notes_of(request: PlanRequest, profile: Profile, chosen: Candidate) -> Itera
         where = (
             f"the composition has {counted(len(nodes), 'node')}"
             if len(nodes) < asked
-            else f"it may use {counted(allowed, 'GPU')}; raise --max-gpus"
+            else f"it may use {counted(allowed, 'GPU')}; raise max_gpus"
             if allowed < asked
-            else "ZeRO 1 keeps every piece of the optimizer on one GPU; use --zero 0"
+            else "ZeRO 1 keeps every piece of the optimizer on one GPU; set zero to 0"
             if request.workload.zero
             else "no plan that reaches it was found, mostly because none fits in memory"
         )

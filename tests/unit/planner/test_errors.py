@@ -17,8 +17,16 @@ from planner import errors
         "Infeasible",
     ],
 )
-def test_every_planning_error_is_a_heddle_error_that_retrying_does_not_cure(name):
+def test_every_planning_error_is_a_heddle_error(name):
     error = getattr(errors, name)
     assert issubclass(error, errors.PlanningError)
     assert issubclass(error, errors.HeddleError)
-    assert not error("x").retryable
+    assert (error("x").field, error("x").code) == (None, "")
+
+
+def test_a_front_end_calls_the_field_by_its_own_name():
+    error = errors.InvalidRequest("max_gpus is 0", field="max_gpus", code="OutOfRange")
+    assert str(error) == "max_gpus is 0"
+    assert error.named({"max_gpus": "--max-gpus"}) == "--max-gpus is 0"
+    assert error.named({"seed": "--seed"}) == "max_gpus is 0"
+    assert error.code == "OutOfRange"

@@ -64,7 +64,7 @@ def test_limits_are_read_from_one_option_or_several():
     "text", ["0", "h100=", "=8", "", "8,", "-1", "1.5", "h100", "h100=4,h100=4", "8,9", "1e9"]
 )
 def test_what_is_no_limit_is_refused_in_one_sentence(text: str):
-    with pytest.raises(InvalidRequest, match=r"^--max-gpus .*; give|^--max-gpus .*; write"):
+    with pytest.raises(InvalidRequest, match=r"^max_gpus .*; give|^max_gpus .*; write"):
         GpuLimits.from_text([text])
 
 

@@ -46,7 +46,7 @@ CARD = PolicyCard(
     [
         ("h100=1x4,a6000=1x4", 24, "GPU type 'a6000', it knows a100-40, h100"),
         ("h100=1x8", 24, "TP 8, it knows 1, 2, 4"),
-        ("h100=1x4", 32, "32 stages, it knows up to 24; give --d-max 24"),
+        ("h100=1x4", 32, "32 stages, it knows up to 24; give max_stages 24"),
         ("h100=1x4,a100-40=1x4", 24, "2 GPU types at once, it knows up to 1"),
         ("h100=1x6", 24, "nodes of 6 GPUs (h100-0), it knows up to 4"),
     ],

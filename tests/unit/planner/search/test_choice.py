@@ -49,7 +49,7 @@ def test_zero_is_named_where_it_keeps_pieces_on_one_gpu():
     request, _, _, (only,) = found(nodes("fast-0:2 fast-1:2"), plan)
     sharded = replace(request, workload=replace(request.workload, zero=1), min_holders=2)
     (holders,) = notes_of(sharded, demo_profile(), only)
-    assert holders.endswith("ZeRO 1 keeps every piece of the optimizer on one GPU; use --zero 0")
+    assert holders.endswith("ZeRO 1 keeps every piece of the optimizer on one GPU; set zero to 0")
 
 
 def test_of_plans_that_are_too_dear_the_cheapest_is_named():
@@ -69,4 +69,4 @@ def test_a_limit_on_gpus_is_named_where_it_leaves_too_few_for_all_holders():
     request, _, _, (only,) = found(nodes("fast-0:2 fast-1:2 fast-2:2"), plan)
     asked = replace(request, min_holders=3, max_gpus=GpuLimits(2))
     (holders,) = notes_of(asked, demo_profile(), only)
-    assert holders.endswith("this plan reaches 1: it may use 2 GPUs; raise --max-gpus")
+    assert holders.endswith("this plan reaches 1: it may use 2 GPUs; raise max_gpus")
