@@ -73,7 +73,7 @@ class DemoRun(LocalRun):
         losses = self._directory / "reference.json"
         training.write_text(self.job.training.model_dump_json(), encoding="utf-8")
         await self.call(
-            *("reference", "--training", str(training)),
+            *("worker", "reference", "--training", str(training)),
             *("--steps", str(self.recorder.step), "--output", str(losses)),
         )
         self.reference_losses = tuple(json.loads(losses.read_text(encoding="utf-8")))
