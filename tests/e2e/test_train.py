@@ -82,7 +82,7 @@ def test_a_job_trains_on_this_machine_and_ctrl_c_writes_its_weights(folder: Path
     assert "moments and the position in the data are not in them" in err
     result = json.loads(out)
     assert (result["phase"], result["emulated"]) == ("Complete", False)
-    assert result["reason"].startswith("the training was ended after step ")
+    assert result["message"].startswith("the training was ended after step ")
     assert [epoch["reason"] for epoch in result["epochs"]][-1] == "drain"
     assert [node["name"] for node in result["epochs"][-1]["composition"]] == ["more"]
     assert result["orphan_processes"] == 0
