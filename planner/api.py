@@ -190,23 +190,23 @@ def check_numbers(request: PlanRequest) -> None:
         limit = getattr(request, name)
         if limit is not None and not 0 < limit <= most:
             raise InvalidRequest(
-                f"{name} is {limit}; it must be above 0 and at most {most:,}",
+                f"{{field}} is {limit}; it must be above 0 and at most {most:,}",
                 field=name,
                 code="OutOfRange",
             )
     if request.seed < 0:
         raise InvalidRequest(
-            f"seed is {request.seed}; it must be 0 or more", field="seed", code="OutOfRange"
+            f"{{field}} is {request.seed}; it must be 0 or more", field="seed", code="OutOfRange"
         )
     if request.min_holders < 1:
         raise InvalidRequest(
-            f"min_holders is {request.min_holders}; it must be at least 1",
+            f"{{field}} is {request.min_holders}; it must be at least 1",
             field="min_holders",
             code="OutOfRange",
         )
     if request.max_price is not None and not 0 <= request.max_price < DEAREST:
         raise InvalidRequest(
-            f"max_price is {request.max_price}; it must be 0 or more",
+            f"{{field}} is {request.max_price}; it must be 0 or more",
             field="max_price",
             code="OutOfRange",
         )

@@ -15,15 +15,18 @@ A message says what was found, what is allowed, and what to do.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+
+FIELD = "{field}"  # where a sentence names its field
 
 
 class HeddleError(Exception):
     """Root of the tree.  `str(error)` is one clear sentence for the user.
 
+    A sentence says `{field}` where it names its field, as each front end has its own name for it.
+
     Attributes:
-        field: of the request that is wrong, by its own name, which the sentence uses; None: none.
+        field: of the request that is wrong, by its own name; None: none.
         code: what is wrong, for programs; empty where the class says it.
     """
 
@@ -32,11 +35,15 @@ class HeddleError(Exception):
         super().__init__(*words)
         self.field, self.code = field, code
 
+    def __str__(self) -> str:
+        return self.named({})
+
     def named(self, names: Mapping[str, str]) -> str:
         """The sentence, with the field called as a front end calls it."""
-        if self.field is None or self.field not in names:
-            return str(self)
-        return re.sub(rf"\b{self.field}\b", names[self.field], str(self))
+        sentence = super().__str__()
+        if self.field is None:
+            return sentence
+        return sentence.replace(FIELD, names.get(self.field, self.field))
 
 
 class PlanningError(HeddleError):

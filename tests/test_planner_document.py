@@ -44,9 +44,11 @@ def test_every_command_of_the_document_runs_in_order(tmp_path, monkeypatch):
     for block in blocks("yaml"):
         Path(block.splitlines()[0].removeprefix("# ")).write_text(block)
     lines = [line for block in blocks("sh") for line in block.splitlines()]
-    lines = [line for line in lines if "measured.jsonl" not in line]  # the reader's own plans
     assert len(lines) >= 10
     for line in lines:
+        if "measured.jsonl" in line:  # the reader's own plans
+            row = json.loads(Path("plan.json").read_text())
+            Path("measured.jsonl").write_text(json.dumps(row | {"measured_s": row["iteration_s"]}))
         run(line)
     assert Path("plan.svg").read_text().startswith("<?xml")
     keys = set(json.loads(Path("plan.json").read_text())) - {"templates", "placement"}

@@ -116,7 +116,7 @@ def _print_measured(path: str, profiles: Path | None, output: str) -> None:
         is_given = context.get_parameter_source(name) is not ParameterSource.DEFAULT
         if is_given and name not in ("measured", "profiles", "output"):
             raise InvalidRequest(
-                f"--measured takes each plan as its file says; leave {parameter.opts[0]} out"
+                f"--measured takes each plan as its file says; leave {_called(parameter)} out"
             )
     rows = measured_costs(path, profiles)
     if output == "json":
@@ -128,6 +128,15 @@ def _print_measured(path: str, profiles: Path | None, output: str) -> None:
         return
     click.echo(measured_table(rows))
     click.echo(f"\nmean error {100 * mean_error(rows):.1f} % of {counted(len(rows), 'plan')}")
+
+
+def _called(parameter: click.Parameter) -> str:
+    """The parameter as the help calls it."""
+    return (
+        parameter.human_readable_name
+        if isinstance(parameter, click.Argument)
+        else parameter.opts[0]
+    )
 
 
 def _json(

@@ -229,7 +229,9 @@ class LocalRun:
             loop.cancel()
             await asyncio.gather(loop, return_exceptions=True)
         if decision.phase == "Failed":
-            raise ProcessFailed(f"the job failed ({decision.reason}): {decision.message}")
+            raise ProcessFailed(
+                f"the job failed ({decision.reason or 'Failed'}): {decision.message}"
+            )
 
     def finish(self) -> bool:
         """Train no further step and write the weights; False if there is nothing to write."""

@@ -34,7 +34,7 @@ class GpuLimits:
         names = [name for name, _ in self.by_type]
         for name in names:
             if names.count(name) > 1:
-                raise InvalidRequest(f"max_gpus limits {name!r} twice; give one limit for a type")
+                raise InvalidRequest(f"{{field}} limits {name!r} twice; give one limit for a type")
         for name, most in (("all GPUs", self.total or 0), *self.by_type):
             if most < 0:
                 raise InvalidRequest(f"max_gpus of {name} is {most}; it must be 0 or more")
@@ -112,7 +112,7 @@ class GpuLimits:
             name, equals, number = (piece.strip() for piece in part.rpartition("="))
             if not _NUMBER.fullmatch(number) or (equals and not name):
                 raise InvalidRequest(
-                    f"max_gpus {part!r} is not a number of GPUs; write for example 8, or h100=8 "
+                    f"{{field}} {part!r} is not a number of GPUs; write for example 8, or h100=8 "
                     f"for one GPU type",
                     field="max_gpus",
                     code="Unreadable",
@@ -123,13 +123,13 @@ class GpuLimits:
                 by_type[name] = int(number)
             else:
                 raise InvalidRequest(
-                    f"max_gpus limits {name or 'all GPUs'} twice; give one limit",
+                    f"{{field}} limits {name or 'all GPUs'} twice; give one limit",
                     field="max_gpus",
                     code="GivenTwice",
                 )
         if total == 0:
             raise InvalidRequest(
-                "max_gpus 0 allows no GPU; give at least 1, or leave it out",
+                "{field} 0 allows no GPU; give at least 1, or leave it out",
                 field="max_gpus",
                 code="OutOfRange",
             )

@@ -38,7 +38,7 @@ def require_prices(composition: Composition) -> None:
     for node in composition.nodes:
         if node.price is None:
             raise InvalidComposition(
-                f"node {node.name!r} has no price; add {node.gpu_type!r} to prices "
+                f"node {node.name!r} has no price; add {node.gpu_type!r} to {{field}} "
                 f"(money per GPU-hour), or `price` to the node",
                 field="prices",
                 code="PriceMissing",

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from planner.cluster.composition import Composition
-from planner.errors import InvalidPolicy, PolicyMisfit
+from planner.errors import FIELD, InvalidPolicy, PolicyMisfit
 from planner.estimator.build_tables import Pricing
 from planner.policy.schema import FeatureSchema
 
@@ -105,7 +105,7 @@ class PolicyCard:
             misfit = f"TP {degrees[0]}, it knows {', '.join(map(str, self.tp_degrees))}"
         elif deepest > self.d_max:
             field = "max_stages"
-            misfit = f"{deepest} stages, it knows up to {self.d_max}; give max_stages {self.d_max}"
+            misfit = f"{deepest} stages, it knows up to {self.d_max}; give {FIELD} {self.d_max}"
         elif len(present) > self.most_types:
             misfit = f"{len(present)} GPU types at once, it knows up to {self.most_types}"
         elif largest.gpus > self.most_node_gpus:

@@ -69,7 +69,7 @@ def find_policy(model: str, folder: Path | None = None) -> Policy:
         raise NoPolicy(
             f"there is no policy for this model ({model}); leave the method out, use one of "
             f"search, columns, or train one with `heddle train-policy --model {named}`{where_from} "
-            f"and name its folder as policy",
+            f"and name its folder as {{field}}",
             field="policy",
             code="Missing",
         ) from None

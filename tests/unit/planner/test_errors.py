@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner import errors
+from planner.policy.weights import find_policy
 
 
 @pytest.mark.parametrize(
@@ -25,8 +26,15 @@ def test_every_planning_error_is_a_heddle_error(name):
 
 
 def test_a_front_end_calls_the_field_by_its_own_name():
-    error = errors.InvalidRequest("max_gpus is 0", field="max_gpus", code="OutOfRange")
+    error = errors.InvalidRequest("{field} is 0", field="max_gpus", code="OutOfRange")
     assert str(error) == "max_gpus is 0"
     assert error.named({"max_gpus": "--max-gpus"}) == "--max-gpus is 0"
     assert error.named({"seed": "--seed"}) == "max_gpus is 0"
     assert error.code == "OutOfRange"
+
+
+def test_a_front_end_changes_no_other_word_than_the_field():
+    with pytest.raises(errors.NoPolicy) as caught:
+        find_policy("no-such-model", None)
+    assert "`heddle train-policy " in caught.value.named({"policy": "--policy"})
+    assert caught.value.named({"policy": "--policy"}).endswith("its folder as --policy")

@@ -253,7 +253,7 @@ def test_a_wrong_file_of_measurements_is_one_sentence_that_names_the_entry(tmp_p
 
 
 def test_measured_plans_stand_alone(tmp_path):
-    with pytest.raises(InvalidRequest, match="leave path out"):
+    with pytest.raises(InvalidRequest, match=r"leave PLAN\.json out"):
         run(cost, "plan.json", "--measured", str(tmp_path))
     with pytest.raises(InvalidRequest, match="leave --batch out"):
         run(cost, "--measured", str(tmp_path), "--batch", "3")
